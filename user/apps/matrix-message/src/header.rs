@@ -1,0 +1,241 @@
+//! The frame header: fields, validation, encoding. Every rule about a single byte of the
+//! format is here and nowhere else.
+
+use core::fmt;
+
+use crate::{ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, MAX_SIDE};
+
+/// Bytes of the header that the length word counts.
+const HEADER_BYTES_COUNTED: u32 = 12;
+/// Set in the operation byte of an answer.
+const ANSWER_BIT: u8 = 0x80;
+
+/// What the server does with the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Operation {
+    /// Square the matrix of `u64`, wrapping.
+    MultiplyU64 = 0,
+    /// Square the matrix of `f64`. Each element is summed in ascending order of `k`,
+    /// without fused operations, so two correct peers agree to the bit.
+    MultiplyF64 = 1,
+    /// Send the elements back as they are.
+    Echo = 2,
+}
+
+impl Operation {
+    const fn from_wire(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::MultiplyU64),
+            1 => Some(Self::MultiplyF64),
+            2 => Some(Self::Echo),
+            _ => None,
+        }
+    }
+}
+
+/// Which way a frame travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Client to server.
+    Request,
+    /// Server to client: bit 7 of the operation is set.
+    Answer,
+}
+
+/// Rows (and columns) of a matrix: 1 to [`MAX_SIDE`], so every size derived from it is
+/// small and cannot overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Side(u16);
+
+impl Side {
+    /// `None` unless `side` lies in 1 to [`MAX_SIDE`].
+    #[must_use]
+    pub const fn new(side: u16) -> Option<Self> {
+        if side >= 1 && side <= MAX_SIDE { Some(Self(side)) } else { None }
+    }
+
+    /// Rows.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// Elements: `n²`, at most 16,384.
+    #[must_use]
+    pub const fn elements(self) -> usize {
+        self.0 as usize * self.0 as usize
+    }
+
+    /// Bytes of the elements.
+    #[must_use]
+    pub const fn body_bytes(self) -> usize {
+        self.elements() * ELEMENT_BYTES
+    }
+
+    /// Bytes of the whole message, header included.
+    #[must_use]
+    pub const fn message_bytes(self) -> usize {
+        HEADER_BYTES + self.body_bytes()
+    }
+
+    /// Words of the whole message, header included.
+    #[must_use]
+    pub const fn message_words(self) -> usize {
+        HEADER_WORDS + self.elements()
+    }
+
+    /// What stands in the length word.
+    const fn wire_length(self) -> u32 {
+        HEADER_BYTES_COUNTED + self.body_bytes() as u32
+    }
+
+    /// The side whose messages have this length word, if any has.
+    fn from_wire_length(length: u32) -> Option<Self> {
+        let body_bytes = length.checked_sub(HEADER_BYTES_COUNTED)?;
+        let side = u16::try_from((body_bytes / ELEMENT_BYTES as u32).isqrt()).ok()?;
+        Self::new(side).filter(|side| side.wire_length() == length)
+    }
+}
+
+/// A valid header. What cannot be represented here cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Priority class. A server reads it from the first request of a connection and
+    /// serves the connection at it; the client repeats it in every request.
+    pub class: u8,
+    /// What to do with the elements.
+    pub operation: Operation,
+    /// Request or answer.
+    pub direction: Direction,
+    /// Rows of the matrix that follows.
+    pub side: Side,
+    /// Chosen by the client, echoed by the server.
+    pub sequence: u32,
+}
+
+/// Why a frame is refused. The connection it came on is to be closed: the stream has no
+/// mark to find the next frame by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Not `12 + 8 n²` for any `n` from 1 to 128.
+    Length {
+        /// The length word.
+        found: u32,
+    },
+    /// Not 0, 1 or 2 (bit 7 aside).
+    Operation {
+        /// The whole operation byte.
+        found: u8,
+    },
+    /// An answer where a request was expected, or the reverse.
+    Direction {
+        /// The direction that the frame claims.
+        found: Direction,
+    },
+    /// `n` is not in 1 to 128.
+    Side {
+        /// The field `n`.
+        found: u16,
+    },
+    /// Length word and `n` are both possible, but not together.
+    LengthOfSide {
+        /// The length word.
+        length: u32,
+        /// The field `n`.
+        side: Side,
+    },
+    /// The last header word is not zero.
+    Reserved {
+        /// That word.
+        found: u32,
+    },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Length { found } => write!(formatter, "length {found} is not 12 + 8 n² for n in 1..=128"),
+            Self::Operation { found } => write!(formatter, "operation {found:#04x} is unknown"),
+            Self::Direction { found: Direction::Request } => {
+                formatter.write_str("a request instead of an answer")
+            }
+            Self::Direction { found: Direction::Answer } => {
+                formatter.write_str("an answer instead of a request")
+            }
+            Self::Side { found } => write!(formatter, "n = {found} is not in 1..=128"),
+            Self::LengthOfSide { length, side } => {
+                write!(formatter, "length {length} does not belong to n = {}", side.get())
+            }
+            Self::Reserved { found } => write!(formatter, "reserved word is {found:#010x} instead of zero"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+impl Header {
+    /// Parses the beginning of a frame of which `received` has arrived (what follows the
+    /// header is not looked at).
+    ///
+    /// `Ok(None)`: fewer than [`HEADER_BYTES`], and nothing wrong with those. Each field is
+    /// judged as soon as it is complete, so a peer that announces 4 GiB is refused after
+    /// four bytes. Never panics, whatever the bytes.
+    ///
+    /// # Errors
+    ///
+    /// The first field, in wire order, that no valid frame of this direction has.
+    pub fn parse(received: &[u8], expected: Direction) -> Result<Option<Self>, Malformed> {
+        let Some(length) = field(received, 0).map(u32::from_le_bytes) else { return Ok(None) };
+        let side_of_length = Side::from_wire_length(length).ok_or(Malformed::Length { found: length })?;
+
+        let Some(class) = field(received, 4).map(|[byte]: [u8; 1]| byte) else { return Ok(None) };
+
+        let Some(operation) = field(received, 5).map(|[byte]: [u8; 1]| byte) else { return Ok(None) };
+        let direction = if operation & ANSWER_BIT == 0 { Direction::Request } else { Direction::Answer };
+        let operation =
+            Operation::from_wire(operation & !ANSWER_BIT).ok_or(Malformed::Operation { found: operation })?;
+        if direction != expected {
+            return Err(Malformed::Direction { found: direction });
+        }
+
+        let Some(side) = field(received, 6).map(u16::from_le_bytes) else { return Ok(None) };
+        let side = Side::new(side).ok_or(Malformed::Side { found: side })?;
+        if side != side_of_length {
+            return Err(Malformed::LengthOfSide { length, side });
+        }
+
+        let Some(sequence) = field(received, 8).map(u32::from_le_bytes) else { return Ok(None) };
+
+        let Some(reserved) = field(received, 12).map(u32::from_le_bytes) else { return Ok(None) };
+        if reserved != 0 {
+            return Err(Malformed::Reserved { found: reserved });
+        }
+        Ok(Some(Self { class, operation, direction, side, sequence }))
+    }
+
+    /// The header on the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let direction_bit = if self.direction == Direction::Answer { ANSWER_BIT } else { 0 };
+        bytes[0..4].copy_from_slice(&self.side.wire_length().to_le_bytes());
+        bytes[4] = self.class;
+        bytes[5] = self.operation as u8 | direction_bit;
+        bytes[6..8].copy_from_slice(&self.side.get().to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes
+    }
+
+    /// The header of the answer to this request.
+    #[must_use]
+    pub const fn answer(self) -> Self {
+        Self { direction: Direction::Answer, ..self }
+    }
+}
+
+/// The `N` bytes from `offset`, if they have arrived.
+fn field<const N: usize>(received: &[u8], offset: usize) -> Option<[u8; N]> {
+    received.get(offset..)?.first_chunk().copied()
+}
