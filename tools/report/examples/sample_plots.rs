@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             colours: Colours::Ordered,
             interval_seconds: 0.1,
             window_seconds: (1.0, 6.0),
-            offered_rps: Some(640.0 / f64::from(classes)),
+            offered_rps: Some(640.0),
             series: (0..classes)
                 .map(|at| ThroughputSeries {
                     label: name(at),

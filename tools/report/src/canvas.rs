@@ -68,7 +68,8 @@ impl Colours {
     }
 }
 
-fn mix(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
+/// `share` of the way from one colour to another.
+pub(crate) fn mix(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
     let channel =
         |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
     RGBColor(channel(from.0, to.0), channel(from.1, to.1), channel(from.2, to.2))
@@ -110,9 +111,18 @@ pub(crate) struct LegendLine {
     pub(crate) cells: Vec<String>,
 }
 
-/// Width of a legend with that many figures after the label.
-pub(crate) fn legend_width(figures: usize) -> u32 {
-    130 + 74 * figures as u32
+/// Splits off room for a legend of so many series with so many figures each, on the right.
+/// One series needs none: the plot has place to name its figures.
+pub(crate) fn split_for_legend<'a>(
+    area: &Area<'a>,
+    series: usize,
+    figures: u32,
+) -> (Area<'a>, Option<Area<'a>>) {
+    if series <= 1 {
+        return (area.clone(), None);
+    }
+    let (plots, side) = area.split_horizontally(area.dim_in_pixel().0 - 130 - 74 * figures);
+    (plots, Some(side))
 }
 
 /// Draws a legend under `titles` into `area`; lines that do not fit are counted in a last
@@ -152,10 +162,10 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Marks at round steps from zero to at least `end`.
-    pub(crate) fn linear(title: &'static str, end: f64) -> Self {
+    /// From zero to `end`, marked at about as many round steps as asked.
+    pub(crate) fn linear(title: &'static str, end: f64, steps: f64) -> Self {
         let end = if end.is_finite() && end > 0.0 { end } else { 1.0 };
-        let rough = end / 5.0;
+        let rough = end / steps;
         let power = 10_f64.powf(rough.log10().floor());
         let step =
             [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough);
@@ -251,9 +261,9 @@ mod tests {
 
     #[test]
     fn linear_axes_are_marked_at_round_steps() {
-        assert_eq!(texts(&Axis::linear("", 7.0)), ["0", "2", "4", "6"]);
-        assert_eq!(texts(&Axis::linear("", 0.5)), ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]);
-        assert_eq!(texts(&Axis::linear("", 0.0)).first(), Some(&"0"), "nothing happened: still an axis");
+        assert_eq!(texts(&Axis::linear("", 7.0, 5.0)), ["0", "2", "4", "6"]);
+        assert_eq!(texts(&Axis::linear("", 0.5, 5.0)), ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]);
+        assert_eq!(texts(&Axis::linear("", 0.0, 5.0)).first(), Some(&"0"), "nothing happened: still an axis");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 use serde::{Deserialize, Serialize};
 
 use crate::canvas::{
-    Axis, Chart, Colours, FAINT_INK, LegendLine, PlotError, base_line, legend, legend_width, page, panel,
+    Axis, Chart, Colours, FAINT_INK, LegendLine, PlotError, base_line, legend, page, panel, split_for_legend,
     text_style,
 };
 use crate::units::{duration_text, percent_text};
@@ -64,14 +64,13 @@ impl LatencyPlot {
         let mut svg = String::new();
         {
             let below_title = page(&mut svg, (960, 640), &self.title, &self.subtitle)?;
-            let width = below_title.dim_in_pixel().0;
-            let (plots, side) = below_title.split_horizontally(width - legend_width(3));
+            let (plots, side) = split_for_legend(&below_title, self.series.len(), 3);
             let (upper, lower) = plots.split_vertically(190);
 
             let x = self.latency_axis();
             let shares: Vec<_> = self.series.iter().map(shares_per_interval).collect();
             let largest_share = shares.iter().flatten().map(|(_, share)| *share).fold(0.0, f64::max);
-            let y = Axis::linear("answers, %", largest_share * 1.08);
+            let y = Axis::linear("answers, %", largest_share * 1.08, 4.0);
             let chart = panel(&upper, &x, &y, false)?;
             self.draw_shares(&chart, &shares)?;
             base_line(&chart, &x, &y)?;
@@ -81,23 +80,24 @@ impl LatencyPlot {
             self.draw_percentiles(&chart)?;
             base_line(&chart, &x, &y)?;
 
-            let percentile = |series: &LatencySeries, fraction| {
-                series.percentile_us(fraction).map_or("-".into(), duration_text)
-            };
-            let lines: Vec<_> = (0..self.series.len())
-                .map(|at| {
-                    let series = &self.series[at];
-                    let figures = [0.5, 0.99, 0.999].map(|fraction| percentile(series, fraction));
-                    LegendLine {
-                        colour: self.colour(at),
-                        cells: [series.label.clone()].into_iter().chain(figures).collect(),
-                    }
-                })
-                .collect();
-            legend(&side, &["", "p50", "p99", "p99.9"], &lines)?;
+            if let Some(side) = side {
+                legend(&side, &["", "p50", "p99", "p99.9"], &self.legend_lines())?;
+            }
             below_title.present()?;
         }
         Ok(svg)
+    }
+
+    fn legend_lines(&self) -> Vec<LegendLine> {
+        let line = |(at, series): (usize, &LatencySeries)| {
+            let figures = [0.5, 0.99, 0.999].map(|fraction| series.percentile_us(fraction));
+            let figures = figures.map(|us| us.map_or("-".into(), duration_text));
+            LegendLine {
+                colour: self.colour(at),
+                cells: [series.label.clone()].into_iter().chain(figures).collect(),
+            }
+        };
+        self.series.iter().enumerate().map(line).collect()
     }
 
     fn colour(&self, at: usize) -> RGBColor {
@@ -134,7 +134,7 @@ impl LatencyPlot {
             let mut outline = Vec::new();
             for (middle, share) in shares {
                 let (left, right) = (middle - half_width, middle + half_width);
-                if shares.len() > 0 && self.series.len() == 1 {
+                if self.series.len() == 1 {
                     plane.draw(&Rectangle::new([(left, 0.0), (right, *share)], colour.mix(0.25).filled()))?;
                 }
                 outline.extend([(left, *share), (right, *share)]);
@@ -187,9 +187,9 @@ impl LatencyPlot {
         let label = |at: (f64, f64), text: String| -> Result<(), PlotError> {
             // On the side with more room.
             let to_the_left = at.0 > x_range.start + 0.72 * (x_range.end - x_range.start);
-            let (shift, position) = if to_the_left { (-9, HPos::Right) } else { (9, HPos::Left) };
+            let (shift, position) = if to_the_left { ((-9, -9), HPos::Right) } else { ((9, 9), HPos::Left) };
             let style = text_style(12, FAINT_INK, position, VPos::Center);
-            plane.draw(&(EmptyElement::at(at) + Text::new(text, (shift, 9), style)))?;
+            plane.draw(&(EmptyElement::at(at) + Text::new(text, shift, style)))?;
             Ok(())
         };
         for fraction in [0.5, 0.9, 0.99, 0.999] {

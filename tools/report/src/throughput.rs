@@ -1,13 +1,14 @@
 //! The throughput plot: answers per second over time, so that stalls and drifts show which
 //! a mean hides.
 
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 use serde::{Deserialize, Serialize};
 
 use crate::canvas::{
-    Axis, Colours, FAINT_INK, INK, LegendLine, PlotError, base_line, legend, legend_width, page, panel,
-    text_style,
+    Axis, Chart, Colours, FAINT_INK, INK, LegendLine, PlotError, base_line, legend, mix, page, panel,
+    split_for_legend, text_style,
 };
 use crate::units::three_digits;
 
@@ -27,13 +28,14 @@ pub struct ThroughputPlot {
     pub title: String,
     /// The configuration.
     pub subtitle: String,
-    /// How the series relate.
+    /// How the series relate. [`Colours::Ordered`] ones are parts of a whole and are drawn as
+    /// layers, one on top of the other; distinct ones are drawn as lines.
     pub colours: Colours,
     /// Length of an interval, in seconds, above zero.
     pub interval_seconds: f64,
     /// The measuring window in seconds from time zero; outside it the plot is shaded.
     pub window_seconds: (f64, f64),
-    /// Requests per second that were offered to each series, if that was fixed (open loop).
+    /// Requests per second that were offered in all, if that was fixed (open loop).
     pub offered_rps: Option<f64>,
     /// One line each.
     pub series: Vec<ThroughputSeries>,
@@ -49,72 +51,107 @@ impl ThroughputPlot {
         let mut svg = String::new();
         {
             let below_title = page(&mut svg, (960, 420), &self.title, &self.subtitle)?;
-            let width = below_title.dim_in_pixel().0;
-            let (plot, side) = below_title.split_horizontally(width - legend_width(1));
-            let (x, y) = self.axes();
+            let (plot, side) = split_for_legend(&below_title, self.series.len(), 1);
+            let curves: Vec<_> = (0..self.series.len()).map(|at| self.curve(at)).collect();
+            let (x, y) = self.axes(&curves);
             let chart = panel(&plot, &x, &y, true)?;
-            let plane = chart.plotting_area();
-            let shade = FAINT_INK.mix(0.13).filled();
-            for (name, from, to) in
-                [("warm-up", 0.0, self.window_seconds.0), ("drain", self.window_seconds.1, x.range.end)]
-            {
-                if to > from {
-                    plane.draw(&Rectangle::new([(from, 0.0), (to, y.range.end)], shade))?;
-                }
-                // Named only where the name fits.
-                if to - from > 0.1 * x.range.end {
-                    let style = text_style(12, FAINT_INK, HPos::Left, VPos::Top);
-                    plane.draw(&(EmptyElement::at((from, y.range.end)) + Text::new(name, (6, 6), style)))?;
-                }
+            self.shade_outside_window(&chart)?;
+            // The first lies in front: of parts, it is the lowest.
+            for (at, curve) in curves.iter().enumerate().rev() {
+                self.draw_curve(&chart, self.colours.pick(at, self.series.len()), curve)?;
             }
             if let Some(offered_rps) = self.offered_rps {
                 let line = [(self.window_seconds.0, offered_rps), (self.window_seconds.1, offered_rps)];
-                chart.plotting_area().draw(&plotters::element::DashedPathElement::new(line, 6, 4, INK.stroke_width(1)))?;
-                let text = format!("offered {}", three_digits(offered_rps));
-                let style = text_style(12, INK, HPos::Right, VPos::Bottom);
-                plane.draw(&(EmptyElement::at(line[1]) + Text::new(text, (-4, -4), style)))?;
-            }
-            for (at, series) in self.series.iter().enumerate() {
-                let colour = self.colours.pick(at, self.series.len());
-                let steps: Vec<(f64, f64)> = self.steps(series);
-                if self.series.len() == 1 {
-                    let mut area = steps.clone();
-                    area.extend([(steps.last().map_or(0.0, |last| last.0), 0.0), (0.0, 0.0)]);
-                    plane.draw(&Polygon::new(area, colour.mix(0.18)))?;
-                }
-                plane.draw(&PathElement::new(steps, colour.stroke_width(2)))?;
+                chart.plotting_area().draw(&DashedPathElement::new(line, 7, 4, INK.stroke_width(1)))?;
             }
             base_line(&chart, &x, &y)?;
+            self.write_totals(&chart)?;
 
-            let lines: Vec<_> = (0..self.series.len())
-                .map(|at| LegendLine {
+            if let Some(side) = side {
+                let line = |(at, series): (usize, &ThroughputSeries)| LegendLine {
                     colour: self.colours.pick(at, self.series.len()),
-                    cells: vec![self.series[at].label.clone(), three_digits(self.mean_rps(&self.series[at]))],
-                })
-                .collect();
-            legend(&side, &["", "mean, 1/s"], &lines)?;
+                    cells: vec![series.label.clone(), three_digits(self.mean_rps(series))],
+                };
+                let lines: Vec<_> = self.series.iter().enumerate().map(line).collect();
+                legend(&side, &["", "mean, 1/s"], &lines)?;
+            }
             below_title.present()?;
         }
         Ok(svg)
     }
 
-    fn axes(&self) -> (Axis, Axis) {
-        let intervals = self.series.iter().map(|series| series.answers.len()).max().unwrap_or(0);
+    /// Answers per second by interval for series `at`; parts lie on top of those before them.
+    fn curve(&self, at: usize) -> Vec<f64> {
+        let first = if self.colours == Colours::Ordered { 0 } else { at };
+        let layers = &self.series[first..=at];
+        let intervals = layers.iter().map(|series| series.answers.len()).max().unwrap_or(0);
+        let answers = |interval| layers.iter().filter_map(|series| series.answers.get(interval)).sum::<u64>();
+        (0..intervals).map(|interval| answers(interval) as f64 / self.interval_seconds).collect()
+    }
+
+    fn axes(&self, curves: &[Vec<f64>]) -> (Axis, Axis) {
+        let intervals = curves.iter().map(Vec::len).max().unwrap_or(0);
         let x_end = (intervals as f64 * self.interval_seconds).max(self.window_seconds.1);
-        let most = self.series.iter().flat_map(|series| &series.answers).max().copied().unwrap_or(0);
-        let y_end = (most as f64 / self.interval_seconds).max(self.offered_rps.unwrap_or(0.0));
+        let most = curves.iter().flatten().copied().fold(self.offered_rps.unwrap_or(0.0), f64::max);
         (
-            Axis::linear("time since the first request, s", x_end),
-            Axis::linear("answers per second", y_end * 1.15),
+            Axis::linear("time since the first request, s", x_end, 8.0),
+            Axis::linear("answers per second", most * 1.12, 5.0),
         )
     }
 
-    fn steps(&self, series: &ThroughputSeries) -> Vec<(f64, f64)> {
-        let step = |(at, answers): (usize, &u64)| {
-            let rate = *answers as f64 / self.interval_seconds;
-            [(at as f64 * self.interval_seconds, rate), ((at + 1) as f64 * self.interval_seconds, rate)]
+    fn shade_outside_window(&self, chart: &Chart<'_, '_>) -> Result<(), PlotError> {
+        let (end, top) = (chart.x_range().end, chart.y_range().end);
+        let plane = chart.plotting_area();
+        for (name, from, to) in
+            [("warm-up", 0.0, self.window_seconds.0), ("drain", self.window_seconds.1, end)]
+        {
+            if to > from {
+                plane.draw(&Rectangle::new([(from, 0.0), (to, top)], FAINT_INK.mix(0.13).filled()))?;
+            }
+            // Named only where the name fits.
+            if to - from > 0.08 * end {
+                let style = text_style(12, FAINT_INK, HPos::Left, VPos::Top);
+                plane.draw(&(EmptyElement::at((from, top)) + Text::new(name, (6, 6), style)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A line of steps; filled if it is the only one or a part of the whole.
+    fn draw_curve(&self, chart: &Chart<'_, '_>, colour: RGBColor, rates: &[f64]) -> Result<(), PlotError> {
+        let step = |(at, rate): (usize, &f64)| {
+            [(at as f64 * self.interval_seconds, *rate), ((at + 1) as f64 * self.interval_seconds, *rate)]
         };
-        series.answers.iter().enumerate().flat_map(step).collect()
+        let steps: Vec<(f64, f64)> = rates.iter().enumerate().flat_map(step).collect();
+        let Some(end) = steps.last() else { return Ok(()) };
+        let plane = chart.plotting_area();
+        if self.series.len() == 1 || self.colours == Colours::Ordered {
+            let mut area = steps.clone();
+            area.extend([(end.0, 0.0), (0.0, 0.0)]);
+            // Layers hide those behind them, or their colours would mix.
+            plane.draw(&Polygon::new(
+                area,
+                mix(WHITE, colour, if self.series.len() == 1 { 0.2 } else { 0.75 }),
+            ))?;
+        }
+        Ok(plane.draw(&PathElement::new(
+            steps,
+            colour.stroke_width(if self.series.len() == 1 { 2 } else { 1 }),
+        ))?)
+    }
+
+    /// The whole's figures, in the right upper corner.
+    fn write_totals(&self, chart: &Chart<'_, '_>) -> Result<(), PlotError> {
+        if self.series.len() > 1 && self.colours == Colours::Distinct {
+            return Ok(());
+        }
+        let mean_rps: f64 = self.series.iter().map(|series| self.mean_rps(series)).sum();
+        let offered =
+            self.offered_rps.map_or(String::new(), |rps| format!(" (dashed: {} offered)", three_digits(rps)));
+        let text = format!("mean {} per second{offered}", three_digits(mean_rps));
+        let corner = (chart.x_range().end, chart.y_range().end);
+        let style = text_style(12, INK, HPos::Right, VPos::Top);
+        Ok(chart.plotting_area().draw(&(EmptyElement::at(corner) + Text::new(text, (-6, 6), style)))?)
     }
 
     /// Mean over the intervals that lie wholly in the window.
