@@ -1,0 +1,336 @@
+//! The executor: its memory, setting it up, and what anybody may ask of it in any context.
+//!
+//! `wake`, `cancel` and `set_priority` are a transition of the coroutine's state, at most one push into an
+//! inbox, and an announcement: no lock, no allocation, no wait. So interrupt handlers may call them.
+
+use ::core::cell::UnsafeCell;
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::hooks::Hooks;
+use super::id::CoroutineId;
+use super::interface::{STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_NOT_INITIALISED, STATUS_OK, STATUS_OUT_OF_RANGE};
+use super::priority::Priority;
+use super::slab::Slab;
+use super::slot::{FutureVTable, Slot};
+use super::state::{Phase, Request};
+use super::worker::{MAX_WORKERS, NO_WORKER, Worker, WorkerState};
+
+/// All of an executor except what its hooks hand out. The caller places it, usually in a static, and it
+/// must stay there for ever: ids and wakers are never counted.
+#[repr(C, align(64))]
+pub struct Executor {
+    /// Bit w: worker w has parked or is about to. On a line of its own: every wake reads it.
+    pub(super) parked: AtomicU64,
+    line: [u64; 7],
+    pub(super) live: AtomicU64,
+    pub(super) stop_requested: AtomicBool,
+    number: AtomicU32,
+    /// 0: no hooks yet; 1: being set; 2: set.
+    initialised: AtomicU32,
+    /// All worker numbers are below this.
+    worker_limit: AtomicU32,
+    hooks: UnsafeCell<Option<Hooks>>,
+    workers: [WorkerEntry; MAX_WORKERS as usize],
+    pub(super) slab: Slab,
+}
+
+/// Where a worker's two halves are. Written once.
+#[repr(C)]
+struct WorkerEntry {
+    private: AtomicPtr<Worker>,
+    state: AtomicPtr<WorkerState>,
+}
+
+/// A worker's two halves.
+#[derive(Clone, Copy)]
+pub(super) struct WorkerRef<'a> {
+    pub number: u32,
+    pub private: &'a Worker,
+    pub state: &'a WorkerState,
+}
+
+/// A coroutine as `ps` sees it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Inspection {
+    /// Bits of the id.
+    pub id: u64,
+    /// See [`Phase`].
+    pub phase: u32,
+    /// 0 to 63.
+    pub priority: u32,
+    /// The worker that runs it or ran it last.
+    pub worker: u32,
+    /// 1 if it was cancelled and its future not dropped yet.
+    pub cancelled: u32,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the only field that is not an atomic is `hooks`: written once by whoever won `initialised`, read
+// only after that said so. What the hooks point to is shared by contract of `Hooks`.
+unsafe impl Sync for Executor {}
+#[allow(unsafe_code)]
+// SAFETY: as above; nothing in it belongs to a thread.
+unsafe impl Send for Executor {}
+
+const HOOKS_SET: u32 = 2;
+
+impl Executor {
+    /// An executor that has no hooks and no workers yet.
+    pub const fn new() -> Executor {
+        Executor {
+            parked: AtomicU64::new(0),
+            line: [0; 7],
+            live: AtomicU64::new(0),
+            stop_requested: AtomicBool::new(false),
+            number: AtomicU32::new(0),
+            initialised: AtomicU32::new(0),
+            worker_limit: AtomicU32::new(0),
+            hooks: UnsafeCell::new(None),
+            workers: [const {
+                WorkerEntry {
+                    private: AtomicPtr::new(ptr::null_mut()),
+                    state: AtomicPtr::new(ptr::null_mut()),
+                }
+            }; MAX_WORKERS as usize],
+            slab: Slab::new(),
+        }
+    }
+
+    /// Sets the number that its ids carry and its hooks, once. A status of [`interface`](super).
+    ///
+    /// # Safety
+    ///
+    /// The hooks do what [`Hooks`] says.
+    #[allow(unsafe_code)]
+    pub unsafe fn initialise(&self, number: u32, hooks: &Hooks) -> u32 {
+        if number > u8::MAX as u32 {
+            return STATUS_OUT_OF_RANGE;
+        }
+        if self.initialised.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return STATUS_ALREADY_DONE;
+        }
+        // SAFETY: we alone went from 0 to 1, and nobody reads before 2.
+        unsafe { *self.hooks.get() = Some(*hooks) };
+        self.number.store(number, Ordering::Relaxed);
+        self.initialised.store(HOOKS_SET, Ordering::Release);
+        STATUS_OK
+    }
+
+    #[allow(unsafe_code)]
+    #[inline]
+    pub(super) fn hooks(&self) -> Option<&Hooks> {
+        if self.initialised.load(Ordering::Acquire) != HOOKS_SET {
+            return None;
+        }
+        // SAFETY: set, so it is never written again.
+        unsafe { (*self.hooks.get()).as_ref() }
+    }
+
+    /// Registers worker `number` (below 64, each once, in any order) and the record it shall publish in.
+    /// A status of [`interface`](super).
+    ///
+    /// # Safety
+    ///
+    /// `state` points to a `WorkerState` that stays valid, and is used as atomics only, as long as the
+    /// executor lives.
+    #[allow(unsafe_code)]
+    pub unsafe fn add_worker(&self, number: u32, state: *const WorkerState) -> u32 {
+        let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED };
+        let Some(entry) = self.workers.get(number as usize) else { return STATUS_OUT_OF_RANGE };
+        if state.is_null() {
+            return STATUS_OUT_OF_RANGE;
+        }
+        // SAFETY: `grow` may be called from anywhere that `add_worker` is (contract of `Hooks`).
+        let memory = unsafe { (hooks.grow)(hooks.context, size_of::<Worker>()) }.cast::<Worker>();
+        if memory.is_null() {
+            return STATUS_NO_MEMORY;
+        }
+        let claim = entry.state.compare_exchange(
+            ptr::null_mut(),
+            state.cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if claim.is_err() {
+            // SAFETY: the memory came from `grow` with this size, and nobody has seen it.
+            unsafe { (hooks.release)(hooks.context, memory.cast(), size_of::<Worker>()) };
+            return STATUS_ALREADY_DONE;
+        }
+        // Release: the zeroes before the pointer. The limit goes up last, so whoever is below it is there.
+        entry.private.store(memory, Ordering::Release);
+        self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release);
+        STATUS_OK
+    }
+
+    /// The number that all ids of this executor carry.
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// All worker numbers are below this.
+    pub(super) fn worker_limit(&self) -> u32 {
+        self.worker_limit.load(Ordering::Acquire)
+    }
+
+    #[allow(unsafe_code)]
+    #[inline]
+    pub(super) fn worker(&self, number: u32) -> Option<WorkerRef<'_>> {
+        let entry = self.workers.get(number as usize)?;
+        // SAFETY: null, or zeroed memory of `grow`, handed out for ever, which is a valid `Worker`.
+        let private = unsafe { entry.private.load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: `private` is set after `state`, which the caller of `add_worker` vouched for.
+        let state = unsafe { entry.state.load(Ordering::Relaxed).as_ref() }?;
+        Some(WorkerRef { number, private, state })
+    }
+
+    /// The slot that an id of anybody's making points at, and the generation to check there.
+    fn find(&self, id: u64) -> Option<(&Slot, u32)> {
+        let id = CoroutineId::from_raw(id)?;
+        Some((self.slab.get(id.index())?, id.generation()))
+    }
+
+    /// Makes a READY coroutine of a future. Returns its id, or a status below 2^32 (which no id is):
+    /// no memory, no worker yet, or not initialised. `here` is the calling worker or [`NO_WORKER`].
+    ///
+    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free.
+    ///
+    /// # Safety
+    ///
+    /// `data` and `vtable` are fit for any worker to poll and drop by the rules of [`FutureVTable`]. On a
+    /// status they are still the caller's.
+    #[allow(unsafe_code)]
+    pub unsafe fn spawn(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
+        let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED as u64 };
+        let Some(worker) = self.worker_near(here) else { return STATUS_NOT_INITIALISED as u64 };
+        let Some(slot) = self.slab.allocate(hooks) else { return STATUS_NO_MEMORY as u64 };
+        let priority = Priority::saturating(priority);
+        slot.set_future(data, vtable);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        let generation = slot.state.occupy(priority, worker.number);
+        let id = CoroutineId::compose(generation, self.number() as u8, slot.index());
+        self.post(slot, worker.number, priority, here);
+        id.map_or(0, CoroutineId::raw)
+    }
+
+    /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the first.
+    fn worker_near(&self, here: u32) -> Option<WorkerRef<'_>> {
+        if let Some(worker) = self.worker(here) {
+            return Some(worker);
+        }
+        let parked = self.parked.load(Ordering::Relaxed);
+        self.worker(parked.trailing_zeros())
+            .or_else(|| (0..self.worker_limit()).find_map(|number| self.worker(number)))
+    }
+
+    /// Makes a blocked coroutine READY; one that runs will run again; a READY one stays where it is. False
+    /// if the coroutine has exited.
+    #[inline]
+    pub fn wake(&self, id: u64, here: u32) -> bool {
+        let Some((slot, generation)) = self.find(id) else { return false };
+        let request = slot.state.wake(generation, self.near(here));
+        self.fulfil(slot, request, here)
+    }
+
+    /// Has a worker drop the future: at once if it runs (after its poll), else when the coroutine's turn
+    /// comes. False if it has exited.
+    pub fn cancel(&self, id: u64, here: u32) -> bool {
+        let Some((slot, generation)) = self.find(id) else { return false };
+        let request = slot.state.cancel(generation, self.near(here));
+        self.fulfil(slot, request, here)
+    }
+
+    /// Changes the priority; a coroutine that waits moves to the tail of its new level. False if it has
+    /// exited.
+    pub fn set_priority(&self, id: u64, priority: u32, here: u32) -> bool {
+        let Some((slot, generation)) = self.find(id) else { return false };
+        let priority = Priority::saturating(priority);
+        let request = slot.state.set_priority(generation, priority);
+        // Its own worker shows the new urgency at once: others decide by it whom to interrupt.
+        if let Some(worker) = self.worker(here)
+            && worker.state.current_id.load(Ordering::Relaxed) == id
+        {
+            worker.state.current_priority.store(priority.level() as u32, Ordering::Relaxed);
+        }
+        self.fulfil(slot, request, here)
+    }
+
+    /// The priority of a coroutine, 64 if it has exited.
+    pub fn priority(&self, id: u64) -> u32 {
+        self.find(id)
+            .map(|(slot, generation)| (slot.state.load(), generation))
+            .filter(|(word, generation)| word.generation() == *generation && word.phase() != Phase::Free)
+            .map_or(Priority::COUNT, |(word, _)| word.priority().level() as u32)
+    }
+
+    fn near(&self, here: u32) -> Option<u32> {
+        if here < self.worker_limit() { Some(here) } else { None }
+    }
+
+    #[inline]
+    fn fulfil(&self, slot: &Slot, request: Request, here: u32) -> bool {
+        match request {
+            Request::Gone => return false,
+            Request::Done => {}
+            Request::Post { worker, priority } => self.post(slot, worker, priority, here),
+            Request::Announce { worker, priority } => self.announce(worker, priority, here, true),
+        }
+        true
+    }
+
+    /// Pushes a slot whose IN_INBOX the caller has just set.
+    #[inline]
+    fn post(&self, slot: &Slot, target: u32, priority: Priority, here: u32) {
+        let Some(worker) = self.worker(target) else { return };
+        let was_empty = worker.private.inbox.push(slot);
+        let busy = !was_empty || worker.state.ready.load(Ordering::Relaxed) != 0;
+        self.announce(target, priority, here, busy);
+    }
+
+    /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it is called
+    /// with false.
+    pub fn request_stop(&self, stop: bool) {
+        self.stop_requested.store(stop, Ordering::SeqCst);
+        if stop {
+            self.unpark_all();
+        }
+    }
+
+    /// Coroutines that have been spawned and not exited. When it becomes 0, parked workers are notified.
+    pub fn live_count(&self) -> u64 {
+        self.live.load(Ordering::SeqCst)
+    }
+
+    /// Id of the coroutine that worker `here` polls; 0 if none, or not a worker.
+    pub fn current(&self, here: u32) -> u64 {
+        self.worker(here).map_or(0, |worker| worker.state.current_id.load(Ordering::Relaxed))
+    }
+
+    /// Describes the coroutine in slot `index`. 0 if there is no such slot, 1 if it is free, 2 if `out` was
+    /// filled. So all coroutines are found by counting up from 1 until 0 is returned.
+    pub fn inspect(&self, index: u32, out: &mut Inspection) -> u32 {
+        let Some(slot) = (if index == 0 { None } else { self.slab.get(index) }) else { return 0 };
+        let word = slot.state.load();
+        if word.phase() == Phase::Free {
+            return 1;
+        }
+        let id = CoroutineId::compose(word.generation(), self.number() as u8, index);
+        *out = Inspection {
+            id: id.map_or(0, CoroutineId::raw),
+            phase: word.phase() as u32,
+            priority: word.priority().level() as u32,
+            worker: word.worker(),
+            cancelled: word.is_cancelled() as u32,
+        };
+        2
+    }
+}
+
+impl Default for Executor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const _: () = assert!(NO_WORKER >= MAX_WORKERS);

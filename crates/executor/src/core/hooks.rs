@@ -1,0 +1,26 @@
+//! What the core asks of its host: memory, and waking a worker.
+
+/// The host's functions. The core calls them and nothing else.
+///
+/// All of them may be called from every worker at once. `notify` and `preempt` are called by `wake`, hence
+/// possibly inside an interrupt handler: they must not block, allocate or take a lock. `grow` and `release`
+/// are called by `spawn` and `add_worker` only, `external` by `run` only.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Hooks {
+    /// Passed to each hook as it is.
+    pub context: *mut (),
+    /// Hands out `bytes` bytes of zeroed memory, aligned to 64, for ever; null if there is none.
+    pub grow: unsafe extern "C" fn(context: *mut (), bytes: usize) -> *mut u8,
+    /// Takes back memory of `grow` that lost a race and was never used. May leak it.
+    pub release: unsafe extern "C" fn(context: *mut (), memory: *mut u8, bytes: usize),
+    /// Worker `worker` has parked, or is between `prepare_park` and parking: make it return from (or skip)
+    /// its park. Called once for each time it parks.
+    pub notify: unsafe extern "C" fn(context: *mut (), worker: u32),
+    /// Worker `worker` runs something less urgent than what has just become ready: make it look at
+    /// `most_urgent` soon. Optional; without it a worker looks when its present poll returns.
+    pub preempt: Option<unsafe extern "C" fn(context: *mut (), worker: u32)>,
+    /// Called on worker `worker` at each scheduling point before it picks, for wakes that arrive by other
+    /// ways (a process's wake ring). It may call `wake`, `cancel`, `set_priority` and `spawn`.
+    pub external: Option<unsafe extern "C" fn(context: *mut (), worker: u32)>,
+}

@@ -1,0 +1,181 @@
+//! Where slots live: segments of 256, found through directories of 256 segments, never freed.
+//!
+//! An index is three bytes: directory, segment, slot. Looking one up is two loads and no count of leading
+//! zeros, which RV64GC has no instruction for (that, and half-empty last segments, speak against segments
+//! of doubling size). Growing is lock-free: who loses the race to install memory gives it back.
+//!
+//! Unsafe: turning an index into a reference. The argument is the same everywhere: a pointer in a directory
+//! is either null or points to zeroed memory of the right size and alignment, handed out for ever by
+//! `Hooks::grow`, and all fields of a slot are atomics for which zero is valid.
+#![allow(unsafe_code)]
+
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::hooks::Hooks;
+use super::id::INDEX_LIMIT;
+use super::slot::Slot;
+
+const FAN_OUT: usize = 256;
+
+#[repr(C, align(64))]
+struct Segment {
+    slots: [Slot; FAN_OUT],
+}
+
+#[repr(C, align(64))]
+struct Directory {
+    segments: [AtomicPtr<Segment>; FAN_OUT],
+}
+
+/// All slots of an executor. Index 0 is never used, so that 0 can stand for "none" in lists.
+#[repr(C)]
+pub(crate) struct Slab {
+    root: [AtomicPtr<Directory>; FAN_OUT],
+    /// Slots that were used before: index of the first in the low half, linked by `next`. The high half
+    /// counts pops, so that a pop that was overtaken by pop, pop, push of the same slot fails (ABA).
+    free: AtomicU64,
+    /// The lowest index that was never used, minus 1.
+    fresh: AtomicU32,
+}
+
+/// The parts of an index. Each is below 256, so none of the lookups below keeps a bounds check.
+fn split(index: u32) -> (usize, usize, usize) {
+    let byte = |shift: u32| (index >> shift & 0xff) as usize;
+    (byte(16), byte(8), byte(0))
+}
+
+impl Slab {
+    pub const fn new() -> Slab {
+        Slab {
+            root: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT],
+            free: AtomicU64::new(0),
+            fresh: AtomicU32::new(0),
+        }
+    }
+
+    /// The slot of an index that anybody may have made up; `None` if there is no such slot.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&Slot> {
+        let (directory, segment, slot) = split(index);
+        // SAFETY: null or a live, initialised directory (module documentation); Acquire pairs with the
+        // Release of its installation.
+        let directory = unsafe { self.root[directory].load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: the same for the segment.
+        let segment = unsafe { directory.segments[segment].load(Ordering::Acquire).as_ref() }?;
+        Some(&segment.slots[slot])
+    }
+
+    /// The slot of an index that `allocate` has returned before.
+    ///
+    /// # Safety
+    ///
+    /// `index` was returned by `allocate` of this slab (and read from where it was published since).
+    #[inline]
+    pub unsafe fn known(&self, index: u32) -> &Slot {
+        let (directory, segment, slot) = split(index);
+        // SAFETY: `allocate` has returned the index, hence both pointers are installed, and they never
+        // change again. Relaxed will do: the index came to us by an acquire that follows `allocate`.
+        unsafe {
+            let directory = &*self.root[directory].load(Ordering::Relaxed);
+            &(*directory.segments[segment].load(Ordering::Relaxed)).slots[slot]
+        }
+    }
+
+    /// A slot for the caller alone, with state FREE. `None` if there is no memory or no index left.
+    pub fn allocate(&self, hooks: &Hooks) -> Option<&Slot> {
+        if let Some(slot) = self.take_free() {
+            return Some(slot);
+        }
+        loop {
+            let fresh = self.fresh.load(Ordering::Relaxed);
+            let index = fresh.wrapping_add(1);
+            if index >= INDEX_LIMIT {
+                return self.take_free();
+            }
+            let Some(slot) = self.get(index) else {
+                if !self.grow(index, hooks) {
+                    return self.take_free();
+                }
+                continue;
+            };
+            let claimed =
+                self.fresh.compare_exchange_weak(fresh, index, Ordering::Relaxed, Ordering::Relaxed);
+            if claimed.is_ok() {
+                slot.set_index(index);
+                return Some(slot);
+            }
+        }
+    }
+
+    fn take_free(&self) -> Option<&Slot> {
+        let mut head = self.free.load(Ordering::Acquire);
+        loop {
+            let index = head as u32;
+            if index == 0 {
+                return None;
+            }
+            // SAFETY: only indices that were allocated are pushed. If the slot is taken by somebody else
+            // meanwhile, `next` is garbage, but the count in the head has changed and the update fails.
+            let slot = unsafe { self.known(index) };
+            let count = (head >> 32).wrapping_add(1);
+            let next = count << 32 | slot.next.load(Ordering::Relaxed) as u64;
+            match self.free.compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(slot),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Gives a FREE slot back. One whose generations are used up is retired instead.
+    pub fn recycle(&self, slot: &Slot) {
+        if slot.state.load().generation() == u32::MAX {
+            return;
+        }
+        let mut head = self.free.load(Ordering::Relaxed);
+        loop {
+            slot.next.store(head as u32, Ordering::Relaxed);
+            let next = head & !(u32::MAX as u64) | slot.index() as u64;
+            match self.free.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Makes the slot `index` exist: true if it does now, whoever did it.
+    #[cold]
+    fn grow(&self, index: u32, hooks: &Hooks) -> bool {
+        let (directory, segment, _) = split(index);
+        let Some(directory) = install(&self.root[directory], hooks) else { return false };
+        install(&directory.segments[segment], hooks).is_some()
+    }
+}
+
+/// What `place` points to, after installing new memory there if it was null. `None` if there is none.
+///
+/// Private, and called for `Directory` and `Segment` only: types for which zeroed memory is valid.
+fn install<'a, T>(place: &'a AtomicPtr<T>, hooks: &Hooks) -> Option<&'a T> {
+    let mut installed = place.load(Ordering::Acquire);
+    if installed.is_null() {
+        // SAFETY: `grow` may be called from any worker (contract of `Hooks`).
+        let memory = unsafe { (hooks.grow)(hooks.context, size_of::<T>()) }.cast::<T>();
+        if memory.is_null() {
+            return None;
+        }
+        match place.compare_exchange(installed, memory, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => installed = memory,
+            Err(winner) => {
+                // SAFETY: the memory came from `grow` with this size, and nobody has seen it.
+                unsafe { (hooks.release)(hooks.context, memory.cast(), size_of::<T>()) };
+                installed = winner;
+            }
+        }
+    }
+    // SAFETY: not null, so module documentation.
+    Some(unsafe { &*installed })
+}
+
+#[cfg(test)]
+#[path = "slab_tests.rs"]
+mod tests;

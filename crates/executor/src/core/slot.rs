@@ -1,0 +1,78 @@
+//! The control block of a coroutine: 40 bytes, all of them atomics.
+
+#[cfg(test)]
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::state::State;
+
+/// How the core polls and drops a future whose type it does not know. The caller owns the table.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct FutureVTable {
+    /// Polls the future of coroutine `id` (the bits of its `CoroutineId`); true if it is finished and must
+    /// not be polled again. Must not unwind.
+    pub poll: unsafe extern "C" fn(data: *mut (), id: u64) -> bool,
+    /// Drops the future and whatever holds it; called exactly once, on a worker, never during `poll`.
+    /// Must not unwind.
+    pub drop: unsafe extern "C" fn(data: *mut ()),
+}
+
+/// A control block. It lives in a slab that is never freed, so a late wake finds a word to read.
+///
+/// Fields are atomics even where a lock guards them: those accesses are relaxed, hence plain loads and
+/// stores, and no argument about data races is needed.
+#[repr(C)]
+pub(crate) struct Slot {
+    pub state: State,
+    /// The future: written by spawn before `occupy`, read by the worker that popped the coroutine.
+    data: AtomicPtr<()>,
+    vtable: AtomicPtr<FutureVTable>,
+    /// The next slot in the inbox; guarded by IN_INBOX of the state.
+    pub inbox_next: AtomicU32,
+    /// Neighbours in the ready list; guarded by the lock of the worker in whose list this slot is. In a
+    /// free slot `next` is the next free one.
+    pub next: AtomicU32,
+    pub previous: AtomicU32,
+    /// The slot's own index; constant once it has been handed out for the first time.
+    index: AtomicU32,
+}
+
+/// Promised in the documentation: what a coroutine costs beside its future.
+const _: () = assert!(size_of::<Slot>() == 40);
+
+impl Slot {
+    pub fn index(&self) -> u32 {
+        self.index.load(Ordering::Relaxed)
+    }
+
+    pub fn set_index(&self, index: u32) {
+        self.index.store(index, Ordering::Relaxed);
+    }
+
+    pub fn set_future(&self, data: *mut (), vtable: *const FutureVTable) {
+        self.data.store(data, Ordering::Relaxed);
+        self.vtable.store(vtable.cast_mut(), Ordering::Relaxed);
+    }
+
+    pub fn data(&self) -> *mut () {
+        self.data.load(Ordering::Relaxed)
+    }
+
+    pub fn vtable(&self) -> *const FutureVTable {
+        self.vtable.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn new(index: u32) -> Slot {
+        Slot {
+            state: State::new(),
+            data: AtomicPtr::new(ptr::null_mut()),
+            vtable: AtomicPtr::new(ptr::null_mut()),
+            inbox_next: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            previous: AtomicU32::new(0),
+            index: AtomicU32::new(index),
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The state word of a coroutine, and every transition it can make.
+//!
+//! ```text
+//!                  (1) occupy                     (5) link
+//!      FREE ────────────────────► READY in inbox ──────────► READY in list ◄──┐
+//!       ▲                              ▲                        │      │      │ (5) link: to the list of
+//!       │                              │ (2) wake, (3) cancel   │      └──────┘     its new priority
+//!       │ (8) vacate                   │                        │ (6) pop
+//!       │                            IDLE ◄──────────────────   ▼
+//!       └──────────────────────────────────────────────────  RUNNING ──(7) settle, woken──► READY
+//!                                      (7) settle, not woken
+//! ```
+//!
+//! 1. `occupy`: spawn, on a slot that the free list has given to it alone.
+//! 2. `wake`: anybody. IDLE becomes READY and is posted; RUNNING notes WOKEN; READY stays.
+//! 3. `cancel`: anybody. As `wake`, and CANCELLED is set for good: whoever pops it next drops the future.
+//! 4. `set_priority`: anybody. A coroutine that waits in a list is posted, so that it is moved.
+//! 5. `take_from_inbox`: whoever holds the lock of the worker whose inbox it was found in.
+//! 6. `pop`: whoever holds the lock of the worker in whose lists it is. From here on that worker owns
+//!    the future.
+//! 7. `settle`: the owner, after a poll that is pending, holding its own worker's lock.
+//! 8. `vacate`: the owner, after the future was dropped.
+//!
+//! # Rules
+//!
+//! - A transition is one atomic update. It returns what the caller must now do, exactly once.
+//! - **READY means one token**: a READY coroutine is in exactly one list (LINKED) or on its way through
+//!   exactly one inbox (IN_INBOX), or both, when it waits in a list and its owner was told to move it. So
+//!   it is popped once, and polled by one worker at a time.
+//! - IN_INBOX is set by whoever pushes, and cleared by (5) only. It guards `inbox_next`: a slot is in at
+//!   most one inbox. It may outlive READY: a coroutine can be popped, polled, even exit while a request to
+//!   move it is still in an inbox. While it is set nobody but (5) links the coroutine (7 leaves it to 5),
+//!   and the slot is not given away (8 leaves that to 5).
+//! - LINKED changes under the lock of the worker in `worker` only, so (5) may unlink what it finds LINKED:
+//!   a LINKED coroutine is posted to that same worker's inbox (4), and with IN_INBOX set nobody else can
+//!   have linked it anywhere else since.
+//! - `level` is the list in which a LINKED coroutine is; it differs from `priority` only while a request
+//!   to move it is in the inbox.
+//!
+//! # Orderings
+//!
+//! Every update is acquire and release, so all updates of one word are ordered and each sees what was
+//! written before the earlier ones. Pairs that matter: (2) with the next (6) or (7), so that the poll sees
+//! what the waker wrote, hence a wake of a READY or WOKEN coroutine updates the word too, without changing
+//! it; (7) with the next (6), so that the future may go to another worker; (1) with (6), so that the worker
+//! sees the future.
+
+use ::core::sync::atomic::{AtomicU64, Ordering};
+
+use super::priority::Priority;
+
+const PRIORITY_SHIFT: u32 = 0;
+const LEVEL_SHIFT: u32 = 6;
+const WORKER_SHIFT: u32 = 12;
+const SIX_BITS: u64 = 63;
+const PHASE_SHIFT: u32 = 18;
+const PHASE_MASK: u64 = 3 << PHASE_SHIFT;
+const FREE: u64 = 0;
+const IDLE: u64 = 1 << PHASE_SHIFT;
+const READY: u64 = 2 << PHASE_SHIFT;
+const RUNNING: u64 = 3 << PHASE_SHIFT;
+const WOKEN: u64 = 1 << 20;
+const CANCELLED: u64 = 1 << 21;
+const IN_INBOX: u64 = 1 << 22;
+const LINKED: u64 = 1 << 23;
+const GENERATION_SHIFT: u32 = 32;
+
+/// What a coroutine is doing, as `ps` sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Phase {
+    /// No coroutine is in this slot.
+    Free = 0,
+    /// Waits to be woken.
+    Blocked = 1,
+    /// Waits for a worker.
+    Ready = 2,
+    /// Is being polled or dropped.
+    Running = 3,
+}
+
+/// One value of the word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snapshot(u64);
+
+impl Snapshot {
+    pub fn generation(self) -> u32 {
+        (self.0 >> GENERATION_SHIFT) as u32
+    }
+
+    pub fn priority(self) -> Priority {
+        Priority::from_bits(self.0 >> PRIORITY_SHIFT)
+    }
+
+    fn level(self) -> Priority {
+        Priority::from_bits(self.0 >> LEVEL_SHIFT)
+    }
+
+    pub fn worker(self) -> u32 {
+        (self.0 >> WORKER_SHIFT & SIX_BITS) as u32
+    }
+
+    pub fn phase(self) -> Phase {
+        match self.phase_bits() {
+            FREE => Phase::Free,
+            IDLE => Phase::Blocked,
+            READY => Phase::Ready,
+            _ => Phase::Running,
+        }
+    }
+
+    fn phase_bits(self) -> u64 {
+        self.0 & PHASE_MASK
+    }
+
+    fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    pub fn is_cancelled(self) -> bool {
+        self.has(CANCELLED)
+    }
+
+    /// Whether this is the coroutine that an id of `generation` names.
+    fn is(self, generation: u32) -> bool {
+        self.generation() == generation && self.phase_bits() != FREE
+    }
+
+    fn with_phase(self, phase: u64) -> Snapshot {
+        Snapshot(self.0 & !PHASE_MASK | phase)
+    }
+
+    fn with(self, flags: u64) -> Snapshot {
+        Snapshot(self.0 | flags)
+    }
+
+    fn without(self, flags: u64) -> Snapshot {
+        Snapshot(self.0 & !flags)
+    }
+
+    fn with_priority(self, priority: Priority) -> Snapshot {
+        Snapshot(self.0 & !(SIX_BITS << PRIORITY_SHIFT) | (priority.level() as u64) << PRIORITY_SHIFT)
+    }
+
+    fn with_worker(self, worker: u32) -> Snapshot {
+        Snapshot(self.0 & !(SIX_BITS << WORKER_SHIFT) | (worker as u64 & SIX_BITS) << WORKER_SHIFT)
+    }
+
+    /// LINKED, in the list of its priority.
+    fn linked(self) -> Snapshot {
+        let level = (self.0 >> PRIORITY_SHIFT & SIX_BITS) << LEVEL_SHIFT;
+        Snapshot(self.0 & !(SIX_BITS << LEVEL_SHIFT) | level | LINKED)
+    }
+}
+
+/// What a wake, cancel or change of priority leaves to do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// The id names nobody any more.
+    Gone,
+    /// Nothing: it runs, or is where it belongs, or blocks and shall.
+    Done,
+    /// Push the slot into the inbox of this worker, and announce it there.
+    Post { worker: u32, priority: Priority },
+    /// It is in an inbox already (this worker's, as far as is known): announce it.
+    Announce { worker: u32, priority: Priority },
+}
+
+/// What was found in an inbox.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// Link it at the tail of this list.
+    Link(Priority),
+    /// Move it between these lists.
+    Move { from: Priority, to: Priority },
+    /// It has exited: the slot is free now.
+    Recycle,
+    /// It needs nothing.
+    Nothing,
+}
+
+/// What to do with a coroutine that was popped.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Popped {
+    Poll(Priority),
+    Drop(Priority),
+}
+
+/// What to do with a coroutine whose poll is pending.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settled {
+    /// Nothing: it blocks, or an inbox carries it.
+    Leave,
+    /// Link it at the tail of this list of the settling worker.
+    Link(Priority),
+}
+
+/// What to do with the slot of a coroutine that has ended.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Vacated {
+    /// The slot is free now.
+    Recycle,
+    /// It is still in an inbox: whoever takes it out recycles it.
+    Leave,
+}
+
+/// The word itself.
+#[repr(transparent)]
+pub(crate) struct State(AtomicU64);
+
+impl State {
+    #[cfg(test)]
+    pub const fn new() -> State {
+        State(AtomicU64::new(0))
+    }
+
+    pub fn load(&self) -> Snapshot {
+        Snapshot(self.0.load(Ordering::Acquire))
+    }
+
+    /// Updates the word by `decide` until that succeeds. `None` leaves it alone.
+    #[inline(always)]
+    fn update<A>(&self, gone: A, decide: impl Fn(Snapshot) -> Option<(Snapshot, A)>) -> A {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let Some((next, action)) = decide(Snapshot(seen)) else { return gone };
+            match self.0.compare_exchange_weak(seen, next.0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return action,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// (1) A slot that is the caller's alone becomes a READY coroutine that the caller must push into the
+    /// inbox of `worker`. Returns its generation.
+    ///
+    /// A plain store will do: late wakes only read a FREE word, and a FREE slot off the free list is in no
+    /// inbox.
+    pub fn occupy(&self, priority: Priority, worker: u32) -> u32 {
+        let generation = Snapshot(self.0.load(Ordering::Relaxed)).generation().wrapping_add(1);
+        let word = Snapshot((generation as u64) << GENERATION_SHIFT | READY | IN_INBOX)
+            .with_priority(priority)
+            .with_worker(worker);
+        self.0.store(word.0, Ordering::Release);
+        generation
+    }
+
+    /// (2) `near` is the worker to post to; without one the coroutine goes back to where it was.
+    pub fn wake(&self, generation: u32, near: Option<u32>) -> Request {
+        self.request(generation, near, 0)
+    }
+
+    /// (3) As `wake`, and the future is dropped instead of polled.
+    pub fn cancel(&self, generation: u32, near: Option<u32>) -> Request {
+        self.request(generation, near, CANCELLED)
+    }
+
+    #[inline(always)]
+    fn request(&self, generation: u32, near: Option<u32>, flag: u64) -> Request {
+        self.update(Request::Gone, |word| {
+            if !word.is(generation) {
+                return None;
+            }
+            let word = word.with(flag);
+            let priority = word.priority();
+            Some(match word.phase_bits() {
+                RUNNING => (word.with(WOKEN), Request::Done),
+                READY => (word, Request::Done),
+                _ if word.has(IN_INBOX) => {
+                    (word.with_phase(READY), Request::Announce { worker: word.worker(), priority })
+                }
+                _ => {
+                    let worker = near.unwrap_or(word.worker());
+                    let word = word.with_phase(READY).with(IN_INBOX).with_worker(worker);
+                    (word, Request::Post { worker, priority })
+                }
+            })
+        })
+    }
+
+    /// (4)
+    pub fn set_priority(&self, generation: u32, priority: Priority) -> Request {
+        self.update(Request::Gone, |word| {
+            if !word.is(generation) {
+                return None;
+            }
+            let next = word.with_priority(priority);
+            let worker = word.worker();
+            Some(if word.phase_bits() != READY || word.priority() == priority {
+                (next, Request::Done)
+            } else if word.has(IN_INBOX) {
+                (next, Request::Announce { worker, priority })
+            } else {
+                (next.with(IN_INBOX), Request::Post { worker, priority })
+            })
+        })
+    }
+
+    /// (5) The slot was taken out of the inbox of `worker`, whose lock the caller holds.
+    pub fn take_from_inbox(&self, worker: u32) -> Found {
+        self.update(Found::Nothing, |word| {
+            let next = word.without(IN_INBOX);
+            let priority = word.priority();
+            Some(match word.phase_bits() {
+                READY if !word.has(LINKED) => (next.linked().with_worker(worker), Found::Link(priority)),
+                READY if word.level() != priority => {
+                    (next.linked(), Found::Move { from: word.level(), to: priority })
+                }
+                FREE => (next, Found::Recycle),
+                _ => (next, Found::Nothing),
+            })
+        })
+    }
+
+    /// (6) The caller holds the lock of the worker in whose lists it was; from now on it is `worker`'s.
+    pub fn pop(&self, worker: u32) -> Popped {
+        self.update(Popped::Poll(Priority::DEFAULT), |word| {
+            let priority = word.priority();
+            let popped = if word.is_cancelled() { Popped::Drop(priority) } else { Popped::Poll(priority) };
+            Some((word.with_phase(RUNNING).without(LINKED).with_worker(worker), popped))
+        })
+    }
+
+    /// (7) The caller holds the lock of the worker that has polled it.
+    pub fn settle(&self) -> Settled {
+        self.update(Settled::Leave, |word| {
+            Some(if !word.has(WOKEN) {
+                (word.with_phase(IDLE), Settled::Leave)
+            } else if word.has(IN_INBOX) {
+                (word.with_phase(READY).without(WOKEN), Settled::Leave)
+            } else {
+                (word.with_phase(READY).without(WOKEN).linked(), Settled::Link(word.priority()))
+            })
+        })
+    }
+
+    /// (8)
+    pub fn vacate(&self) -> Vacated {
+        self.update(Vacated::Leave, |word| {
+            let next = word.with_phase(FREE).without(WOKEN | CANCELLED);
+            Some((next, if word.has(IN_INBOX) { Vacated::Leave } else { Vacated::Recycle }))
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,53 @@
+//! A boxed future as the core sees it: a data pointer and two functions.
+#![allow(unsafe_code)]
+
+use ::core::future::Future;
+use ::core::pin::Pin;
+use ::core::task::Context;
+use alloc::boxed::Box;
+
+use super::waker::waker_of;
+use crate::core::{CoroutineId, FutureVTable};
+
+/// The table for boxed futures of type `F`.
+struct Boxed<F>(F);
+
+impl<F: Future<Output = ()> + Send + 'static> Boxed<F> {
+    const VTABLE: &'static FutureVTable = &FutureVTable { poll: poll::<F>, drop: drop_box::<F> };
+}
+
+/// Boxes a future for `spawn_raw`.
+pub(super) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut (), &'static FutureVTable) {
+    (Box::into_raw(Box::new(future)).cast(), Boxed::<F>::VTABLE)
+}
+
+/// Takes back what `boxed` gave.
+///
+/// # Safety
+///
+/// `data` is from `boxed::<F>` and was not dropped.
+pub(super) unsafe fn unbox<F>(data: *mut ()) {
+    // SAFETY: by contract the box that was leaked there.
+    drop(unsafe { Box::from_raw(data.cast::<F>()) });
+}
+
+unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: u64) -> bool {
+    let Some(id) = CoroutineId::from_raw(id) else { return true };
+    // SAFETY: the core passes what `boxed` gave, to one worker at a time, and not after it was dropped. The
+    // box stays where it is until then, so the future is pinned.
+    let future = unsafe { Pin::new_unchecked(&mut *data.cast::<F>()) };
+    let waker = waker_of(id);
+    let mut context = Context::from_waker(&waker);
+    #[cfg(not(feature = "std"))]
+    return future.poll(&mut context).is_ready();
+    // A panic must not cross into the core; it ends the coroutine, as it ends a thread. The future is not
+    // polled again, so nobody sees it in a broken state.
+    #[cfg(feature = "std")]
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context).is_ready()))
+        .unwrap_or(true)
+}
+
+unsafe extern "C" fn drop_box<F>(data: *mut ()) {
+    // SAFETY: the core calls this once for what `boxed` gave.
+    unsafe { unbox::<F>(data) };
+}

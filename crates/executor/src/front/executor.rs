@@ -1,0 +1,227 @@
+//! The executor as a program sees it.
+
+use ::core::fmt;
+use ::core::future::Future;
+
+use super::join::JoinHandle;
+use super::{calls, cell, current, registry};
+use crate::core::{
+    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, Inspection, Priority, RUN_BUDGET_USED, RUN_STALLED,
+    RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState,
+};
+
+const _: () = assert!(INTERFACE_VERSION >> 32 == 1);
+
+/// A priority executor: place it in a static, start it, give it workers, spawn.
+pub struct Executor {
+    pub(super) core: core::Executor,
+    number: u8,
+}
+
+/// Why an executor does not start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartError {
+    /// It was started before, or another executor has its number.
+    NumberTaken,
+}
+
+/// Why a worker cannot be added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AddWorkerError {
+    /// The executor was not started.
+    NotStarted,
+    /// The worker's number is above 63.
+    NumberOutOfRange,
+    /// There is a worker of this number.
+    NumberTaken,
+    /// `Hooks::grow` returned null.
+    OutOfMemory,
+}
+
+/// Why a coroutine is not spawned. Its future has been dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpawnError {
+    /// `Hooks::grow` returned null, or there are 2^24 - 1 coroutines.
+    OutOfMemory,
+    /// The executor was not started, or has no worker.
+    NotStarted,
+}
+
+/// Why `run` returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunOutcome {
+    /// Nothing is ready.
+    Stalled,
+    /// The polls that were allowed have been made.
+    BudgetUsed,
+    /// `request_stop` was called.
+    StopRequested,
+    /// There is no such worker, or it is running already (`run` was called inside a coroutine).
+    Refused,
+}
+
+impl Executor {
+    /// An executor that is not started. All of a program have different numbers.
+    pub const fn new(number: u8) -> Executor {
+        Executor { core: core::Executor::new(), number }
+    }
+
+    /// Starts it: ids lead to it from now on.
+    ///
+    /// # Safety
+    ///
+    /// The hooks do what [`Hooks`] says, as long as the program runs.
+    #[allow(unsafe_code)]
+    pub unsafe fn start(&'static self, hooks: &Hooks) -> Result<(), StartError> {
+        // SAFETY: the caller's promise.
+        if unsafe { calls::initialise(&self.core, self.number as u32, hooks) } != STATUS_OK {
+            return Err(StartError::NumberTaken);
+        }
+        if registry::enter(self.number, &self.core) { Ok(()) } else { Err(StartError::NumberTaken) }
+    }
+
+    /// Registers worker `worker` (0 to 63, each once, in any order), which publishes in `state`.
+    pub fn add_worker(&self, worker: u32, state: &'static WorkerState) -> Result<(), AddWorkerError> {
+        // SAFETY: a reference that lives for ever.
+        #[allow(unsafe_code)]
+        match unsafe { calls::add_worker(&self.core, worker, state) } {
+            STATUS_OK => Ok(()),
+            STATUS_NO_MEMORY => Err(AddWorkerError::OutOfMemory),
+            STATUS_ALREADY_DONE => Err(AddWorkerError::NumberTaken),
+            core::STATUS_OUT_OF_RANGE => Err(AddWorkerError::NumberOutOfRange),
+            _ => Err(AddWorkerError::NotStarted),
+        }
+    }
+
+    /// The number given to [`new`](Executor::new).
+    pub const fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Makes a coroutine of `future`, ready to run. It runs until it ends or is cancelled, whatever becomes
+    /// of the id. Its output is dropped.
+    ///
+    /// Boxes the future; may call `Hooks::grow`. Otherwise lock-free.
+    pub fn spawn<F>(&self, future: F, priority: Priority) -> Result<CoroutineId, SpawnError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (data, vtable) = cell::boxed(future);
+        // SAFETY: `boxed` makes what `spawn_raw` asks for of a future that is Send and 'static; on an error it
+        // is still ours.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.spawn_raw(data, vtable, priority).inspect_err(|_| cell::unbox::<F>(data))
+        }
+    }
+
+    /// As [`spawn`](Executor::spawn), with a handle that yields the output and can cancel.
+    pub fn spawn_join<F>(&self, future: F, priority: Priority) -> Result<JoinHandle<F::Output>, SpawnError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (joined, handle) = JoinHandle::prepare(future);
+        self.spawn(joined, priority).map(|id| handle.finish(id))
+    }
+
+    /// Makes a coroutine of a future that the caller keeps in its own way.
+    ///
+    /// # Safety
+    ///
+    /// `data` and `vtable` obey the rules of [`FutureVTable`], and may be polled and dropped on any worker.
+    /// On an error `data` is still the caller's.
+    #[allow(unsafe_code)]
+    pub unsafe fn spawn_raw(
+        &self,
+        data: *mut (),
+        vtable: &'static FutureVTable,
+        priority: Priority,
+    ) -> Result<CoroutineId, SpawnError> {
+        let here = current::current_worker_of(self.number);
+        // SAFETY: the caller's promise.
+        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, here) };
+        CoroutineId::from_raw(raw).ok_or(if raw == STATUS_NO_MEMORY as u64 {
+            SpawnError::OutOfMemory
+        } else {
+            SpawnError::NotStarted
+        })
+    }
+
+    /// Polls coroutines on worker `worker` until nothing is ready.
+    ///
+    /// One thread or hart at a time may do so for each worker.
+    pub fn run_until_stalled(&self, worker: u32) -> RunOutcome {
+        self.run(worker, u64::MAX)
+    }
+
+    /// As [`run_until_stalled`](Executor::run_until_stalled), with at most `max_polls` polls.
+    pub fn run(&self, worker: u32, max_polls: u64) -> RunOutcome {
+        #[cfg(feature = "std")]
+        let _entered = current::enter(current::encode_current_worker(self.number, worker));
+        match calls::run(&self.core, worker, max_polls) {
+            RUN_STALLED => RunOutcome::Stalled,
+            RUN_BUDGET_USED => RunOutcome::BudgetUsed,
+            RUN_STOP_REQUESTED => RunOutcome::StopRequested,
+            _ => RunOutcome::Refused,
+        }
+    }
+
+    /// With true, makes every `run` return at its next scheduling point and notifies parked workers, until
+    /// called with false.
+    pub fn request_stop(&self, stop: bool) {
+        calls::request_stop(&self.core, stop);
+    }
+
+    /// To be called before worker `worker` sleeps. True: sleep until notified (`Hooks::notify`, which may
+    /// come before the sleep begins and must not be lost), then call
+    /// [`finish_park`](Executor::finish_park). False: call `run` again.
+    #[must_use]
+    pub fn prepare_park(&self, worker: u32) -> bool {
+        calls::prepare_park(&self.core, worker)
+    }
+
+    /// To be called after the sleep. Harmless otherwise.
+    pub fn finish_park(&self, worker: u32) {
+        calls::finish_park(&self.core, worker);
+    }
+
+    /// To be called inside a poll that goes on to something long: notifies a parked worker if anything waits
+    /// here.
+    pub fn offer(&self, worker: u32) {
+        calls::offer(&self.core, worker);
+    }
+
+    /// The most urgent level at which anything waits for any worker; `None` if nothing does. What is being
+    /// polled does not count. For a long poll to decide whether to end.
+    pub fn most_urgent(&self, worker: u32) -> Option<Priority> {
+        Priority::new(calls::most_urgent(&self.core, worker) as u8)
+    }
+
+    /// Coroutines that have been spawned and have not exited.
+    pub fn live_count(&self) -> u64 {
+        calls::live_count(&self.core)
+    }
+
+    /// Describes the coroutine in the slot `index`: `None` if there is no such slot, `Some(None)` if nobody
+    /// is in it. Count up from 1 until `None` to see all.
+    pub fn inspect(&self, index: u32) -> Option<Option<Inspection>> {
+        let mut out = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
+        match calls::inspect(&self.core, index, &mut out) {
+            0 => None,
+            1 => Some(None),
+            _ => Some(Some(out)),
+        }
+    }
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            SpawnError::OutOfMemory => "no memory for another coroutine",
+            SpawnError::NotStarted => "the executor has not been started or has no worker",
+        })
+    }
+}
+
+impl ::core::error::Error for SpawnError {}

@@ -1,0 +1,125 @@
+//! The core in a shared image (the vDSO): finding its exports and calling through them.
+//!
+//! The table lies in the caller's memory, made once from the image's dynamic symbols and installed before
+//! the first executor is started.
+#![allow(unsafe_code)]
+
+use ::core::fmt;
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::elf::DynamicSymbols;
+use crate::core::{Executor, INTERFACE_VERSION};
+
+/// Why an image cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageError {
+    /// It is no ELF image of the form that the link script makes.
+    Malformed,
+    /// It does not export this function.
+    Missing(&'static str),
+    /// It was built from another version of this crate.
+    WrongVersion,
+}
+
+macro_rules! define_table {
+    ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
+        /// Pointers to all functions of the core.
+        pub struct CoreTable {
+            $(pub(super) $method: $($unsafety)? extern "C" fn(&Executor $(, $name: $type)*) -> $result,)*
+        }
+
+        impl CoreTable {
+            /// Makes a table of what `find` says are the addresses of the exports.
+            ///
+            /// # Safety
+            ///
+            /// An address that `find` returns for a name is that of the function which the vDSO crate
+            /// exports by this name, and executable for ever.
+            pub unsafe fn resolve(
+                mut find: impl FnMut(&str) -> Option<*const ()>,
+            ) -> Result<CoreTable, ImageError> {
+                let version = find("cops_interface_version")
+                    .ok_or(ImageError::Missing("cops_interface_version"))?;
+                // SAFETY: by contract this function, whose type never changes.
+                let version = unsafe {
+                    ::core::mem::transmute::<*const (), extern "C" fn() -> u64>(version)
+                };
+                if version() != INTERFACE_VERSION {
+                    return Err(ImageError::WrongVersion);
+                }
+                $(
+                    let $method = find(stringify!($export))
+                        .ok_or(ImageError::Missing(stringify!($export)))?;
+                )*
+                Ok(CoreTable {
+                    $(
+                        // SAFETY: by contract the export of this name, and by its version of this type:
+                        // the crate makes both from one list.
+                        $method: unsafe {
+                            ::core::mem::transmute::<
+                                *const (),
+                                $($unsafety)? extern "C" fn(&Executor $(, $name: $type)*) -> $result,
+                            >($method)
+                        },
+                    )*
+                })
+            }
+        }
+    };
+}
+
+crate::for_each_core_function!(define_table);
+
+impl CoreTable {
+    /// Makes the table from an image in memory, as the linker script of the vDSO crate lays it out.
+    ///
+    /// # Safety
+    ///
+    /// `image` points to the whole image of the vDSO crate, mapped readable and executable for ever.
+    pub unsafe fn from_image(image: *const u8) -> Result<CoreTable, ImageError> {
+        // SAFETY: the caller's promise.
+        let symbols = unsafe { DynamicSymbols::of(image) }.ok_or(ImageError::Malformed)?;
+        // SAFETY: the caller's promise; what is found lies within the image.
+        unsafe { CoreTable::resolve(|name| Some(image.wrapping_add(symbols.find(name)?).cast())) }
+    }
+}
+
+static INSTALLED: AtomicPtr<CoreTable> = AtomicPtr::new(ptr::null_mut());
+
+/// Installs the table for all calls of this program. Must come before the first executor is started; a
+/// later call replaces the table.
+pub fn install(table: &'static CoreTable) {
+    INSTALLED.store(ptr::from_ref(table).cast_mut(), Ordering::Release);
+}
+
+/// The installed table.
+///
+/// # Panics
+///
+/// If none is.
+#[inline(always)]
+pub(super) fn installed() -> &'static CoreTable {
+    // SAFETY: null, or from a `&'static`.
+    match unsafe { INSTALLED.load(Ordering::Acquire).as_ref() } {
+        Some(table) => table,
+        None => not_installed(),
+    }
+}
+
+#[cold]
+fn not_installed() -> ! {
+    panic!("cops_executor::image::install must be called before an executor is used");
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ImageError::Malformed => formatter.write_str("the scheduler image is not a well-formed ELF image"),
+            ImageError::Missing(name) => write!(formatter, "the scheduler image does not export {name}"),
+            ImageError::WrongVersion => formatter.write_str("the scheduler image is of another version"),
+        }
+    }
+}
+
+impl ::core::error::Error for ImageError {}

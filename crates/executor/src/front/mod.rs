@@ -1,0 +1,28 @@
+//! What a program compiles for itself: generic spawn, join handles, wakers, the registry of executors.
+//!
+//! The front owns everything the core must not have: generics, vtables, statics. It reaches the core
+//! through [`calls`] only, which links it directly or, with feature `image`, goes through a table of
+//! pointers into the shared image.
+
+mod calls;
+mod cell;
+mod current;
+#[cfg(feature = "image")]
+mod elf;
+mod executor;
+#[cfg(feature = "std")]
+mod host;
+#[cfg(feature = "image")]
+pub mod image;
+mod join;
+mod registry;
+mod waker;
+mod yield_now;
+
+pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
+pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, StartError};
+pub use self::join::{JoinError, JoinHandle};
+pub use self::waker::waker_of;
+pub use self::yield_now::{YieldNow, yield_now};
+pub use self::registry::{cancel, current, priority, set_priority, wake_up};
+pub use crate::core::{FutureVTable, Hooks, Inspection, Phase};

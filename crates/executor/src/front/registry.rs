@@ -1,0 +1,70 @@
+//! The executors of this program by number, so that an id alone finds its executor; and what can be done
+//! with an id alone.
+//!
+//! Only executors that live for ever are entered, and none is removed: a lookup needs no count and no lock.
+
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::calls;
+use super::current::{current_worker_of, get};
+use crate::core::{CoroutineId, Executor, Priority};
+
+static EXECUTORS: [AtomicPtr<Executor>; 256] = [const { AtomicPtr::new(ptr::null_mut()) }; 256];
+
+/// Enters an executor; false if the number is taken.
+pub(super) fn enter(number: u8, executor: &'static Executor) -> bool {
+    EXECUTORS[number as usize]
+        .compare_exchange(
+            ptr::null_mut(),
+            ptr::from_ref(executor).cast_mut(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        )
+        .is_ok()
+}
+
+#[allow(unsafe_code)]
+#[inline(always)]
+fn executor(number: u8) -> Option<&'static Executor> {
+    // SAFETY: null, or entered from a `&'static`.
+    unsafe { EXECUTORS[number as usize].load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes a blocked coroutine ready; one that runs will run again; one that is ready stays where it is.
+///
+/// The same mechanism as its `Waker`. Lock-free, allocates nothing, makes no system call; may be called in
+/// an interrupt handler. False if the coroutine has exited.
+#[inline]
+pub fn wake_up(id: CoroutineId) -> bool {
+    executor(id.executor()).is_some_and(|core| calls::wake(core, id.raw(), current_worker_of(id.executor())))
+}
+
+/// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May be called
+/// wherever [`wake_up`] may. False if the coroutine has exited.
+pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
+    executor(id.executor()).is_some_and(|core| {
+        calls::set_priority(core, id.raw(), priority.level() as u32, current_worker_of(id.executor()))
+    })
+}
+
+/// The priority of a coroutine, `None` if it has exited.
+pub fn priority(id: CoroutineId) -> Option<Priority> {
+    let level = calls::priority(executor(id.executor())?, id.raw());
+    Priority::new(level as u8)
+}
+
+/// Has a worker drop the coroutine's future: right after the present poll if it runs, else when its turn
+/// comes. May be called wherever [`wake_up`] may. False if the coroutine has exited.
+pub fn cancel(id: CoroutineId) -> bool {
+    executor(id.executor())
+        .is_some_and(|core| calls::cancel(core, id.raw(), current_worker_of(id.executor())))
+}
+
+/// The coroutine that is being polled on this thread or hart; `None` outside of one.
+#[inline]
+pub fn current() -> Option<CoroutineId> {
+    let word = get();
+    let core = executor(u8::try_from(word >> 8).ok()?)?;
+    CoroutineId::from_raw(calls::current(core, word & 0xff))
+}
