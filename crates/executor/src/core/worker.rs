@@ -18,6 +18,7 @@ pub const NO_WORKER: u32 = u32::MAX;
 ///
 /// Two cache lines, because fellows read the first at each of their scheduling points and the worker
 /// writes the second at each of its own. Zeroed memory is a valid initial value.
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub struct WorkerState {
     /// Bit p: coroutines of priority p wait in the worker's lists.
