@@ -1,0 +1,273 @@
+//! The wake ring: results travel from the kernel to a process.
+//!
+//! One ring per process, [`RING_ENTRIES`] entries. The kernel is its only producer (one hart at a
+//! time, under a lock of its own); every worker of the process may consume. Neither side waits
+//! for the other.
+//!
+//! Trust. The kernel keeps its own count of entries written ([`Producer`]) and reads nothing from
+//! the shared pages but `head`, which it validates: a process that writes garbage there makes its
+//! own ring look full or empty, and nothing else. When the ring is full the kernel keeps the
+//! result with the call and sets `overflowed`; the process asks for it with `COPS_REFILL_RING`.
+//!
+//! Ordering. `tail` is stored with release after the entry's words and loaded with acquire before
+//! them; `head` is advanced with release after they were read and loaded with acquire by the
+//! producer before it overwrites them. A consumer that loses the race for an entry discards what
+//! it read, so torn reads are never used.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Entries in a ring; a power of two.
+pub const RING_ENTRIES: u32 = RING_PAGE_COUNT as u32 * RING_ENTRIES_PER_PAGE as u32;
+/// Pages a ring's entries take.
+pub const RING_PAGE_COUNT: usize = 2;
+/// Entries in one page.
+pub const RING_ENTRIES_PER_PAGE: usize = 128;
+
+const _: () = assert!(RING_ENTRIES.is_power_of_two());
+const _: () = assert!(size_of::<RingEntry>() == 32 && size_of::<RingPage>() == 4096);
+
+/// One result on its way, as words that either side may be reading while the other writes.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct RingEntry {
+    coroutine: AtomicU64,
+    token: AtomicU64,
+    result: AtomicU64,
+    reserved: AtomicU64,
+}
+
+/// One page of entries.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct RingPage(pub [RingEntry; RING_ENTRIES_PER_PAGE]);
+
+/// The indices both sides see; part of the process page. Each on a cache line of its own.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct RingIndices {
+    /// Entries consumed since the process began, modulo 2^32. Written by the process.
+    pub head: AtomicU32,
+    padding_after_head: [u32; 15],
+    /// Entries produced since the process began, modulo 2^32. Written by the kernel.
+    pub tail: AtomicU32,
+    /// Not 0: results wait in the kernel because the ring was full. Written by the kernel.
+    pub overflowed: AtomicU32,
+    padding_after_tail: [u32; 14],
+}
+
+const _: () = assert!(size_of::<RingIndices>() == 128);
+
+/// A result, copied out of the ring or about to go in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The coroutine that made the call, as it named itself; 0 if it named none.
+    pub coroutine: u64,
+    /// The token given with the call.
+    pub token: u64,
+    /// The result, see [`crate::errno::decode`].
+    pub result: isize,
+}
+
+/// The kernel's side: a count that no process can reach.
+#[derive(Debug, Default)]
+pub struct Producer {
+    tail: u32,
+}
+
+/// The ring has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingFull;
+
+impl Producer {
+    /// A producer for a ring of zeroed pages.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { tail: 0 }
+    }
+
+    /// Entries that the process has not consumed, as far as it can be believed: at most [`RING_ENTRIES`].
+    #[must_use]
+    pub fn occupancy(&self, indices: &RingIndices) -> u32 {
+        self.tail.wrapping_sub(indices.head.load(Acquire)).min(RING_ENTRIES)
+    }
+
+    /// Publishes one result.
+    ///
+    /// `entry` maps an index below [`RING_ENTRIES`] to its place.
+    ///
+    /// # Errors
+    /// [`RingFull`]; nothing was written. A nonsensical `head` counts as full.
+    pub fn push<'a>(
+        &mut self,
+        indices: &RingIndices,
+        entry: impl FnOnce(u32) -> &'a RingEntry,
+        completion: Completion,
+    ) -> Result<(), RingFull> {
+        if self.occupancy(indices) >= RING_ENTRIES {
+            return Err(RingFull);
+        }
+        let place = entry(self.tail % RING_ENTRIES);
+        place.coroutine.store(completion.coroutine, Relaxed);
+        place.token.store(completion.token, Relaxed);
+        place.result.store(completion.result as u64, Relaxed);
+        self.tail = self.tail.wrapping_add(1);
+        indices.tail.store(self.tail, Release);
+        Ok(())
+    }
+}
+
+/// Whether a worker should look: something is in the ring or waits behind it.
+#[must_use]
+pub fn has_work(indices: &RingIndices) -> bool {
+    indices.head.load(Relaxed) != indices.tail.load(Relaxed) || indices.overflowed.load(Relaxed) != 0
+}
+
+/// Takes the oldest result, from any worker of the process.
+///
+/// `entry` as in [`Producer::push`].
+pub fn pop<'a>(indices: &RingIndices, entry: impl Fn(u32) -> &'a RingEntry) -> Option<Completion> {
+    let mut head = indices.head.load(Relaxed);
+    loop {
+        if head == indices.tail.load(Acquire) {
+            return None;
+        }
+        let place = entry(head % RING_ENTRIES);
+        let completion = Completion {
+            coroutine: place.coroutine.load(Relaxed),
+            token: place.token.load(Relaxed),
+            result: place.result.load(Relaxed) as isize,
+        };
+        // Success proves that no other worker took this entry and therefore that the kernel did not overwrite it.
+        match indices.head.compare_exchange_weak(head, head.wrapping_add(1), AcqRel, Relaxed) {
+            Ok(_) => return Some(completion),
+            Err(now) => head = now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::boxed::Box;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    struct Ring {
+        indices: RingIndices,
+        entries: Vec<RingEntry>,
+    }
+
+    impl Ring {
+        fn new() -> Self {
+            Self {
+                indices: RingIndices::default(),
+                entries: (0..RING_ENTRIES).map(|_| RingEntry::default()).collect(),
+            }
+        }
+        fn push(&self, producer: &mut Producer, token: u64) -> Result<(), RingFull> {
+            let completion = Completion { coroutine: token + 1, token, result: token as isize * 2 };
+            producer.push(&self.indices, |index| &self.entries[index as usize], completion)
+        }
+        fn pop(&self) -> Option<Completion> {
+            pop(&self.indices, |index| &self.entries[index as usize])
+        }
+    }
+
+    #[test]
+    fn full_ring_refuses_and_recovers() {
+        let (ring, mut producer) = (Ring::new(), Producer::new());
+        for token in 0..u64::from(RING_ENTRIES) {
+            ring.push(&mut producer, token).unwrap();
+        }
+        assert_eq!(ring.push(&mut producer, 9), Err(RingFull));
+        assert_eq!(ring.pop().unwrap().token, 0);
+        ring.push(&mut producer, 9).unwrap();
+    }
+
+    #[test]
+    fn lying_head_harms_only_its_owner() {
+        let (ring, mut producer) = (Ring::new(), Producer::new());
+        ring.push(&mut producer, 1).unwrap();
+        ring.indices.head.store(77, Relaxed);
+        assert_eq!(producer.occupancy(&ring.indices), RING_ENTRIES);
+        assert_eq!(ring.push(&mut producer, 2), Err(RingFull));
+        ring.indices.head.store(1, Relaxed);
+        ring.push(&mut producer, 3).unwrap();
+        assert_eq!(ring.pop().unwrap().token, 3);
+    }
+
+    #[test]
+    fn several_consumers_take_each_entry_once() {
+        let ring: &'static Ring = Box::leak(Box::new(Ring::new()));
+        const TOTAL: u64 = 40_000;
+        let consumers: Vec<_> = (0..3)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let mut taken = Vec::new();
+                    loop {
+                        match ring.pop() {
+                            Some(Completion { token: u64::MAX, .. }) => return taken,
+                            Some(completion) => {
+                                assert_eq!(completion.result, completion.token as isize * 2);
+                                assert_eq!(completion.coroutine, completion.token + 1);
+                                taken.push(completion.token);
+                            }
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut producer = Producer::new();
+        for token in 0..TOTAL {
+            while ring.push(&mut producer, token).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        for _ in 0..consumers.len() {
+            let end = Completion { coroutine: 0, token: u64::MAX, result: 0 };
+            while producer.push(&ring.indices, |index| &ring.entries[index as usize], end).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        let mut all: Vec<u64> = consumers.into_iter().flat_map(|c| c.join().unwrap()).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..TOTAL));
+    }
+
+    proptest! {
+        /// Against a queue: any mixture of pushes and pops, across the wrap of the 32-bit counters.
+        #[test]
+        fn behaves_like_a_queue(start: u32, steps in proptest::collection::vec(any::<bool>(), 0..2000)) {
+            let ring = Ring::new();
+            let mut producer = Producer { tail: start };
+            ring.indices.head.store(start, Relaxed);
+            ring.indices.tail.store(start, Relaxed);
+            let mut model = VecDeque::new();
+            for (token, push) in steps.into_iter().enumerate() {
+                if push {
+                    let accepted = ring.push(&mut producer, token as u64).is_ok();
+                    prop_assert_eq!(accepted, model.len() < RING_ENTRIES as usize);
+                    if accepted {
+                        model.push_back(token as u64);
+                    }
+                } else {
+                    prop_assert_eq!(ring.pop().map(|c| c.token), model.pop_front());
+                }
+            }
+        }
+
+        /// Whatever a process writes into `head`, the producer neither panics nor leaves the ring.
+        #[test]
+        fn any_head_is_harmless(heads in proptest::collection::vec(any::<u32>(), 1..200)) {
+            let (ring, mut producer) = (Ring::new(), Producer::new());
+            for head in heads {
+                ring.indices.head.store(head, Relaxed);
+                prop_assert!(producer.occupancy(&ring.indices) <= RING_ENTRIES);
+                let _ = ring.push(&mut producer, 1);
+            }
+        }
+    }
+}
