@@ -1,0 +1,264 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, ValueEnum};
+use matrix_message::{Operation, Side};
+use serde::{Deserialize, Serialize};
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  The standard load on a server on this machine, with plots:
+    cops-loadgen --connect 127.0.0.1:9000 --connections 64 --matrix 15 --period-ms 100 --plots plots
+  As fast as the answers come, smallest matrix, raw data as JSON:
+    cops-loadgen --connections 64 --matrix 1 --closed --json closed.json --label model=kcuc --label vcpus=4
+  Eight priority classes, 50 ms period, latencies per class:
+    cops-loadgen --connections 128 --classes 8 --period-ms 50 --csv classes.csv
+  Draw the plots of an earlier run again:
+    cops-loadgen --replot closed.json --plots plots
+  Does the server survive bad clients?
+    cops-loadgen --hostile --connect 127.0.0.1:9000
+
+WHAT THE FIGURES MEAN
+  open loop     (default) every connection sends one request per period, whether or not the
+                answer before has come; requests that the socket does not take stay due.
+                Latency counts from the moment the schedule asked for the request, so a server
+                that stalls is charged for everything that had to wait.
+  closed loop   every connection sends when its answer is there; latency counts from sending.
+  sent          requests scheduled in the measuring window (after the warm-up).
+  received      right answers to those, by the end of the drain.
+  errors        of the whole run: wrong products, answers missing after the drain, connections lost.
+  throughput    right answers that arrived within the measuring window, per second.
+  latency       of the requests in `sent` that were answered; mean and max exact, percentiles to 0.1%.
+  jitter        mean absolute difference of successive latencies on the same connection.
+  lateness      how late this client itself was in sending, counted in the latency: if it is
+                not small against the latency, you have measured the client.
+
+EXIT STATUS
+  0 all went well; 1 errors, or a hostile case failed; 2 wrong usage; 3 the connections could not be opened
+  or the results not be written.";
+
+/// Drives a matrix server over TCP, checks every product, and reports throughput and latency.
+#[derive(Debug, Parser)]
+#[command(name = "cops-loadgen", version, after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to send to whom.
+    #[command(flatten)]
+    pub load: LoadSettings,
+
+    /// Adds a column to the results, such as model=kcuc, vcpus=4, qemu=10.0 or commit=1a2b3c4;
+    /// may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
+
+    /// Writes rows, distribution and time series as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Writes the rows as CSV: one for all, one per priority class.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Writes latency.svg and throughput.svg into this directory, made if missing.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub plots: Option<PathBuf>,
+
+    /// Runs nothing: draws the plots of a JSON file written before.
+    #[arg(long, value_name = "FILE", requires = "plots", conflicts_with_all = ["hostile", "json", "csv"])]
+    pub replot: Option<PathBuf>,
+
+    /// Instead of load: bad clients, one by one, each followed by a good one.
+    #[arg(long, conflicts_with_all = ["json", "csv", "plots"])]
+    pub hostile: bool,
+
+    /// With --hostile: only cases whose name contains this.
+    #[arg(long, value_name = "TEXT", requires = "hostile")]
+    pub only: Option<String>,
+
+    /// With --hostile: how long the server may take for any one answer or close.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_positive)]
+    pub patience_seconds: f64,
+}
+
+/// What a run does. Everything that influences the figures is here, and in the JSON.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub struct LoadSettings {
+    /// Where the server listens.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9000")]
+    pub connect: String,
+
+    /// Connections, all open at once.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub connections: u32,
+
+    /// Rows of the matrices, 1 to 128.
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=128))]
+    pub matrix: u16,
+
+    /// What the server is to do with them.
+    #[arg(long, value_enum, default_value_t = OperationName::U64)]
+    pub operation: OperationName,
+
+    /// Time between two requests of a connection; the connections' phases are spread evenly over it.
+    #[arg(long, value_name = "MS", default_value_t = 100.0, value_parser = parse_positive)]
+    pub period_ms: f64,
+
+    /// Closed loop: send when the answer is there, instead of one request per period.
+    #[arg(long)]
+    pub closed: bool,
+
+    /// Length of the measuring window.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_positive)]
+    pub seconds: f64,
+
+    /// Load before the measuring window: checked, but not measured.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_not_negative)]
+    pub warmup_seconds: f64,
+
+    /// How long to wait for answers after the last request.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_not_negative)]
+    pub drain_seconds: f64,
+
+    /// Priority classes, 0 (most urgent) and up, given to the connections in turn.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub classes: u16,
+
+    /// Seed of the matrices and sequence numbers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Connections begun per second. QEMU's user network accepts with a backlog of 1, so many at
+    /// once would wait for a retransmission of a second.
+    #[arg(long, value_name = "N", default_value_t = 200.0, value_parser = parse_positive)]
+    pub ramp_per_second: f64,
+
+    /// Time for each connection to be opened and to answer one request, all attempts included
+    /// (refused or silent ones are repeated), so the server may still be booting.
+    #[arg(long, visible_alias = "connect-timeout", value_name = "SECONDS", default_value_t = 30.0,
+          value_parser = parse_positive)]
+    pub connect_timeout_seconds: f64,
+}
+
+/// [`Operation`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperationName {
+    /// Square matrices of u64, wrapping.
+    U64,
+    /// Square matrices of f64.
+    F64,
+    /// Send them back unmultiplied.
+    Echo,
+}
+
+impl LoadSettings {
+    /// The operation in messages.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        match self.operation {
+            OperationName::U64 => Operation::MultiplyU64,
+            OperationName::F64 => Operation::MultiplyF64,
+            OperationName::Echo => Operation::Echo,
+        }
+    }
+
+    /// The matrices' side.
+    ///
+    /// # Panics
+    ///
+    /// If `matrix` is not in 1 to 128, which parsing has refused.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        Side::new(self.matrix).expect("1 to 128")
+    }
+
+    /// The priority class of a connection.
+    #[must_use]
+    pub fn class(&self, connection: u32) -> u8 {
+        // At most 256 classes, so this fits.
+        (connection % u32::from(self.classes)) as u8
+    }
+
+    /// The measuring window, in nanoseconds since the load began.
+    #[must_use]
+    pub fn window_ns(&self) -> std::ops::Range<u64> {
+        let start = seconds_to_ns(self.warmup_seconds);
+        start..start + seconds_to_ns(self.seconds)
+    }
+}
+
+/// Rounds to whole nanoseconds.
+#[must_use]
+pub fn seconds_to_ns(seconds: f64) -> u64 {
+    (seconds * 1e9).round() as u64
+}
+
+fn parse_number(text: &str) -> Result<f64, String> {
+    // A day bounds everything that is computed from it.
+    text.parse()
+        .ok()
+        .filter(|number| (0.0..=86_400_000.0).contains(number))
+        .ok_or("not a number from 0 to 86400000".into())
+}
+
+fn parse_not_negative(text: &str) -> Result<f64, String> {
+    parse_number(text)
+}
+
+fn parse_positive(text: &str) -> Result<f64, String> {
+    parse_number(text)
+        .and_then(|number| if number > 0.0 { Ok(number) } else { Err("must be above zero".into()) })
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("want KEY=VALUE")?;
+    let plain = !key.is_empty() && key.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+    if !plain {
+        return Err("a key is made of letters, digits and underscores".into());
+    }
+    if crate::outcome::COLUMNS.contains(&key) {
+        return Err(format!("{key} is a column already"));
+    }
+    Ok((key.into(), value.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_examples_parse() {
+        let examples = EXAMPLES.lines().map(str::trim).filter(|line| line.starts_with("cops-loadgen"));
+        let parsed = examples
+            .map(|line| Arguments::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}")));
+        assert_eq!(parsed.count(), 5);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "--matrix 0",
+            "--matrix 129",
+            "--connections 0",
+            "--period-ms 0",
+            "--seconds -1",
+            "--seconds nan",
+            "--classes 257",
+            "--label model",
+            "--label errors=0",
+            "--replot x",
+            "--only x",
+            "--hostile --json x",
+        ] {
+            let words = ["cops-loadgen"].into_iter().chain(line.split(' '));
+            assert!(Arguments::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Blocking sockets for the hostile cases, and a client that does everything right.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use matrix_message::{
+    Direction, HEADER_BYTES, HEADER_WORDS, Header, Operation, Side, as_bytes, as_bytes_mut,
+};
+use rustix::net::sockopt::set_socket_linger;
+
+use super::{Failure, Suite};
+use crate::workload::Workload;
+
+/// Pause between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Connects within the suite's patience; refusals are repeated, for a backlog may be full.
+/// Reads and writes on the stream end with an error after the same time.
+pub(super) fn connect(suite: &Suite) -> Result<TcpStream, Failure> {
+    let give_up = Instant::now() + suite.patience;
+    loop {
+        match TcpStream::connect_timeout(&suite.address, suite.patience) {
+            Ok(stream) => {
+                let prepare = || {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(suite.patience))?;
+                    stream.set_write_timeout(Some(suite.patience))
+                };
+                return prepare().map(|()| stream).map_err(|error| error.to_string());
+            }
+            Err(error) if Instant::now() > give_up => return Err(format!("connect: {error}")),
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Closes with a reset: unread and unsent data are thrown away.
+pub(super) fn reset(stream: TcpStream) -> Result<(), Failure> {
+    set_socket_linger(&stream, Some(Duration::ZERO)).map_err(|error| error.to_string())
+}
+
+/// Demands that the server ends the connection without answering.
+pub(super) fn expect_closed(mut stream: &TcpStream) -> Result<(), Failure> {
+    let mut byte = [0];
+    match stream.read(&mut byte) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err("the server answered".into()),
+        Err(error) if is_timeout(&error) => Err("the server left the connection open".into()),
+        // Reset: closed with some of our bytes unread.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Whether an operation ended for its timeout rather than for the peer.
+pub(super) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// A connection on which requests are sent and answers checked.
+pub(super) struct GoodClient {
+    pub(super) stream: TcpStream,
+    workload: Workload,
+    class: u8,
+    sent: u64,
+    answered: u64,
+}
+
+impl GoodClient {
+    /// Connects; requests are small matrices of class 0.
+    pub(super) fn open(suite: &Suite) -> Result<Self, Failure> {
+        Self::with(suite, Operation::MultiplyU64, 5, 0)
+    }
+
+    pub(super) fn with(suite: &Suite, operation: Operation, side: u16, class: u8) -> Result<Self, Failure> {
+        let side = Side::new(side).ok_or("a case with an impossible side")?;
+        let workload = Workload::new(operation, side, suite.seed);
+        Ok(Self { stream: connect(suite)?, workload, class, sent: 0, answered: 0 })
+    }
+
+    /// The bytes of the next request.
+    pub(super) fn next_request(&mut self) -> Vec<u8> {
+        let mut message = vec![0; self.workload.side().message_words()];
+        let header = self.workload.header(0, self.class, self.sent);
+        as_bytes_mut(&mut message[..HEADER_WORDS]).copy_from_slice(&header.encode());
+        self.workload.write_body(0, self.sent, &mut message[HEADER_WORDS..]);
+        self.sent += 1;
+        as_bytes(&message).to_vec()
+    }
+
+    pub(super) fn send(&mut self) -> Result<(), Failure> {
+        let request = self.next_request();
+        self.stream.write_all(&request).map_err(|error| format!("sending a request: {error}"))
+    }
+
+    /// Reads the next answer and demands that it is right.
+    pub(super) fn receive(&mut self) -> Result<(), Failure> {
+        let mut answer = vec![0; self.workload.side().message_words()];
+        self.stream.read_exact(as_bytes_mut(&mut answer)).map_err(|error| match error.kind() {
+            _ if is_timeout(&error) => "no answer in time".into(),
+            ErrorKind::UnexpectedEof => "the connection was closed instead of answered".into(),
+            _ => format!("receiving an answer: {error}"),
+        })?;
+        let expected = self.workload.header(0, self.class, self.answered).answer();
+        let header = Header::parse(&as_bytes(&answer)[..HEADER_BYTES], Direction::Answer);
+        if header != Ok(Some(expected)) {
+            return Err(format!("answered {header:?} instead of {expected:?}"));
+        }
+        let product = self.workload.check(0, self.answered, &answer[HEADER_WORDS..]);
+        self.answered += 1;
+        product.map_err(|at| format!("wrong product, element {at}"))
+    }
+
+    /// One request, one right answer.
+    pub(super) fn exchange(&mut self) -> Result<(), Failure> {
+        self.send()?;
+        self.receive()
+    }
+
+    /// Announces that no more will be sent.
+    pub(super) fn half_close(&self) -> Result<(), Failure> {
+        self.stream.shutdown(Shutdown::Write).map_err(|error| format!("half-closing: {error}"))
+    }
+}

@@ -1,0 +1,157 @@
+//! Clients that speak the format but break off, stall or flood.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use matrix_message::Operation;
+
+use super::client::{GoodClient, connect, expect_closed, is_timeout, reset};
+use super::{Case, Failure, Suite};
+
+/// Silent connections held at once.
+const SILENT_CONNECTIONS: usize = 32;
+/// Connects and disconnects, and the time for all of them.
+const DISCONNECTS: usize = 1_000;
+const DISCONNECTS_TIME: Duration = Duration::from_secs(90);
+/// Requests sent before the first answer is read.
+const PIPELINED: usize = 200;
+/// Most bytes sent to a server whose answers nobody reads.
+const FLOOD_BYTES: usize = 64 << 20;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("largest-matrix", |suite| exchange_with(suite, 128, 0)),
+        Case::new("highest-class", |suite| exchange_with(suite, 5, u8::MAX)),
+        Case::new("half-header-and-silence", |suite| silence_after(suite, 8)),
+        Case::new("header-and-silence", |suite| silence_after(suite, 16)),
+        Case::new("half-body-and-silence", |suite| silence_after(suite, 16 + 100)),
+        Case::new("many-silent-connections", many_silent_connections),
+        Case::new("half-header-then-close", |suite| partial_request(suite, 8).map(drop)),
+        Case::new("half-body-then-close", |suite| partial_request(suite, 16 + 100).map(drop)),
+        Case::new("half-body-then-half-close", half_body_then_half_close),
+        Case::new("half-body-then-reset", |suite| partial_request(suite, 16 + 100).and_then(reset)),
+        Case::new("reset-before-answer", reset_before_answer),
+        Case::new("reset-in-mid-answer", reset_in_mid_answer),
+        Case::new("half-close-after-request", half_close_after_request),
+        Case::new("connects-and-disconnects", connects_and_disconnects),
+        Case::new("byte-at-a-time", byte_at_a_time),
+        Case::new("pipelined-requests", pipelined_requests),
+        Case::new("flood-without-reading", flood_without_reading),
+    ]
+}
+
+fn exchange_with(suite: &Suite, side: u16, class: u8) -> Result<(), Failure> {
+    GoodClient::with(suite, Operation::MultiplyU64, side, class)?.exchange()
+}
+
+/// A connection on which that many bytes of a request have been sent.
+fn partial_request(suite: &Suite, bytes: usize) -> Result<TcpStream, Failure> {
+    let mut client = GoodClient::with(suite, Operation::MultiplyU64, 15, 0)?;
+    let request = client.next_request();
+    client
+        .stream
+        .write_all(&request[..bytes])
+        .map_err(|error| format!("sending part of a request: {error}"))?;
+    Ok(client.stream)
+}
+
+fn silence_after(suite: &Suite, bytes: usize) -> Result<(), Failure> {
+    let silent = partial_request(suite, bytes)?;
+    suite.serves_a_new_client()?;
+    drop(silent);
+    Ok(())
+}
+
+fn many_silent_connections(suite: &Suite) -> Result<(), Failure> {
+    let silent: Result<Vec<_>, _> =
+        (0..SILENT_CONNECTIONS).map(|at| partial_request(suite, at % 16)).collect();
+    let silent = silent?;
+    suite.serves_a_new_client()?;
+    drop(silent);
+    Ok(())
+}
+
+/// The end of the stream in mid-message: the rest will never come, so the server must let go.
+fn half_body_then_half_close(suite: &Suite) -> Result<(), Failure> {
+    let stream = partial_request(suite, 16 + 100)?;
+    stream.shutdown(std::net::Shutdown::Write).map_err(|error| error.to_string())?;
+    expect_closed(&stream)
+}
+
+fn reset_before_answer(suite: &Suite) -> Result<(), Failure> {
+    let mut client = GoodClient::with(suite, Operation::MultiplyU64, 64, 0)?;
+    client.send()?;
+    reset(client.stream)
+}
+
+/// Several large answers are on their way when the connection is reset.
+fn reset_in_mid_answer(suite: &Suite) -> Result<(), Failure> {
+    let mut client = GoodClient::with(suite, Operation::Echo, 128, 0)?;
+    client.send()?;
+    let mut part = [0; 1000];
+    client.stream.read_exact(&mut part).map_err(|error| format!("receiving part of an answer: {error}"))?;
+    client.send()?;
+    reset(client.stream)
+}
+
+/// A client may say at once that it has no more requests; the answer must still come, and
+/// then the end.
+fn half_close_after_request(suite: &Suite) -> Result<(), Failure> {
+    let mut client = GoodClient::with(suite, Operation::MultiplyF64, 15, 0)?;
+    client.send()?;
+    client.half_close()?;
+    client.receive()?;
+    expect_closed(&client.stream)
+}
+
+/// Alternately in order and by reset.
+fn connects_and_disconnects(suite: &Suite) -> Result<(), Failure> {
+    let give_up = Instant::now() + DISCONNECTS_TIME;
+    for at in 0..DISCONNECTS {
+        if Instant::now() > give_up {
+            return Err(format!("only {at} of {DISCONNECTS} connects in {} s", DISCONNECTS_TIME.as_secs()));
+        }
+        let stream = connect(suite).map_err(|failure| format!("connect {at}: {failure}"))?;
+        if at % 2 == 0 {
+            reset(stream)?;
+        }
+    }
+    Ok(())
+}
+
+fn byte_at_a_time(suite: &Suite) -> Result<(), Failure> {
+    let mut client = GoodClient::with(suite, Operation::MultiplyU64, 2, 0)?;
+    for byte in client.next_request() {
+        client.stream.write_all(&[byte]).map_err(|error| format!("sending a byte: {error}"))?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    client.receive()
+}
+
+/// Many requests in one write, answers read only afterwards: all must come, in order.
+fn pipelined_requests(suite: &Suite) -> Result<(), Failure> {
+    let mut client = GoodClient::with(suite, Operation::MultiplyU64, 3, 0)?;
+    let requests: Vec<u8> = (0..PIPELINED).flat_map(|_| client.next_request()).collect();
+    client.stream.write_all(&requests).map_err(|error| format!("sending requests: {error}"))?;
+    (0..PIPELINED).try_for_each(|at| client.receive().map_err(|failure| format!("answer {at}: {failure}")))
+}
+
+/// Large requests without end, answers unread: the server must stop reading at some time, and
+/// have memory for others meanwhile.
+fn flood_without_reading(suite: &Suite) -> Result<(), Failure> {
+    let mut client = GoodClient::with(suite, Operation::Echo, 128, 0)?;
+    client.stream.set_write_timeout(Some(suite.patience / 4)).map_err(|error| error.to_string())?;
+    let request = client.next_request();
+    let mut sent = 0;
+    while sent < FLOOD_BYTES {
+        match client.stream.write_all(&request) {
+            Ok(()) => sent += request.len(),
+            Err(error) if is_timeout(&error) => break,
+            // It may also have enough of this client, as long as the others are served.
+            Err(_) => return Ok(()),
+        }
+    }
+    suite.serves_a_new_client()
+}

@@ -1,0 +1,348 @@
+//! The event loop of a run: sends what the schedule asks for, takes what arrives, measures.
+//!
+//! # Open loop
+//!
+//! With `N` connections and period `P`, request number `g` of the whole run is due at `g P / N`
+//! and belongs to connection `g mod N`: every connection sends once per period, phases spread
+//! evenly, and the next due request needs no search. A request is due whether or not earlier
+//! ones were answered. Its latency is counted from that instant, so neither a stalled server
+//! nor a late client can hide (the client's own lateness is reported beside it).
+//!
+//! # Accounting
+//!
+//! Every request that was due ends in exactly one of: answered right, answered wrong, missing.
+//! A lost connection is an error by itself, and all its further requests are missing.
+
+use std::io;
+
+use mio::{Events, Poll, Token};
+
+use crate::arguments::{LoadSettings, seconds_to_ns};
+use crate::clock::{Clock, Timer};
+use crate::connection::{Answer, Connection, Loss};
+use crate::progress::Progress;
+use crate::statistics::{Durations, Statistics};
+use crate::workload::Workload;
+
+/// What went wrong is told in full only so many times.
+const COMPLAINTS: usize = 10;
+/// Token of the timer; connections have their index.
+const TIMER: Token = Token(usize::MAX);
+/// Events taken from the system at once.
+const EVENT_BATCH: usize = 256;
+/// Bytes read at once; every connection's answers pass through the one buffer.
+const READ_BUFFER_BYTES: usize = 256 << 10;
+
+/// Everything measured in a run.
+#[derive(Debug)]
+pub struct Measurements {
+    /// By priority class.
+    pub classes: Vec<Statistics>,
+    /// How late this client handled due requests; empty for the closed loop.
+    pub send_lateness: Durations,
+    /// The first few things that went wrong.
+    pub complaints: Vec<String>,
+}
+
+/// A connection under load.
+struct Loaded {
+    connection: Connection,
+    /// Number of its first request of this run: opening has used those before.
+    first_request: u64,
+    /// When the only outstanding request was sent (closed loop).
+    sent_ns: u64,
+    previous_latency_ns: Option<u64>,
+    is_lost: bool,
+}
+
+struct Run<'a> {
+    settings: &'a LoadSettings,
+    workload: &'a Workload,
+    schedule: Schedule,
+    clock: Clock,
+    loaded: Vec<Loaded>,
+    measurements: Measurements,
+    /// Requests due so far (open loop).
+    next_due: u64,
+    /// Connections that are neither lost nor without outstanding requests.
+    busy: usize,
+}
+
+/// Runs the load over open connections, registered with `poll` under their indices.
+///
+/// # Errors
+///
+/// From the system's polling and timers; what happens to connections is in the result.
+pub fn run(
+    poll: &mut Poll,
+    connections: Vec<Connection>,
+    settings: &LoadSettings,
+    workload: &Workload,
+    progress: &mut Progress,
+) -> io::Result<Measurements> {
+    let mut timer = Timer::new(poll.registry(), TIMER)?;
+    let fresh = |connection: Connection| Loaded {
+        first_request: connection.requested(),
+        connection,
+        sent_ns: 0,
+        previous_latency_ns: None,
+        is_lost: false,
+    };
+    let mut run = Run {
+        settings,
+        workload,
+        schedule: Schedule::new(settings),
+        loaded: connections.into_iter().map(fresh).collect(),
+        measurements: Measurements {
+            classes: (0..settings.classes).map(|_| Statistics::default()).collect(),
+            send_lateness: Durations::new(),
+            complaints: Vec::new(),
+        },
+        next_due: 0,
+        busy: 0,
+        clock: Clock::start(),
+    };
+    run.drive(poll, &mut timer, progress)?;
+    Ok(run.finish())
+}
+
+impl Run<'_> {
+    fn drive(&mut self, poll: &mut Poll, timer: &mut Timer, progress: &mut Progress) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENT_BATCH);
+        let mut buffer = vec![0; READ_BUFFER_BYTES];
+        let window_ns = self.settings.window_ns();
+        let give_up_ns = window_ns.end + seconds_to_ns(self.settings.drain_seconds);
+        if self.settings.closed {
+            (0..self.loaded.len()).for_each(|index| self.send_closed(index));
+        }
+        loop {
+            // One reading of the clock for both: at the end of the window everything has been sent.
+            let now_ns = self.clock.now_ns();
+            self.send_due(now_ns);
+            let is_over = now_ns >= give_up_ns || (now_ns >= window_ns.end && self.busy == 0);
+            if is_over || self.loaded.iter().all(|loaded| loaded.is_lost) {
+                return Ok(());
+            }
+            timer.set(
+                &self.clock,
+                self.schedule.next_wake_ns(self.next_due, now_ns, &window_ns, give_up_ns),
+            )?;
+            match poll.poll(&mut events, None) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            }
+            for event in events.iter().filter(|event| event.token() != TIMER) {
+                self.handle(event, &mut buffer);
+                // A long batch must not make requests late.
+                self.send_due(self.clock.now_ns());
+            }
+            progress.show(|| self.progress_line(now_ns, &window_ns));
+        }
+    }
+
+    /// Open loop: sends every request whose time had come at `now_ns`.
+    fn send_due(&mut self, now_ns: u64) {
+        if self.settings.closed {
+            return;
+        }
+        while let Some(due_ns) = self.schedule.due_ns(self.next_due).filter(|due_ns| *due_ns <= now_ns) {
+            self.measurements.send_lateness.record(self.clock.now_ns().saturating_sub(due_ns));
+            let index = (self.next_due % self.loaded.len() as u64) as usize;
+            self.next_due += 1;
+            self.request(index, due_ns);
+        }
+    }
+
+    /// Closed loop: sends the next request unless the window is over.
+    fn send_closed(&mut self, index: usize) {
+        let now_ns = self.clock.now_ns();
+        if now_ns < self.schedule.window_ns.end {
+            self.loaded[index].sent_ns = now_ns;
+            self.request(index, now_ns);
+        }
+    }
+
+    fn request(&mut self, index: usize, scheduled_ns: u64) {
+        let loaded = &mut self.loaded[index];
+        let class = usize::from(loaded.connection.class());
+        let statistics = &mut self.measurements.classes[class];
+        statistics.sent += u64::from(self.schedule.window_ns.contains(&scheduled_ns));
+        if loaded.is_lost {
+            statistics.missing += 1;
+            return;
+        }
+        self.busy += usize::from(loaded.connection.outstanding() == 0);
+        if let Err(loss) = loaded.connection.request(self.workload) {
+            self.lose(index, &loss);
+        }
+    }
+
+    fn handle(&mut self, event: &mio::event::Event, buffer: &mut [u8]) {
+        let index = event.token().0;
+        let Some(loaded) = self.loaded.get_mut(index).filter(|loaded| !loaded.is_lost) else { return };
+        let had_outstanding = loaded.connection.outstanding() > 0;
+        let flushed = if event.is_writable() { loaded.connection.flush(self.workload) } else { Ok(()) };
+        let is_ended = event.is_read_closed() || event.is_error();
+        let mut received = Ok(());
+        if event.is_readable() || is_ended {
+            // Taken apart, because the closure below borrows the rest.
+            let Loaded { connection, first_request, sent_ns, previous_latency_ns, .. } = loaded;
+            let statistics = &mut self.measurements.classes[usize::from(connection.class())];
+            let (complaints, schedule, clock) =
+                (&mut self.measurements.complaints, &self.schedule, &self.clock);
+            let closed_ns = self.settings.closed.then_some(*sent_ns);
+            received = connection.receive(self.workload, buffer, is_ended, |answer: Answer| {
+                let arrival_ns = clock.now_ns();
+                if let Some(at) = answer.wrong_element {
+                    statistics.wrong += 1;
+                    complain(complaints, || format!("connection {index}: wrong product, element {at}"));
+                    return;
+                }
+                let scheduled_ns = closed_ns
+                    .unwrap_or_else(|| schedule.scheduled_ns(index, answer.request - *first_request));
+                statistics.record_arrival(arrival_ns, &schedule.window_ns);
+                if schedule.window_ns.contains(&scheduled_ns) {
+                    let latency_ns = arrival_ns.saturating_sub(scheduled_ns);
+                    statistics.record_latency(latency_ns, previous_latency_ns.replace(latency_ns));
+                }
+            });
+        }
+        let outstanding = self.loaded[index].connection.outstanding();
+        self.busy -= usize::from(had_outstanding && outstanding == 0);
+        if let Err(loss) = received.and(flushed) {
+            self.lose(index, &loss);
+        } else if self.settings.closed && outstanding == 0 {
+            self.send_closed(index);
+        }
+    }
+
+    fn lose(&mut self, index: usize, loss: &Loss) {
+        let loaded = &mut self.loaded[index];
+        let outstanding = loaded.connection.outstanding();
+        loaded.is_lost = true;
+        // The server is to see that it is over; dropping the stream here would move the others.
+        let _ = loaded.connection.stream().shutdown(std::net::Shutdown::Both);
+        self.busy -= usize::from(outstanding > 0);
+        let statistics = &mut self.measurements.classes[usize::from(loaded.connection.class())];
+        statistics.lost += 1;
+        statistics.missing += outstanding;
+        complain(&mut self.measurements.complaints, || format!("connection {index}: {loss}"));
+    }
+
+    /// What is outstanding now is missing; so is what was due after all connections were lost.
+    fn finish(mut self) -> Measurements {
+        while let Some(due_ns) = self.schedule.due_ns(self.next_due).filter(|_| !self.settings.closed) {
+            let index = (self.next_due % self.loaded.len() as u64) as usize;
+            self.next_due += 1;
+            self.request(index, due_ns);
+        }
+        for (index, loaded) in self.loaded.iter().enumerate().filter(|(_, loaded)| !loaded.is_lost) {
+            let outstanding = loaded.connection.outstanding();
+            self.measurements.classes[usize::from(loaded.connection.class())].missing += outstanding;
+            if outstanding > 0 {
+                complain(&mut self.measurements.complaints, || {
+                    format!("connection {index}: {outstanding} requests unanswered")
+                });
+            }
+        }
+        self.measurements
+    }
+
+    fn progress_line(&self, now_ns: u64, window_ns: &std::ops::Range<u64>) -> String {
+        let phase = match now_ns {
+            now if now < window_ns.start => "warming up",
+            now if now < window_ns.end => "measuring",
+            _ => "waiting for the last answers",
+        };
+        let classes = &self.measurements.classes;
+        let answered: u64 = classes.iter().flat_map(|class| &class.answers_by_interval).sum();
+        let errors: u64 = classes.iter().map(Statistics::errors).sum();
+        let seconds = now_ns as f64 / 1e9;
+        format!(
+            "{phase}: {seconds:.1} of {:.1} s, {answered} answers, {errors} errors",
+            window_ns.end as f64 / 1e9
+        )
+    }
+}
+
+fn complain(complaints: &mut Vec<String>, complaint: impl FnOnce() -> String) {
+    if complaints.len() < COMPLAINTS {
+        complaints.push(complaint());
+    }
+}
+
+/// When which request is due, in nanoseconds since the load began.
+#[derive(Clone, Debug)]
+struct Schedule {
+    connections: u64,
+    period_ns: u64,
+    window_ns: std::ops::Range<u64>,
+    closed: bool,
+}
+
+impl Schedule {
+    fn new(settings: &LoadSettings) -> Self {
+        Self {
+            connections: settings.connections.into(),
+            period_ns: seconds_to_ns(settings.period_ms / 1e3).max(1),
+            window_ns: settings.window_ns(),
+            closed: settings.closed,
+        }
+    }
+
+    /// When request `number` of the whole run is due; `None` when the run is over by then.
+    fn due_ns(&self, number: u64) -> Option<u64> {
+        let due_ns = u128::from(number) * u128::from(self.period_ns) / u128::from(self.connections);
+        u64::try_from(due_ns).ok().filter(|due_ns| *due_ns < self.window_ns.end)
+    }
+
+    /// When request `number` of a connection was due.
+    fn scheduled_ns(&self, connection: usize, number: u64) -> u64 {
+        // It was sent, so it was due within the run.
+        self.due_ns(number * self.connections + connection as u64).unwrap_or(self.window_ns.end)
+    }
+
+    /// When the loop has something to do even if nothing arrives.
+    fn next_wake_ns(
+        &self,
+        next_due: u64,
+        now_ns: u64,
+        window_ns: &std::ops::Range<u64>,
+        give_up_ns: u64,
+    ) -> u64 {
+        let due_ns = if self.closed { None } else { self.due_ns(next_due) };
+        let end_ns = if now_ns < window_ns.end { window_ns.end } else { give_up_ns };
+        due_ns.unwrap_or(end_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::arguments::Arguments;
+
+    fn schedule(line: &str) -> Schedule {
+        Schedule::new(&Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split(' '))).load)
+    }
+
+    #[test]
+    fn phases_are_spread_over_the_period() {
+        let schedule = schedule("--connections 4 --period-ms 100 --seconds 1 --warmup-seconds 0");
+        let first: Vec<_> = (0..5).filter_map(|number| schedule.due_ns(number)).collect();
+        assert_eq!(first, [0, 25_000_000, 50_000_000, 75_000_000, 100_000_000]);
+        assert_eq!(schedule.scheduled_ns(3, 2), 275_000_000);
+        assert_eq!(schedule.due_ns(39), Some(975_000_000));
+        assert_eq!(schedule.due_ns(40), None, "40 requests in a second and not one more");
+    }
+
+    #[test]
+    fn odd_numbers_keep_the_rate_without_drift() {
+        let schedule = schedule("--connections 7 --period-ms 33.333 --seconds 3600");
+        let last =
+            (0..).step_by(100_000).take_while(|number| schedule.due_ns(*number).is_some()).last().unwrap();
+        let exact = last as f64 * 33.333e6 / 7.0;
+        assert!((schedule.due_ns(last).unwrap() as f64 - exact).abs() < 1e3);
+    }
+}

@@ -1,0 +1,210 @@
+//! Latencies, jitter, and answers over time, for one group of connections. Sums and extremes
+//! are exact; percentiles come from a histogram of fixed relative resolution.
+
+use hdrhistogram::Histogram;
+
+/// Resolution of the time series.
+pub const INTERVAL_NS: u64 = 10_000_000;
+/// Latencies are told apart from 100 ns on, with three significant digits, up to an hour.
+const HISTOGRAM_RANGE_NS: (u64, u64) = (100, 3_600_000_000_000);
+
+/// A distribution of durations.
+#[derive(Clone, Debug)]
+pub struct Durations {
+    histogram: Histogram<u64>,
+    sum_ns: u128,
+    max_ns: u64,
+}
+
+impl Durations {
+    /// An empty distribution; about 300 KiB.
+    ///
+    /// # Panics
+    ///
+    /// Never: the bounds are valid.
+    #[must_use]
+    pub fn new() -> Self {
+        let (low, high) = HISTOGRAM_RANGE_NS;
+        Self {
+            histogram: Histogram::new_with_bounds(low, high, 3).expect("valid bounds"),
+            sum_ns: 0,
+            max_ns: 0,
+        }
+    }
+
+    /// Adds one.
+    pub fn record(&mut self, duration_ns: u64) {
+        self.histogram.saturating_record(duration_ns);
+        self.sum_ns += u128::from(duration_ns);
+        self.max_ns = self.max_ns.max(duration_ns);
+    }
+
+    /// Adds all of `other`.
+    ///
+    /// # Panics
+    ///
+    /// Never: both have the same bounds.
+    pub fn add(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("the same bounds");
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Exact mean in microseconds; 0 if empty.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        self.sum_ns as f64 / self.count().max(1) as f64 / 1e3
+    }
+
+    /// The least recorded duration that `fraction` of all do not exceed, in microseconds, to 0.1%.
+    #[must_use]
+    pub fn percentile_us(&self, fraction: f64) -> f64 {
+        // A bucket is named by its upper edge, which may lie above everything recorded.
+        self.histogram.value_at_quantile(fraction).min(self.max_ns) as f64 / 1e3
+    }
+
+    /// Exact maximum in microseconds; 0 if empty.
+    #[must_use]
+    pub fn max_us(&self) -> f64 {
+        self.max_ns as f64 / 1e3
+    }
+
+    /// `(duration in microseconds, how many)`, ascending, for the buckets that are not empty.
+    #[must_use]
+    pub fn buckets_us(&self) -> Vec<(f64, u64)> {
+        let edge_us = |ns: u64| ns.min(self.max_ns).max(1) as f64 / 1e3;
+        self.histogram
+            .iter_recorded()
+            .map(|at| (edge_us(at.value_iterated_to()), at.count_at_value()))
+            .collect()
+    }
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What is counted for a priority class, and by addition for all.
+#[derive(Clone, Debug, Default)]
+pub struct Statistics {
+    /// Requests scheduled in the measuring window.
+    pub sent: u64,
+    /// Right answers to those.
+    pub received: u64,
+    /// Answers with a wrong product, in the whole run.
+    pub wrong: u64,
+    /// Requests without an answer at the end, in the whole run.
+    pub missing: u64,
+    /// Connections that were lost.
+    pub lost: u64,
+    /// Right answers that arrived in the measuring window.
+    pub answers_in_window: u64,
+    /// Latencies of `received`.
+    pub latency: Durations,
+    /// Sum and number of differences between successive latencies of a connection.
+    jitter_sum_ns: u128,
+    jitter_count: u64,
+    /// Right answers per [`INTERVAL_NS`] since the load began.
+    pub answers_by_interval: Vec<u64>,
+}
+
+impl Statistics {
+    /// An answer arrived, at this time since the load began.
+    pub fn record_arrival(&mut self, arrival_ns: u64, window_ns: &std::ops::Range<u64>) {
+        let interval = (arrival_ns / INTERVAL_NS) as usize;
+        if self.answers_by_interval.len() <= interval {
+            self.answers_by_interval.resize(interval + 1, 0);
+        }
+        self.answers_by_interval[interval] += 1;
+        self.answers_in_window += u64::from(window_ns.contains(&arrival_ns));
+    }
+
+    /// It answered a request of the measuring window. `previous_ns` is the connection's latency before,
+    /// if there was one in the window.
+    pub fn record_latency(&mut self, latency_ns: u64, previous_ns: Option<u64>) {
+        self.received += 1;
+        self.latency.record(latency_ns);
+        if let Some(previous_ns) = previous_ns {
+            self.jitter_sum_ns += u128::from(latency_ns.abs_diff(previous_ns));
+            self.jitter_count += 1;
+        }
+    }
+
+    /// Mean absolute difference of successive latencies on the same connection, in microseconds.
+    #[must_use]
+    pub fn jitter_us(&self) -> f64 {
+        self.jitter_sum_ns as f64 / self.jitter_count.max(1) as f64 / 1e3
+    }
+
+    /// Everything that went wrong.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.wrong + self.missing + self.lost
+    }
+
+    /// Adds all of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.wrong += other.wrong;
+        self.missing += other.missing;
+        self.lost += other.lost;
+        self.answers_in_window += other.answers_in_window;
+        self.latency.add(&other.latency);
+        self.jitter_sum_ns += other.jitter_sum_ns;
+        self.jitter_count += other.jitter_count;
+        let intervals = self.answers_by_interval.len().max(other.answers_by_interval.len());
+        self.answers_by_interval.resize(intervals, 0);
+        for (sum, answers) in self.answers_by_interval.iter_mut().zip(&other.answers_by_interval) {
+            *sum += answers;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_exact_where_promised() {
+        let mut durations = Durations::new();
+        for millisecond in 1..=1000_u64 {
+            durations.record(millisecond * 1_000_000);
+        }
+        assert_eq!(durations.mean_us(), 500_500.0);
+        assert_eq!(durations.max_us(), 1_000_000.0);
+        for (fraction, exact) in [(0.5, 500e3), (0.99, 990e3), (0.999, 999e3), (1.0, 1000e3)] {
+            let reported = durations.percentile_us(fraction);
+            assert!((reported / exact - 1.0).abs() < 0.001, "{fraction}: {reported}");
+        }
+        let buckets = durations.buckets_us();
+        assert_eq!(buckets.iter().map(|bucket| bucket.1).sum::<u64>(), 1000);
+        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0));
+        assert_eq!(Durations::new().percentile_us(0.99), 0.0);
+    }
+
+    #[test]
+    fn groups_add_up() {
+        let mut first = Statistics::default();
+        first.record_arrival(INTERVAL_NS, &(0..INTERVAL_NS));
+        first.record_latency(1_000, None);
+        first.record_latency(4_000, Some(1_000));
+        first.wrong = 1;
+        let mut second = Statistics { lost: 1, missing: 2, ..Statistics::default() };
+        second.record_arrival(3 * INTERVAL_NS - 1, &(0..u64::MAX));
+        second.record_latency(1_000, Some(2_000));
+        first.add(&second);
+        assert_eq!((first.received, first.errors(), first.answers_in_window), (3, 4, 1));
+        assert_eq!(first.jitter_us(), 2.0, "differences of 3 and 1 microseconds");
+        assert_eq!(first.answers_by_interval, [0, 1, 1]);
+        assert_eq!(first.latency.mean_us(), 2.0);
+    }
+}
