@@ -1,0 +1,181 @@
+//! The addresses and routes of the interfaces: loopback's, static ones, DHCP's.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
+
+use smoltcp::iface::{Config, Interface};
+use smoltcp::socket::dhcpv4;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Cidr, Ipv6Address};
+
+use crate::configuration::{EthernetAddressing, Lease};
+use crate::device::{Adapter, FrameDevice, Transport};
+use crate::endpoint::{Endpoint, LinkKind};
+use crate::link_core::{LinkCore, instant};
+use crate::loopback::LoopbackQueue;
+use crate::shared::Shared;
+
+/// The loopback interface.
+pub(crate) fn loopback(shared: &Arc<Shared>) -> LinkCore {
+    let mut transport = Transport::Loopback(LoopbackQueue::default());
+    let mut interface = interface(shared, HardwareAddress::Ip, &mut transport);
+    interface.update_ip_addrs(|addresses| {
+        for address in
+            [IpCidr::new(IpAddress::v4(127, 0, 0, 1), 8), IpCidr::new(Ipv6Address::LOCALHOST.into(), 128)]
+        {
+            // Cannot fail: there is room for eight.
+            let _ = addresses.push(address);
+        }
+    });
+    // It takes all of 127.0.0.0/8, and the addresses of the other interface, whatever they are.
+    interface.set_any_ip(true);
+    LinkCore::new(LinkKind::Loopback, interface, transport)
+}
+
+/// The Ethernet interface; `None` if the device's MAC address is unusable.
+pub(crate) fn ethernet(shared: &Arc<Shared>, device: Box<dyn FrameDevice>) -> Option<LinkCore> {
+    let hardware_address = EthernetAddress(device.hardware_address());
+    if !hardware_address.is_unicast() {
+        return None;
+    }
+    let mut transport = Transport::Ethernet(device);
+    let interface = interface(shared, hardware_address.into(), &mut transport);
+    let mut core = LinkCore::new(LinkKind::Ethernet, interface, transport);
+    let mut addresses = alloc::vec![link_local(hardware_address)];
+    match &shared.configuration.ethernet {
+        EthernetAddressing::Dhcp => {
+            core.set_addresses(&addresses);
+            let dhcp = Endpoint::dhcp(shared);
+            core.dhcp = Some(dhcp.clone());
+            core.serve(shared, &dhcp, None);
+        }
+        EthernetAddressing::Static { addresses: own, gateways } => {
+            addresses.extend(own.iter().filter_map(|&(address, prefix_length)| cidr(address, prefix_length)));
+            core.set_addresses(&addresses);
+            for gateway in gateways {
+                core.set_gateway(*gateway);
+            }
+            core.publish(shared, Vec::new());
+        }
+    }
+    Some(core)
+}
+
+fn interface(shared: &Shared, hardware_address: HardwareAddress, transport: &mut Transport) -> Interface {
+    let mut config = Config::new(hardware_address);
+    // Loopback and Ethernet must not draw the same sequence numbers.
+    config.random_seed =
+        shared.configuration.random_seed ^ u64::from(hardware_address == HardwareAddress::Ip);
+    let now = instant(shared.clock.now_microseconds());
+    Interface::new(config, &mut Adapter::new(transport, &shared.counters, None), now)
+}
+
+/// A usable own address; smoltcp would panic on an unusable one.
+fn cidr(address: IpAddr, prefix_length: u8) -> Option<IpCidr> {
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    (is_host(address) && prefix_length <= longest).then(|| IpCidr::new(address.into(), prefix_length))
+}
+
+/// Whether `address` can belong to one host on a network.
+fn is_host(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
+}
+
+/// `fe80::` and the modified EUI-64 of the MAC address (RFC 4291, appendix A).
+fn link_local(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> IpCidr {
+    let pair = |high, low| u16::from_be_bytes([high, low]);
+    let address = Ipv6Address::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f));
+    IpCidr::new(address.into(), 64)
+}
+
+impl LinkCore {
+    fn set_addresses(&mut self, new: &[IpCidr]) {
+        self.interface.update_ip_addrs(|addresses| {
+            addresses.clear();
+            // There is room for eight; more are left out, as documented.
+            for address in new {
+                let _ = addresses.push(*address);
+            }
+        });
+    }
+
+    fn set_gateway(&mut self, gateway: IpAddr) {
+        if !is_host(gateway) {
+            return;
+        }
+        let routes = self.interface.routes_mut();
+        // Cannot fail: there is room for four routes, and only the two defaults are ever set.
+        let _ = match gateway {
+            IpAddr::V4(gateway) => routes.add_default_ipv4_route(gateway).map(drop),
+            IpAddr::V6(gateway) => routes.add_default_ipv6_route(gateway).map(drop),
+        };
+    }
+
+    /// Takes over what the DHCP client has learnt, if it has learnt anything.
+    pub(crate) fn apply_lease(&mut self, shared: &Arc<Shared>, dhcp: &Arc<Endpoint>) {
+        let (lease, name_servers) = {
+            let mut state = dhcp.state.lock();
+            let handle = state.handle;
+            match state.sockets.get_mut::<dhcpv4::Socket<'static>>(handle).poll() {
+                None => return,
+                Some(dhcpv4::Event::Deconfigured) => (None, Vec::new()),
+                Some(dhcpv4::Event::Configured(config)) => {
+                    (Some((config.address, config.router)), config.dns_servers.iter().copied().collect())
+                }
+            }
+        };
+        let lease = lease.filter(|(address, _)| is_host(address.address().into()));
+        let mut addresses: Vec<IpCidr> = self.interface.ip_addrs().to_vec();
+        addresses.retain(|address| matches!(address, IpCidr::Ipv6(_)));
+        self.interface.routes_mut().remove_default_ipv4_route();
+        if let Some((address, router)) = lease {
+            addresses.push(IpCidr::Ipv4(address));
+            self.set_addresses(&addresses);
+            if let Some(router) = router {
+                self.set_gateway(router.into());
+            }
+        } else {
+            self.set_addresses(&addresses);
+        }
+        self.publish(shared, name_servers);
+        self.end_homeless_connections(shared);
+    }
+
+    /// Connections of an address that is gone end now rather than at their next segment.
+    fn end_homeless_connections(&mut self, shared: &Arc<Shared>) {
+        let homeless: Vec<_> = self
+            .flows
+            .iter()
+            .filter(|(key, _)| !self.interface.has_ip_addr(key.local.addr))
+            .map(|(_, endpoint)| endpoint.clone())
+            .collect();
+        for endpoint in homeless {
+            self.serve(shared, &endpoint, None);
+        }
+    }
+
+    /// Makes the IPv4 configuration visible and wakes who waits for one.
+    fn publish(&self, shared: &Shared, name_servers: Vec<Ipv4Addr>) {
+        let address = self.interface.ip_addrs().iter().find_map(|address| match address {
+            IpCidr::Ipv4(cidr) => Some::<Ipv4Cidr>(*cidr),
+            IpCidr::Ipv6(_) => None,
+        });
+        let gateway =
+            self.interface.routes().get_default_ipv4_route().and_then(|route| match route.via_router {
+                IpAddress::Ipv4(gateway) => Some(gateway),
+                IpAddress::Ipv6(_) => None,
+            });
+        let mut network = shared.network.lock();
+        network.lease = address.map(|address| Lease {
+            address: address.address(),
+            prefix_length: address.prefix_len(),
+            gateway,
+            name_servers,
+        });
+        if network.lease.is_some() {
+            network.waiters.wake_all();
+        }
+    }
+}

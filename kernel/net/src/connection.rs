@@ -1,0 +1,413 @@
+//! The handle of a TCP connection.
+//!
+//! Bytes are copied under the endpoint's own lock, so harts with different connections do not meet.
+//! Only then, and only by trying, the interface is asked to send (see `link`).
+
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::task::{Context, Poll, Waker};
+
+use smoltcp::socket::tcp::{Socket, State};
+use smoltcp::time::Duration;
+
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::opening::Claim;
+use crate::readiness::Readiness;
+use crate::stack::Stack;
+use crate::stream::{Owner, Stream};
+
+/// The longest keep-alive interval: a day. Longer ones are shortened to it.
+const MAXIMUM_KEEP_ALIVE_MICROSECONDS: u64 = 86_400_000_000;
+/// The shortest: 100 ms.
+const MINIMUM_KEEP_ALIVE_MICROSECONDS: u64 = 100_000;
+
+/// Which direction to shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Nothing more will be read. What arrives is still acknowledged while it fits the buffer.
+    Read,
+    /// Nothing more will be sent: a FIN follows what has been.
+    Write,
+    /// Both.
+    Both,
+}
+
+/// A TCP connection: being made, open, or over.
+///
+/// Any number of tasks may use it at once. Dropping it closes it in the background: with a FIN if
+/// everything received was read, with a reset if not. The stack keeps what is still to be sent.
+///
+/// Every `poll_` method is cancel-safe: no byte is taken or queued unless that is returned.
+pub struct Connection {
+    stack: Arc<Stack>,
+    endpoint: Arc<Endpoint>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    /// The port, if it was bound by hand.
+    _claim: Option<Claim>,
+}
+
+impl Connection {
+    pub(crate) fn new(stack: Arc<Stack>, endpoint: Arc<Endpoint>, claim: Option<Claim>) -> Connection {
+        let key = endpoint.state.lock().stream().map(|(_, stream)| stream.key);
+        let unspecified = SocketAddr::new(core::net::Ipv4Addr::UNSPECIFIED.into(), 0);
+        let (local, remote) =
+            key.map_or((unspecified, unspecified), |key| (key.local.into(), key.remote.into()));
+        Connection { stack, endpoint, local, remote, _claim: claim }
+    }
+
+    /// This side's address.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The peer's address.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Runs `act` on the socket, under the endpoint's lock alone.
+    fn with<R>(
+        &self,
+        act: impl FnOnce(&mut Socket<'static>, &mut Stream) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut state = self.endpoint.state.lock();
+        let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+        act(socket, stream)
+    }
+
+    /// Waits until the handshake is complete.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionRefused`], [`Error::TimedOut`], [`Error::ConnectionReset`], or how the
+    /// connection ended later.
+    pub fn poll_connected(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        pending_if_blocked(self.with(|socket, stream| {
+            if stream.established {
+                return Ok(());
+            }
+            match (stream.failure, socket.state()) {
+                (Some(failure), _) => Err(failure),
+                (None, State::SynSent | State::SynReceived) => {
+                    stream.senders.register(context.waker());
+                    Err(Error::WouldBlock)
+                }
+                _ => Err(Error::NotConnected),
+            }
+        }))
+    }
+
+    /// Queues the beginning of `data` to be sent; returns how many bytes, at least one (none only
+    /// if `data` is empty).
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the buffer is full or the handshake not complete;
+    /// [`Error::BrokenPipe`] after a shutdown; otherwise how the connection ended.
+    pub fn try_send(&self, data: &[u8]) -> Result<usize, Error> {
+        self.send(None, data)
+    }
+
+    /// As [`try_send`](Self::try_send), but lets `fill` write into the buffer: it is given the free
+    /// part that is contiguous (never empty) and returns how much of it it has filled, and anything.
+    ///
+    /// # Errors
+    /// As `try_send`; then `fill` was not called.
+    pub fn try_send_with<R>(&self, fill: impl FnOnce(&mut [u8]) -> (usize, R)) -> Result<R, Error> {
+        self.send_with(None, fill)
+    }
+
+    /// As [`try_send`](Self::try_send), and waits where that would block.
+    pub fn poll_send(&self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, Error>> {
+        pending_if_blocked(self.send(Some(context.waker()), data))
+    }
+
+    /// As [`try_send_with`](Self::try_send_with), and waits where that would block.
+    pub fn poll_send_with<R>(
+        &self,
+        context: &mut Context<'_>,
+        fill: impl FnOnce(&mut [u8]) -> (usize, R),
+    ) -> Poll<Result<R, Error>> {
+        pending_if_blocked(self.send_with(Some(context.waker()), fill))
+    }
+
+    fn send(&self, waker: Option<&Waker>, data: &[u8]) -> Result<usize, Error> {
+        let sent = self.with(|socket, stream| {
+            sendable(socket, stream, waker)?;
+            // `Err` is excluded: `sendable` has looked at the state.
+            socket.send_slice(data).map_err(|_| Error::BrokenPipe)
+        })?;
+        self.after_send(sent);
+        Ok(sent)
+    }
+
+    fn send_with<R>(
+        &self,
+        waker: Option<&Waker>,
+        fill: impl FnOnce(&mut [u8]) -> (usize, R),
+    ) -> Result<R, Error> {
+        let (sent, result) = self.with(|socket, stream| {
+            sendable(socket, stream, waker)?;
+            let filled = socket.send(|buffer| {
+                let (length, result) = fill(buffer);
+                let length = length.min(buffer.len());
+                (length, (length, result))
+            });
+            filled.map_err(|_| Error::BrokenPipe)
+        })?;
+        self.after_send(sent);
+        Ok(result)
+    }
+
+    fn after_send(&self, sent: usize) {
+        if sent > 0 {
+            self.stack.shared.counters.stream_bytes_sent.add(sent as u64);
+            self.stack.kick(&self.endpoint);
+        }
+    }
+
+    /// Takes received bytes; returns how many. 0 is the end of the stream (or an empty `buffer`).
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if nothing has arrived; otherwise how the connection ended, once all
+    /// that arrived before has been taken.
+    pub fn try_receive(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.receive(None, buffer)
+    }
+
+    /// As [`try_receive`](Self::try_receive), but lets `take` look at the buffer: it is given the
+    /// received bytes that are contiguous (none: the end of the stream) and returns how many of
+    /// them it has consumed, and anything.
+    ///
+    /// # Errors
+    /// As `try_receive`; then `take` was not called.
+    pub fn try_receive_with<R>(&self, take: impl FnOnce(&[u8]) -> (usize, R)) -> Result<R, Error> {
+        self.receive_with(None, take)
+    }
+
+    /// As [`try_receive`](Self::try_receive), and waits where that would block.
+    pub fn poll_receive(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<usize, Error>> {
+        pending_if_blocked(self.receive(Some(context.waker()), buffer))
+    }
+
+    /// As [`try_receive_with`](Self::try_receive_with), and waits where that would block.
+    pub fn poll_receive_with<R>(
+        &self,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&[u8]) -> (usize, R),
+    ) -> Poll<Result<R, Error>> {
+        pending_if_blocked(self.receive_with(Some(context.waker()), take))
+    }
+
+    fn receive(&self, waker: Option<&Waker>, buffer: &mut [u8]) -> Result<usize, Error> {
+        let (taken, serve) = self.with(|socket, stream| {
+            if !receivable(socket, stream, waker)? {
+                return Ok((0, false));
+            }
+            let before = socket.recv_queue();
+            // `Err` is excluded: there are bytes.
+            let taken = socket.recv_slice(buffer).map_err(|_| Error::NotConnected)?;
+            Ok((taken, wants_service(socket, before, taken)))
+        })?;
+        self.after_receive(taken, serve);
+        Ok(taken)
+    }
+
+    fn receive_with<R>(
+        &self,
+        waker: Option<&Waker>,
+        take: impl FnOnce(&[u8]) -> (usize, R),
+    ) -> Result<R, Error> {
+        let (taken, serve, result) = self.with(|socket, stream| {
+            if !receivable(socket, stream, waker)? {
+                return Ok((0, false, take(&[]).1));
+            }
+            let before = socket.recv_queue();
+            let received = socket.recv(|bytes| {
+                let (length, result) = take(bytes);
+                let length = length.min(bytes.len());
+                (length, (length, result))
+            });
+            let (taken, result) = received.map_err(|_| Error::NotConnected)?;
+            Ok((taken, wants_service(socket, before, taken), result))
+        })?;
+        self.after_receive(taken, serve);
+        Ok(result)
+    }
+
+    fn after_receive(&self, taken: usize, serve: bool) {
+        self.stack.shared.counters.stream_bytes_received.add(taken as u64);
+        if serve {
+            self.stack.kick(&self.endpoint);
+        }
+    }
+
+    /// What the connection is ready for. Consumes nothing.
+    pub fn readiness(&self) -> Readiness {
+        let readiness = self.with(|socket, stream| {
+            let end_of_stream = (stream.received_fin || stream.read_shut) && !socket.can_recv();
+            let over = socket.state() == State::Closed;
+            Ok(Readiness {
+                readable: socket.can_recv() || end_of_stream || over,
+                writable: socket.can_send() || stream.write_shut || over,
+                end_of_stream: end_of_stream || (over && !socket.can_recv()),
+                failed: stream.failure.is_some(),
+            })
+        });
+        readiness.unwrap_or_default()
+    }
+
+    /// Has `waker` woken when receiving may have become possible. Check again afterwards.
+    pub fn register_receive_waker(&self, waker: &Waker) {
+        if let Some((_, stream)) = self.endpoint.state.lock().stream() {
+            stream.receivers.register(waker);
+        }
+    }
+
+    /// Has `waker` woken when sending may have become possible, or the handshake is complete.
+    /// Check again afterwards.
+    pub fn register_send_waker(&self, waker: &Waker) {
+        if let Some((_, stream)) = self.endpoint.state.lock().stream() {
+            stream.senders.register(waker);
+        }
+    }
+
+    /// Shuts one or both directions down. What has been queued is still sent.
+    ///
+    /// # Errors
+    /// [`Error::NotConnected`] if the connection is not open.
+    pub fn shutdown(&self, direction: Shutdown) -> Result<(), Error> {
+        self.with(|socket, stream| {
+            if !stream.established || socket.state() == State::Closed {
+                return Err(stream.failure.unwrap_or(Error::NotConnected));
+            }
+            if direction != Shutdown::Write {
+                stream.read_shut = true;
+                stream.receivers.wake_all();
+            }
+            if direction != Shutdown::Read {
+                stream.write_shut = true;
+                socket.close();
+                stream.senders.wake_all();
+            }
+            Ok(())
+        })?;
+        self.stack.kick(&self.endpoint);
+        Ok(())
+    }
+
+    /// Ends the connection at once with a reset; what is queued in either direction is lost to the
+    /// peer. Bytes received before can still be read.
+    pub fn abort(&self) {
+        let counters = &self.stack.shared.counters;
+        if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
+            stream.abort(socket, Error::ConnectionAborted, counters);
+        }
+        self.stack.kick(&self.endpoint);
+    }
+
+    /// How the connection failed, if it did and this was not asked before (`SO_ERROR`).
+    pub fn take_error(&self) -> Option<Error> {
+        self.endpoint.state.lock().stream().and_then(|(_, stream)| stream.unreported.take())
+    }
+
+    /// Probes the peer when it has been silent for the interval (100 ms to one day, clamped), and
+    /// gives up after five intervals of silence: the connection ends with [`Error::TimedOut`].
+    pub fn set_keep_alive(&self, interval_microseconds: Option<u64>) {
+        let interval = interval_microseconds
+            .map(|interval| interval.clamp(MINIMUM_KEEP_ALIVE_MICROSECONDS, MAXIMUM_KEEP_ALIVE_MICROSECONDS));
+        if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
+            stream.keep_alive = interval;
+            socket.set_keep_alive(interval.map(Duration::from_micros));
+        }
+        self.stack.kick(&self.endpoint);
+    }
+
+    /// Sends small segments at once (`TCP_NODELAY`) instead of waiting, while data is in flight,
+    /// until they are worth a frame (Nagle's algorithm, the default).
+    pub fn set_no_delay(&self, no_delay: bool) {
+        if let Some((socket, _)) = self.endpoint.state.lock().stream() {
+            socket.set_nagle_enabled(!no_delay);
+        }
+        self.stack.kick(&self.endpoint);
+    }
+
+    /// Bytes received and not yet taken.
+    pub fn unread_bytes(&self) -> usize {
+        self.with(|socket, _| Ok(socket.recv_queue())).unwrap_or(0)
+    }
+
+    /// Bytes queued and not yet acknowledged by the peer.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.with(|socket, _| Ok(socket.send_queue())).unwrap_or(0)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let shared = &self.stack.shared;
+        if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
+            match (stream.in_table, socket.state()) {
+                (false, _) => stream.owner = Owner::Nobody,
+                _ => stream.disown(socket, shared.clock.now_microseconds(), &shared.counters),
+            }
+        }
+        self.stack.kick(&self.endpoint);
+    }
+}
+
+/// Checks that bytes can be queued now.
+fn sendable(socket: &Socket<'_>, stream: &mut Stream, waker: Option<&Waker>) -> Result<(), Error> {
+    if stream.write_shut {
+        return Err(Error::BrokenPipe);
+    }
+    if let Some(failure) = stream.failure {
+        return Err(failure);
+    }
+    match socket.state() {
+        State::Established | State::CloseWait if socket.can_send() => Ok(()),
+        State::Established | State::CloseWait | State::SynSent | State::SynReceived => {
+            if let Some(waker) = waker {
+                stream.senders.register(waker);
+            }
+            Err(Error::WouldBlock)
+        }
+        _ if stream.established => Err(Error::BrokenPipe),
+        _ => Err(Error::NotConnected),
+    }
+}
+
+/// `true`: there are bytes; `false`: the stream has ended.
+fn receivable(socket: &Socket<'_>, stream: &mut Stream, waker: Option<&Waker>) -> Result<bool, Error> {
+    if stream.established && socket.can_recv() {
+        return Ok(true);
+    }
+    if let Some(failure) = stream.failure.filter(|_| !stream.received_fin) {
+        return Err(failure);
+    }
+    if stream.received_fin || stream.read_shut {
+        return Ok(false);
+    }
+    match socket.state() {
+        State::Closed | State::Listen => Err(Error::NotConnected),
+        _ => {
+            if let Some(waker) = waker {
+                stream.receivers.register(waker);
+            }
+            Err(Error::WouldBlock)
+        }
+    }
+}
+
+/// Whether taking `taken` of `before` bytes may have changed what the peer should know. A window
+/// that was still wide open is not worth the interface's lock: the next ACK tells.
+fn wants_service(socket: &Socket<'_>, before: usize, taken: usize) -> bool {
+    taken > 0 && (before >= socket.recv_capacity() / 4 || socket.state() == State::TimeWait)
+}
+
+fn pending_if_blocked<R>(result: Result<R, Error>) -> Poll<Result<R, Error>> {
+    match result {
+        Err(Error::WouldBlock) => Poll::Pending,
+        result => Poll::Ready(result),
+    }
+}

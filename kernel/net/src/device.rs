@@ -1,0 +1,230 @@
+//! The boundary to the hardware and to time, and the adapter that shows smoltcp one frame at a time.
+//!
+//! A device here is only the transmitting half. The receiving half stays with the driver's
+//! coroutine, which calls [`Stack::receive`](crate::Stack::receive): so a driver never has to be
+//! locked for both directions at once.
+
+use alloc::boxed::Box;
+use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::time::Instant;
+
+use crate::loopback::LoopbackQueue;
+use crate::statistics::Counters;
+
+/// The time the stack lives by.
+pub trait Clock: Send + Sync {
+    /// Microseconds since any fixed moment. Never goes back by more than the harts' clocks differ;
+    /// the stack clamps such steps.
+    fn now_microseconds(&self) -> u64;
+}
+
+/// The device took nothing: its transmit queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceFull;
+
+/// The transmitting half of an Ethernet device.
+///
+/// All methods are called with the interface locked: they must not wait and must not call the
+/// stack.
+pub trait FrameDevice: Send {
+    /// The device's unicast MAC address. Must not change.
+    fn hardware_address(&self) -> [u8; 6];
+
+    /// The longest frame in bytes: Ethernet header included, frame check sequence not.
+    fn maximum_frame_length(&self) -> usize {
+        1514
+    }
+
+    /// Whether one more frame fits. May reclaim finished descriptors to find out.
+    ///
+    /// Having answered `false`, the driver owes a call to
+    /// [`Stack::transmit_ready`](crate::Stack::transmit_ready) once there is room.
+    fn has_room(&mut self) -> bool;
+
+    /// Queues a frame of `length` bytes, which `fill` writes.
+    ///
+    /// On success `fill` has been called exactly once, with a slice of exactly `length` bytes;
+    /// what the slice held before is not read. The device need not notice the frame before `flush`.
+    ///
+    /// # Errors
+    /// [`DeviceFull`], and then `fill` was not called.
+    fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull>;
+
+    /// Ends a batch of `transmit`s: the place for the doorbell.
+    fn flush(&mut self) {}
+}
+
+/// What an interface sends to.
+pub(crate) enum Transport {
+    Ethernet(Box<dyn FrameDevice>),
+    Loopback(LoopbackQueue),
+}
+
+impl Transport {
+    pub(crate) fn has_room(&mut self) -> bool {
+        match self {
+            Transport::Ethernet(device) => device.has_room(),
+            Transport::Loopback(queue) => queue.has_room(),
+        }
+    }
+
+    /// As [`FrameDevice::transmit`], and counted.
+    pub(crate) fn transmit(
+        &mut self,
+        counters: &Counters,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
+        match self {
+            Transport::Ethernet(device) => {
+                device.transmit(length, fill)?;
+                counters.frames_transmitted.add(1);
+                counters.bytes_transmitted.add(length as u64);
+            }
+            Transport::Loopback(queue) => {
+                queue.push(length, fill)?;
+                counters.loopback_packets.add(1);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        match self {
+            Transport::Ethernet(device) => {
+                capabilities.medium = Medium::Ethernet;
+                // Outside this range smoltcp's arithmetic on header lengths is not defined.
+                capabilities.max_transmission_unit = device.maximum_frame_length().clamp(1294, 9230);
+            }
+            Transport::Loopback(_) => {
+                capabilities.medium = Medium::Ip;
+                capabilities.max_transmission_unit = LoopbackQueue::MAXIMUM_PACKET_LENGTH;
+                // The packets never leave this memory.
+                capabilities.checksum = ChecksumCapabilities::ignored();
+            }
+        }
+        capabilities
+    }
+}
+
+/// What one pass of egress over one socket set did.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct EgressReport {
+    /// smoltcp had something to send and asked for room.
+    pub(crate) wanted: u32,
+    /// It sent it. Fewer than `wanted`: the neighbour's hardware address is not known yet
+    /// (at most a request for it went out), or there is no route.
+    pub(crate) delivered: u32,
+    /// There was no room.
+    pub(crate) device_full: bool,
+}
+
+/// Shows smoltcp a device that has received at most one frame.
+pub(crate) struct Adapter<'a> {
+    pub(crate) transport: &'a mut Transport,
+    pub(crate) counters: &'a Counters,
+    pub(crate) frame: Option<&'a [u8]>,
+    pub(crate) report: EgressReport,
+}
+
+impl<'a> Adapter<'a> {
+    pub(crate) fn new(
+        transport: &'a mut Transport,
+        counters: &'a Counters,
+        frame: Option<&'a [u8]>,
+    ) -> Adapter<'a> {
+        Adapter { transport, counters, frame, report: EgressReport::default() }
+    }
+}
+
+impl Device for Adapter<'_> {
+    type RxToken<'token>
+        = OneFrame<'token>
+    where
+        Self: 'token;
+    type TxToken<'token>
+        = Room<'token>
+    where
+        Self: 'token;
+
+    /// The reply that may come of the frame is sent if there is room and is lost if there is not:
+    /// to drop the received frame instead would lose more.
+    fn receive(&mut self, _now: Instant) -> Option<(OneFrame<'_>, Room<'_>)> {
+        let frame = self.frame.take()?;
+        let room = Room {
+            transport: self.transport,
+            counters: self.counters,
+            delivered: &mut self.report.delivered,
+        };
+        Some((OneFrame(frame), room))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<Room<'_>> {
+        if !self.transport.has_room() {
+            self.report.device_full = true;
+            return None;
+        }
+        self.report.wanted += 1;
+        Some(Room {
+            transport: self.transport,
+            counters: self.counters,
+            delivered: &mut self.report.delivered,
+        })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.transport.capabilities()
+    }
+}
+
+pub(crate) struct OneFrame<'a>(&'a [u8]);
+
+impl RxToken for OneFrame<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        read(self.0)
+    }
+}
+
+pub(crate) struct Room<'a> {
+    transport: &'a mut Transport,
+    counters: &'a Counters,
+    delivered: &'a mut u32,
+}
+
+impl TxToken for Room<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
+        let ethernet = matches!(self.transport, Transport::Ethernet(_));
+        let mut write = Some(write);
+        let mut result = None;
+        let mut solicitation = false;
+        let outcome = self.transport.transmit(self.counters, length, &mut |buffer| {
+            if let Some(write) = write.take() {
+                result = Some(write(buffer));
+                solicitation = ethernet && is_neighbour_traffic(buffer);
+            }
+        });
+        if outcome.is_ok() && !solicitation {
+            *self.delivered += 1;
+        }
+        match (result, write) {
+            (Some(result), _) => result,
+            (None, Some(write)) => {
+                // Only a reply to a received frame gets here (see `receive`), or a device that
+                // contradicts itself. smoltcp's contract still wants the frame to be written.
+                self.counters.dropped_device_full.add(1);
+                write(&mut alloc::vec![0; length])
+            }
+            (None, None) => unreachable!("the writer is gone only after it has returned a result"),
+        }
+    }
+}
+
+/// ARP, or ICMPv6 (neighbour discovery): sent in place of the packet that needs the answer.
+fn is_neighbour_traffic(frame: &[u8]) -> bool {
+    match frame.get(12..14) {
+        Some([0x08, 0x06]) => true,
+        Some([0x86, 0xdd]) => frame.get(20) == Some(&58),
+        _ => false,
+    }
+}

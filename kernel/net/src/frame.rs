@@ -1,0 +1,227 @@
+//! Reads just enough of a frame to know whom it concerns, and drops what smoltcp must not see.
+//!
+//! Everything here is untrusted input: no indexing, only smoltcp's checked packet views. What is
+//! dropped, and why smoltcp would not do it for us:
+//! - fragments: built without reassembly, smoltcp takes a fragment for a whole packet;
+//! - IPv6 extension headers: a TCP segment behind one would meet an empty socket set, and the
+//!   reset that follows would kill a live connection of the same addresses;
+//! - martians: a segment "from" our own address, or for `::1`, arriving on the wire.
+
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpEndpoint, IpProtocol, Ipv4Packet,
+    Ipv6Packet, TcpPacket, TcpSeqNumber, UdpPacket,
+};
+
+/// The two ends of a connection, seen from this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FlowKey {
+    pub(crate) local: IpEndpoint,
+    pub(crate) remote: IpEndpoint,
+}
+
+/// What the TCP header of a received segment says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment<'a> {
+    pub(crate) key: FlowKey,
+    pub(crate) synchronize: bool,
+    pub(crate) acknowledge: bool,
+    pub(crate) finish: bool,
+    pub(crate) reset: bool,
+    pub(crate) sequence: TcpSeqNumber,
+    pub(crate) acknowledgement: TcpSeqNumber,
+    /// Bytes of data, without SYN and FIN.
+    pub(crate) payload_length: usize,
+    /// The whole segment, for its checksum.
+    bytes: &'a [u8],
+}
+
+impl Segment<'_> {
+    /// The sequence number after this segment.
+    pub(crate) fn end(&self) -> TcpSeqNumber {
+        self.sequence + self.payload_length + usize::from(self.synchronize) + usize::from(self.finish)
+    }
+
+    /// Whether the checksum is right. smoltcp checks it too; this is for what is decided before.
+    pub(crate) fn checksum_is_right(&self) -> bool {
+        TcpPacket::new_checked(self.bytes)
+            .is_ok_and(|packet| packet.verify_checksum(&self.key.remote.addr, &self.key.local.addr))
+    }
+}
+
+/// Whom a received packet concerns.
+#[derive(Debug)]
+pub(crate) enum Inbound<'a> {
+    Tcp(Segment<'a>),
+    Udp {
+        local: IpEndpoint,
+        remote: IpEndpoint,
+    },
+    /// ARP or neighbour discovery: afterwards a neighbour may be known.
+    Neighbour,
+    /// ICMP and the like: smoltcp answers by itself.
+    Other,
+    Drop(Reason),
+}
+
+/// Why a frame is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Malformed,
+    NotForUs,
+    Martian,
+    Fragment,
+    Unsupported,
+}
+
+impl From<smoltcp::wire::Error> for Reason {
+    fn from(_: smoltcp::wire::Error) -> Reason {
+        Reason::Malformed
+    }
+}
+
+/// Classifies an Ethernet frame. `is_ours` tells whether an address is one of the interface's.
+pub(crate) fn classify_ethernet<'a>(
+    frame: &'a [u8],
+    hardware_address: EthernetAddress,
+    is_ours: impl Fn(IpAddress) -> bool,
+) -> Inbound<'a> {
+    ethernet(frame, hardware_address, is_ours).unwrap_or_else(Inbound::Drop)
+}
+
+/// Classifies a packet of the loopback interface. Source and destination are ours by construction.
+pub(crate) fn classify_loopback(packet: &[u8]) -> Inbound<'_> {
+    let classified = match packet.first().map(|byte| byte >> 4) {
+        Some(4) => ipv4(packet),
+        Some(6) => ipv6(packet),
+        _ => Err(Reason::Malformed),
+    };
+    classified.map_or_else(Inbound::Drop, |(_, inbound)| inbound)
+}
+
+/// Source and destination of an IP packet.
+type Addresses = (IpAddress, IpAddress);
+
+fn ethernet<'a>(
+    frame: &'a [u8],
+    hardware_address: EthernetAddress,
+    is_ours: impl Fn(IpAddress) -> bool,
+) -> Result<Inbound<'a>, Reason> {
+    let view = EthernetFrame::new_checked(frame)?;
+    let destination = view.dst_addr();
+    if destination != hardware_address && !destination.is_multicast() && !destination.is_broadcast() {
+        return Err(Reason::NotForUs);
+    }
+    if !view.src_addr().is_unicast() {
+        return Err(Reason::Martian);
+    }
+    // The view lends its payload for its own life only; the slice is needed for the frame's.
+    let payload = frame.get(EthernetFrame::<&[u8]>::header_len()..).ok_or(Reason::Malformed)?;
+    let ((source, target), inbound) = match view.ethertype() {
+        EthernetProtocol::Arp => return Ok(Inbound::Neighbour),
+        EthernetProtocol::Ipv4 => ipv4(payload)?,
+        EthernetProtocol::Ipv6 => ipv6(payload)?,
+        EthernetProtocol::Unknown(_) => return Err(Reason::Unsupported),
+    };
+    if is_loopback(source) || is_loopback(target) || source.is_multicast() || source.is_broadcast() {
+        return Err(Reason::Martian);
+    }
+    // Duplicate address detection of others comes from the unspecified address, a reflected
+    // frame of our own from ours.
+    if !source.is_unspecified() && is_ours(source) {
+        return Err(Reason::Martian);
+    }
+    match inbound {
+        Inbound::Tcp(_) if !is_ours(target) => Err(Reason::NotForUs),
+        Inbound::Tcp(_) if source.is_unspecified() => Err(Reason::Martian),
+        inbound => Ok(inbound),
+    }
+}
+
+fn is_loopback(address: IpAddress) -> bool {
+    core::net::IpAddr::from(address).is_loopback()
+}
+
+fn ipv4(packet: &[u8]) -> Result<(Addresses, Inbound<'_>), Reason> {
+    let view = Ipv4Packet::new_checked(packet)?;
+    if view.version() != 4 {
+        return Err(Reason::Malformed);
+    }
+    if view.more_frags() || view.frag_offset() != 0 {
+        return Err(Reason::Fragment);
+    }
+    let addresses = (IpAddress::Ipv4(view.src_addr()), IpAddress::Ipv4(view.dst_addr()));
+    let payload =
+        packet.get(usize::from(view.header_len())..usize::from(view.total_len())).ok_or(Reason::Malformed)?;
+    let inbound = match view.next_header() {
+        IpProtocol::Tcp => tcp(addresses, payload)?,
+        IpProtocol::Udp => udp(addresses, payload)?,
+        _ => Inbound::Other,
+    };
+    Ok((addresses, inbound))
+}
+
+fn ipv6(packet: &[u8]) -> Result<(Addresses, Inbound<'_>), Reason> {
+    /// Neighbour discovery messages are the ICMPv6 types 133 to 137 (RFC 4861, section 4).
+    const NEIGHBOUR_DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
+
+    let view = Ipv6Packet::new_checked(packet)?;
+    if view.version() != 6 {
+        return Err(Reason::Malformed);
+    }
+    let addresses = (IpAddress::Ipv6(view.src_addr()), IpAddress::Ipv6(view.dst_addr()));
+    let header_length = view.header_len();
+    let payload = packet
+        .get(header_length..header_length + usize::from(view.payload_len()))
+        .ok_or(Reason::Malformed)?;
+    let inbound = match view.next_header() {
+        IpProtocol::Tcp => tcp(addresses, payload)?,
+        IpProtocol::Udp => udp(addresses, payload)?,
+        IpProtocol::Icmpv6 => match payload.first() {
+            None => return Err(Reason::Malformed),
+            Some(kind) if NEIGHBOUR_DISCOVERY.contains(kind) => Inbound::Neighbour,
+            Some(_) => Inbound::Other,
+        },
+        IpProtocol::Ipv6Frag => return Err(Reason::Fragment),
+        IpProtocol::HopByHop | IpProtocol::Ipv6Route | IpProtocol::Ipv6Opts => {
+            return Err(Reason::Unsupported);
+        }
+        _ => Inbound::Other,
+    };
+    Ok((addresses, inbound))
+}
+
+fn tcp((source, target): Addresses, bytes: &[u8]) -> Result<Inbound<'_>, Reason> {
+    let view = TcpPacket::new_checked(bytes)?;
+    if view.src_port() == 0 || view.dst_port() == 0 {
+        return Err(Reason::Malformed);
+    }
+    if target.is_multicast() || target.is_broadcast() || target.is_unspecified() {
+        return Err(Reason::Martian);
+    }
+    let key = FlowKey {
+        local: IpEndpoint::new(target, view.dst_port()),
+        remote: IpEndpoint::new(source, view.src_port()),
+    };
+    Ok(Inbound::Tcp(Segment {
+        key,
+        synchronize: view.syn(),
+        acknowledge: view.ack(),
+        finish: view.fin(),
+        reset: view.rst(),
+        sequence: view.seq_number(),
+        acknowledgement: view.ack_number(),
+        payload_length: bytes.len().saturating_sub(usize::from(view.header_len())),
+        bytes,
+    }))
+}
+
+fn udp((source, target): Addresses, bytes: &[u8]) -> Result<Inbound<'_>, Reason> {
+    let view = UdpPacket::new_checked(bytes)?;
+    if view.dst_port() == 0 {
+        return Err(Reason::Malformed);
+    }
+    Ok(Inbound::Udp {
+        local: IpEndpoint::new(target, view.dst_port()),
+        remote: IpEndpoint::new(source, view.src_port()),
+    })
+}

@@ -1,0 +1,80 @@
+//! The handle of a listening TCP socket.
+
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::task::{Context, Poll, Waker};
+
+use crate::backlog::Backlog;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::opening::Claim;
+use crate::readiness::Readiness;
+use crate::stack::Stack;
+use crate::stream::Owner;
+
+/// A listening socket. Dropping it gives the port back and resets every connection that it has not
+/// handed out.
+pub struct Listener {
+    stack: Arc<Stack>,
+    claim: Claim,
+    backlog: Arc<Backlog>,
+}
+
+impl Listener {
+    pub(crate) fn new(stack: Arc<Stack>, claim: Claim, backlog: Arc<Backlog>) -> Listener {
+        Listener { stack, claim, backlog }
+    }
+
+    /// The address it listens at.
+    pub fn local_address(&self) -> SocketAddr {
+        self.claim.local
+    }
+
+    /// Takes the oldest connection whose handshake is complete. It may have ended since.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`].
+    pub fn try_accept(&self) -> Result<Connection, Error> {
+        self.accept(None)
+    }
+
+    /// Waits for a connection. Cancel-safe: none is taken unless it is returned.
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Connection, Error>> {
+        match self.accept(Some(context.waker())) {
+            Err(Error::WouldBlock) => Poll::Pending,
+            accepted => Poll::Ready(accepted),
+        }
+    }
+
+    fn accept(&self, waker: Option<&Waker>) -> Result<Connection, Error> {
+        let endpoint = self.backlog.take(waker).ok_or(Error::WouldBlock)?;
+        if let Some((_, stream)) = endpoint.state.lock().stream() {
+            stream.owner = Owner::Handle;
+        }
+        Ok(Connection::new(self.stack.clone(), endpoint, None))
+    }
+
+    /// `readable`: a connection waits to be accepted.
+    pub fn readiness(&self) -> Readiness {
+        Readiness { readable: self.backlog.is_ready(), ..Readiness::default() }
+    }
+
+    /// Has `waker` woken at the next connection. Check [`readiness`](Self::readiness) afterwards.
+    pub fn register_waker(&self, waker: &Waker) {
+        self.backlog.register(waker);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stack.shared.registry.lock().set_listener(self.claim.local, None);
+        let counters = &self.stack.shared.counters;
+        for endpoint in self.backlog.close() {
+            if let Some((socket, stream)) = endpoint.state.lock().stream() {
+                stream.owner = Owner::Nobody;
+                stream.abort(socket, Error::ConnectionAborted, counters);
+            }
+            self.stack.kick(&endpoint);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Making sockets: binding, listening, connecting. The choice of interface, source address and port.
+
+use alloc::sync::Arc;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use smoltcp::wire::{IpAddress, IpCidr, IpEndpoint};
+
+use crate::backlog::Backlog;
+use crate::connection::Connection;
+use crate::endpoint::{Endpoint, LinkKind};
+use crate::error::Error;
+use crate::frame::FlowKey;
+use crate::link_core::LinkCore;
+use crate::listener::Listener;
+use crate::registry::Space;
+use crate::shared::Shared;
+use crate::stack::Stack;
+use crate::stream::Owner;
+
+/// A port claimed for a socket. Dropping it gives the port back.
+pub(crate) struct Claim {
+    shared: Arc<Shared>,
+    space: Space,
+    pub(crate) local: SocketAddr,
+}
+
+impl Claim {
+    pub(crate) fn new(stack: &Stack, space: Space, local: SocketAddr) -> Result<Claim, Error> {
+        let mut local = canonical(local);
+        let address = local.ip();
+        if !(address.is_unspecified() || address.is_loopback() || stack.is_own(address)) {
+            return Err(Error::AddressNotAvailable);
+        }
+        local.set_port(stack.shared.registry.lock().claim(space, local)?);
+        Ok(Claim { shared: stack.shared.clone(), space, local })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.shared.registry.lock().release(self.space, self.local);
+    }
+}
+
+/// A TCP port that is bound and not yet listening or connecting. Dropping it gives the port back.
+pub struct TcpBinding {
+    stack: Arc<Stack>,
+    claim: Claim,
+}
+
+impl Stack {
+    /// Binds a TCP port; port 0 chooses a free one.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`]; [`Error::AddressNotAvailable`] if the address is not ours or no port
+    /// is left.
+    pub fn bind_tcp(self: &Arc<Self>, local: SocketAddr) -> Result<TcpBinding, Error> {
+        Ok(TcpBinding { stack: self.clone(), claim: Claim::new(self, Space::Stream, local)? })
+    }
+
+    /// Binds and listens; see [`TcpBinding::listen`].
+    ///
+    /// # Errors
+    /// As [`bind_tcp`](Self::bind_tcp).
+    pub fn listen(self: &Arc<Self>, local: SocketAddr, backlog: usize) -> Result<Listener, Error> {
+        Ok(self.bind_tcp(local)?.listen(backlog))
+    }
+
+    /// Begins a connection from a port of the stack's choice; see [`TcpBinding::connect`].
+    ///
+    /// # Errors
+    /// As there, and [`Error::AddressNotAvailable`] if no port is left.
+    pub fn connect(self: &Arc<Self>, remote: SocketAddr) -> Result<Connection, Error> {
+        let endpoint = self.open(None, remote)?;
+        Ok(Connection::new(self.clone(), endpoint, None))
+    }
+
+    fn open(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Result<Arc<Endpoint>, Error> {
+        let remote = destination(remote);
+        let address = remote.ip();
+        if remote.port() == 0 || address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            return Err(Error::InvalidArgument);
+        }
+        let bound = local.map(|local| local.ip()).filter(|address| !address.is_unspecified());
+        if local.is_some_and(|local| local.ip().is_ipv4() && address.is_ipv6())
+            || bound.is_some_and(|bound| bound.is_ipv4() != address.is_ipv4())
+        {
+            return Err(Error::InvalidArgument);
+        }
+        let kind = self.route(address);
+        let mut core = self.link(kind).ok_or(Error::NetworkUnreachable)?.lock();
+        let source = match (kind, bound) {
+            // An Ethernet address may be used on loopback, to reach ourselves; not the reverse.
+            (LinkKind::Ethernet, Some(bound)) if bound.is_loopback() => return Err(Error::InvalidArgument),
+            (_, Some(bound)) => bound,
+            (LinkKind::Loopback, None) => address,
+            (LinkKind::Ethernet, None) => core.source_for(address)?,
+        };
+        let remote = IpEndpoint::from(remote);
+        let key_from = |port| FlowKey { local: IpEndpoint::new(source.into(), port), remote };
+        let key = match local {
+            Some(local) => {
+                Some(key_from(local.port())).filter(|key| core.is_free(key)).ok_or(Error::AddressInUse)?
+            }
+            None => {
+                let mut registry = self.shared.registry.lock();
+                key_from(registry.choose_port(|port| core.is_free(&key_from(port)))?)
+            }
+        };
+        let now = core.now(&self.shared);
+        let endpoint = Endpoint::stream(&self.shared, kind, key, Owner::Handle, now)?;
+        {
+            let mut state = endpoint.state.lock();
+            let (socket, stream) = state.stream().ok_or(Error::InvalidArgument)?;
+            socket
+                .connect(core.interface.context(), key.remote, key.local)
+                .map_err(|_| Error::AddressNotAvailable)?;
+            stream.in_table = true;
+        }
+        core.flows.insert(key, endpoint.clone());
+        core.serve_now(&endpoint);
+        Ok(endpoint)
+    }
+
+    /// Which interface leads to `address`: ourselves are reached over loopback.
+    pub(crate) fn route(&self, address: IpAddr) -> LinkKind {
+        if address.is_loopback() || !self.has_ethernet() || self.is_own(address) {
+            LinkKind::Loopback
+        } else {
+            LinkKind::Ethernet
+        }
+    }
+}
+
+impl TcpBinding {
+    /// The bound address, with the port that was chosen.
+    pub fn local_address(&self) -> SocketAddr {
+        self.claim.local
+    }
+
+    /// Listens. `backlog` (1 to 4096, clamped) counts connections that are half open or not yet
+    /// accepted; a SYN beyond it is dropped, and the client tries again.
+    ///
+    /// `0.0.0.0` listens for IPv4, `::` for IPv6 and IPv4.
+    pub fn listen(self, backlog: usize) -> Listener {
+        let backlog = Arc::new(Backlog::new(backlog));
+        self.stack.shared.registry.lock().set_listener(self.claim.local, Some(backlog.clone()));
+        Listener::new(self.stack, self.claim, backlog)
+    }
+
+    /// Begins a connection; wait for it with [`Connection::poll_connected`]. The port stays bound
+    /// until the connection's handle is dropped.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], [`Error::NetworkUnreachable`], [`Error::AddressInUse`] (this
+    /// pair of addresses), [`Error::AddressNotAvailable`], [`Error::TooManyConnections`],
+    /// [`Error::OutOfMemory`]. The port is given back then.
+    pub fn connect(self, remote: SocketAddr) -> Result<Connection, Error> {
+        let endpoint = self.stack.open(Some(self.claim.local), remote)?;
+        Ok(Connection::new(self.stack, endpoint, Some(self.claim)))
+    }
+}
+
+impl LinkCore {
+    /// Whether no connection has this pair of addresses.
+    fn is_free(&self, key: &FlowKey) -> bool {
+        !self.flows.contains_key(key) && !self.time_wait.contains(key)
+    }
+
+    /// Our address to reach `remote` from over this interface.
+    pub(crate) fn source_for(&self, remote: IpAddr) -> Result<IpAddr, Error> {
+        let remote = IpAddress::from(remote);
+        let cidrs = self.interface.ip_addrs();
+        let broadcast = |cidr: &IpCidr| match cidr {
+            IpCidr::Ipv4(cidr) => cidr.broadcast().map(IpAddress::Ipv4) == Some(remote),
+            IpCidr::Ipv6(_) => false,
+        };
+        if cidrs.iter().any(broadcast) {
+            return Err(Error::NetworkUnreachable);
+        }
+        let on_link = cidrs.iter().any(|cidr| cidr.contains_addr(&remote));
+        let routes = self.interface.routes();
+        let routed = match remote {
+            IpAddress::Ipv4(_) => routes.get_default_ipv4_route().is_some(),
+            IpAddress::Ipv6(_) => routes.get_default_ipv6_route().is_some(),
+        };
+        let source = self.interface.get_source_address(&remote).map(IpAddr::from);
+        source
+            .filter(|source| (on_link || routed) && !source.is_loopback() && !source.is_unspecified())
+            .ok_or(Error::NetworkUnreachable)
+    }
+}
+
+/// IPv4 addresses in IPv6 clothes become IPv4 addresses.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// As `canonical`; and the unspecified address, as a destination, is this host (as on Linux).
+pub(crate) fn destination(remote: SocketAddr) -> SocketAddr {
+    let remote = canonical(remote);
+    let address = match remote.ip() {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        address => address,
+    };
+    SocketAddr::new(address, remote.port())
+}

@@ -1,0 +1,130 @@
+//! What both interfaces and all handles share: settings, time, counters, ports, the poll deadline.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::task::Waker;
+
+use spin::Mutex;
+
+use crate::configuration::{Configuration, Lease};
+use crate::device::Clock;
+use crate::error::Error;
+use crate::registry::Registry;
+use crate::statistics::Counters;
+use crate::wakers::WakerSet;
+
+/// The common part of a stack.
+pub(crate) struct Shared {
+    pub(crate) configuration: Configuration,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) counters: Counters,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) deadline: Deadline,
+    pub(crate) network: Mutex<Network>,
+    /// Source of endpoint numbers.
+    next_number: AtomicU64,
+    connections: AtomicUsize,
+}
+
+/// The IPv4 configuration in force, and who waits for one.
+#[derive(Default)]
+pub(crate) struct Network {
+    pub(crate) lease: Option<Lease>,
+    pub(crate) waiters: WakerSet,
+}
+
+impl Shared {
+    pub(crate) fn new(configuration: Configuration, clock: Arc<dyn Clock>) -> Arc<Shared> {
+        Arc::new(Shared {
+            registry: Mutex::new(Registry::new(configuration.random_seed)),
+            configuration,
+            clock,
+            counters: Counters::default(),
+            deadline: Deadline::default(),
+            network: Mutex::default(),
+            next_number: AtomicU64::new(1),
+            connections: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The right to the buffers of one TCP connection. Dropped with them, so the counter of live
+/// connections cannot drift from the memory they hold.
+pub(crate) struct ConnectionSlot(Arc<Shared>);
+
+impl ConnectionSlot {
+    pub(crate) fn take(shared: &Arc<Shared>) -> Result<ConnectionSlot, Error> {
+        let maximum = shared.configuration.maximum_connections;
+        shared
+            .connections
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < maximum).then_some(now + 1))
+            .map_err(|_| Error::TooManyConnections)?;
+        shared.counters.connections_now.add(1);
+        shared.counters.connections_opened.add(1);
+        Ok(ConnectionSlot(shared.clone()))
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.counters.connections_now.subtract(1);
+    }
+}
+
+/// The appointment between those who set timers and the coroutine that calls `poll`.
+///
+/// `promised` is when that coroutine will call again by itself; whoever arms an earlier deadline
+/// wakes it. No wake is lost: `poll` first promises "never" (so that any deadline armed meanwhile
+/// wakes), then looks at the timers under the interface's lock, then promises what it found. A
+/// deadline armed before the look is found; one armed after it sees, through the interface's lock,
+/// "never" or the new promise, and compares with that. The waker is registered before `poll`.
+pub(crate) struct Deadline {
+    promised: AtomicU64,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// A promise of "never".
+const NEVER: u64 = u64::MAX;
+
+impl Default for Deadline {
+    fn default() -> Self {
+        Deadline { promised: AtomicU64::new(NEVER), waker: Mutex::new(None) }
+    }
+}
+
+impl Deadline {
+    pub(crate) fn register(&self, waker: &Waker) {
+        let mut slot = self.waker.lock();
+        if !slot.as_ref().is_some_and(|current| current.will_wake(waker)) {
+            *slot = Some(waker.clone());
+        }
+    }
+
+    /// `poll` begins.
+    pub(crate) fn begin(&self) {
+        self.promised.store(NEVER, Ordering::SeqCst);
+    }
+
+    /// `poll` ends and will be called again at `deadline`.
+    pub(crate) fn promise(&self, deadline: Option<u64>) {
+        self.promised.store(deadline.unwrap_or(NEVER), Ordering::SeqCst);
+    }
+
+    /// There is work at `deadline`: wakes the polling coroutine if it would come too late.
+    pub(crate) fn announce(&self, deadline: u64) {
+        // After one wake it will call `poll`; until then more wakes would be noise.
+        if self.promised.load(Ordering::SeqCst) > deadline
+            && self.promised.swap(0, Ordering::SeqCst) > deadline
+        {
+            let waker = self.waker.lock().clone();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}

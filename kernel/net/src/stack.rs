@@ -1,0 +1,189 @@
+//! The stack: its two interfaces, and the calls of the driver and timer coroutines.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::mem::size_of;
+use core::net::IpAddr;
+use core::task::{Context, Poll, Waker};
+
+use crate::addressing;
+use crate::configuration::{Configuration, Lease};
+use crate::device::{Clock, FrameDevice};
+use crate::endpoint::{Endpoint, LinkKind};
+use crate::frame::FlowKey;
+use crate::link::{Link, LinkGuard, Remainder};
+use crate::shared::Shared;
+use crate::statistics::Statistics;
+
+/// Timers that one `poll` runs per interface before it lets others work.
+const TIMERS_PER_POLL: u32 = 64;
+
+/// A TCP/IP stack with a loopback and, if there is a device, an Ethernet interface.
+///
+/// Shared by all harts; every method may be called on any of them, but never by an interrupt
+/// handler, and never by a [`FrameDevice`], a [`Clock`] or a waker's wake function.
+pub struct Stack {
+    pub(crate) shared: Arc<Shared>,
+    loopback: Link,
+    ethernet: Option<Link>,
+}
+
+impl Stack {
+    /// Makes a stack. Without a device, or with one whose MAC address is not unicast, it has
+    /// loopback only.
+    ///
+    /// A coroutine must call [`poll`](Self::poll) from then on.
+    pub fn new(
+        configuration: Configuration,
+        clock: Arc<dyn Clock>,
+        device: Option<Box<dyn FrameDevice>>,
+    ) -> Arc<Stack> {
+        let shared = Shared::new(configuration, clock);
+        let loopback = Link::new(shared.clone(), addressing::loopback(&shared));
+        let ethernet = device
+            .and_then(|device| addressing::ethernet(&shared, device))
+            .map(|core| Link::new(shared.clone(), core));
+        Arc::new(Stack { shared, loopback, ethernet })
+    }
+
+    /// Takes one Ethernet frame from the device (no frame check sequence) and does all that comes
+    /// of it: wakes readers, answers, acknowledges.
+    ///
+    /// The frame is untrusted; whatever it holds, the worst is that it is dropped and counted.
+    pub fn receive(&self, frame: &[u8]) {
+        self.receive_batch().receive(frame);
+    }
+
+    /// Takes several frames under one hold of the interface, ringing the doorbell once. Keep it
+    /// short (some 32 frames), then yield: meanwhile other harts cannot use the interface.
+    pub fn receive_batch(&self) -> ReceiveBatch<'_> {
+        ReceiveBatch { shared: &self.shared, guard: self.ethernet.as_ref().map(Link::lock) }
+    }
+
+    /// The device has room again: continues egress that stopped for want of it. Cheap if none did.
+    pub fn transmit_ready(&self) {
+        if let Some(link) = &self.ethernet
+            && link.is_blocked()
+        {
+            drop(link.lock());
+        }
+    }
+
+    /// Whether egress waits for the device: while this holds, `transmit_ready` must follow when the
+    /// device has room, so a driver that suppresses completion interrupts enables them now.
+    pub fn transmit_blocked(&self) -> bool {
+        self.ethernet.as_ref().is_some_and(Link::is_blocked)
+    }
+
+    /// Runs timers that are due and what others left to do, in a bounded portion. Returns when it
+    /// must be called again, in the clock's microseconds: a time not in the future means there is
+    /// more, after letting others run; `None` means not before the waker says so.
+    ///
+    /// The polling coroutine: register the waker, `poll`, sleep until the deadline or the wake.
+    pub fn poll(&self) -> Option<u64> {
+        self.shared.deadline.begin();
+        let mut earliest: Option<u64> = None;
+        for link in [Some(&self.loopback), self.ethernet.as_ref()].into_iter().flatten() {
+            let mut guard = link.lock();
+            let due = guard.run_timers(&self.shared, TIMERS_PER_POLL);
+            let Remainder { deadline, more } = guard.release();
+            let deadline = if due || more { Some(0) } else { deadline };
+            earliest = [earliest, deadline].into_iter().flatten().min();
+        }
+        self.shared.deadline.promise(earliest);
+        earliest
+    }
+
+    /// Registers the polling coroutine's waker (the last one registered counts). It is woken when
+    /// there is work earlier than the last `poll` announced. Register before calling `poll`.
+    pub fn register_poll_waker(&self, waker: &Waker) {
+        self.shared.deadline.register(waker);
+    }
+
+    /// The IPv4 configuration of the Ethernet interface, if it has one (yet).
+    pub fn lease(&self) -> Option<Lease> {
+        self.shared.network.lock().lease.clone()
+    }
+
+    /// Waits for the Ethernet interface's IPv4 configuration. Cancel-safe: nothing is consumed.
+    pub fn poll_configured(&self, context: &mut Context<'_>) -> Poll<Lease> {
+        let mut network = self.shared.network.lock();
+        match &network.lease {
+            Some(lease) => Poll::Ready(lease.clone()),
+            None => {
+                network.waiters.register(context.waker());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The Ethernet interface's addresses with their prefix lengths in bits.
+    pub fn addresses(&self) -> Vec<(IpAddr, u8)> {
+        let Some(link) = &self.ethernet else { return Vec::new() };
+        let addresses = link.lock().interface.ip_addrs().to_vec();
+        addresses.into_iter().map(|cidr| (cidr.address().into(), cidr.prefix_len())).collect()
+    }
+
+    /// A snapshot of the counters.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.counters.snapshot()
+    }
+
+    /// Bytes that one TCP connection costs: its buffers, smoltcp's socket, the surroundings, and its
+    /// share of the tables (each reckoned at the fill they have on average).
+    pub fn memory_per_connection(&self) -> usize {
+        let configuration = &self.shared.configuration;
+        let table_entry = size_of::<(FlowKey, Arc<Endpoint>)>() + 1;
+        let timer_entry = size_of::<((u64, u64), Arc<Endpoint>)>();
+        configuration.receive_buffer_bytes
+            + configuration.transmit_buffer_bytes
+            + Endpoint::overhead_bytes()
+            + table_entry * 3 / 2
+            + timer_entry * 3 / 2
+    }
+
+    /// How many sockets have a timer running, on both interfaces.
+    pub fn timers_armed(&self) -> usize {
+        let ethernet = self.ethernet.as_ref().map_or(0, |link| link.lock().timers_armed());
+        self.loopback.lock().timers_armed() + ethernet
+    }
+
+    pub(crate) fn link(&self, kind: LinkKind) -> Option<&Link> {
+        match kind {
+            LinkKind::Loopback => Some(&self.loopback),
+            LinkKind::Ethernet => self.ethernet.as_ref(),
+        }
+    }
+
+    pub(crate) fn has_ethernet(&self) -> bool {
+        self.ethernet.is_some()
+    }
+
+    /// Has `endpoint` served without waiting for the interface.
+    pub(crate) fn kick(&self, endpoint: &Arc<Endpoint>) {
+        if let Some(link) = self.link(endpoint.link) {
+            link.kick(endpoint);
+        }
+    }
+
+    /// Whether `address` is one of the Ethernet interface's.
+    pub(crate) fn is_own(&self, address: IpAddr) -> bool {
+        self.ethernet.as_ref().is_some_and(|link| link.lock().interface.has_ip_addr(address))
+    }
+}
+
+/// The Ethernet interface, held for a batch of received frames. Dropping it sends what came of them.
+pub struct ReceiveBatch<'a> {
+    shared: &'a Arc<Shared>,
+    guard: Option<LinkGuard<'a>>,
+}
+
+impl ReceiveBatch<'_> {
+    /// As [`Stack::receive`].
+    pub fn receive(&mut self, frame: &[u8]) {
+        if let Some(guard) = &mut self.guard {
+            guard.receive(self.shared, frame);
+        }
+    }
+}

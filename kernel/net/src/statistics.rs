@@ -1,0 +1,101 @@
+//! Counters: what the stack did, readable at any time from any hart.
+//!
+//! Relaxed atomics throughout: each counter is right by itself, a snapshot is not one instant.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$documentation:meta])* $name:ident,)*) => {
+        /// A snapshot of the counters. `*_now` are levels, the others only grow.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Statistics { $($(#[$documentation])* pub $name: u64,)* }
+
+        /// The live counters behind [`Statistics`].
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: Counter,)* }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> Statistics {
+                Statistics { $($name: self.$name.get(),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Ethernet frames handed to `receive`.
+    frames_received,
+    /// Ethernet frames given to the device.
+    frames_transmitted,
+    /// Bytes of the frames received, Ethernet headers included.
+    bytes_received,
+    /// Bytes of the frames transmitted, Ethernet headers included.
+    bytes_transmitted,
+    /// Packets that went over the loopback interface.
+    loopback_packets,
+    /// Dropped on receipt: a header is cut short or contradicts itself.
+    dropped_malformed,
+    /// Dropped on receipt: another host's address.
+    dropped_not_for_us,
+    /// Dropped on receipt: an address that cannot be the source, or the destination, of such a packet.
+    dropped_martian,
+    /// Dropped on receipt: an IP fragment (not reassembled).
+    dropped_fragment,
+    /// Dropped on receipt: a protocol that is not spoken here.
+    dropped_unsupported,
+    /// Dropped on receipt: a wrong checksum in a segment that matches no open connection.
+    dropped_checksum,
+    /// A reply that needs no connection (reset, ICMP, ARP) was lost since the device was full.
+    dropped_device_full,
+    /// SYNs dropped since the listener's backlog was full.
+    dropped_backlog_full,
+    /// SYNs dropped since no memory or no connection was left.
+    dropped_no_room,
+    /// Times that egress stopped since the device was full.
+    transmit_blocked,
+    /// TCP connections opened: by `connect`, or by a SYN for a listener.
+    connections_opened,
+    /// TCP connections with buffers now, in any state.
+    connections_now,
+    /// Connections put into an accept queue.
+    connections_established_passive,
+    /// TIME-WAIT records now.
+    time_wait_now,
+    /// TIME-WAIT records forgotten early since there were too many.
+    time_wait_evicted,
+    /// Connections that the peer reset.
+    resets_received,
+    /// Connections that this side aborted (unread data at close, `abort`, timeout).
+    resets_sent,
+    /// Connections given up since the peer was silent.
+    timeouts,
+    /// Payload bytes taken by users from TCP connections.
+    stream_bytes_received,
+    /// Payload bytes put by users into TCP connections.
+    stream_bytes_sent,
+    /// Calls into smoltcp that visit one socket set: the unit of work. Flat per packet.
+    socket_polls,
+    /// Timers that ran out and were served.
+    timers_fired,
+    /// Users' calls that found the interface busy and left their egress to its holder.
+    egress_handed_over,
+}
+
+/// One counter.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, amount: u64) {
+        self.0.fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

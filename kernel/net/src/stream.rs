@@ -1,0 +1,246 @@
+//! What smoltcp does not keep about a TCP connection: who owns it, why it ended, what it waits for.
+//!
+//! Pure bookkeeping on one connection: it is told what smoltcp's socket looked like before and
+//! after each step, and touches nothing but that socket and the waiters.
+//!
+//! smoltcp's own timeout stays off: it counts from the last segment received even when the
+//! connection is idle, and would end every quiet connection. The rule here (RFC 9293,
+//! section 3.8.3): a deadline runs only while the peer owes an answer.
+
+use alloc::sync::Arc;
+
+use smoltcp::socket::tcp::{Socket, State};
+
+use crate::backlog::Backlog;
+use crate::configuration::Configuration;
+use crate::error::Error;
+use crate::frame::{FlowKey, Segment};
+use crate::shared::ConnectionSlot;
+use crate::statistics::Counters;
+use crate::time_wait::FinalNumbers;
+use crate::wakers::WakerSet;
+
+/// How many keep-alive intervals of silence end a connection.
+const KEEP_ALIVE_INTERVALS: u64 = 5;
+
+/// Who will take the connection's data and close it.
+pub(crate) enum Owner {
+    /// A listener: the connection is half open, or waits to be accepted.
+    Listener(Arc<Backlog>),
+    /// A [`Connection`](crate::Connection).
+    Handle,
+    /// Nobody: the stack brings it to its end.
+    Nobody,
+}
+
+/// The surroundings of one TCP socket.
+pub(crate) struct Stream {
+    pub(crate) key: FlowKey,
+    pub(crate) owner: Owner,
+    /// Still in the interface's table. Once out, smoltcp is never asked about it again.
+    pub(crate) in_table: bool,
+    /// Why the connection ended, if not in good order. Stays.
+    pub(crate) failure: Option<Error>,
+    /// The same until somebody asks for it (`SO_ERROR`).
+    pub(crate) unreported: Option<Error>,
+    /// The handshake was completed at some time.
+    pub(crate) established: bool,
+    /// The peer's FIN has arrived in order: after the buffered bytes the stream ends.
+    pub(crate) received_fin: bool,
+    /// The user will not read any more, or has closed the sending direction.
+    pub(crate) read_shut: bool,
+    pub(crate) write_shut: bool,
+    /// Interval of keep-alive probes in microseconds.
+    pub(crate) keep_alive: Option<u64>,
+    pub(crate) receivers: WakerSet,
+    pub(crate) senders: WakerSet,
+    /// When the peer was last heard, and since when it owes an answer.
+    last_heard: u64,
+    waiting_since: Option<u64>,
+    /// The numbers on entering TIME-WAIT, and when that was.
+    pub(crate) time_wait: Option<(FinalNumbers, u64)>,
+    _slot: ConnectionSlot,
+}
+
+/// What smoltcp's socket shows to the outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) state: State,
+    received: usize,
+    unacknowledged: usize,
+}
+
+impl Snapshot {
+    pub(crate) fn of(socket: &Socket<'_>) -> Snapshot {
+        Snapshot { state: socket.state(), received: socket.recv_queue(), unacknowledged: socket.send_queue() }
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(key: FlowKey, owner: Owner, slot: ConnectionSlot, now: u64) -> Stream {
+        Stream {
+            key,
+            owner,
+            in_table: false,
+            failure: None,
+            unreported: None,
+            established: false,
+            received_fin: false,
+            read_shut: false,
+            write_shut: false,
+            keep_alive: None,
+            receivers: WakerSet::default(),
+            senders: WakerSet::default(),
+            last_heard: now,
+            waiting_since: None,
+            time_wait: None,
+            _slot: slot,
+        }
+    }
+
+    /// Takes note of what a step did to the socket, and wakes whom it concerns. `segment` is the
+    /// segment that was just processed, if the step was one.
+    pub(crate) fn observe(
+        &mut self,
+        socket: &Socket<'_>,
+        before: Snapshot,
+        segment: Option<&Segment<'_>>,
+        now: u64,
+        counters: &Counters,
+    ) {
+        let after = Snapshot::of(socket);
+        if segment.is_some() {
+            self.last_heard = self.last_heard.max(now);
+        }
+        let changed = before.state != after.state;
+        if changed {
+            self.observe_transition(before.state, after.state, segment, now, counters);
+        }
+        if changed || after.unacknowledged < before.unacknowledged {
+            // Progress: what is still owed is owed from now on.
+            self.waiting_since = None;
+            self.senders.wake_all();
+        }
+        if changed || after.received > before.received {
+            self.receivers.wake_all();
+        }
+    }
+
+    fn observe_transition(
+        &mut self,
+        before: State,
+        after: State,
+        segment: Option<&Segment<'_>>,
+        now: u64,
+        counters: &Counters,
+    ) {
+        match after {
+            State::Established | State::FinWait1 | State::FinWait2 => self.established = true,
+            State::CloseWait | State::LastAck | State::Closing | State::TimeWait => {
+                self.established = true;
+                self.received_fin = true;
+            }
+            State::Closed | State::Listen | State::SynSent | State::SynReceived => {}
+        }
+        if after == State::TimeWait
+            && let Some(segment) = segment
+        {
+            // All ways into TIME-WAIT pass a segment that acknowledges our FIN and ends where the
+            // peer's FIN ends: both final numbers stand in it.
+            let numbers =
+                FinalNumbers { next_to_send: segment.acknowledgement, next_expected: segment.end() };
+            self.time_wait = Some((numbers, now));
+        }
+        if matches!(after, State::Closed | State::Listen) {
+            if segment.is_some_and(|segment| segment.reset) {
+                counters.resets_received.add(1);
+                self.fail(if before == State::SynSent {
+                    Error::ConnectionRefused
+                } else {
+                    Error::ConnectionReset
+                });
+            } else if !matches!(before, State::Closed | State::LastAck | State::TimeWait | State::Listen) {
+                // smoltcp closes by itself when the local address is no longer the interface's.
+                self.fail(Error::ConnectionAborted);
+            }
+        }
+    }
+
+    /// Notes why the connection ends. The first reason counts.
+    pub(crate) fn fail(&mut self, error: Error) {
+        if self.failure.is_none() {
+            self.failure = Some(error);
+            self.unreported = Some(error);
+        }
+    }
+
+    /// Gives the connection up: a reset goes out with the next egress.
+    pub(crate) fn abort(&mut self, socket: &mut Socket<'_>, reason: Error, counters: &Counters) {
+        if socket.is_open() && !socket.is_listening() {
+            counters.resets_sent.add(1);
+        }
+        self.fail(reason);
+        socket.abort();
+        self.receivers.wake_all();
+        self.senders.wake_all();
+    }
+
+    /// The owner is gone. Ends the connection as Linux does: in good order if everything received
+    /// was read (RFC 9293, section 3.6), with a reset if not (RFC 1122, section 4.2.2.13).
+    pub(crate) fn disown(&mut self, socket: &mut Socket<'_>, now: u64, counters: &Counters) {
+        self.owner = Owner::Nobody;
+        self.waiting_since = Some(now);
+        if socket.can_recv() {
+            self.abort(socket, Error::ConnectionAborted, counters);
+        } else {
+            socket.close();
+        }
+    }
+
+    /// When the peer will have been silent for too long; `None` while it owes nothing.
+    pub(crate) fn silence_deadline(
+        &mut self,
+        socket: &Socket<'_>,
+        configuration: &Configuration,
+        now: u64,
+    ) -> Option<u64> {
+        let orphan = matches!(self.owner, Owner::Nobody);
+        let limit = match socket.state() {
+            State::SynSent => Some(configuration.connect_timeout_microseconds),
+            State::SynReceived => Some(configuration.handshake_timeout_microseconds),
+            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck if orphan => {
+                Some(configuration.orphan_timeout_microseconds)
+            }
+            State::FinWait1 | State::Closing | State::LastAck => {
+                Some(configuration.transmission_timeout_microseconds)
+            }
+            State::Established | State::CloseWait if socket.send_queue() > 0 => {
+                Some(configuration.transmission_timeout_microseconds)
+            }
+            _ => None,
+        };
+        let Some(limit) = limit else {
+            self.waiting_since = None;
+            let open = matches!(socket.state(), State::Established | State::CloseWait | State::FinWait2);
+            return self
+                .keep_alive
+                .filter(|_| open)
+                .map(|interval| self.last_heard.saturating_add(interval * KEEP_ALIVE_INTERVALS));
+        };
+        let since = *self.waiting_since.get_or_insert(now);
+        // An orphan's peer cannot buy time by talking, only by acknowledging.
+        let since = if orphan { since } else { since.max(self.last_heard) };
+        Some(since.saturating_add(limit))
+    }
+
+    /// TIME-WAIT is over, but the user has not read everything: smoltcp, asked again, would throw
+    /// the bytes away.
+    pub(crate) fn holds_unread_past_time_wait(&self, socket: &Socket<'_>, now: u64) -> bool {
+        socket.state() == State::TimeWait
+            && socket.can_recv()
+            && !matches!(self.owner, Owner::Nobody)
+            && self
+                .time_wait
+                .is_some_and(|(_, entered_at)| now >= entered_at + crate::time_wait::TIME_WAIT_MICROSECONDS)
+    }
+}

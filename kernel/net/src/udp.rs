@@ -1,0 +1,238 @@
+//! The handle of a UDP socket.
+//!
+//! smoltcp sends all that a socket has queued over the interface that is polled, so a socket that
+//! can reach both interfaces is two endpoints, one on each.
+
+use alloc::sync::Arc;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::task::{Context, Poll, Waker};
+
+use smoltcp::socket::udp::{SendError, UdpMetadata};
+use smoltcp::wire::{IpEndpoint, IpListenEndpoint};
+
+use crate::endpoint::{Endpoint, LinkKind};
+use crate::error::Error;
+use crate::opening::{Claim, destination};
+use crate::readiness::Readiness;
+use crate::registry::{Space, covers};
+use crate::stack::Stack;
+
+/// Bytes of an IPv4 or IPv6 header and the UDP header.
+const IPV4_HEADERS: usize = 28;
+const IPV6_HEADERS: usize = 48;
+
+/// A bound UDP socket. Dropping it drops what is still queued in it.
+pub struct UdpSocket {
+    stack: Arc<Stack>,
+    claim: Claim,
+    loopback: Arc<Endpoint>,
+    ethernet: Option<Arc<Endpoint>>,
+}
+
+impl Stack {
+    /// Binds a UDP socket; port 0 chooses a free one.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`], [`Error::AddressNotAvailable`], [`Error::OutOfMemory`].
+    pub fn bind_udp(self: &Arc<Self>, local: SocketAddr) -> Result<UdpSocket, Error> {
+        let claim = Claim::new(self, Space::Datagram, local)?;
+        let loopback = self.open_datagram(LinkKind::Loopback, claim.local)?;
+        let mut socket = UdpSocket { stack: self.clone(), claim, loopback, ethernet: None };
+        if self.has_ethernet() && !socket.claim.local.ip().is_loopback() {
+            // On an error the socket is dropped, and with it the half that is already open.
+            socket.ethernet = Some(self.open_datagram(LinkKind::Ethernet, socket.claim.local)?);
+        }
+        Ok(socket)
+    }
+
+    fn open_datagram(&self, kind: LinkKind, local: SocketAddr) -> Result<Arc<Endpoint>, Error> {
+        let endpoint = Endpoint::datagram(&self.shared, kind)?;
+        let address = Some(local.ip()).filter(|address| !address.is_unspecified());
+        let bound = IpListenEndpoint { addr: address.map(Into::into), port: local.port() };
+        if let Some((socket, _)) = endpoint.state.lock().datagram() {
+            socket.bind(bound).map_err(|_| Error::InvalidArgument)?;
+        }
+        let mut core = self.link(kind).ok_or(Error::NetworkUnreachable)?.lock();
+        core.datagrams.entry(local.port()).or_default().push(endpoint.clone());
+        Ok(endpoint)
+    }
+
+    fn close_datagram(&self, endpoint: &Arc<Endpoint>, port: u16) {
+        let Some(link) = self.link(endpoint.link) else { return };
+        let mut core = link.lock();
+        if let Some(bound) = core.datagrams.get_mut(&port) {
+            bound.retain(|other| !Arc::ptr_eq(other, endpoint));
+            if bound.is_empty() {
+                core.datagrams.remove(&port);
+            }
+        }
+        if let Some((socket, datagram)) = endpoint.state.lock().datagram() {
+            socket.close();
+            datagram.closed = true;
+        }
+        core.serve_now(endpoint);
+    }
+}
+
+impl UdpSocket {
+    /// The bound address, with the port that was chosen.
+    pub fn local_address(&self) -> SocketAddr {
+        self.claim.local
+    }
+
+    /// Queues one datagram. Returns its length. Like all datagrams it may get lost.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the queue is full; [`Error::MessageTooLong`];
+    /// [`Error::InvalidArgument`] for port 0 or the other IP version; [`Error::NetworkUnreachable`].
+    pub fn try_send_to(&self, data: &[u8], remote: SocketAddr) -> Result<usize, Error> {
+        self.send(None, data, remote)
+    }
+
+    /// As [`try_send_to`](Self::try_send_to), and waits while the queue is full. Cancel-safe.
+    pub fn poll_send_to(
+        &self,
+        context: &mut Context<'_>,
+        data: &[u8],
+        remote: SocketAddr,
+    ) -> Poll<Result<usize, Error>> {
+        match self.send(Some(context.waker()), data, remote) {
+            Err(Error::WouldBlock) => Poll::Pending,
+            sent => Poll::Ready(sent),
+        }
+    }
+
+    fn send(&self, waker: Option<&Waker>, data: &[u8], remote: SocketAddr) -> Result<usize, Error> {
+        let remote = destination(remote);
+        let bound = self.claim.local.ip();
+        let compatible = if bound.is_unspecified() {
+            covers(bound, remote.ip())
+        } else {
+            bound.is_ipv4() == remote.is_ipv4()
+        };
+        if remote.port() == 0 || !compatible {
+            return Err(Error::InvalidArgument);
+        }
+        let everyone = remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST) || remote.ip().is_multicast();
+        let kind = self.stack.route(remote.ip());
+        let endpoint = match kind {
+            LinkKind::Loopback => &self.loopback,
+            LinkKind::Ethernet => self.ethernet.as_ref().ok_or(Error::NetworkUnreachable)?,
+        };
+        let (source, mtu) = {
+            let core = self.stack.link(kind).ok_or(Error::NetworkUnreachable)?.lock();
+            let source = match kind {
+                _ if !bound.is_unspecified() => Some(bound),
+                LinkKind::Loopback => Some(remote.ip()),
+                // smoltcp chooses for those that have no route.
+                LinkKind::Ethernet if everyone => None,
+                LinkKind::Ethernet => Some(core.source_for(remote.ip())?),
+            };
+            (source, core.transport.capabilities().ip_mtu())
+        };
+        let headers = if remote.is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
+        if data.len() > mtu - headers {
+            return Err(Error::MessageTooLong);
+        }
+        {
+            let mut state = endpoint.state.lock();
+            let (socket, datagram) = state.datagram().ok_or(Error::NotConnected)?;
+            if data.len() > socket.payload_send_capacity() {
+                return Err(Error::MessageTooLong);
+            }
+            let mut metadata = UdpMetadata::from(IpEndpoint::from(remote));
+            metadata.local_address = source.map(Into::into);
+            match socket.send_slice(data, metadata) {
+                Ok(()) => {}
+                Err(SendError::BufferFull) => {
+                    if let Some(waker) = waker {
+                        datagram.senders.register(waker);
+                    }
+                    return Err(Error::WouldBlock);
+                }
+                Err(SendError::Unaddressable) => return Err(Error::NetworkUnreachable),
+            }
+        }
+        self.stack.kick(endpoint);
+        Ok(data.len())
+    }
+
+    /// Takes one datagram: its length as it fits `buffer`, the rest is lost, and its sender.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if none has arrived.
+    pub fn try_receive_from(&self, buffer: &mut [u8]) -> Result<(usize, SocketAddr), Error> {
+        self.receive(None, buffer)
+    }
+
+    /// As [`try_receive_from`](Self::try_receive_from), and waits for a datagram. Cancel-safe.
+    pub fn poll_receive_from(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<Result<(usize, SocketAddr), Error>> {
+        match self.receive(Some(context.waker()), buffer) {
+            Err(Error::WouldBlock) => Poll::Pending,
+            received => Poll::Ready(received),
+        }
+    }
+
+    fn receive(&self, waker: Option<&Waker>, buffer: &mut [u8]) -> Result<(usize, SocketAddr), Error> {
+        for endpoint in self.endpoints() {
+            let mut state = endpoint.state.lock();
+            let Some((socket, datagram)) = state.datagram() else { continue };
+            if let Ok((data, metadata)) = socket.recv() {
+                let length = data.len().min(buffer.len());
+                buffer[..length].copy_from_slice(&data[..length]);
+                return Ok((length, metadata.endpoint.into()));
+            }
+            // Registered on each before the next is looked at: an arrival in between wakes.
+            if let Some(waker) = waker {
+                datagram.receivers.register(waker);
+            }
+        }
+        Err(Error::WouldBlock)
+    }
+
+    /// What the socket is ready for. `writable` means that each of its queues has room.
+    pub fn readiness(&self) -> Readiness {
+        let mut readiness = Readiness { writable: true, ..Readiness::default() };
+        for endpoint in self.endpoints() {
+            if let Some((socket, _)) = endpoint.state.lock().datagram() {
+                readiness.readable |= socket.can_recv();
+                readiness.writable &= socket.can_send();
+            }
+        }
+        readiness
+    }
+
+    /// Has `waker` woken when a datagram arrives. Check again afterwards.
+    pub fn register_receive_waker(&self, waker: &Waker) {
+        for endpoint in self.endpoints() {
+            if let Some((_, datagram)) = endpoint.state.lock().datagram() {
+                datagram.receivers.register(waker);
+            }
+        }
+    }
+
+    /// Has `waker` woken when a queue has room. Check again afterwards.
+    pub fn register_send_waker(&self, waker: &Waker) {
+        for endpoint in self.endpoints() {
+            if let Some((_, datagram)) = endpoint.state.lock().datagram() {
+                datagram.senders.register(waker);
+            }
+        }
+    }
+
+    fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        core::iter::once(&self.loopback).chain(&self.ethernet)
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        for endpoint in self.endpoints() {
+            self.stack.close_datagram(endpoint, self.claim.local.port());
+        }
+    }
+}
