@@ -9,7 +9,9 @@ use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering
 
 use super::hooks::Hooks;
 use super::id::CoroutineId;
-use super::interface::{STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_NOT_INITIALISED, STATUS_OK, STATUS_OUT_OF_RANGE};
+use super::interface::{
+    STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_NOT_INITIALISED, STATUS_OK, STATUS_OUT_OF_RANGE,
+};
 use super::priority::Priority;
 use super::slab::Slab;
 use super::slot::{FutureVTable, Slot};

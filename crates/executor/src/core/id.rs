@@ -18,7 +18,9 @@ pub(crate) const INDEX_LIMIT: u32 = 1 << 24;
 
 impl CoroutineId {
     pub(crate) const fn compose(generation: u32, executor: u8, index: u32) -> Option<CoroutineId> {
-        Self::from_raw((generation as u64) << 32 | (executor as u64) << 24 | (index & (INDEX_LIMIT - 1)) as u64)
+        Self::from_raw(
+            (generation as u64) << 32 | (executor as u64) << 24 | (index & (INDEX_LIMIT - 1)) as u64,
+        )
     }
 
     /// The id with these bits, or `None` if no coroutine can ever have it (generation 0: in particular 0,

@@ -22,6 +22,11 @@ impl Inbox {
         self.0.load(Ordering::SeqCst) == 0
     }
 
+    /// As not `is_empty`, but may miss a push that is just being made.
+    pub fn looks_filled(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     /// Pushes a slot whose IN_INBOX the caller has just set. True if the inbox was empty.
     pub fn push(&self, slot: &Slot) -> bool {
         let index = slot.index();

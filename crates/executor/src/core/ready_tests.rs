@@ -1,0 +1,84 @@
+//! The lists against 64 deques.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::core::Hooks;
+
+/// Leaks: a slab never frees, and these are small.
+#[allow(unsafe_code)]
+extern "C" fn grow(_: *mut (), bytes: usize) -> *mut u8 {
+    // SAFETY: not zero bytes.
+    unsafe { alloc_zeroed(Layout::from_size_align(bytes, 64).unwrap()) }
+}
+
+extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
+extern "C" fn notify(_: *mut (), _: u32) {}
+
+pub(crate) fn hooks() -> Hooks {
+    Hooks { context: ::core::ptr::null_mut(), grow, release, notify, preempt: None, external: None }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Push(u8),
+    Pop(u8),
+    Remove(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (60u8..64).prop_map(Step::Push),
+        1 => (60u8..64).prop_map(Step::Pop),
+        1 => any::<usize>().prop_map(Step::Remove),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn lists_are_fifo_and_the_bitmap_tells_the_truth(steps in proptest::collection::vec(step(), 1..200)) {
+        let slab = Slab::new();
+        let hooks = hooks();
+        let lists = ReadyLists::new();
+        let mut model: Vec<VecDeque<u32>> = (0..64).map(|_| VecDeque::new()).collect();
+        for step in steps {
+            match step {
+                Step::Push(level) => {
+                    let slot = slab.allocate(&hooks).unwrap();
+                    lists.push(&slab, slot, Priority::new(level).unwrap());
+                    model[level as usize].push_back(slot.index());
+                }
+                Step::Pop(level) => {
+                    let popped = lists.pop(&slab, Priority::new(level).unwrap());
+                    prop_assert_eq!(popped.map(Slot::index), model[level as usize].pop_front());
+                    popped.into_iter().for_each(|slot| slab.recycle(slot));
+                }
+                Step::Remove(choice) => {
+                    let all: Vec<(u8, u32)> = model.iter().enumerate()
+                        .flat_map(|(level, list)| list.iter().map(move |&index| (level as u8, index)))
+                        .collect();
+                    if all.is_empty() {
+                        continue;
+                    }
+                    let (level, index) = all[choice % all.len()];
+                    let slot = slab.get(index).unwrap();
+                    lists.remove(&slab, slot, Priority::new(level).unwrap());
+                    model[level as usize].retain(|&other| other != index);
+                    slab.recycle(slot);
+                }
+            }
+            let expected = (0..64).filter(|&level| !model[level].is_empty()).fold(0, |bits, level| bits | 1u64 << level);
+            prop_assert_eq!(lists.bitmap(), expected);
+        }
+        for (level, list) in model.iter().enumerate() {
+            for &index in list {
+                prop_assert_eq!(lists.pop(&slab, Priority::new(level as u8).unwrap()).map(Slot::index), Some(index));
+            }
+        }
+        prop_assert_eq!(lists.bitmap(), 0);
+    }
+}

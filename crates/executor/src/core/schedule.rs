@@ -3,6 +3,7 @@
 //! Between two polls a worker takes its own lock once: it requeues what it has polled, files its inbox,
 //! compares its lists with its fellows' bitmaps, and pops.
 
+use ::core::hint;
 use ::core::sync::atomic::Ordering;
 
 use super::executor::{Executor, WorkerRef};
@@ -13,6 +14,19 @@ use super::priority::Priority;
 use super::slot::Slot;
 use super::state::{Popped, Settled, Vacated};
 use super::worker::{Locked, NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING};
+
+/// How often a worker looks again when it is kept from something more urgent by a lock, before it runs
+/// what it has. A holder is in the middle of a scheduling point, a fraction of a microsecond, unless its
+/// host has suspended it there: then progress counts for more than order.
+const LOOKS_AT_LOCKED_WORKERS: u32 = 200;
+
+/// What came of looking at the other workers.
+enum Stolen<'a> {
+    Coroutine(&'a Slot, Popped),
+    /// They show something, but it could not be had now.
+    Contended,
+    Nothing,
+}
 
 /// Bits of the ids of one executor that are the same in all of them.
 fn id_of(executor: u32, slot: &Slot) -> u64 {
@@ -70,36 +84,45 @@ impl Executor {
     }
 
     /// One scheduling point: requeues `polled`, files the inbox, and, if `may_pick`, pops the most urgent.
+    #[inline]
     fn schedule<'a>(
         &'a self,
         worker: WorkerRef<'a>,
-        polled: Option<&'a Slot>,
+        mut polled: Option<&'a Slot>,
         may_pick: bool,
     ) -> Option<(&'a Slot, Popped)> {
-        // Only thieves compete, and they hold it for as long as we do.
-        let locked = loop {
-            match worker.private.try_lock(worker.state, worker.number) {
-                Some(locked) => break locked,
-                None => ::core::hint::spin_loop(),
+        let mut looks = LOOKS_AT_LOCKED_WORKERS;
+        loop {
+            let Some(locked) = worker.private.try_lock(worker.state, worker.number) else {
+                // Only thieves compete, and they hold it for as long as we do.
+                hint::spin_loop();
+                continue;
+            };
+            // First what became ready during the poll, then what was polled: it yields to them.
+            locked.drain(&self.slab);
+            if let Some(slot) = polled.take()
+                && let Settled::Link(level) = slot.state.settle()
+            {
+                locked.worker.lists.push(&self.slab, slot, level);
             }
-        };
-        // First what became ready during the poll, then the coroutine that was polled: it yields to them.
-        locked.drain(&self.slab);
-        if let Some(slot) = polled
-            && let Settled::Link(level) = slot.state.settle()
-        {
-            locked.worker.lists.push(&self.slab, slot, level);
+            if !may_pick {
+                return None;
+            }
+            // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is no bit.
+            let own = locked.bitmap();
+            let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
+            match self.steal(worker, more_urgent) {
+                Stolen::Coroutine(slot, popped) => return Some((slot, popped)),
+                Stolen::Contended if looks != 0 => {
+                    // Something more urgent waits where somebody is just picking. Rather than run something
+                    // less urgent, unlock (others may want our lock) and look again.
+                    looks = looks.wrapping_sub(1);
+                    drop(locked);
+                    hint::spin_loop();
+                }
+                _ => return self.pop(&locked, worker.number),
+            }
         }
-        if !may_pick {
-            return None;
-        }
-        // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is no bit.
-        let own = locked.bitmap();
-        let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
-        if let Some(stolen) = self.steal(worker, more_urgent) {
-            return Some(stolen);
-        }
-        self.pop(&locked, worker.number)
     }
 
     /// Pops the most urgent of a locked worker's lists, for worker `number`.
@@ -109,47 +132,43 @@ impl Executor {
         Some((slot, slot.state.pop(number)))
     }
 
-    /// Takes a coroutine of one of `levels` from another worker: the most urgent there is.
-    ///
-    /// Gives up on a worker whose lock is held: its holder is just picking, and picks the most urgent.
-    fn steal<'a>(&'a self, thief: WorkerRef<'a>, mut levels: u64) -> Option<(&'a Slot, Popped)> {
-        let limit = self.worker_limit();
-        if limit <= 1 {
-            return None;
+    /// Takes the most urgent coroutine that waits on another worker, if its level is one of `levels`.
+    #[inline]
+    fn steal<'a>(&'a self, thief: WorkerRef<'a>, levels: u64) -> Stolen<'a> {
+        if self.worker_limit() <= 1 {
+            return Stolen::Nothing;
         }
-        let mut tries = limit;
-        while tries != 0 {
-            tries = tries.wrapping_sub(1);
-            let (victim, best) = self.most_urgent_victim(thief.number, levels)?;
-            levels = (best | best.wrapping_sub(1)) & levels;
-            let Some(locked) = victim.private.try_lock(victim.state, victim.number) else {
-                // Look among the others for something of a more urgent level still, else leave it.
-                levels &= best.wrapping_sub(1);
-                continue;
-            };
-            locked.drain(&self.slab);
-            let lowest = locked.bitmap() & locked.bitmap().wrapping_neg();
-            if lowest & levels == 0 {
-                continue;
-            }
-            let stolen = self.pop(&locked, thief.number);
-            let steals = thief.state.steals.load(Ordering::Relaxed);
-            thief.state.steals.store(steals.wrapping_add(1), Ordering::Relaxed);
-            return stolen;
+        match self.most_urgent_victim(thief.number, levels) {
+            Some(victim) => self.steal_from(victim, thief, levels),
+            None => Stolen::Nothing,
         }
-        None
     }
 
-    /// The worker other than `thief` that shows the most urgent of `levels`, and that level's bit.
-    fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<(WorkerRef<'_>, u64)> {
+    fn steal_from<'a>(&'a self, victim: WorkerRef<'a>, thief: WorkerRef<'a>, levels: u64) -> Stolen<'a> {
+        let Some(locked) = victim.private.try_lock(victim.state, victim.number) else {
+            return Stolen::Contended;
+        };
+        locked.drain(&self.slab);
+        let lowest = locked.bitmap() & locked.bitmap().wrapping_neg();
+        if lowest & levels == 0 {
+            // What was shown is gone; there may be others.
+            return Stolen::Contended;
+        }
+        let Some((slot, popped)) = self.pop(&locked, thief.number) else { return Stolen::Contended };
+        let steals = thief.state.steals.load(Ordering::Relaxed);
+        thief.state.steals.store(steals.wrapping_add(1), Ordering::Relaxed);
+        Stolen::Coroutine(slot, popped)
+    }
+
+    /// The worker other than `thief` that shows the most urgent of `levels`.
+    fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<WorkerRef<'_>> {
         let mut best = None;
         let mut wanted = levels;
         for worker in (0..self.worker_limit()).filter_map(|number| self.worker(number)) {
             let shown = worker.state.waiting() & wanted;
             if worker.number != thief && shown != 0 {
-                let lowest = shown & shown.wrapping_neg();
-                best = Some((worker, lowest));
-                wanted = lowest.wrapping_sub(1);
+                best = Some(worker);
+                wanted = (shown & shown.wrapping_neg()).wrapping_sub(1);
             }
         }
         best

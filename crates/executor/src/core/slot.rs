@@ -1,7 +1,5 @@
 //! The control block of a coroutine: 40 bytes, all of them atomics.
 
-#[cfg(test)]
-use ::core::ptr;
 use ::core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::state::State;
@@ -61,18 +59,5 @@ impl Slot {
 
     pub fn vtable(&self) -> *const FutureVTable {
         self.vtable.load(Ordering::Relaxed)
-    }
-
-    #[cfg(test)]
-    pub fn new(index: u32) -> Slot {
-        Slot {
-            state: State::new(),
-            data: AtomicPtr::new(ptr::null_mut()),
-            vtable: AtomicPtr::new(ptr::null_mut()),
-            inbox_next: AtomicU32::new(0),
-            next: AtomicU32::new(0),
-            previous: AtomicU32::new(0),
-            index: AtomicU32::new(index),
-        }
     }
 }

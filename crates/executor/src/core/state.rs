@@ -219,6 +219,11 @@ impl State {
         State(AtomicU64::new(0))
     }
 
+    #[cfg(test)]
+    pub fn set_generation(&self, generation: u32) {
+        self.0.store((generation as u64) << GENERATION_SHIFT, Ordering::Relaxed);
+    }
+
     pub fn load(&self) -> Snapshot {
         Snapshot(self.0.load(Ordering::Acquire))
     }

@@ -72,9 +72,13 @@ impl WorkerState {
         }
     }
 
-    /// Levels at which something waits for this worker, in its lists or its inbox.
+    /// Levels at which something waits for this worker, in its lists or its inbox. May name a level that has
+    /// just become empty, but never misses one: what moves from inbox to lists is marked there (`ready`)
+    /// before the mark here (`posted`) goes, and we look in the opposite order.
+    #[inline]
     pub fn waiting(&self) -> u64 {
-        self.ready.load(Ordering::Relaxed) | self.posted.load(Ordering::Relaxed)
+        let posted = self.posted.load(Ordering::Acquire);
+        posted | self.ready.load(Ordering::Relaxed)
     }
 
     /// Priority of what the worker polls, `None` if it polls nothing.
@@ -138,16 +142,24 @@ impl Locked<'_> {
     /// Files everything in the inbox under its priority.
     #[inline]
     pub fn drain(&self, slab: &Slab) {
-        if self.worker.inbox.is_empty() && self.state.posted.load(Ordering::Relaxed) == 0 {
-            return;
+        let posted = self.state.posted.load(Ordering::Relaxed);
+        if posted != 0 || self.worker.inbox.looks_filled() {
+            self.drain_now(slab, posted);
         }
-        self.drain_now(slab);
     }
 
-    fn drain_now(&self, slab: &Slab) {
+    fn drain_now(&self, slab: &Slab, posted: u64) {
+        // The marks in `posted` move to `ready` before the coroutines do, so that a fellow who looks now
+        // misses none (`WorkerState::waiting`); the unlock makes `ready` exact.
+        let ready = self.state.ready.load(Ordering::Relaxed);
+        if ready | posted != ready {
+            self.state.ready.store(ready | posted, Ordering::Relaxed);
+        }
         // Cleared before the inbox is emptied: a pusher marks its level after its push, so a mark that is
         // cleared here belongs to a slot that is taken out here.
-        self.state.posted.swap(0, Ordering::SeqCst);
+        if posted != 0 {
+            self.state.posted.fetch_and(!posted, Ordering::SeqCst);
+        }
         let lists = &self.worker.lists;
         self.worker.inbox.drain(slab, |slot| match slot.state.take_from_inbox(self.number) {
             Found::Link(level) => lists.push(slab, slot, level),

@@ -6,8 +6,8 @@ use ::core::future::Future;
 use super::join::JoinHandle;
 use super::{calls, cell, current, registry};
 use crate::core::{
-    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, Inspection, Priority, RUN_BUDGET_USED, RUN_STALLED,
-    RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState,
+    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, Inspection, Priority, RUN_BUDGET_USED,
+    RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState,
 };
 
 const _: () = assert!(INTERFACE_VERSION >> 32 == 1);

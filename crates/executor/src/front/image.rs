@@ -115,7 +115,9 @@ fn not_installed() -> ! {
 impl fmt::Display for ImageError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ImageError::Malformed => formatter.write_str("the scheduler image is not a well-formed ELF image"),
+            ImageError::Malformed => {
+                formatter.write_str("the scheduler image is not a well-formed ELF image")
+            }
             ImageError::Missing(name) => write!(formatter, "the scheduler image does not export {name}"),
             ImageError::WrongVersion => formatter.write_str("the scheduler image is of another version"),
         }

@@ -76,8 +76,7 @@ impl<T> Outcome<T> {
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        let retracted =
-            self.phase.compare_exchange(WAITING, EMPTY, Ordering::Acquire, Ordering::Acquire);
+        let retracted = self.phase.compare_exchange(WAITING, EMPTY, Ordering::Acquire, Ordering::Acquire);
         if retracted != Err(DONE) {
             // SAFETY: EMPTY, and only the handle, which is borrowed exclusively, leaves EMPTY for WAITING.
             unsafe { (*self.waker.get()).get_or_insert_with(|| context.waker().clone()) }

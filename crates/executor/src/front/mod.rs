@@ -22,7 +22,7 @@ mod yield_now;
 pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
 pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, StartError};
 pub use self::join::{JoinError, JoinHandle};
+pub use self::registry::{cancel, current, priority, set_priority, wake_up};
 pub use self::waker::waker_of;
 pub use self::yield_now::{YieldNow, yield_now};
-pub use self::registry::{cancel, current, priority, set_priority, wake_up};
 pub use crate::core::{FutureVTable, Hooks, Inspection, Phase};
