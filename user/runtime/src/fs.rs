@@ -1,0 +1,128 @@
+//! Files and directories. The root image is in memory and read-only, so nothing here has to wait.
+
+use alloc::ffi::CString;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::io::{AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, implement_stream};
+use crate::system;
+
+/// An open file.
+#[derive(Debug)]
+pub struct File {
+    fd: Fd,
+}
+
+impl File {
+    /// Opens `path` for reading.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EMFILE`; [`Error::ZeroByte`].
+    pub fn open(path: &str) -> Result<Self> {
+        let path = CString::new(path).map_err(|_| Error::ZeroByte)?;
+        Ok(Self { fd: Fd::from_raw(system::open(&path)? as i32) })
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl ErrorType for File {
+    type Error = Error;
+}
+
+implement_stream!(File: Read);
+
+impl Seek for File {
+    /// Moves to a place in the file; where that is, in bytes from its beginning.
+    async fn seek(&mut self, position: SeekFrom) -> Result<u64> {
+        let (offset, whence) = match position {
+            SeekFrom::Start(offset) => (i64::try_from(offset).map_err(|_| cops_abi::Errno::EINVAL)?, 0),
+            SeekFrom::Current(offset) => (offset, 1),
+            SeekFrom::End(offset) => (offset, 2),
+        };
+        Ok(system::seek(self.fd.raw(), offset, whence)? as u64)
+    }
+}
+
+/// Everything that is in the file at `path`.
+///
+/// # Errors
+/// As [`File::open`], and `EISDIR`.
+pub async fn read(path: &str) -> Result<Vec<u8>> {
+    const STEP_BYTES: usize = 4096;
+    let mut file = File::open(path)?;
+    let mut contents = Vec::new();
+    let mut length = 0;
+    loop {
+        contents.resize(length + STEP_BYTES, 0);
+        let count = file.read(contents.get_mut(length..).unwrap_or_default()).await?;
+        length += count;
+        contents.truncate(length);
+        if count == 0 {
+            return Ok(contents);
+        }
+    }
+}
+
+/// What an entry of a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// Something else.
+    Other,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Its name, without the directory's. What is not UTF-8 in it is replaced.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What is in the directory at `path`, as the kernel orders it.
+///
+/// # Errors
+/// As [`File::open`], and `ENOTDIR`.
+pub fn read_directory(path: &str) -> Result<Vec<DirectoryEntry>> {
+    let directory = File::open(path)?;
+    let mut buffer = [0; 1024];
+    let mut entries = Vec::new();
+    loop {
+        let count = system::directory_entries(directory.fd.raw(), &mut buffer)?;
+        let mut records = buffer.get(..count).unwrap_or(&buffer);
+        if records.is_empty() {
+            return Ok(entries);
+        }
+        while let Some((entry, rest)) = take_record(records) {
+            entries.extend(entry);
+            records = rest;
+        }
+    }
+}
+
+/// Takes Linux's `linux_dirent64` apart: inode, offset, record length, type, name with its zero. `.` and `..`
+/// are no entries for a program.
+fn take_record(records: &[u8]) -> Option<(Option<DirectoryEntry>, &[u8])> {
+    const LENGTH_AT: usize = 16;
+    const TYPE_AT: usize = 18;
+    const NAME_AT: usize = 19;
+    let length = usize::from(u16::from_le_bytes(*records.get(LENGTH_AT..)?.first_chunk()?));
+    let (record, rest) = records.split_at_checked(length)?;
+    let kind = match record.get(TYPE_AT)? {
+        8 => Kind::File,
+        4 => Kind::Directory,
+        _ => Kind::Other,
+    };
+    let name = record.get(NAME_AT..)?.split(|&byte| byte == 0).next()?;
+    let entry = DirectoryEntry { name: String::from_utf8_lossy(name).into_owned(), kind };
+    Some(((entry.name != "." && entry.name != "..").then_some(entry), rest))
+}

@@ -1,0 +1,127 @@
+//! The standard streams, and printing.
+
+use core::fmt::{self, Write as _};
+
+use super::{AsFd, BorrowedFd, ErrorType, implement_stream};
+use crate::system;
+
+macro_rules! standard_stream {
+    ($(#[$doc:meta])+ $type:ident, $function:ident, $raw:literal, $($traits:tt)+) => {
+        $(#[$doc])+
+        #[derive(Clone, Copy, Debug)]
+        pub struct $type;
+
+        $(#[$doc])+
+        #[must_use]
+        pub fn $function() -> $type {
+            $type
+        }
+
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                BorrowedFd::standard($raw)
+            }
+        }
+
+        impl ErrorType for $type {
+            type Error = super::Error;
+        }
+
+        implement_stream!($type: $($traits)+);
+    };
+}
+
+standard_stream! {
+    /// Standard input. Bytes as they come: no line editing, no echo.
+    Stdin, stdin, 0, Read
+}
+standard_stream! {
+    /// Standard output, not buffered.
+    Stdout, stdout, 1, Write
+}
+standard_stream! {
+    /// Standard error, not buffered.
+    Stderr, stderr, 2, Write
+}
+
+/// Text on its way to a descriptor, gathered so that a line is one call and comes out in one piece.
+pub(crate) struct Gather {
+    fd: i32,
+    length: usize,
+    bytes: [u8; 512],
+}
+
+impl Gather {
+    pub(crate) fn new(fd: i32) -> Self {
+        Self { fd, length: 0, bytes: [0; 512] }
+    }
+
+    fn flush(&mut self) {
+        let mut rest = self.bytes.get(..self.length).unwrap_or_default();
+        self.length = 0;
+        while !rest.is_empty() {
+            match system::write(self.fd, rest) {
+                Ok(count) if count > 0 => rest = rest.get(count..).unwrap_or_default(),
+                // Nobody can be told that there is no output.
+                _ => return,
+            }
+        }
+    }
+}
+
+impl fmt::Write for Gather {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.length == self.bytes.len() {
+                self.flush();
+            }
+            if let Some(place) = self.bytes.get_mut(self.length) {
+                *place = byte;
+                self.length += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Gather {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+#[doc(hidden)]
+pub fn print_to_stdout(arguments: fmt::Arguments<'_>) {
+    let _ = Gather::new(1).write_fmt(arguments);
+}
+
+#[doc(hidden)]
+pub fn print_to_stderr(arguments: fmt::Arguments<'_>) {
+    let _ = Gather::new(2).write_fmt(arguments);
+}
+
+/// Prints to standard output while the virtual CPU waits; errors are ignored. Arguments as for `format!`.
+#[macro_export]
+macro_rules! print {
+    ($($argument:tt)*) => { $crate::io::print_to_stdout(::core::format_args!($($argument)*)) };
+}
+
+/// [`print!`] and a newline.
+#[macro_export]
+macro_rules! println {
+    () => { $crate::print!("\n") };
+    ($($argument:tt)*) => { $crate::print!("{}\n", ::core::format_args!($($argument)*)) };
+}
+
+/// [`print!`] to standard error.
+#[macro_export]
+macro_rules! eprint {
+    ($($argument:tt)*) => { $crate::io::print_to_stderr(::core::format_args!($($argument)*)) };
+}
+
+/// [`eprint!`] and a newline.
+#[macro_export]
+macro_rules! eprintln {
+    () => { $crate::eprint!("\n") };
+    ($($argument:tt)*) => { $crate::eprint!("{}\n", ::core::format_args!($($argument)*)) };
+}

@@ -1,0 +1,78 @@
+//! Descriptors, reading and writing, the standard streams.
+//!
+//! Streams implement the traits of `embedded-io-async`, re-exported here as [`Read`], [`Write`] and [`Seek`], so
+//! code written for those runs on COPS, and the reverse.
+//!
+//! # Cancel safety
+//! A dropped `read` loses no bytes: what had arrived is given to the next reader of that descriptor. A dropped
+//! `write` may or may not have written; so may a dropped `write_all` or `read_exact` have moved a part.
+
+mod console;
+mod error;
+mod fd;
+mod operation;
+
+pub(crate) use console::Gather;
+pub use console::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
+#[doc(hidden)]
+pub use console::{print_to_stderr, print_to_stdout};
+pub use embedded_io_async::{BufRead, ErrorKind, ErrorType, Read, ReadExactError, Seek, SeekFrom, Write};
+pub use error::{Error, Result};
+pub use fd::{AsFd, BorrowedFd, Fd, pipe};
+pub use operation::{Buffer, ReadInto, ReadOwned, WriteFrom, fill};
+
+/// Implements the traits for a type whose [`AsFd`] is the descriptor to use.
+macro_rules! implement_stream {
+    ($type:ty: Read) => {
+        impl $crate::io::Read for $type {
+            /// Cancel-safe: a dropped read loses nothing.
+            async fn read(&mut self, buffer: &mut [u8]) -> $crate::io::Result<usize> {
+                let read = $crate::io::ReadInto::new($crate::io::AsFd::as_fd(self), buffer);
+                Ok($crate::call::Call::new(read).await?)
+            }
+        }
+    };
+    ($type:ty: Write) => {
+        impl $crate::io::Write for $type {
+            /// Not cancel-safe: a dropped write may have written.
+            async fn write(&mut self, bytes: &[u8]) -> $crate::io::Result<usize> {
+                let write = $crate::io::WriteFrom::new($crate::io::AsFd::as_fd(self), bytes);
+                Ok($crate::call::Call::new(write).await?)
+            }
+
+            /// Nothing is held back, so there is nothing to do.
+            async fn flush(&mut self) -> $crate::io::Result<()> {
+                Ok(())
+            }
+        }
+    };
+    ($type:ty: Read + Write) => {
+        $crate::io::implement_stream!($type: Read);
+        $crate::io::implement_stream!($type: Write);
+    };
+}
+pub(crate) use implement_stream;
+
+/// Bytes that [`copy`] moves at a time.
+const COPY_BYTES: usize = 4096;
+
+/// Writes everything that `reader` yields until its end to `writer`; how many bytes that were.
+///
+/// # Errors
+/// The first error of either. Not cancel-safe.
+pub async fn copy<R, W>(reader: &mut R, writer: &mut W) -> core::result::Result<u64, R::Error>
+where
+    R: Read,
+    W: Write<Error = R::Error>,
+{
+    let mut buffer = alloc::vec![0; COPY_BYTES];
+    let mut total = 0;
+    loop {
+        let count = reader.read(&mut buffer).await?;
+        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(total);
+        };
+        writer.write_all(bytes).await?;
+        total += count as u64;
+    }
+}

@@ -1,0 +1,247 @@
+//! Reading and writing as operations the kernel can be asked for.
+//!
+//! May touch: the buffers. See [`crate::call`] for why a read in flight goes to memory of its own.
+#![allow(unsafe_code)]
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use cops_abi::errno::CallResult;
+use cops_abi::syscall::{READ, WRITE};
+
+use super::{AsFd, BorrowedFd, Error};
+use crate::call::{Call, Mode, Operation, Request, SCRATCH_BYTES, Scratch, leftover};
+
+/// Most bytes that a read in flight asks for; the kernel pins about as much.
+const STAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// `read(fd, buffer)`: at least a byte, at most the buffer, 0 at the end.
+///
+/// Synchronously, the kernel writes to the buffer. Asynchronously, up to 16 bytes come by the slot of the call and
+/// more by a heap block of the right size, and are copied: where that matters, [`ReadOwned`] copies nothing.
+#[derive(Debug)]
+pub struct ReadInto<'a> {
+    fd: i32,
+    buffer: &'a mut [u8],
+    stage: Stage,
+}
+
+/// Where the kernel leaves what it read.
+#[derive(Debug)]
+enum Stage {
+    Buffer,
+    Scratch,
+    /// As long as its capacity; nothing in it is initialised before the kernel says how much.
+    Heap(Vec<u8>),
+}
+
+impl<'a> ReadInto<'a> {
+    /// Reads from `fd` into `buffer`.
+    pub fn new(fd: BorrowedFd<'a>, buffer: &'a mut [u8]) -> Self {
+        Self { fd: fd.raw(), buffer, stage: Stage::Buffer }
+    }
+
+    /// The heap block, if a block is called for and there is memory for one.
+    fn block(&self) -> Option<Vec<u8>> {
+        let bytes = self.buffer.len().min(STAGE_BYTES_MAX);
+        let mut block = Vec::new();
+        (bytes > SCRATCH_BYTES && block.try_reserve_exact(bytes).is_ok()).then_some(block)
+    }
+
+    /// What the kernel read, wherever it is; not used for [`Stage::Buffer`].
+    fn staged<'b>(&'b mut self, count: usize, scratch: &'b Scratch) -> &'b [u8] {
+        match &mut self.stage {
+            Stage::Buffer => &[],
+            Stage::Scratch => scratch.0.get(..count).unwrap_or(&scratch.0),
+            Stage::Heap(block) => {
+                let count = count.min(block.capacity());
+                // SAFETY: the kernel wrote that many bytes, and the block has room for them.
+                unsafe { block.set_len(count) };
+                block
+            }
+        }
+    }
+}
+
+// SAFETY: in flight, the kernel writes to the scratch memory or to the block, whose capacity is what it is told.
+unsafe impl Operation for ReadInto<'_> {
+    type Output = CallResult;
+
+    fn shortcut(&mut self) -> Option<CallResult> {
+        leftover::take_bytes(self.fd, self.buffer).map(Ok)
+    }
+
+    fn request(&mut self, mode: Mode) -> Request {
+        let (address, length) = match mode {
+            Mode::Synchronous(_) => {
+                self.stage = Stage::Buffer;
+                (self.buffer.as_mut_ptr().addr(), self.buffer.len())
+            }
+            Mode::Asynchronous(scratch) => match self.block() {
+                Some(mut block) => {
+                    let place = (block.as_mut_ptr().expose_provenance(), block.capacity());
+                    self.stage = Stage::Heap(block);
+                    place
+                }
+                None => {
+                    self.stage = Stage::Scratch;
+                    (scratch.expose_provenance(), self.buffer.len().min(SCRATCH_BYTES))
+                }
+            },
+        };
+        Request { number: READ, arguments: [self.fd as usize, address, length, 0, 0, 0] }
+    }
+
+    fn finish(&mut self, result: CallResult, scratch: &Scratch) -> CallResult {
+        let count = result?;
+        if matches!(self.stage, Stage::Buffer) {
+            return Ok(count);
+        }
+        // Taken out, because the bytes staged and the buffer are parts of the same value.
+        let buffer = core::mem::take(&mut self.buffer);
+        let bytes = self.staged(count, scratch);
+        let place = buffer.get_mut(..bytes.len()).ok_or(cops_abi::Errno::EIO)?;
+        place.copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn abandon(&mut self, value: usize, scratch: &Scratch) {
+        let fd = self.fd;
+        leftover::keep_bytes(fd, self.staged(value, scratch));
+    }
+}
+
+/// Memory that can be lent to the kernel for as long as a call takes.
+///
+/// # Safety
+/// The memory is not inside the value itself; it stays where it is, and is neither freed nor accessed by other means,
+/// until the value is used again. A value that is forgotten never frees it. Any bytes are valid there.
+pub unsafe trait Buffer: Unpin + Send + 'static {
+    /// All of it.
+    fn memory(&mut self) -> *mut [u8];
+}
+
+macro_rules! implement_buffer {
+    ($($type:ty),*) => {$(
+        // SAFETY: heap memory of integers; what was forgotten is leaked.
+        unsafe impl Buffer for $type {
+            fn memory(&mut self) -> *mut [u8] {
+                let bytes = size_of_val::<[_]>(self);
+                core::ptr::slice_from_raw_parts_mut(self.as_mut_ptr().cast(), bytes)
+            }
+        }
+    )*};
+}
+
+implement_buffer!(Vec<u8>, Vec<u64>, Box<[u8]>, Box<[u64]>);
+
+/// `read(fd, buffer)` into memory that the operation owns meanwhile: nothing is copied.
+#[derive(Debug)]
+pub struct ReadOwned<'a, B: Buffer> {
+    fd: BorrowedFd<'a>,
+    buffer: Option<B>,
+    range: Range<usize>,
+}
+
+impl<'a, B: Buffer> ReadOwned<'a, B> {
+    /// Reads from `fd` into the bytes `range` of `buffer`, or as much of that as there is.
+    pub fn new(fd: BorrowedFd<'a>, mut buffer: B, range: Range<usize>) -> Self {
+        let bytes = buffer.memory().len();
+        let end = range.end.min(bytes);
+        Self { fd, buffer: Some(buffer), range: range.start.min(end)..end }
+    }
+
+    fn part(&mut self) -> &mut [u8] {
+        match &mut self.buffer {
+            Some(buffer) => {
+                // SAFETY: `Buffer` promises the memory, initialised; no call is in flight when this is asked for.
+                let memory = unsafe { &mut *buffer.memory() };
+                memory.get_mut(self.range.clone()).unwrap_or_default()
+            }
+            None => &mut [],
+        }
+    }
+}
+
+// SAFETY: in flight, the kernel writes to memory of a `Buffer`, which this owns.
+unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
+    type Output = (CallResult, B);
+
+    fn shortcut(&mut self) -> Option<Self::Output> {
+        let fd = self.fd.raw();
+        let count = leftover::take_bytes(fd, self.part())?;
+        self.buffer.take().map(|buffer| (Ok(count), buffer))
+    }
+
+    fn request(&mut self, _mode: Mode) -> Request {
+        let part = self.part();
+        let (address, length) = (part.as_mut_ptr().expose_provenance(), part.len());
+        Request { number: READ, arguments: [self.fd.raw() as usize, address, length, 0, 0, 0] }
+    }
+
+    fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> Self::Output {
+        match self.buffer.take() {
+            Some(buffer) => (result, buffer),
+            None => unreachable!("an operation finishes once"),
+        }
+    }
+
+    fn abandon(&mut self, value: usize, _scratch: &Scratch) {
+        let fd = self.fd.raw();
+        let part = self.part();
+        leftover::keep_bytes(fd, part.get(..value).unwrap_or(part));
+    }
+}
+
+/// Reads until the bytes of `buffer` from `start` on are filled. The buffer comes back in any case.
+///
+/// Not cancel-safe: if dropped, what had been read is gone with the buffer.
+///
+/// # Errors
+/// [`Error::UnexpectedEnd`] if the stream ends before, [`Error::Kernel`] as `read`.
+pub async fn fill<B: Buffer>(fd: &impl AsFd, mut buffer: B, start: usize) -> (Result<(), Error>, B) {
+    let end = buffer.memory().len();
+    let mut filled = start;
+    while filled < end {
+        let result;
+        (result, buffer) = Call::new(ReadOwned::new(fd.as_fd(), buffer, filled..end)).await;
+        match result {
+            Ok(0) => return (Err(Error::UnexpectedEnd), buffer),
+            Ok(count) => filled += count,
+            Err(errno) => return (Err(errno.into()), buffer),
+        }
+    }
+    (Ok(()), buffer)
+}
+
+/// `write(fd, bytes)`: at least a byte unless there is none.
+///
+/// The kernel reads the bytes where they are, also in flight; so this must not be forgotten (`mem::forget`) while in
+/// flight, or it sends what lies there later. Dropping it is always fine.
+#[derive(Debug)]
+pub struct WriteFrom<'a> {
+    fd: BorrowedFd<'a>,
+    bytes: &'a [u8],
+}
+
+impl<'a> WriteFrom<'a> {
+    /// Writes `bytes`, or the beginning of them, to `fd`.
+    pub fn new(fd: BorrowedFd<'a>, bytes: &'a [u8]) -> Self {
+        Self { fd, bytes }
+    }
+}
+
+// SAFETY: the kernel writes nothing. What it reads stays mapped: it has pinned the frames.
+unsafe impl Operation for WriteFrom<'_> {
+    type Output = CallResult;
+
+    fn request(&mut self, _mode: Mode) -> Request {
+        let (address, length) = (self.bytes.as_ptr().expose_provenance(), self.bytes.len());
+        Request { number: WRITE, arguments: [self.fd.raw() as usize, address, length, 0, 0, 0] }
+    }
+
+    fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> CallResult {
+        result
+    }
+}

@@ -1,0 +1,282 @@
+//! TCP: listeners, streams, their halves.
+//!
+//! May touch: sockets of this process.
+
+use alloc::sync::Arc;
+
+use cops_abi::errno::CallResult;
+use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
+use cops_abi::syscall::{ACCEPT4, CONNECT};
+
+use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
+use crate::io::{AsFd, BorrowedFd, Buffer, ErrorType, Fd, Result, fill, implement_stream};
+use crate::system::{self, End};
+
+pub use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// Connections that wait to be accepted, unless [`TcpListener::bind_with_backlog`] says otherwise.
+pub const DEFAULT_BACKLOG: u32 = 1024;
+
+/// Which directions of a stream to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Nothing more will be read.
+    Read = 0,
+    /// The peer reads the end of the stream.
+    Write = 1,
+    /// Both.
+    Both = 2,
+}
+
+/// A socket that connections come to. Closing it, by dropping, resets those not accepted.
+#[derive(Debug)]
+pub struct TcpListener {
+    fd: Fd,
+}
+
+impl TcpListener {
+    /// Listens on `address`; port 0 takes any free port. `[::]` accepts IPv4 as well.
+    ///
+    /// # Errors
+    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EMFILE`, `ENOMEM`.
+    pub fn bind(address: impl Into<SocketAddr>) -> Result<Self> {
+        Self::bind_with_backlog(address, DEFAULT_BACKLOG)
+    }
+
+    /// [`bind`](Self::bind) with room for `backlog` connections that wait to be accepted.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_with_backlog(address: impl Into<SocketAddr>, backlog: u32) -> Result<Self> {
+        let address = address.into();
+        let fd = new_socket(address)?;
+        system::bind(fd.raw(), address)?;
+        system::listen(fd.raw(), backlog)?;
+        Ok(Self { fd })
+    }
+
+    /// The next connection. Cancel-safe: none is lost by dropping this.
+    ///
+    /// # Errors
+    /// `EMFILE`: this process has as many descriptors as it may; the connection waits. `ECONNABORTED`: it was
+    /// gone before it could be accepted.
+    pub async fn accept(&self) -> Result<TcpStream> {
+        let fd = Call::new(Accept::new(self.as_fd())).await?;
+        Ok(TcpStream { fd })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// None that a bound socket has.
+    pub fn local_address(&self) -> Result<SocketAddr> {
+        Ok(system::socket_address(self.fd.raw(), End::Local)?)
+    }
+}
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A connection. Dropping it closes it: what was written is still delivered.
+#[derive(Debug)]
+pub struct TcpStream {
+    fd: Fd,
+}
+
+impl TcpStream {
+    /// Connects to `address`. Dropping this before it is done gives the attempt up.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH`, `EADDRNOTAVAIL`, `EMFILE`, `ENOMEM`.
+    pub async fn connect(address: impl Into<SocketAddr>) -> Result<Self> {
+        let address = address.into();
+        let stream = Self { fd: new_socket(address)? };
+        Call::new(Connect::new(stream.as_fd(), address)).await?;
+        Ok(stream)
+    }
+
+    /// The connection behind a descriptor, for instance one that `accept!` returned.
+    #[must_use]
+    pub fn from_fd(fd: Fd) -> Self {
+        Self { fd }
+    }
+
+    /// Reads until the bytes of `buffer` from `start` on are filled, without a copy; see [`fill`].
+    ///
+    /// # Errors
+    /// As [`fill`].
+    pub async fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> (Result<()>, B) {
+        fill(&self.fd, buffer, start).await
+    }
+
+    /// Ends one or both directions.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        Ok(system::shutdown(self.fd.raw(), how as usize)?)
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn local_address(&self) -> Result<SocketAddr> {
+        Ok(system::socket_address(self.fd.raw(), End::Local)?)
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn peer_address(&self) -> Result<SocketAddr> {
+        Ok(system::socket_address(self.fd.raw(), End::Peer)?)
+    }
+
+    /// Both directions as values of their own, for two coroutines. The connection is closed when both are dropped.
+    #[must_use]
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        let fd = Arc::new(self.fd);
+        (OwnedReadHalf { fd: fd.clone() }, OwnedWriteHalf { fd })
+    }
+}
+
+impl AsFd for TcpStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl ErrorType for TcpStream {
+    type Error = crate::io::Error;
+}
+
+implement_stream!(TcpStream: Read + Write);
+
+/// The reading direction of a [`TcpStream`].
+#[derive(Debug)]
+pub struct OwnedReadHalf {
+    fd: Arc<Fd>,
+}
+
+impl OwnedReadHalf {
+    /// [`TcpStream::fill`].
+    ///
+    /// # Errors
+    /// As [`fill`].
+    pub async fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> (Result<()>, B) {
+        fill(&*self.fd, buffer, start).await
+    }
+}
+
+impl AsFd for OwnedReadHalf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl ErrorType for OwnedReadHalf {
+    type Error = crate::io::Error;
+}
+
+implement_stream!(OwnedReadHalf: Read);
+
+/// The writing direction of a [`TcpStream`]. Dropping it ends that direction: the peer reads the end.
+#[derive(Debug)]
+pub struct OwnedWriteHalf {
+    fd: Arc<Fd>,
+}
+
+impl AsFd for OwnedWriteHalf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl ErrorType for OwnedWriteHalf {
+    type Error = crate::io::Error;
+}
+
+implement_stream!(OwnedWriteHalf: Write);
+
+impl Drop for OwnedWriteHalf {
+    fn drop(&mut self) {
+        // If it is not connected any more, the peer has seen an end already.
+        let _ = system::shutdown(self.fd.raw(), Shutdown::Write as usize);
+    }
+}
+
+fn new_socket(address: SocketAddr) -> Result<Fd> {
+    Ok(Fd::from_raw(system::tcp_socket(address)? as i32))
+}
+
+/// `accept(listener)`: the descriptor of a connection.
+#[derive(Debug)]
+pub struct Accept<'a> {
+    listener: BorrowedFd<'a>,
+}
+
+impl<'a> Accept<'a> {
+    /// Accepts from `listener`.
+    pub fn new(listener: BorrowedFd<'a>) -> Self {
+        Self { listener }
+    }
+}
+
+// SAFETY: no memory: the peer's address is asked for when somebody wants to know it.
+#[allow(unsafe_code)]
+unsafe impl Operation for Accept<'_> {
+    type Output = core::result::Result<Fd, cops_abi::Errno>;
+
+    fn shortcut(&mut self) -> Option<Self::Output> {
+        leftover::take_connection(self.listener.raw()).map(Ok)
+    }
+
+    fn request(&mut self, _mode: Mode) -> Request {
+        Request { number: ACCEPT4, arguments: [self.listener.raw() as usize, 0, 0, 0, 0, 0] }
+    }
+
+    fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> Self::Output {
+        result.map(|fd| Fd::from_raw(fd as i32))
+    }
+
+    fn abandon(&mut self, value: usize, _scratch: &Scratch) {
+        leftover::keep_connection(self.listener.raw(), Fd::from_raw(value as i32));
+    }
+}
+
+/// `connect(socket, address)`.
+#[derive(Debug)]
+pub struct Connect<'a> {
+    socket: BorrowedFd<'a>,
+    address: [u8; ADDRESS_BYTES_MAX],
+    address_bytes: u8,
+}
+
+impl<'a> Connect<'a> {
+    /// Connects `socket`, of the family of `address`, to `address`.
+    pub fn new(socket: BorrowedFd<'a>, address: impl Into<SocketAddr>) -> Self {
+        let mut bytes = [0; ADDRESS_BYTES_MAX];
+        let address_bytes = socket::encode(address.into(), &mut bytes) as u8;
+        Self { socket, address: bytes, address_bytes }
+    }
+}
+
+// SAFETY: the kernel writes nothing; it copies the address before the call returns.
+#[allow(unsafe_code)]
+unsafe impl Operation for Connect<'_> {
+    type Output = core::result::Result<(), cops_abi::Errno>;
+
+    fn request(&mut self, _mode: Mode) -> Request {
+        let address = self.address.as_ptr().expose_provenance();
+        let arguments = [self.socket.raw() as usize, address, self.address_bytes.into(), 0, 0, 0];
+        Request { number: CONNECT, arguments }
+    }
+
+    fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> Self::Output {
+        result.map(drop)
+    }
+}

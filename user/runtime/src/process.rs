@@ -1,0 +1,234 @@
+//! Processes: starting them, how they end, ending this one.
+//!
+//! May touch: this process's children.
+
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use core::fmt;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::syscall::{WAIT4, signal, wait_status};
+
+use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
+use crate::io::{Error, Result};
+use crate::system;
+
+/// What a program ends with: 0 for success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitCode(pub u8);
+
+impl ExitCode {
+    /// 0.
+    pub const SUCCESS: ExitCode = ExitCode(0);
+    /// 1.
+    pub const FAILURE: ExitCode = ExitCode(1);
+}
+
+impl From<u8> for ExitCode {
+    fn from(code: u8) -> Self {
+        ExitCode(code)
+    }
+}
+
+/// What `main` may return.
+pub trait Termination {
+    /// Reports an error, if there is one, and says how to end.
+    fn report(self) -> ExitCode;
+}
+
+impl Termination for () {
+    fn report(self) -> ExitCode {
+        ExitCode::SUCCESS
+    }
+}
+
+impl Termination for ExitCode {
+    fn report(self) -> ExitCode {
+        self
+    }
+}
+
+impl Termination for core::convert::Infallible {
+    fn report(self) -> ExitCode {
+        match self {}
+    }
+}
+
+impl<T: Termination, E: fmt::Display> Termination for core::result::Result<T, E> {
+    /// An error is printed to standard error, and the code is 1.
+    fn report(self) -> ExitCode {
+        match self {
+            Ok(value) => value.report(),
+            Err(error) => {
+                crate::eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Ends the process, all its virtual CPUs and coroutines. Nothing is dropped.
+pub fn exit(code: u8) -> ! {
+    system::exit_group(code)
+}
+
+/// Ends the process as by `SIGABRT` (134 in a shell).
+pub fn abort() -> ! {
+    let _ = system::kill(id(), signal::SIGABRT);
+    // Only if the kernel did not do it.
+    system::exit_group(128 + signal::SIGABRT)
+}
+
+/// This process.
+#[must_use]
+pub fn id() -> u32 {
+    system::process_id()
+}
+
+/// The process that started this one; 0 if that was the kernel, or it is gone.
+#[must_use]
+pub fn parent_id() -> u32 {
+    system::parent_id()
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitStatus {
+    status: i32,
+}
+
+impl ExitStatus {
+    /// The code it exited with, unless it was killed.
+    #[must_use]
+    pub fn code(self) -> Option<u8> {
+        (self.status & 0x7f == 0).then(|| wait_status::shell_code(self.status))
+    }
+
+    /// The signal that killed it, if one did.
+    #[must_use]
+    pub fn signal(self) -> Option<u8> {
+        Some((self.status & 0x7f) as u8).filter(|&signal| signal != 0)
+    }
+
+    /// What a shell reports: the code, or 128 + signal.
+    #[must_use]
+    pub fn shell_code(self) -> u8 {
+        wait_status::shell_code(self.status)
+    }
+
+    /// Whether it exited with code 0.
+    #[must_use]
+    pub fn success(self) -> bool {
+        self.code() == Some(0)
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.signal() {
+            Some(signal) => write!(formatter, "killed by signal {signal}"),
+            None => write!(formatter, "exit code {}", self.shell_code()),
+        }
+    }
+}
+
+/// Starts the program at `path` with `arguments`, to which the path is prepended. It shares the standard streams.
+///
+/// # Errors
+/// `ENOENT`, `ENOEXEC`, `E2BIG`, `ENOMEM`, `ENAMETOOLONG`; [`Error::ZeroByte`].
+pub fn spawn<A: AsRef<str>>(path: &str, arguments: &[A]) -> Result<Child> {
+    let string = |text: &str| CString::new(text).map_err(|_| Error::ZeroByte);
+    let path = string(path)?;
+    let arguments: Vec<CString> =
+        arguments.iter().map(|text| string(text.as_ref())).collect::<Result<_>>()?;
+    let mut pointers: Vec<_> = arguments.iter().map(|text| text.as_ptr()).collect();
+    pointers.insert(0, path.as_ptr());
+    pointers.push(core::ptr::null());
+    // SAFETY: the pointers lead to the strings above, the last is null.
+    #[allow(unsafe_code)]
+    let pid = unsafe { system::spawn_process(&path, &pointers) }?;
+    Ok(Child { pid: pid as u32 })
+}
+
+/// Ends process `pid` as by `signal` (`cops_abi::syscall::signal`).
+///
+/// # Errors
+/// `ESRCH`, `EINVAL`, `EPERM`.
+pub fn kill(pid: u32, signal: u8) -> Result<()> {
+    Ok(system::kill(pid, signal)?)
+}
+
+/// A process that this one started. Not waiting for it keeps its exit status in the kernel as long as this process lives.
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+}
+
+impl Child {
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits until it has ended. Cancel-safe; can succeed only once.
+    ///
+    /// # Errors
+    /// `ECHILD` if its status has been given out already.
+    pub async fn wait(&mut self) -> Result<ExitStatus> {
+        let (_, status) = Call::new(Wait::new(Some(self.pid))).await?;
+        Ok(status)
+    }
+
+    /// Ends it as by `SIGKILL`. It is still to be waited for.
+    ///
+    /// # Errors
+    /// `ESRCH` if it has been waited for.
+    pub fn kill(&mut self) -> Result<()> {
+        kill(self.pid, signal::SIGKILL)
+    }
+}
+
+/// `wait4(pid)`: which child ended, and how.
+#[derive(Debug)]
+pub struct Wait {
+    pid: Option<u32>,
+}
+
+impl Wait {
+    /// Waits for one child, or for any.
+    #[must_use]
+    pub fn new(pid: Option<u32>) -> Self {
+        Self { pid }
+    }
+}
+
+/// The status in the first four bytes of the scratch memory.
+fn status(scratch: &Scratch) -> i32 {
+    let [a, b, c, d, ..] = scratch.0;
+    i32::from_le_bytes([a, b, c, d])
+}
+
+// SAFETY: the kernel writes to the scratch memory, which has room for an `i32`, aligned by the slot.
+#[allow(unsafe_code)]
+unsafe impl Operation for Wait {
+    type Output = core::result::Result<(u32, ExitStatus), Errno>;
+
+    fn shortcut(&mut self) -> Option<Self::Output> {
+        leftover::take_status(self.pid).map(|(pid, status)| Ok((pid, ExitStatus { status })))
+    }
+
+    fn request(&mut self, mode: Mode) -> Request {
+        let which = self.pid.map_or(usize::MAX, |pid| pid as usize);
+        Request { number: WAIT4, arguments: [which, mode.scratch().expose_provenance(), 0, 0, 0, 0] }
+    }
+
+    fn finish(&mut self, result: CallResult, scratch: &Scratch) -> Self::Output {
+        result.map(|pid| (pid as u32, ExitStatus { status: status(scratch) }))
+    }
+
+    fn abandon(&mut self, value: usize, scratch: &Scratch) {
+        leftover::keep_status(value as u32, status(scratch));
+    }
+}

@@ -1,0 +1,158 @@
+//! Time: instants, sleeping, time limits.
+
+use core::fmt;
+use core::future::Future;
+use core::ops::{Add, Sub};
+use core::pin::pin;
+use core::sync::atomic::Ordering::Relaxed;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::syscall::CLOCK_NANOSLEEP;
+use futures_util::future::{Either, select};
+
+use crate::call::{Call, Mode, Operation, Request, Scratch};
+use crate::{arch, shared, task};
+
+pub use core::time::Duration;
+
+const NANOSECONDS_PER_SECOND: u128 = 1_000_000_000;
+
+/// A moment, by the machine's clock: the same in every process, never going back. Reading it enters no kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant {
+    ticks: u64,
+}
+
+fn ticks_per_second() -> u64 {
+    shared::system_page().ticks_per_second.load(Relaxed).max(1)
+}
+
+/// Rounded up, so that what waits for so many ticks waits long enough.
+fn ticks_in(duration: Duration) -> u64 {
+    let ticks = (duration.as_nanos() * u128::from(ticks_per_second())).div_ceil(NANOSECONDS_PER_SECOND);
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+impl Instant {
+    /// This moment.
+    #[must_use]
+    pub fn now() -> Self {
+        Self { ticks: arch::clock_ticks() }
+    }
+
+    /// Time since then; zero if that is still to come.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Self::now().duration_since(self)
+    }
+
+    /// Time from `earlier` to this; zero if `earlier` is later.
+    #[must_use]
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        let ticks = self.ticks.saturating_sub(earlier.ticks);
+        let per_second = ticks_per_second();
+        let rest = u128::from(ticks % per_second) * NANOSECONDS_PER_SECOND / u128::from(per_second);
+        Duration::new(ticks / per_second, rest as u32)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    /// Stops at the end of time, which is centuries away.
+    fn add(self, duration: Duration) -> Self {
+        Self { ticks: self.ticks.saturating_add(ticks_in(duration)) }
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Self) -> Duration {
+        self.duration_since(earlier)
+    }
+}
+
+/// Waits for at least `duration`, from now on. Cancel-safe.
+pub async fn sleep(duration: Duration) {
+    sleep_until(Instant::now() + duration).await;
+}
+
+/// Waits until `deadline` has passed; returns at once if it has. Cancel-safe.
+pub async fn sleep_until(deadline: Instant) {
+    while Instant::now() < deadline {
+        if Call::new(Sleep::until(deadline)).await.is_err() {
+            // The kernel has no memory for a timer just now: wait the hard way.
+            task::yield_now().await;
+        }
+    }
+}
+
+/// The time limit was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("time limit reached")
+    }
+}
+
+impl core::error::Error for Elapsed {}
+
+/// The output of `future`, if it comes within `limit`; otherwise `future` is dropped.
+///
+/// # Errors
+/// [`Elapsed`]. If both are ready at the same time, the output wins.
+pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    match select(pin!(future), pin!(sleep(limit))).await {
+        Either::Left((output, _)) => Ok(output),
+        Either::Right(((), _)) => Err(Elapsed),
+    }
+}
+
+/// `clock_nanosleep` until an instant.
+#[derive(Debug)]
+pub struct Sleep {
+    deadline: Instant,
+    /// Linux's `timespec`: seconds and nanoseconds.
+    remaining: [u64; 2],
+}
+
+impl Sleep {
+    /// Sleeps until `deadline`.
+    #[must_use]
+    pub fn until(deadline: Instant) -> Self {
+        Self { deadline, remaining: [0; 2] }
+    }
+
+    /// Sleeps for `duration` from now on, not from the first poll on.
+    #[must_use]
+    pub fn lasting(duration: Duration) -> Self {
+        Self::until(Instant::now() + duration)
+    }
+}
+
+// SAFETY: the kernel writes nothing; it copies the time before the call returns.
+#[allow(unsafe_code)]
+unsafe impl Operation for Sleep {
+    type Output = Result<(), Errno>;
+
+    fn shortcut(&mut self) -> Option<Self::Output> {
+        (Instant::now() >= self.deadline).then_some(Ok(()))
+    }
+
+    /// A relative time: that the kernel's monotonic clock began with the machine's is nowhere promised.
+    fn request(&mut self, _mode: Mode) -> Request {
+        const MONOTONIC: usize = 1;
+        // A nanosecond more, since the duration was rounded down.
+        let remaining = self.deadline - Instant::now() + Duration::from_nanos(1);
+        self.remaining = [remaining.as_secs(), remaining.subsec_nanos().into()];
+        let address = self.remaining.as_ptr().expose_provenance();
+        Request { number: CLOCK_NANOSLEEP, arguments: [MONOTONIC, 0, address, 0, 0, 0] }
+    }
+
+    fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> Self::Output {
+        result.map(drop)
+    }
+}

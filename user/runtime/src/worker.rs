@@ -1,0 +1,109 @@
+//! The executor of this process, and the loop that each virtual CPU spends its life in.
+//!
+//! May touch: the thread pointer, the workers' records in the process page, parking in the kernel.
+#![allow(unsafe_code)]
+
+use core::ptr;
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use cops_abi::page::MAX_CPUS;
+use cops_abi::ring;
+use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
+
+use crate::call::ring as results;
+use crate::{arch, fatal, shared, system};
+
+const EXECUTOR_NUMBER: u8 = 0;
+/// Hook `grow` promises this alignment.
+const GROW_ALIGNMENT: usize = 64;
+
+/// Runs all coroutines of this process.
+pub(crate) static EXECUTOR: Executor = Executor::new(EXECUTOR_NUMBER);
+
+/// What the thread pointer of virtual CPU `n` points at: entry `n`, the word that names its worker.
+static CURRENT_WORKER: [u32; MAX_CPUS] = {
+    let mut words = [0; MAX_CPUS];
+    let mut worker = 0;
+    while worker < MAX_CPUS {
+        words[worker] = encode_current_worker(EXECUTOR_NUMBER, worker as u32);
+        worker += 1;
+    }
+    words
+};
+
+/// The executor asks which worker this is.
+#[unsafe(no_mangle)]
+extern "C" fn _cops_executor_current_worker() -> u32 {
+    let word = arch::thread_pointer().cast::<u32>();
+    // SAFETY: null until `become_worker` pointed it into the table.
+    unsafe { word.as_ref() }.copied().unwrap_or(NO_CURRENT_WORKER)
+}
+
+/// Starts the executor. Called once, by the first virtual CPU.
+pub(crate) fn start_executor() {
+    let hooks =
+        Hooks { context: ptr::null_mut(), grow, release, notify, preempt: None, external: Some(external) };
+    // SAFETY: the hooks below do what `Hooks` asks, and they are functions: they stay.
+    if let Err(error) = unsafe { EXECUTOR.start(&hooks) } {
+        fatal(format_args!("the executor does not start: {error:?}"));
+    }
+}
+
+/// Makes this virtual CPU worker `index`.
+pub(crate) fn become_worker(index: usize) {
+    let (Some(word), Some(state)) = (CURRENT_WORKER.get(index), shared::process_page().workers.get(index))
+    else {
+        fatal(format_args!("the kernel gave this process a virtual CPU number {index}"));
+    };
+    // SAFETY: first thing on this virtual CPU, with a pointer to a static.
+    unsafe { arch::set_thread_pointer(ptr::from_ref(word).cast()) };
+    if let Err(error) = EXECUTOR.add_worker(index as u32, state) {
+        fatal(format_args!("virtual CPU {index} cannot become a worker: {error:?}"));
+    }
+}
+
+/// Where the kernel starts virtual CPU `index` that [`crate::task::alloc_cpu`] asked for.
+pub(crate) extern "C" fn begin(index: usize) -> ! {
+    become_worker(index);
+    run(index)
+}
+
+/// Runs coroutines until the process ends; parks when there is nothing to do.
+pub(crate) fn run(index: usize) -> ! {
+    let worker = index as u32;
+    loop {
+        if EXECUTOR.run_until_stalled(worker) == RunOutcome::Refused {
+            fatal(format_args!("worker {worker} cannot run"));
+        }
+        if EXECUTOR.prepare_park(worker) {
+            // Results that come after this look find the virtual CPU parked, or make the kernel refuse to park it.
+            if !ring::has_work(&shared::process_page().ring) {
+                system::park();
+            }
+            EXECUTOR.finish_park(worker);
+        }
+    }
+}
+
+unsafe extern "C" fn grow(_context: *mut (), bytes: usize) -> *mut u8 {
+    match Layout::from_size_align(bytes, GROW_ALIGNMENT) {
+        // SAFETY: it is not empty: the executor never asks for nothing.
+        Ok(layout) if bytes != 0 => unsafe { alloc_zeroed(layout) },
+        _ => ptr::null_mut(),
+    }
+}
+
+unsafe extern "C" fn release(_context: *mut (), memory: *mut u8, bytes: usize) {
+    if let Ok(layout) = Layout::from_size_align(bytes, GROW_ALIGNMENT) {
+        // SAFETY: the executor gives back what `grow` gave it, with this layout.
+        unsafe { dealloc(memory, layout) };
+    }
+}
+
+unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
+    system::unpark(worker);
+}
+
+unsafe extern "C" fn external(_context: *mut (), _worker: u32) {
+    results::drain();
+}
