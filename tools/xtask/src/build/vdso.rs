@@ -1,0 +1,113 @@
+//! The vDSO image: a static library from cargo, made into a shared object by LLVM's linker, checked, put in place.
+//!
+//! Linked here and not by rustc, which for this target makes programs only.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::vdso_check;
+use crate::error::{Because, Failure, Outcome};
+use crate::process::run_step;
+use crate::terminal::{Progress, Step};
+use crate::toolchain::GuestToolchain;
+use crate::workspace::{GUEST_TRIPLE, Workspace, write_if_changed};
+
+/// The image, in two forms.
+#[derive(Debug, Clone)]
+pub struct Vdso {
+    /// What the kernel embeds: the bytes of the one segment.
+    pub image: PathBuf,
+    /// The whole object, with the symbols that backtraces and the debugger want.
+    pub object: PathBuf,
+}
+
+/// Builds and checks the image.
+pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progress) -> Outcome<Vdso> {
+    let mut step = Step::begin(progress, "vDSO");
+    let sources = workspace.root.join("crates/vdso");
+    // Its own folder: all crates in it are compiled position-independent, and the executor without the features that
+    // its other users ask for.
+    let target = workspace.target.join("guest-vdso");
+    let mut cargo =
+        toolchain.cargo("build", workspace, target.clone(), &["-Crelocation-model=pic".to_owned()]);
+    run_step(cargo.args(["-p", "cops-vdso", "--lib"]), &mut step)?;
+    let library = target.join(GUEST_TRIPLE).join("guest/libcops_vdso.a");
+
+    let scratch = workspace.scratch()?;
+    let linked = scratch.file("cops-vdso.so");
+    let exports = exports(&sources.join("exports.txt"))?;
+    run_step(&mut link(toolchain, &sources.join("vdso.lds"), &library, &exports, &linked), &mut step)?;
+    let object = std::fs::read(&linked).because(|| format!("cannot read {}", linked.display()))?;
+    let violations = vdso_check::violations(&object, &exports)?;
+    if !violations.is_empty() {
+        return Err(Failure::new(format!("the vDSO image is refused:\n  {}", violations.join("\n  "))).advise(
+            "it must have no state and no relocations, and its exports are listed in crates/vdso/exports.txt \
+             (docs/decisions, vDSO split)",
+        ));
+    }
+    let built = Vdso {
+        image: workspace.image_folder().join("cops-vdso.img"),
+        object: workspace.image_folder().join("cops-vdso.so"),
+    };
+    write_if_changed(&built.image, vdso_check::loaded_part(&object)?)?;
+    write_if_changed(&built.object, &object)?;
+    step.done();
+    Ok(built)
+}
+
+/// The linker's command line. `-z text` and the assertions in the link script make the link itself fail on relocations
+/// and on writable data.
+///
+/// The listed exports are what pulls the crate's object out of the archive. It is one object (`codegen-units = 1`), so
+/// an export that nobody listed comes with it and is noticed. `--whole-archive` would do that too, but rustup's archive
+/// also holds C objects of compiler-rt, built for another floating-point ABI, which the linker refuses.
+fn link(
+    toolchain: &GuestToolchain,
+    script: &Path,
+    library: &Path,
+    exports: &BTreeSet<String>,
+    output: &Path,
+) -> Command {
+    let (program, first) = &toolchain.lld;
+    let mut command = Command::new(program);
+    command.args(*first).args([
+        "-m",
+        "elf64lriscv",
+        "-shared",
+        "-soname",
+        "cops-vdso.so",
+        "--gc-sections",
+        "--no-undefined",
+    ]);
+    // The loader in the executor reads DT_HASH; a build id would be different bytes for no reason.
+    command.args(["--hash-style=sysv", "--build-id=none", "-z", "norelro", "-z", "text", "-z", "rodynamic"]);
+    command.args(exports.iter().map(|name| format!("--undefined={name}")));
+    command.arg("-T").arg(script).arg(library).arg("-o").arg(output);
+    command
+}
+
+/// The names in exports.txt: one per line; empty lines and lines that start with # are comments.
+fn exports(path: &Path) -> Outcome<BTreeSet<String>> {
+    let text = std::fs::read_to_string(path).because(|| format!("cannot read {}", path.display()))?;
+    Ok(parse_exports(&text))
+}
+
+fn parse_exports(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exports_are_lines_without_comments() {
+        let names = parse_exports("# the image\ncops_run\n\n  cops_wake \n");
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["cops_run", "cops_wake"]);
+    }
+}

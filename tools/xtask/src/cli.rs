@@ -1,0 +1,301 @@
+//! What can be asked of `./cops`: commands, options, help with examples.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::qemu::command::{HARTS, Network, parse_memory};
+use crate::qemu::ports::Forward;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cops",
+    bin_name = "./cops",
+    about = "COPS, a coroutine operating system: builds it, boots it in QEMU, measures and tests it",
+    disable_help_subcommand = false,
+    after_help = "Environment:\n  \
+        COPS_QEMU             another qemu-system-riscv64 (7.2 or newer)\n  \
+        COPS_GUEST_TOOLCHAIN  rustup or debian: which Rust builds the guest (default: the first that can)\n  \
+        CARGO_TARGET_DIR      where everything that is built goes (default: target)\n  \
+        NO_COLOR              no colours, on terminals too\n\n\
+        `./cops help COMMAND` shows a command's options and examples."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Do the main job: boot, serve matrices to a real client over TCP, show throughput and latency
+    Run(Run),
+    /// Run one program: its output comes through, its exit code becomes ours
+    Exec(Exec),
+    /// Boot into the shell, on this terminal
+    Shell(Shell),
+    /// Boot a server and keep it up for other clients until interrupted
+    Serve(Serve),
+    /// Boot under gdb, with the symbols of kernel, vDSO and program
+    Debug(Debug),
+    /// Run every test, or some
+    Test(Test),
+    /// Build vDSO, kernel and programs, without booting
+    Build,
+    /// Remove everything that was built
+    Clean,
+}
+
+/// The machine to boot.
+#[derive(Debug, Args, Clone)]
+pub struct Machine {
+    /// Harts (CPUs) of the machine, 1 to 8
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(*HARTS.start())..=i64::from(*HARTS.end())))]
+    pub smp: u32,
+    /// Memory of the machine
+    #[arg(long, default_value = "512M", value_name = "SIZE", value_parser = parse_memory)]
+    pub mem: String,
+    /// Show the kernel's log and the firmware's messages too (on standard error)
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+/// Which of the four ways of serving (SPEC 5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Model {
+    /// Coroutines in the kernel and in the program
+    Kcuc,
+}
+
+impl Model {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kcuc => "kcuc",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ./cops run\n  \
+    ./cops run --connections 256 --seconds 10\n  \
+    ./cops run --closed --matrix 1 --smp 2 --json result.json")]
+pub struct Run {
+    /// TCP connections, each with its own requests
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: u32,
+    /// Rows of the square matrices
+    #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub matrix: u32,
+    /// A request per connection every so many milliseconds
+    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub period_ms: u32,
+    /// Measured time, after the warm-up
+    #[arg(long, default_value_t = 5, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Send the next request when the answer has come, instead of every period
+    #[arg(long)]
+    pub closed: bool,
+    /// How the service is built
+    #[arg(long, value_enum, default_value_t = Model::Kcuc)]
+    pub model: Model,
+    /// Write configuration and result to this file too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub machine: Machine,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The exit code is the program's; 128 + signal if it was killed, 124 on time-out, 125 if the\n\
+    system could not run it to its end. Standard error has the program's and the kernel's messages.\n\n\
+    Examples:\n  \
+    ./cops exec /bin/hello a b\n  \
+    ./cops exec --smp 1 --timeout 10 /bin/fault; echo $?\n  \
+    ./cops exec --add ./data /bin/cat /file-in-data\n  \
+    echo text | ./cops exec --interactive /bin/cat"
+)]
+pub struct Exec {
+    /// Add the files of this folder to the root image (repeatable; later ones win)
+    #[arg(long, value_name = "HOST_DIR")]
+    pub add: Vec<PathBuf>,
+    /// End the run after this time (seconds)
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub timeout: Option<f64>,
+    /// Count instructions instead of time, on one hart: a run repeats to the digit
+    #[arg(long, conflicts_with = "smp")]
+    pub icount: bool,
+    /// Pass standard input on to the program
+    #[arg(long, short)]
+    pub interactive: bool,
+    #[command(flatten)]
+    pub machine: Machine,
+    /// The program in the root image, as in /bin/hello, and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub argv: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Ctrl-C goes to the shell; Ctrl-A x ends the session.\n\nExamples:\n  ./cops shell\n  ./cops shell --add ./data --smp 1"
+)]
+pub struct Shell {
+    /// Add the files of this folder to the root image (repeatable; later ones win)
+    #[arg(long, value_name = "HOST_DIR")]
+    pub add: Vec<PathBuf>,
+    #[command(flatten)]
+    pub machine: Machine,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ./cops serve /bin/matrix-server --port 9000:9000\n  \
+    ./cops serve /bin/echo --port 7000:7\n  \
+    ./cops serve /bin/matrix-server --net tap=tap0 --ip 10.0.3.2/24,10.0.3.1")]
+pub struct Serve {
+    /// Pass a TCP port of this host's loopback on to the guest (repeatable; user network only)
+    #[arg(long = "port", value_name = "HOST:GUEST")]
+    pub ports: Vec<Forward>,
+    /// The network: QEMU's own NAT, or a tap device of this host
+    #[arg(long, default_value = "user", value_name = "user|tap=IFNAME")]
+    pub net: Network,
+    /// The guest's address and gateway; by DHCP otherwise
+    #[arg(long, value_name = "ADDR/PREFIX,GATEWAY", value_parser = parse_address)]
+    pub ip: Option<String>,
+    #[command(flatten)]
+    pub machine: Machine,
+    /// The server in the root image, and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub argv: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The script that gdb starts with is kept in target/guest-image/debug.gdb.\n\nExamples:\n  \
+    ./cops debug\n  \
+    ./cops debug /bin/matrix-server\n  \
+    ./cops debug --command 'break cops_kernel::task::start' --command continue --command bt --command kill /bin/hello"
+)]
+pub struct Debug {
+    /// Give gdb this command after it has connected (repeatable); then it does not stay for more
+    #[arg(long = "command", value_name = "COMMAND")]
+    pub commands: Vec<String>,
+    #[command(flatten)]
+    pub machine: Machine,
+    /// The program to run, and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]",
+        default_value = "/bin/hello"
+    )]
+    pub argv: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ./cops test\n  \
+    ./cops test --only clippy\n  \
+    ./cops test --only guest --filter cancel\n  \
+    ./cops test --only boots --boots 100\n  \
+    ./cops test --quick")]
+pub struct Test {
+    /// Only these stages (repeatable); --list names them
+    #[arg(long, value_name = "STAGE")]
+    pub only: Vec<String>,
+    /// Only tests whose name contains this text (stages that cannot choose run whole, or not at all)
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+    /// Leave out the stages that take long
+    #[arg(long)]
+    pub quick: bool,
+    /// Boots of the stage `boots`
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub boots: u32,
+    /// Name the stages and what they test, and do nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Write the unsafe blocks counted now to docs/unsafe-count.txt, to be reviewed and committed
+    #[arg(long)]
+    pub record_unsafe: bool,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 1e6 => Ok(seconds),
+        _ => Err(format!("{text:?} is no time; give seconds greater than 0, as in 10 or 0.5")),
+    }
+}
+
+/// `ADDR/PREFIX` or `ADDR/PREFIX,GATEWAY`, as the kernel's boot argument `ip=` takes it.
+fn parse_address(text: &str) -> Result<String, String> {
+    let (address, gateway) = match text.split_once(',') {
+        Some((address, gateway)) => (address, Some(gateway)),
+        None => (text, None),
+    };
+    let is_network = address.split_once('/').is_some_and(|(address, prefix)| {
+        address.parse::<std::net::Ipv4Addr>().is_ok() && prefix.parse::<u8>().is_ok_and(|prefix| prefix <= 32)
+    });
+    if is_network && gateway.is_none_or(|gateway| gateway.parse::<std::net::Ipv4Addr>().is_ok()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is no address; give ADDR/PREFIX,GATEWAY, as in 10.0.3.2/24,10.0.3.1"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_programs_own_options_are_left_alone() {
+        let cli = Cli::try_parse_from(["cops", "exec", "--smp", "2", "/bin/hello", "--smp", "-x"]).unwrap();
+        let Command::Exec(exec) = cli.command else { panic!("not exec") };
+        assert_eq!((exec.machine.smp, exec.argv.join(" ")), (2, "/bin/hello --smp -x".to_owned()));
+    }
+
+    #[test]
+    fn defaults_are_the_specifications() {
+        let Command::Run(run) = Cli::try_parse_from(["cops", "run"]).unwrap().command else {
+            panic!("not run")
+        };
+        assert_eq!((run.connections, run.matrix, run.period_ms, run.seconds), (64, 15, 100, 5));
+        assert_eq!((run.machine.smp, run.machine.mem.as_str(), run.model.name()), (4, "512M", "kcuc"));
+    }
+
+    #[test]
+    fn garbage_is_refused_with_the_value_in_the_message() {
+        let wrong: [&[&str]; 9] = [
+            &["run", "--smp", "9"],
+            &["run", "--smp", "0"],
+            &["run", "--matrix", "129"],
+            &["run", "--connections", "-1"],
+            &["run", "--mem", "huge"],
+            &["run", "--model", "fast"],
+            &["exec", "--timeout", "NaN", "/bin/hello"],
+            &["serve", "--port", "http", "/bin/echo"],
+            &["serve", "--ip", "10.0.0.1", "/bin/echo"],
+        ];
+        for words in wrong {
+            let error = Cli::try_parse_from([&["cops"], words].concat()).unwrap_err().to_string();
+            assert!(error.contains(words[2]), "{words:?}: {error}");
+        }
+        assert!(Cli::try_parse_from(["cops", "exec"]).is_err());
+    }
+}

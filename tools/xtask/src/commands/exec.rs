@@ -1,0 +1,37 @@
+//! `./cops exec`: one program in a fresh system, as if it were a program of this host.
+
+use std::time::{Duration, Instant};
+
+use super::Prepared;
+use crate::cli::Exec;
+use crate::error::Outcome;
+use crate::qemu::console::{Ending, PassThrough, follow};
+use crate::qemu::machine::Machine;
+use crate::terminal::Progress;
+use crate::workspace::Workspace;
+
+pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
+    let prepared = Prepared::new(workspace, Progress::Transient)?;
+    let mut boot = prepared.boot(&options.machine, &options.argv, &options.add)?;
+    if options.icount {
+        boot.count_instructions = true;
+        boot.harts = 1;
+    }
+    let deadline = options.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let mut machine = Machine::start(&prepared.qemu, &boot)?;
+    if options.interactive {
+        super::shell::pass_input(&mut machine);
+    }
+    let ending = follow(machine, deadline, &mut PassThrough { show_firmware: options.machine.verbose });
+    report(&ending, options.timeout);
+    Ok(ending.exit_status())
+}
+
+/// Says why there is no exit code of the program.
+pub fn report(ending: &Ending, timeout: Option<f64>) {
+    match ending {
+        Ending::Status(_) => {}
+        Ending::TimedOut => eprintln!("cops: ended after --timeout {} s", timeout.unwrap_or_default()),
+        Ending::Broken(why) => eprintln!("cops: {why}"),
+    }
+}

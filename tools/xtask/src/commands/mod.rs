@@ -1,0 +1,59 @@
+//! One module per command of `./cops`; what they share about preparing a boot is here.
+
+pub mod build;
+pub mod clean;
+pub mod debug;
+pub mod exec;
+pub mod run;
+pub mod serve;
+pub mod shell;
+
+use std::path::PathBuf;
+
+use crate::build::Guest;
+use crate::cli::Machine;
+use crate::error::Outcome;
+use crate::packages;
+use crate::qemu::command::{Boot, Network};
+use crate::qemu::version::Qemu;
+use crate::terminal::Progress;
+use crate::toolchain::GuestToolchain;
+use crate::workspace::{Scratch, Workspace};
+
+/// A guest that is built and a QEMU to boot it in.
+#[derive(Debug)]
+pub struct Prepared {
+    pub qemu: Qemu,
+    pub guest: Guest,
+    /// Holds the root images of this process.
+    scratch: Scratch,
+}
+
+impl Prepared {
+    /// Installs what is missing, finds the tools and builds the guest.
+    pub fn new(workspace: &Workspace, progress: Progress) -> Outcome<Self> {
+        packages::ensure(&[packages::QEMU], progress)?;
+        let qemu = Qemu::find()?;
+        let toolchain = GuestToolchain::find(workspace, progress)?;
+        let guest = Guest::build(workspace, &toolchain, progress)?;
+        Ok(Self { qemu, guest, scratch: workspace.scratch()? })
+    }
+
+    /// A boot that runs `argv` as process 1, with the files of the `added` folders in the root image.
+    pub fn boot(&self, machine: &Machine, argv: &[String], added: &[PathBuf]) -> Outcome<Boot> {
+        let root_image = self.scratch.file("root.tar");
+        self.guest.root_image(argv, added)?.write(&root_image)?;
+        // Standard error belongs to the program and to what goes wrong, unless more is asked for.
+        let level = if machine.verbose { "info" } else { "warn" };
+        Ok(Boot {
+            kernel: self.guest.kernel.clone(),
+            root_image,
+            harts: machine.smp,
+            memory: machine.mem.clone(),
+            network: Network::User(Vec::new()),
+            boot_arguments: vec![format!("loglevel={level}")],
+            count_instructions: false,
+            gdb_port: None,
+        })
+    }
+}

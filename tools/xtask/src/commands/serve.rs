@@ -1,0 +1,41 @@
+//! `./cops serve`: a server for clients other than ours, up until it is interrupted.
+
+use super::Prepared;
+use crate::cli::Serve;
+use crate::error::{Failure, Outcome};
+use crate::interrupt;
+use crate::qemu::command::Network;
+use crate::qemu::console::{Ending, PassThrough};
+use crate::qemu::server::Server;
+use crate::terminal::Progress;
+use crate::workspace::Workspace;
+
+pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
+    let network = match (&options.net, options.ports.as_slice()) {
+        (Network::User(_), ports) => Network::User(ports.to_vec()),
+        (tap, []) => tap.clone(),
+        (Network::Tap(name), _) => {
+            return Err(Failure::new(format!("--port does not go with --net tap={name}"))
+                .advise("on a tap device clients reach the guest's own address; leave --port out"));
+        }
+    };
+    let prepared = Prepared::new(workspace, Progress::Lines)?;
+    let mut boot = prepared.boot(&options.machine, &options.argv, &[])?;
+    boot.boot_arguments.extend(options.ip.iter().map(|address| format!("ip={address}")));
+    boot.network = network.clone();
+    let mut server =
+        Server::start(&prepared.qemu, &boot, PassThrough { show_firmware: options.machine.verbose })?;
+    if let Network::User(forwards) = &network {
+        for forward in forwards {
+            eprintln!("cops: 127.0.0.1:{} leads to port {} of the guest", forward.host, forward.guest);
+        }
+    }
+    eprintln!("cops: serving; Ctrl-C ends it");
+    interrupt::defer();
+    server.attend(|| Ok(interrupt::requested().then_some(())))?;
+    eprintln!("cops: interrupted, shutting down");
+    match server.shut_down() {
+        Ending::Broken(why) => Err(Failure::new(why)),
+        Ending::Status(_) | Ending::TimedOut => Ok(0),
+    }
+}

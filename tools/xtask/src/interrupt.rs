@@ -1,0 +1,137 @@
+//! Ctrl-C and termination: no child outlives us, and the terminal is left as it was found.
+//!
+//! A signal is taken on a thread of its own. By default it ends the children that are registered here, restores the
+//! terminal and exits with 128 + signal. A command that can end in order (`serve`) says so with [`defer`]; then the
+//! first signal only sets a flag, and a second one ends things.
+//!
+//! Against our own death by SIGKILL nothing here helps; for that, children are started under `setpriv --pdeathsig`
+//! where it exists (`tied_to_us`).
+
+use std::process::{Child, Command};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::error::{Because, Outcome};
+use crate::process::find_program;
+
+/// Children that are alive. An id is taken out before its child is waited for by anybody but its owner.
+static CHILDREN: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+/// The terminal's settings before it was made raw.
+static TERMINAL_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+static DEFERRED: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Starts taking signals. Called once, first thing in `main`.
+pub fn install() -> Outcome<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).because(|| "cannot take signals".into())?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let again = REQUESTED.swap(true, Ordering::Relaxed);
+            if again || !DEFERRED.load(Ordering::Relaxed) {
+                leave(128 + signal);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Ends the process and everything it started, from any thread.
+pub fn leave(status: i32) -> ! {
+    end_children();
+    restore_terminal();
+    std::process::exit(status)
+}
+
+/// From now on the first signal only sets the flag that [`requested`] reads.
+pub fn defer() {
+    DEFERRED.store(true, Ordering::Relaxed);
+}
+
+/// Somebody wants us to end.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
+
+/// A child that is ended with us for as long as the guard lives.
+#[derive(Debug)]
+pub struct Guard(Option<Pid>);
+
+/// Registers a child. Drop the guard after the child has been waited for.
+pub fn guard(child: &Child) -> Guard {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        lock(&CHILDREN).push(pid);
+    }
+    Guard(pid)
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        lock(&CHILDREN).retain(|pid| Some(*pid) != self.0);
+    }
+}
+
+/// Ends every child that is registered.
+pub fn end_children() {
+    for pid in lock(&CHILDREN).drain(..) {
+        // It may have ended by itself in this moment.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// A command for `program` that the system ends when the thread that starts it ends, however that comes about.
+pub fn tied_to_us(program: &std::path::Path) -> Command {
+    match find_program("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+/// Makes the terminal on standard input raw until [`restore_terminal`]; does nothing if it is no terminal.
+pub fn make_terminal_raw() -> Outcome<()> {
+    let stdin = std::io::stdin();
+    let Ok(before) = tcgetattr(&stdin) else { return Ok(()) };
+    let mut raw = before.clone();
+    raw.make_raw();
+    // Output stays cooked: our own messages end lines with a bare newline.
+    raw.output_modes = before.output_modes;
+    *lock(&TERMINAL_BEFORE) = Some(before);
+    tcsetattr(&stdin, OptionalActions::Now, &raw).because(|| "cannot make the terminal raw".into())
+}
+
+/// Undoes [`make_terminal_raw`].
+pub fn restore_terminal() {
+    if let Some(before) = lock(&TERMINAL_BEFORE).take() {
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &before);
+    }
+}
+
+/// A poisoned lock here guards plain data that is valid at every moment.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_forgets_its_child() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        let guard = guard(&child);
+        assert!(lock(&CHILDREN).contains(&pid));
+        child.wait().unwrap();
+        drop(guard);
+        assert!(!lock(&CHILDREN).contains(&pid));
+    }
+}

@@ -1,0 +1,54 @@
+//! Builds, boots, runs, tests and debugs COPS. Started by `./cops`, the front door at the root of the checkout.
+//!
+//! One module per concern: `toolchain` finds a Rust for the guest, `build` makes what is booted, `qemu` boots it and
+//! listens, `commands` are what can be asked for, `test` runs all that CI runs. xtask depends on no crate of ours.
+
+mod build;
+mod cli;
+mod commands;
+mod error;
+mod interrupt;
+mod packages;
+mod process;
+mod qemu;
+mod terminal;
+mod test;
+mod toolchain;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use error::Outcome;
+use workspace::Workspace;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli.command) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            interrupt::restore_terminal();
+            let palette = terminal::stderr_palette();
+            eprintln!("{}cops:{} {failure}", palette.red, palette.reset);
+            ExitCode::from(error::STATUS_FAILED)
+        }
+    }
+}
+
+/// Runs a command; gives the status to exit with.
+fn dispatch(command: Command) -> Outcome<u8> {
+    interrupt::install()?;
+    let workspace = Workspace::locate()?;
+    match command {
+        Command::Run(options) => commands::run::run(&workspace, &options),
+        Command::Exec(options) => commands::exec::run(&workspace, &options),
+        Command::Shell(options) => commands::shell::run(&workspace, &options),
+        Command::Serve(options) => commands::serve::run(&workspace, &options),
+        Command::Debug(options) => commands::debug::run(&workspace, &options),
+        Command::Test(options) => test::run(&workspace, &options),
+        Command::Build => commands::build::run(&workspace),
+        Command::Clean => commands::clean::run(&workspace),
+    }
+}

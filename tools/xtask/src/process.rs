@@ -1,0 +1,213 @@
+//! Running other programs to their end: captured, with progress and a time limit.
+//!
+//! QEMU is not run from here: it is talked to while it runs, see `qemu::machine`.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+use crate::terminal::Step;
+
+/// What a program left behind.
+#[derive(Debug)]
+pub struct Captured {
+    /// `None`: it was ended at its time limit.
+    pub status: Option<ExitStatus>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Captured {
+    pub fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+
+    /// Both streams, standard error last: for showing after a failure.
+    pub fn everything(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+
+    /// How it ended, in words.
+    pub fn ending(&self) -> String {
+        match self.status {
+            Some(status) => status.to_string(),
+            None => "ended at its time limit".to_owned(),
+        }
+    }
+}
+
+/// One line of one of the streams, as it comes.
+enum Line {
+    Stdout(String),
+    Stderr(String),
+}
+
+/// Runs `command` to its end or for at most `limit`, and hands every line to `on_line` as it comes.
+pub fn capture(
+    command: &mut Command,
+    limit: Option<Duration>,
+    mut on_line: impl FnMut(&str),
+) -> Outcome<Captured> {
+    let name = shown(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .because(|| format!("cannot start {name}"))?;
+    let _guard = interrupt::guard(&child);
+    let (sender, lines) = channel();
+    pump(child.stdout.take(), sender.clone(), Line::Stdout);
+    pump(child.stderr.take(), sender, Line::Stderr);
+
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    let mut captured = Captured { status: None, stdout: String::new(), stderr: String::new() };
+    captured.status = collect(&mut child, &lines, deadline, &mut |line| {
+        let (text, stream) = match &line {
+            Line::Stdout(text) => (text, &mut captured.stdout),
+            Line::Stderr(text) => (text, &mut captured.stderr),
+        };
+        stream.push_str(text);
+        on_line(text);
+    })
+    .because(|| format!("cannot wait for {name}"))?;
+    Ok(captured)
+}
+
+/// Receives lines until both streams are closed, then waits for the child. `None` when the deadline passed.
+fn collect(
+    child: &mut Child,
+    lines: &Receiver<Line>,
+    deadline: Option<Instant>,
+    on_line: &mut dyn FnMut(Line),
+) -> std::io::Result<Option<ExitStatus>> {
+    /// How often a child is looked at that keeps its streams open without a word.
+    const LOOK: Duration = Duration::from_millis(200);
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => on_line(line),
+            Err(RecvTimeoutError::Disconnected) => return child.wait().map(Some),
+            // A grandchild may hold the streams open after the child has gone: the child's end counts.
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait()? {
+                    return Ok(Some(status));
+                }
+            }
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+    }
+}
+
+fn pump(stream: Option<impl Read + Send + 'static>, sender: Sender<Line>, wrap: fn(String) -> Line) {
+    let Some(stream) = stream else { return };
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stream);
+        let mut bytes = Vec::new();
+        while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+            if sender.send(wrap(String::from_utf8_lossy(&bytes).into_owned())).is_err() {
+                return;
+            }
+            bytes.clear();
+        }
+    });
+}
+
+/// Runs one step of a build: quiet if it goes well, everything it said if it fails.
+pub fn run_step(command: &mut Command, step: &mut Step) -> Outcome<Captured> {
+    let captured = capture(command, None, |line| step.detail(line))?;
+    if captured.succeeded() {
+        return Ok(captured);
+    }
+    Err(Failure::new(format!(
+        "{}\n{} failed ({})",
+        captured.everything().trim_end(),
+        shown(command),
+        captured.ending()
+    )))
+}
+
+/// The command line as it could be typed: program and arguments, without the environment.
+pub fn shown(command: &Command) -> String {
+    let mut words = vec![quoted(command.get_program())];
+    words.extend(command.get_args().map(quoted));
+    words.join(" ")
+}
+
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_=+./,:@%".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The path of a program on `PATH`.
+pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| is_executable(candidate))
+}
+
+fn is_executable(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn streams_are_kept_apart_and_the_status_is_the_programs() {
+        let mut lines = 0;
+        let captured = capture(&mut sh("echo out; echo err >&2; exit 3"), None, |_| lines += 1).unwrap();
+        assert_eq!((captured.stdout.as_str(), captured.stderr.as_str()), ("out\n", "err\n"));
+        assert_eq!(captured.status.and_then(|status| status.code()), Some(3));
+        assert_eq!(lines, 2);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_at_its_limit() {
+        let started = Instant::now();
+        let captured = capture(&mut sh("exec sleep 60"), Some(Duration::from_millis(100)), |_| ()).unwrap();
+        assert!(captured.status.is_none());
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_grandchild_that_keeps_the_streams_open_does_not_hold_us_up() {
+        let started = Instant::now();
+        let captured = capture(&mut sh("sleep 20 & exit 0"), None, |_| ()).unwrap();
+        assert!(captured.succeeded());
+        assert!(started.elapsed() < Duration::from_secs(15));
+    }
+
+    #[test]
+    fn a_command_is_shown_as_it_would_be_typed() {
+        let mut command = Command::new("qemu");
+        command.args(["-append", "console=mux a", "it's", ""]);
+        assert_eq!(shown(&command), r"qemu -append 'console=mux a' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn programs_are_found_on_the_path() {
+        assert!(find_program("sh").is_some());
+        assert!(find_program("no-such-program-anywhere").is_none());
+    }
+}

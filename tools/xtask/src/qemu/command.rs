@@ -1,0 +1,163 @@
+//! The command line of QEMU: a pure function of what is wanted.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::ports::Forward;
+
+/// Harts that the kernel supports (SPEC 1.1).
+pub const HARTS: std::ops::RangeInclusive<u32> = 1..=8;
+
+/// How the guest reaches the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// QEMU's own NAT; needs no privilege. Connections come in through the forwarded ports.
+    User(Vec<Forward>),
+    /// A tap device of the host, made by the administrator.
+    Tap(String),
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    /// `user` or `tap=IFNAME`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            None if text == "user" => Ok(Self::User(Vec::new())),
+            // The name goes into QEMU's comma-separated option, and 15 characters is Linux's limit.
+            Some(("tap", name)) if (1..=15).contains(&name.len()) && !name.contains([',', '/', ' ']) => {
+                Ok(Self::Tap(name.to_owned()))
+            }
+            _ => Err(format!("{text:?} is no network; give user or tap=IFNAME (a tap device of this host)")),
+        }
+    }
+}
+
+/// Everything that distinguishes one boot from another.
+#[derive(Debug, Clone)]
+pub struct Boot {
+    pub kernel: PathBuf,
+    pub root_image: PathBuf,
+    pub harts: u32,
+    /// As QEMU takes it: `512M`, `2G`.
+    pub memory: String,
+    pub network: Network,
+    /// `key=value` words for the kernel, besides `console=mux`.
+    pub boot_arguments: Vec<String>,
+    /// Time is the count of instructions: one hart, and a run repeats to the digit.
+    pub count_instructions: bool,
+    /// Start stopped, with a gdb server on this port of the loopback.
+    pub gdb_port: Option<u16>,
+}
+
+impl Boot {
+    /// QEMU's arguments.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        add(&["-machine", "virt", "-cpu", "rv64"]);
+        add(&["-smp", &self.harts.to_string(), "-m", &self.memory]);
+        // Not -nographic: that puts QEMU's monitor on the serial line, where Ctrl-A in the data would reach it.
+        add(&["-display", "none", "-monitor", "none", "-serial", "stdio"]);
+        // A guest that resets itself has crashed: end instead of starting over.
+        add(&["-no-reboot"]);
+        if self.count_instructions {
+            // sleep=off: an idle guest's clock jumps to its next deadline instead of waiting for it.
+            add(&["-icount", "shift=0,sleep=off"]);
+        }
+        if let Some(port) = self.gdb_port {
+            add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
+        }
+        add(&["-global", "virtio-mmio.force-legacy=false"]);
+        add(&["-netdev", &self.netdev(), "-device", "virtio-net-device,netdev=net0"]);
+        let mut boot_arguments = vec!["console=mux".to_owned()];
+        boot_arguments.extend(self.boot_arguments.iter().cloned());
+        add(&["-append", &boot_arguments.join(" ")]);
+        arguments.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
+        arguments.extend(["-initrd".into(), self.root_image.clone().into_os_string()]);
+        arguments
+    }
+
+    fn netdev(&self) -> String {
+        match &self.network {
+            Network::User(forwards) => forwards.iter().fold("user,id=net0".to_owned(), |netdev, forward| {
+                format!("{netdev},hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest)
+            }),
+            Network::Tap(name) => format!("tap,id=net0,ifname={name},script=no,downscript=no"),
+        }
+    }
+}
+
+/// Checks a memory size before QEMU sees it.
+pub fn parse_memory(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches(['M', 'G']);
+    let is_size = text.len() - digits.len() == 1 && digits.parse::<u32>().is_ok_and(|number| number > 0);
+    if is_size {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is no memory size; give a number with M or G, as in 512M"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boot() -> Boot {
+        Boot {
+            kernel: "/k".into(),
+            root_image: "/r".into(),
+            harts: 4,
+            memory: "512M".into(),
+            network: Network::User(vec![Forward { host: 18, guest: 9000 }, Forward { host: 19, guest: 7 }]),
+            boot_arguments: vec!["loglevel=warn".into()],
+            count_instructions: false,
+            gdb_port: None,
+        }
+    }
+
+    fn line(boot: &Boot) -> String {
+        boot.arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_whole_command_line() {
+        assert_eq!(
+            line(&boot()),
+            "-machine virt -cpu rv64 -smp 4 -m 512M -display none -monitor none -serial stdio -no-reboot \
+             -global virtio-mmio.force-legacy=false \
+             -netdev user,id=net0,hostfwd=tcp:127.0.0.1:18-:9000,hostfwd=tcp:127.0.0.1:19-:7 \
+             -device virtio-net-device,netdev=net0 -append console=mux loglevel=warn -kernel /k -initrd /r"
+        );
+    }
+
+    #[test]
+    fn options_show_up_where_they_are_wanted() {
+        let mut boot = boot();
+        boot.count_instructions = true;
+        boot.gdb_port = Some(1234);
+        boot.network = Network::Tap("tap0".into());
+        let line = line(&boot);
+        for part in [
+            "-icount shift=0,sleep=off",
+            "-S -gdb tcp:127.0.0.1:1234",
+            "-netdev tap,id=net0,ifname=tap0,script=no",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+
+    #[test]
+    fn networks_and_memory_sizes_are_checked() {
+        assert_eq!("user".parse(), Ok(Network::User(vec![])));
+        assert_eq!("tap=tap0".parse(), Ok(Network::Tap("tap0".into())));
+        for wrong in ["", "tap", "tap=", "tap=a,b", "tap=0123456789abcdef", "user=1", "bridge"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong:?}");
+        }
+        assert_eq!(parse_memory("2G"), Ok("2G".into()));
+        for wrong in ["", "M", "512", "0M", "-1M", "5MM", "1GM", "4K", "512M,maxmem=1G"] {
+            assert!(parse_memory(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

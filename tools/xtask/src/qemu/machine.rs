@@ -1,0 +1,190 @@
+//! One running QEMU: started, listened to, talked to, and in every case ended.
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::command::Boot;
+use super::demux::{DLE, Decoder, Event};
+use super::version::Qemu;
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+use crate::process::shown;
+
+/// How long a guest may take to power off after its exit record, or after it was asked to.
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(5);
+
+/// A running machine. Dropping it kills QEMU.
+#[derive(Debug)]
+pub struct Machine {
+    child: Child,
+    /// The guest's serial input. Taken by `take_input`.
+    input: Option<ChildStdin>,
+    events: Receiver<Event>,
+    /// QEMU's own complaints.
+    complaints: Option<JoinHandle<String>>,
+    _guard: interrupt::Guard,
+}
+
+/// The next thing that happened.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    Event(Event),
+    /// The serial line is closed: QEMU has ended, or is about to.
+    Closed,
+    TimedOut,
+}
+
+impl Machine {
+    /// Starts QEMU. It is ended by the system when the calling thread ends.
+    pub fn start(qemu: &Qemu, boot: &Boot) -> Outcome<Self> {
+        let mut command = interrupt::tied_to_us(&qemu.program);
+        command.args(boot.arguments());
+        Self::start_command(command)
+    }
+
+    fn start_command(mut command: Command) -> Outcome<Self> {
+        let mut child = command
+            // Ctrl-C is ours to take: QEMU would end on the spot, under gdb's and the guest's feet.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .because(|| format!("cannot start {}", shown(&command)))?;
+        let guard = interrupt::guard(&child);
+        let (mut line, mut errors) = match (child.stdout.take(), child.stderr.take()) {
+            (Some(line), Some(errors)) => (line, errors),
+            _ => return Err(Failure::new("QEMU was started without pipes")),
+        };
+        let (sender, events) = channel();
+        std::thread::spawn(move || {
+            let mut decoder = Decoder::default();
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                let (found, open) = match line.read(&mut buffer) {
+                    Ok(length) if length > 0 => (decoder.feed(&buffer[..length]), true),
+                    _ => (decoder.finish(), false),
+                };
+                for event in found {
+                    if sender.send(event).is_err() {
+                        return;
+                    }
+                }
+                if !open {
+                    return;
+                }
+            }
+        });
+        let complaints = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // A partial text is better than none.
+            let _ = errors.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).trim_end().to_owned()
+        });
+        let input = child.stdin.take();
+        Ok(Self { child, input, events, complaints: Some(complaints), _guard: guard })
+    }
+
+    /// Waits for the next event, no longer than until `deadline`.
+    pub fn next(&self, deadline: Option<Instant>) -> Next {
+        let received = match deadline {
+            Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match received {
+            Ok(event) => Next::Event(event),
+            Err(RecvTimeoutError::Timeout) => Next::TimedOut,
+            Err(RecvTimeoutError::Disconnected) => Next::Closed,
+        }
+    }
+
+    /// The writing end of the serial line.
+    pub fn take_input(&mut self) -> Option<ChildStdin> {
+        self.input.take()
+    }
+
+    /// Asks the guest for an orderly power-off (DLE `q` on its console).
+    pub fn ask_to_power_off(&mut self) {
+        if let Some(input) = &mut self.input {
+            // A machine that has gone already cannot be asked; nothing is lost.
+            let _ = input.write_all(&[DLE, b'q']).and_then(|()| input.flush());
+        }
+    }
+
+    /// After the exit record or the request to power off: waits for QEMU to end, and ends it if it does not.
+    /// Gives what QEMU itself had to say, and its status if it ended by itself.
+    pub fn finish(mut self) -> (Option<ExitStatus>, String) {
+        let deadline = Instant::now() + POWER_OFF_LIMIT;
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                _ => break None,
+            }
+        };
+        self.kill();
+        let complaints = self.complaints.take().map(JoinHandle::join);
+        (status, complaints.and_then(Result::ok).unwrap_or_default())
+    }
+
+    /// Both fail only if it has ended already, which is what is wanted.
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qemu::demux::Channel;
+    use std::path::PathBuf;
+
+    /// A "QEMU" that is a shell script: what it prints is the serial line.
+    fn machine(script: &str) -> Machine {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Machine::start_command(command).unwrap()
+    }
+
+    fn soon() -> Option<Instant> {
+        Some(Instant::now() + Duration::from_secs(30))
+    }
+
+    #[test]
+    fn events_come_in_order_and_the_end_is_seen() {
+        let machine = machine(r"printf '\020ohi\020x7\n'; echo trouble >&2");
+        assert_eq!(machine.next(soon()), Next::Event(Event::Bytes(Channel::Stdout, b"hi".to_vec())));
+        assert_eq!(machine.next(soon()), Next::Event(Event::Ended(7)));
+        assert_eq!(machine.next(soon()), Next::Closed);
+        let (status, complaints) = machine.finish();
+        assert!(status.unwrap().success());
+        assert_eq!(complaints, "trouble");
+    }
+
+    #[test]
+    fn the_guest_reads_what_is_sent() {
+        let mut machine = machine(r"read line; printf '\020o%s' $line");
+        machine.take_input().unwrap().write_all(b"ping\n").unwrap();
+        assert_eq!(machine.next(soon()), Next::Event(Event::Bytes(Channel::Stdout, b"ping".to_vec())));
+    }
+
+    #[test]
+    fn a_machine_that_is_dropped_is_gone() {
+        let machine = machine("exec sleep 60");
+        let pid = machine.child.id();
+        assert_eq!(machine.next(Some(Instant::now() + Duration::from_millis(50))), Next::TimedOut);
+        drop(machine);
+        assert!(!PathBuf::from(format!("/proc/{pid}")).exists());
+    }
+}

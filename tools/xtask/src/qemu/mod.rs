@@ -1,0 +1,9 @@
+//! The machine: which QEMU, how it is started, what comes out of its serial line, how it ends.
+
+pub mod command;
+pub mod console;
+pub mod demux;
+pub mod machine;
+pub mod ports;
+pub mod server;
+pub mod version;

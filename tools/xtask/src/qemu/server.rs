@@ -1,0 +1,136 @@
+//! A machine that runs a server: started on a port that is free, waited for until it listens, kept an eye on while
+//! somebody talks to it, shut down in order.
+
+use std::time::{Duration, Instant};
+
+use super::command::{Boot, Network};
+use super::console::{Ending, PassThrough, Sink, follow};
+use super::demux::{Channel, Event};
+use super::machine::{Machine, Next};
+use super::ports::{Forward, free_port};
+use super::version::Qemu;
+use crate::error::{Failure, Outcome};
+
+/// What every server says on its standard output when connections are welcome.
+const READY: &[u8] = b"listening on port";
+/// Boot and start take about a second; this is for a host that is busy with other things.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long an orderly power-off may take before it is done the other way.
+const SHUT_DOWN_LIMIT: Duration = Duration::from_secs(3);
+/// How often other things are looked at while the machine is silent.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often another host port is tried when somebody took ours in the moment before QEMU did.
+const PORT_ATTEMPTS: u32 = 5;
+
+/// A server that accepts connections.
+#[derive(Debug)]
+pub struct Server {
+    machine: Machine,
+    sink: PassThrough,
+}
+
+impl Server {
+    /// Boots, with a free port of the host's loopback leading to `guest_port`, and waits until the server listens.
+    /// Gives the host port too.
+    pub fn start_on_free_port(
+        qemu: &Qemu,
+        boot: &Boot,
+        guest_port: u16,
+        sink: PassThrough,
+    ) -> Outcome<(Self, u16)> {
+        let mut attempt = 1;
+        loop {
+            let host = free_port()?;
+            let forwarded =
+                Boot { network: Network::User(vec![Forward { host, guest: guest_port }]), ..boot.clone() };
+            match Self::start(qemu, &forwarded, sink.clone()) {
+                Ok(server) => return Ok((server, host)),
+                Err(failure)
+                    if attempt < PORT_ATTEMPTS && failure.to_string().contains("host forwarding") =>
+                {
+                    attempt += 1
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Boots and waits until the server listens.
+    pub fn start(qemu: &Qemu, boot: &Boot, mut sink: PassThrough) -> Outcome<Self> {
+        let machine = Machine::start(qemu, boot)?;
+        let deadline = Instant::now() + READY_LIMIT;
+        let mut said = Vec::new();
+        loop {
+            match machine.next(Some(deadline)) {
+                Next::Event(Event::Bytes(channel, bytes)) => {
+                    sink.bytes(channel, &bytes);
+                    if channel == Channel::Stdout {
+                        said.extend_from_slice(&bytes);
+                        if contains(&said, READY) {
+                            return Ok(Self { machine, sink });
+                        }
+                    }
+                }
+                Next::Event(Event::Ended(status)) => {
+                    return Err(Failure::new(format!(
+                        "the server ended with status {status} before it listened"
+                    )));
+                }
+                Next::Closed => {
+                    let why = match follow(machine, None, &mut sink) {
+                        Ending::Broken(why) => why,
+                        ending => format!("{ending:?}"),
+                    };
+                    return Err(Failure::new(format!("the server never came up: {why}")));
+                }
+                Next::TimedOut => {
+                    return Err(Failure::new(format!(
+                        "the server did not say {:?} within {} s",
+                        String::from_utf8_lossy(READY),
+                        READY_LIMIT.as_secs()
+                    ))
+                    .advise("--verbose shows how far the boot came"));
+                }
+            }
+        }
+    }
+
+    /// Passes output on until `finished` gives something; it is asked every few milliseconds. An error if the machine
+    /// ends before.
+    pub fn attend<T>(&mut self, mut finished: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+        loop {
+            match self.machine.next(Some(Instant::now() + LOOK)) {
+                Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
+                Next::Event(Event::Ended(status)) => {
+                    return Err(Failure::new(format!("the server ended with status {status}")));
+                }
+                Next::Closed => return Err(Failure::new("the machine went off while it was being used")),
+                Next::TimedOut => {}
+            }
+            if let Some(value) = finished()? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Asks for an orderly power-off, and ends the machine if that takes too long.
+    pub fn shut_down(mut self) -> Ending {
+        self.machine.ask_to_power_off();
+        follow(self.machine, Some(Instant::now() + SHUT_DOWN_LIMIT), &mut self.sink)
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_line_is_found_wherever_it_was_cut() {
+        assert!(contains(b"matrix-server: listening on port 9000\n", READY));
+        assert!(!contains(b"listening on", READY));
+    }
+}

@@ -1,0 +1,62 @@
+//! Which QEMU this is, and whether it will do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Because, Failure, Outcome};
+
+/// The oldest QEMU that is supported (Debian 12), SPEC 1.1.
+const OLDEST: (u32, u32) = (7, 2);
+
+/// A QEMU that was found to be recent enough.
+#[derive(Debug, Clone)]
+pub struct Qemu {
+    pub program: PathBuf,
+    /// As it names itself, for the record of every result: `7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)`.
+    pub version: String,
+}
+
+impl Qemu {
+    /// The binary of `COPS_QEMU`, or `qemu-system-riscv64` on `PATH`.
+    pub fn find() -> Outcome<Self> {
+        let program = match std::env::var_os("COPS_QEMU") {
+            Some(named) => PathBuf::from(named),
+            None => PathBuf::from("qemu-system-riscv64"),
+        };
+        let version = version_of(&program)?;
+        match parse_version(&version) {
+            Some(found) if found >= OLDEST => Ok(Self { program, version }),
+            _ => Err(Failure::new(format!("{} is QEMU {version:?}", program.display()))
+                .advise(format!("QEMU {}.{} or newer is needed", OLDEST.0, OLDEST.1))),
+        }
+    }
+}
+
+fn version_of(program: &Path) -> Outcome<String> {
+    let output = Command::new(program)
+        .arg("--version")
+        .output()
+        .because(|| format!("cannot start {} (COPS_QEMU names another QEMU)", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next().unwrap_or_default();
+    Ok(line.trim_start_matches("QEMU emulator version ").to_owned())
+}
+
+/// Major and minor number at the start of `version`.
+fn parse_version(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split(|character: char| !character.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(parse_version("7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"), Some((7, 2)));
+        assert!(parse_version("10.0.2").unwrap() > OLDEST);
+        assert!(parse_version("6.2.0").unwrap() < OLDEST);
+        assert_eq!(parse_version("none"), None);
+    }
+}

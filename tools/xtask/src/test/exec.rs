@@ -1,0 +1,106 @@
+//! `./cops exec` as its users meet it: a child process with standard streams and an exit code.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Case, Context, step};
+use crate::error::{Because, Outcome};
+use crate::process::{Captured, capture};
+
+/// For one run of xtask: a boot takes about a second.
+const LIMIT: Duration = Duration::from_secs(60);
+
+type Check = fn(&Captured) -> Vec<String>;
+
+/// Name, arguments of `./cops exec`, what must be true of the result.
+const TESTS: [(&str, &[&str], Check); 6] = [
+    ("arguments are printed, exit 0", &["/bin/hello", "a", "b"], |result| {
+        let mut wrong = status(result, 0);
+        wrong.extend(nothing_on_stderr(result));
+        if !["a", "b"].iter().all(|argument| result.stdout.split_whitespace().any(|word| word == *argument)) {
+            wrong.push(format!("standard output does not have a and b: {:?}", result.stdout));
+        }
+        wrong
+    }),
+    ("a fault is 139 and one line", &["/bin/fault"], |result| {
+        let mut wrong = status(result, 139);
+        if result.stderr.lines().count() != 1 {
+            wrong.push(format!("not one line on standard error: {:?}", result.stderr));
+        }
+        wrong
+    }),
+    ("one hart", &["--smp", "1", "/bin/hello"], |result| status(result, 0)),
+    ("eight harts", &["--smp", "8", "/bin/hello"], |result| status(result, 0)),
+    ("a server is ended at the time limit with 124", &["--timeout", "3", "/bin/echo"], |result| {
+        status(result, 124)
+    }),
+    ("a program that is not there", &["/bin/no-such-program"], |result| {
+        let mut wrong = status(result, 125);
+        if !result.stderr.contains("/bin/no-such-program") || !result.stderr.contains("/bin/hello") {
+            wrong.push(format!(
+                "the message names neither the program nor those there are: {:?}",
+                result.stderr
+            ));
+        }
+        wrong
+    }),
+];
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    // Built here once, and with its progress shown.
+    context.prepared()?;
+    let mut cases = Vec::new();
+    for (name, arguments, check) in TESTS.into_iter().filter(|(name, ..)| context.is_chosen(name)) {
+        let result = cops_exec(name, arguments)?;
+        let mut wrong = check(&result);
+        if !wrong.is_empty() {
+            wrong.push(result.everything());
+        }
+        cases.push(Case::judged(name, &wrong));
+    }
+    Ok(cases)
+}
+
+/// Boots in a row, each of which must say hello and end with 0.
+pub fn boots(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    context.prepared()?;
+    let count = context.options.boots;
+    let mut cases = Vec::new();
+    for number in 1..=count {
+        let name = format!("boot {number} of {count}");
+        let result = cops_exec(&name, &["--smp", "4", "/bin/hello", "boot"])?;
+        let mut wrong = status(&result, 0);
+        if !result.stdout.contains("boot") {
+            wrong.push("hello did not print its argument".to_owned());
+        }
+        if !wrong.is_empty() {
+            wrong.push(result.everything());
+        }
+        cases.push(Case::judged(name, &wrong));
+    }
+    Ok(cases)
+}
+
+/// Runs ourselves as `./cops exec` would be.
+fn cops_exec(name: &str, arguments: &[&str]) -> Outcome<Captured> {
+    let mut step = step(name);
+    let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
+    capture(Command::new(ourselves).arg("exec").args(arguments), Some(LIMIT), |line| step.detail(line))
+}
+
+fn status(result: &Captured, expected: i32) -> Vec<String> {
+    let code = result.status.and_then(|status| status.code());
+    if code == Some(expected) {
+        Vec::new()
+    } else {
+        vec![format!("{}, not exit code {expected}", result.ending())]
+    }
+}
+
+fn nothing_on_stderr(result: &Captured) -> Vec<String> {
+    if result.stderr.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("standard error has {:?}", result.stderr)]
+    }
+}

@@ -1,0 +1,287 @@
+//! `./cops test`: all that CI checks, in stages that can be run one by one, counted to one last line.
+
+mod cargo_output;
+mod clippy;
+mod docs;
+mod exec;
+mod format;
+mod guest;
+mod host;
+mod layers;
+mod system;
+mod tap;
+mod unsafe_count;
+mod vdso;
+
+use std::cell::OnceCell;
+use std::time::Instant;
+
+use crate::cli::Test;
+use crate::commands::Prepared;
+use crate::error::{Failure, Outcome};
+use crate::terminal::{Progress, Step, stdout_palette};
+use crate::toolchain::GuestToolchain;
+use crate::workspace::Workspace;
+
+/// One thing that was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    pub name: String,
+    /// What to show if it failed: why, and what was printed.
+    pub failure: Option<String>,
+}
+
+impl Case {
+    pub fn passed(name: impl Into<String>) -> Self {
+        Self { name: name.into(), failure: None }
+    }
+
+    pub fn failed(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { name: name.into(), failure: Some(why.into()) }
+    }
+
+    /// Passed if nothing is wrong.
+    pub fn judged(name: impl Into<String>, wrong: &[String]) -> Self {
+        if wrong.is_empty() { Self::passed(name) } else { Self::failed(name, wrong.join("\n")) }
+    }
+}
+
+/// What the stages share.
+pub struct Context<'a> {
+    pub workspace: &'a Workspace,
+    pub options: &'a Test,
+    toolchain: OnceCell<GuestToolchain>,
+    prepared: OnceCell<Prepared>,
+}
+
+impl Context<'_> {
+    /// The text that chosen tests have in their names; empty chooses all.
+    pub fn filter(&self) -> &str {
+        self.options.filter.as_deref().unwrap_or_default()
+    }
+
+    /// Is a test of this name to be run?
+    pub fn is_chosen(&self, name: &str) -> bool {
+        name.contains(self.filter())
+    }
+
+    /// The toolchain for the guest, found once.
+    pub fn toolchain(&self) -> Outcome<&GuestToolchain> {
+        once(&self.toolchain, || GuestToolchain::find(self.workspace, Progress::Lines))
+    }
+
+    /// The guest and a QEMU, built and found once.
+    pub fn prepared(&self) -> Outcome<&Prepared> {
+        once(&self.prepared, || Prepared::new(self.workspace, Progress::Lines))
+    }
+}
+
+/// `OnceCell::get_or_try_init`, which is not stable yet.
+fn once<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Outcome<T>) -> Outcome<&T> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
+}
+
+/// A stage: some cases that are run together.
+struct Stage {
+    name: &'static str,
+    about: &'static str,
+    /// Left out by --quick.
+    is_long: bool,
+    /// Can run single tests by --filter.
+    can_choose: bool,
+    run: fn(&Context<'_>) -> Outcome<Vec<Case>>,
+}
+
+/// All stages, in order: what fails fast first.
+const STAGES: [Stage; 11] = [
+    Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
+    Stage {
+        name: "layers",
+        about: "dependencies point one way, between packages and inside the kernel",
+        is_long: false,
+        can_choose: false,
+        run: layers::run,
+    },
+    Stage {
+        name: "unsafe",
+        about: "unsafe blocks per folder are those in docs/unsafe-count.txt",
+        is_long: false,
+        can_choose: false,
+        run: unsafe_count::run,
+    },
+    Stage {
+        name: "clippy",
+        about: "no lint of clippy or rustc, host and guest",
+        is_long: false,
+        can_choose: false,
+        run: clippy::run,
+    },
+    Stage {
+        name: "docs",
+        about: "cargo doc without a warning, host and user library",
+        is_long: true,
+        can_choose: false,
+        run: docs::run,
+    },
+    Stage {
+        name: "host",
+        about: "unit, property and documentation tests of everything that runs on the host",
+        is_long: false,
+        can_choose: true,
+        run: host::run,
+    },
+    Stage {
+        name: "vdso",
+        about: "the vDSO image is relocation-free, read-only and exports what it should",
+        is_long: false,
+        can_choose: false,
+        run: vdso::run,
+    },
+    Stage {
+        name: "guest",
+        about: "/bin/usertests in QEMU, with 1 hart and with 4",
+        is_long: false,
+        can_choose: true,
+        run: guest::run,
+    },
+    Stage {
+        name: "exec",
+        about: "./cops exec: output, exit codes, faults, time-outs",
+        is_long: false,
+        can_choose: true,
+        run: exec::run,
+    },
+    Stage {
+        name: "boots",
+        about: "boots in a row on 4 harts, each ending cleanly (--boots says how many)",
+        is_long: true,
+        can_choose: false,
+        run: exec::boots,
+    },
+    Stage {
+        name: "system",
+        about: "the real client against the real server: 64 and 256 connections, hostile clients",
+        is_long: true,
+        can_choose: true,
+        run: system::run,
+    },
+];
+
+/// Runs the chosen stages; the status is 0 if nothing failed.
+pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
+    if options.list {
+        for stage in &STAGES {
+            println!("{:8} {}", stage.name, stage.about);
+        }
+        return Ok(0);
+    }
+    if options.record_unsafe {
+        return unsafe_count::record(workspace);
+    }
+    let context = Context { workspace, options, toolchain: OnceCell::new(), prepared: OnceCell::new() };
+    let mut passed = 0;
+    let mut failures = Vec::new();
+    for stage in chosen(options)? {
+        let started = Instant::now();
+        println!("{}{}{} ({})", stdout_palette().bold, stage.name, stdout_palette().reset, stage.about);
+        let cases = (stage.run)(&context)
+            .unwrap_or_else(|failure| vec![Case::failed("(stage)", failure.to_string())]);
+        let failed: Vec<&Case> = cases.iter().filter(|case| case.failure.is_some()).collect();
+        passed += cases.len() - failed.len();
+        for case in &failed {
+            show_failure(stage.name, case);
+            failures.push(format!("{}/{}", stage.name, case.name));
+        }
+        println!(
+            "  {} passed, {} failed, {:.1} s",
+            cases.len() - failed.len(),
+            failed.len(),
+            started.elapsed().as_secs_f64()
+        );
+    }
+    summarise(passed, &failures)
+}
+
+/// The last line is alone what counts: `N passed, M failed`.
+fn summarise(passed: usize, failures: &[String]) -> Outcome<u8> {
+    let palette = stdout_palette();
+    println!();
+    for name in failures {
+        println!("{}failed: {name}{}", palette.red, palette.reset);
+    }
+    if passed == 0 && failures.is_empty() {
+        return Err(Failure::new("no test was chosen").advise("./cops test --list names the stages"));
+    }
+    let colour = if failures.is_empty() { palette.green } else { palette.red };
+    println!("{colour}{passed} passed, {} failed{}", failures.len(), palette.reset);
+    Ok(u8::from(!failures.is_empty()))
+}
+
+fn show_failure(stage: &str, case: &Case) {
+    let palette = stdout_palette();
+    println!("  {}FAILED {stage}/{}{}", palette.red, case.name, palette.reset);
+    for line in case.failure.as_deref().unwrap_or_default().lines() {
+        println!("    {line}");
+    }
+}
+
+/// The stages that the options choose.
+fn chosen(options: &Test) -> Outcome<Vec<&'static Stage>> {
+    if let Some(unknown) =
+        options.only.iter().find(|name| STAGES.iter().all(|stage| stage.name != name.as_str()))
+    {
+        let names = STAGES.iter().map(|stage| stage.name).collect::<Vec<_>>().join(" ");
+        return Err(
+            Failure::new(format!("there is no stage {unknown:?}")).advise(format!("there are: {names}"))
+        );
+    }
+    Ok(STAGES
+        .iter()
+        .filter(|stage| match (&options.only[..], &options.filter) {
+            ([], None) => !(options.quick && stage.is_long),
+            ([], Some(_)) => stage.can_choose && !(options.quick && stage.is_long),
+            (only, _) => only.iter().any(|name| name == stage.name),
+        })
+        .collect())
+}
+
+/// A step of a test stage.
+fn step(name: impl Into<String>) -> Step {
+    Step::begin(Progress::Transient, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn names(words: &[&str]) -> Outcome<Vec<&'static str>> {
+        let Command::Test(options) =
+            Cli::try_parse_from([&["cops", "test"], words].concat()).unwrap().command
+        else {
+            panic!("not test")
+        };
+        Ok(chosen(&options)?.iter().map(|stage| stage.name).collect())
+    }
+
+    #[test]
+    fn stages_are_chosen_by_name_length_and_filter() {
+        assert_eq!(names(&[]).unwrap().len(), STAGES.len());
+        assert_eq!(names(&["--only", "unsafe", "--only", "fmt"]).unwrap(), ["fmt", "unsafe"]);
+        assert!(!names(&["--quick"]).unwrap().contains(&"system"));
+        assert_eq!(names(&["--filter", "x"]).unwrap(), ["host", "guest", "exec", "system"]);
+        assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));
+    }
+
+    #[test]
+    fn failures_decide_the_status_and_nothing_chosen_is_one() {
+        assert_eq!(summarise(3, &[]).unwrap(), 0);
+        assert_eq!(summarise(3, &["a/b".into()]).unwrap(), 1);
+        assert!(summarise(0, &[]).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! Unsafe blocks, counted per folder, against the record in docs/unsafe-count.txt: growth has to be written down, where a
+//! reviewer sees it.
+//!
+//! Counted is the keyword `unsafe` before a block, outside of comments and literals, in every Rust file of ours.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::{Case, Context};
+use crate::error::{Because, Outcome};
+use crate::workspace::{Workspace, write_if_changed};
+
+/// Where our sources are.
+const ROOTS: [&str; 4] = ["crates", "kernel", "user", "tools"];
+const RECORD: &str = "docs/unsafe-count.txt";
+const HEADER: &str = "\
+# Unsafe blocks per folder. Checked by `./cops test --only unsafe`; rewritten by `./cops test --record-unsafe`.
+# A number that grows is a decision: say why in the commit that grows it.
+";
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let record = context.workspace.root.join(RECORD);
+    let recorded =
+        std::fs::read_to_string(&record).because(|| format!("cannot read {}", record.display()))?;
+    let counted = count(&context.workspace.root)?;
+    let mut wrong = differences(&parse(&recorded), &counted);
+    if !wrong.is_empty() {
+        wrong.push(
+            "if that is meant: ./cops test --record-unsafe, and commit docs/unsafe-count.txt".to_owned(),
+        );
+    }
+    Ok(vec![Case::judged("blocks per folder", &wrong)])
+}
+
+/// Writes the record anew.
+pub fn record(workspace: &Workspace) -> Outcome<u8> {
+    let counted = count(&workspace.root)?;
+    let lines = counted.iter().map(|(folder, count)| format!("{count:4} {folder}\n"));
+    let path = workspace.root.join(RECORD);
+    write_if_changed(&path, (HEADER.to_owned() + &lines.collect::<String>()).as_bytes())?;
+    println!(
+        "{} unsafe blocks in {} folders: {}",
+        counted.values().sum::<usize>(),
+        counted.len(),
+        path.display()
+    );
+    Ok(0)
+}
+
+/// Blocks per folder, folders without any left out.
+fn count(root: &Path) -> Outcome<BTreeMap<String, usize>> {
+    let mut counted = BTreeMap::new();
+    for source in ROOTS {
+        for file in rust_files(&root.join(source))? {
+            let text =
+                std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
+            let blocks = blocks_in(&code_only(&text));
+            let folder = file.parent().and_then(|folder| folder.strip_prefix(root).ok());
+            if let (Some(folder), true) = (folder, blocks > 0) {
+                *counted.entry(folder.display().to_string()).or_default() += blocks;
+            }
+        }
+    }
+    Ok(counted)
+}
+
+/// All Rust files under a folder, sorted; none if there is no such folder.
+pub fn rust_files(folder: &Path) -> Outcome<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let path = entry.because(|| format!("cannot list {}", folder.display()))?.path();
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn parse(record: &str) -> BTreeMap<String, usize> {
+    let lines = record.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(count, folder)| Some((folder.to_owned(), count.parse().ok()?)))
+        .collect()
+}
+
+fn differences(recorded: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) -> Vec<String> {
+    let folders: std::collections::BTreeSet<&String> = recorded.keys().chain(counted.keys()).collect();
+    let of =
+        |counts: &BTreeMap<String, usize>, folder: &String| counts.get(folder).copied().unwrap_or_default();
+    folders
+        .into_iter()
+        .map(|folder| (folder, of(recorded, folder), of(counted, folder)))
+        .filter(|(_, recorded, counted)| recorded != counted)
+        .map(|(folder, recorded, counted)| format!("{folder}: {recorded} recorded, {counted} counted"))
+        .collect()
+}
+
+/// How often `unsafe` stands before a block.
+fn blocks_in(code: &str) -> usize {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    code.match_indices("unsafe")
+        .filter(|(start, word)| {
+            let is_whole = !code[..*start].ends_with(is_word);
+            is_whole && code[start + word.len()..].trim_start().starts_with('{')
+        })
+        .count()
+}
+
+/// The code without comments, strings and character literals; lines stay where they are.
+pub fn code_only(source: &str) -> String {
+    let mut rest = source;
+    let mut code = String::with_capacity(source.len());
+    while let Some(first) = rest.chars().next() {
+        let skipped = skipped_length(rest, code.chars().next_back());
+        if skipped > 0 {
+            let (gone, after) = rest.split_at(skipped);
+            code.extend(gone.chars().filter(|character| *character == '\n'));
+            code.push(' ');
+            rest = after;
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    code
+}
+
+/// The length of the comment or literal that `rest` starts with; 0 if it starts with code.
+fn skipped_length(rest: &str, before: Option<char>) -> usize {
+    if rest.starts_with("//") {
+        return rest.find('\n').unwrap_or(rest.len());
+    }
+    if rest.starts_with("/*") {
+        return block_comment_length(rest);
+    }
+    let in_word = before.is_some_and(|character| character.is_alphanumeric() || character == '_');
+    if rest.starts_with('"') {
+        return 1 + quoted_length(&rest[1..], '"');
+    }
+    if !in_word {
+        // r"..", r#".."#, br"..": nothing is escaped, the hashes must match.
+        let raw = rest.strip_prefix('b').or(rest.strip_prefix('c')).unwrap_or(rest);
+        if let Some(raw) = raw.strip_prefix('r') {
+            let hashes = raw.len() - raw.trim_start_matches('#').len();
+            if raw[hashes..].starts_with('"') {
+                let end = format!("\"{}", "#".repeat(hashes));
+                let start = rest.len() - raw.len() + hashes + 1;
+                return rest[start..].find(&end).map_or(rest.len(), |length| start + length + end.len());
+            }
+        }
+    }
+    if let Some(after) = rest.strip_prefix('\'') {
+        // A character literal ends with a quote after one character or an escape; a lifetime does not.
+        let mut characters = after.chars();
+        return match (characters.next(), characters.next()) {
+            (Some('\\'), _) => 1 + quoted_length(after, '\''),
+            (Some(character), Some('\'')) => 2 + character.len_utf8(),
+            _ => 0,
+        };
+    }
+    0
+}
+
+/// The length up to and including the closing quote; a backslash hides the character after it.
+fn quoted_length(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (index, character) in text.char_indices() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if character == quote => return index + quote.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Block comments nest.
+fn block_comment_length(text: &str) -> usize {
+    let mut depth = 0;
+    let mut index = 0;
+    while index < text.len() {
+        let rest = &text.as_bytes()[index..];
+        if rest.starts_with(b"/*") {
+            depth += 1;
+            index += 2;
+        } else if rest.starts_with(b"*/") {
+            depth -= 1;
+            index += 2;
+            if depth == 0 {
+                return index;
+            }
+        } else {
+            index += 1;
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn counts(source: &str, expected: usize) {
+        let code = code_only(source);
+        assert_eq!(blocks_in(&code), expected, "{code:?}");
+        assert_eq!(code.matches('\n').count(), source.matches('\n').count(), "lines moved");
+    }
+
+    #[test]
+    fn blocks_are_counted_and_other_uses_are_not() {
+        counts("unsafe { a }; unsafe{b};\nlet x = unsafe\n{ c };", 3);
+        counts("unsafe fn f() {} unsafe impl T for U {} #[unsafe(no_mangle)] unsafe extern \"C\" {}", 0);
+        counts("not_unsafe { } unsafe_code {}", 0);
+    }
+
+    #[test]
+    fn comments_and_literals_do_not_count() {
+        counts("// unsafe { }\n/* unsafe { /* nested */ unsafe { } */ unsafe { x }", 1);
+        counts(
+            r##"let s = "unsafe { \" } "; let r = r#"unsafe { " "# ; let b = br"unsafe {"; unsafe {}"##,
+            1,
+        );
+        counts("let c = '\"'; unsafe { } let d = '\\''; let e = '\\u{27}'; unsafe { }", 2);
+        counts("fn f<'a>(x: &'a str) { unsafe { } }", 1);
+        counts("\"open unsafe {", 0);
+    }
+
+    #[test]
+    fn every_difference_from_the_record_is_named() {
+        let recorded = parse("# comment\n   3 kernel/src/arch\n   1 gone\n");
+        let counted = BTreeMap::from([("kernel/src/arch".to_owned(), 4), ("new".to_owned(), 1)]);
+        assert_eq!(
+            differences(&recorded, &counted),
+            [
+                "gone: 1 recorded, 0 counted",
+                "kernel/src/arch: 3 recorded, 4 counted",
+                "new: 0 recorded, 1 counted"
+            ]
+        );
+        assert!(differences(&counted, &counted).is_empty());
+    }
+}

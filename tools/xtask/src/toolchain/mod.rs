@@ -1,0 +1,99 @@
+//! Which Rust builds the freestanding guest (SPEC 1.3): rustup's if it has the target or can add it, else Debian's.
+
+mod debian;
+mod rustup;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::error::{Failure, Outcome};
+use crate::packages::{self, Need};
+use crate::terminal::Progress;
+use crate::workspace::{GUEST_TRIPLE, Workspace};
+
+/// A Rust that can build for the guest.
+#[derive(Debug, Clone)]
+pub struct GuestToolchain {
+    /// For people and for the record: `rustc 1.95.0 (rustup, with its riscv64gc target)`.
+    pub description: String,
+    cargo: PathBuf,
+    cargo_clippy: PathBuf,
+    /// Set for every cargo that is run.
+    environment: Vec<(&'static str, OsString)>,
+    /// The standard library must be built from its sources.
+    build_std: bool,
+    /// The linker to name to rustc; `None` if rustc has its own.
+    linker: Option<&'static str>,
+    /// LLVM's linker as a program and its first arguments, to link the vDSO without rustc.
+    pub lld: (PathBuf, &'static [&'static str]),
+    /// What clippy needs besides.
+    clippy_needs: &'static [Need],
+}
+
+impl GuestToolchain {
+    /// Finds one, in the order of SPEC 1.3; installs Debian's if there is no other. `COPS_GUEST_TOOLCHAIN` set to
+    /// `rustup` or `debian` leaves no choice.
+    pub fn find(workspace: &Workspace, progress: Progress) -> Outcome<Self> {
+        let wanted = std::env::var("COPS_GUEST_TOOLCHAIN").unwrap_or_default();
+        if !["", "rustup", "debian"].contains(&wanted.as_str()) {
+            return Err(Failure::new(format!("COPS_GUEST_TOOLCHAIN={wanted} is no toolchain"))
+                .advise("give rustup or debian"));
+        }
+        if wanted != "debian" {
+            if let Some(found) = rustup::find(workspace, progress)? {
+                return Ok(found);
+            }
+        }
+        if wanted != "rustup" && packages::is_debian_family() {
+            packages::ensure(&[packages::DEBIAN_RUST], progress)?;
+            return debian::find();
+        }
+        Err(Failure::new(format!("no Rust here can build for {GUEST_TRIPLE}"))
+            .advise(format!("with a network: rustup target add {GUEST_TRIPLE}")))
+    }
+
+    /// `cargo SUBCOMMAND` for the guest, with the flags that every guest crate is built with and `rustflags` added.
+    /// Its output goes to `target`.
+    pub fn cargo(
+        &self,
+        subcommand: &str,
+        workspace: &Workspace,
+        target: PathBuf,
+        rustflags: &[String],
+    ) -> Command {
+        let mut command = Command::new(&self.cargo);
+        command.arg(subcommand);
+        self.configure(&mut command, workspace, target, rustflags);
+        command
+    }
+
+    /// `cargo clippy` for the guest; installs clippy if it is Debian's and missing.
+    pub fn clippy(&self, workspace: &Workspace, progress: Progress) -> Outcome<Command> {
+        packages::ensure(self.clippy_needs, progress)?;
+        // Called by its path: `cargo clippy` would take the first cargo-clippy on PATH, perhaps another toolchain's.
+        let mut command = Command::new(&self.cargo_clippy);
+        command.arg("clippy").env("CARGO", &self.cargo);
+        self.configure(&mut command, workspace, workspace.guest_target(), &[]);
+        Ok(command)
+    }
+
+    fn configure(&self, command: &mut Command, workspace: &Workspace, target: PathBuf, rustflags: &[String]) {
+        // Frame pointers: a panic's backtrace walks them.
+        let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned()];
+        flags.extend(self.linker.map(|linker| format!("-Clinker={linker}")));
+        flags.extend_from_slice(rustflags);
+        command.args(["--profile", "guest", "--target", GUEST_TRIPLE]);
+        if self.build_std {
+            command.arg("-Zbuild-std=core,alloc");
+        }
+        command
+            .current_dir(&workspace.root)
+            .env("CARGO_TARGET_DIR", target)
+            // 0x1f separates flags: they may contain spaces.
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+            .env_remove("RUSTFLAGS")
+            .env("CARGO_TERM_PROGRESS_WHEN", "never")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+    }
+}

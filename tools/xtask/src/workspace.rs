@@ -1,0 +1,127 @@
+//! Where things are: the checkout, the target directory and what we keep in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Because, Outcome};
+
+/// The triple of the freestanding guest.
+pub const GUEST_TRIPLE: &str = "riscv64gc-unknown-none-elf";
+
+/// The paths that everything else is relative to. All are absolute.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    /// The folder with the root `Cargo.toml`.
+    pub root: PathBuf,
+    /// Cargo's target directory: `CARGO_TARGET_DIR`, or `target` under the root.
+    pub target: PathBuf,
+}
+
+impl Workspace {
+    /// Takes the paths that `./cops` exports, or works them out when xtask was started by hand.
+    pub fn locate() -> Outcome<Self> {
+        let root = match std::env::var_os("COPS_ROOT") {
+            Some(root) => PathBuf::from(root),
+            None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
+        };
+        let root =
+            root.canonicalize().because(|| format!("cannot find the checkout at {}", root.display()))?;
+        let target = match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(target) => std::path::absolute(&target)
+                .because(|| format!("CARGO_TARGET_DIR={} is no usable path", target.display()))?,
+            None => root.join("target"),
+        };
+        Ok(Self { root, target })
+    }
+
+    /// Cargo's target directory for guest code. Its own, so that a host build never waits for its lock.
+    pub fn guest_target(&self) -> PathBuf {
+        self.target.join("guest")
+    }
+
+    /// Finished guest artefacts: the vDSO, the kernel.
+    pub fn image_folder(&self) -> PathBuf {
+        self.target.join("guest-image")
+    }
+
+    /// Measurements and plots of `./cops run`.
+    pub fn results_folder(&self) -> PathBuf {
+        self.target.join("results")
+    }
+
+    /// A new folder for the files of one run; removed when the guard is dropped.
+    pub fn scratch(&self) -> Outcome<Scratch> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let folder = self.target.join("scratch").join(name);
+        std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
+        Ok(Scratch { folder })
+    }
+
+    /// The commit of the checkout, with `-dirty` when it has been changed; `unknown` without git.
+    pub fn commit(&self) -> String {
+        let described = Command::new("git")
+            .arg("-C")
+            .arg(&self.root)
+            .args(["describe", "--always", "--dirty", "--abbrev=12"])
+            .output();
+        match described {
+            Ok(output) if output.status.success() => {
+                String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            }
+            _ => "unknown".to_owned(),
+        }
+    }
+}
+
+/// A folder that goes away with its owner.
+#[derive(Debug)]
+pub struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Best effort: what is left behind is under target/ and harmless.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Writes `bytes` to `path`, unless it holds exactly these already: an untouched file keeps its time stamp, so that
+/// nothing that depends on it is built again. Never leaves a half-written file.
+pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    if std::fs::read(path).is_ok_and(|present| present == bytes) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).because(|| format!("cannot make {}", folder.display()))?;
+    }
+    let partial = path.with_extension(format!("partial-{}", std::process::id()));
+    std::fs::write(&partial, bytes).because(|| format!("cannot write {}", partial.display()))?;
+    std::fs::rename(&partial, path).because(|| format!("cannot put {} in place", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unchanged_file_is_not_touched() {
+        let folder = std::env::temp_dir().join(format!("xtask-write-{}", std::process::id()));
+        let path = folder.join("deep/file");
+        write_if_changed(&path, b"one").unwrap();
+        let before = std::fs::metadata(&path).unwrap().modified().unwrap();
+        write_if_changed(&path, b"one").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), before);
+        write_if_changed(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
