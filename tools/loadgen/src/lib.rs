@@ -19,7 +19,7 @@
 //!
 //! Time: `--connect-timeout-seconds` for each connection, then warm-up, measuring window and
 //! drain as given; nothing waits longer. Memory: per connection two messages (3.6 KiB at
-//! 15 x 15) and a socket, per class a latency histogram (about 300 KiB), 8 bytes per class for
+//! 15 x 15) and a socket, per class a latency histogram (about 220 KiB), 8 bytes per class for
 //! each 10 ms of the run. A server that falls behind costs no memory here: requests that are due but
 //! cannot be written are a number, and are made when the socket takes them.
 #![forbid(unsafe_code)]

@@ -40,6 +40,8 @@ pub struct Measurements {
     pub classes: Vec<Statistics>,
     /// How late this client handled due requests; empty for the closed loop.
     pub send_lateness: Durations,
+    /// When the last right answer arrived, since the load began.
+    pub last_answer_ns: u64,
     /// The first few things that went wrong.
     pub complaints: Vec<String>,
 }
@@ -96,6 +98,7 @@ pub fn run(
         measurements: Measurements {
             classes: (0..settings.classes).map(|_| Statistics::default()).collect(),
             send_lateness: Durations::new(),
+            last_answer_ns: 0,
             complaints: Vec::new(),
         },
         next_due: 0,
@@ -119,7 +122,8 @@ impl Run<'_> {
             // One reading of the clock for both: at the end of the window everything has been sent.
             let now_ns = self.clock.now_ns();
             self.send_due(now_ns);
-            let is_over = now_ns >= give_up_ns || (now_ns >= window_ns.end && self.busy == 0);
+            let is_sent = now_ns >= window_ns.end || self.settings.requests.is_some();
+            let is_over = now_ns >= give_up_ns || (is_sent && self.busy == 0);
             if is_over || self.loaded.iter().all(|loaded| loaded.is_lost) {
                 return Ok(());
             }
@@ -153,13 +157,21 @@ impl Run<'_> {
         }
     }
 
-    /// Closed loop: sends the next request unless the window is over.
+    /// Closed loop: sends the next request unless the window is over or the count reached.
     fn send_closed(&mut self, index: usize) {
         let now_ns = self.clock.now_ns();
-        if now_ns < self.schedule.window_ns.end {
+        if now_ns < self.schedule.window_ns.end && self.unsent(index) > 0 {
             self.loaded[index].sent_ns = now_ns;
             self.request(index, now_ns);
         }
+    }
+
+    /// Requests that this connection has yet to send, if they are counted.
+    fn unsent(&self, index: usize) -> u64 {
+        let Loaded { connection, first_request, .. } = &self.loaded[index];
+        self.settings
+            .requests
+            .map_or(u64::MAX, |requests| requests - (connection.requested() - first_request))
     }
 
     fn request(&mut self, index: usize, scheduled_ns: u64) {
@@ -190,6 +202,7 @@ impl Run<'_> {
             let statistics = &mut self.measurements.classes[usize::from(connection.class())];
             let (complaints, schedule, clock) =
                 (&mut self.measurements.complaints, &self.schedule, &self.clock);
+            let last_answer_ns = &mut self.measurements.last_answer_ns;
             let closed_ns = self.settings.closed.then_some(*sent_ns);
             received = connection.receive(self.workload, buffer, is_ended, |answer: Answer| {
                 let arrival_ns = clock.now_ns();
@@ -198,6 +211,7 @@ impl Run<'_> {
                     complain(complaints, || format!("connection {index}: wrong product, element {at}"));
                     return;
                 }
+                *last_answer_ns = arrival_ns;
                 let scheduled_ns = closed_ns
                     .unwrap_or_else(|| schedule.scheduled_ns(index, answer.request - *first_request));
                 statistics.record_arrival(arrival_ns, &schedule.window_ns);
@@ -229,12 +243,19 @@ impl Run<'_> {
         complain(&mut self.measurements.complaints, || format!("connection {index}: {loss}"));
     }
 
-    /// What is outstanding now is missing; so is what was due after all connections were lost.
+    /// What is outstanding now is missing; so is what was due after all connections were lost,
+    /// and what a count was still short of.
     fn finish(mut self) -> Measurements {
         while let Some(due_ns) = self.schedule.due_ns(self.next_due).filter(|_| !self.settings.closed) {
             let index = (self.next_due % self.loaded.len() as u64) as usize;
             self.next_due += 1;
             self.request(index, due_ns);
+        }
+        for index in (0..self.loaded.len()).filter(|_| self.settings.requests.is_some()) {
+            let class = usize::from(self.loaded[index].connection.class());
+            let unsent = self.unsent(index);
+            self.measurements.classes[class].sent += unsent;
+            self.measurements.classes[class].missing += unsent;
         }
         for (index, loaded) in self.loaded.iter().enumerate().filter(|(_, loaded)| !loaded.is_lost) {
             let outstanding = loaded.connection.outstanding();

@@ -2,7 +2,7 @@
 //! exit status.
 
 use std::fs;
-use std::io::stdout;
+use std::io::{Write, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
     for complaint in &measurements.complaints {
         eprintln!("cops-loadgen: {complaint}");
     }
-    print!("{}", outcome.table());
+    stdout().write_all(outcome.table().as_bytes())?;
     if let Some(file) = &arguments.json {
         write(file, &outcome.to_json())?;
     }

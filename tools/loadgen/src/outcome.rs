@@ -1,10 +1,13 @@
 //! What a run comes to: rows, and the data behind the plots. One document holds all of it, so
-//! that a figure can be drawn again from the file.
+//! that a figure can be drawn again from the file. How it is written out is in [`text`] and
+//! [`plots`].
+
+mod plots;
+mod text;
 
 use std::collections::BTreeMap;
 
-use cops_report::units::{duration_text, three_digits};
-use cops_report::{Colours, LatencyPlot, LatencySeries, PlotError, Table, ThroughputPlot, ThroughputSeries};
+use cops_report::{LatencySeries, ThroughputSeries};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,10 +36,6 @@ pub const COLUMNS: [&str; 16] = [
 ];
 /// Columns that the data contract wants in every row, given or not.
 const EXPECTED_LABELS: [&str; 2] = ["model", "vcpus"];
-/// Most steps in the throughput plot, and fewest answers that a step should stand for.
-const PLOTTED_INTERVALS: u64 = 120;
-const ANSWERS_PER_INTERVAL: f64 = 5.0;
-
 /// The document: `{"bench": "models", "config": {…}, "rows": […], …}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
@@ -102,7 +101,12 @@ struct LatenessColumns {
 }
 
 impl Row {
-    fn new(settings: &LoadSettings, labels: &[(String, String)], statistics: &Statistics) -> Self {
+    fn new(
+        settings: &LoadSettings,
+        labels: &[(String, String)],
+        statistics: &Statistics,
+        window_seconds: f64,
+    ) -> Self {
         let nothing = EXPECTED_LABELS.map(|key| (key.to_owned(), Value::Null));
         let given = labels.iter().map(|(key, value)| (key.clone(), label_value(value)));
         let latency = &statistics.latency;
@@ -120,7 +124,7 @@ impl Row {
             wrong: statistics.wrong,
             missing: statistics.missing,
             lost: statistics.lost,
-            throughput_rps: thousandths(statistics.answers_in_window as f64 / settings.seconds),
+            throughput_rps: thousandths(statistics.answers_in_window as f64 / window_seconds),
             latency_us: LatencyColumns {
                 mean: thousandths(latency.mean_us()),
                 p50: latency.percentile_us(0.5),
@@ -145,16 +149,20 @@ impl Outcome {
     pub fn new(settings: &LoadSettings, labels: &[(String, String)], measurements: &Measurements) -> Self {
         let mut whole = Statistics::default();
         measurements.classes.iter().for_each(|class| whole.add(class));
+        let window_seconds = match settings.requests {
+            // Not zero, should there have been no answer.
+            Some(_) => measurements.last_answer_ns.max(1) as f64 / 1e9,
+            None => settings.seconds,
+        };
+        let row_of = |statistics: &Statistics| Row::new(settings, labels, statistics, window_seconds);
         let lateness = &measurements.send_lateness;
         let columns = |lateness: &Durations| LatenessColumns {
             p50: lateness.percentile_us(0.5),
             p99: lateness.percentile_us(0.99),
             max: lateness.max_us(),
         };
-        let row = Row {
-            send_lateness_us: (lateness.count() > 0).then(|| columns(lateness)),
-            ..Row::new(settings, labels, &whole)
-        };
+        let row =
+            Row { send_lateness_us: (lateness.count() > 0).then(|| columns(lateness)), ..row_of(&whole) };
         let by_class = || (0..=u8::MAX).zip(&measurements.classes);
         let label =
             |class: u8| if measurements.classes.len() == 1 { "all".into() } else { format!("class {class}") };
@@ -163,10 +171,7 @@ impl Outcome {
             config: settings.clone(),
             rows: vec![row],
             classes: by_class()
-                .map(|(class, statistics)| Row {
-                    class: Some(class),
-                    ..Row::new(settings, labels, statistics)
-                })
+                .map(|(class, statistics)| Row { class: Some(class), ..row_of(statistics) })
                 .collect(),
             throughput_over_time: TimeSeries {
                 interval_ms: INTERVAL_NS as f64 / 1e6,
@@ -192,101 +197,6 @@ impl Outcome {
         self.rows.iter().map(|row| row.errors).sum()
     }
 
-    /// For a person: the configuration, a row for all and, if there are several, one per class.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let titles = [
-            "class",
-            "sent",
-            "received",
-            "errors",
-            "answers/s",
-            "mean",
-            "p50",
-            "p99",
-            "p99.9",
-            "max",
-            "jitter",
-        ];
-        let mut table = Table::new(titles);
-        let classes = if self.classes.len() > 1 { self.classes.as_slice() } else { &[] };
-        for row in self.rows.iter().chain(classes) {
-            let latency = &row.latency_us;
-            let durations =
-                [latency.mean, latency.p50, latency.p99, latency.p999, latency.max, latency.jitter];
-            let counts = [row.sent, row.received, row.errors].map(|count| count.to_string());
-            let cells = [row.name()].into_iter().chain(counts).chain([three_digits(row.throughput_rps)]);
-            // Without an answer there is no latency, least of all one of zero.
-            let text = |us| if row.received == 0 { "-".into() } else { duration_text(us) };
-            table.push(cells.chain(durations.map(text)));
-        }
-        let mut text = format!("{}\n{table}", self.description());
-        for row in &self.rows {
-            if let Some(lateness) = &row.send_lateness_us {
-                let [p50, p99, max] = [lateness.p50, lateness.p99, lateness.max].map(duration_text);
-                text += &format!("client's own lateness in sending: p50 {p50}, p99 {p99}, max {max}\n");
-            }
-            if row.errors > 0 {
-                let (wrong, missing, lost) = (row.wrong, row.missing, row.lost);
-                text += &format!(
-                    "errors: {wrong} wrong products, {missing} answers missing, {lost} connections lost\n"
-                );
-            }
-        }
-        text
-    }
-
-    /// One line that says what was run.
-    fn description(&self) -> String {
-        let config = &self.config;
-        let labels = self.rows.iter().flat_map(|row| &row.labels).filter(|(_, value)| !value.is_null());
-        let labels: Vec<String> = labels.map(|(key, value)| format!("{key} {}", plain(value))).collect();
-        let kind = match config.operation {
-            OperationName::U64 => "u64",
-            OperationName::F64 => "f64",
-            OperationName::Echo => "echoed",
-        };
-        let mode = if config.closed {
-            "closed loop".into()
-        } else {
-            format!("open loop, period {} ms", three_digits(config.period_ms))
-        };
-        let (connections, side) = (config.connections, config.matrix);
-        let plural = if connections == 1 { "" } else { "s" };
-        let (seconds, warmup) = (three_digits(config.seconds), three_digits(config.warmup_seconds));
-        let mut text = format!(
-            "{connections} connection{plural}, {side} x {side} {kind}, {mode}, {seconds} s after {warmup} s warm-up"
-        );
-        if !labels.is_empty() {
-            text += &format!("; {}", labels.join(", "));
-        }
-        text
-    }
-
-    /// The document as JSON, one line per row and series, so that a change can be read as one.
-    ///
-    /// # Panics
-    ///
-    /// Never: everything in it can be written as JSON.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        let Value::Object(document) = serde_json::to_value(self).expect("plain data") else {
-            return String::new();
-        };
-        let lines: Vec<String> = document
-            .iter()
-            .map(|(key, value)| match value {
-                Value::Array(elements) => {
-                    let elements: Vec<String> =
-                        elements.iter().map(|element| format!("    {element}")).collect();
-                    format!("  \"{key}\": [\n{}\n  ]", elements.join(",\n"))
-                }
-                other => format!("  \"{key}\": {other}"),
-            })
-            .collect();
-        format!("{{\n{}\n}}\n", lines.join(",\n"))
-    }
-
     /// Reads what [`Self::to_json`] wrote.
     ///
     /// # Errors
@@ -295,94 +205,6 @@ impl Outcome {
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
-
-    /// The rows as CSV: class `all` first, then one per class; nested columns are joined with an underscore.
-    ///
-    /// # Panics
-    ///
-    /// Never: everything in it can be written as JSON.
-    #[must_use]
-    pub fn to_csv(&self) -> String {
-        let flat_rows: Vec<BTreeMap<String, String>> = self
-            .rows
-            .iter()
-            .chain(&self.classes)
-            .map(|row| {
-                let mut cells = BTreeMap::new();
-                flatten("", &serde_json::to_value(row).expect("plain data"), &mut cells);
-                cells.insert("class".into(), row.name());
-                cells
-            })
-            .collect();
-        let columns: std::collections::BTreeSet<&String> =
-            flat_rows.iter().flat_map(BTreeMap::keys).collect();
-        let titles: Vec<&str> = columns.iter().map(|column| column.as_str()).collect();
-        let mut text = titles.join(",") + "\n";
-        for row in &flat_rows {
-            let cells: Vec<String> = columns
-                .iter()
-                .map(|column| row.get(*column).map_or(String::new(), |cell| csv_cell(cell)))
-                .collect();
-            text += &(cells.join(",") + "\n");
-        }
-        text
-    }
-
-    /// Latency distribution and percentiles, a line per class.
-    ///
-    /// # Errors
-    ///
-    /// See [`PlotError`].
-    pub fn latency_svg(&self) -> Result<String, PlotError> {
-        let plot = LatencyPlot {
-            title: "Latency of the matrix service".into(),
-            subtitle: self.subtitle(),
-            colours: Colours::Ordered,
-            series: self.latency_distribution.clone(),
-        };
-        plot.to_svg()
-    }
-
-    /// Answers per second over time, a layer per class.
-    ///
-    /// # Errors
-    ///
-    /// See [`PlotError`].
-    pub fn throughput_svg(&self) -> Result<String, PlotError> {
-        let series = &self.throughput_over_time.series;
-        let answers: u64 = series.iter().flat_map(|series| &series.answers).sum();
-        let fine = series.iter().map(|series| series.answers.len()).max().unwrap_or(0) as u64;
-        let factor = coarsening(fine, answers);
-        let coarsen = |series: &ThroughputSeries| ThroughputSeries {
-            label: series.label.clone(),
-            answers: series.answers.chunks(factor).map(|chunk| chunk.iter().sum()).collect(),
-        };
-        let config = &self.config;
-        let plot = ThroughputPlot {
-            title: "Throughput of the matrix service".into(),
-            subtitle: self.subtitle(),
-            colours: Colours::Ordered,
-            interval_seconds: self.throughput_over_time.interval_ms / 1e3 * factor as f64,
-            window_seconds: (config.warmup_seconds, config.warmup_seconds + config.seconds),
-            offered_rps: (!config.closed).then(|| f64::from(config.connections) / config.period_ms * 1e3),
-            series: series.iter().map(coarsen).collect(),
-        };
-        plot.to_svg()
-    }
-
-    fn subtitle(&self) -> String {
-        format!("{}; {} errors", self.description(), self.errors())
-    }
-}
-
-/// How many fine intervals make a plotted one, a round number: few enough steps to be seen,
-/// and enough answers in each that their granularity is not taken for a fluctuation.
-fn coarsening(fine_intervals: u64, answers: u64) -> usize {
-    let for_width = fine_intervals.div_ceil(PLOTTED_INTERVALS).max(1);
-    let for_answers = (ANSWERS_PER_INTERVAL * fine_intervals as f64 / answers.max(1) as f64) as u64;
-    let wanted = for_width.max(for_answers.min(fine_intervals / 4));
-    let round = (0..).flat_map(|power| [1, 2, 5].map(|factor| factor * 10_u64.pow(power)));
-    round.into_iter().find(|factor| *factor >= wanted).unwrap_or(wanted) as usize
 }
 
 fn thousandths(value: f64) -> f64 {
@@ -398,38 +220,6 @@ fn label_value(text: &str) -> Value {
     }
 }
 
-/// A value without the quotes of a string.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-fn flatten(prefix: &str, value: &Value, cells: &mut BTreeMap<String, String>) {
-    if let Value::Object(members) = value {
-        for (key, member) in members {
-            // latency_us {p50} becomes latency_p50_us: units stay last.
-            let name = match prefix.strip_suffix("_us") {
-                Some(quantity) => format!("{quantity}_{key}_us"),
-                None => key.clone(),
-            };
-            flatten(&name, member, cells);
-        }
-    } else {
-        cells.insert(prefix.into(), plain(value));
-    }
-}
-
-fn csv_cell(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -437,7 +227,7 @@ mod tests {
     use super::*;
     use crate::arguments::Arguments;
 
-    fn outcome(line: &str) -> Outcome {
+    pub(super) fn outcome(line: &str) -> Outcome {
         let arguments = Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split_whitespace()));
         let mut class = Statistics::default();
         class.sent = 2;
@@ -446,7 +236,12 @@ mod tests {
             class.record_latency(at_us * 1_000, None);
         }
         let classes = vec![class; arguments.load.classes.into()];
-        let measurements = Measurements { classes, send_lateness: Durations::new(), complaints: Vec::new() };
+        let measurements = Measurements {
+            classes,
+            send_lateness: Durations::new(),
+            last_answer_ns: 0,
+            complaints: Vec::new(),
+        };
         Outcome::new(&arguments.load, &arguments.label, &measurements)
     }
 
@@ -490,22 +285,5 @@ mod tests {
         assert_eq!(first.latency_svg().unwrap(), again.latency_svg().unwrap());
         assert_eq!(first.throughput_svg().unwrap(), again.throughput_svg().unwrap());
         assert_eq!(first.table(), again.table());
-    }
-
-    #[test]
-    fn csv_lines_have_as_many_cells_as_titles() {
-        let csv = outcome("--classes 2 --label note=a,b").to_csv();
-        let lines: Vec<&str> = csv.lines().collect();
-        assert_eq!(lines.len(), 4, "titles, all, two classes");
-        let cells = |line: &str| line.replace("\"a,b\"", "quoted").split(',').count();
-        assert!(lines.iter().all(|line| cells(line) == cells(lines[0])), "{csv}");
-        assert!(lines[0].contains("latency_p99_us") && lines[1].contains("all"));
-    }
-
-    #[test]
-    fn plotted_intervals_are_round_and_hold_answers() {
-        assert_eq!(coarsening(600, 4_000), 5, "6 s at 640 per second: 50 ms");
-        assert_eq!(coarsening(600, 60), 50, "10 per second: half a second");
-        assert_eq!(coarsening(0, 0), 1);
     }
 }

@@ -17,7 +17,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// An empty distribution; about 300 KiB.
+    /// An empty distribution; about 220 KiB.
     ///
     /// # Panics
     ///

@@ -1,5 +1,7 @@
 //! The latency plot: where the answers lie, and how far the tail reaches.
 
+use std::ops::Range;
+
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 use serde::{Deserialize, Serialize};
@@ -155,10 +157,10 @@ impl LatencyPlot {
             let answers = series.answers() as f64;
             let mut line = Vec::new();
             let mut faster = 0.0;
-            for (latency_us, count) in &series.buckets {
+            for (latency_us, count) in merge_finer_than_a_pixel(&series.buckets, &chart.x_range()) {
                 // Up to here the share of slower answers is that of the buckets before.
                 line.push((latency_us.log10(), nines(1.0 - faster / answers)));
-                faster += *count as f64;
+                faster += count as f64;
                 let slower = 1.0 - faster / answers;
                 // After the slowest nobody is slower, which lies at infinity: stop at one answer.
                 line.push((latency_us.log10(), nines(slower.max(1.0 / answers))));
@@ -208,6 +210,22 @@ impl LatencyPlot {
 /// Position of "this share is slower" on the scale of nines: 0.1 lies at 1, 0.01 at 2.
 fn nines(share_slower: f64) -> f64 {
     -share_slower.log10()
+}
+
+/// Joins neighbours that a reader could not tell apart, under the larger latency; they would
+/// only make the file large.
+fn merge_finer_than_a_pixel(buckets: &[(f64, u64)], range: &Range<f64>) -> Vec<(f64, u64)> {
+    const PIXELS: f64 = 1200.0;
+    let column =
+        |latency_us: f64| ((latency_us.log10() - range.start) / (range.end - range.start) * PIXELS) as i64;
+    let mut merged: Vec<(f64, u64)> = Vec::new();
+    for (latency_us, count) in buckets {
+        match merged.last_mut().filter(|last| column(last.0) == column(*latency_us)) {
+            Some(last) => *last = (*latency_us, last.1 + count),
+            None => merged.push((*latency_us, *count)),
+        }
+    }
+    merged
 }
 
 /// `(middle of the interval as a decimal logarithm of microseconds, percent of answers in it)`
