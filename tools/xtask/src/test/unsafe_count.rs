@@ -142,8 +142,8 @@ fn skipped_length(rest: &str, before: Option<char>) -> usize {
         return block_comment_length(rest);
     }
     let in_word = before.is_some_and(|character| character.is_alphanumeric() || character == '_');
-    if rest.starts_with('"') {
-        return 1 + quoted_length(&rest[1..], '"');
+    if let Some(after) = rest.strip_prefix('"') {
+        return 1 + quoted_length(after, '"');
     }
     if !in_word {
         // r"..", r#".."#, br"..": nothing is escaped, the hashes must match.

@@ -40,10 +40,10 @@ impl GuestToolchain {
             return Err(Failure::new(format!("COPS_GUEST_TOOLCHAIN={wanted} is no toolchain"))
                 .advise("give rustup or debian"));
         }
-        if wanted != "debian" {
-            if let Some(found) = rustup::find(workspace, progress)? {
-                return Ok(found);
-            }
+        if wanted != "debian"
+            && let Some(found) = rustup::find(workspace, progress)?
+        {
+            return Ok(found);
         }
         if wanted != "rustup" && packages::is_debian_family() {
             packages::ensure(&[packages::DEBIAN_RUST], progress)?;
