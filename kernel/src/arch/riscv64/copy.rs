@@ -1,0 +1,67 @@
+//! Copying memory that a program may be writing at the same time.
+
+use core::arch::asm;
+
+/// Copies `length` bytes from `source` to `destination`, either of which user code on
+/// another hart may be reading and writing meanwhile.
+///
+/// Written in assembly because a race is undefined behaviour to the compiler's own copy:
+/// here whatever mixture of old and new bytes is read is just bytes. The regions must not
+/// overlap.
+///
+/// # Safety
+/// Both regions are mapped in the kernel, `source` readable and `destination` writable, and
+/// no Rust reference promises that the destination does not change.
+pub unsafe fn copy_shared(destination: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the loops stay within `length` bytes of both pointers; word accesses are used
+    // only when both are aligned alike, after the leading bytes.
+    unsafe {
+        asm!(
+            "xor   {t0}, {d}, {s}",
+            "andi  {t0}, {t0}, 7",
+            "bnez  {t0}, 5f",              // never aligned together: bytes all the way
+            "1: andi {t0}, {s}, 7",        // leading bytes
+            "beqz  {t0}, 2f",
+            "beq   {s}, {e}, 6f",
+            "lbu   {t0}, 0({s})",
+            "sb    {t0}, 0({d})",
+            "addi  {s}, {s}, 1",
+            "addi  {d}, {d}, 1",
+            "j     1b",
+            "2: addi {t2}, {e}, -31",      // four words at a time
+            "3: bgeu {s}, {t2}, 4f",
+            "ld    {t0}, 0({s})",
+            "ld    {t1}, 8({s})",
+            "sd    {t0}, 0({d})",
+            "sd    {t1}, 8({d})",
+            "ld    {t0}, 16({s})",
+            "ld    {t1}, 24({s})",
+            "sd    {t0}, 16({d})",
+            "sd    {t1}, 24({d})",
+            "addi  {s}, {s}, 32",
+            "addi  {d}, {d}, 32",
+            "j     3b",
+            "4: addi {t2}, {e}, -7",       // words
+            "7: bgeu {s}, {t2}, 5f",
+            "ld    {t0}, 0({s})",
+            "sd    {t0}, 0({d})",
+            "addi  {s}, {s}, 8",
+            "addi  {d}, {d}, 8",
+            "j     7b",
+            "5: beq {s}, {e}, 6f",         // trailing bytes
+            "lbu   {t0}, 0({s})",
+            "sb    {t0}, 0({d})",
+            "addi  {s}, {s}, 1",
+            "addi  {d}, {d}, 1",
+            "j     5b",
+            "6:",
+            d = inout(reg) destination => _,
+            s = inout(reg) source => _,
+            e = in(reg) source.wrapping_add(length),
+            t0 = out(reg) _,
+            t1 = out(reg) _,
+            t2 = out(reg) _,
+            options(nostack),
+        )
+    }
+}

@@ -1,0 +1,190 @@
+//! How harts get into the kernel.
+//!
+//! The firmware starts the boot hart at the first byte of the image, and the others, when
+//! asked, at `__start_other`: both at physical addresses without translation. Each points
+//! the trap vector at its next instruction's address in the direct map and then switches
+//! translation on: the fetch that follows faults, since low addresses are not mapped, and
+//! the "trap" lands at that address. So no identity mapping ever exists.
+
+use super::firmware;
+use super::hart::{self, HartRecord};
+use super::paging::{self, Asid, Entry, Rights, TABLE_ENTRIES};
+use crate::mm::{kernel_space, layout};
+use core::arch::{asm, global_asm};
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// The page table the boot hart uses until it has built the real one: the whole direct map
+/// in 1 GiB pages with all rights. It is never seen by user mode or by another hart.
+#[repr(C, align(4096))]
+struct EarlyRoot([Entry; TABLE_ENTRIES]);
+
+static EARLY_ROOT: EarlyRoot = EarlyRoot({
+    let mut entries = [Entry::EMPTY; TABLE_ENTRIES];
+    let gigabyte = paging::page_size_of_level(2);
+    let mut physical = 0;
+    while physical < layout::DIRECT_MAP_BYTES {
+        let rights = Rights { read: true, write: true, execute: true };
+        let index = paging::table_index(layout::DIRECT_MAP + physical, 2);
+        entries[index] = Entry::kernel_leaf(physical, rights);
+        physical += gigabyte;
+    }
+    entries
+});
+
+const BOOT_STACK_BYTES: usize = 64 * 1024;
+
+/// The boot hart's stack until its own is mapped.
+#[repr(C, align(4096))]
+struct BootStack(UnsafeCell<[u8; BOOT_STACK_BYTES]>);
+
+// SAFETY: only the boot hart's stack pointer ever points there.
+unsafe impl Sync for BootStack {}
+
+static BOOT_STACK: BootStack = BootStack(UnsafeCell::new([0; BOOT_STACK_BYTES]));
+
+global_asm!(
+    ".pushsection .text.entry, \"ax\"",
+    ".globl __start_boot",
+    // a0: this hart's id, a1: physical address of the device tree.
+    "__start_boot:",
+    "    csrw sie, zero",
+    "    lla t0, __bss_start",
+    "    lla t1, __bss_end",
+    "1:  bgeu t0, t1, 2f",
+    "    sd zero, 0(t0)",
+    "    addi t0, t0, 8",
+    "    j 1b",
+    "2:  lla t0, {early_root}",
+    "    srli t0, t0, 12",
+    "    li t1, 8 << 60",
+    "    or t0, t0, t1",
+    "    li t2, {direct_map}",
+    "    lla t1, 3f",
+    "    add t1, t1, t2",
+    "    csrw stvec, t1",
+    "    sfence.vma",
+    "    csrw satp, t0",
+    ".balign 4",
+    "3:  lla t0, __early_trap",
+    "    csrw stvec, t0",
+    "    lla tp, {records}",
+    "    lla sp, {boot_stack}",
+    "    li t0, {boot_stack_bytes}",
+    "    add sp, sp, t0",
+    "    mv s0, zero",
+    "    mv ra, zero",
+    "    tail {boot_hart}",
+    // a0: this hart's id, a1: physical address of its `StartBlock`.
+    ".globl __start_other",
+    "__start_other:",
+    "    csrw sie, zero",
+    "    ld t0, {block_root}(a1)",
+    "    ld tp, {block_record}(a1)",
+    "    li t2, {direct_map}",
+    "    lla t1, 4f",
+    "    add t1, t1, t2",
+    "    csrw stvec, t1",
+    "    sfence.vma",
+    "    csrw satp, t0",
+    ".balign 4",
+    "4:  lla t0, __early_trap",
+    "    csrw stvec, t0",
+    "    ld sp, {record_stack}(tp)",
+    "    mv s0, zero",
+    "    mv ra, zero",
+    "    tail {other_hart}",
+    // A trap before the real vector is installed.
+    ".balign 4",
+    "__early_trap:",
+    "    csrr a0, scause",
+    "    csrr a1, sepc",
+    "    csrr a2, stval",
+    "    tail {early_trap}",
+    ".popsection",
+    early_root = sym EARLY_ROOT,
+    direct_map = const layout::DIRECT_MAP,
+    records = sym hart::RECORDS,
+    boot_stack = sym BOOT_STACK,
+    boot_stack_bytes = const BOOT_STACK_BYTES,
+    boot_hart = sym boot_hart,
+    other_hart = sym other_hart,
+    early_trap = sym early_trap,
+    block_root = const offset_of!(StartBlock, root_register),
+    block_record = const offset_of!(StartBlock, record),
+    record_stack = const offset_of!(HartRecord, stack_top),
+);
+
+unsafe extern "C" {
+    /// Never called: an address for the firmware.
+    fn __start_other();
+}
+
+/// What a hart being started must know before it has translation.
+#[repr(C)]
+struct StartBlock {
+    root_register: usize,
+    record: usize,
+}
+
+extern "C" fn boot_hart(hart_id: usize, tree_physical: usize) -> ! {
+    crate::boot(hart_id, tree_physical)
+}
+
+extern "C" fn other_hart() -> ! {
+    crate::enter_secondary()
+}
+
+extern "C" fn early_trap(cause: usize, program_counter: usize, value: usize) -> ! {
+    panic!("trap {cause:#x} at {program_counter:#x} (value {value:#x}) before the kernel is set up")
+}
+
+/// Leaves the boot stack for this hart's own, which must be mapped, and goes on at `next`.
+pub fn run_on_own_stack(next: extern "C" fn() -> !) -> ! {
+    let top = hart::current().stack_top.load(Relaxed);
+    // SAFETY: the stack is mapped and unused; nothing on the old one is needed any more.
+    unsafe {
+        asm!(
+            "mv sp, {top}",
+            "mv s0, zero",
+            "mv ra, zero",
+            "jr {next}",
+            top = in(reg) top,
+            next = in(reg) next,
+            options(noreturn),
+        )
+    }
+}
+
+/// Starts every hart but the boot hart, which calls this. Each goes through the kernel's
+/// secondary path to `task::start` on its own, at any time from now on. A hart that the
+/// firmware will not start is reported and left out of nothing: its index stays reserved.
+pub fn start_other_harts() {
+    for index in 1..hart::hart_count() {
+        let record = &hart::RECORDS[index];
+        // One block per hart, in the kernel's image so that its physical address is known.
+        let block = StartBlock {
+            root_register: paging::root_register(kernel_space::root_physical(), Asid(0)),
+            record: &raw const *record as usize,
+        };
+        record.active_root.store(block.root_register, Relaxed);
+        let place = START_BLOCKS[index].0.get();
+        // SAFETY: written before the one reader, that hart, is started.
+        unsafe { place.write(block) };
+        let entry = layout::physical_of(__start_other as *const () as usize);
+        let id = record.id.load(Relaxed);
+        if let Err(error) = firmware::start_hart(id, entry, layout::physical_of(place as usize)) {
+            log::error!("the firmware does not start hart {id}: error {error}");
+        }
+    }
+}
+
+struct StartBlockCell(UnsafeCell<StartBlock>);
+
+// SAFETY: written by the boot hart before the one hart that reads it is started.
+unsafe impl Sync for StartBlockCell {}
+
+static START_BLOCKS: [StartBlockCell; crate::arch::MAX_HARTS] =
+    [const { StartBlockCell(UnsafeCell::new(StartBlock { root_register: 0, record: 0 })) };
+        crate::arch::MAX_HARTS];

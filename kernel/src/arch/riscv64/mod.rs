@@ -1,0 +1,50 @@
+//! RISC-V: RV64GC in supervisor mode, Sv39, SBI firmware below.
+//!
+//! `entry` brings a hart into the kernel, `trap` takes what interrupts it, `user` goes to
+//! user mode and back, `paging` knows page-table entries and the translation cache, `timer`,
+//! `firmware` and `interrupt_controller` are the hart's surroundings, `hart` is the record
+//! each hart finds through its `tp` register.
+#![allow(unsafe_code)]
+
+mod backtrace;
+mod copy;
+mod csr;
+mod entry;
+mod firmware;
+mod floating_point;
+mod hart;
+pub mod interrupt_controller;
+mod paging;
+mod timer;
+mod trap;
+mod user;
+
+pub use backtrace::{frame_pointer, walk_frames};
+pub use copy::copy_shared;
+pub use entry::{run_on_own_stack, start_other_harts};
+pub use firmware::{emergency_write, power_off_machine};
+pub use hart::{HartSlot, HartSlots, describe_harts, hart_count, hart_index};
+pub use interrupt_controller as controller;
+pub use paging::{
+    Asid, Entry, Rights, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count, flush_address_everywhere,
+    flush_all_local, flush_asid_everywhere, flush_local, is_active_root, page_size_of_level,
+    sync_instruction_stream, sync_instruction_stream_everywhere, table_index,
+};
+pub use timer::{now_ticks, set_timer, ticks_per_second};
+pub use trap::{TrapFrame, install_traps, interrupts_off, interrupts_on, send_interrupt_to, stop_hart};
+pub use user::{UserContext, enter_user, enter_user_unless, leave_address_space};
+
+/// Sleeps until an interrupt comes, unless `pending` says there is something to do.
+///
+/// Interrupts are off while `pending` runs, so that what it does not see will still end the
+/// sleep: a handler that makes work available after the check is one whose interrupt is
+/// pending when the hart goes to sleep. They are on again on return, and what was pending
+/// has been taken. For the idle loop; `pending` must be short.
+pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
+    interrupts_off();
+    if !pending() {
+        // SAFETY: stalls until an interrupt is pending; touches nothing.
+        unsafe { core::arch::asm!("wfi", options(nostack)) };
+    }
+    interrupts_on();
+}

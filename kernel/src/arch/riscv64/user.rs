@@ -1,0 +1,298 @@
+//! User mode as a function call: [`enter_user`] goes there and returns with the reason.
+
+use super::floating_point::FloatingPoint;
+use super::{csr, paging, trap};
+use crate::arch::{Access, Fault, SyscallFrame, UserTrap};
+use crate::mm::AddressSpace;
+use core::arch::global_asm;
+use core::fmt;
+use core::mem::offset_of;
+
+/// A thread's registers while it is not running, and where the vector saves them.
+#[repr(C)]
+#[derive(Clone)]
+pub struct UserContext {
+    /// `x1` to `x31`; slot 0 holds the kernel's stack pointer while the thread runs.
+    pub(super) registers: [usize; 32],
+    pub(super) program_counter: usize,
+    /// `sstatus` at the trap; only the floating-point state in it is believed.
+    pub(super) status: usize,
+    floating_point: FloatingPoint,
+}
+
+const REGISTER_SP: usize = 2;
+const REGISTER_T0: usize = 5;
+const REGISTER_A0: usize = 10;
+const REGISTER_A6: usize = 16;
+const REGISTER_A7: usize = 17;
+
+/// Words that `__enter_user` leaves on the kernel stack: `ra`, `s0` to `s11`, `tp`.
+const SAVED_BYTES: usize = 14 * 8;
+
+global_asm!(
+    ".pushsection .text.trap, \"ax\"",
+    ".globl __enter_user",
+    // a0: the context. Returns, by way of the trap vector, when user mode is left.
+    "__enter_user:",
+    "    addi sp, sp, -{saved}",
+    "    sd ra, 0(sp)",
+    "    sd s0, 8(sp)",
+    "    sd s1, 16(sp)",
+    "    sd s2, 24(sp)",
+    "    sd s3, 32(sp)",
+    "    sd s4, 40(sp)",
+    "    sd s5, 48(sp)",
+    "    sd s6, 56(sp)",
+    "    sd s7, 64(sp)",
+    "    sd s8, 72(sp)",
+    "    sd s9, 80(sp)",
+    "    sd s10, 88(sp)",
+    "    sd s11, 96(sp)",
+    "    sd tp, 104(sp)",
+    "    ld t0, {program_counter}(a0)",
+    "    ld t1, {status}(a0)",
+    "    sd sp, 0(a0)",
+    "    csrw sscratch, a0",
+    "    csrw sepc, t0",
+    "    csrw sstatus, t1",
+    "    ld ra, 1*8(a0)",
+    "    ld sp, 2*8(a0)",
+    "    ld gp, 3*8(a0)",
+    "    ld tp, 4*8(a0)",
+    "    ld t0, 5*8(a0)",
+    "    ld t1, 6*8(a0)",
+    "    ld t2, 7*8(a0)",
+    "    ld s0, 8*8(a0)",
+    "    ld s1, 9*8(a0)",
+    "    ld a1, 11*8(a0)",
+    "    ld a2, 12*8(a0)",
+    "    ld a3, 13*8(a0)",
+    "    ld a4, 14*8(a0)",
+    "    ld a5, 15*8(a0)",
+    "    ld a6, 16*8(a0)",
+    "    ld a7, 17*8(a0)",
+    "    ld s2, 18*8(a0)",
+    "    ld s3, 19*8(a0)",
+    "    ld s4, 20*8(a0)",
+    "    ld s5, 21*8(a0)",
+    "    ld s6, 22*8(a0)",
+    "    ld s7, 23*8(a0)",
+    "    ld s8, 24*8(a0)",
+    "    ld s9, 25*8(a0)",
+    "    ld s10, 26*8(a0)",
+    "    ld s11, 27*8(a0)",
+    "    ld t3, 28*8(a0)",
+    "    ld t4, 29*8(a0)",
+    "    ld t5, 30*8(a0)",
+    "    ld t6, 31*8(a0)",
+    "    ld a0, 10*8(a0)",
+    "    sret",
+    // The vector has saved the thread and loaded the kernel's sp.
+    ".globl __leave_user",
+    "__leave_user:",
+    "    ld ra, 0(sp)",
+    "    ld s0, 8(sp)",
+    "    ld s1, 16(sp)",
+    "    ld s2, 24(sp)",
+    "    ld s3, 32(sp)",
+    "    ld s4, 40(sp)",
+    "    ld s5, 48(sp)",
+    "    ld s6, 56(sp)",
+    "    ld s7, 64(sp)",
+    "    ld s8, 72(sp)",
+    "    ld s9, 80(sp)",
+    "    ld s10, 88(sp)",
+    "    ld s11, 96(sp)",
+    "    ld tp, 104(sp)",
+    "    addi sp, sp, {saved}",
+    "    ret",
+    ".popsection",
+    saved = const SAVED_BYTES,
+    program_counter = const offset_of!(UserContext, program_counter),
+    status = const offset_of!(UserContext, status),
+);
+
+unsafe extern "C" {
+    fn __enter_user(context: *mut UserContext);
+}
+
+/// Runs the thread until it needs the kernel or an interrupt comes, and says which.
+///
+/// Activates `space` if this hart has another one loaded. Interrupts are on afterwards, and
+/// an interrupt's handler has run. Whatever the registers hold, this returns: a program
+/// counter or stack pointer that makes no sense is a fault of the thread.
+pub fn enter_user(context: &mut UserContext, space: &AddressSpace) -> UserTrap {
+    enter_user_unless(context, space, || false)
+}
+
+/// As [`enter_user`], but returns [`UserTrap::Interrupt`] at once if `pending` says that
+/// something else should run. Interrupts are off from before `pending` runs until user mode
+/// is entered, so a handler that changes its answer interrupts user mode.
+pub fn enter_user_unless(
+    context: &mut UserContext,
+    space: &AddressSpace,
+    pending: impl FnOnce() -> bool,
+) -> UserTrap {
+    trap::interrupts_off();
+    if pending() {
+        trap::interrupts_on();
+        return UserTrap::Interrupt;
+    }
+    loop {
+        space.activate();
+        paging::meet_instruction_epoch();
+        context.status = csr::STATUS_USER_64
+            | csr::STATUS_PREVIOUS_INTERRUPTS
+            | context.status & csr::STATUS_FLOATING_POINT;
+        // SAFETY: the status returns to user mode with interrupts on and no other privilege;
+        // the vector saves into the context, which is exclusively ours until then, and comes
+        // back here with this hart's stack and record.
+        unsafe { __enter_user(context) };
+        let cause = csr::read!("scause");
+        let value = csr::read!("stval");
+        if cause & csr::CAUSE_INTERRUPT != 0 {
+            trap::handle_interrupt(cause);
+            trap::interrupts_on();
+            return UserTrap::Interrupt;
+        }
+        if cause == ILLEGAL_INSTRUCTION && context.switch_floating_point_on() {
+            continue;
+        }
+        trap::interrupts_on();
+        return reason(cause, value);
+    }
+}
+
+/// Loads the kernel's own page table on this hart, so that no program's is in use.
+pub fn leave_address_space() {
+    crate::mm::address_space::leave();
+}
+
+const ILLEGAL_INSTRUCTION: usize = 2;
+
+/// Exceptions of user mode, as the specification numbers them.
+fn reason(cause: usize, value: usize) -> UserTrap {
+    let page = |access| Fault::Page { address: value, access };
+    let hole = |access| Fault::AccessFault { address: value, access };
+    UserTrap::Fault(match cause {
+        8 => return UserTrap::Syscall,
+        0 | 4 | 6 => Fault::Misaligned { address: value },
+        1 => hole(Access::Execute),
+        5 => hole(Access::Read),
+        7 => hole(Access::Write),
+        3 => Fault::Breakpoint,
+        12 => page(Access::Execute),
+        13 => page(Access::Read),
+        15 => page(Access::Write),
+        _ => Fault::IllegalInstruction,
+    })
+}
+
+impl UserContext {
+    /// A thread that starts at `entry` with the given stack and first argument.
+    pub const fn new(entry: usize, stack_top: usize, argument0: usize) -> Self {
+        let mut registers = [0; 32];
+        registers[REGISTER_SP] = stack_top;
+        registers[REGISTER_A0] = argument0;
+        Self {
+            registers,
+            program_counter: entry,
+            status: csr::FLOATING_POINT_OFF,
+            floating_point: FloatingPoint::new(),
+        }
+    }
+
+    /// The system call the registers ask for.
+    pub fn syscall(&self) -> SyscallFrame {
+        let mut arguments = [0; 6];
+        arguments.copy_from_slice(&self.registers[REGISTER_A0..REGISTER_A6]);
+        SyscallFrame {
+            number: self.registers[REGISTER_A7],
+            arguments,
+            coroutine: self.registers[REGISTER_A6],
+            token: self.registers[REGISTER_T0],
+        }
+    }
+
+    /// Goes on after the instruction that asked for the call.
+    pub fn skip_syscall(&mut self) {
+        self.program_counter = self.program_counter.wrapping_add(4);
+    }
+
+    pub fn set_result(&mut self, a0: usize) {
+        self.registers[REGISTER_A0] = a0;
+    }
+
+    pub fn set_results(&mut self, a0: usize, a1: usize) {
+        self.registers[REGISTER_A0] = a0;
+        self.registers[REGISTER_A0 + 1] = a1;
+    }
+
+    pub fn program_counter(&self) -> usize {
+        self.program_counter
+    }
+
+    pub fn set_program_counter(&mut self, address: usize) {
+        self.program_counter = address;
+    }
+
+    pub fn stack_pointer(&self) -> usize {
+        self.registers[REGISTER_SP]
+    }
+
+    pub fn set_stack_pointer(&mut self, address: usize) {
+        self.registers[REGISTER_SP] = address;
+    }
+
+    /// Sets argument register `index` (0 to 7) as a new thread or handler finds it.
+    pub fn set_argument(&mut self, index: usize, value: usize) {
+        assert!(index < 8, "there are eight argument registers");
+        self.registers[REGISTER_A0 + index] = value;
+    }
+
+    /// Saves this thread's floating-point registers if they have changed. To be called on
+    /// the hart it ran on, before another thread's are restored there, and before the
+    /// context is cloned.
+    pub fn save_floating_point(&mut self) {
+        if self.status & csr::STATUS_FLOATING_POINT == csr::FLOATING_POINT_DIRTY {
+            self.floating_point.save();
+            self.set_floating_point_state(csr::FLOATING_POINT_CLEAN);
+        }
+    }
+
+    /// Loads this thread's floating-point registers into the hart it is about to run on,
+    /// unless it has never used them.
+    pub fn restore_floating_point(&self) {
+        if self.status & csr::STATUS_FLOATING_POINT != csr::FLOATING_POINT_OFF {
+            self.floating_point.restore();
+        }
+    }
+
+    /// On an illegal instruction: if the unit was off, that may be all that was wrong.
+    fn switch_floating_point_on(&mut self) -> bool {
+        if self.status & csr::STATUS_FLOATING_POINT != csr::FLOATING_POINT_OFF {
+            return false;
+        }
+        self.set_floating_point_state(csr::FLOATING_POINT_CLEAN);
+        self.floating_point.restore();
+        true
+    }
+
+    fn set_floating_point_state(&mut self, state: usize) {
+        self.status = self.status & !csr::STATUS_FLOATING_POINT | state;
+    }
+}
+
+impl fmt::Display for UserContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut registers = self.registers;
+        registers[0] = self.program_counter;
+        trap::format_registers(f, &registers)
+    }
+}
+
+impl fmt::Debug for UserContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

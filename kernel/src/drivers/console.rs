@@ -1,0 +1,294 @@
+//! The console: one serial port for the kernel's messages and the programs' streams.
+//!
+//! Output goes through a queue, which the writer empties into the port as far as the port
+//! takes it and the transmit interrupt does the rest; a full queue is emptied by polling, so
+//! a writer never waits for a coroutine. Input is collected by [`service`], which stops
+//! reading when nobody takes it: the sender is slowed down and no byte lost.
+//!
+//! Not for interrupt handlers, which take no locks. A panic has [`Emergency`].
+
+use super::device_tree;
+use super::interrupt::Line;
+use super::multiplexer::{Demultiplexer, GROWTH, Multiplexer, Received, SWITCH_BYTES};
+use super::ring::Ring;
+use super::uart::Uart;
+use crate::arch;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::task::Waker;
+use spin::{Mutex, Once};
+
+pub use super::multiplexer::Channel;
+
+const OUTPUT_BYTES: usize = 16 * 1024;
+const INPUT_BYTES: usize = 4 * 1024;
+
+static PORT: Once<Uart> = Once::new();
+static OUTPUT: Mutex<Output> =
+    Mutex::new(Output { queue: Ring::new(), multiplexer: Multiplexer::new(false), has_interrupt: false });
+static INPUT: Mutex<Input> = Mutex::new(Input {
+    queue: Ring::new(),
+    demultiplexer: Demultiplexer::new(false),
+    wakers: Vec::new(),
+    is_full: false,
+});
+
+struct Output {
+    queue: Ring<OUTPUT_BYTES>,
+    multiplexer: Multiplexer,
+    /// [`service`] runs and will go on with what the port does not take at once.
+    has_interrupt: bool,
+}
+
+struct Input {
+    queue: Ring<INPUT_BYTES>,
+    demultiplexer: Demultiplexer,
+    /// Who waits for input. Bounded by waking all when it grows.
+    wakers: Vec<Waker>,
+    /// The port's bytes are left in the port until there is room.
+    is_full: bool,
+}
+
+/// Waiting readers at most; one more wakes the others, who register again.
+const WAKERS: usize = 16;
+
+/// Opens the port the tree names. Until then, and without one, output goes through the
+/// firmware.
+pub fn initialise() {
+    let facts = device_tree::facts();
+    let multiplexed =
+        cops_abi::bootargs::console_mode(facts.boot_arguments) == cops_abi::bootargs::ConsoleMode::Mux;
+    if let Some(uart) = &facts.uart {
+        let port = PORT.call_once(|| Uart::new(uart));
+        port.initialise();
+    }
+    OUTPUT.lock().multiplexer = Multiplexer::new(multiplexed);
+    INPUT.lock().demultiplexer = Demultiplexer::new(multiplexed);
+}
+
+/// Writes bytes to a channel; they appear together.
+pub fn write(channel: Channel, bytes: &[u8]) {
+    OUTPUT.lock().put(channel, bytes);
+}
+
+/// Writes a formatted text to a channel; it appears together. Formatting happens under the
+/// console's lock, so it must not write to the console itself.
+pub fn write_formatted(channel: Channel, text: fmt::Arguments<'_>) {
+    let mut output = OUTPUT.lock();
+    // The console takes everything, so only a failing `Display` is lost here.
+    let _ = fmt::write(&mut ChannelWriter { output: &mut output, channel }, text);
+}
+
+struct ChannelWriter<'a> {
+    output: &'a mut Output,
+    channel: Channel,
+}
+
+impl fmt::Write for ChannelWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.output.put(self.channel, text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Output {
+    fn put(&mut self, channel: Channel, bytes: &[u8]) {
+        const PART: usize = 1024;
+        for part in bytes.chunks(PART) {
+            if self.queue.room() < PART * GROWTH + SWITCH_BYTES {
+                self.drain();
+            }
+            let queue = &mut self.queue;
+            self.multiplexer.encode(channel, part, |byte| {
+                let fits = queue.push(byte);
+                debug_assert!(fits);
+            });
+        }
+        self.send();
+    }
+
+    /// Sends what the port takes now.
+    fn send(&mut self) {
+        if !self.has_interrupt {
+            return self.drain();
+        }
+        let queue = &mut self.queue;
+        if let Some(port) = PORT.get() {
+            let all = port.send(|| queue.pop());
+            update_interrupts(port, !all);
+        }
+    }
+
+    /// Sends everything, waiting for the port.
+    fn drain(&mut self) {
+        let Some(port) = PORT.get() else {
+            while let Some(byte) = self.queue.pop() {
+                arch::emergency_write(&[byte]);
+            }
+            return;
+        };
+        let queue = &mut self.queue;
+        while !port.send(|| queue.pop()) {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Whether bytes that come in are to interrupt.
+static WANTS_INPUT: AtomicBool = AtomicBool::new(false);
+
+/// Tells the port what to interrupt for. Under the output lock.
+fn update_interrupts(port: &Uart, wants_room: bool) {
+    port.interrupt_on(WANTS_INPUT.load(Ordering::Relaxed), wants_room);
+}
+
+/// Takes input that has come in, as much as there is and fits; returns how much.
+pub fn read(into: &mut [u8]) -> usize {
+    let mut input = INPUT.lock();
+    let mut count = 0;
+    while count < into.len()
+        && let Some(byte) = input.queue.pop()
+    {
+        into[count] = byte;
+        count += 1;
+    }
+    let resume = input.is_full && input.queue.room() >= INPUT_BYTES / 2;
+    if resume {
+        input.is_full = false;
+    }
+    drop(input);
+    if resume {
+        accept_input(true);
+    }
+    count
+}
+
+/// Lets bytes interrupt that wait in the port, or leaves them there.
+fn accept_input(accept: bool) {
+    WANTS_INPUT.store(accept, Ordering::Relaxed);
+    let mut output = OUTPUT.lock();
+    output.send(); // tells the port what to interrupt for
+}
+
+/// Wakes `waker` once when input has come in. Register, then [`read`] again: what came in
+/// before is not announced.
+pub fn register_input_waker(waker: &Waker) {
+    let mut input = INPUT.lock();
+    if input.wakers.iter().any(|other| other.will_wake(waker)) {
+        return;
+    }
+    if input.wakers.len() >= WAKERS {
+        input.wakers.drain(..).for_each(Waker::wake);
+    }
+    input.wakers.push(waker.clone());
+}
+
+/// Called when the other side asks the machine to end (`DLE q`).
+static QUIT_HANDLER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Chooses what happens when the other side asks the machine to end. `handler` is called by
+/// the console's coroutine.
+pub fn set_quit_handler(handler: fn()) {
+    QUIT_HANDLER.store(handler as *mut (), Ordering::Release);
+}
+
+fn quit() {
+    let handler = QUIT_HANDLER.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: not null, so `set_quit_handler` made it from a `fn()`.
+        let handler = unsafe { core::mem::transmute::<*mut (), fn()>(handler) };
+        handler();
+    }
+}
+
+/// The console's coroutine: to be spawned once. Ends at once if the port has no interrupt,
+/// in which case output is polled and there is no input.
+pub async fn service() {
+    let source = device_tree::facts().uart.as_ref().and_then(|uart| uart.interrupt);
+    let (Some(source), Some(port)) = (source, PORT.get()) else { return };
+    let line = Line::new(source);
+    line.enable();
+    OUTPUT.lock().has_interrupt = true;
+    accept_input(true);
+    loop {
+        line.next().await;
+        receive(port);
+        OUTPUT.lock().send();
+        line.complete();
+    }
+}
+
+/// Moves what has come in from the port to the queue.
+fn receive(port: &Uart) {
+    let mut quit_asked = false;
+    let mut input = INPUT.lock();
+    let mut any = false;
+    while input.queue.room() > 0
+        && let Some(byte) = port.receive()
+    {
+        match input.demultiplexer.decode(byte) {
+            Received::Byte(byte) => any |= input.queue.push(byte),
+            Received::Quit => quit_asked = true,
+            Received::Nothing => {}
+        }
+    }
+    let full = input.queue.room() == 0;
+    input.is_full = full;
+    let wakers = if any { core::mem::take(&mut input.wakers) } else { Vec::new() };
+    drop(input);
+    if full {
+        accept_input(false);
+    }
+    wakers.into_iter().for_each(Waker::wake);
+    if quit_asked {
+        quit();
+    }
+}
+
+/// The console after a panic and at the very end: takes the port over by polling, whoever
+/// holds the lock.
+pub struct Emergency {
+    multiplexer: Multiplexer,
+}
+
+impl Emergency {
+    /// Takes over; what is in the queue is sent first, if the lock is to be had.
+    pub fn take_over() -> Self {
+        for _ in 0..1_000_000 {
+            if let Some(mut output) = OUTPUT.try_lock() {
+                output.drain();
+                // Nobody else writes any more.
+                core::mem::forget(output);
+                break;
+            }
+            core::hint::spin_loop();
+        }
+        let arguments = device_tree::try_facts().map_or("", |facts| facts.boot_arguments);
+        let mode = cops_abi::bootargs::console_mode(arguments);
+        Self { multiplexer: Multiplexer::new(mode == cops_abi::bootargs::ConsoleMode::Mux) }
+    }
+
+    /// Says how the run ended. The last thing to be said.
+    pub fn exit(&mut self, status: u8) {
+        self.multiplexer.encode_exit(status, put_polling);
+    }
+}
+
+impl fmt::Write for Emergency {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.multiplexer.encode(Channel::Kernel, text.as_bytes(), put_polling);
+        Ok(())
+    }
+}
+
+fn put_polling(byte: u8) {
+    let Some(port) = PORT.get() else { return arch::emergency_write(&[byte]) };
+    let mut rest = Some(byte);
+    // A port that never gets ready must not keep the machine from ending.
+    for _ in 0..10_000_000 {
+        if port.send(|| rest.take()) || rest.is_none() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The COPS kernel: module list and boot order.
+//!
+//! `arch` and `mm` and `drivers` are the base, with the machine's details; `task`, `call`,
+//! `syscall`, `fs` and `net` are the system on top of it.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod arch;
+mod call;
+mod drivers;
+mod fs;
+mod log;
+mod mm;
+mod net;
+mod panic;
+mod syscall;
+mod task;
+mod vdso;
+
+use drivers::{console, device_tree};
+use mm::{asid, frames, kernel_space, layout};
+
+/// The boot hart, on the boot stack, with the early page table: learns what the machine has
+/// and takes over its memory.
+fn boot(hart_id: usize, tree_physical: usize) -> ! {
+    device_tree::discover(tree_physical);
+    let facts = device_tree::facts();
+    console::initialise();
+    log::initialise();
+
+    let mut reserved = drivers::fixed_list::FixedList::<_, 17>::new(0..0);
+    facts.reserved.iter().cloned().chain([kernel_space::image_physical()]).for_each(|range| {
+        reserved.push(range);
+    });
+    #[allow(unsafe_code)]
+    // SAFETY: the tree's memory, less what the tree reserves and the kernel's image, is ours.
+    unsafe {
+        frames::initialise(&facts.memory, &reserved, device_tree::boot_argument("junk") == Some("on"))
+    };
+
+    // The boot hart is number 0, the others follow in the tree's order.
+    let others = facts.harts.iter().map(|hart| hart.id).filter(|&id| id != hart_id);
+    let harts = arch::describe_harts([hart_id].into_iter().chain(others), |hart| layout::kernel_stack(hart).end);
+    kernel_space::initialise(facts, harts).expect("memory for the kernel's page tables");
+    arch::run_on_own_stack(start_boot_hart)
+}
+
+/// The boot hart, on its own stack, with the final page table.
+extern "C" fn start_boot_hart() -> ! {
+    asid::initialise();
+    prepare_this_hart();
+    let memory = frames::statistics();
+    ::log::info!(
+        "COPS {}: {} hart(s), {} MiB of memory free, clock {} Hz{}",
+        env!("CARGO_PKG_VERSION"),
+        arch::hart_count(),
+        memory.free * frames::FRAME_BYTES >> 20,
+        arch::ticks_per_second(),
+        if device_tree::facts().supervisor_timer { ", own timers" } else { "" },
+    );
+    task::start()
+}
+
+/// Every other hart, on its own stack, after `arch::start_other_harts`.
+fn enter_secondary() -> ! {
+    prepare_this_hart();
+    task::start()
+}
+
+/// What each hart does for itself before it takes part.
+fn prepare_this_hart() {
+    arch::controller::initialise_this_hart();
+    arch::install_traps();
+}

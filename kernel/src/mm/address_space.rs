@@ -1,0 +1,449 @@
+//! A process's address space: its regions, its page table, and the harts that know it.
+//!
+//! One lock guards regions and table; faults, mappings and the kernel's copies take it for a
+//! page or a list operation at a time. Frames that leave the table are freed only after the
+//! last hart has forgotten the translation. No mapping is writable and executable at once.
+//!
+//! A hart keeps a space loaded after it has left user mode, to save the switch when it comes
+//! back; so the root table is shared by reference with every hart that has it loaded, and a
+//! space that is dropped leaves such a hart an empty lower half.
+
+use super::frames::Frame;
+use super::page_table::{PageTable, Slot};
+use super::region::{Backing, Region, Regions};
+use super::{OutOfMemory, Rights, asid, kernel_space, layout};
+use crate::arch::{self, Access, Asid, Entry, HartSlot, HartSlots, MAX_HARTS};
+use cops_abi::Errno;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use spin::Mutex;
+
+/// Why a mapping cannot be made or changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapError {
+    /// Not page aligned, empty, or not within the program's half.
+    BadRange,
+    /// Something is mapped there already.
+    Overlap,
+    /// Something in the range is not mapped.
+    NotMapped,
+    /// The range holds pages that belong to the kernel.
+    Protected,
+    /// Write and execute together.
+    WriteAndExecute,
+    OutOfMemory,
+}
+
+/// Why an access cannot be made good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultError {
+    /// Nothing is mapped there, or not with that right.
+    NotAllowed,
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for MapError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl From<OutOfMemory> for FaultError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl From<OutOfMemory> for Errno {
+    fn from(_: OutOfMemory) -> Self {
+        Errno::ENOMEM
+    }
+}
+
+impl From<FaultError> for Errno {
+    fn from(error: FaultError) -> Self {
+        match error {
+            FaultError::NotAllowed => Errno::EFAULT,
+            FaultError::OutOfMemory => Errno::ENOMEM,
+        }
+    }
+}
+
+impl From<MapError> for Errno {
+    fn from(error: MapError) -> Self {
+        match error {
+            MapError::BadRange => Errno::EINVAL,
+            MapError::Overlap => Errno::EEXIST,
+            MapError::NotMapped | MapError::OutOfMemory => Errno::ENOMEM,
+            MapError::Protected | MapError::WriteAndExecute => Errno::EACCES,
+        }
+    }
+}
+
+/// The memory of one process. Dropping it gives everything back.
+pub struct AddressSpace {
+    /// The root again, to be read without the lock.
+    root_physical: usize,
+    asid: Asid,
+    /// Harts (bit = index) whose translation cache may know this space.
+    harts: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    table: PageTable,
+    regions: Regions,
+    /// Frames mapped.
+    resident: usize,
+    /// Frames used as page tables, the root included.
+    tables: usize,
+}
+
+/// A share in the root each hart has loaded, `None` for the kernel's own.
+static LOADED: HartSlots<Option<Frame>> = HartSlots::new([const { HartSlot::new(None) }; MAX_HARTS]);
+
+/// Frames taken out of the table that wait for the flush, at most.
+const BATCH: usize = 64;
+
+impl AddressSpace {
+    /// A space with nothing mapped.
+    ///
+    /// # Errors
+    /// When there is no frame for the root table.
+    pub fn new() -> Result<Self, OutOfMemory> {
+        let table = PageTable::new()?;
+        Ok(Self {
+            root_physical: table.root().physical(),
+            asid: asid::allocate(),
+            harts: AtomicU64::new(0),
+            inner: Mutex::new(Inner { table, regions: Regions::new(), resident: 0, tables: 1 }),
+        })
+    }
+
+    /// Loads this space on this hart, unless it is. Interrupts are off, and stay off until
+    /// user mode is entered.
+    pub(crate) fn activate(&self) {
+        if arch::is_active_root(self.root_physical, self.asid) {
+            return;
+        }
+        let root = self.inner.lock().table.root().clone();
+        // Before the first translation is cached. Whoever changes an entry does so before it
+        // looks at `harts` (see `flush`): so either it sees this bit and flushes us, or our
+        // walks see its entry.
+        self.harts.fetch_or(1 << arch::hart_index(), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // SAFETY: process roots map the kernel; the share in `LOADED` keeps the table.
+        unsafe { arch::activate_root(self.root_physical, self.asid) };
+        let previous = LOADED.with(|loaded| loaded.replace(root));
+        drop(previous);
+    }
+
+    /// Maps zeroed memory, given out page by page as it is touched.
+    ///
+    /// # Errors
+    /// See [`MapError`]; nothing has changed then.
+    pub fn map_anonymous(&self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
+        self.insert(&mut self.inner.lock(), range, rights, Backing::Anonymous)
+    }
+
+    /// As [`AddressSpace::map_anonymous`], wherever there is room for `length` bytes; returns
+    /// where. `length` is rounded up to pages.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn map_anonymous_anywhere(&self, length: usize, rights: Rights) -> Result<usize, MapError> {
+        let length = layout::page_up(length).filter(|&length| length > 0).ok_or(MapError::BadRange)?;
+        let mut inner = self.inner.lock();
+        let start = inner.regions.find_free(length).ok_or(MapError::OutOfMemory)?;
+        self.insert(&mut inner, start..start + length, rights, Backing::Anonymous)?;
+        inner.regions.advance_hint(&(start..start + length));
+        Ok(start)
+    }
+
+    /// Where `length` bytes could be mapped at this moment.
+    pub fn find_free(&self, length: usize) -> Option<usize> {
+        let length = layout::page_up(length).filter(|&length| length > 0)?;
+        self.inner.lock().regions.find_free(length)
+    }
+
+    /// Maps one frame of the kernel's at `address`. The program cannot unmap or protect it.
+    ///
+    /// # Errors
+    /// See [`MapError`]; nothing has changed then.
+    pub fn map_frame(&self, address: usize, frame: Frame, rights: Rights) -> Result<(), MapError> {
+        let range = address..address.checked_add(layout::PAGE_BYTES).ok_or(MapError::BadRange)?;
+        check_range(&range)?;
+        let inner = &mut *self.inner.lock();
+        // The tables first, so that nothing can fail once the region is there.
+        inner.table.find_or_make(address, &mut inner.tables)?;
+        self.insert(inner, range, rights, Backing::Kernel)?;
+        self.put(inner, address, frame, rights)
+    }
+
+    /// Maps whole pages of the kernel's image, such as the vDSO.
+    ///
+    /// # Errors
+    /// See [`MapError`]. Pages may have been mapped when memory runs out midway.
+    ///
+    /// # Panics
+    /// If `image` does not start at a page boundary.
+    pub fn map_image(&self, address: usize, image: &'static [u8], rights: Rights) -> Result<(), MapError> {
+        assert!(!rights.write && (image.as_ptr() as usize).is_multiple_of(layout::PAGE_BYTES));
+        let length = layout::page_up(image.len()).ok_or(MapError::BadRange)?;
+        let range = address..address.checked_add(length).ok_or(MapError::BadRange)?;
+        let physical = layout::physical_of(image.as_ptr() as usize);
+        assert!(kernel_space::image_physical().contains(&physical));
+        let mut inner = self.inner.lock();
+        self.insert(&mut inner, range, rights, Backing::Kernel)?;
+        for offset in (0..length).step_by(layout::PAGE_BYTES) {
+            self.put(&mut inner, address + offset, Frame::share_of(physical + offset), rights)?;
+        }
+        Ok(())
+    }
+
+    /// Maps `range` with `bytes` at `offset` from its start; the rest is zero and given out
+    /// on first touch. For the segments of a program.
+    ///
+    /// # Errors
+    /// See [`MapError`]. Pages may have been mapped when memory runs out midway.
+    pub fn map_data(
+        &self,
+        range: Range<usize>,
+        rights: Rights,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), MapError> {
+        let fits =
+            offset.checked_add(bytes.len()).is_some_and(|end| end <= range.end.saturating_sub(range.start));
+        if !fits {
+            return Err(MapError::BadRange);
+        }
+        let mut inner = self.inner.lock();
+        self.insert(&mut inner, range.clone(), rights, Backing::Anonymous)?;
+        let (mut at, mut rest) = (range.start + offset, bytes);
+        while !rest.is_empty() {
+            let page = layout::page_down(at);
+            let (now, later) = rest.split_at(rest.len().min(page + layout::PAGE_BYTES - at));
+            let frame = Frame::allocate_zeroed()?;
+            frame.write(at - page, now);
+            self.put(&mut inner, page, frame, rights)?;
+            (at, rest) = (at + now.len(), later);
+        }
+        if rights.execute {
+            arch::sync_instruction_stream();
+        }
+        Ok(())
+    }
+
+    /// Unmaps what there is in `range`; holes are no error.
+    ///
+    /// # Errors
+    /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory
+    /// for its record); nothing has changed then.
+    pub fn unmap(&self, range: Range<usize>) -> Result<(), MapError> {
+        check_range(&range)?;
+        let mut inner = self.inner.lock();
+        inner.regions.remove(&range)?;
+        let mut at = range.start;
+        while at < range.end {
+            let mut frames = [const { None }; BATCH];
+            let (mut count, start) = (0, at);
+            at = range.end;
+            inner.table.for_each_present(start..range.end, |address, slot| {
+                frames[count] = Some(Frame::from_physical(slot.get().physical()));
+                slot.set(Entry::EMPTY);
+                count += 1;
+                if count == BATCH {
+                    at = address + layout::PAGE_BYTES;
+                }
+                count < BATCH
+            });
+            if count == 0 {
+                break;
+            }
+            inner.resident -= count;
+            self.flush(start..at);
+        }
+        self.free_empty_tables(&mut inner, &range);
+        Ok(())
+    }
+
+    /// Changes the rights of `range`, which must be mapped without a hole.
+    ///
+    /// # Errors
+    /// See [`MapError`]; nothing has changed then.
+    pub fn protect(&self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
+        check_range(&range)?;
+        check_rights(rights)?;
+        let mut inner = self.inner.lock();
+        inner.regions.protect(&range, rights)?;
+        inner.table.for_each_present(range.clone(), |_, slot| {
+            slot.set(Entry::user_leaf(slot.get().physical(), rights));
+            true
+        });
+        self.flush(range);
+        if rights.execute {
+            arch::sync_instruction_stream_everywhere();
+        }
+        Ok(())
+    }
+
+    /// Makes an access possible that faulted, if the mappings allow it.
+    ///
+    /// # Errors
+    /// `NotAllowed` is the program's fault.
+    pub fn handle_fault(&self, address: usize, access: Access) -> Result<(), FaultError> {
+        let mut inner = self.inner.lock();
+        self.resolve(&mut inner, address, access)?;
+        // The entry may have been good already: another hart was faster, or this one
+        // remembered that there was none.
+        arch::flush_local(address);
+        Ok(())
+    }
+
+    /// A share in the frame behind `address`, brought in if need be, for an access the
+    /// program itself could make.
+    ///
+    /// # Errors
+    /// `NotAllowed` if it could not.
+    pub fn translate_for(&self, address: usize, access: Access) -> Result<Frame, FaultError> {
+        self.with_page(address, access, |page| Frame::share_of(layout::physical_of(page as usize)))
+    }
+
+    /// Calls `work` with the kernel's view of the page around `address`, which stays mapped
+    /// for so long. `work` must be short and must not touch this space.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::translate_for`].
+    pub(super) fn with_page<R>(
+        &self,
+        address: usize,
+        access: Access,
+        work: impl FnOnce(*mut u8) -> R,
+    ) -> Result<R, FaultError> {
+        let mut inner = self.inner.lock();
+        let physical = self.resolve(&mut inner, address, access)?;
+        Ok(work(layout::direct(physical)))
+    }
+
+    /// Frames this space holds, page tables included.
+    pub fn resident_frames(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.resident + inner.tables
+    }
+
+    /// Adds a region after checking everything about it.
+    fn insert(
+        &self,
+        inner: &mut Inner,
+        range: Range<usize>,
+        rights: Rights,
+        backing: Backing,
+    ) -> Result<(), MapError> {
+        check_range(&range)?;
+        check_rights(rights)?;
+        inner.regions.insert(Region { range, rights, backing })
+    }
+
+    /// Puts a frame where a region has none.
+    fn put(&self, inner: &mut Inner, address: usize, frame: Frame, rights: Rights) -> Result<(), MapError> {
+        let slot = inner.table.find_or_make(address, &mut inner.tables)?;
+        debug_assert!(slot.get() == Entry::EMPTY);
+        slot.set(Entry::user_leaf(frame.into_physical(), rights));
+        inner.resident += 1;
+        Ok(())
+    }
+
+    /// The physical address of the page around `address`, brought in if need be and allowed.
+    fn resolve(&self, inner: &mut Inner, address: usize, access: Access) -> Result<usize, FaultError> {
+        if address >= layout::USER_END {
+            return Err(FaultError::NotAllowed);
+        }
+        // Entries carry their region's rights, so a good entry needs no look at the regions.
+        let entry = inner.table.find(address).as_ref().map_or(Entry::EMPTY, Slot::get);
+        if entry != Entry::EMPTY {
+            let allowed = entry.is_valid() && entry.rights().allow(access);
+            return if allowed { Ok(entry.physical()) } else { Err(FaultError::NotAllowed) };
+        }
+        let region = inner.regions.at(address).ok_or(FaultError::NotAllowed)?;
+        if region.backing != Backing::Anonymous || !region.rights.allow(access) {
+            return Err(FaultError::NotAllowed);
+        }
+        let rights = region.rights;
+        let slot = inner.table.find_or_make(address, &mut inner.tables)?;
+        let physical = Frame::allocate_zeroed()?.into_physical();
+        slot.set(Entry::user_leaf(physical, rights));
+        inner.resident += 1;
+        if rights.execute {
+            // Zeros where another program's code may have been.
+            arch::sync_instruction_stream();
+        }
+        Ok(physical)
+    }
+
+    /// Makes every hart forget `range`, after its entries were changed.
+    fn flush(&self, range: Range<usize>) {
+        // Pairs with the fence in `activate`: a hart we do not see here will see the entries.
+        fence(Ordering::SeqCst);
+        let harts = self.harts.load(Ordering::SeqCst);
+        if harts != 0 {
+            arch::flush_address_everywhere(harts, self.asid, range.start, range.end - range.start);
+        }
+    }
+
+    /// Frees the tables under `range` that are empty now.
+    fn free_empty_tables(&self, inner: &mut Inner, range: &Range<usize>) {
+        let span = arch::page_size_of_level(1);
+        let mut at = range.start & !(span - 1);
+        while at < range.end {
+            match inner.table.next_table(at) {
+                Ok(()) => {
+                    if let Some(table) = inner.table.detach_if_empty(at) {
+                        inner.tables -= 1;
+                        // The caches may remember the table itself, whatever the address.
+                        self.flush(0..layout::USER_END);
+                        drop(table);
+                    }
+                    at += span;
+                }
+                Err(next) => at = next,
+            }
+        }
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        let lower = self.inner.get_mut().table.detach_lower();
+        fence(Ordering::SeqCst);
+        let harts = self.harts.load(Ordering::SeqCst);
+        if harts != 0 {
+            arch::flush_asid_everywhere(harts, self.asid);
+        }
+        // Nobody reaches the tables or the pages any more, nor remembers the tag.
+        drop(lower);
+        asid::free(self.asid);
+    }
+}
+
+/// Loads the kernel's own table on this hart.
+pub(crate) fn leave() {
+    let root = kernel_space::root_physical();
+    if !arch::is_active_root(root, Asid(0)) {
+        // SAFETY: the kernel's root is never freed.
+        unsafe { arch::activate_root(root, Asid(0)) };
+        drop(LOADED.with(Option::take));
+    }
+}
+
+fn check_range(range: &Range<usize>) -> Result<(), MapError> {
+    let aligned =
+        range.start.is_multiple_of(layout::PAGE_BYTES) && range.end.is_multiple_of(layout::PAGE_BYTES);
+    let within =
+        layout::USER_START <= range.start && range.start < range.end && range.end <= layout::USER_END;
+    if aligned && within { Ok(()) } else { Err(MapError::BadRange) }
+}
+
+fn check_rights(rights: Rights) -> Result<(), MapError> {
+    if rights.write && rights.execute { Err(MapError::WriteAndExecute) } else { Ok(()) }
+}

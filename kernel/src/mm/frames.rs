@@ -1,0 +1,391 @@
+//! Physical memory by the frame (4 KiB), counted by reference.
+//!
+//! Free frames lie in a [`Buddy`] behind one lock, and in a small cache per hart that needs
+//! none. A [`Frame`] is a share in one frame; the last share to go frees it. So pinning a
+//! program's buffer, sharing a page with it and mapping it twice are all just clones.
+
+use super::buddy::{Buddy, FrameRecord, NONE, ORDERS};
+use super::{OutOfMemory, layout};
+use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
+use core::mem::ManuallyDrop;
+use core::num::NonZeroU32;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use spin::{Mutex, Once};
+
+/// Bytes in a frame.
+pub const FRAME_BYTES: usize = layout::PAGE_BYTES;
+
+/// All frames between the lowest and the highest byte of RAM.
+struct Table {
+    /// Physical address of frame 0.
+    base: usize,
+    records: &'static [FrameRecord],
+    buddy: Mutex<Buddy>,
+    /// Frames that were free once the kernel was set up.
+    total: usize,
+}
+
+static TABLE: Once<Table> = Once::new();
+
+fn table() -> &'static Table {
+    TABLE.get().expect("no frame is used before `frames::initialise`")
+}
+
+/// Frames a hart keeps to itself, and how many move at a time.
+const CACHE_FRAMES: usize = 64;
+const CACHE_MOVE: usize = 32;
+
+struct Cache {
+    frames: [u32; CACHE_FRAMES],
+    count: usize,
+}
+
+impl Cache {
+    const EMPTY: Self = Self { frames: [NONE; CACHE_FRAMES], count: 0 };
+}
+
+static CACHES: HartSlots<Cache> = HartSlots::new([const { HartSlot::new(Cache::EMPTY) }; MAX_HARTS]);
+
+/// Frames in all caches together.
+static CACHED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether freed frames are overwritten, so that a use after free shows (boot argument `junk=on`).
+static JUNK_ON_FREE: AtomicBool = AtomicBool::new(false);
+const JUNK: u8 = 0xa5;
+
+/// Takes over the memory in `ram`, except what lies in `reserved`. The records of all frames
+/// are put into the first hole that has room for them. Called once, by the boot hart.
+///
+/// # Safety
+/// Every byte of `ram` outside `reserved` is unused memory that the direct map reaches.
+pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_on_free: bool) {
+    let base = layout::page_down(ram.iter().map(|range| range.start).min().expect("the tree names memory"));
+    let end = layout::page_down(ram.iter().map(|range| range.end).max().unwrap_or(base));
+    let count = (end - base) / FRAME_BYTES;
+    let record_bytes = (count * size_of::<FrameRecord>()).next_multiple_of(FRAME_BYTES);
+    let place = first_hole(ram, reserved, record_bytes).expect("no room for the frame records");
+
+    let first = layout::direct(place).cast::<FrameRecord>();
+    // SAFETY: the hole is unused, mapped, page aligned and large enough for all records.
+    let records = unsafe {
+        for index in 0..count {
+            first.add(index).write(FrameRecord::in_use());
+        }
+        core::slice::from_raw_parts(first, count)
+    };
+
+    let mut buddy = Buddy::new();
+    let mut taken = [const { 0..0 }; 24];
+    let holes_in = collect(reserved, place..place + record_bytes, &mut taken);
+    for range in ram {
+        for_each_hole(range, holes_in, |hole| {
+            let number = |address: usize| ((address - base) / FRAME_BYTES) as u32;
+            let (start, end) = (hole.start.next_multiple_of(FRAME_BYTES), layout::page_down(hole.end));
+            if start < end {
+                buddy.free_range(records, number(start), number(end));
+            }
+        });
+    }
+    JUNK_ON_FREE.store(junk_on_free, Ordering::Relaxed);
+    let total = buddy.free_frames();
+    FREE.store(total, Ordering::Relaxed);
+    TABLE.call_once(|| Table { base, records, buddy: Mutex::new(buddy), total });
+}
+
+/// Copies `reserved` and `extra` into `into`.
+fn collect<'a>(
+    reserved: &[Range<usize>],
+    extra: Range<usize>,
+    into: &'a mut [Range<usize>],
+) -> &'a [Range<usize>] {
+    let count = reserved.len() + 1;
+    assert!(count <= into.len(), "more reserved ranges than expected");
+    into[..reserved.len()].clone_from_slice(reserved);
+    into[reserved.len()] = extra;
+    &into[..count]
+}
+
+/// Calls `visit` with the parts of `range` that no reserved range touches. Reserved ranges
+/// may overlap and need no order.
+fn for_each_hole(range: &Range<usize>, reserved: &[Range<usize>], mut visit: impl FnMut(Range<usize>)) {
+    let mut at = range.start;
+    while at < range.end {
+        // Inside a reserved range: go to its end.
+        if let Some(inside) = reserved.iter().find(|taken| taken.contains(&at)) {
+            at = inside.end;
+            continue;
+        }
+        let next = reserved.iter().map(|taken| taken.start).filter(|&start| start > at).min();
+        let end = next.unwrap_or(range.end).min(range.end);
+        visit(at..end);
+        at = end;
+    }
+}
+
+fn first_hole(ram: &[Range<usize>], reserved: &[Range<usize>], bytes: usize) -> Option<usize> {
+    let mut found = None;
+    for range in ram {
+        for_each_hole(range, reserved, |hole| {
+            let start = hole.start.next_multiple_of(FRAME_BYTES);
+            if found.is_none() && start + bytes <= hole.end {
+                found = Some(start);
+            }
+        });
+    }
+    found
+}
+
+/// How much memory there is, in frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Statistics {
+    /// All frames the kernel has to give.
+    pub total: usize,
+    /// Those nobody holds, the harts' caches included.
+    pub free: usize,
+}
+
+/// The figures of this moment; exact when no other hart is allocating.
+pub fn statistics() -> Statistics {
+    let table = table();
+    let free = table.buddy.lock().free_frames() + CACHED.load(Ordering::Relaxed);
+    Statistics { total: table.total, free }
+}
+
+/// The share of all frames that programs do not get, so that the kernel can go on.
+const RESERVE_DIVISOR: usize = 64;
+
+/// Whether all that is left (not counting the harts' caches) is the kernel's reserve.
+pub(super) fn is_down_to_reserve() -> bool {
+    let table = table();
+    FREE.load(Ordering::Relaxed) <= table.total / RESERVE_DIVISOR
+}
+
+/// What the buddy has, readable without its lock.
+static FREE: AtomicUsize = AtomicUsize::new(0);
+
+impl Table {
+    /// Works on the buddy, and publishes what it has left.
+    fn with_buddy<R>(&self, work: impl FnOnce(&mut Buddy) -> R) -> R {
+        let mut buddy = self.buddy.lock();
+        let answer = work(&mut buddy);
+        FREE.store(buddy.free_frames(), Ordering::Relaxed);
+        answer
+    }
+}
+
+/// Takes one frame out of this hart's cache, refilling it when empty.
+fn take_frame() -> Option<u32> {
+    CACHES.with(|cache| {
+        if cache.count == 0 {
+            if is_down_to_reserve() {
+                return None;
+            }
+            let table = table();
+            table.with_buddy(|buddy| {
+                while cache.count < CACHE_MOVE
+                    && let Some(number) = buddy.allocate(table.records, 0)
+                {
+                    cache.frames[cache.count] = number;
+                    cache.count += 1;
+                }
+            });
+            CACHED.fetch_add(cache.count, Ordering::Relaxed);
+        }
+        cache.count = cache.count.checked_sub(1)?;
+        CACHED.fetch_sub(1, Ordering::Relaxed);
+        Some(cache.frames[cache.count])
+    })
+}
+
+/// Puts a frame into this hart's cache, making room when full.
+fn give_frame(number: u32) {
+    CACHES.with(|cache| {
+        if cache.count == CACHE_FRAMES {
+            let table = table();
+            table.with_buddy(|buddy| {
+                for _ in 0..CACHE_MOVE {
+                    cache.count -= 1;
+                    buddy.free(table.records, cache.frames[cache.count], 0);
+                }
+            });
+            CACHED.fetch_sub(CACHE_MOVE, Ordering::Relaxed);
+        }
+        cache.frames[cache.count] = number;
+        cache.count += 1;
+        CACHED.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+/// A share in one frame of memory.
+///
+/// Its bytes may change at any time, because a program or a device may hold another share:
+/// so there are no references to them, only copies in and out, and atomics.
+#[derive(Debug)]
+pub struct Frame(NonZeroU32);
+
+const _: () = assert!(size_of::<Option<Frame>>() == 4);
+
+impl Frame {
+    /// A frame of its own, all zero.
+    pub fn allocate_zeroed() -> Result<Self, OutOfMemory> {
+        let frame = Self::allocate()?;
+        // SAFETY: the frame is mapped and nobody else's.
+        unsafe { frame.bytes().write_bytes(0, FRAME_BYTES) };
+        Ok(frame)
+    }
+
+    /// A frame of its own with whatever was in it.
+    fn allocate() -> Result<Self, OutOfMemory> {
+        let number = take_frame().ok_or(OutOfMemory)?;
+        table().records[number as usize].references.store(1, Ordering::Relaxed);
+        Ok(Self::from_number(number))
+    }
+
+    /// A copy of this frame.
+    pub fn duplicate(&self) -> Result<Self, OutOfMemory> {
+        let copy = Self::allocate()?;
+        // SAFETY: both are whole mapped frames, and nobody else has the new one.
+        unsafe { arch::copy_shared(copy.bytes(), self.bytes(), FRAME_BYTES) };
+        Ok(copy)
+    }
+
+    fn from_number(number: u32) -> Self {
+        Self(NonZeroU32::new(number + 1).expect("frame numbers are below u32::MAX"))
+    }
+
+    fn number(&self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    /// A share in the frame at `physical`, which somebody else must hold a share in: a page
+    /// of the kernel's image or a mapped page.
+    pub(super) fn share_of(physical: usize) -> Self {
+        let frame = ManuallyDrop::new(Self::from_physical(physical));
+        Self::clone(&frame)
+    }
+
+    /// Takes back a share that [`Frame::into_physical`] gave away.
+    pub(super) fn from_physical(physical: usize) -> Self {
+        let table = table();
+        debug_assert!(physical >= table.base && physical.is_multiple_of(FRAME_BYTES));
+        Self::from_number(((physical - table.base) / FRAME_BYTES) as u32)
+    }
+
+    /// Hands this share to a page table.
+    pub(super) fn into_physical(self) -> usize {
+        ManuallyDrop::new(self).physical()
+    }
+
+    /// Where it lies, as devices and page tables see it.
+    pub fn physical(&self) -> usize {
+        table().base + self.number() * FRAME_BYTES
+    }
+
+    /// How many shares there are, this one included. Only a hint unless it is 1.
+    pub fn reference_count(&self) -> u32 {
+        // Acquire: who sees the count drop to 1 also sees what the others wrote.
+        table().records[self.number()].references.load(Ordering::Acquire)
+    }
+
+    pub(super) fn bytes(&self) -> *mut u8 {
+        layout::direct(self.physical())
+    }
+
+    /// Copies bytes out of the frame.
+    ///
+    /// # Panics
+    /// If `offset + into.len()` is beyond the frame.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        assert_within(offset, into.len());
+        // SAFETY: within the frame, checked above.
+        unsafe { arch::copy_shared(into.as_mut_ptr(), self.bytes().add(offset), into.len()) };
+    }
+
+    /// Copies bytes into the frame.
+    ///
+    /// # Panics
+    /// If `offset + from.len()` is beyond the frame.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert_within(offset, from.len());
+        // SAFETY: within the frame, checked above; nobody has a reference into it.
+        unsafe { arch::copy_shared(self.bytes().add(offset), from.as_ptr(), from.len()) };
+    }
+
+    /// The aligned 32 bits at `offset`, shared with whoever maps the frame.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of 4 within the frame.
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4));
+        assert_within(offset, 4);
+        // SAFETY: aligned, mapped as long as `self` lives, and accessed atomically by us.
+        unsafe { AtomicU32::from_ptr(self.bytes().add(offset).cast()) }
+    }
+
+    /// The aligned 64 bits at `offset`, shared with whoever maps the frame.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of 8 within the frame.
+    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8));
+        assert_within(offset, 8);
+        // SAFETY: as in `atomic_u32`.
+        unsafe { AtomicU64::from_ptr(self.bytes().add(offset).cast()) }
+    }
+}
+
+#[track_caller]
+fn assert_within(offset: usize, length: usize) {
+    assert!(offset <= FRAME_BYTES && length <= FRAME_BYTES - offset, "{length} bytes at {offset} of a frame");
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Self {
+        // Relaxed: a new share is made from an existing one, which keeps the frame.
+        let before = table().records[self.number()].references.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before > 0);
+        Self(self.0)
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        // Release, then acquire by the last: all uses of the frame come before its next life.
+        let references = &table().records[self.number()].references;
+        if references.fetch_sub(1, Ordering::Release) == 1 {
+            core::sync::atomic::fence(Ordering::Acquire);
+            if JUNK_ON_FREE.load(Ordering::Relaxed) {
+                // SAFETY: the last share is ours.
+                unsafe { self.bytes().write_bytes(JUNK, FRAME_BYTES) };
+            }
+            give_frame(self.number() as u32);
+        }
+    }
+}
+
+/// Takes a contiguous, size-aligned block of `2^order` frames; its physical address. The
+/// bytes are whatever they were.
+pub(crate) fn allocate_block(order: usize) -> Result<usize, OutOfMemory> {
+    if order >= ORDERS {
+        return Err(OutOfMemory);
+    }
+    let table = table();
+    let block = table.with_buddy(|buddy| buddy.allocate(table.records, order)).ok_or(OutOfMemory)?;
+    Ok(table.base + block as usize * FRAME_BYTES)
+}
+
+/// Gives back a block from [`allocate_block`].
+///
+/// # Safety
+/// The block was taken with this order and is not used any more.
+pub(crate) unsafe fn free_block(physical: usize, order: usize) {
+    let table = table();
+    let block = ((physical - table.base) / FRAME_BYTES) as u32;
+    table.with_buddy(|buddy| buddy.free(table.records, block, order));
+}
+
+/// The order of the smallest block that has `bytes`.
+pub(crate) const fn order_for(bytes: usize) -> usize {
+    bytes.div_ceil(FRAME_BYTES).next_power_of_two().trailing_zeros() as usize
+}

@@ -1,0 +1,229 @@
+//! The kernel's heap: `alloc`'s types live here.
+//!
+//! In front, a list per hart and size class, which needs no lock; behind, talc, whose cost
+//! does not grow with what lives on the heap, fed with runs of frames. A run that is empty
+//! again goes back to the frames. When memory is short an allocation fails: code that acts
+//! for a program must use the fallible forms ([`try_box`], `try_reserve`).
+//!
+//! Not for interrupt handlers.
+
+use super::frames::{self, FRAME_BYTES};
+use super::{OutOfMemory, layout};
+use crate::arch::{HartSlot, HartSlots, MAX_HARTS};
+use alloc::boxed::Box;
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use talc::base::{Talc, binning::Binning};
+use talc::source::Source;
+use talc::{DefaultBinning, lock_api};
+
+/// Sizes served from the harts' lists, in bytes. Larger ones go straight to talc.
+const CLASS_BYTES: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096];
+/// Every allocation of a class has this alignment; a stricter request goes to talc.
+const CLASS_ALIGN: usize = 16;
+/// The most bytes a hart keeps in one class.
+const CLASS_LIMIT_BYTES: usize = 16 * 1024;
+
+/// The smallest run of frames the heap grows by.
+const GROWTH_BYTES: usize = 256 * 1024;
+
+/// The class for a request, if any.
+fn class_of(request: &Layout) -> Option<usize> {
+    if request.align() > CLASS_ALIGN {
+        return None;
+    }
+    CLASS_BYTES.iter().position(|&bytes| request.size() <= bytes)
+}
+
+fn class_layout(class: usize) -> Layout {
+    Layout::from_size_align(CLASS_BYTES[class], CLASS_ALIGN).expect("sizes of classes are small")
+}
+
+/// A free piece: the link to the next lies in its first bytes.
+struct FreeList {
+    first: *mut u8,
+    count: usize,
+}
+
+// SAFETY: the pieces on the list belong to nobody else.
+unsafe impl Send for FreeList {}
+
+struct Cache([FreeList; CLASS_BYTES.len()]);
+
+impl Cache {
+    const EMPTY: Self = Self([const { FreeList { first: ptr::null_mut(), count: 0 } }; CLASS_BYTES.len()]);
+}
+
+static CACHES: HartSlots<Cache> = HartSlots::new([const { HartSlot::new(Cache::EMPTY) }; MAX_HARTS]);
+
+/// Bytes in all harts' lists.
+static CACHED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of frames given to talc.
+static RESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The lock around talc. Held for a few hundred instructions, never by a handler.
+struct SpinLock(AtomicBool);
+
+// SAFETY: `lock` returns only to the one who changed the flag from false to true.
+unsafe impl lock_api::RawMutex for SpinLock {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Self(AtomicBool::new(false));
+    type GuardMarker = lock_api::GuardSend;
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            while self.0.load(Ordering::Relaxed) {
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    unsafe fn unlock(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Where talc gets memory: aligned blocks of frames.
+#[derive(Debug)]
+struct FrameSource;
+
+// SAFETY: every claimed block is fresh memory that nothing else uses until `resize` takes it
+// back, and neither function touches the allocator it serves.
+unsafe impl Source for FrameSource {
+    fn acquire<B: Binning>(talc: &mut Talc<Self, B>, request: Layout) -> Result<(), ()> {
+        // Room for talc's own records and for losing up to one alignment.
+        let overhead = talc::min_first_heap_size::<B>() + 4 * talc::base::CHUNK_UNIT;
+        let wanted = request.size().checked_add(request.align()).and_then(|sum| sum.checked_add(overhead));
+        let bytes = wanted.ok_or(())?.max(GROWTH_BYTES);
+        // When memory is short a small block may still do.
+        let small = frames::order_for(wanted.ok_or(())?);
+        let (order, physical) = match frames::allocate_block(frames::order_for(bytes)) {
+            Ok(physical) => (frames::order_for(bytes), physical),
+            Err(OutOfMemory) => (small, frames::allocate_block(small).map_err(drop)?),
+        };
+        let length = FRAME_BYTES << order;
+        // SAFETY: a fresh block of that length.
+        let claimed = unsafe { talc.claim(layout::direct(physical), length) };
+        assert!(claimed.is_some(), "a heap block is larger than talc's records");
+        RESERVED_BYTES.fetch_add(length, Ordering::Relaxed);
+        Ok(())
+    }
+
+    const TRACK_HEAP_END: bool = true;
+
+    unsafe fn resize(&mut self, chunk_base: *mut u8, heap_end: *mut u8, is_heap_base: bool) -> *mut u8 {
+        if !is_heap_base {
+            return heap_end;
+        }
+        // The whole block is free. Its base is the page boundary below talc's first chunk.
+        let base = layout::page_down(chunk_base as usize - 1);
+        let length = heap_end as usize - base;
+        if !length.is_power_of_two() || RESERVED_BYTES.load(Ordering::Relaxed) <= length + GROWTH_BYTES {
+            return heap_end; // keep a little, to not grow and shrink in turn
+        }
+        RESERVED_BYTES.fetch_sub(length, Ordering::Relaxed);
+        // SAFETY: `acquire` took exactly this block, and talc gives it up now.
+        unsafe { frames::free_block(layout::physical_of(base), frames::order_for(length)) };
+        chunk_base
+    }
+}
+
+struct KernelHeap(talc::sync::TalcLock<SpinLock, FrameSource, DefaultBinning>);
+
+#[global_allocator]
+static HEAP: KernelHeap = KernelHeap(talc::sync::TalcLock::new(FrameSource));
+
+impl KernelHeap {
+    fn allocate_directly(&self, request: Layout) -> *mut u8 {
+        // SAFETY: sizes are not zero: `GlobalAlloc`'s callers promise it, classes have none.
+        unsafe { self.0.lock().allocate(request) }.map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+}
+
+// SAFETY: pieces come from talc, or from a list of pieces of at least the size and alignment
+// asked for; the class of a request is a function of its layout, so a piece returns to the
+// list, or to talc with the layout, that it came from.
+unsafe impl GlobalAlloc for KernelHeap {
+    unsafe fn alloc(&self, request: Layout) -> *mut u8 {
+        let Some(class) = class_of(&request) else { return self.allocate_directly(request) };
+        let cached = CACHES.with(|cache| {
+            let list = &mut cache.0[class];
+            let piece = list.first;
+            if !piece.is_null() {
+                // SAFETY: pieces on the list are ours, with the link in their first bytes.
+                list.first = unsafe { piece.cast::<*mut u8>().read() };
+                list.count -= 1;
+            }
+            piece
+        });
+        if cached.is_null() {
+            return self.allocate_directly(class_layout(class));
+        }
+        CACHED_BYTES.fetch_sub(CLASS_BYTES[class], Ordering::Relaxed);
+        cached
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, request: Layout) {
+        let Some(class) = class_of(&request) else {
+            // SAFETY: allocated by `allocate_directly` with this layout.
+            return unsafe { self.0.lock().deallocate(piece, request) };
+        };
+        let kept = CACHES.with(|cache| {
+            let list = &mut cache.0[class];
+            if (list.count + 1) * CLASS_BYTES[class] > CLASS_LIMIT_BYTES {
+                return false;
+            }
+            // SAFETY: the piece is free, aligned to 16 and at least 32 bytes long.
+            unsafe { piece.cast::<*mut u8>().write(list.first) };
+            list.first = piece;
+            list.count += 1;
+            true
+        });
+        if kept {
+            CACHED_BYTES.fetch_add(CLASS_BYTES[class], Ordering::Relaxed);
+        } else {
+            // SAFETY: allocated by `allocate_directly` with the layout of its class.
+            unsafe { self.0.lock().deallocate(piece, class_layout(class)) };
+        }
+    }
+}
+
+/// What the heap uses, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Statistics {
+    /// Taken from the frames.
+    pub reserved_bytes: usize,
+    /// Of these, in use by somebody, rounded up to size classes.
+    pub used_bytes: usize,
+}
+
+/// The figures of this moment.
+pub fn statistics() -> Statistics {
+    let allocated = HEAP.0.lock().counters().allocated_bytes;
+    Statistics {
+        reserved_bytes: RESERVED_BYTES.load(Ordering::Relaxed),
+        used_bytes: allocated.saturating_sub(CACHED_BYTES.load(Ordering::Relaxed)),
+    }
+}
+
+/// `Box::new` that reports a lack of memory instead of ending the kernel.
+pub fn try_box<T>(value: T) -> Result<Box<T>, OutOfMemory> {
+    if size_of::<T>() == 0 {
+        return Ok(Box::new(value)); // allocates nothing
+    }
+    // SAFETY: the size is not zero; the piece has the layout `Box` frees it with, and is
+    // filled before it becomes one.
+    unsafe {
+        let piece = alloc::alloc::alloc(Layout::new::<T>()).cast::<T>();
+        if piece.is_null() {
+            return Err(OutOfMemory);
+        }
+        piece.write(value);
+        Ok(Box::from_raw(piece))
+    }
+}

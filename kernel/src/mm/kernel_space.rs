@@ -1,0 +1,174 @@
+//! The kernel's own half of every address space, built once at boot.
+//!
+//! All 256 upper entries of the root exist from the start and never change, so a process's
+//! root is made by copying them and never needs to be told about anything.
+
+use super::frames::{self, Frame};
+use super::{OutOfMemory, layout};
+use crate::arch::{self, Asid, Entry, Rights, TABLE_ENTRIES};
+use crate::drivers::device_tree::Facts;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+unsafe extern "C" {
+    // From kernel.lds; only their addresses mean anything.
+    static __image_start: u8;
+    static __image_end: u8;
+    static __text_start: u8;
+    static __text_end: u8;
+    static __rodata_start: u8;
+    static __rodata_end: u8;
+    static __vdso_start: u8;
+    static __vdso_end: u8;
+    static __data_start: u8;
+    static __data_end: u8;
+}
+
+/// The range between two symbols of the link script.
+macro_rules! section {
+    ($start:ident, $end:ident) => {
+        (&raw const $start) as usize..(&raw const $end) as usize
+    };
+}
+
+/// Physical range of the whole image, in whole pages.
+pub fn image_physical() -> Range<usize> {
+    let image = section!(__image_start, __image_end);
+    layout::physical_of(image.start)..layout::physical_of(image.end)
+}
+
+/// The kernel's static variables.
+pub fn writable_image() -> Range<usize> {
+    section!(__data_start, __data_end)
+}
+
+/// The kernel's code.
+pub fn text() -> Range<usize> {
+    section!(__text_start, __text_end)
+}
+
+/// Physical address of the kernel's root table.
+static ROOT: AtomicUsize = AtomicUsize::new(0);
+
+/// Physical address of the root table that maps the kernel and nothing else.
+pub fn root_physical() -> usize {
+    ROOT.load(Relaxed)
+}
+
+/// Maps RAM, the image, the devices and the stacks of `harts` harts, and activates the
+/// result on this hart.
+///
+/// # Errors
+/// When there is no memory for tables and stacks.
+pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
+    let root = new_table()?;
+    let image = image_physical();
+    for range in machine.memory.iter() {
+        // The image is cut out, to get pages with the rights of its sections.
+        let (before, after) =
+            (range.start..image.start.min(range.end), image.end.max(range.start)..range.end);
+        for part in [before, after] {
+            if !part.is_empty() {
+                map_direct(root, part, Rights::READ_WRITE, MEGA)?;
+            }
+        }
+    }
+    for (section, rights) in [
+        (section!(__text_start, __text_end), Rights::READ_EXECUTE),
+        (section!(__rodata_start, __rodata_end), Rights::READ),
+        (section!(__vdso_start, __vdso_end), Rights::READ_EXECUTE),
+        (section!(__data_start, __data_end), Rights::READ_WRITE),
+    ] {
+        let physical = layout::physical_of(section.start)..layout::physical_of(section.end);
+        map_direct(root, physical, rights, PAGE)?;
+    }
+    let mut result = Ok(());
+    machine.for_each_device(|device| result = result.and_then(|()| map_device(root, device)));
+    result?;
+    for hart in 0..harts {
+        for address in layout::kernel_stack(hart).step_by(layout::PAGE_BYTES) {
+            let frame = Frame::allocate_zeroed()?.into_physical();
+            *slot(root, address, PAGE)? = Entry::kernel_leaf(frame, Rights::READ_WRITE);
+        }
+    }
+    // So that what a process root copies is complete: an entry for every gigabyte.
+    for index in TABLE_ENTRIES / 2..TABLE_ENTRIES {
+        let entry = &mut table_at(root)[index];
+        if !entry.is_valid() {
+            *entry = Entry::table(new_table()?);
+        }
+    }
+    ROOT.store(root, Relaxed);
+    // SAFETY: the new table maps all that the old one did and the kernel uses, with at least
+    // the rights it needs, and is never freed.
+    unsafe { arch::activate_root(root, Asid(0)) };
+    arch::flush_all_local();
+    Ok(())
+}
+
+/// Levels of pages: 4 KiB, 2 MiB, 1 GiB.
+const PAGE: usize = 0;
+const MEGA: usize = 1;
+const GIGA: usize = 2;
+
+fn new_table() -> Result<usize, OutOfMemory> {
+    Ok(Frame::allocate_zeroed()?.into_physical())
+}
+
+fn table_at(physical: usize) -> &'static mut [Entry; TABLE_ENTRIES] {
+    // SAFETY: only called at boot, by one hart, with tables made by `new_table` that nothing
+    // else refers to; no two of these references are used at the same time.
+    unsafe { &mut *layout::direct(physical).cast() }
+}
+
+/// The entry for `address` in the table of `level`, the tables above it made as needed.
+fn slot(root: usize, address: usize, level: usize) -> Result<&'static mut Entry, OutOfMemory> {
+    let mut table = root;
+    for above in (level + 1..arch::TABLE_LEVELS).rev() {
+        let entry = &mut table_at(table)[arch::table_index(address, above)];
+        if !entry.is_valid() {
+            *entry = Entry::table(new_table()?);
+        }
+        assert!(!entry.is_leaf(), "two mappings of {address:#x}");
+        table = entry.physical();
+    }
+    Ok(&mut table_at(table)[arch::table_index(address, level)])
+}
+
+/// Maps a physical range in the direct map, in pages of at most `largest` level.
+fn map_direct(root: usize, range: Range<usize>, rights: Rights, largest: usize) -> Result<(), OutOfMemory> {
+    let mut at = range.start;
+    while at < range.end {
+        let fits = |level: &usize| {
+            let bytes = arch::page_size_of_level(*level);
+            at.is_multiple_of(bytes) && range.end - at >= bytes
+        };
+        let level = (PAGE..=largest).rev().find(fits).unwrap_or(PAGE);
+        let entry = slot(root, layout::direct(at) as usize, level)?;
+        assert!(!entry.is_valid(), "two mappings of {at:#x}");
+        *entry = Entry::kernel_leaf(at, rights);
+        at += arch::page_size_of_level(level);
+    }
+    Ok(())
+}
+
+/// Maps a device's registers: with the gigabyte it lies in, if there is nothing else there
+/// than devices, else in pages. Ranges may touch the same page.
+fn map_device(root: usize, range: &Range<usize>) -> Result<(), OutOfMemory> {
+    let (start, end) = (layout::page_down(range.start), range.end.next_multiple_of(frames::FRAME_BYTES));
+    for physical in (start..end).step_by(frames::FRAME_BYTES) {
+        let address = layout::direct(physical) as usize;
+        let gigabyte = slot(root, address, GIGA)?;
+        if !gigabyte.is_valid() {
+            let start = physical & !(arch::page_size_of_level(GIGA) - 1);
+            *gigabyte = Entry::kernel_leaf(start, Rights::READ_WRITE);
+        }
+        if !gigabyte.is_leaf() {
+            let entry = slot(root, address, PAGE)?;
+            if !entry.is_valid() {
+                *entry = Entry::kernel_leaf(physical, Rights::READ_WRITE);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Memory: frames, the kernel's heap, address spaces, and the only ways to touch a
+//! program's memory.
+//!
+//! `frames` owns all RAM the kernel may use, `buddy` is its algorithm; `heap` is the global
+//! allocator; `kernel_space` maps the kernel, `page_table` is the tree under every root,
+//! `region` the bookkeeping of what a program has mapped, `address_space` joins the two;
+//! `user` and `pinned` reach a program's bytes, `shared` the pages it shares with us. Out of memory is an error to the caller everywhere.
+#![allow(unsafe_code)]
+
+pub mod address_space;
+pub mod asid;
+mod buddy;
+pub mod frames;
+pub mod heap;
+pub mod kernel_space;
+pub mod layout;
+mod page_table;
+mod pinned;
+mod region;
+mod shared;
+mod user;
+
+pub use crate::arch::{Access, Rights};
+pub use address_space::{AddressSpace, FaultError, MapError};
+pub use frames::Frame;
+pub use heap::try_box;
+pub use pinned::PinnedBuffer;
+pub use shared::{SharedFrame, SharedLayout};
+pub use user::UserRange;
+
+use cops_abi::Errno;
+
+/// There is not enough memory for what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfMemory;
+
+/// Whether there is memory to begin something new for a program.
+///
+/// Programs get no frame, and should get no new object of the kernel's, once only a reserve
+/// is left: what lives on the kernel's heap without a fallible constructor lives off that.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn admit() -> Result<(), Errno> {
+    if frames::is_down_to_reserve() { Err(Errno::ENOMEM) } else { Ok(()) }
+}

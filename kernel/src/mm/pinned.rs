@@ -1,0 +1,96 @@
+//! Buffers of programs, held by their frames.
+//!
+//! What a call in flight reads or writes is the frame that was behind the address when the
+//! call was made. If the program unmaps it meanwhile, the frame lives on, unseen, until the
+//! call lets go: so a late completion can never write into memory put to another use.
+
+use super::address_space::{AddressSpace, FaultError};
+use super::frames::{FRAME_BYTES, Frame};
+use super::user::is_in_user_half;
+use crate::arch::Access;
+
+/// The front of a program's buffer, pinned.
+#[derive(Debug)]
+pub struct PinnedBuffer {
+    frames: [Option<Frame>; Self::MAX_FRAMES],
+    /// Where in the first frame it begins.
+    offset: u16,
+    length: u32,
+}
+
+const _: () = assert!(size_of::<PinnedBuffer>() <= 32);
+
+impl PinnedBuffer {
+    /// How many frames one buffer can hold: any 16 KiB, whatever its alignment.
+    pub const MAX_FRAMES: usize = 5;
+
+    /// Pins what of `address..address + length` fits into [`Self::MAX_FRAMES`] frames.
+    pub(super) fn new(
+        space: &AddressSpace,
+        address: usize,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, FaultError> {
+        if !is_in_user_half(address, length) {
+            return Err(FaultError::NotAllowed);
+        }
+        let offset = address % FRAME_BYTES;
+        let length = length.min(Self::MAX_FRAMES * FRAME_BYTES - offset);
+        let mut frames = [const { None }; Self::MAX_FRAMES];
+        let pages = (address - offset..address + length).step_by(FRAME_BYTES);
+        if length > 0 {
+            for (place, page) in frames.iter_mut().zip(pages) {
+                *place = Some(space.translate_for(page, access)?);
+            }
+        }
+        Ok(Self { frames, offset: offset as u16, length: length as u32 })
+    }
+
+    /// Bytes pinned: the buffer's length or, of a long one, the first part.
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether there is nothing to read or write.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies `from` into the buffer at `offset`.
+    ///
+    /// # Panics
+    /// If that is not within [`PinnedBuffer::len`].
+    pub fn write_at(&self, offset: usize, from: &[u8]) {
+        self.for_each_part(offset, from.len(), |frame, at, part| frame.write(at, &from[part]));
+    }
+
+    /// Copies from the buffer at `offset`.
+    ///
+    /// # Panics
+    /// If that is not within [`PinnedBuffer::len`].
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) {
+        self.for_each_part(offset, into.len(), |frame, at, part| frame.read(at, &mut into[part]));
+    }
+
+    /// Calls `visit(frame, offset in it, range of the copy)` for the parts of a copy.
+    fn for_each_part(
+        &self,
+        offset: usize,
+        length: usize,
+        mut visit: impl FnMut(&Frame, usize, core::ops::Range<usize>),
+    ) {
+        assert!(
+            offset <= self.len() && length <= self.len() - offset,
+            "{length} bytes at {offset} of a pinned buffer of {}",
+            self.len()
+        );
+        let mut done = 0;
+        while done < length {
+            let at = usize::from(self.offset) + offset + done;
+            let frame = self.frames[at / FRAME_BYTES].as_ref().expect("pinned bytes have frames");
+            let part = (FRAME_BYTES - at % FRAME_BYTES).min(length - done);
+            visit(frame, at % FRAME_BYTES, done..done + part);
+            done += part;
+        }
+    }
+}

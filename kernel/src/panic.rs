@@ -1,0 +1,122 @@
+//! The end of the kernel by its own fault: what happened, where, and how it came to that.
+//!
+//! Uses no heap and no lock it cannot do without. Function names come from `boot/kernel.sym`
+//! in the root image, if there is one.
+#![allow(unsafe_code)]
+
+use crate::arch::{self, TrapFrame};
+use crate::drivers::console::Emergency;
+use crate::drivers::{device_tree, power};
+use crate::mm::{kernel_space, layout};
+use core::fmt::Write;
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the run ends with.
+const STATUS: u8 = 101;
+
+/// Return addresses printed at most.
+const DEPTH: usize = 32;
+
+/// The hart that panics plus 1, 0 if none does.
+static PANICKING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether some hart panics. A hart that is interrupted then stops.
+pub fn is_panicking() -> bool {
+    PANICKING.load(Ordering::Relaxed) != 0
+}
+
+#[panic_handler]
+fn on_panic(info: &PanicInfo<'_>) -> ! {
+    report(|out| writeln!(out, "kernel {info}"), None, arch::frame_pointer())
+}
+
+/// The kernel did what it must not: a page it has not, an instruction there is not.
+pub fn on_kernel_exception(frame: &TrapFrame) -> ! {
+    report(
+        |out| {
+            writeln!(out, "kernel exception: {} ({:#x})", frame.cause_name(), frame.value())?;
+            writeln!(out, "{frame}")
+        },
+        Some(frame.program_counter()),
+        frame.frame_pointer(),
+    )
+}
+
+/// The kernel's stack was too small. Only the program counter and the frame pointer in
+/// `frame` are filled in.
+pub fn on_stack_overflow(stack_pointer: usize, frame: &TrapFrame) -> ! {
+    report(
+        |out| writeln!(out, "kernel stack overflow: stack pointer {stack_pointer:#x}"),
+        Some(frame.program_counter()),
+        frame.frame_pointer(),
+    )
+}
+
+/// Stops the other harts, prints `message` and the way to it, and powers off.
+fn report(
+    message: impl Fn(&mut Emergency) -> core::fmt::Result,
+    program_counter: Option<usize>,
+    frame_pointer: usize,
+) -> ! {
+    arch::interrupts_off();
+    let me = arch::hart_index() + 1;
+    match PANICKING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => {}
+        // A panic in here: no more words, just the end.
+        Err(hart) if hart == me => {
+            arch::emergency_write(b"panic while reporting a panic\n");
+            power::power_off(STATUS);
+        }
+        Err(_) => arch::stop_hart(),
+    }
+    for hart in (0..arch::hart_count()).filter(|&hart| hart + 1 != me) {
+        arch::send_interrupt_to(hart);
+    }
+    let mut out = Emergency::take_over();
+    // The console takes everything.
+    let _ = writeln!(out, "\n!!! on hart {}:", me - 1);
+    let _ = message(&mut out);
+    let _ = writeln!(out, "backtrace:");
+    let symbols = Symbols::find();
+    if let Some(address) = program_counter {
+        symbols.print(&mut out, address);
+    }
+    // A return address may already belong to the next function: look up the call.
+    arch::walk_frames(frame_pointer, DEPTH, |address| symbols.print(&mut out, address - 1));
+    power::power_off(STATUS)
+}
+
+/// The table of function names: lines `address name`, the address in 16 hexadecimal digits,
+/// sorted.
+struct Symbols(&'static str);
+
+impl Symbols {
+    fn find() -> Self {
+        let file = tar_no_std::TarArchiveRef::new(device_tree::root_image())
+            .ok()
+            .and_then(|archive| {
+                archive.entries().find(|entry| entry.filename().as_str() == Ok("boot/kernel.sym"))
+            })
+            .and_then(|entry| entry.data_as_str().ok());
+        Self(file.unwrap_or(""))
+    }
+
+    /// The function around `address` and its start.
+    fn look_up(&self, address: usize) -> Option<(&'static str, usize)> {
+        let parse = |line: &'static str| {
+            let (digits, name) = line.split_once(' ')?;
+            Some((name, usize::from_str_radix(digits, 16).ok()?))
+        };
+        self.0.lines().filter_map(parse).take_while(|&(_, start)| start <= address).last()
+    }
+
+    fn print(&self, out: &mut Emergency, address: usize) {
+        let is_code = kernel_space::text().contains(&address)
+            || kernel_space::image_physical().contains(&address.wrapping_sub(layout::DIRECT_MAP));
+        let _ = match self.look_up(address).filter(|_| is_code) {
+            Some((name, start)) => writeln!(out, "  {address:#018x} {name} + {:#x}", address - start),
+            None => writeln!(out, "  {address:#018x}"),
+        };
+    }
+}

@@ -1,0 +1,40 @@
+//! The vDSO: the scheduler's core as one image, executed by the kernel and by every process.
+//!
+//! Embedded at build time, in pages of its own that are mapped read-execute everywhere and
+//! writable nowhere.
+#![allow(unsafe_code)]
+
+use crate::mm::layout::PAGE_BYTES;
+use cops_executor::image::{CoreTable, ImageError};
+
+const BYTES: usize = include_bytes!(env!("COPS_VDSO")).len();
+const PAGES_BYTES: usize = BYTES.next_multiple_of(PAGE_BYTES);
+
+#[repr(C, align(4096))]
+struct Pages([u8; PAGES_BYTES]);
+
+#[unsafe(link_section = ".vdso")]
+static IMAGE: Pages = {
+    let file = include_bytes!(env!("COPS_VDSO"));
+    let mut pages = [0; PAGES_BYTES];
+    let mut at = 0;
+    while at < BYTES {
+        pages[at] = file[at];
+        at += 1;
+    }
+    Pages(pages)
+};
+
+/// The image, in whole pages.
+pub fn image() -> &'static [u8] {
+    &IMAGE.0
+}
+
+/// The functions of the image, for the kernel's own executor.
+///
+/// # Errors
+/// If the file embedded is not the image that the executor crate expects.
+pub fn core_table() -> Result<CoreTable, ImageError> {
+    // SAFETY: the whole image, which the kernel maps readable and executable for ever.
+    unsafe { CoreTable::from_image(IMAGE.0.as_ptr()) }
+}
