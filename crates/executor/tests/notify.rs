@@ -1,0 +1,271 @@
+//! Who is notified, who is interrupted, who steals: several workers driven by one thread, the hooks replaced
+//! by a recorder, exact sequences.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::future::{Future, pending};
+use std::sync::{Arc, Mutex};
+
+use common::{Event, Host};
+use cops_executor::core::NO_WORKER;
+use cops_executor::*;
+
+const WORKERS: usize = 3;
+
+struct Rig {
+    executor: &'static Executor,
+    host: &'static Host,
+    states: &'static [WorkerState; WORKERS],
+}
+
+fn rig(number: u8) -> Rig {
+    let executor: &'static Executor = Box::leak(Box::new(Executor::new(number)));
+    let host: &'static Host = Box::leak(Host::new());
+    let states: &'static [WorkerState; WORKERS] = Box::leak(Box::default());
+    // SAFETY: the hooks do what they should, and live for ever.
+    unsafe { executor.start(&host.hooks()) }.unwrap();
+    for (worker, state) in states.iter().enumerate() {
+        executor.add_worker(worker as u32, state).unwrap();
+    }
+    Rig { executor, host, states }
+}
+
+fn level(level: u8) -> Priority {
+    Priority::new(level).unwrap()
+}
+
+impl Rig {
+    /// A coroutine that is blocked, having run on `worker`.
+    fn sleeper(&self, worker: u32, priority: Priority) -> CoroutineId {
+        let id = self.executor.spawn(pending(), priority).unwrap();
+        self.executor.run_until_stalled(worker);
+        self.host.take_events();
+        id
+    }
+
+    /// Runs `inside` in a coroutine on `worker`, and returns the events meanwhile.
+    fn events_inside(
+        &self,
+        worker: u32,
+        priority: Priority,
+        inside: impl Future<Output = ()> + Send + 'static,
+    ) -> Vec<Event> {
+        let (events, host) = (Arc::new(Mutex::new(None)), self.host);
+        let out = events.clone();
+        let observed = async move {
+            host.take_events();
+            inside.await;
+            *out.lock().unwrap() = Some(host.take_events());
+        };
+        self.executor.spawn(observed, priority).unwrap();
+        assert_eq!(self.executor.run(worker, 1), RunOutcome::BudgetUsed);
+        events.lock().unwrap().take().expect("it was not run first")
+    }
+}
+
+#[test]
+fn a_parked_target_is_notified_once_for_each_time_it_parks() {
+    let rig = rig(40);
+    let id = rig.sleeper(1, Priority::DEFAULT);
+    assert!(rig.executor.prepare_park(1));
+    assert_eq!(rig.states[1].phase.load(std::sync::atomic::Ordering::Relaxed), 2);
+    // Woken from outside, it goes back to where it ran.
+    wake_up(id);
+    assert_eq!(rig.host.take_events(), [Event::Notify(1)]);
+    wake_up(id);
+    assert_eq!(rig.host.take_events(), []);
+    rig.executor.finish_park(1);
+    assert!(!rig.executor.prepare_park(1), "something is ready");
+    assert_eq!(rig.executor.run_until_stalled(1), RunOutcome::Stalled);
+    assert!(rig.executor.prepare_park(1));
+    wake_up(id);
+    assert_eq!(rig.host.take_events(), [Event::Notify(1)]);
+}
+
+#[test]
+fn nobody_parks_while_anything_is_ready_anywhere() {
+    let rig = rig(41);
+    let id = rig.sleeper(0, Priority::DEFAULT);
+    assert!(rig.executor.prepare_park(2));
+    rig.executor.finish_park(2);
+    // In an inbox.
+    wake_up(id);
+    assert!(!rig.executor.prepare_park(2));
+    // In a list.
+    rig.executor.run(0, 0);
+    assert!(!rig.executor.prepare_park(2));
+    // Being polled is not being ready.
+    rig.executor.run_until_stalled(2);
+    let executor = rig.executor;
+    rig.events_inside(0, Priority::DEFAULT, async move {
+        assert!(executor.prepare_park(2));
+        executor.finish_park(2);
+    });
+}
+
+#[test]
+fn the_first_wake_on_ones_own_worker_disturbs_nobody_and_the_second_calls_a_parked_one() {
+    let rig = rig(42);
+    let (first, second) = (rig.sleeper(0, Priority::DEFAULT), rig.sleeper(0, Priority::DEFAULT));
+    let third = rig.sleeper(0, Priority::DEFAULT);
+    let (executor, host) = (rig.executor, rig.host);
+    let events = rig.events_inside(0, Priority::DEFAULT, async move {
+        assert!(executor.prepare_park(1) && executor.prepare_park(2));
+        wake_up(first);
+        assert_eq!(host.take_events(), []);
+        wake_up(second);
+        assert_eq!(host.take_events(), [Event::Notify(1)]);
+        wake_up(third);
+    });
+    assert_eq!(events, [Event::Notify(2)]);
+}
+
+#[test]
+fn a_coroutine_spawned_by_no_worker_goes_to_a_parked_one() {
+    let rig = rig(39);
+    assert!(rig.executor.prepare_park(2));
+    rig.executor.spawn(async {}, Priority::DEFAULT).unwrap();
+    assert_eq!(rig.host.take_events(), [Event::Notify(2)]);
+    assert_ne!(rig.states[2].waiting(), 0);
+}
+
+#[test]
+fn offer_calls_a_parked_one_only_if_something_waits() {
+    let rig = rig(43);
+    let id = rig.sleeper(0, Priority::DEFAULT);
+    let (executor, host) = (rig.executor, rig.host);
+    let events = rig.events_inside(0, Priority::DEFAULT, async move {
+        assert!(executor.prepare_park(1));
+        executor.offer(0);
+        assert_eq!(host.take_events(), []);
+        wake_up(id);
+        assert_eq!(host.take_events(), []);
+        executor.offer(0);
+    });
+    assert_eq!(events, [Event::Notify(1)]);
+}
+
+#[test]
+fn a_waker_that_is_no_worker_calls_a_parked_one_if_the_target_is_not() {
+    let rig = rig(44);
+    let id = rig.sleeper(0, Priority::DEFAULT);
+    assert!(rig.executor.prepare_park(2));
+    // Worker 0 is not parked, but nobody can say when it will look.
+    wake_up(id);
+    assert_eq!(rig.host.take_events(), [Event::Notify(2)]);
+}
+
+#[test]
+fn the_worker_with_the_least_urgent_poll_is_interrupted_if_nobody_is_parked() {
+    let rig = rig(45);
+    let urgent = rig.sleeper(0, level(5));
+    let weak = rig.sleeper(0, level(60));
+    let host = rig.host;
+    let executor = rig.executor;
+    let seen: Arc<Mutex<Vec<Vec<Event>>>> = Arc::default();
+    let out = seen.clone();
+    // Worker 2 polls at 50, inside that worker 1 at 40, inside that worker 0 at 3, which wakes.
+    let innermost = async move {
+        host.take_events();
+        let record = || out.lock().unwrap().push(host.take_events());
+        wake_up(weak);
+        record();
+        wake_up(urgent);
+        record();
+        set_priority(urgent, level(45));
+        record();
+        set_priority(urgent, level(55));
+        record();
+    };
+    let nested = async move {
+        executor.spawn(innermost, level(3)).unwrap();
+        assert_eq!(executor.run(0, 1), RunOutcome::BudgetUsed);
+    };
+    let middle = async move {
+        executor.spawn(nested, level(40)).unwrap();
+        assert_eq!(executor.run(1, 1), RunOutcome::BudgetUsed);
+    };
+    rig.events_inside(2, level(50), middle);
+    let interrupted = vec![Event::Preempt(2)];
+    // At 60 and at 55 nobody runs anything less urgent.
+    assert_eq!(*seen.lock().unwrap(), [vec![], interrupted.clone(), interrupted, vec![]]);
+}
+
+#[test]
+fn whoever_runs_the_least_urgent_itself_needs_no_interrupt() {
+    let rig = rig(46);
+    let id = rig.sleeper(0, level(5));
+    let events = rig.events_inside(0, level(60), async move {
+        wake_up(id);
+    });
+    assert_eq!(events, []);
+}
+
+#[test]
+fn a_running_coroutine_shows_its_new_priority_at_once() {
+    let rig = rig(47);
+    let state = &rig.states[0];
+    rig.events_inside(0, level(60), async move {
+        assert_eq!(state.current_priority(), Some(level(60)));
+        set_priority(current().unwrap(), level(7));
+        assert_eq!(state.current_priority(), Some(level(7)));
+    });
+    assert_eq!(state.current_priority(), None);
+}
+
+#[test]
+fn workers_steal_what_is_more_urgent_or_anything_if_they_have_nothing() {
+    let rig = rig(48);
+    let log: Arc<Mutex<Vec<(u8, u32)>>> = Arc::default();
+    // Spawned outside, with nobody parked, they go to worker 0.
+    for priority in [20, 10, 30] {
+        let log = log.clone();
+        let logged = async move { log.lock().unwrap().push((priority, current_worker_of(48))) };
+        rig.executor.spawn(logged, level(priority)).unwrap();
+    }
+    assert_eq!(current_worker_of(48), NO_WORKER);
+    rig.executor.run(1, 1);
+    assert_eq!(std::mem::take(&mut *log.lock().unwrap()), [(10, 1)]);
+    rig.executor.run(0, 1);
+    assert_eq!(std::mem::take(&mut *log.lock().unwrap()), [(20, 0)]);
+    // Worker 2 has something of its own now, less urgent than what comes to worker 0.
+    let (executor, inner) = (rig.executor, log.clone());
+    rig.events_inside(2, level(5), async move {
+        for priority in [40, 50] {
+            let inner = inner.clone();
+            let logged = async move { inner.lock().unwrap().push((priority, current_worker_of(48))) };
+            executor.spawn(logged, level(priority)).unwrap();
+        }
+    });
+    rig.executor.run_until_stalled(2);
+    assert_eq!(std::mem::take(&mut *log.lock().unwrap()), [(30, 2), (40, 2), (50, 2)]);
+    assert_eq!(rig.states[2].steals.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+#[test]
+fn moving_a_coroutine_that_another_worker_took_meanwhile_loses_nothing() {
+    let rig = rig(49);
+    let log: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let inner = log.clone();
+    let id = rig
+        .executor
+        .spawn(
+            async move {
+                inner.lock().unwrap().push(current_worker_of(49));
+                yield_now().await;
+                inner.lock().unwrap().push(current_worker_of(49));
+            },
+            level(20),
+        )
+        .unwrap();
+    // Filed by worker 0, then moved while the request sits in worker 0's inbox and worker 1 steals: it drains
+    // that inbox first, so the new level counts.
+    rig.executor.run(0, 0);
+    set_priority(id, level(10));
+    rig.executor.run(1, 1);
+    assert_eq!(priority(id), Some(level(10)));
+    rig.executor.run_until_stalled(1);
+    assert_eq!(*log.lock().unwrap(), [1, 1]);
+    assert_eq!(rig.executor.live_count(), 0);
+}
