@@ -122,12 +122,13 @@ impl LinkGuard<'_> {
         }
     }
 
-    /// Gives the interface back and tells what remains to be done.
+    /// Gives the interface back and tells what remains to be done: the caller sees to it, nobody
+    /// is woken for it.
     pub(crate) fn release(mut self) -> Remainder {
-        self.settle()
+        self.settle(false)
     }
 
-    fn settle(&mut self) -> Remainder {
+    fn settle(&mut self, announce: bool) -> Remainder {
         let link = self.link;
         let mut remainder = Remainder { deadline: None, more: false };
         let mut steps = STEPS_ON_RELEASE;
@@ -137,10 +138,12 @@ impl LinkGuard<'_> {
             drop(core);
             // Announced only now: a woken poller may want the lock at once.
             if remainder.more {
-                link.shared.deadline.announce(0);
+                if announce {
+                    link.shared.deadline.announce(0);
+                }
                 break;
             }
-            if let Some(deadline) = remainder.deadline {
+            if let Some(deadline) = remainder.deadline.filter(|_| announce) {
                 link.shared.deadline.announce(deadline);
             }
             if link.outbox.is_empty() {
@@ -154,7 +157,7 @@ impl LinkGuard<'_> {
 
 impl Drop for LinkGuard<'_> {
     fn drop(&mut self) {
-        self.settle();
+        self.settle(true);
     }
 }
 
