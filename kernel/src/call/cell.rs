@@ -1,0 +1,250 @@
+//! The pool of cells in which calls wait, and the kernel coroutine that each of them carries.
+//!
+//! Cells live in segments that are never freed, and a coroutine's data word is the cell's number:
+//! a coroutine that outlives its call (it was cancelled while queued) finds a cell that is free or
+//! somebody else's, sees from the coroutine id that it has nothing to do, and ends.
+//! May touch: the kernel's executor. The only unsafe code is the spawn itself and its two functions' signatures.
+#![allow(unsafe_code)]
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::num::NonZeroU64;
+
+use cops_abi::ring::Completion;
+use cops_abi::{CoroutineId, Errno, Priority};
+use cops_executor::FutureVTable;
+use spin::{Mutex, Once};
+
+use super::{Call, deliver};
+use crate::mm;
+use crate::task::{self, Process};
+
+/// Number of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellIndex(u32);
+
+const SEGMENT_CELLS: usize = 64;
+const SEGMENTS_MAX: usize = 4096;
+
+#[derive(Default)]
+struct Cell {
+    /// Counts the calls that lived here; part of their handles.
+    generation: u32,
+    /// The call, from submission until it is done or cancelled.
+    call: Option<Call>,
+    /// The coroutine that works for `call`.
+    coroutine: Option<CoroutineId>,
+    /// Process of the last call, for a cancel that comes late.
+    owner: u32,
+    /// A result that found the ring full.
+    undelivered: Option<Completion>,
+    /// The cell behind this one in the overflow list.
+    next: Option<CellIndex>,
+}
+
+type Segment = [Mutex<Cell>; SEGMENT_CELLS];
+
+static SEGMENTS: [Once<Box<Segment>>; SEGMENTS_MAX] = [const { Once::new() }; SEGMENTS_MAX];
+
+struct Free {
+    cells: Vec<CellIndex>,
+    segments: usize,
+}
+
+static FREE: Mutex<Free> = Mutex::new(Free { cells: Vec::new(), segments: 0 });
+
+fn cell(index: CellIndex) -> Option<&'static Mutex<Cell>> {
+    let index = index.0 as usize;
+    SEGMENTS.get(index / SEGMENT_CELLS)?.get().map(|segment| &segment[index % SEGMENT_CELLS])
+}
+
+/// Takes a free cell, growing the pool if there is none.
+fn allocate() -> Result<CellIndex, Errno> {
+    let mut free = FREE.lock();
+    if let Some(index) = free.cells.pop() {
+        return Ok(index);
+    }
+    let segment = free.segments;
+    let place = SEGMENTS.get(segment).ok_or(Errno::ENOMEM)?;
+    // Room for every cell there is, so that releasing one never allocates.
+    let total = (segment + 1) * SEGMENT_CELLS;
+    let more = total - free.cells.len();
+    free.cells.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
+    let cells: Box<Segment> = mm::try_box(core::array::from_fn(|_| Mutex::default()))?;
+    place.call_once(|| cells);
+    free.segments += 1;
+    let first = (segment * SEGMENT_CELLS) as u32;
+    free.cells.extend((first + 1..first + SEGMENT_CELLS as u32).map(CellIndex));
+    Ok(CellIndex(first))
+}
+
+/// Gives a cell back whose call is gone.
+pub(super) fn release(index: CellIndex) {
+    FREE.lock().cells.push(index);
+}
+
+/// Puts `call` into a cell, makes its coroutine and registers it with what it waits for.
+///
+/// The operation is attempted once more after the registration, by the coroutine if it was woken meanwhile.
+///
+/// # Errors
+/// `ENOMEM`; the call is dropped.
+pub(super) fn start(
+    call: Call,
+    priority: Priority,
+    begin_waiting: impl FnOnce(),
+) -> Result<NonZeroU64, Errno> {
+    let index = allocate()?;
+    let Some(place) = cell(index) else { return Err(Errno::ENOMEM) };
+    let mut guard = place.lock();
+    // A number as the data word: nothing is dereferenced through it, and nothing must be freed.
+    let data = core::ptr::without_provenance_mut(index.0 as usize);
+    // SAFETY: `poll` and `drop_nothing` accept any data word: they look the number up and check whose it is.
+    // All they reach is behind locks, so it does not matter which hart calls them.
+    let spawned = unsafe { task::executor().spawn_raw(data, &VTABLE, priority) };
+    let Ok(coroutine) = spawned else {
+        drop(guard);
+        release(index);
+        return Err(Errno::ENOMEM);
+    };
+    begin_waiting();
+    guard.generation = guard.generation.wrapping_add(1).max(1);
+    guard.owner = call.process.id;
+    guard.coroutine = Some(coroutine);
+    guard.call = Some(call);
+    let handle = u64::from(guard.generation) << 32 | u64::from(index.0);
+    NonZeroU64::new(handle).ok_or(Errno::ENOMEM)
+}
+
+static VTABLE: FutureVTable = FutureVTable { poll, drop: drop_nothing };
+
+/// One poll of a call's coroutine. Returns whether the coroutine has ended.
+unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
+    let index = CellIndex(data.addr() as u32);
+    let Some(place) = cell(index) else { return true };
+    let mut guard = place.lock();
+    if guard.coroutine.map(CoroutineId::raw) != Some(coroutine) {
+        return true;
+    }
+    let Some(call) = guard.call.as_mut() else { return true };
+    let mut result = call.operation.attempt(&call.process);
+    if result.is_none() {
+        let waker = task::current_waker(coroutine);
+        call.operation.register(&call.process, &waker);
+        result = call.operation.attempt(&call.process);
+    }
+    let Some(result) = result else { return false };
+    let call = guard.call.take();
+    guard.coroutine = None;
+    drop(guard);
+    if let Some(call) = call {
+        deliver(call, result, index);
+    }
+    true
+}
+
+/// The data word owns nothing: the call was taken out by whoever ended it.
+unsafe extern "C" fn drop_nothing(_data: *mut ()) {}
+
+/// Takes the call that `handle` names out of its cell; `None` if it has completed.
+///
+/// # Errors
+/// `EINVAL` if `process` never had such a call.
+pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Call>, Errno> {
+    let index = CellIndex(handle as u32);
+    let generation = (handle >> 32) as u32;
+    let mut guard = cell(index).ok_or(Errno::EINVAL)?.lock();
+    if generation == 0 || generation > guard.generation {
+        return Err(Errno::EINVAL);
+    }
+    if generation != guard.generation || guard.owner != process.id {
+        // The cell is somebody else's by now, or never was this process's: nothing of its own is in flight there.
+        return Ok(None);
+    }
+    let Some(call) = guard.call.take() else { return Ok(None) };
+    let coroutine = guard.coroutine.take();
+    drop(guard);
+    release(index);
+    if let Some(coroutine) = coroutine {
+        cops_executor::cancel(coroutine);
+    }
+    Ok(Some(call))
+}
+
+/// Takes every call of `process` out. Costs a look at every cell there is; only the end of a process does it.
+pub(super) fn take_out_all(process: &Arc<Process>, mut each: impl FnMut(Call)) {
+    for (segment, cells) in SEGMENTS.iter().map_while(Once::get).enumerate() {
+        for (number, place) in cells.iter().enumerate() {
+            let mut guard = place.lock();
+            if !guard.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process)) {
+                continue;
+            }
+            let call = guard.call.take();
+            let coroutine = guard.coroutine.take();
+            drop(guard);
+            release(CellIndex((segment * SEGMENT_CELLS + number) as u32));
+            if let Some(coroutine) = coroutine {
+                cops_executor::cancel(coroutine);
+            }
+            if let Some(call) = call {
+                each(call);
+            }
+        }
+    }
+}
+
+/// Results that found the ring full, oldest first, linked through their cells: no memory is needed to keep them.
+#[derive(Default)]
+pub struct UndeliveredList {
+    head: Option<CellIndex>,
+    tail: Option<CellIndex>,
+    length: usize,
+}
+
+impl UndeliveredList {
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Keeps `completion` in its call's own cell, which is out of use otherwise.
+    pub fn push_back(&mut self, index: CellIndex, completion: Completion) {
+        let Some(place) = cell(index) else { return };
+        {
+            let mut guard = place.lock();
+            guard.undelivered = Some(completion);
+            guard.next = None;
+        }
+        match self.tail.replace(index).and_then(cell) {
+            Some(last) => last.lock().next = Some(index),
+            None => self.head = Some(index),
+        }
+        self.length += 1;
+    }
+
+    /// The oldest.
+    pub fn front(&self) -> Option<(CellIndex, Completion)> {
+        let index = self.head?;
+        let completion = cell(index)?.lock().undelivered?;
+        Some((index, completion))
+    }
+
+    /// Takes the oldest out; its cell is the caller's to free.
+    pub fn pop_front(&mut self) -> Option<(CellIndex, Completion)> {
+        let index = self.head?;
+        let mut guard = cell(index)?.lock();
+        let completion = guard.undelivered.take()?;
+        self.head = guard.next.take();
+        if self.head.is_none() {
+            self.tail = None;
+        }
+        self.length -= 1;
+        Some((index, completion))
+    }
+}

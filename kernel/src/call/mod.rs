@@ -1,0 +1,159 @@
+//! Calls that can wait, synchronous and asynchronous alike.
+//!
+//! A call is an [`Operation`]. It is tried at once; most of the time that is all. Only if it has to
+//! wait does it get a *cell* from the pool and a kernel coroutine, which inherits the priority of
+//! the coroutine that called and finishes the operation on whatever hart it runs. The result goes
+//! to the process's wake ring (asynchronous) or into the registers of the virtual CPU that waits
+//! (synchronous): see [`Delivery`].
+//!
+//! The life of a cell, and who does what under its lock:
+//!
+//! ```text
+//!            submit                     poll: operation ready
+//!   free ------------> in flight ---------------------------> delivering
+//!    ^                    |                                      |    |
+//!    |    cancel, exit    v                          ring has room    | ring full
+//!    +<---------------- (operation dropped, buffers unpinned)    |    v
+//!    +<----------------------------------------------------------+   undelivered
+//!    +<------------------------------- refill_ring, exit ----------------+
+//! ```
+//!
+//! Cancelling takes the operation out of its cell under the cell's lock, which a poll holds while
+//! it copies: when `cancel` returns, the kernel has touched the buffers for the last time.
+//!
+//! Lock order: a process's ring, then a cell. A poll delivers after it has released its cell.
+
+mod cell;
+mod operation;
+
+pub use cell::{CellIndex, UndeliveredList};
+pub use operation::{AddressOut, Operation};
+
+use alloc::sync::Arc;
+use core::num::NonZeroU64;
+use core::sync::atomic::Ordering::*;
+
+use cops_abi::errno::{CallResult, encode};
+use cops_abi::ring::Completion;
+use cops_abi::syscall::CALLS_IN_FLIGHT_MAX;
+use cops_abi::{Errno, Priority};
+
+use crate::mm;
+use crate::task::{COUNTERS, Process};
+
+/// Where the result of a call goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Delivery {
+    /// Into the process's wake ring, for this coroutine and token.
+    Ring { coroutine: u64, token: u64 },
+    /// Into the registers of the virtual CPU with this index, which sleeps until then.
+    Cpu { index: usize },
+}
+
+/// What became of a call that was submitted.
+#[must_use]
+pub enum Submitted {
+    /// It has completed; nothing was made for it.
+    Done(CallResult),
+    /// It is in flight; the handle can cancel it.
+    InFlight(NonZeroU64),
+}
+
+/// A call in flight.
+struct Call {
+    process: Arc<Process>,
+    operation: Operation,
+    delivery: Delivery,
+    level: u8,
+}
+
+/// Tries `operation`, and if it has to wait, lets a kernel coroutine of priority `level` finish it.
+///
+/// `begin_waiting` is called once it is certain that the call waits and before it can complete.
+pub fn submit(
+    process: &Arc<Process>,
+    mut operation: Operation,
+    delivery: Delivery,
+    level: u8,
+    begin_waiting: impl FnOnce(),
+) -> Submitted {
+    if let Some(result) = operation.attempt(process) {
+        if let Delivery::Ring { .. } = delivery {
+            COUNTERS.calls_completed_at_once.add(1);
+        }
+        return Submitted::Done(result);
+    }
+    // Back-pressure: nothing was consumed or changed by the attempt, so the caller may simply try again.
+    if process.calls_in_flight.fetch_add(1, Relaxed) >= CALLS_IN_FLIGHT_MAX {
+        process.calls_in_flight.fetch_sub(1, Relaxed);
+        return Submitted::Done(Err(Errno::EAGAIN));
+    }
+    let call = Call { process: process.clone(), operation, delivery, level };
+    match mm::admit().and_then(|()| cell::start(call, Priority::saturating(u32::from(level)), begin_waiting))
+    {
+        Ok(handle) => {
+            COUNTERS.calls_deferred.add(1);
+            COUNTERS.calls_in_flight.add(1);
+            Submitted::InFlight(handle)
+        }
+        Err(error) => {
+            process.calls_in_flight.fetch_sub(1, Relaxed);
+            Submitted::Done(Err(error))
+        }
+    }
+}
+
+/// Hands over the result of a call whose operation is done. The cell is no longer locked.
+fn deliver(call: Call, result: CallResult, cell: CellIndex) {
+    let Call { process, operation, delivery, level } = call;
+    // Unpins the buffers before the process can learn that it has them back.
+    drop(operation);
+    COUNTERS.calls_in_flight.subtract(1);
+    match delivery {
+        Delivery::Ring { coroutine, token } => {
+            let completion = Completion { coroutine, token, result: encode(result) };
+            if process.complete(completion, level, cell) {
+                cell::release(cell);
+                process.calls_in_flight.fetch_sub(1, Relaxed);
+            }
+        }
+        Delivery::Cpu { index } => {
+            cell::release(cell);
+            process.calls_in_flight.fetch_sub(1, Relaxed);
+            process.end_waiting(index, encode(result));
+        }
+    }
+}
+
+/// Cancels the call that `handle` names.
+///
+/// `Ok(0)`: it was in flight and is gone; no result will come and no buffer of it be touched.
+/// `Ok(1)`: it had completed; its result is in the ring, on its way there, or waits for room.
+///
+/// # Errors
+/// `EINVAL` for a handle that never was one of this process.
+pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
+    match cell::take_out(process, handle)? {
+        Some(call) => {
+            discard(call);
+            Ok(0)
+        }
+        None => Ok(1),
+    }
+}
+
+/// Cancels every call of `process`, which has ended.
+pub fn cancel_all(process: &Arc<Process>) {
+    cell::take_out_all(process, discard);
+}
+
+fn discard(call: Call) {
+    COUNTERS.calls_in_flight.subtract(1);
+    COUNTERS.calls_cancelled.add(1);
+    call.process.calls_in_flight.fetch_sub(1, Relaxed);
+}
+
+/// Frees a cell whose result has been delivered from the overflow list.
+pub fn free_delivered(cell: CellIndex) {
+    cell::release(cell);
+}

@@ -1,0 +1,113 @@
+//! What a call does, as a value: an attempt that never waits, and a registration for when to attempt again.
+//!
+//! May touch: files, timers, processes. Safe code only; user memory is reached through pinned
+//! buffers alone.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::task::Waker;
+
+use cops_abi::errno::CallResult;
+use cops_abi::socket;
+
+use crate::arch;
+use crate::fs::{File, Waiting};
+use crate::mm::PinnedBuffer;
+use crate::task::{Process, ProcessId, Timer, children};
+
+/// Where `accept` puts the peer's address: the address and the word that says how long it is.
+pub struct AddressOut {
+    /// As many bytes as the caller has room for.
+    pub address: PinnedBuffer,
+    /// Four bytes.
+    pub length: PinnedBuffer,
+}
+
+impl AddressOut {
+    /// Stores `address`, cut to the room there is, and its whole length, as Linux does.
+    pub fn store(&self, address: SocketAddr) {
+        let mut bytes = [0; socket::ADDRESS_BYTES_MAX];
+        let length = socket::encode(address, &mut bytes);
+        self.address.write_at(0, &bytes[..length.min(self.address.len())]);
+        self.length.write_at(0, &(length as u32).to_le_bytes());
+    }
+}
+
+/// A call that can wait.
+pub enum Operation {
+    /// Read from `file` into `buffer`.
+    Read { file: Arc<File>, buffer: PinnedBuffer },
+    /// Write `buffer` to `file`.
+    Write { file: Arc<File>, buffer: PinnedBuffer },
+    /// Take a connection from the listening socket `file`.
+    Accept { file: Arc<File>, peer: Option<AddressOut> },
+    /// Wait until the connection that `file` is making stands.
+    Connect { file: Arc<File> },
+    /// Wait until the clock shows `deadline_ticks`.
+    Sleep { deadline_ticks: u64, timer: Option<Timer> },
+    /// Wait until a child (`None`: any) has ended.
+    WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
+}
+
+impl Operation {
+    /// Does the operation if it can be done now; `None` otherwise, and then nothing has changed.
+    pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+        match self {
+            Operation::Read { file, buffer } => file.attempt_read(buffer),
+            Operation::Write { file, buffer } => file.attempt_write(buffer),
+            Operation::Accept { file, peer } => accept(process, file, peer.as_ref()),
+            Operation::Connect { file } => match &**file {
+                File::Socket(socket) => socket.attempt_connect(),
+                _ => Some(Err(cops_abi::Errno::ENOTSOCK)),
+            },
+            Operation::Sleep { deadline_ticks, .. } => {
+                (arch::now_ticks() >= *deadline_ticks).then_some(Ok(0))
+            }
+            Operation::WaitChild { child, status, no_hang } => match children::reap(process.id, *child) {
+                Ok(Some((id, how))) => {
+                    if let Some(status) = status {
+                        status.write_at(0, &how.to_le_bytes());
+                    }
+                    Some(Ok(id as usize))
+                }
+                Ok(None) => no_hang.then_some(Ok(0)),
+                Err(error) => Some(Err(error)),
+            },
+        }
+    }
+
+    /// Has `waker` woken when an attempt may succeed. The caller attempts once more afterwards.
+    pub fn register(&mut self, process: &Arc<Process>, waker: &Waker) {
+        match self {
+            Operation::Read { file, .. } | Operation::Accept { file, .. } => {
+                file.register(Waiting::ToRead, waker)
+            }
+            Operation::Write { file, .. } | Operation::Connect { file } => {
+                file.register(Waiting::ToWrite, waker)
+            }
+            Operation::Sleep { deadline_ticks, timer } => {
+                timer.get_or_insert_with(|| Timer::new(*deadline_ticks, waker));
+            }
+            Operation::WaitChild { .. } => process.child_ended.register(waker),
+        }
+    }
+}
+
+/// The table's lock is held throughout, so that a connection taken from the backlog has a number for certain.
+fn accept(process: &Process, file: &File, peer: Option<&AddressOut>) -> Option<CallResult> {
+    let File::Socket(listener) = file else { return Some(Err(cops_abi::Errno::ENOTSOCK)) };
+    let mut files = process.files.lock();
+    if !files.has_room(1) {
+        return Some(Err(cops_abi::Errno::EMFILE));
+    }
+    match listener.attempt_accept()? {
+        Ok((connection, address)) => {
+            if let Some(peer) = peer {
+                peer.store(address);
+            }
+            Some(files.insert(Arc::new(File::Socket(connection))))
+        }
+        Err(error) => Some(Err(error)),
+    }
+}

@@ -1,0 +1,175 @@
+//! Open files: one enum, one way to try and one way to wait.
+
+use alloc::string::String;
+use core::task::Waker;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use spin::Mutex;
+
+use super::image::{Entry, Node, root};
+use super::pipe::{PipeReader, PipeWriter};
+use crate::drivers::console::{self, Channel};
+use crate::mm::PinnedBuffer;
+use crate::net::Socket;
+
+/// Which of a file's two directions somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// For something to read (or accept).
+    ToRead,
+    /// For room to write (or a connection to stand).
+    ToWrite,
+}
+
+/// Something a process has open. Shared by all descriptors and calls that use it; closed when the last of them drops it.
+pub enum File {
+    /// Standard input.
+    ConsoleInput,
+    /// Standard output.
+    ConsoleOutput,
+    /// Standard error.
+    ConsoleError,
+    /// A file of the root image, with the place where the next read starts.
+    Image { entry: Entry, offset_bytes: Mutex<usize> },
+    /// A directory of the root image, with how many names were listed already.
+    Directory { path: String, listed: Mutex<usize> },
+    /// Reading end of a pipe.
+    PipeReader(PipeReader),
+    /// Writing end of a pipe.
+    PipeWriter(PipeWriter),
+    /// A TCP socket.
+    Socket(Socket),
+}
+
+impl File {
+    /// Opens what `path` names in the root image, for reading.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub fn open(path: &str) -> Result<File, Errno> {
+        Ok(match root().look_up(path)? {
+            Node::File(entry) => File::Image { entry: entry.clone(), offset_bytes: Mutex::new(0) },
+            Node::Directory(path) => File::Directory { path, listed: Mutex::new(0) },
+        })
+    }
+
+    /// Reads what is there into `buffer`; `None`: nothing yet, wait.
+    pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        match self {
+            File::ConsoleInput => {
+                let mut bytes = [0; 256];
+                let want = buffer.len().min(bytes.len());
+                if want == 0 {
+                    return Some(Ok(0));
+                }
+                match console::read(&mut bytes[..want]) {
+                    0 => None,
+                    count => {
+                        buffer.write_at(0, &bytes[..count]);
+                        Some(Ok(count))
+                    }
+                }
+            }
+            File::Image { entry, offset_bytes } => {
+                let mut offset = offset_bytes.lock();
+                let rest = entry.data.get(*offset..).unwrap_or_default();
+                let count = rest.len().min(buffer.len());
+                buffer.write_at(0, &rest[..count]);
+                *offset += count;
+                Some(Ok(count))
+            }
+            File::Directory { .. } => Some(Err(Errno::EISDIR)),
+            File::PipeReader(pipe) => pipe.attempt(buffer),
+            File::Socket(socket) => socket.attempt_read(buffer),
+            File::ConsoleOutput | File::ConsoleError | File::PipeWriter(_) => Some(Err(Errno::EBADF)),
+        }
+    }
+
+    /// Writes what fits from `buffer`; `None`: no room yet, wait.
+    pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        match self {
+            File::ConsoleOutput => Some(Ok(write_console(Channel::Output, buffer))),
+            File::ConsoleError => Some(Ok(write_console(Channel::Error, buffer))),
+            File::PipeWriter(pipe) => pipe.attempt(buffer),
+            File::Socket(socket) => socket.attempt_write(buffer),
+            File::Image { .. } => Some(Err(Errno::EROFS)),
+            File::Directory { .. } => Some(Err(Errno::EISDIR)),
+            File::ConsoleInput | File::PipeReader(_) => Some(Err(Errno::EBADF)),
+        }
+    }
+
+    /// Registers for a change of what the attempt in this direction would say.
+    pub fn register(&self, waiting: Waiting, waker: &Waker) {
+        match (self, waiting) {
+            (File::ConsoleInput, _) => console::register_input_waker(waker),
+            (File::PipeReader(pipe), _) => pipe.register(waker),
+            (File::PipeWriter(pipe), _) => pipe.register(waker),
+            (File::Socket(socket), waiting) => socket.register(waiting, waker),
+            // These never make anybody wait.
+            (File::ConsoleOutput | File::ConsoleError | File::Image { .. } | File::Directory { .. }, _) => {}
+        }
+    }
+
+    /// Moves the place of the next read.
+    ///
+    /// # Errors
+    /// `ESPIPE` for what has no place, `EINVAL` for a negative place or an unknown `whence`.
+    pub fn seek(&self, offset: isize, whence: usize) -> CallResult {
+        let File::Image { entry, offset_bytes } = self else { return Err(Errno::ESPIPE) };
+        let mut place = offset_bytes.lock();
+        let base = match whence {
+            0 => 0,
+            1 => *place,
+            2 => entry.data.len(),
+            _ => return Err(Errno::EINVAL),
+        };
+        *place = base
+            .checked_add_signed(offset)
+            .filter(|&place| isize::try_from(place).is_ok())
+            .ok_or(Errno::EINVAL)?;
+        Ok(*place)
+    }
+
+    /// Lists names of a directory as Linux's `dirent64` records, as many as fit into `bytes`.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; `EINVAL` if not even one record fits.
+    pub fn list(&self, bytes: &mut [u8]) -> CallResult {
+        const HEADER_BYTES: usize = 19;
+        const DIRECTORY: u8 = 4;
+        const REGULAR: u8 = 8;
+        let File::Directory { path, listed } = self else { return Err(Errno::ENOTDIR) };
+        let mut listed = listed.lock();
+        let names = root().list(path);
+        let mut used = 0;
+        for (index, (name, is_directory)) in names.iter().enumerate().skip(*listed) {
+            let length = (HEADER_BYTES + name.len() + 1).next_multiple_of(8);
+            let Some(record) = bytes.get_mut(used..used + length) else {
+                return if used == 0 { Err(Errno::EINVAL) } else { Ok(used) };
+            };
+            record.fill(0);
+            record[0..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
+            record[8..16].copy_from_slice(&(index as u64 + 1).to_le_bytes());
+            record[16..18].copy_from_slice(&(length as u16).to_le_bytes());
+            record[18] = if *is_directory { DIRECTORY } else { REGULAR };
+            record[HEADER_BYTES..HEADER_BYTES + name.len()].copy_from_slice(name.as_bytes());
+            used += length;
+            *listed = index + 1;
+        }
+        Ok(used)
+    }
+}
+
+/// The console takes everything: it is as fast as its reader, and a slow one slows the writer.
+fn write_console(channel: Channel, buffer: &PinnedBuffer) -> usize {
+    let mut bytes = [0; 512];
+    let mut done = 0;
+    while done < buffer.len() {
+        let part = (buffer.len() - done).min(bytes.len());
+        buffer.read_at(done, &mut bytes[..part]);
+        console::write(channel, &bytes[..part]);
+        done += part;
+    }
+    done
+}

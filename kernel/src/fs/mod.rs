@@ -1,0 +1,14 @@
+//! Files: the root image, pipes, the console, and the table of what a process has open.
+//!
+//! May touch: drivers' console, `mm` for pinned buffers, `net` for sockets. Safe code only.
+#![forbid(unsafe_code)]
+
+mod file;
+mod image;
+mod pipe;
+mod table;
+
+pub use file::{File, Waiting};
+pub use image::{Node, root, set_root};
+pub use pipe::Pipe;
+pub use table::FileTable;

@@ -1,0 +1,10 @@
+//! The network as the kernel uses it: the stack of `cops-net` on the virtio device, and the coroutines that drive it.
+//!
+//! May touch: drivers' network device, timers. Safe code only.
+#![forbid(unsafe_code)]
+
+mod service;
+mod socket;
+
+pub use service::{stack, start, statistics};
+pub use socket::Socket;

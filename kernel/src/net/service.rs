@@ -1,0 +1,204 @@
+//! The coroutines that drive the network: one for received frames, one for the stack's timers.
+//!
+//! Interrupts come through the device's line, which stays gated from the interrupt until the
+//! device has been drained: under load the service polls and no further interrupt is taken. It
+//! works in bounded portions and yields between them.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::future::poll_fn;
+use core::net::IpAddr;
+use core::task::Poll;
+
+use cops_abi::{Errno, Priority, bootargs};
+use cops_net::{Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, Stack};
+use spin::Once;
+
+use crate::arch;
+use crate::drivers::device_tree;
+use crate::drivers::interrupt::Line;
+use crate::drivers::virtio_net::{Receiver, Transmitter, VirtioNet};
+use crate::log;
+use crate::mm::frames;
+use crate::task::{self, Timer, random, timer};
+
+/// Frames handled before the service lets others of its priority run.
+const FRAMES_PER_PORTION: usize = 32;
+
+static STACK: Once<Arc<Stack>> = Once::new();
+
+/// What the network counts, as far as the system's statistics want it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NetworkStatistics {
+    /// Connections in any state.
+    pub connections: u64,
+    /// Frames received.
+    pub frames_received: u64,
+    /// Frames sent.
+    pub frames_sent: u64,
+    /// Frames dropped for making no sense.
+    pub frames_malformed: u64,
+}
+
+/// The transmitting half of the card, as the stack wants it.
+struct Card {
+    hardware_address: [u8; 6],
+    transmitter: Transmitter,
+}
+
+impl FrameDevice for Card {
+    fn hardware_address(&self) -> [u8; 6] {
+        self.hardware_address
+    }
+    fn has_room(&mut self) -> bool {
+        self.transmitter.has_room()
+    }
+    fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+        self.transmitter.transmit(length, fill).map_err(|_| DeviceFull)
+    }
+    fn flush(&mut self) {
+        self.transmitter.flush();
+    }
+}
+
+struct HartClock;
+
+impl Clock for HartClock {
+    fn now_microseconds(&self) -> u64 {
+        timer::nanoseconds_from_ticks(arch::now_ticks()) / 1000
+    }
+}
+
+/// The stack.
+///
+/// # Errors
+/// `ENETDOWN` before [`start`].
+pub fn stack() -> Result<&'static Arc<Stack>, Errno> {
+    STACK.get().ok_or(Errno::ENETDOWN)
+}
+
+/// Counters; zeros before [`start`].
+pub fn statistics() -> NetworkStatistics {
+    let Ok(stack) = stack() else { return NetworkStatistics::default() };
+    let now = stack.statistics();
+    NetworkStatistics {
+        connections: now.connections_now,
+        frames_received: now.frames_received,
+        frames_sent: now.frames_transmitted,
+        frames_malformed: now.dropped_malformed,
+    }
+}
+
+/// Finds the device, sets the stack up and starts its services.
+pub fn start() {
+    let ethernet = addressing(device_tree::facts().boot_arguments);
+    // A connection costs about ten kilobytes: at most half of the memory goes there, whatever arrives.
+    let maximum_connections =
+        (frames::statistics().free / 2 * frames::FRAME_BYTES / 10_240).clamp(64, 65_536);
+    let configuration = Configuration {
+        ethernet,
+        maximum_connections,
+        random_seed: random::next(),
+        ..Configuration::default()
+    };
+    let clock = Arc::new(HartClock);
+    let mut card = None;
+    let mut receiving = None;
+    if let Some(device) = VirtioNet::probe() {
+        let (hardware_address, line) = (device.hardware_address(), device.line());
+        card = Some(
+            Box::new(Card { hardware_address, transmitter: device.transmitter }) as Box<dyn FrameDevice>
+        );
+        receiving = line.map(|line| (line, device.receiver));
+    }
+    let stack = STACK.call_once(|| Stack::new(configuration, clock, card));
+    match receiving {
+        Some((line, receiver)) => spawn(receive(stack, line, receiver)),
+        None => log::info!("no network card with an interrupt: loopback only"),
+    }
+    spawn(serve_timers(stack));
+    spawn(announce(stack));
+}
+
+fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    let spawned = task::executor().spawn(future, Priority::MOST_URGENT);
+    assert!(spawned.is_ok(), "no memory for the network's services: {spawned:?}");
+}
+
+/// `ip=dhcp` or `ip=ADDRESS/PREFIX[,GATEWAY]`; anything else is reported and means DHCP.
+fn addressing(arguments: &str) -> EthernetAddressing {
+    let Some(value) = bootargs::value(arguments, "ip").filter(|&value| value != "dhcp") else {
+        return EthernetAddressing::Dhcp;
+    };
+    let parse = || {
+        let (network, gateway) = match value.split_once(',') {
+            Some((network, gateway)) => (network, Some(gateway)),
+            None => (value, None),
+        };
+        let (address, prefix) = network.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix: u8 = prefix.parse().ok().filter(|&prefix| prefix <= bits)?;
+        let gateways = match gateway {
+            Some(gateway) => alloc::vec![gateway.parse().ok()?],
+            None => Vec::new(),
+        };
+        Some(EthernetAddressing::Static { addresses: alloc::vec![(address, prefix)], gateways })
+    };
+    parse().unwrap_or_else(|| {
+        log::warn!("boot argument ip={value:?} is neither dhcp nor ADDRESS/PREFIX[,GATEWAY]: using dhcp");
+        EthernetAddressing::Dhcp
+    })
+}
+
+/// Hands received frames to the stack.
+async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Receiver) {
+    line.enable();
+    loop {
+        line.next().await;
+        receiver.acknowledge();
+        // The interrupt may also say that there is room to transmit again.
+        stack.transmit_ready();
+        loop {
+            let mut batch = stack.receive_batch();
+            let count = receiver.receive(FRAMES_PER_PORTION, |frame| batch.receive(frame));
+            drop(batch);
+            if count < FRAMES_PER_PORTION {
+                break;
+            }
+            cops_executor::yield_now().await;
+        }
+        line.complete();
+    }
+}
+
+/// Runs the stack's timers and what could not be sent at once.
+async fn serve_timers(stack: &'static Arc<Stack>) {
+    loop {
+        let mut armed: Option<Timer> = None;
+        let mut first = true;
+        poll_fn(|context| {
+            if !core::mem::take(&mut first) {
+                return Poll::Ready(());
+            }
+            stack.register_poll_waker(context.waker());
+            match stack.poll() {
+                None => {}
+                Some(deadline) if deadline <= HartClock.now_microseconds() => context.waker().wake_by_ref(),
+                Some(deadline) => {
+                    armed = Some(Timer::new(timer::ticks_from_microseconds(deadline), context.waker()))
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        drop(armed.take());
+    }
+}
+
+/// Says once which address the machine has.
+async fn announce(stack: &'static Arc<Stack>) {
+    let lease = poll_fn(|context| stack.poll_configured(context)).await;
+    log::info!("network: {}/{}, gateway {:?}", lease.address, lease.prefix_length, lease.gateway);
+}

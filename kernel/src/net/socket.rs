@@ -1,0 +1,251 @@
+//! A TCP socket as a file: from `socket()` through `bind`, `listen` or `connect` to a stream of bytes.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::task::Waker;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_net::{Connection, Error, Listener, Shutdown, TcpBinding};
+use spin::RwLock;
+
+use super::stack;
+use crate::fs::Waiting;
+use crate::mm::PinnedBuffer;
+
+/// How far a socket has come.
+enum State {
+    /// Made, nothing else.
+    Fresh,
+    /// Has a local address.
+    Bound(TcpBinding),
+    /// Takes connections.
+    Listening(Listener),
+    /// Is one, or is becoming one.
+    Connected(Connection),
+}
+
+/// See the module.
+pub struct Socket {
+    /// Whether it was made for IPv6.
+    v6: bool,
+    /// Changed by `bind`, `listen` and `connect` only; everything else shares the lock.
+    state: RwLock<State>,
+}
+
+impl Socket {
+    /// A socket that is not connected to anything.
+    pub fn new(v6: bool) -> Self {
+        Self { v6, state: RwLock::new(State::Fresh) }
+    }
+
+    fn accepted(connection: Connection) -> Self {
+        Self { v6: connection.local_address().is_ipv6(), state: RwLock::new(State::Connected(connection)) }
+    }
+
+    fn unspecified(&self) -> SocketAddr {
+        let address =
+            if self.v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+        SocketAddr::new(address, 0)
+    }
+
+    /// Gives it a local address; port 0: any free one.
+    ///
+    /// # Errors
+    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `EINVAL` if it has one.
+    pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
+        if address.is_ipv6() != self.v6 {
+            return Err(Errno::EAFNOSUPPORT);
+        }
+        let mut state = self.state.write();
+        let State::Fresh = *state else { return Err(Errno::EINVAL) };
+        *state = State::Bound(stack()?.bind_tcp(address).map_err(errno)?);
+        Ok(())
+    }
+
+    /// Lets it take connections, `backlog` of them at a time before they are accepted.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is connected or listens already.
+    pub fn listen(&self, backlog: usize) -> Result<(), Errno> {
+        let mut state = self.state.write();
+        if let State::Fresh = *state {
+            *state = State::Bound(stack()?.bind_tcp(self.unspecified()).map_err(errno)?);
+        }
+        match core::mem::replace(&mut *state, State::Fresh) {
+            State::Bound(binding) => {
+                *state = State::Listening(binding.listen(backlog));
+                Ok(())
+            }
+            other => {
+                *state = other;
+                Err(Errno::EINVAL)
+            }
+        }
+    }
+
+    /// Takes a connection that waits; `None`: there is none.
+    pub fn attempt_accept(&self) -> Option<Result<(Socket, SocketAddr), Errno>> {
+        let State::Listening(listener) = &*self.state.read() else { return Some(Err(Errno::EINVAL)) };
+        match listener.try_accept() {
+            Ok(connection) => {
+                let remote = connection.remote_address();
+                connection.set_no_delay(true);
+                Some(Ok((Socket::accepted(connection), remote)))
+            }
+            Err(Error::WouldBlock) => None,
+            Err(error) => Some(Err(errno(error))),
+        }
+    }
+
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// `EISCONN`, `EAFNOSUPPORT`, and what the network says at once.
+    pub fn start_connect(&self, remote: SocketAddr) -> Result<(), Errno> {
+        if remote.is_ipv6() != self.v6 {
+            return Err(Errno::EAFNOSUPPORT);
+        }
+        let mut state = self.state.write();
+        match core::mem::replace(&mut *state, State::Fresh) {
+            State::Fresh => *state = State::Connected(stack()?.connect(remote).map_err(errno)?),
+            State::Bound(binding) => *state = State::Connected(binding.connect(remote).map_err(errno)?),
+            other => {
+                let connected = matches!(other, State::Connected(_));
+                *state = other;
+                return Err(if connected { Errno::EISCONN } else { Errno::EINVAL });
+            }
+        }
+        if let State::Connected(connection) = &*state {
+            connection.set_no_delay(true);
+        }
+        Ok(())
+    }
+
+    /// Whether the connection stands; `None`: not yet.
+    pub fn attempt_connect(&self) -> Option<CallResult> {
+        let State::Connected(connection) = &*self.state.read() else { return Some(Err(Errno::ENOTCONN)) };
+        let mut context = core::task::Context::from_waker(Waker::noop());
+        match connection.poll_connected(&mut context) {
+            core::task::Poll::Ready(result) => Some(result.map(|()| 0).map_err(errno)),
+            core::task::Poll::Pending => None,
+        }
+    }
+
+    /// Moves received bytes into `buffer`; 0 at the end of the stream; `None`: none yet.
+    pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        let state = self.state.read();
+        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
+        let mut done = 0;
+        // The receive buffer is a ring: what has wrapped round comes with the second turn.
+        while done < buffer.len() {
+            let taken = connection.try_receive_with(|bytes| {
+                let count = bytes.len().min(buffer.len() - done);
+                buffer.write_at(done, &bytes[..count]);
+                (count, count)
+            });
+            match taken {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(_) if done > 0 => break,
+                Err(Error::WouldBlock) => return None,
+                Err(error) => return Some(Err(errno(error))),
+            }
+        }
+        Some(Ok(done))
+    }
+
+    /// Moves bytes from `buffer` into the send buffer as far as it has room; `None`: none at all.
+    pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        let state = self.state.read();
+        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
+        let mut done = 0;
+        while done < buffer.len() {
+            let put = connection.try_send_with(|room| {
+                let count = room.len().min(buffer.len() - done);
+                buffer.read_at(done, &mut room[..count]);
+                (count, count)
+            });
+            match put {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(_) if done > 0 => break,
+                Err(Error::WouldBlock) => return None,
+                Err(error) => return Some(Err(errno(error))),
+            }
+        }
+        Some(Ok(done))
+    }
+
+    /// Registers for a change of what an attempt would say.
+    pub fn register(&self, waiting: Waiting, waker: &Waker) {
+        match (&*self.state.read(), waiting) {
+            (State::Listening(listener), _) => listener.register_waker(waker),
+            (State::Connected(connection), Waiting::ToRead) => connection.register_receive_waker(waker),
+            (State::Connected(connection), Waiting::ToWrite) => connection.register_send_waker(waker),
+            // Attempts on these fail at once.
+            (State::Fresh | State::Bound(_), _) => {}
+        }
+    }
+
+    /// Ends one direction or both: 0 reading, 1 writing, 2 both.
+    ///
+    /// # Errors
+    /// `EINVAL`, `ENOTCONN`.
+    pub fn shutdown(&self, how: usize) -> Result<(), Errno> {
+        let how = match how {
+            0 => Shutdown::Read,
+            1 => Shutdown::Write,
+            2 => Shutdown::Both,
+            _ => return Err(Errno::EINVAL),
+        };
+        match &*self.state.read() {
+            State::Connected(connection) => connection.shutdown(how).map_err(errno),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+
+    /// The local address; the unspecified one if it has none yet.
+    ///
+    /// # Errors
+    /// None today; addresses of future families may have none.
+    pub fn local_address(&self) -> Result<SocketAddr, Errno> {
+        Ok(match &*self.state.read() {
+            State::Fresh => self.unspecified(),
+            State::Bound(binding) => binding.local_address(),
+            State::Listening(listener) => listener.local_address(),
+            State::Connected(connection) => connection.local_address(),
+        })
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn remote_address(&self) -> Result<SocketAddr, Errno> {
+        match &*self.state.read() {
+            State::Connected(connection) => Ok(connection.remote_address()),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+}
+
+fn errno(error: Error) -> Errno {
+    match error {
+        Error::WouldBlock => Errno::EAGAIN,
+        Error::NotConnected => Errno::ENOTCONN,
+        Error::ConnectionReset => Errno::ECONNRESET,
+        Error::ConnectionRefused => Errno::ECONNREFUSED,
+        Error::ConnectionAborted => Errno::ECONNABORTED,
+        Error::TimedOut => Errno::ETIMEDOUT,
+        Error::BrokenPipe => Errno::EPIPE,
+        Error::AddressInUse => Errno::EADDRINUSE,
+        Error::AddressNotAvailable => Errno::EADDRNOTAVAIL,
+        Error::NetworkUnreachable => Errno::ENETUNREACH,
+        Error::InvalidArgument => Errno::EINVAL,
+        Error::MessageTooLong => Errno::EMSGSIZE,
+        Error::OutOfMemory => Errno::ENOMEM,
+        Error::TooManyConnections => Errno::ENOBUFS,
+        // The list may grow; what is new there is at least an error here.
+        _ => Errno::EIO,
+    }
+}

@@ -1,0 +1,46 @@
+//! The calls that are COPS's own.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::errno::CallResult;
+use cops_abi::page::MAX_CPUS;
+use cops_abi::{Errno, layout};
+
+use super::{Outcome, Reply};
+use crate::mm::{self, UserRange};
+use crate::task::{self, Process, VirtualCpu};
+
+/// `park()`.
+pub fn park(cpu: &Arc<VirtualCpu>) -> Reply {
+    if cpu.process.park(cpu) { Reply::Outcome(Outcome::Sleep) } else { Reply::Done(Ok(0)) }
+}
+
+/// `unpark(virtual CPU)`.
+pub fn unpark(process: &Process, index: usize) -> CallResult {
+    process.unpark(index).map(|()| 0)
+}
+
+/// `alloc_cpu(count, entry)`.
+pub fn allocate_cpus(process: &Arc<Process>, count: usize, entry: usize) -> CallResult {
+    if count > MAX_CPUS || !(layout::USER_START..layout::USER_END).contains(&entry) {
+        return Err(Errno::EINVAL);
+    }
+    for _ in 0..count {
+        mm::admit()?;
+        match process.add_cpu(entry, process.cpu_count(), None) {
+            // As many as there are: the caller sees how many it got.
+            Err(Errno::EAGAIN) => break,
+            other => other?,
+        };
+    }
+    Ok(process.cpu_count())
+}
+
+/// `statistics(*mut Statistics, bytes)`.
+pub fn statistics(process: &Process, address: usize, bytes: usize) -> CallResult {
+    let record = task::statistics().to_bytes();
+    let record = &record[..record.len().min(bytes)];
+    UserRange::new(address, record.len()).copy_out(&process.space, record)?;
+    Ok(record.len())
+}

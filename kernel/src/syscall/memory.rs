@@ -1,0 +1,82 @@
+//! Memory of a process: anonymous mappings.
+#![forbid(unsafe_code)]
+
+use core::ops::Range;
+
+use cops_abi::errno::CallResult;
+use cops_abi::syscall::{map_flags, protection};
+use cops_abi::{Errno, layout};
+
+use crate::mm::{self, Rights, UserRange};
+use crate::task::{Process, random};
+
+/// `mmap(0, length, protection, flags, -1, 0)`.
+pub fn map(
+    process: &Process,
+    address: usize,
+    length: usize,
+    bits: usize,
+    flags: usize,
+    file: isize,
+    offset: usize,
+) -> CallResult {
+    // An address is a wish that this kernel never grants; Linux may ignore it as well.
+    let _ = address;
+    if flags != map_flags::PRIVATE | map_flags::ANONYMOUS || file != -1 || offset != 0 || length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let rights = rights(bits)?;
+    let length = length.checked_next_multiple_of(layout::PAGE_BYTES).ok_or(Errno::ENOMEM)?;
+    mm::admit()?;
+    Ok(process.space.map_anonymous_anywhere(length, rights)?)
+}
+
+/// `munmap(address, length)`.
+pub fn unmap(process: &Process, address: usize, length: usize) -> CallResult {
+    process.space.unmap(own_range(address, length)?)?;
+    Ok(0)
+}
+
+/// `mprotect(address, length, protection)`.
+pub fn protect(process: &Process, address: usize, length: usize, bits: usize) -> CallResult {
+    process.space.protect(own_range(address, length)?, rights(bits)?)?;
+    Ok(0)
+}
+
+/// `getrandom(buffer, length, flags)`.
+pub fn random(process: &Process, address: usize, length: usize, flags: usize) -> CallResult {
+    const BYTES_MAX: usize = 256;
+    if flags > 7 {
+        return Err(Errno::EINVAL);
+    }
+    let length = length.min(BYTES_MAX);
+    let mut bytes = [0; BYTES_MAX];
+    for chunk in bytes.chunks_mut(16) {
+        chunk.copy_from_slice(&random::bytes());
+    }
+    UserRange::new(address, length).copy_out(&process.space, &bytes[..length])?;
+    Ok(length)
+}
+
+/// A page-aligned range that is the process's to change: what the kernel shares with it is not.
+fn own_range(address: usize, length: usize) -> Result<Range<usize>, Errno> {
+    let length = length.checked_next_multiple_of(layout::PAGE_BYTES).filter(|&length| length > 0);
+    let end = length.and_then(|length| address.checked_add(length)).ok_or(Errno::EINVAL)?;
+    if address % layout::PAGE_BYTES != 0 || address < layout::USER_START || end > layout::STACK_TOP {
+        return Err(Errno::EINVAL);
+    }
+    Ok(address..end)
+}
+
+fn rights(bits: usize) -> Result<Rights, Errno> {
+    if bits & !(protection::READ | protection::WRITE | protection::EXECUTE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let rights = Rights {
+        read: bits & protection::READ != 0,
+        write: bits & protection::WRITE != 0,
+        execute: bits & protection::EXECUTE != 0,
+    };
+    // Nothing is ever writable and executable.
+    if rights.write && rights.execute { Err(Errno::EACCES) } else { Ok(rights) }
+}

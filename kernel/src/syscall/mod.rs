@@ -1,0 +1,150 @@
+//! System calls: decode, validate, dispatch.
+//!
+//! Every argument is an allegation. A call here either returns a number, or an error, or says that
+//! its virtual CPU does not go on; nothing a process passes can make the kernel panic.
+//! May touch: processes, files, calls, `mm`'s user ranges. Safe code only.
+#![forbid(unsafe_code)]
+
+mod cops;
+mod file;
+mod memory;
+mod network;
+mod process;
+mod time;
+
+use alloc::sync::Arc;
+
+use cops_abi::errno::{CallResult, encode};
+use cops_abi::{Errno, syscall as number};
+
+use crate::arch::UserContext;
+use crate::call::{self, Delivery, Operation, Submitted};
+use crate::task::{Process, VirtualCpu};
+
+/// How a system call leaves its virtual CPU.
+#[must_use]
+pub enum Outcome {
+    /// It goes on with its result in place.
+    Return,
+    /// It goes on, but others first.
+    Yield,
+    /// It sleeps or has ended; its state says which.
+    Sleep,
+}
+
+/// What a handler has to say.
+enum Reply {
+    /// The call is done.
+    Done(CallResult),
+    /// It may have to wait.
+    Operation(Operation),
+    /// It is about the virtual CPU itself.
+    Outcome(Outcome),
+}
+
+impl From<CallResult> for Reply {
+    fn from(result: CallResult) -> Self {
+        Reply::Done(result)
+    }
+}
+
+impl From<Result<Operation, Errno>> for Reply {
+    fn from(operation: Result<Operation, Errno>) -> Self {
+        operation.map_or_else(|error| Reply::Done(Err(error)), Reply::Operation)
+    }
+}
+
+/// Handles the system call whose registers are in `context`.
+pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
+    let frame = context.syscall();
+    context.skip_syscall();
+    match dispatch(cpu, frame.number, frame.arguments) {
+        Reply::Done(result) => finish(context, frame.coroutine, result),
+        Reply::Operation(operation) => {
+            let process = &cpu.process;
+            let level = process.current_level(cpu.index);
+            if frame.coroutine != 0 {
+                let delivery =
+                    Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
+                match call::submit(process, operation, delivery, level, || {}) {
+                    Submitted::Done(result) => finish(context, frame.coroutine, result),
+                    Submitted::InFlight(handle) => {
+                        context.set_results(0, handle.get() as usize);
+                        Outcome::Return
+                    }
+                }
+            } else {
+                let delivery = Delivery::Cpu { index: cpu.index };
+                match call::submit(process, operation, delivery, level, || process.begin_waiting(cpu)) {
+                    Submitted::Done(result) => finish(context, frame.coroutine, result),
+                    Submitted::InFlight(_) => Outcome::Sleep,
+                }
+            }
+        }
+        Reply::Outcome(outcome) => {
+            // What parks or yields finds 0 when it comes back.
+            let _ = finish(context, frame.coroutine, Ok(0));
+            outcome
+        }
+    }
+}
+
+/// Puts a result into the registers; an asynchronous caller also learns that nothing is in flight.
+fn finish(context: &mut UserContext, coroutine: usize, result: CallResult) -> Outcome {
+    let value = encode(result) as usize;
+    if coroutine == 0 {
+        context.set_result(value)
+    } else {
+        context.set_results(value, 0)
+    }
+    Outcome::Return
+}
+
+fn dispatch(cpu: &Arc<VirtualCpu>, call: usize, arguments: [usize; 6]) -> Reply {
+    let process: &Arc<Process> = &cpu.process;
+    let [a, b, c, d, e, f] = arguments;
+    match call {
+        number::OPENAT => file::open(process, a as isize, b, c).into(),
+        number::CLOSE => file::close(process, a).into(),
+        number::PIPE2 => file::pipe(process, a, b).into(),
+        number::GETDENTS64 => file::list(process, a, b, c).into(),
+        number::LSEEK => file::seek(process, a, b as isize, c).into(),
+        number::READ => file::read(process, a, b, c).into(),
+        number::WRITE => file::write(process, a, b, c).into(),
+
+        number::EXIT => process::exit_cpu(cpu, a),
+        number::EXIT_GROUP => process::exit(cpu, a),
+        number::KILL => process::kill(a, b).into(),
+        number::GETPID => Ok(process.id as usize).into(),
+        number::GETPPID => process::parent(process).into(),
+        number::WAIT4 => process::wait(process, a as isize, b, c, d).into(),
+        number::COPS_SPAWN_PROCESS => process::spawn(process, a, b).into(),
+
+        number::CLOCK_GETTIME => time::get(process, a, b).into(),
+        number::CLOCK_NANOSLEEP => time::sleep(process, a, b, c).into(),
+
+        number::SOCKET => network::socket(process, a, b, c).into(),
+        number::BIND => network::bind(process, a, b, c).into(),
+        number::LISTEN => network::listen(process, a, b).into(),
+        number::ACCEPT => network::accept(process, a, b, c, 0).into(),
+        number::ACCEPT4 => network::accept(process, a, b, c, d).into(),
+        number::CONNECT => network::connect(process, a, b, c).into(),
+        number::GETSOCKNAME => network::local_address(process, a, b, c).into(),
+        number::GETPEERNAME => network::remote_address(process, a, b, c).into(),
+        number::SHUTDOWN => network::shutdown(process, a, b).into(),
+
+        number::MMAP => memory::map(process, a, b, c, d, e as isize, f).into(),
+        number::MUNMAP => memory::unmap(process, a, b).into(),
+        number::MPROTECT => memory::protect(process, a, b, c).into(),
+        number::GETRANDOM => memory::random(process, a, b, c).into(),
+
+        number::SCHED_YIELD => Reply::Outcome(Outcome::Yield),
+        number::COPS_PARK => cops::park(cpu),
+        number::COPS_UNPARK => cops::unpark(process, a).into(),
+        number::COPS_ALLOC_CPU => cops::allocate_cpus(process, a, b).into(),
+        number::COPS_CANCEL => call::cancel(process, a as u64).into(),
+        number::COPS_REFILL_RING => Ok(process.refill_ring()).into(),
+        number::COPS_STATISTICS => cops::statistics(process, a, b).into(),
+        _ => Reply::Done(Err(Errno::ENOSYS)),
+    }
+}

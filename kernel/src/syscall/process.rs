@@ -1,0 +1,101 @@
+//! Processes: start, end, wait.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::*;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX, WNOHANG, wait_status};
+
+use super::{Outcome, Reply};
+use crate::call::Operation;
+use crate::fs::FileTable;
+use crate::mm::{Access, UserRange};
+use crate::task::{self, Process, VirtualCpu, children};
+
+/// `exit(code)`.
+pub fn exit_cpu(cpu: &VirtualCpu, code: usize) -> Reply {
+    cpu.process.end_cpu(cpu, code as u8);
+    Reply::Outcome(Outcome::Sleep)
+}
+
+/// `exit_group(code)`.
+pub fn exit(cpu: &VirtualCpu, code: usize) -> Reply {
+    cpu.process.end(wait_status::exited(code as u8));
+    Reply::Outcome(Outcome::Yield)
+}
+
+/// `kill(pid, signal)`: there are no handlers, so every signal but 0 ends the process.
+pub fn kill(id: usize, signal: usize) -> CallResult {
+    const SIGNALS: usize = 64;
+    if signal > SIGNALS {
+        return Err(Errno::EINVAL);
+    }
+    let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+    let process = children::find(id).ok_or(Errno::ESRCH)?;
+    if signal != 0 {
+        process.end(wait_status::signalled(signal as u8));
+    }
+    Ok(0)
+}
+
+/// `getppid()`.
+pub fn parent(process: &Process) -> CallResult {
+    Ok(process.parent.load(Relaxed) as usize)
+}
+
+/// `wait4(pid, *mut i32, options, 0)`.
+pub fn wait(
+    process: &Process,
+    id: isize,
+    status: usize,
+    options: usize,
+    usage: usize,
+) -> Result<Operation, Errno> {
+    let child = match id {
+        -1 => None,
+        1.. => Some(u32::try_from(id).map_err(|_| Errno::ECHILD)?),
+        // Process groups do not exist.
+        _ => return Err(Errno::EINVAL),
+    };
+    if options & !WNOHANG != 0 || usage != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let status = match status {
+        0 => None,
+        address => {
+            let place = UserRange::new(address, 4).pin(&process.space, Access::Write)?;
+            Some(place)
+        }
+    };
+    Ok(Operation::WaitChild { child, status, no_hang: options & WNOHANG != 0 })
+}
+
+/// `spawn_process(path, argv)`.
+pub fn spawn(process: &Arc<Process>, path: usize, argv: usize) -> CallResult {
+    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX)?;
+    let mut arguments: Vec<Vec<u8>> = Vec::new();
+    let mut bytes_left = ARGUMENT_BYTES_MAX;
+    for index in 0.. {
+        let place = argv.checked_add(index * size_of::<usize>()).ok_or(Errno::EFAULT)?;
+        let mut pointer = [0; size_of::<usize>()];
+        UserRange::new(place, pointer.len()).copy_in(&process.space, &mut pointer)?;
+        let pointer = usize::from_le_bytes(pointer);
+        if pointer == 0 {
+            break;
+        }
+        if index >= ARGUMENTS_MAX {
+            return Err(Errno::E2BIG);
+        }
+        let argument = match UserRange::copy_in_string(&process.space, pointer, bytes_left) {
+            Err(Errno::ENAMETOOLONG) => return Err(Errno::E2BIG),
+            argument => argument?,
+        };
+        bytes_left -= argument.len() + 1;
+        arguments.push(argument.into_bytes());
+    }
+    let child = task::start_program(&path, &arguments, process.id, FileTable::with_console())?;
+    Ok(child.id as usize)
+}

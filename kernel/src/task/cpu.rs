@@ -1,0 +1,65 @@
+//! Virtual CPUs: the kernel-supported threads of a process, on which its workers run.
+//!
+//! A virtual CPU's *state* is a few words under its process's lock, so that anybody may wake it;
+//! its *registers* are behind a lock that the hart running it holds all the while. Nobody but a
+//! switching coroutine takes that second lock.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU8, Ordering::*};
+
+use spin::Mutex;
+
+use super::process::Process;
+use crate::arch::UserContext;
+
+/// Where a virtual CPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuState {
+    /// In the run queue.
+    Runnable,
+    /// On this hart.
+    Running { hart: usize },
+    /// In `park`: nothing to do until a wake.
+    Parked,
+    /// In a synchronous call that has to wait.
+    Waiting,
+    /// Has ended.
+    Ended,
+}
+
+/// What others may know and change about a virtual CPU; guarded by its process's lock.
+#[derive(Debug)]
+pub struct CpuStatus {
+    /// Where it is.
+    pub state: CpuState,
+    /// A wake came while it was not parked: its next `park` returns at once.
+    pub wake_pending: bool,
+    /// Result of the synchronous call it waited for, to be put into its registers when it next runs.
+    pub result: Option<isize>,
+}
+
+/// One virtual CPU.
+pub struct VirtualCpu {
+    /// The process it belongs to.
+    pub process: Arc<Process>,
+    /// Its number within the process: the number of its worker.
+    pub index: usize,
+    /// Registers; locked by the hart that runs it.
+    pub context: Mutex<UserContext>,
+    /// The priority it was last made runnable with.
+    pub level: AtomicU8,
+    /// Its successor in the run queue; guarded by the run queue's lock.
+    pub(super) next: Mutex<Option<Arc<VirtualCpu>>>,
+}
+
+impl VirtualCpu {
+    pub(super) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Self {
+        let level = AtomicU8::new(cops_abi::Priority::DEFAULT.level());
+        Self { process, index, context: Mutex::new(context), level, next: Mutex::new(None) }
+    }
+
+    /// The priority it was last made runnable with.
+    pub fn level(&self) -> u8 {
+        self.level.load(Relaxed)
+    }
+}

@@ -1,0 +1,21 @@
+//! What interrupts do to scheduling: next to nothing, and without a lock.
+
+use super::counters::COUNTERS;
+use super::timer;
+
+/// The hart's clock rang.
+pub fn on_timer() {
+    COUNTERS.interrupts.add(1);
+    timer::on_interrupt();
+}
+
+/// Another hart wants this one to look: at its inbox if it slept, at what is more urgent if it runs
+/// user code. Taking the interrupt is all there is to it; whoever was interrupted looks by itself.
+pub fn on_interprocessor() {
+    COUNTERS.interrupts.add(1);
+}
+
+/// A device's line was claimed.
+pub fn on_external() {
+    COUNTERS.interrupts.add(1);
+}

@@ -1,0 +1,32 @@
+//! Processes, virtual CPUs and the kernel's coroutines: what runs, where, and when.
+//!
+//! `executor` is the kernel's own executor; `switching` the coroutine through which a hart enters
+//! user mode; `run_queue` what it chooses from; `process`, `cpu`, `children`, `loader`, `reaper` the
+//! life of processes; `timer` and `wait` what coroutines wait on; `counters` and `random` small change.
+//! May touch: `arch`, `mm`, `fs`, `call`, `net`; drivers only for the console.
+
+pub mod children;
+mod counters;
+mod cpu;
+mod executor;
+pub mod interrupt;
+mod loader;
+mod process;
+pub mod random;
+mod reaper;
+mod run_queue;
+mod start;
+mod switching;
+pub mod timer;
+mod wait;
+
+pub use counters::COUNTERS;
+pub use cpu::VirtualCpu;
+pub use executor::{current_number, current_waker, executor, wake_by_number};
+pub use loader::start_program;
+pub use process::{Process, ProcessId};
+pub use start::{start, statistics};
+pub use timer::Timer;
+pub use wait::WaitQueue;
+
+use start::{first_process_ended, system_page};

@@ -1,0 +1,418 @@
+//! Processes: an address space, open files, virtual CPUs, and the page shared with the kernel.
+//!
+//! Locks, in the order in which they may be nested: `cpus`, then `ring`, then a call's cell, then
+//! `files`; the address space has its own. None is held while user code runs.
+//! May touch: `mm`, `fs`, `call`, the run queue.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+
+use cops_abi::page::{MAX_CPUS, ProcessPage};
+use cops_abi::ring::{Completion, Producer, RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingPage};
+use cops_abi::{Errno, Priority, layout, note};
+use spin::Mutex;
+
+use super::counters::COUNTERS;
+use super::cpu::{CpuState, CpuStatus, VirtualCpu};
+use super::run_queue::RUN_QUEUE;
+use super::{WaitQueue, reaper};
+use crate::arch::{self, UserContext};
+use crate::call;
+use crate::fs::FileTable;
+use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
+
+/// Identifies a process. Never 0.
+pub type ProcessId = u32;
+
+/// How a process ended, in `wait4`'s packing.
+pub type WaitStatus = i32;
+
+/// The virtual CPUs of a process, with what others may know of them.
+#[derive(Default)]
+pub struct Cpus {
+    list: Vec<(Arc<VirtualCpu>, CpuStatus)>,
+    /// How the process ended or is about to.
+    ending: Option<WaitStatus>,
+    /// Whether the reaper has been told.
+    handed_over: bool,
+}
+
+/// The kernel's side of the wake ring.
+#[derive(Default)]
+struct RingState {
+    producer: Producer,
+    /// Results that found the ring full, as a list through the calls' cells.
+    overflow: call::UndeliveredList,
+    /// The process has been taken apart: results go nowhere.
+    closed: bool,
+}
+
+/// One process.
+pub struct Process {
+    /// Its number.
+    pub id: ProcessId,
+    /// Number of the process that started it; 0 once nobody waits for it.
+    pub parent: AtomicU32,
+    /// What it was started as, for messages.
+    pub name: String,
+    /// Its memory.
+    pub space: AddressSpace,
+    /// What it has open.
+    pub files: Mutex<FileTable>,
+    /// Woken when a child has ended.
+    pub child_ended: WaitQueue,
+    /// Coroutine calls in flight, including those whose result the ring had no room for.
+    pub calls_in_flight: AtomicUsize,
+    /// Where its program starts; also where a panicking backtrace looks for nothing.
+    pub entry: usize,
+    page: SharedFrame<ProcessPage>,
+    ring_pages: [SharedFrame<RingPage>; RING_PAGE_COUNT],
+    ring: Mutex<RingState>,
+    cpus: Mutex<Cpus>,
+    /// Whether `cpus.ending` is set, for those who ask at every trap.
+    is_ending: AtomicBool,
+    /// Levels of results pushed since the process last entered user mode, a bit each.
+    woken_levels: AtomicU64,
+}
+
+impl Process {
+    /// Maps the shared pages into `space` and makes a process of it that has no virtual CPU yet.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(
+        id: ProcessId,
+        parent: ProcessId,
+        name: String,
+        space: AddressSpace,
+        files: FileTable,
+        entry: usize,
+    ) -> Result<Arc<Self>, Errno> {
+        let page = SharedFrame::<ProcessPage>::new(Frame::allocate_zeroed()?);
+        let ring_page = || Ok::<_, Errno>(SharedFrame::<RingPage>::new(Frame::allocate_zeroed()?));
+        let ring_pages: [_; RING_PAGE_COUNT] = [ring_page()?, ring_page()?];
+        page.version.store(note::ABI_VERSION, Relaxed);
+        space.map_frame(layout::PROCESS_PAGE, page.frame().clone(), Rights::READ_WRITE)?;
+        for (index, ring_page) in ring_pages.iter().enumerate() {
+            let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
+            space.map_frame(address, ring_page.frame().clone(), Rights::READ_WRITE)?;
+        }
+        space.map_frame(layout::SYSTEM_PAGE, super::system_page().frame().clone(), Rights::READ)?;
+        space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
+        Ok(Arc::new(Self {
+            id,
+            parent: AtomicU32::new(parent),
+            name,
+            space,
+            files: Mutex::new(files),
+            child_ended: WaitQueue::new(),
+            calls_in_flight: AtomicUsize::new(0),
+            entry,
+            page,
+            ring_pages,
+            ring: Mutex::default(),
+            cpus: Mutex::default(),
+            is_ending: AtomicBool::new(false),
+            woken_levels: AtomicU64::new(0),
+        }))
+    }
+
+    /// Adds a virtual CPU that starts at `entry` with `argument`, on the stack that belongs to its number.
+    ///
+    /// `initial_stack_pointer`: for the first one, whose stack holds the program's arguments.
+    ///
+    /// # Errors
+    /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
+    pub fn add_cpu(
+        self: &Arc<Self>,
+        entry: usize,
+        argument: usize,
+        initial_stack_pointer: Option<usize>,
+    ) -> Result<usize, Errno> {
+        let mut cpus = self.cpus.lock();
+        let index = cpus.list.len();
+        if index >= MAX_CPUS {
+            return Err(Errno::EAGAIN);
+        }
+        if cpus.ending.is_some() {
+            return Err(Errno::ESRCH);
+        }
+        let stack_pointer = match initial_stack_pointer {
+            Some(pointer) => pointer,
+            None => self.map_stack(index)?,
+        };
+        let context = UserContext::new(entry, stack_pointer, argument);
+        let cpu = Arc::new(VirtualCpu::new(self.clone(), index, context));
+        let status = CpuStatus { state: CpuState::Runnable, wake_pending: false, result: None };
+        cpus.list.push((cpu.clone(), status));
+        drop(cpus);
+        RUN_QUEUE.push(cpu);
+        Ok(index)
+    }
+
+    /// Maps the stack of virtual CPU `index`, demand-zero, and returns its top.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map_stack(&self, index: usize) -> Result<usize, Errno> {
+        let top = layout::STACK_TOP - index * layout::STACK_STRIDE;
+        self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
+        Ok(top)
+    }
+
+    /// Virtual CPUs it has, running or not.
+    pub fn cpu_count(&self) -> usize {
+        self.cpus.lock().list.len()
+    }
+
+    /// How it ended, if it has or is about to.
+    pub fn ending(&self) -> Option<WaitStatus> {
+        self.cpus.lock().ending
+    }
+
+    /// Whether it has ended or is about to.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Acquire)
+    }
+
+    // ---- priority -------------------------------------------------------------------------
+
+    /// The priority of the coroutine that virtual CPU `index` says it runs: what a call inherits.
+    ///
+    /// A lie gets a process no further than its coroutines could get anyway.
+    pub fn current_level(&self, index: usize) -> u8 {
+        let worker = &self.page.workers[index % MAX_CPUS];
+        worker.current_priority().unwrap_or(Priority::DEFAULT).level()
+    }
+
+    /// The most urgent level the process shows or has been woken at; a hint that decides about order only.
+    fn urgency(&self, index: usize) -> u8 {
+        let mut levels = self.woken_levels.load(Relaxed);
+        for worker in &self.page.workers {
+            levels |= worker.waiting();
+        }
+        if self.page.workers[index % MAX_CPUS].current_priority().is_some() {
+            levels |= 1 << self.current_level(index);
+        }
+        match levels.trailing_zeros() {
+            64 => Priority::DEFAULT.level(),
+            level => level as u8,
+        }
+    }
+
+    /// Puts a virtual CPU whose state has just become `Runnable` into the run queue.
+    fn queue(&self, cpu: Arc<VirtualCpu>) {
+        cpu.level.store(self.urgency(cpu.index), Relaxed);
+        RUN_QUEUE.push(cpu);
+    }
+
+    // ---- states of virtual CPUs -----------------------------------------------------------
+
+    /// `cpu`, out of the run queue, is about to run here. `Err` if the process is ending instead.
+    ///
+    /// The value is the result of the synchronous call it waited for, if it did.
+    pub fn start_running(&self, cpu: &VirtualCpu) -> Result<Option<isize>, ()> {
+        let mut cpus = self.cpus.lock();
+        let ending = cpus.ending.is_some();
+        let status = &mut cpus.list[cpu.index].1;
+        if ending {
+            status.state = CpuState::Ended;
+            self.hand_over_if_ended(&mut cpus);
+            return Err(());
+        }
+        status.state = CpuState::Running { hart: arch::hart_index() };
+        self.woken_levels.store(0, Relaxed);
+        Ok(status.result.take())
+    }
+
+    /// `cpu` stops running because others are to run; it stays runnable.
+    pub fn stop_running(&self, cpu: &Arc<VirtualCpu>) {
+        let mut cpus = self.cpus.lock();
+        if cpus.ending.is_some() {
+            cpus.list[cpu.index].1.state = CpuState::Ended;
+            self.hand_over_if_ended(&mut cpus);
+            return;
+        }
+        cpus.list[cpu.index].1.state = CpuState::Runnable;
+        drop(cpus);
+        self.queue(cpu.clone());
+    }
+
+    /// `cpu` ends by itself with `code`; the last one ends the process.
+    pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
+        let mut cpus = self.cpus.lock();
+        cpus.list[cpu.index].1.state = CpuState::Ended;
+        if cpus.list.iter().all(|(_, status)| status.state == CpuState::Ended) {
+            cpus.ending.get_or_insert(cops_abi::syscall::wait_status::exited(code));
+            self.is_ending.store(true, Release);
+        }
+        self.hand_over_if_ended(&mut cpus);
+    }
+
+    /// Parks `cpu`, which is running, unless there is a reason not to. Returns whether it is parked now.
+    pub fn park(&self, cpu: &VirtualCpu) -> bool {
+        let mut cpus = self.cpus.lock();
+        // Under the lock that `complete` takes after its push: either we see the entry or it sees us parked.
+        let has_entries = self.ring.lock().producer.occupancy(&self.page.ring) > 0;
+        let overflowed = self.page.ring.overflowed.load(Relaxed) != 0;
+        let status = &mut cpus.list[cpu.index].1;
+        if core::mem::take(&mut status.wake_pending) || has_entries || overflowed {
+            return false;
+        }
+        status.state = CpuState::Parked;
+        COUNTERS.parks.add(1);
+        true
+    }
+
+    /// Wakes virtual CPU `index`, or lets its next `park` return at once.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none with this number.
+    pub fn unpark(&self, index: usize) -> Result<(), Errno> {
+        let mut cpus = self.cpus.lock();
+        let (cpu, status) = cpus.list.get_mut(index).ok_or(Errno::EINVAL)?;
+        if status.state != CpuState::Parked {
+            status.wake_pending = true;
+            return Ok(());
+        }
+        status.state = CpuState::Runnable;
+        let cpu = cpu.clone();
+        drop(cpus);
+        self.queue(cpu);
+        Ok(())
+    }
+
+    /// `cpu`, which is running, is about to wait for a synchronous call.
+    pub fn begin_waiting(&self, cpu: &VirtualCpu) {
+        self.cpus.lock().list[cpu.index].1.state = CpuState::Waiting;
+    }
+
+    /// The synchronous call of virtual CPU `index` has its result.
+    pub fn end_waiting(&self, index: usize, result: isize) {
+        let mut cpus = self.cpus.lock();
+        let Some((cpu, status)) = cpus.list.get_mut(index) else { return };
+        if status.state != CpuState::Waiting {
+            return;
+        }
+        status.state = CpuState::Runnable;
+        status.result = Some(result);
+        let cpu = cpu.clone();
+        drop(cpus);
+        self.queue(cpu);
+    }
+
+    // ---- results of asynchronous calls ----------------------------------------------------
+
+    /// Hands the result of a call to the process: into the ring if it has room, otherwise it stays in `cell`.
+    ///
+    /// Then makes sure that somebody looks: a virtual CPU that is running or about to will at its next
+    /// scheduling point; if all are parked, one is woken, and a further one when results pile up.
+    /// Returns whether the cell is free again.
+    pub fn complete(&self, completion: Completion, level: u8, cell: call::CellIndex) -> bool {
+        let mut ring = self.ring.lock();
+        // Behind results that wait already, so that they stay in order.
+        let delivered = ring.closed || ring.overflow.is_empty() && self.push(&mut ring, completion).is_ok();
+        if !delivered {
+            ring.overflow.push_back(cell, completion);
+            self.page.ring.overflowed.store(1, Release);
+            COUNTERS.ring_overflows.add(1);
+        }
+        let occupancy = ring.producer.occupancy(&self.page.ring);
+        drop(ring);
+        self.woken_levels.fetch_or(1 << (level & 63), Relaxed);
+        self.wake_for_results(occupancy);
+        delivered
+    }
+
+    fn push(&self, ring: &mut RingState, completion: Completion) -> Result<(), cops_abi::ring::RingFull> {
+        let entry = |index: u32| {
+            let index = index as usize;
+            &self.ring_pages[index / RING_ENTRIES_PER_PAGE % RING_PAGE_COUNT].0[index % RING_ENTRIES_PER_PAGE]
+        };
+        ring.producer.push(&self.page.ring, entry, completion)
+    }
+
+    fn wake_for_results(&self, occupancy: u32) {
+        let mut cpus = self.cpus.lock();
+        let is_active =
+            |status: &CpuStatus| matches!(status.state, CpuState::Running { .. } | CpuState::Runnable);
+        let active = cpus.list.iter().filter(|(_, status)| is_active(status)).count();
+        if active > 0 && occupancy as usize <= active {
+            return;
+        }
+        let parked = cpus.list.iter_mut().find(|(_, status)| status.state == CpuState::Parked);
+        let Some((cpu, status)) = parked else { return };
+        status.state = CpuState::Runnable;
+        COUNTERS.unparks.add(1);
+        let cpu = cpu.clone();
+        drop(cpus);
+        self.queue(cpu);
+    }
+
+    /// Moves results that wait into the ring as far as it has room. Returns how many still wait.
+    pub fn refill_ring(&self) -> usize {
+        let mut ring = self.ring.lock();
+        while let Some((cell, completion)) = ring.overflow.front() {
+            if self.push(&mut ring, completion).is_err() {
+                break;
+            }
+            ring.overflow.pop_front();
+            call::free_delivered(cell);
+            self.calls_in_flight.fetch_sub(1, Relaxed);
+        }
+        if ring.overflow.is_empty() {
+            self.page.ring.overflowed.store(0, Release);
+        }
+        ring.overflow.len()
+    }
+
+    // ---- the end --------------------------------------------------------------------------
+
+    /// Ends the process: its virtual CPUs stop at their next trap, those that do not run at once.
+    ///
+    /// The first reason given counts. Returns whether it was this one.
+    pub fn end(&self, status: WaitStatus) -> bool {
+        let mut cpus = self.cpus.lock();
+        if cpus.ending.is_some() {
+            return false;
+        }
+        cpus.ending = Some(status);
+        // Before the interrupts below: a hart that looks because of one sees it.
+        self.is_ending.store(true, Release);
+        for (_, cpu) in &mut cpus.list {
+            match cpu.state {
+                CpuState::Parked | CpuState::Waiting => cpu.state = CpuState::Ended,
+                // The trap that this causes is enough: whoever runs it looks at `ending`.
+                CpuState::Running { hart } if hart != arch::hart_index() => arch::send_interrupt_to(hart),
+                CpuState::Running { .. } | CpuState::Runnable | CpuState::Ended => {}
+            }
+        }
+        self.hand_over_if_ended(&mut cpus);
+        true
+    }
+
+    /// Once no virtual CPU can run any more, the reaper takes the process apart.
+    fn hand_over_if_ended(&self, cpus: &mut Cpus) {
+        let all_ended = cpus.list.iter().all(|(_, status)| status.state == CpuState::Ended);
+        if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.handed_over, true) {
+            reaper::take(self.id);
+        }
+    }
+
+    /// Takes the process apart: files, calls, virtual CPUs. Called by the reaper, once.
+    pub(super) fn take_apart(self: &Arc<Self>) {
+        call::cancel_all(self);
+        let files = self.files.lock().take_all();
+        drop(files);
+        // The virtual CPUs hold the process: without this it would hold itself for ever.
+        let list = core::mem::take(&mut self.cpus.lock().list);
+        drop(list);
+        let mut ring = self.ring.lock();
+        ring.closed = true;
+        while let Some((cell, _)) = ring.overflow.pop_front() {
+            call::free_delivered(cell);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The reaper: a coroutine that takes ended processes apart.
+//!
+//! A process cannot take itself apart on the hart that ends it, because that hart is still using
+//! its page table. May touch: processes, the table of children.
+
+use alloc::sync::Arc;
+use core::future::poll_fn;
+use core::task::Poll;
+
+use spin::Mutex;
+
+use super::process::{Process, ProcessId};
+use super::{WaitQueue, children};
+
+/// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
+static ENDED: Mutex<alloc::collections::VecDeque<ProcessId>> =
+    Mutex::new(alloc::collections::VecDeque::new());
+static NEWS: WaitQueue = WaitQueue::new();
+
+/// Hands a process over: no virtual CPU of it runs or ever will.
+pub fn take(process: ProcessId) {
+    ENDED.lock().push_back(process);
+    NEWS.wake_all();
+}
+
+/// The reaper itself.
+pub async fn service() {
+    loop {
+        let id = poll_fn(|context| {
+            NEWS.register(context.waker());
+            match ENDED.lock().pop_front() {
+                Some(id) => Poll::Ready(id),
+                None => Poll::Pending,
+            }
+        })
+        .await;
+        let Some(process) = children::find(id) else { continue };
+        process.take_apart();
+        let status = process.ending().unwrap_or_default();
+        release(process).await;
+        children::ended(id, status);
+    }
+}
+
+/// Waits until nobody else holds `process` (a hart that is leaving it, a call that is delivering), then frees it.
+///
+/// The table's own reference is replaced by the status, so that a parent that sees the end sees the memory back.
+async fn release(mut process: Arc<Process>) {
+    children::forget(process.id);
+    loop {
+        match Arc::try_unwrap(process) {
+            Ok(process) => return drop(process),
+            Err(shared) => process = shared,
+        }
+        cops_executor::yield_now().await;
+    }
+}

@@ -1,0 +1,142 @@
+//! From a booted machine to its first process, and from the end of that to power off.
+//!
+//! May touch: everything that has to be started once.
+
+use alloc::vec::Vec;
+
+use cops_abi::page::SystemPage;
+use cops_abi::statistics::Statistics;
+use cops_abi::syscall::{signal, wait_status};
+use cops_abi::{Priority, note};
+use core::sync::atomic::Ordering::*;
+use spin::Once;
+
+use super::counters::COUNTERS;
+use super::process::WaitStatus;
+use super::{children, executor, loader, random, reaper, switching, timer};
+use crate::arch;
+use crate::drivers::{console, device_tree, power};
+use crate::fs::{self, FileTable};
+use crate::log;
+use crate::mm::{Frame, SharedFrame, frames, heap};
+use crate::net;
+
+/// File of the root image that names the first program and its arguments, each ended by a zero byte.
+const FIRST_PROGRAM_FILE: &str = "etc/init";
+
+static SYSTEM_PAGE: Once<SharedFrame<SystemPage>> = Once::new();
+
+/// Called by every hart when it is ready to work; the first one (index 0) sets up what there is one of.
+pub fn start() -> ! {
+    if arch::hart_index() == 0 {
+        set_up();
+        arch::start_other_harts();
+    }
+    executor::run_hart()
+}
+
+fn set_up() {
+    random::seed(arch::now_ticks());
+    let page = SYSTEM_PAGE.call_once(|| match Frame::allocate_zeroed() {
+        Ok(frame) => SharedFrame::new(frame),
+        Err(_) => panic!("no memory for the system page"),
+    });
+    page.version.store(note::ABI_VERSION, Relaxed);
+    page.harts.store(arch::hart_count() as u32, Relaxed);
+    page.ticks_per_second.store(arch::ticks_per_second(), Relaxed);
+    executor::prepare();
+
+    let files = fs::set_root(device_tree::root_image());
+    log::info!("root image: {files} files");
+
+    // What devices and clocks wait for is more urgent than any program.
+    spawn(Priority::MOST_URGENT, timer::service());
+    spawn(Priority::MOST_URGENT, console::service());
+    console::set_quit_handler(end_first_process);
+    spawn(Priority::DEFAULT, reaper::service());
+    for hart in 0..arch::hart_count() {
+        spawn(Priority::DEFAULT, switching::switching(hart));
+    }
+    net::start();
+    spawn(Priority::DEFAULT, start_first_program());
+}
+
+/// Spawns one of the kernel's own coroutines.
+///
+/// # Panics
+/// Without memory for it: only at boot.
+fn spawn(priority: Priority, future: impl Future<Output = ()> + Send + 'static) {
+    let spawned = super::executor().spawn(future, priority);
+    assert!(spawned.is_ok(), "no memory for a service of the kernel: {spawned:?}");
+}
+
+async fn start_first_program() {
+    let Ok(fs::Node::File(file)) = fs::root().look_up(FIRST_PROGRAM_FILE) else {
+        log::error!("the root image has no {FIRST_PROGRAM_FILE}: nothing to run");
+        return shut_down(127);
+    };
+    let words = file.data.strip_suffix(&[0]).unwrap_or(file.data).split(|&byte| byte == 0);
+    let arguments: Vec<Vec<u8>> = words.map(<[u8]>::to_vec).collect();
+    let path = arguments.first().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
+    if let Err(error) = loader::start_program(path, &arguments, 0, FileTable::with_console()) {
+        log::error!("cannot start {path:?}: {error}");
+        shut_down(if error == cops_abi::Errno::ENOENT { 127 } else { 126 });
+    }
+}
+
+/// The first process has ended: so does the machine.
+pub fn first_process_ended(status: WaitStatus) {
+    shut_down(wait_status::shell_code(status));
+}
+
+/// The other end of the console asks for an orderly end.
+fn end_first_process() {
+    match children::find(1) {
+        Some(process) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
+        None => shut_down(128 + signal::SIGTERM),
+    }
+}
+
+fn shut_down(status: u8) {
+    let now = statistics();
+    log::info!("{now:?}");
+    power::power_off(status)
+}
+
+/// The page that every process can read.
+///
+/// # Panics
+/// Before [`start`].
+pub fn system_page() -> &'static SharedFrame<SystemPage> {
+    SYSTEM_PAGE.get().expect("the system page is made before the first process")
+}
+
+/// The counters as they are now.
+pub fn statistics() -> Statistics {
+    let frames = frames::statistics();
+    let heap = heap::statistics();
+    let network = net::statistics();
+    Statistics {
+        frames_total: frames.total as u64,
+        frames_free: frames.free as u64,
+        heap_used_bytes: heap.used_bytes as u64,
+        heap_reserved_bytes: heap.reserved_bytes as u64,
+        processes: children::count() as u64,
+        kernel_coroutines: super::executor().live_count(),
+        connections: network.connections,
+        network_frames_received: network.frames_received,
+        network_frames_sent: network.frames_sent,
+        network_frames_malformed: network.frames_malformed,
+        traps_from_user: COUNTERS.traps_from_user.get(),
+        system_calls: COUNTERS.system_calls.get(),
+        interrupts: COUNTERS.interrupts.get(),
+        calls_completed_at_once: COUNTERS.calls_completed_at_once.get(),
+        calls_deferred: COUNTERS.calls_deferred.get(),
+        calls_in_flight: COUNTERS.calls_in_flight.get(),
+        calls_cancelled: COUNTERS.calls_cancelled.get(),
+        ring_overflows: COUNTERS.ring_overflows.get(),
+        parks: COUNTERS.parks.get(),
+        unparks: COUNTERS.unparks.get(),
+        cpu_switches: COUNTERS.cpu_switches.get(),
+    }
+}

@@ -1,0 +1,166 @@
+//! Timers: one queue of deadlines, one coroutine that serves it, one hart whose clock is armed for it.
+//!
+//! The timer interrupt takes no lock: it wakes the service coroutine, which takes what is due out
+//! of the queue. The hart on which the earliest deadline was last armed is the *timekeeper*; the
+//! others arm their clocks for their time slices only, so a deadline wakes one hart and not all.
+//! May touch: the hart's clock, the kernel's executor.
+
+use alloc::collections::BTreeMap;
+use core::future::poll_fn;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use core::task::{Poll, Waker};
+
+use spin::Mutex;
+
+use crate::arch;
+
+/// Longest time a hart runs one virtual CPU while another of the same priority is ready.
+pub const SLICE_MILLISECONDS: u64 = 10;
+
+/// A deadline and a number that tells equal deadlines apart, in order of arrival.
+type Key = (u64, u64);
+
+struct Queue {
+    entries: BTreeMap<Key, Waker>,
+    next_number: u64,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), next_number: 0 });
+/// The earliest deadline in the queue, in ticks; `u64::MAX` if there is none.
+static EARLIEST_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
+/// The hart whose clock is armed for [`EARLIEST_TICKS`].
+static TIMEKEEPER: AtomicUsize = AtomicUsize::new(0);
+/// The service coroutine, for the interrupt handler.
+static SERVICE: AtomicU64 = AtomicU64::new(0);
+/// End of the time slice that runs on each hart, or `u64::MAX`.
+static SLICE_END_TICKS: [AtomicU64; arch::MAX_HARTS] = [const { AtomicU64::new(u64::MAX) }; arch::MAX_HARTS];
+
+/// One registered deadline. Dropping it takes it out of the queue, so that a cancelled sleep leaves nothing behind.
+#[derive(Debug)]
+pub struct Timer {
+    key: Key,
+}
+
+impl Timer {
+    /// Wakes `waker` at `deadline_ticks` or soon after.
+    pub fn new(deadline_ticks: u64, waker: &Waker) -> Self {
+        let mut queue = QUEUE.lock();
+        let key = (deadline_ticks, queue.next_number);
+        queue.next_number += 1;
+        queue.entries.insert(key, waker.clone());
+        if deadline_ticks < EARLIEST_TICKS.load(Relaxed) {
+            EARLIEST_TICKS.store(deadline_ticks, Relaxed);
+            TIMEKEEPER.store(arch::hart_index(), Relaxed);
+            drop(queue);
+            arm();
+        }
+        Self { key }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // The armed clock may now ring for nothing; that costs one wake of the service.
+        QUEUE.lock().entries.remove(&self.key);
+    }
+}
+
+/// Waits until `deadline_ticks`.
+pub async fn sleep_until(deadline_ticks: u64) {
+    let mut timer = None;
+    poll_fn(|context| {
+        if arch::now_ticks() >= deadline_ticks {
+            return Poll::Ready(());
+        }
+        timer.get_or_insert_with(|| Timer::new(deadline_ticks, context.waker()));
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Ticks in `microseconds`, rounded up.
+pub fn ticks_from_microseconds(microseconds: u64) -> u64 {
+    (u128::from(microseconds) * u128::from(arch::ticks_per_second())).div_ceil(1_000_000) as u64
+}
+
+/// Nanoseconds that `ticks` last.
+pub fn nanoseconds_from_ticks(ticks: u64) -> u64 {
+    (u128::from(ticks) * 1_000_000_000 / u128::from(arch::ticks_per_second())) as u64
+}
+
+/// Ticks in `nanoseconds`, rounded up; saturates.
+pub fn ticks_from_nanoseconds(nanoseconds: u64) -> u64 {
+    let ticks = (u128::from(nanoseconds) * u128::from(arch::ticks_per_second())).div_ceil(1_000_000_000);
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+/// Begins a time slice on this hart; returns its end in ticks.
+pub fn begin_slice() -> u64 {
+    let end = arch::now_ticks() + arch::ticks_per_second() * SLICE_MILLISECONDS / 1000;
+    SLICE_END_TICKS[arch::hart_index()].store(end, Relaxed);
+    arm();
+    end
+}
+
+/// The hart leaves user mode for good: no slice runs any more.
+///
+/// The clock stays armed; should it ring, that is one interrupt that finds nothing to do.
+pub fn end_slice() {
+    SLICE_END_TICKS[arch::hart_index()].store(u64::MAX, Relaxed);
+}
+
+/// Arms this hart's clock for the next thing that is its business.
+fn arm() {
+    let hart = arch::hart_index();
+    let mut deadline = SLICE_END_TICKS[hart].load(Relaxed);
+    if TIMEKEEPER.load(Relaxed) == hart {
+        deadline = deadline.min(EARLIEST_TICKS.load(Relaxed));
+    }
+    arch::set_timer(deadline);
+}
+
+/// The timer interrupt. Takes no lock.
+pub fn on_interrupt() {
+    let now = arch::now_ticks();
+    let hart = arch::hart_index();
+    if SLICE_END_TICKS[hart].load(Relaxed) <= now {
+        // Seen by the switching coroutine, which compares its slice's end with the clock.
+        SLICE_END_TICKS[hart].store(u64::MAX, Relaxed);
+    }
+    if EARLIEST_TICKS.load(Relaxed) <= now && TIMEKEEPER.load(Relaxed) == hart {
+        // The service arms the clock again; until then this hart's clock is for its slice only.
+        TIMEKEEPER.store(usize::MAX, Relaxed);
+        super::wake_by_number(SERVICE.load(Relaxed));
+    }
+    arm();
+}
+
+/// The service coroutine: wakes what is due and arms the clock for the rest.
+pub async fn service() {
+    poll_fn(|context| {
+        SERVICE.store(super::current_number(), Relaxed);
+        // Bounded portion: a burst of deadlines must not hold up what is more urgent.
+        for _ in 0..64 {
+            let mut queue = QUEUE.lock();
+            match queue.entries.first_key_value() {
+                Some((&key, _)) if key.0 <= arch::now_ticks() => {
+                    let waker = queue.entries.remove(&key);
+                    drop(queue);
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                }
+                next => {
+                    EARLIEST_TICKS.store(next.map_or(u64::MAX, |(key, _)| key.0), Relaxed);
+                    TIMEKEEPER.store(arch::hart_index(), Relaxed);
+                    drop(queue);
+                    arm();
+                    return Poll::<()>::Pending;
+                }
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
