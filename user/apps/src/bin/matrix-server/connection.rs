@@ -1,0 +1,94 @@
+//! A connection: one coroutine receives requests into a queue, one multiplies and puts answers into another, one sends.
+//!
+//! Whichever of the three stops drops its ends of the queues, and so the others stop as well, after what is in
+//! the queues: a client that has sent its last request still gets its answers. Full queues make the receiver wait, and
+//! the client with it.
+//!
+//! While nothing arrives a connection holds no buffer: a header is read into memory of its call, and the rest of a
+//! message into memory of its own once its length is known to be possible.
+
+use cops::io::{Read, Write};
+use cops::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
+use cops::sync::{Receiver, Sender, channel};
+use cops::task::{self, Priority};
+use matrix_message::{Direction, HEADER_BYTES, Header};
+
+use crate::class;
+use crate::message::Message;
+
+/// Requests, and answers, that wait in a connection.
+const QUEUE_MESSAGES: usize = 4;
+
+/// Receives until the client ends, fails, or sends what is no request. The first request tells how urgent the
+/// connection is, and brings its other two coroutines to life: until then it is only this one.
+pub async fn receive(stream: TcpStream) {
+    let (mut reader, writer) = stream.into_split();
+    let Some(first) = header(&mut reader).await else { return };
+    let priority = class::priority(first.class);
+    if let Some(id) = task::current() {
+        task::set_priority(id, priority);
+    }
+    let Some(requests) = start(writer, priority) else { return };
+    let mut next = Some(first);
+    while let Some(header) = next {
+        let Some(request) = body(&mut reader, header).await else { return };
+        if requests.send(request).await.is_err() {
+            return;
+        }
+        next = self::header(&mut reader).await;
+    }
+}
+
+/// Starts the other two. `None` if there is no memory for them.
+fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> {
+    let (requests, waiting) = channel(QUEUE_MESSAGES);
+    let (answers, finished) = channel(QUEUE_MESSAGES);
+    task::try_spawn(multiply(waiting, answers), priority).ok()?;
+    task::try_spawn(send(finished, writer), priority).ok()?;
+    Some(requests)
+}
+
+/// The header of the next request; `None` at the end of the stream, and if it is none.
+async fn header(reader: &mut OwnedReadHalf) -> Option<Header> {
+    let mut bytes = [0; HEADER_BYTES];
+    let mut received = 0;
+    loop {
+        match reader.read(bytes.get_mut(received..)?).await {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => received += count,
+        }
+        // After each piece, so that nonsense is not waited for.
+        match Header::parse(bytes.get(..received)?, Direction::Request) {
+            Ok(None) => {}
+            Ok(header) => return header,
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The whole request behind `header`.
+async fn body(reader: &mut OwnedReadHalf, header: Header) -> Option<Message> {
+    let mut request = Message::new(header)?;
+    let (result, words) = reader.fill(request.take_words(), HEADER_BYTES).await;
+    request.put_words(words);
+    result.ok().map(|()| request)
+}
+
+/// Takes requests, puts answers.
+async fn multiply(requests: Receiver<Message>, answers: Sender<Message>) {
+    while let Some(request) = requests.receive().await {
+        let Some(answer) = request.answer() else { return };
+        if answers.send(answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends answers. Ending drops the stream's writing half, which tells the client that no more will come.
+async fn send(answers: Receiver<Message>, mut writer: OwnedWriteHalf) {
+    while let Some(answer) = answers.receive().await {
+        if writer.write_all(answer.bytes()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a test is made of.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+
+use cops::process::{self, Child, ExitCode, ExitStatus};
+use cops::time::{Duration, timeout};
+use cops::{abi::Errno, println};
+
+/// This program.
+pub const PROGRAM: &str = "/bin/usertests";
+/// The exit code of a test that has printed its own failure.
+pub const REPORTED: u8 = 77;
+/// Longer than anything here takes that works.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A test by name.
+pub struct Test {
+    pub name: &'static str,
+    pub run: fn() -> Pin<Box<dyn Future<Output = Outcome> + Send>>,
+}
+
+/// `tests! { group: name, name }` makes `TESTS` of the asynchronous functions of these names.
+#[macro_export]
+macro_rules! tests {
+    ($group:ident: $($name:ident),+ $(,)?) => {
+        pub const TESTS: &[$crate::harness::Test] = &[$($crate::harness::Test {
+            name: concat!(stringify!($group), "::", stringify!($name)),
+            run: || ::alloc::boxed::Box::pin($name()),
+        }),+];
+    };
+}
+
+/// How a test ends.
+pub type Outcome = Result<(), Failure>;
+
+/// Why a test failed.
+#[derive(Debug)]
+pub struct Failure(pub String);
+
+// `Failure` is no `Error` itself, or this would not be allowed.
+impl<E: core::error::Error> From<E> for Failure {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        let place = core::panic::Location::caller();
+        Failure(alloc::format!("{error} ({}:{})", place.file(), place.line()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Fails the test unless the condition holds.
+#[macro_export]
+macro_rules! check {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::harness::Failure(::alloc::format!($($message)+)));
+        }
+    };
+}
+
+/// Fails the test unless both are equal.
+#[macro_export]
+macro_rules! check_equal {
+    ($left:expr, $right:expr, $($message:tt)+) => {
+        match (&$left, &$right) {
+            (left, right) => $crate::check!(
+                *left == *right,
+                "{}: {left:?} instead of {right:?}", ::core::format_args!($($message)+)
+            ),
+        }
+    };
+}
+
+/// Runs one test in this process.
+pub async fn run_here(test: Option<&Test>, name: &str) -> ExitCode {
+    let outcome = match test {
+        Some(test) => (test.run)().await,
+        None => Err(Failure("there is no such test".to_string())),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            println!("not ok {name}: {failure}");
+            ExitCode(REPORTED)
+        }
+    }
+}
+
+/// Fails the test if `future` takes longer than anything may.
+pub async fn soon<F: Future>(what: &str, future: F) -> Result<F::Output, Failure> {
+    timeout(PATIENCE, future).await.map_err(|_| Failure(alloc::format!("{what}: nothing happened")))
+}
+
+/// Starts this program as another part of a test.
+pub fn start(arguments: &[&str]) -> Result<Child, Failure> {
+    Ok(process::spawn(PROGRAM, arguments)?)
+}
+
+/// Starts this program as another part of a test and waits for its end.
+pub async fn run(arguments: &[&str]) -> Result<ExitStatus, Failure> {
+    Ok(soon("the end of a process", start(arguments)?.wait()).await??)
+}
+
+/// An I/O error that is the kernel's.
+pub fn errno(error: cops::io::Error) -> Option<Errno> {
+    match error {
+        cops::io::Error::Kernel(errno) => Some(errno),
+        _ => None,
+    }
+}

@@ -1,0 +1,481 @@
+//! Every system call with arguments that no program should pass. Each must be refused with the right error, and the
+//! process goes on.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use cops::abi::layout::{MAP_START, PAGE_BYTES, PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE, USER_END, VDSO};
+use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection};
+use cops::abi::{Errno, Errno::*};
+use cops::io::{AsFd, Fd, pipe};
+use cops::net::{Ipv4Addr, TcpListener};
+
+use crate::harness::{Failure, Outcome, PROGRAM};
+use crate::raw::{self, Asked, BAD_ADDRESSES, Garbage};
+use crate::{check, check_equal, tests};
+
+tests! { arguments:
+    unknown_numbers,
+    unknown_numbers_with_garbage,
+    known_numbers_with_garbage,
+    bad_addresses,
+    read_only_destinations,
+    huge_lengths,
+    bad_descriptors,
+    wrong_kinds_of_descriptor,
+    bad_mappings,
+    shared_pages_stay,
+    bad_times,
+    bad_sockets,
+    bad_processes,
+    bad_parking_and_cpus,
+    bad_cancels,
+    garbage_coroutine_ids,
+}
+
+/// The lowest descriptor that is free: the same before and after a call that must not open any.
+fn lowest_free_fd() -> Result<usize, Failure> {
+    let fd = raw::call(number::OPENAT, [AT_FDCWD as usize, c"/".as_ptr().addr(), 0, 0])?;
+    raw::call(number::CLOSE, [fd])?;
+    Ok(fd)
+}
+
+fn file() -> Result<Fd, Failure> {
+    let path = c"/bin/usertests".as_ptr().addr();
+    Ok(Fd::from_raw(raw::call(number::OPENAT, [AT_FDCWD as usize, path, 0, 0])? as i32))
+}
+
+fn directory() -> Result<Fd, Failure> {
+    Ok(Fd::from_raw(raw::call(number::OPENAT, [AT_FDCWD as usize, c"/bin".as_ptr().addr(), 0, 0])? as i32))
+}
+
+fn number_of(fd: &impl AsFd) -> usize {
+    fd.as_fd().raw() as usize
+}
+
+async fn unknown_numbers() -> Outcome {
+    let known = |candidate: usize| number::ALL.iter().any(|&(known, _)| known == candidate);
+    let candidates = (0..512).chain(4090..4200).chain([usize::MAX, 1 << 63, 1 << 32 | 63, 1 << 16]);
+    for candidate in candidates.filter(|&candidate| !known(candidate)) {
+        raw::refused("unknown number", candidate, [], &[ENOSYS])?;
+    }
+    Ok(())
+}
+
+async fn unknown_numbers_with_garbage() -> Outcome {
+    let mut garbage = Garbage::new(0x5eed);
+    for _ in 0..2000 {
+        let number = garbage.next() | 1 << 20;
+        let arguments = [(); 6].map(|()| garbage.next());
+        raw::refused("unknown number", number, arguments, &[ENOSYS])?;
+    }
+    Ok(())
+}
+
+/// Garbage to every call except those that are meant to end, to stop or to change this process.
+async fn known_numbers_with_garbage() -> Outcome {
+    const SPARED: &[usize] = &[
+        number::EXIT,
+        number::EXIT_GROUP,
+        number::KILL,
+        number::CLOSE,
+        number::MUNMAP,
+        number::MPROTECT,
+        number::COPS_PARK,
+        number::COPS_ALLOC_CPU,
+    ];
+    let mut garbage = Garbage::new(0xfeed);
+    let calls: Vec<usize> =
+        number::ALL.iter().map(|&(number, _)| number).filter(|number| !SPARED.contains(number)).collect();
+    for round in 0..300 {
+        for &number in &calls {
+            let arguments = [(); 6].map(|()| match garbage.next() % 4 {
+                // Something like a descriptor, a length, an address; never one of our own memory.
+                0 => garbage.next() % 16,
+                1 => BAD_ADDRESSES[garbage.next() % BAD_ADDRESSES.len()],
+                2 => garbage.next() % (1 << 20) + 16,
+                _ => garbage.next(),
+            });
+            // Asynchronously, or it might wait for ever.
+            if let Asked::InFlight(handle) = raw::ask(number, arguments) {
+                handle.cancel().map_err(|failure| Failure(format!("round {round}, {number}: {failure}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn bad_addresses() -> Outcome {
+    let (reader, _writer) = pipe()?;
+    let (file, directory) = (file()?, directory()?);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let socket = Fd::from_raw(raw::call(number::SOCKET, [2, 1, 0])? as i32);
+    let (reader, file, directory) = (number_of(&reader), number_of(&file), number_of(&directory));
+    let (listener, socket) = (number_of(&listener), number_of(&socket));
+    let free = lowest_free_fd()?;
+    let path = c"/bin/hello".as_ptr().addr();
+    let mut length = 28u32;
+    let length = (&raw mut length).addr();
+    for &bad in BAD_ADDRESSES {
+        let fault = |what: &str, number: usize, arguments: [usize; 6]| {
+            raw::refused(what, number, arguments, &[EFAULT])
+        };
+        fault("openat", number::OPENAT, [AT_FDCWD as usize, bad, 0, 0, 0, 0])?;
+        fault("pipe2", number::PIPE2, [bad, 0, 0, 0, 0, 0])?;
+        fault("getdents64", number::GETDENTS64, [directory, bad, 512, 0, 0, 0])?;
+        fault("read of a file", number::READ, [file, bad, 16, 0, 0, 0])?;
+        fault("read of a pipe", number::READ, [reader, bad, 16, 0, 0, 0])?;
+        fault("write", number::WRITE, [1, bad, 16, 0, 0, 0])?;
+        fault("clock_gettime", number::CLOCK_GETTIME, [1, bad, 0, 0, 0, 0])?;
+        fault("clock_nanosleep", number::CLOCK_NANOSLEEP, [1, 0, bad, 0, 0, 0])?;
+        fault("bind", number::BIND, [socket, bad, 16, 0, 0, 0])?;
+        fault("connect", number::CONNECT, [socket, bad, 16, 0, 0, 0])?;
+        fault("getsockname", number::GETSOCKNAME, [listener, bad, length, 0, 0, 0])?;
+        fault("getsockname's length", number::GETSOCKNAME, [listener, path, bad, 0, 0, 0])?;
+        if bad != 0 {
+            fault("accept4", number::ACCEPT4, [listener, bad, length, 0, 0, 0])?;
+            raw::refused("wait4", number::WAIT4, [usize::MAX, bad, 0, 0], &[EFAULT, ECHILD])?;
+        }
+        fault("getrandom", number::GETRANDOM, [bad, 16, 0, 0, 0, 0])?;
+        fault("spawn_process", number::COPS_SPAWN_PROCESS, [bad, path, 0, 0, 0, 0])?;
+        fault("spawn_process's arguments", number::COPS_SPAWN_PROCESS, [path, bad, 0, 0, 0, 0])?;
+        let arguments = [path, bad, 0];
+        if bad != 0 {
+            let list = arguments.as_ptr().addr();
+            fault("spawn_process's argument", number::COPS_SPAWN_PROCESS, [path, list, 0, 0, 0, 0])?;
+        }
+        fault("statistics", number::COPS_STATISTICS, [bad, 64, 0, 0, 0, 0])?;
+    }
+    check_equal!(lowest_free_fd()?, free, "descriptors opened by calls that failed");
+    Ok(())
+}
+
+/// Memory of this process that it may not write, and so the kernel may not write for it.
+async fn read_only_destinations() -> Outcome {
+    let (file, directory) = (file()?, directory()?);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let (file, directory, listener) = (number_of(&file), number_of(&directory), number_of(&listener));
+    let text = read_only_destinations as *const () as usize;
+    let data = "read-only data".as_ptr().addr();
+    for place in [text, data, VDSO, SYSTEM_PAGE] {
+        raw::refused("read", number::READ, [file, place, 16], &[EFAULT])?;
+        raw::refused("getdents64", number::GETDENTS64, [directory, place, 512], &[EFAULT])?;
+        raw::refused("pipe2", number::PIPE2, [place & !7, 0], &[EFAULT])?;
+        raw::refused("clock_gettime", number::CLOCK_GETTIME, [1, place & !7], &[EFAULT])?;
+        raw::refused("getrandom", number::GETRANDOM, [place, 4], &[EFAULT])?;
+        raw::refused("getsockname", number::GETSOCKNAME, [listener, place & !7, place & !7], &[EFAULT])?;
+        raw::refused("statistics", number::COPS_STATISTICS, [place & !7, 64], &[EFAULT])?;
+    }
+    Ok(())
+}
+
+/// A length beyond all memory, at an address that is good for some bytes: a short transfer or an error, never more.
+async fn huge_lengths() -> Outcome {
+    const BYTES: usize = 64 * 1024;
+    let mut buffer = alloc::vec![7u8; BYTES];
+    let place = buffer.as_mut_ptr().addr();
+    let (reader, writer) = pipe()?;
+    let (reader, writer) = (number_of(&reader), number_of(&writer));
+    for length in [usize::MAX, 1 << 63, isize::MAX as usize, USER_END, 1 << 32, usize::MAX - place + 1] {
+        let file = file()?;
+        let moved = |what: &str, result| match result {
+            Ok(1..=BYTES) | Err(EFAULT | EINVAL) => Ok(()),
+            other => Err(Failure(format!("{what} of {length:#x} bytes: {other:?}"))),
+        };
+        moved("read of a file", raw::call(number::READ, [number_of(&file), place, length]))?;
+        moved("write to a pipe", raw::call(number::WRITE, [writer, place, length]))?;
+        // So that there is something to read in any case.
+        raw::call(number::WRITE, [writer, place, 1])?;
+        moved("read of a pipe", raw::call(number::READ, [reader, place, length]))?;
+        while let Asked::Done(Ok(_)) = drain(reader, place, BYTES)? {}
+    }
+    Ok(())
+}
+
+/// Reads once if there is something to read.
+fn drain(reader: usize, place: usize, bytes: usize) -> Result<Asked, Failure> {
+    match raw::ask(number::READ, [reader, place, bytes]) {
+        Asked::InFlight(handle) => {
+            handle.cancel()?;
+            Ok(Asked::Done(Err(EAGAIN)))
+        }
+        done => Ok(done),
+    }
+}
+
+const BAD_FDS: &[usize] = &[usize::MAX, 9999, 1 << 31, 1 << 32, i32::MIN as usize, 1 << 63];
+
+async fn bad_descriptors() -> Outcome {
+    let mut buffer = [0u8; 64];
+    let place = buffer.as_mut_ptr().addr();
+    let closed = number_of(&file()?);
+    for &fd in BAD_FDS.iter().chain([&closed]) {
+        for (what, number) in [
+            ("close", number::CLOSE),
+            ("getdents64", number::GETDENTS64),
+            ("lseek", number::LSEEK),
+            ("read", number::READ),
+            ("write", number::WRITE),
+            ("bind", number::BIND),
+            ("listen", number::LISTEN),
+            ("accept", number::ACCEPT),
+            ("accept4", number::ACCEPT4),
+            ("connect", number::CONNECT),
+            ("getsockname", number::GETSOCKNAME),
+            ("getpeername", number::GETPEERNAME),
+            ("shutdown", number::SHUTDOWN),
+        ] {
+            let arguments = match number {
+                number::LSEEK => [fd, 0, 0],
+                number::SHUTDOWN | number::LISTEN => [fd, 1, 0],
+                number::ACCEPT | number::ACCEPT4 => [fd, 0, 0],
+                number::GETSOCKNAME | number::GETPEERNAME => [fd, place, place],
+                _ => [fd, place, 16],
+            };
+            raw::refused(what, number, arguments, &[EBADF])?;
+        }
+    }
+    Ok(())
+}
+
+async fn wrong_kinds_of_descriptor() -> Outcome {
+    let mut buffer = [2u8; 64];
+    let place = buffer.as_mut_ptr().addr();
+    let (reader, writer) = pipe()?;
+    let (file, directory) = (file()?, directory()?);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let socket = Fd::from_raw(raw::call(number::SOCKET, [2, 1, 0])? as i32);
+    let (reader, writer) = (number_of(&reader), number_of(&writer));
+    let (file, directory) = (number_of(&file), number_of(&directory));
+    let (listener, socket) = (number_of(&listener), number_of(&socket));
+
+    raw::refused("write to a file", number::WRITE, [file, place, 4], &[EBADF, EROFS])?;
+    raw::refused("write to a reading end", number::WRITE, [reader, place, 4], &[EBADF])?;
+    raw::refused("read from a writing end", number::READ, [writer, place, 4], &[EBADF])?;
+    raw::refused("read from a directory", number::READ, [directory, place, 4], &[EISDIR])?;
+    raw::refused("write to a directory", number::WRITE, [directory, place, 4], &[EBADF, EISDIR, EROFS])?;
+    raw::refused("list a file", number::GETDENTS64, [file, place, 64], &[ENOTDIR])?;
+    raw::refused("seek in a pipe", number::LSEEK, [reader, 0, 0], &[ESPIPE])?;
+    raw::refused("seek in a socket", number::LSEEK, [socket, 0, 0], &[ESPIPE])?;
+    raw::refused("seek to nowhere", number::LSEEK, [file, 0, 3], &[EINVAL])?;
+    raw::refused("seek before the file", number::LSEEK, [file, usize::MAX, 0], &[EINVAL])?;
+    raw::refused("read of a socket", number::READ, [socket, place, 4], &[ENOTCONN])?;
+    raw::refused("read of a listener", number::READ, [listener, place, 4], &[ENOTCONN, EINVAL])?;
+    raw::refused("write to a socket", number::WRITE, [socket, place, 4], &[ENOTCONN, EPIPE])?;
+    raw::refused("accept without listening", number::ACCEPT, [socket, 0, 0], &[EINVAL])?;
+    raw::refused("shutdown without a peer", number::SHUTDOWN, [socket, 2], &[ENOTCONN])?;
+    raw::refused("getpeername without a peer", number::GETPEERNAME, [socket, place, place], &[ENOTCONN])?;
+    for other in [0, file, directory, reader, writer] {
+        raw::refused("bind", number::BIND, [other, place, 16], &[ENOTSOCK])?;
+        raw::refused("listen", number::LISTEN, [other, 1], &[ENOTSOCK])?;
+        raw::refused("accept", number::ACCEPT, [other, 0, 0], &[ENOTSOCK])?;
+        raw::refused("connect", number::CONNECT, [other, place, 16], &[ENOTSOCK])?;
+        raw::refused("shutdown", number::SHUTDOWN, [other, 2], &[ENOTSOCK])?;
+        raw::refused("getsockname", number::GETSOCKNAME, [other, place, place], &[ENOTSOCK])?;
+        raw::refused("getpeername", number::GETPEERNAME, [other, place, place], &[ENOTSOCK])?;
+    }
+    Ok(())
+}
+
+async fn bad_mappings() -> Outcome {
+    const ANONYMOUS: usize = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    const READ_WRITE: usize = protection::READ | protection::WRITE;
+    const NO_FD: usize = usize::MAX;
+    let map = |what: &str, arguments: [usize; 6], errors: &[Errno]| {
+        raw::refused(what, number::MMAP, arguments, errors)
+    };
+    map("mmap of nothing", [0, 0, READ_WRITE, ANONYMOUS, NO_FD, 0], &[EINVAL])?;
+    for length in [usize::MAX, 1 << 63, USER_END, usize::MAX - PAGE_BYTES + 2] {
+        map("mmap of everything", [0, length, READ_WRITE, ANONYMOUS, NO_FD, 0], &[ENOMEM, EINVAL])?;
+    }
+    let executable = READ_WRITE | protection::EXECUTE;
+    map(
+        "writable and executable",
+        [0, PAGE_BYTES, executable, ANONYMOUS, NO_FD, 0],
+        &[EINVAL, EACCES, EPERM],
+    )?;
+    map("unknown protection", [0, PAGE_BYTES, 8, ANONYMOUS, NO_FD, 0], &[EINVAL])?;
+    map("unknown flags", [0, PAGE_BYTES, READ_WRITE, ANONYMOUS | 1, NO_FD, 0], &[EINVAL])?;
+    map("no flags", [0, PAGE_BYTES, READ_WRITE, 0, NO_FD, 0], &[EINVAL])?;
+
+    let page = raw::call(number::MMAP, [0, PAGE_BYTES, READ_WRITE, ANONYMOUS, NO_FD, 0])?;
+    check!((MAP_START..USER_END).contains(&page), "mmap chose {page:#x}");
+    raw::refused(
+        "mprotect to write and execute",
+        number::MPROTECT,
+        [page, PAGE_BYTES, executable],
+        &[EINVAL, EACCES, EPERM],
+    )?;
+    raw::refused(
+        "mprotect across the end",
+        number::MPROTECT,
+        [page, 1 << 30, READ_WRITE],
+        &[ENOMEM, EINVAL],
+    )?;
+    raw::refused("mprotect off a page", number::MPROTECT, [page + 1, PAGE_BYTES, READ_WRITE], &[EINVAL])?;
+    raw::refused("munmap off a page", number::MUNMAP, [page + 1, PAGE_BYTES], &[EINVAL])?;
+    raw::refused("munmap of nothing", number::MUNMAP, [page, 0], &[EINVAL])?;
+    for &bad in BAD_ADDRESSES.iter().filter(|&&bad| bad >= USER_END - 1) {
+        raw::refused("munmap", number::MUNMAP, [bad & !(PAGE_BYTES - 1), PAGE_BYTES], &[EINVAL, ENOMEM])?;
+        raw::refused(
+            "mprotect",
+            number::MPROTECT,
+            [bad & !(PAGE_BYTES - 1), PAGE_BYTES, 1],
+            &[EINVAL, ENOMEM],
+        )?;
+    }
+    for length in [usize::MAX, 1 << 63, usize::MAX - page + 1] {
+        raw::refused("munmap of everything", number::MUNMAP, [page, length], &[EINVAL, ENOMEM])?;
+        raw::refused("mprotect of everything", number::MPROTECT, [page, length, 1], &[EINVAL, ENOMEM])?;
+    }
+    check_equal!(raw::call(number::MUNMAP, [page, PAGE_BYTES]), Ok(0), "munmap");
+    raw::refused("read into what was unmapped", number::READ, [0, page, 16], &[EFAULT])?;
+    Ok(())
+}
+
+/// What the kernel shares with the process can be neither made writable nor replaced.
+async fn shared_pages_stay() -> Outcome {
+    const REFUSALS: &[Errno] = &[EINVAL, EACCES, EPERM, ENOMEM];
+    for page in [VDSO, SYSTEM_PAGE] {
+        for rights in [protection::WRITE, protection::READ | protection::WRITE] {
+            raw::refused(
+                "mprotect of a shared page",
+                number::MPROTECT,
+                [page, PAGE_BYTES, rights],
+                REFUSALS,
+            )?;
+        }
+    }
+    for page in [PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE] {
+        let rights = protection::READ | protection::EXECUTE;
+        raw::refused("mprotect of a shared page", number::MPROTECT, [page, PAGE_BYTES, rights], REFUSALS)?;
+    }
+    for page in [PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE, VDSO] {
+        raw::refused("munmap of a shared page", number::MUNMAP, [page, PAGE_BYTES], REFUSALS)?;
+    }
+    Ok(())
+}
+
+async fn bad_times() -> Outcome {
+    for time in [[0usize, 1_000_000_000], [0, usize::MAX], [usize::MAX, 0], [1 << 63, 0]] {
+        let address = time.as_ptr().addr();
+        raw::refused("clock_nanosleep", number::CLOCK_NANOSLEEP, [1, 0, address], &[EINVAL])?;
+    }
+    let forever = [isize::MAX as usize, 0usize];
+    let Asked::InFlight(handle) = raw::ask(number::CLOCK_NANOSLEEP, [1, 0, forever.as_ptr().addr()]) else {
+        return Err(Failure("a sleep for ever is over".into()));
+    };
+    check!(handle.cancel()?, "a sleep for ever had completed");
+    let mut time = [0usize; 2];
+    let place = time.as_mut_ptr().addr();
+    for clock in [2, 99, usize::MAX] {
+        raw::refused("clock_gettime", number::CLOCK_GETTIME, [clock, place], &[EINVAL])?;
+        raw::refused("clock_nanosleep", number::CLOCK_NANOSLEEP, [clock, 0, place], &[EINVAL])?;
+    }
+    raw::refused("clock_nanosleep's flags", number::CLOCK_NANOSLEEP, [1, 2, place], &[EINVAL])?;
+    Ok(())
+}
+
+async fn bad_sockets() -> Outcome {
+    raw::refused("socket's domain", number::SOCKET, [99, 1, 0], &[EAFNOSUPPORT])?;
+    raw::refused("socket's type", number::SOCKET, [2, 99, 0], &[EINVAL, EPROTONOSUPPORT, EOPNOTSUPP])?;
+    raw::refused("socket's protocol", number::SOCKET, [2, 1, 99], &[EPROTONOSUPPORT, EINVAL])?;
+    let socket = Fd::from_raw(raw::call(number::SOCKET, [2, 1, 0])? as i32);
+    let fd = number_of(&socket);
+    let address = [2u8, 0, 0, 9, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let place = address.as_ptr().addr();
+    for length in [0, 1, 15] {
+        raw::refused("bind to a short address", number::BIND, [fd, place, length], &[EINVAL])?;
+        raw::refused("connect to a short address", number::CONNECT, [fd, place, length], &[EINVAL])?;
+    }
+    let strange = [99u8; 28];
+    let strange = strange.as_ptr().addr();
+    raw::refused("bind to a strange family", number::BIND, [fd, strange, 28], &[EAFNOSUPPORT, EINVAL])?;
+    raw::refused("connect to a strange family", number::CONNECT, [fd, strange, 28], &[EAFNOSUPPORT, EINVAL])?;
+    raw::refused("listen unbound", number::LISTEN, [fd, 1], &[EDESTADDRREQ, EINVAL])?;
+    raw::refused("shutdown of nothing", number::SHUTDOWN, [fd, 3], &[EINVAL])?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    raw::refused("accept4's flags", number::ACCEPT4, [number_of(&listener), 0, 0, 1 << 20], &[EINVAL])?;
+    Ok(())
+}
+
+async fn bad_processes() -> Outcome {
+    raw::refused("kill nobody", number::KILL, [0x7fff_0000, 9], &[ESRCH])?;
+    raw::refused("kill a strange id", number::KILL, [usize::MAX / 2, 9], &[ESRCH, EINVAL])?;
+    raw::refused("strange signal", number::KILL, [cops::process::id() as usize, 99], &[EINVAL])?;
+    check_equal!(raw::call(number::KILL, [cops::process::id() as usize, 0]), Ok(0), "signal 0 to itself");
+    raw::refused("wait without a child", number::WAIT4, [usize::MAX, 0, 0, 0], &[ECHILD])?;
+    raw::refused("wait for a stranger", number::WAIT4, [1, 0, 0, 0], &[ECHILD])?;
+    raw::refused("wait4's options", number::WAIT4, [usize::MAX, 0, 1 << 20, 0], &[EINVAL])?;
+
+    let arguments = [c"x".as_ptr().addr(), 0];
+    let list = arguments.as_ptr().addr();
+    let spawn = |what: &str, path: &core::ffi::CStr, errors: &[Errno]| {
+        raw::refused(what, number::COPS_SPAWN_PROCESS, [path.as_ptr().addr(), list], errors)
+    };
+    spawn("no such program", c"/bin/no-such-program", &[ENOENT])?;
+    spawn("no path", c"", &[ENOENT])?;
+    spawn("a directory as a program", c"/bin", &[EISDIR, EACCES, ENOEXEC])?;
+    spawn("a text as a program", c"/etc/init", &[ENOEXEC])?;
+    let long = alloc::vec![b'a'; 300];
+    let long = alloc::ffi::CString::new(long)?;
+    spawn("a path without end", &long, &[ENAMETOOLONG])?;
+    raw::refused(
+        "openat without end",
+        number::OPENAT,
+        [AT_FDCWD as usize, long.as_ptr().addr(), 0, 0],
+        &[ENAMETOOLONG],
+    )?;
+
+    let program = alloc::ffi::CString::new(PROGRAM)?;
+    let mut many: Vec<usize> = alloc::vec![c"a".as_ptr().addr(); number::ARGUMENTS_MAX + 1];
+    many.push(0);
+    let too_many = [program.as_ptr().addr(), many.as_ptr().addr()];
+    raw::refused("too many arguments", number::COPS_SPAWN_PROCESS, too_many, &[E2BIG])?;
+    let long = alloc::ffi::CString::new(alloc::vec![b'a'; number::ARGUMENT_BYTES_MAX])?;
+    let one = [long.as_ptr().addr(), 0];
+    let too_long = [program.as_ptr().addr(), one.as_ptr().addr()];
+    raw::refused("too long an argument", number::COPS_SPAWN_PROCESS, too_long, &[E2BIG])?;
+    Ok(())
+}
+
+async fn bad_parking_and_cpus() -> Outcome {
+    for cpu in [1, 7, 8, 99, usize::MAX, 1 << 32] {
+        raw::refused("unpark of nobody", number::COPS_UNPARK, [cpu], &[EINVAL, ESRCH])?;
+    }
+    // A wake that comes first makes the next park return at once; several are one.
+    for _ in 0..3 {
+        check_equal!(raw::call(number::COPS_UNPARK, [0]), Ok(0), "unpark");
+    }
+    check_equal!(raw::call(number::COPS_PARK, []), Ok(0), "park after unpark");
+    for count in [9, 1000, usize::MAX] {
+        let entry = bad_parking_and_cpus as *const () as usize;
+        raw::refused("virtual CPUs without end", number::COPS_ALLOC_CPU, [count, entry], &[EINVAL])?;
+    }
+    for &bad in BAD_ADDRESSES.iter().filter(|&&bad| bad >= USER_END) {
+        raw::refused("a virtual CPU in nowhere", number::COPS_ALLOC_CPU, [1, bad], &[EINVAL, EFAULT])?;
+    }
+    Ok(())
+}
+
+async fn bad_cancels() -> Outcome {
+    let mut garbage = Garbage::new(0xbad);
+    for handle in [0, 1, usize::MAX, 1 << 32, 1 << 63].into_iter().chain((0..100).map(|_| garbage.next())) {
+        raw::refused("cancel", number::COPS_CANCEL, [handle], &[EINVAL, ESRCH])?;
+    }
+    Ok(())
+}
+
+/// The kernel copies coroutine id and token back and forth and believes nothing of them.
+async fn garbage_coroutine_ids() -> Outcome {
+    let (reader, _writer) = pipe()?;
+    let mut buffer = [0u8; 16];
+    let place = buffer.as_mut_ptr().addr();
+    for _ in 0..100 {
+        let Asked::InFlight(handle) = raw::ask(number::READ, [number_of(&reader), place, 16]) else {
+            return Err(Failure("a read of an empty pipe is over".into()));
+        };
+        check!(handle.cancel()?, "a read of an empty pipe had completed");
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The kernel as a hostile program sees it: any number, any arguments.
+#![allow(unsafe_code)]
+
+use cops::abi::Errno;
+use cops::abi::errno::{CallResult, decode};
+use cops::abi::layout::USER_END;
+use cops::abi::syscall::{COPS_CANCEL, COPS_REFILL_RING};
+
+use crate::check;
+use crate::harness::Failure;
+
+/// Addresses that no call may accept, whatever it wants there.
+pub const BAD_ADDRESSES: &[usize] = &[
+    0,                     // null
+    8,                     // null with an offset
+    0xffff,                // last byte below what can be mapped
+    0x37_0000_0000,        // not mapped
+    0x3f_ffff_f000,        // last page a process could have, not mapped
+    USER_END - 1,          // last byte, not mapped
+    USER_END,              // first beyond
+    0x8000_0000_0000_0000, // no canonical address
+    0xffff_ffbf_ffff_ffff, // last below the kernel
+    0xffff_ffc0_0000_0000, // devices, direct map
+    0xffff_ffc0_8020_0000, // the kernel's code
+    0xffff_fff0_0000_0000, // the kernel's stacks
+    usize::MAX - 7,        // wraps around
+    usize::MAX,
+];
+
+/// A token that is none of the library's.
+pub const FOREIGN_TOKEN: u64 = 0x1234_5678_ffff_ffff;
+/// A coroutine id as a hostile program might make one up.
+pub const FOREIGN_COROUTINE: u64 = 0xdead_beef_00c0_ffee;
+
+/// A synchronous call.
+///
+/// Tests pass addresses that the kernel must refuse, or that are theirs and live long enough.
+pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> CallResult {
+    // SAFETY: what tests pass is refused or theirs; if the kernel gets that wrong, the test has found a fault.
+    decode(unsafe { cops::private::system_call(number, widen(arguments), 0, 0) }.0)
+}
+
+/// A call in flight.
+#[must_use]
+pub struct Handle(u64);
+
+/// What became of an asynchronous call.
+pub enum Asked {
+    Done(CallResult),
+    InFlight(Handle),
+}
+
+/// An asynchronous call in the name of nobody, to be cancelled or forgotten.
+pub fn ask<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Asked {
+    // SAFETY: as above; tests keep the memory until they have cancelled.
+    let (value, handle) =
+        unsafe { cops::private::system_call(number, widen(arguments), FOREIGN_COROUTINE, FOREIGN_TOKEN) };
+    if handle == 0 { Asked::Done(decode(value)) } else { Asked::InFlight(Handle(handle)) }
+}
+
+impl Handle {
+    /// True if it was in flight, false if it had completed.
+    pub fn cancel(self) -> Result<bool, Failure> {
+        match call(COPS_CANCEL, [self.0 as usize]) {
+            Ok(0) => Ok(true),
+            Ok(1) => Ok(false),
+            other => Err(Failure(alloc::format!("cancel: {other:?}"))),
+        }
+    }
+}
+
+/// Fails unless a call is refused with one of these errors, both ways of calling.
+pub fn refused<const COUNT: usize>(
+    what: &str,
+    number: usize,
+    arguments: [usize; COUNT],
+    errors: &[Errno],
+) -> Result<(), Failure> {
+    let synchronous = call(number, arguments);
+    check!(
+        synchronous.is_err_and(|error| errors.contains(&error)),
+        "{what} {arguments:x?}: {synchronous:?} instead of {errors:?}"
+    );
+    match ask(number, arguments) {
+        Asked::Done(result) => check!(
+            result.is_err_and(|error| errors.contains(&error)),
+            "{what} {arguments:x?}, asynchronously: {result:?} instead of {errors:?}"
+        ),
+        Asked::InFlight(handle) => {
+            handle.cancel()?;
+            return Err(Failure(alloc::format!("{what} {arguments:x?} is in flight instead of refused")));
+        }
+    }
+    let waiting = call(COPS_REFILL_RING, []);
+    check!(waiting == Ok(0), "{what}: refill_ring says {waiting:?}");
+    Ok(())
+}
+
+fn widen<const COUNT: usize>(arguments: [usize; COUNT]) -> [usize; 6] {
+    let mut all = [0; 6];
+    for (place, argument) in all.iter_mut().zip(arguments) {
+        *place = argument;
+    }
+    all
+}
+
+/// Numbers that look random and are the same each time: xorshift.
+pub struct Garbage(u64);
+
+impl Garbage {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 as usize
+    }
+}

@@ -1,0 +1,144 @@
+//! Clocks and sleeping.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use cops::abi::syscall::CLOCK_GETTIME;
+use cops::sync::channel;
+use cops::task::{self, Priority};
+use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
+use futures_util::future::join_all;
+
+use crate::harness::{Outcome, soon};
+use crate::{check, check_equal, raw, tests};
+
+tests! { timers:
+    never_too_early,
+    in_order,
+    zero_and_past,
+    synchronous_sleep,
+    time_limits,
+    clocks_agree,
+    many,
+    cancelled,
+}
+
+async fn never_too_early() -> Outcome {
+    for microseconds in [1, 10, 100, 999, 1000, 1001, 5000, 20_000] {
+        let duration = Duration::from_micros(microseconds);
+        for _ in 0..5 {
+            let begin = Instant::now();
+            sleep(duration).await;
+            let slept = begin.elapsed();
+            check!(slept >= duration, "slept {slept:?} instead of {duration:?}");
+            check!(slept < duration + Duration::from_secs(1), "slept {slept:?} instead of {duration:?}");
+        }
+    }
+    Ok(())
+}
+
+async fn in_order() -> Outcome {
+    const COUNT: usize = 50;
+    let (sender, receiver) = channel(COUNT);
+    let begin = Instant::now() + Duration::from_millis(50);
+    // Spawned in an order that is not theirs.
+    for index in (0..COUNT).map(|index| index * 17 % COUNT) {
+        let sender = sender.clone();
+        let deadline = begin + Duration::from_millis(4) * index as u32;
+        task::spawn(
+            async move {
+                sleep_until(deadline).await;
+                let _ = sender.send((index, Instant::now() >= deadline)).await;
+            },
+            Priority::DEFAULT,
+        );
+    }
+    for expected in 0..COUNT {
+        let woken = soon("the next timer", receiver.receive()).await?;
+        check_equal!(woken, Some((expected, true)), "the timer that came, and whether it was time");
+    }
+    Ok(())
+}
+
+async fn zero_and_past() -> Outcome {
+    let begin = Instant::now();
+    for _ in 0..100 {
+        sleep(Duration::ZERO).await;
+        sleep_until(begin).await;
+        check_equal!(cops::sleep!(Duration::ZERO), Ok(()), "synchronous sleep of no time");
+    }
+    check!(begin.elapsed() < Duration::from_secs(2), "sleeping for no time took {:?}", begin.elapsed());
+    Ok(())
+}
+
+async fn synchronous_sleep() -> Outcome {
+    for milliseconds in [1, 7, 30] {
+        let duration = Duration::from_millis(milliseconds);
+        let begin = Instant::now();
+        cops::sleep!(duration)?;
+        check!(begin.elapsed() >= duration, "slept {:?} instead of {duration:?}", begin.elapsed());
+    }
+    Ok(())
+}
+
+async fn time_limits() -> Outcome {
+    let short = Duration::from_millis(10);
+    let begin = Instant::now();
+    check!(timeout(short, core::future::pending::<()>()).await.is_err(), "what never comes came");
+    check!(begin.elapsed() >= short, "the limit came after {:?}", begin.elapsed());
+    check_equal!(timeout(short, async { 5 }).await, Ok(5), "what is there at once");
+    check_equal!(timeout(Duration::from_secs(100), sleep(short)).await, Ok(()), "what comes in time");
+    check_equal!(timeout(Duration::ZERO, async { 6 }).await, Ok(6), "what is there, within no time");
+    Ok(())
+}
+
+/// The kernel's monotonic clock and the one read without it run alike, and neither goes back.
+async fn clocks_agree() -> Outcome {
+    let kernel_time = || {
+        let mut time = [0u64; 2];
+        raw::call(CLOCK_GETTIME, [1, time.as_mut_ptr().addr()])
+            .map(|_| Duration::new(time[0], time[1] as u32))
+    };
+    let (own, kernel) = (Instant::now(), kernel_time()?);
+    let (mut last_own, mut last_kernel) = (own, kernel);
+    for _ in 0..200 {
+        let (now_own, now_kernel) = (Instant::now(), kernel_time()?);
+        check!(now_own >= last_own && now_kernel >= last_kernel, "a clock went back");
+        (last_own, last_kernel) = (now_own, now_kernel);
+        sleep(Duration::from_micros(100)).await;
+    }
+    let (own, kernel) = (own.elapsed(), kernel_time()? - kernel);
+    let difference = own.abs_diff(kernel);
+    check!(difference < Duration::from_millis(50), "{own:?} by one clock, {kernel:?} by the other");
+    Ok(())
+}
+
+async fn many() -> Outcome {
+    let begin = Arc::new(Instant::now());
+    let sleeps: Vec<_> = (0..2000u64)
+        .map(|index| {
+            let begin = begin.clone();
+            let duration = Duration::from_micros(index * 7919 % 300_000);
+            task::spawn_join(
+                async move {
+                    sleep_until(*begin + duration).await;
+                    begin.elapsed() >= duration
+                },
+                Priority::DEFAULT,
+            )
+        })
+        .collect();
+    for slept in soon("2000 sleeps", join_all(sleeps)).await? {
+        check!(slept?, "a sleep was too short");
+    }
+    Ok(())
+}
+
+/// Sleeps that are given up leave nothing that fires later.
+async fn cancelled() -> Outcome {
+    for _ in 0..500 {
+        let long = sleep(Duration::from_secs(100));
+        check!(timeout(Duration::from_micros(50), long).await.is_err(), "a long sleep was short");
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Several virtual CPUs: they share the work, park, and are woken. SPEC 3.10.
+#![allow(unsafe_code)]
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use cops::abi::layout::PROCESS_PAGE;
+use cops::abi::page::{MAX_CPUS, ProcessPage};
+use cops::io::{Read, Write, pipe};
+use cops::memory::statistics;
+use cops::task::{self, Priority, yield_now};
+use cops::time::{Duration, Instant, sleep};
+use futures_util::future::join_all;
+
+use crate::harness::{Outcome, soon};
+use crate::{check, check_equal, tests};
+
+tests! { cpus:
+    as_many_as_there_may_be,
+    all_take_part,
+    wakes_cross,
+    idle_ones_park,
+    calls_from_all,
+    exit_ends_all,
+}
+
+/// Polls that each virtual CPU has made, as its worker publishes them.
+fn polls() -> Vec<u64> {
+    let page = with_exposed_provenance::<ProcessPage>(PROCESS_PAGE);
+    // SAFETY: the kernel maps it there, and its fields are atomics.
+    unsafe { &*page }.workers.iter().map(|worker| worker.polls.load(Relaxed)).collect()
+}
+
+async fn as_many_as_there_may_be() -> Outcome {
+    check_equal!(task::alloc_cpu(1)?, 2, "virtual CPUs after one more");
+    check_equal!(task::alloc_cpu(2)?, 4, "virtual CPUs after two more");
+    check_equal!(task::alloc_cpu(MAX_CPUS - 4)?, MAX_CPUS, "virtual CPUs after all");
+    let after = task::alloc_cpu(1);
+    check!(after.is_err() || after == Ok(MAX_CPUS), "virtual CPUs after one too many: {after:?}");
+    sleep(Duration::from_millis(20)).await;
+    Ok(())
+}
+
+/// Work that takes a while is not left to one of four.
+async fn all_take_part() -> Outcome {
+    task::alloc_cpu(3)?;
+    let workers: Vec<_> = (0..100u64)
+        .map(|seed| {
+            task::spawn_join(
+                async move {
+                    let mut value = seed;
+                    for _ in 0..100 {
+                        for _ in 0..2000 {
+                            value = core::hint::black_box(
+                                value.wrapping_mul(6364136223846793005).wrapping_add(1),
+                            );
+                        }
+                        yield_now().await;
+                    }
+                    value
+                },
+                Priority::DEFAULT,
+            )
+        })
+        .collect();
+    for worker in soon("100 coroutines", join_all(workers)).await? {
+        worker?;
+    }
+    let polls = polls();
+    cops::println!("# polls of each: {:?}", &polls[..4]);
+    check!(polls.iter().sum::<u64>() >= 10_000, "fewer polls than there were turns: {polls:?}");
+    check!(polls[..4].iter().filter(|&&polls| polls > 100).count() >= 2, "one did it all: {polls:?}");
+    Ok(())
+}
+
+/// Two coroutines hand a token to and fro, wherever they run.
+async fn wakes_cross() -> Outcome {
+    task::alloc_cpu(3)?;
+    let pairs = (0..20).map(|_| async {
+        let (to_other, from_one) = cops::sync::channel::<u32>(1);
+        let (to_one, from_other) = cops::sync::channel::<u32>(1);
+        task::spawn(
+            async move {
+                while let Some(value) = from_one.receive().await {
+                    if to_one.send(value + 1).await.is_err() {
+                        return;
+                    }
+                }
+            },
+            Priority::DEFAULT,
+        );
+        let mut value = 0;
+        for _ in 0..200 {
+            let _ = to_other.send(value).await;
+            value = from_other.receive().await.unwrap_or(0) + 1;
+        }
+        value
+    });
+    let pairs: Vec<_> = pairs.map(|pair| task::spawn_join(pair, Priority::DEFAULT)).collect();
+    for value in soon("20 pairs", join_all(pairs)).await? {
+        check_equal!(value?, 400, "what a pair counted to");
+    }
+    Ok(())
+}
+
+/// While there is nothing to do, nothing is done: hardly any system call, and the clock still wakes.
+async fn idle_ones_park() -> Outcome {
+    task::alloc_cpu(3)?;
+    sleep(Duration::from_millis(50)).await;
+    let before = statistics()?;
+    sleep(Duration::from_millis(300)).await;
+    let after = statistics()?;
+    let calls = after.system_calls - before.system_calls;
+    check!(calls < 200, "{calls} system calls in 300 ms of doing nothing");
+    Ok(())
+}
+
+async fn calls_from_all() -> Outcome {
+    task::alloc_cpu(3)?;
+    let total = Arc::new(AtomicUsize::new(0));
+    let begin = Instant::now();
+    let workers: Vec<_> = (0..40)
+        .map(|index| {
+            let total = total.clone();
+            task::spawn_join(
+                async move {
+                    let (mut reader, mut writer) = pipe()?;
+                    for round in 0..20u8 {
+                        let (sent, received) = futures_util::future::join(
+                            async {
+                                sleep(Duration::from_micros(u64::from(round) * 37 % 500)).await;
+                                writer.write_all(&[round]).await
+                            },
+                            async {
+                                let mut byte = [0];
+                                reader.read_exact(&mut byte).await.map(|()| byte[0])
+                            },
+                        )
+                        .await;
+                        sent?;
+                        total.fetch_add(usize::from(received? == round), Relaxed);
+                    }
+                    Ok::<_, cops::io::Error>(index)
+                },
+                Priority::DEFAULT,
+            )
+        })
+        .collect();
+    for (index, worker) in soon("40 coroutines", join_all(workers)).await?.into_iter().enumerate() {
+        check_equal!(worker??, index, "output");
+    }
+    check_equal!(total.load(Relaxed), 800, "right bytes");
+    cops::println!("# 800 pipes' worth of reads in {:?}", begin.elapsed());
+    Ok(())
+}
+
+/// The process ends with all its virtual CPUs, busy or not.
+async fn exit_ends_all() -> Outcome {
+    task::alloc_cpu(3)?;
+    for _ in 0..2 {
+        task::spawn(
+            async {
+                loop {
+                    core::hint::spin_loop();
+                }
+            },
+            Priority::LEAST_URGENT,
+        );
+    }
+    sleep(Duration::from_millis(20)).await;
+    Ok(())
+}
