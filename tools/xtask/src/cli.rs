@@ -158,8 +158,8 @@ pub struct Shell {
     ./cops serve /bin/echo --port 7000:7\n  \
     ./cops serve /bin/matrix-server --net tap=tap0 --ip 10.0.3.2/24,10.0.3.1")]
 pub struct Serve {
-    /// Pass a TCP port of this host's loopback on to the guest (repeatable; user network only)
-    #[arg(long = "port", value_name = "HOST:GUEST")]
+    /// Pass TCP ports of this host's loopback on to the guest (repeatable; user network only)
+    #[arg(long = "port", value_name = "HOST:GUEST", value_delimiter = ',')]
     pub ports: Vec<Forward>,
     /// The network: QEMU's own NAT, or a tap device of this host
     #[arg(long, default_value = "user", value_name = "user|tap=IFNAME")]
@@ -169,14 +169,10 @@ pub struct Serve {
     pub ip: Option<String>,
     #[command(flatten)]
     pub machine: Machine,
-    /// The server in the root image, and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM [ARGS]"
-    )]
-    pub argv: Vec<String>,
+    /// The server in the root image
+    pub program: String,
+    /// Its arguments; after -- where they start with a dash
+    pub arguments: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -268,6 +264,28 @@ mod tests {
         let cli = Cli::try_parse_from(["cops", "exec", "--smp", "2", "/bin/hello", "--smp", "-x"]).unwrap();
         let Command::Exec(exec) = cli.command else { panic!("not exec") };
         assert_eq!((exec.machine.smp, exec.argv.join(" ")), (2, "/bin/hello --smp -x".to_owned()));
+    }
+
+    #[test]
+    fn a_servers_ports_may_follow_it() {
+        let words = [
+            "cops",
+            "serve",
+            "/bin/echo",
+            "--port",
+            "7000:7,7001:7",
+            "--port",
+            "80:8080",
+            "a",
+            "--",
+            "--vcpus",
+        ];
+        let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!("not serve") };
+        assert_eq!(
+            (serve.program.as_str(), serve.arguments.join(" ")),
+            ("/bin/echo", "a --vcpus".to_owned())
+        );
+        assert_eq!(serve.ports.iter().map(|port| port.host).collect::<Vec<_>>(), [7000, 7001, 80]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -42,8 +42,12 @@ pub fn install() -> Outcome<()> {
 
 /// Ends the process and everything it started, from any thread.
 pub fn leave(status: i32) -> ! {
-    end_children();
+    let children = end_children();
     restore_terminal();
+    for pid in children {
+        // Their owners, on other threads, will not come to it. An error means that one just did.
+        let _ = waitpid(Some(pid), WaitOptions::empty());
+    }
     std::process::exit(status)
 }
 
@@ -76,12 +80,14 @@ impl Drop for Guard {
     }
 }
 
-/// Ends every child that is registered.
-pub fn end_children() {
-    for pid in lock(&CHILDREN).drain(..) {
+/// Ends every child that is registered, and gives their ids. They remain to be waited for.
+pub fn end_children() -> Vec<Pid> {
+    let children = std::mem::take(&mut *lock(&CHILDREN));
+    for pid in &children {
         // It may have ended by itself in this moment.
-        let _ = kill_process(pid, Signal::KILL);
+        let _ = kill_process(*pid, Signal::KILL);
     }
+    children
 }
 
 /// A command for `program` that the system ends when the thread that starts it ends, however that comes about.

@@ -20,7 +20,8 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
         }
     };
     let prepared = Prepared::new(workspace, Progress::Lines)?;
-    let mut boot = prepared.boot(&options.machine, &options.argv, &[])?;
+    let argv = [std::slice::from_ref(&options.program), &options.arguments].concat();
+    let mut boot = prepared.boot(&options.machine, &argv, &[])?;
     boot.boot_arguments.extend(options.ip.iter().map(|address| format!("ip={address}")));
     boot.network = network.clone();
     let mut server =
