@@ -163,7 +163,7 @@ fn two_that_wake_each_other_never_sleep_both() {
 fn a_storm_of_everything_keeps_every_rule() {
     static EXECUTOR: Executor = Executor::new(62);
     const COROUTINES: usize = 200;
-    const STORM: usize = 100_000;
+    const STORM: usize = 300_000;
     static STOP: AtomicBool = AtomicBool::new(false);
     EXECUTOR.start_on_host(3).unwrap();
     let drops = Arc::new(AtomicUsize::new(0));

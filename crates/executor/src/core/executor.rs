@@ -33,23 +33,10 @@ pub struct Executor {
     /// All worker numbers are below this.
     worker_limit: AtomicU32,
     hooks: UnsafeCell<Option<Hooks>>,
-    workers: [WorkerEntry; MAX_WORKERS as usize],
+    /// Where the workers are, and their records. Written once, the record first.
+    workers: [AtomicPtr<Worker>; MAX_WORKERS as usize],
+    states: [AtomicPtr<WorkerState>; MAX_WORKERS as usize],
     pub(super) slab: Slab,
-}
-
-/// Where a worker's two halves are. Written once.
-#[repr(C)]
-struct WorkerEntry {
-    private: AtomicPtr<Worker>,
-    state: AtomicPtr<WorkerState>,
-}
-
-/// A worker's two halves.
-#[derive(Clone, Copy)]
-pub(super) struct WorkerRef<'a> {
-    pub number: u32,
-    pub private: &'a Worker,
-    pub state: &'a WorkerState,
 }
 
 /// A coroutine as `ps` sees it.
@@ -90,12 +77,8 @@ impl Executor {
             initialised: AtomicU32::new(0),
             worker_limit: AtomicU32::new(0),
             hooks: UnsafeCell::new(None),
-            workers: [const {
-                WorkerEntry {
-                    private: AtomicPtr::new(ptr::null_mut()),
-                    state: AtomicPtr::new(ptr::null_mut()),
-                }
-            }; MAX_WORKERS as usize],
+            workers: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_WORKERS as usize],
+            states: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_WORKERS as usize],
             slab: Slab::new(),
         }
     }
@@ -140,7 +123,8 @@ impl Executor {
     #[allow(unsafe_code)]
     pub unsafe fn add_worker(&self, number: u32, state: *const WorkerState) -> u32 {
         let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED };
-        let Some(entry) = self.workers.get(number as usize) else { return STATUS_OUT_OF_RANGE };
+        let place = self.workers.get(number as usize).zip(self.states.get(number as usize));
+        let Some((worker, record)) = place else { return STATUS_OUT_OF_RANGE };
         if state.is_null() {
             return STATUS_OUT_OF_RANGE;
         }
@@ -149,19 +133,16 @@ impl Executor {
         if memory.is_null() {
             return STATUS_NO_MEMORY;
         }
-        let claim = entry.state.compare_exchange(
-            ptr::null_mut(),
-            state.cast_mut(),
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        if claim.is_err() {
+        let (none, state) = (ptr::null_mut(), state.cast_mut());
+        if record.compare_exchange(none, state, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             // SAFETY: the memory came from `grow` with this size, and nobody has seen it.
             unsafe { (hooks.release)(hooks.context, memory.cast(), size_of::<Worker>()) };
             return STATUS_ALREADY_DONE;
         }
-        // Release: the zeroes before the pointer. The limit goes up last, so whoever is below it is there.
-        entry.private.store(memory, Ordering::Release);
+        // SAFETY: zeroed memory of the right size and alignment, for ever; and the caller's promise.
+        unsafe { (*memory).initialise(number, state) };
+        // The limit goes up last, so whoever is below it is there.
+        worker.store(memory, Ordering::Release);
         self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release);
         STATUS_OK
     }
@@ -177,14 +158,21 @@ impl Executor {
     }
 
     #[allow(unsafe_code)]
-    #[inline]
-    pub(super) fn worker(&self, number: u32) -> Option<WorkerRef<'_>> {
-        let entry = self.workers.get(number as usize)?;
-        // SAFETY: null, or zeroed memory of `grow`, handed out for ever, which is a valid `Worker`.
-        let private = unsafe { entry.private.load(Ordering::Acquire).as_ref() }?;
-        // SAFETY: `private` is set after `state`, which the caller of `add_worker` vouched for.
-        let state = unsafe { entry.state.load(Ordering::Relaxed).as_ref() }?;
-        Some(WorkerRef { number, private, state })
+    #[inline(always)]
+    pub(super) fn worker(&self, number: u32) -> Option<&Worker> {
+        // SAFETY: null, or set by `add_worker` to a worker that it has initialised.
+        unsafe { self.workers.get(number as usize)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The records of all workers, with their numbers: for looking round without touching the workers.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    pub(super) fn records(&self) -> impl Iterator<Item = (u32, &WorkerState)> {
+        (0..self.worker_limit()).filter_map(|number| {
+            let record = self.states.get(number as usize)?.load(Ordering::Acquire);
+            // SAFETY: null, or what the caller of `add_worker` vouched for.
+            Some((number, unsafe { record.as_ref() }?))
+        })
     }
 
     /// The slot that an id of anybody's making points at, and the generation to check there.
@@ -206,18 +194,20 @@ impl Executor {
     pub unsafe fn spawn(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
         let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED as u64 };
         let Some(worker) = self.worker_near(here) else { return STATUS_NOT_INITIALISED as u64 };
-        let Some(slot) = self.slab.allocate(hooks) else { return STATUS_NO_MEMORY as u64 };
+        let Some(slot) = self.slab.allocate(self.number() as u8, hooks) else {
+            return STATUS_NO_MEMORY as u64;
+        };
         let priority = Priority::saturating(priority);
         slot.set_future(data, vtable);
         self.live.fetch_add(1, Ordering::Relaxed);
-        let generation = slot.state.occupy(priority, worker.number);
-        let id = CoroutineId::compose(generation, self.number() as u8, slot.index());
-        self.post(slot, worker.number, priority, here);
-        id.map_or(0, CoroutineId::raw)
+        let generation = slot.state.occupy(priority, worker.number());
+        let id = (generation as u64) << 32 | slot.handle() as u64;
+        self.post(slot, worker, priority, here);
+        id
     }
 
     /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the first.
-    fn worker_near(&self, here: u32) -> Option<WorkerRef<'_>> {
+    fn worker_near(&self, here: u32) -> Option<&Worker> {
         if let Some(worker) = self.worker(here) {
             return Some(worker);
         }
@@ -251,9 +241,9 @@ impl Executor {
         let request = slot.state.set_priority(generation, priority);
         // Its own worker shows the new urgency at once: others decide by it whom to interrupt.
         if let Some(worker) = self.worker(here)
-            && worker.state.current_id.load(Ordering::Relaxed) == id
+            && worker.state().current_id.load(Ordering::Relaxed) == id
         {
-            worker.state.current_priority.store(priority.level() as u32, Ordering::Relaxed);
+            worker.state().current_priority.store(priority.level() as u32, Ordering::Relaxed);
         }
         self.fulfil(slot, request, here)
     }
@@ -275,18 +265,25 @@ impl Executor {
         match request {
             Request::Gone => return false,
             Request::Done => {}
-            Request::Post { worker, priority } => self.post(slot, worker, priority, here),
-            Request::Announce { worker, priority } => self.announce(worker, priority, here, true),
+            Request::Post { worker, priority } => {
+                if let Some(worker) = self.worker(worker) {
+                    self.post(slot, worker, priority, here);
+                }
+            }
+            Request::Announce { worker, priority } => {
+                if let Some(worker) = self.worker(worker) {
+                    self.announce(worker, priority, here, true);
+                }
+            }
         }
         true
     }
 
     /// Pushes a slot whose IN_INBOX the caller has just set.
     #[inline]
-    fn post(&self, slot: &Slot, target: u32, priority: Priority, here: u32) {
-        let Some(worker) = self.worker(target) else { return };
-        let was_empty = worker.private.inbox.push(slot);
-        let busy = !was_empty || worker.state.ready.load(Ordering::Relaxed) != 0;
+    fn post(&self, slot: &Slot, target: &Worker, priority: Priority, here: u32) {
+        let was_empty = target.inbox.push(slot);
+        let busy = !was_empty || target.state().ready.load(Ordering::Relaxed) != 0;
         self.announce(target, priority, here, busy);
     }
 
@@ -306,7 +303,7 @@ impl Executor {
 
     /// Id of the coroutine that worker `here` polls; 0 if none, or not a worker.
     pub fn current(&self, here: u32) -> u64 {
-        self.worker(here).map_or(0, |worker| worker.state.current_id.load(Ordering::Relaxed))
+        self.worker(here).map_or(0, |worker| worker.state().current_id.load(Ordering::Relaxed))
     }
 
     /// Describes the coroutine in slot `index`. 0 if there is no such slot, 1 if it is free, 2 if `out` was
@@ -317,9 +314,9 @@ impl Executor {
         if word.phase() == Phase::Free {
             return 1;
         }
-        let id = CoroutineId::compose(word.generation(), self.number() as u8, index);
+        let id = word.id_high() | slot.handle() as u64;
         *out = Inspection {
-            id: id.map_or(0, CoroutineId::raw),
+            id,
             phase: word.phase() as u32,
             priority: word.priority().level() as u32,
             worker: word.worker(),

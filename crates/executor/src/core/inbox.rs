@@ -13,7 +13,7 @@ use ::core::sync::atomic::{AtomicU32, Ordering};
 use super::slab::Slab;
 use super::slot::Slot;
 
-/// Head of the stack: the index of the slot that was pushed last, 0 if empty.
+/// Head of the stack: the handle of the slot that was pushed last, 0 if empty.
 #[repr(transparent)]
 pub(crate) struct Inbox(AtomicU32);
 
@@ -22,18 +22,13 @@ impl Inbox {
         self.0.load(Ordering::SeqCst) == 0
     }
 
-    /// As not `is_empty`, but may miss a push that is just being made.
-    pub fn looks_filled(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
-    }
-
     /// Pushes a slot whose IN_INBOX the caller has just set. True if the inbox was empty.
     pub fn push(&self, slot: &Slot) -> bool {
-        let index = slot.index();
+        let handle = slot.handle();
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
             slot.inbox_next.store(head, Ordering::Relaxed);
-            match self.0.compare_exchange_weak(head, index, Ordering::SeqCst, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(head, handle, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return head == 0,
                 Err(now) => head = now,
             }
@@ -47,7 +42,7 @@ impl Inbox {
         let mut last_pushed = self.0.swap(0, Ordering::SeqCst);
         let mut first = 0;
         while last_pushed != 0 {
-            // SAFETY: only slots of this slab are pushed, and an index is in the chain once.
+            // SAFETY: only slots of this slab are pushed, and each is in the chain once.
             let slot = unsafe { slab.known(last_pushed) };
             let next = slot.inbox_next.load(Ordering::Relaxed);
             slot.inbox_next.store(first, Ordering::Relaxed);

@@ -49,7 +49,6 @@ macro_rules! for_each_core_function {
             cops_finish_park = finish_park(worker: u32) -> ();
             cops_offer = offer(worker: u32) -> ();
             cops_most_urgent = most_urgent(worker: u32) -> u32;
-            cops_current = current(here: u32) -> u64;
             cops_live_count = live_count() -> u64;
             cops_inspect = inspect(index: u32, out: &mut $crate::core::Inspection) -> u32;
         }

@@ -14,7 +14,7 @@ use ::core::sync::atomic::Ordering;
 
 use super::executor::Executor;
 use super::priority::Priority;
-use super::worker::{NO_PRIORITY, PHASE_OUTSIDE, PHASE_PARKED};
+use super::worker::{PHASE_OUTSIDE, PHASE_PARKED, Worker};
 
 impl Executor {
     /// Marks worker `number` as parked and looks for work once more. True: the caller shall sleep until
@@ -23,7 +23,7 @@ impl Executor {
     /// Interrupt handlers on this worker may wake coroutines at any time between this and the sleep.
     pub fn prepare_park(&self, number: u32) -> bool {
         let Some(worker) = self.worker(number) else { return false };
-        worker.state.phase.store(PHASE_PARKED, Ordering::Relaxed);
+        worker.state().phase.store(PHASE_PARKED, Ordering::Relaxed);
         self.parked.fetch_or(1 << number, Ordering::SeqCst);
         if self.stop_requested.load(Ordering::SeqCst) || self.finds_work() {
             self.finish_park(number);
@@ -36,7 +36,7 @@ impl Executor {
     pub fn finish_park(&self, number: u32) {
         let Some(worker) = self.worker(number) else { return };
         self.parked.fetch_and(!(1 << number), Ordering::SeqCst);
-        worker.state.phase.store(PHASE_OUTSIDE, Ordering::Relaxed);
+        worker.state().phase.store(PHASE_OUTSIDE, Ordering::Relaxed);
     }
 
     /// Whether anything is ready anywhere, or may be.
@@ -46,9 +46,9 @@ impl Executor {
     /// again and the bitmap true.
     fn finds_work(&self) -> bool {
         (0..self.worker_limit()).filter_map(|number| self.worker(number)).any(|worker| {
-            !worker.private.inbox.is_empty()
-                || worker.private.is_locked()
-                || worker.state.ready.load(Ordering::Acquire) != 0
+            !worker.inbox.is_empty()
+                || worker.is_locked()
+                || worker.state().ready.load(Ordering::Acquire) != 0
         })
     }
 
@@ -60,17 +60,16 @@ impl Executor {
     /// notified to take the coroutine over. The first coroutine that a worker wakes on itself notifies
     /// nobody: it runs next anyway, and two that wake each other in turn shall stay on one worker.
     #[inline]
-    pub(super) fn announce(&self, target: u32, priority: Priority, here: u32, busy: bool) {
-        let Some(worker) = self.worker(target) else { return };
-        if worker.state.posted.load(Ordering::SeqCst) & priority.bit() == 0 {
-            worker.state.posted.fetch_or(priority.bit(), Ordering::SeqCst);
+    pub(super) fn announce(&self, target: &Worker, priority: Priority, here: u32, busy: bool) {
+        if target.state().posted.load(Ordering::SeqCst) & priority.bit() == 0 {
+            target.state().posted.fetch_or(priority.bit(), Ordering::SeqCst);
         }
         let parked = self.parked.load(Ordering::SeqCst);
         if parked != 0 {
-            if parked & 1 << target != 0 {
-                self.unpark(target);
+            if parked & 1 << target.number() != 0 {
+                self.unpark(target.number());
                 return;
-            } else if (busy || here != target) && self.unpark(parked.trailing_zeros()) {
+            } else if (busy || here != target.number()) && self.unpark(parked.trailing_zeros()) {
                 return;
             }
         }
@@ -85,7 +84,7 @@ impl Executor {
             return;
         }
         let Some(worker) = self.worker(number) else { return };
-        if worker.state.waiting() != 0 {
+        if worker.state().waiting() != 0 {
             self.unpark(parked.trailing_zeros());
         }
     }
@@ -113,23 +112,24 @@ impl Executor {
     /// Asks the worker that runs the least urgent coroutine to look up, if that is less urgent than
     /// `priority`. A target that polls nothing is about to pick, and nobody need be asked.
     #[allow(unsafe_code)]
-    fn preempt_for(&self, target: u32, priority: Priority, here: u32) {
+    fn preempt_for(&self, target: &Worker, priority: Priority, here: u32) {
         let Some(hooks) = self.hooks() else { return };
         let Some(preempt) = hooks.preempt else { return };
-        if self.worker(target).is_none_or(|worker| worker.state.current_priority().is_none()) {
+        if target.state().current_id.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut victim = None;
         let mut least = priority.level() as u32;
-        for worker in (0..self.worker_limit()).filter_map(|number| self.worker(number)) {
-            let level = worker.state.current_priority.load(Ordering::Relaxed);
-            if level == NO_PRIORITY || level <= priority.level() as u32 {
+        for (number, state) in self.records() {
+            let level = state.current_priority.load(Ordering::Relaxed);
+            let polls = state.current_id.load(Ordering::Relaxed) != 0;
+            if !polls || level <= priority.level() as u32 {
                 continue;
             }
             // The target is preferred among equals, and the caller before all: it need not be interrupted.
-            if level > least || level == least && (worker.number == here || worker.number == target) {
+            if level > least || level == least && (number == here || number == target.number()) {
                 least = level;
-                victim = Some(worker.number);
+                victim = Some(number);
             }
         }
         if let Some(victim) = victim
@@ -147,9 +147,7 @@ impl Executor {
     /// what is being announced at this moment.
     pub fn most_urgent(&self, number: u32) -> u32 {
         let _ = number;
-        let waiting = (0..self.worker_limit())
-            .filter_map(|number| self.worker(number))
-            .fold(0, |levels, worker| levels | worker.state.waiting());
+        let waiting = self.records().fold(0, |levels, (_, state)| levels | state.waiting());
         waiting.trailing_zeros()
     }
 }

@@ -2,18 +2,23 @@
 //!
 //! Everything here is O(1). All of it is guarded by the worker's lock; the fields are atomics only so that
 //! a mistake could not become a data race, and are accessed relaxed.
+//!
+//! Unsafe: following the lists. They hold only slots that were linked, hence allocated, and slots are never
+//! freed; the lock orders the linking before the reading.
+#![allow(unsafe_code)]
 
-use ::core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use super::priority::Priority;
 use super::slab::Slab;
 use super::slot::Slot;
 
+/// The ends of a list. Both mean something only while the bitmap has the list's bit.
 #[repr(C)]
 struct List {
-    /// Index of the first slot; meaningful only if the bitmap has the list's bit, as is `last`.
-    first: AtomicU32,
-    last: AtomicU32,
+    first: AtomicPtr<Slot>,
+    last: AtomicPtr<Slot>,
 }
 
 /// The lists. Zeroed memory is a valid empty value.
@@ -23,79 +28,78 @@ pub(crate) struct ReadyLists {
     lists: [List; Priority::COUNT as usize],
 }
 
-/// # Safety of `slab.known` in this file
-///
-/// Lists hold only indices of slots that were linked, hence allocated, and the lock orders the linking
-/// before the reading.
-#[allow(unsafe_code)]
 impl ReadyLists {
     #[cfg(test)]
     pub const fn new() -> ReadyLists {
-        ReadyLists {
-            bitmap: AtomicU64::new(0),
-            lists: [const { List { first: AtomicU32::new(0), last: AtomicU32::new(0) } }; 64],
-        }
+        const EMPTY: List =
+            List { first: AtomicPtr::new(ptr::null_mut()), last: AtomicPtr::new(ptr::null_mut()) };
+        ReadyLists { bitmap: AtomicU64::new(0), lists: [const { EMPTY }; 64] }
     }
 
+    #[inline(always)]
     pub fn bitmap(&self) -> u64 {
         self.bitmap.load(Relaxed)
     }
 
     /// Appends a slot that is in no list.
-    #[inline]
-    pub fn push(&self, slab: &Slab, slot: &Slot, level: Priority) {
+    #[inline(always)]
+    pub fn push(&self, slot: &Slot, level: Priority) {
         let list = &self.lists[level.index()];
-        let index = slot.index();
-        slot.next.store(0, Relaxed);
         let bitmap = self.bitmap();
+        let this = ptr::from_ref(slot).cast_mut();
+        slot.next.store(0, Relaxed);
         if bitmap & level.bit() == 0 {
             self.bitmap.store(bitmap | level.bit(), Relaxed);
-            slot.previous.store(0, Relaxed);
-            list.first.store(index, Relaxed);
+            list.first.store(this, Relaxed);
         } else {
-            let last = list.last.load(Relaxed);
-            slot.previous.store(last, Relaxed);
-            // SAFETY: see the head of this block.
-            unsafe { slab.known(last) }.next.store(index, Relaxed);
+            // SAFETY: not empty, so a slot; module documentation.
+            let last = unsafe { &*list.last.load(Relaxed) };
+            slot.previous.store(last.handle(), Relaxed);
+            last.next.store(slot.handle(), Relaxed);
         }
-        list.last.store(index, Relaxed);
+        list.last.store(this, Relaxed);
     }
 
-    /// Takes the first slot of a list, if there is one.
-    #[inline]
-    pub fn pop<'a>(&self, slab: &'a Slab, level: Priority) -> Option<&'a Slot> {
-        let bitmap = self.bitmap();
-        if bitmap & level.bit() == 0 {
-            return None;
-        }
+    /// Takes the first slot of the most urgent list that is not empty.
+    #[inline(always)]
+    pub fn pop<'a>(&self, slab: &'a Slab) -> Option<&'a Slot> {
+        let level = Priority::most_urgent_in(self.bitmap())?;
+        Some(self.pop_from(slab, level))
+    }
+
+    /// Takes the first slot of a list that is not empty.
+    #[inline(always)]
+    fn pop_from<'a>(&self, slab: &'a Slab, level: Priority) -> &'a Slot {
         let list = &self.lists[level.index()];
-        // SAFETY: see the head of this block.
-        let slot = unsafe { slab.known(list.first.load(Relaxed)) };
+        // SAFETY: not empty, so a slot, and one of this slab; module documentation.
+        let slot = unsafe { &*list.first.load(Relaxed) };
         let next = slot.next.load(Relaxed);
-        // The new first keeps a stale `previous`; `remove` recognises the first by `List::first`.
-        list.first.store(next, Relaxed);
         if next == 0 {
-            self.bitmap.store(bitmap & !level.bit(), Relaxed);
+            self.bitmap.store(self.bitmap() & !level.bit(), Relaxed);
+        } else {
+            // SAFETY: a handle in a list. The new first keeps a stale `previous`: `remove` knows the first by
+            // the list's pointer.
+            list.first.store(ptr::from_ref(unsafe { slab.known(next) }).cast_mut(), Relaxed);
         }
-        Some(slot)
+        slot
     }
 
     /// Takes a slot out of the list it is in.
     pub fn remove(&self, slab: &Slab, slot: &Slot, level: Priority) {
         let list = &self.lists[level.index()];
-        let next = slot.next.load(Relaxed);
-        let previous = slot.previous.load(Relaxed);
-        if list.first.load(Relaxed) == slot.index() {
-            let _ = self.pop(slab, level);
+        if ptr::eq(list.first.load(Relaxed), slot) {
+            let _ = self.pop_from(slab, level);
             return;
         }
-        // SAFETY: see the head of this block; not the first, so there is a previous one.
-        unsafe { slab.known(previous) }.next.store(next, Relaxed);
+        let next = slot.next.load(Relaxed);
+        // SAFETY: not the first, so there is a previous one; module documentation.
+        let previous = unsafe { slab.known(slot.previous.load(Relaxed)) };
+        previous.next.store(next, Relaxed);
         if next == 0 {
-            list.last.store(previous, Relaxed);
+            list.last.store(ptr::from_ref(previous).cast_mut(), Relaxed);
         } else {
-            // SAFETY: see the head of this block.
-            unsafe { slab.known(next) }.previous.store(previous, Relaxed);
+            // SAFETY: as above.
+            unsafe { slab.known(next) }.previous.store(previous.handle(), Relaxed);
         }
     }
 }

@@ -26,14 +26,14 @@ pub(crate) fn hooks() -> Hooks {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Push(u8),
-    Pop(u8),
+    Pop,
     Remove(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (60u8..64).prop_map(Step::Push),
-        1 => (60u8..64).prop_map(Step::Pop),
+        1 => Just(Step::Pop),
         1 => any::<usize>().prop_map(Step::Remove),
     ]
 }
@@ -48,13 +48,14 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push(level) => {
-                    let slot = slab.allocate(&hooks).unwrap();
-                    lists.push(&slab, slot, Priority::new(level).unwrap());
-                    model[level as usize].push_back(slot.index());
+                    let slot = slab.allocate(0, &hooks).unwrap();
+                    lists.push(slot, Priority::new(level).unwrap());
+                    model[level as usize].push_back(slot.handle());
                 }
-                Step::Pop(level) => {
-                    let popped = lists.pop(&slab, Priority::new(level).unwrap());
-                    prop_assert_eq!(popped.map(Slot::index), model[level as usize].pop_front());
+                Step::Pop => {
+                    let popped = lists.pop(&slab);
+                    let expected = model.iter_mut().find_map(VecDeque::pop_front);
+                    prop_assert_eq!(popped.map(Slot::handle), expected);
                     popped.into_iter().for_each(|slot| slab.recycle(slot));
                 }
                 Step::Remove(choice) => {
@@ -74,10 +75,8 @@ proptest! {
             let expected = (0..64).filter(|&level| !model[level].is_empty()).fold(0, |bits, level| bits | 1u64 << level);
             prop_assert_eq!(lists.bitmap(), expected);
         }
-        for (level, list) in model.iter().enumerate() {
-            for &index in list {
-                prop_assert_eq!(lists.pop(&slab, Priority::new(level as u8).unwrap()).map(Slot::index), Some(index));
-            }
+        for &index in model.iter().flatten() {
+            prop_assert_eq!(lists.pop(&slab).map(Slot::handle), Some(index));
         }
         prop_assert_eq!(lists.bitmap(), 0);
     }

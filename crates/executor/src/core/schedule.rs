@@ -4,16 +4,14 @@
 //! compares its lists with its fellows' bitmaps, and pops.
 
 use ::core::hint;
-use ::core::sync::atomic::Ordering;
+use ::core::sync::atomic::{Ordering, compiler_fence};
 
-use super::executor::{Executor, WorkerRef};
+use super::executor::Executor;
 use super::hooks::Hooks;
-use super::id::CoroutineId;
 use super::interface::{RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED};
-use super::priority::Priority;
 use super::slot::Slot;
-use super::state::{Popped, Settled, Vacated};
-use super::worker::{Locked, NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING};
+use super::state::{Settled, Snapshot, Vacated};
+use super::worker::{Locked, NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING, Worker};
 
 /// How often a worker looks again when it is kept from something more urgent by a lock, before it runs
 /// what it has. A holder is in the middle of a scheduling point, a fraction of a microsecond, unless its
@@ -22,16 +20,26 @@ const LOOKS_AT_LOCKED_WORKERS: u32 = 200;
 
 /// What came of looking at the other workers.
 enum Stolen<'a> {
-    Coroutine(&'a Slot, Popped),
+    Coroutine(Taken<'a>),
     /// They show something, but it could not be had now.
     Contended,
     Nothing,
 }
 
-/// Bits of the ids of one executor that are the same in all of them.
-fn id_of(executor: u32, slot: &Slot) -> u64 {
-    let generation = slot.state.load().generation();
-    CoroutineId::compose(generation, executor as u8, slot.index()).map_or(0, CoroutineId::raw)
+/// A coroutine that this worker has popped: it is RUNNING, its future is ours.
+#[derive(Clone, Copy)]
+struct Taken<'a> {
+    slot: &'a Slot,
+    /// The state word after the pop.
+    word: Snapshot,
+}
+
+/// A coroutine whose poll is pending, to be settled at the scheduling point.
+#[derive(Clone, Copy)]
+struct Polled<'a> {
+    taken: Taken<'a>,
+    /// It has woken itself.
+    woken: bool,
 }
 
 impl Executor {
@@ -42,110 +50,116 @@ impl Executor {
     /// the same worker it returns `RUN_REFUSED` and does nothing.
     pub fn run(&self, number: u32, max_polls: u64) -> u32 {
         let (Some(worker), Some(hooks)) = (self.worker(number), self.hooks()) else { return RUN_REFUSED };
-        if worker.private.running.swap(true, Ordering::Acquire) {
+        if worker.running.swap(true, Ordering::Acquire) {
             return RUN_REFUSED;
         }
-        worker.state.phase.store(PHASE_RUNNING, Ordering::Relaxed);
+        worker.state().phase.store(PHASE_RUNNING, Ordering::Relaxed);
         let outcome = self.run_marked(worker, hooks, max_polls);
-        worker.state.phase.store(PHASE_OUTSIDE, Ordering::Relaxed);
-        worker.private.running.store(false, Ordering::Release);
+        worker.state().current_priority.store(NO_PRIORITY, Ordering::Relaxed);
+        worker.state().phase.store(PHASE_OUTSIDE, Ordering::Relaxed);
+        worker.running.store(false, Ordering::Release);
         outcome
     }
 
-    fn run_marked(&self, worker: WorkerRef<'_>, hooks: &Hooks, max_polls: u64) -> u32 {
+    fn run_marked(&self, worker: &Worker, hooks: &Hooks, max_polls: u64) -> u32 {
         let mut polled = None;
         let mut budget = max_polls;
         loop {
-            self.call_external(worker, hooks);
-            let may_pick = budget != 0 && !self.stop_requested.load(Ordering::Relaxed);
-            let picked = self.schedule(worker, polled.take(), may_pick);
-            let Some((slot, popped)) = picked else {
-                return if may_pick {
-                    RUN_STALLED
-                } else if budget == 0 {
-                    RUN_BUDGET_USED
-                } else {
-                    RUN_STOP_REQUESTED
-                };
-            };
-            budget = budget.wrapping_sub(1);
-            if self.poll(worker, slot, popped) {
-                polled = Some(slot);
+            if let Some(external) = hooks.external {
+                call_external(external, hooks, worker);
             }
+            let stop = self.stop_requested.load(Ordering::Relaxed);
+            if budget == 0 || stop {
+                self.settle_last(worker, polled);
+                return if budget == 0 { RUN_BUDGET_USED } else { RUN_STOP_REQUESTED };
+            }
+            let Some(taken) = self.schedule(worker, polled) else { return RUN_STALLED };
+            budget = budget.wrapping_sub(1);
+            polled = self.poll(worker, taken);
         }
     }
 
-    #[allow(unsafe_code)]
-    fn call_external(&self, worker: WorkerRef<'_>, hooks: &Hooks) {
-        if let Some(external) = hooks.external {
-            // SAFETY: contract of `Hooks`: called on its worker, between polls, with no lock held.
-            unsafe { external(hooks.context, worker.number) };
+    /// One scheduling point: files the inbox, requeues `polled`, and pops the most urgent.
+    #[inline(always)]
+    fn schedule<'a>(&'a self, worker: &'a Worker, polled: Option<Polled<'a>>) -> Option<Taken<'a>> {
+        let locked = worker.lock();
+        locked.drain(&self.slab);
+        if let Some(polled) = polled
+            && !self.settle(&locked, polled)
+        {
+            drop(locked);
+            self.finish(worker, polled.taken);
+            return self.pick(worker, worker.lock());
         }
+        if self.worker_limit() == 1
+            && let Some((slot, word)) = locked.pop(&self.slab, worker.number())
+        {
+            return Some(Taken { slot, word });
+        }
+        self.pick(worker, locked)
     }
 
-    /// One scheduling point: requeues `polled`, files the inbox, and, if `may_pick`, pops the most urgent.
-    #[inline]
-    fn schedule<'a>(
-        &'a self,
-        worker: WorkerRef<'a>,
-        mut polled: Option<&'a Slot>,
-        may_pick: bool,
-    ) -> Option<(&'a Slot, Popped)> {
+    /// The rest of a scheduling point, if there are several workers or there seems to be nothing.
+    #[inline(never)]
+    fn pick<'a>(&'a self, worker: &'a Worker, mut locked: Locked<'a>) -> Option<Taken<'a>> {
         let mut looks = LOOKS_AT_LOCKED_WORKERS;
         loop {
-            let Some(locked) = worker.private.try_lock(worker.state, worker.number) else {
-                // Only thieves compete, and they hold it for as long as we do.
-                hint::spin_loop();
-                continue;
-            };
-            // First what became ready during the poll, then what was polled: it yields to them.
-            locked.drain(&self.slab);
-            if let Some(slot) = polled.take()
-                && let Settled::Link(level) = slot.state.settle()
-            {
-                locked.worker.lists.push(&self.slab, slot, level);
-            }
-            if !may_pick {
-                return None;
-            }
-            // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is no bit.
+            // Isolates the lowest bit; one less is all more urgent levels, all levels if there is no bit.
             let own = locked.bitmap();
-            let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
-            match self.steal(worker, more_urgent) {
-                Stolen::Coroutine(slot, popped) => return Some((slot, popped)),
+            match self.steal(worker, (own & own.wrapping_neg()).wrapping_sub(1)) {
+                Stolen::Coroutine(taken) => return Some(taken),
                 Stolen::Contended if looks != 0 => {
                     // Something more urgent waits where somebody is just picking. Rather than run something
                     // less urgent, unlock (others may want our lock) and look again.
                     looks = looks.wrapping_sub(1);
                     drop(locked);
                     hint::spin_loop();
+                    locked = worker.lock();
+                    locked.drain(&self.slab);
+                    continue;
                 }
-                _ => return self.pop(&locked, worker.number),
+                _ => {}
+            }
+            if let Some((slot, word)) = locked.pop(&self.slab, worker.number()) {
+                return Some(Taken { slot, word });
+            }
+            if !locked.drain_unannounced(&self.slab) {
+                return None;
             }
         }
     }
 
-    /// Pops the most urgent of a locked worker's lists, for worker `number`.
-    fn pop<'a>(&'a self, locked: &Locked<'_>, number: u32) -> Option<(&'a Slot, Popped)> {
-        let level = Priority::most_urgent_in(locked.bitmap())?;
-        let slot = locked.worker.lists.pop(&self.slab, level)?;
-        Some((slot, slot.state.pop(number)))
+    /// Settles what was polled. First what became ready during the poll was filed: it yields to them. False
+    /// if it is to be dropped instead, without the lock.
+    #[inline(always)]
+    fn settle(&self, locked: &Locked<'_>, polled: Polled<'_>) -> bool {
+        match polled.taken.slot.state.settle(polled.taken.word, polled.woken) {
+            Settled::Leave => true,
+            Settled::Link(level) => {
+                locked.push(polled.taken.slot, level);
+                true
+            }
+            Settled::Drop => false,
+        }
+    }
+
+    /// The last scheduling point of a `run` that shall not poll any more: files what there is.
+    #[cold]
+    fn settle_last(&self, worker: &Worker, polled: Option<Polled<'_>>) {
+        let locked = worker.lock();
+        locked.drain(&self.slab);
+        if let Some(polled) = polled
+            && !self.settle(&locked, polled)
+        {
+            drop(locked);
+            self.finish(worker, polled.taken);
+        }
     }
 
     /// Takes the most urgent coroutine that waits on another worker, if its level is one of `levels`.
-    #[inline]
-    fn steal<'a>(&'a self, thief: WorkerRef<'a>, levels: u64) -> Stolen<'a> {
-        if self.worker_limit() <= 1 {
-            return Stolen::Nothing;
-        }
-        match self.most_urgent_victim(thief.number, levels) {
-            Some(victim) => self.steal_from(victim, thief, levels),
-            None => Stolen::Nothing,
-        }
-    }
-
-    fn steal_from<'a>(&'a self, victim: WorkerRef<'a>, thief: WorkerRef<'a>, levels: u64) -> Stolen<'a> {
-        let Some(locked) = victim.private.try_lock(victim.state, victim.number) else {
+    fn steal<'a>(&'a self, thief: &'a Worker, levels: u64) -> Stolen<'a> {
+        let Some(victim) = self.most_urgent_victim(thief.number(), levels) else { return Stolen::Nothing };
+        let Some(locked) = victim.try_lock() else {
             return Stolen::Contended;
         };
         locked.drain(&self.slab);
@@ -154,63 +168,85 @@ impl Executor {
             // What was shown is gone; there may be others.
             return Stolen::Contended;
         }
-        let Some((slot, popped)) = self.pop(&locked, thief.number) else { return Stolen::Contended };
-        let steals = thief.state.steals.load(Ordering::Relaxed);
-        thief.state.steals.store(steals.wrapping_add(1), Ordering::Relaxed);
-        Stolen::Coroutine(slot, popped)
+        let Some((slot, word)) = locked.pop(&self.slab, thief.number()) else { return Stolen::Contended };
+        let steals = thief.state().steals.load(Ordering::Relaxed);
+        thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
+        Stolen::Coroutine(Taken { slot, word })
     }
 
     /// The worker other than `thief` that shows the most urgent of `levels`.
-    fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<WorkerRef<'_>> {
+    fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<&Worker> {
         let mut best = None;
         let mut wanted = levels;
-        for worker in (0..self.worker_limit()).filter_map(|number| self.worker(number)) {
-            let shown = worker.state.waiting() & wanted;
-            if worker.number != thief && shown != 0 {
-                best = Some(worker);
+        for (number, state) in self.records() {
+            let shown = state.waiting() & wanted;
+            if number != thief && shown != 0 {
+                best = Some(number);
                 wanted = (shown & shown.wrapping_neg()).wrapping_sub(1);
             }
         }
-        best
+        self.worker(best?)
     }
 
-    /// Polls or drops a popped coroutine. True if it is pending, to be settled at the scheduling point.
+    /// Polls a coroutine, or drops it if it is finished or cancelled.
     #[allow(unsafe_code)]
-    fn poll(&self, worker: WorkerRef<'_>, slot: &Slot, popped: Popped) -> bool {
-        let id = id_of(self.number(), slot);
-        let state = worker.state;
-        // SAFETY: spawn's caller vouched for the table, and its stores are seen since the pop (state, rules).
-        let vtable = unsafe { &*slot.vtable() };
-        let data = slot.data();
-        let pending = match popped {
-            Popped::Drop(priority) => {
-                state.publish_current(id, priority.level() as u32);
-                false
-            }
-            Popped::Poll(priority) => {
-                state.publish_current(id, priority.level() as u32);
-                let polls = state.polls.load(Ordering::Relaxed);
-                state.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
-                // SAFETY: popped, so this worker alone has the future; and it has not finished before, or
-                // it would have been dropped and its slot vacated.
-                let ready = unsafe { (vtable.poll)(data, id) };
-                !ready && !slot.state.load().is_cancelled()
-            }
-        };
-        if !pending {
-            // SAFETY: finished or cancelled, not dropped before (it was READY), and nobody polls it.
-            unsafe { (vtable.drop)(data) };
-            // Sequentially consistent, as are the look at `parked` that follows and those of a worker that parks
-            // unless all have exited: one of the two sees the other.
-            let was_last = self.live.fetch_sub(1, Ordering::SeqCst) == 1;
-            if slot.state.vacate() == Vacated::Recycle {
-                self.slab.recycle(slot);
-            }
-            if was_last && self.parked.load(Ordering::SeqCst) != 0 {
-                self.unpark_all();
-            }
+    #[inline(always)]
+    fn poll<'a>(&self, worker: &Worker, taken: Taken<'a>) -> Option<Polled<'a>> {
+        let state = worker.state();
+        let slot = taken.slot;
+        if taken.word.is_cancelled() {
+            self.finish(worker, taken);
+            return None;
         }
-        state.publish_current(0, NO_PRIORITY);
-        pending
+        let id = taken.word.id_high() | slot.handle() as u64;
+        state.current_priority.store(taken.word.priority().level() as u32, Ordering::Relaxed);
+        state.current_id.store(id, Ordering::Relaxed);
+        let polls = state.polls.load(Ordering::Relaxed);
+        state.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
+        // SAFETY: spawn's caller vouched for the table, and the pop acquired its stores. Popped, so this
+        // worker alone has the future; it has not finished before, or it would have been dropped and its slot
+        // vacated.
+        let ready = unsafe { ((*slot.vtable()).poll)(slot.data(), id) };
+        // The order matters: `WorkerState::wakes_itself`.
+        state.current_id.store(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let woken = state.woken.load(Ordering::Relaxed) != 0;
+        if woken {
+            state.woken.store(0, Ordering::Relaxed);
+        }
+        if ready {
+            self.finish(worker, taken);
+            return None;
+        }
+        Some(Polled { taken, woken })
     }
+
+    /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back.
+    #[allow(unsafe_code)]
+    #[inline(never)]
+    fn finish(&self, worker: &Worker, taken: Taken<'_>) {
+        let (state, slot) = (worker.state(), taken.slot);
+        state.current_priority.store(taken.word.priority().level() as u32, Ordering::Relaxed);
+        state.current_id.store(taken.word.id_high() | slot.handle() as u64, Ordering::Relaxed);
+        // SAFETY: as for the poll; not dropped before, since that vacates the slot.
+        unsafe { ((*slot.vtable()).drop)(slot.data()) };
+        state.current_id.store(0, Ordering::Relaxed);
+        // It may have woken itself in its destructor.
+        state.woken.store(0, Ordering::Relaxed);
+        // Sequentially consistent, as are the look at `parked` that follows and those of a worker that parks
+        // unless all have exited: one of the two sees the other.
+        let was_last = self.live.fetch_sub(1, Ordering::SeqCst) == 1;
+        if slot.state.vacate() == Vacated::Recycle {
+            self.slab.recycle(slot);
+        }
+        if was_last && self.parked.load(Ordering::SeqCst) != 0 {
+            self.unpark_all();
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn call_external(external: unsafe extern "C" fn(*mut (), u32), hooks: &Hooks, worker: &Worker) {
+    // SAFETY: contract of `Hooks`: called on its worker, between polls, with no lock held.
+    unsafe { external(hooks.context, worker.number()) };
 }

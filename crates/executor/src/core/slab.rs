@@ -32,14 +32,15 @@ struct Directory {
 #[repr(C)]
 pub(crate) struct Slab {
     root: [AtomicPtr<Directory>; FAN_OUT],
-    /// Slots that were used before: index of the first in the low half, linked by `next`. The high half
+    /// Slots that were used before: handle of the first in the low half, linked by `next`. The high half
     /// counts pops, so that a pop that was overtaken by pop, pop, push of the same slot fails (ABA).
     free: AtomicU64,
     /// The lowest index that was never used, minus 1.
     fresh: AtomicU32,
 }
 
-/// The parts of an index. Each is below 256, so none of the lookups below keeps a bounds check.
+/// The parts of an index, or of a handle, whose top byte is ignored. Each is below 256, so none of the
+/// lookups below keeps a bounds check.
 fn split(index: u32) -> (usize, usize, usize) {
     let byte = |shift: u32| (index >> shift & 0xff) as usize;
     (byte(16), byte(8), byte(0))
@@ -66,15 +67,16 @@ impl Slab {
         Some(&segment.slots[slot])
     }
 
-    /// The slot of an index that `allocate` has returned before.
+    /// The slot of a handle.
     ///
     /// # Safety
     ///
-    /// `index` was returned by `allocate` of this slab (and read from where it was published since).
-    #[inline]
-    pub unsafe fn known(&self, index: u32) -> &Slot {
-        let (directory, segment, slot) = split(index);
-        // SAFETY: `allocate` has returned the index, hence both pointers are installed, and they never
+    /// `handle` is `Slot::handle` of a slot that `allocate` of this slab has returned (and was read from
+    /// where it was published since).
+    #[inline(always)]
+    pub unsafe fn known(&self, handle: u32) -> &Slot {
+        let (directory, segment, slot) = split(handle);
+        // SAFETY: `allocate` has returned the slot, hence both pointers are installed, and they never
         // change again. Relaxed will do: the index came to us by an acquire that follows `allocate`.
         unsafe {
             let directory = &*self.root[directory].load(Ordering::Relaxed);
@@ -82,8 +84,9 @@ impl Slab {
         }
     }
 
-    /// A slot for the caller alone, with state FREE. `None` if there is no memory or no index left.
-    pub fn allocate(&self, hooks: &Hooks) -> Option<&Slot> {
+    /// A slot for the caller alone, with state FREE. `None` if there is no memory or no index left. `number`
+    /// is the executor's, always the same.
+    pub fn allocate(&self, number: u8, hooks: &Hooks) -> Option<&Slot> {
         if let Some(slot) = self.take_free() {
             return Some(slot);
         }
@@ -102,7 +105,7 @@ impl Slab {
             let claimed =
                 self.fresh.compare_exchange_weak(fresh, index, Ordering::Relaxed, Ordering::Relaxed);
             if claimed.is_ok() {
-                slot.set_index(index);
+                slot.set_handle((number as u32) << 24 | index);
                 return Some(slot);
             }
         }
@@ -111,13 +114,13 @@ impl Slab {
     fn take_free(&self) -> Option<&Slot> {
         let mut head = self.free.load(Ordering::Acquire);
         loop {
-            let index = head as u32;
-            if index == 0 {
+            let handle = head as u32;
+            if handle == 0 {
                 return None;
             }
-            // SAFETY: only indices that were allocated are pushed. If the slot is taken by somebody else
+            // SAFETY: only slots that were allocated are pushed. If the slot is taken by somebody else
             // meanwhile, `next` is garbage, but the count in the head has changed and the update fails.
-            let slot = unsafe { self.known(index) };
+            let slot = unsafe { self.known(handle) };
             let count = (head >> 32).wrapping_add(1);
             let next = count << 32 | slot.next.load(Ordering::Relaxed) as u64;
             match self.free.compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire) {
@@ -135,7 +138,7 @@ impl Slab {
         let mut head = self.free.load(Ordering::Relaxed);
         loop {
             slot.next.store(head as u32, Ordering::Relaxed);
-            let next = head & !(u32::MAX as u64) | slot.index() as u64;
+            let next = head & !(u32::MAX as u64) | slot.handle() as u64;
             match self.free.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,

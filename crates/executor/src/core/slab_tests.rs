@@ -60,8 +60,8 @@ fn indices_are_distinct_and_lead_back() {
     let slab = Slab::new();
     // More than one directory.
     for expected in 1..70_000 {
-        let slot = slab.allocate(&hooks).unwrap();
-        assert_eq!(slot.index(), expected);
+        let slot = slab.allocate(0, &hooks).unwrap();
+        assert_eq!(slot.handle(), expected);
         assert!(ptr::eq(slab.get(expected).unwrap(), slot));
     }
     assert!(slab.get(70_000 + 256).is_none());
@@ -73,10 +73,10 @@ fn what_was_freed_last_is_used_first() {
     let memory = Memory::of(usize::MAX);
     let hooks = memory.hooks();
     let slab = Slab::new();
-    let slots: Vec<_> = (0..3).map(|_| slab.allocate(&hooks).unwrap()).collect();
+    let slots: Vec<_> = (0..3).map(|_| slab.allocate(0, &hooks).unwrap()).collect();
     slots.iter().for_each(|slot| slab.recycle(slot));
     for expected in [3, 2, 1, 4] {
-        assert_eq!(slab.allocate(&hooks).unwrap().index(), expected);
+        assert_eq!(slab.allocate(0, &hooks).unwrap().handle(), expected);
     }
 }
 
@@ -85,13 +85,13 @@ fn no_memory_is_an_answer_and_not_for_ever() {
     let memory = Memory::of(size_of::<Directory>() + size_of::<Segment>());
     let hooks = memory.hooks();
     let slab = Slab::new();
-    let slots: Vec<_> = (0..255).map(|_| slab.allocate(&hooks).unwrap()).collect();
-    assert!(slab.allocate(&hooks).is_none());
+    let slots: Vec<_> = (0..255).map(|_| slab.allocate(0, &hooks).unwrap()).collect();
+    assert!(slab.allocate(0, &hooks).is_none());
     slab.recycle(slots[7]);
-    assert_eq!(slab.allocate(&hooks).unwrap().index(), slots[7].index());
-    assert!(slab.allocate(&hooks).is_none());
+    assert_eq!(slab.allocate(0, &hooks).unwrap().handle(), slots[7].handle());
+    assert!(slab.allocate(0, &hooks).is_none());
     memory.left.store(size_of::<Segment>(), Ordering::Relaxed);
-    assert_eq!(slab.allocate(&hooks).unwrap().index(), 256);
+    assert_eq!(slab.allocate(0, &hooks).unwrap().handle(), 256);
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn no_index_is_an_answer() {
     let hooks = memory.hooks();
     let slab = Slab::new();
     slab.fresh.store(INDEX_LIMIT - 2, Ordering::Relaxed);
-    let last = slab.allocate(&hooks).unwrap();
-    assert_eq!(last.index(), INDEX_LIMIT - 1);
-    assert!(slab.allocate(&hooks).is_none());
+    let last = slab.allocate(0, &hooks).unwrap();
+    assert_eq!(last.handle(), INDEX_LIMIT - 1);
+    assert!(slab.allocate(0, &hooks).is_none());
     slab.recycle(last);
-    assert!(slab.allocate(&hooks).is_some());
+    assert!(slab.allocate(0, &hooks).is_some());
 }
 
 #[test]
@@ -112,14 +112,14 @@ fn a_slot_with_no_generations_left_is_retired() {
     let memory = Memory::of(usize::MAX);
     let hooks = memory.hooks();
     let slab = Slab::new();
-    let slot = slab.allocate(&hooks).unwrap();
+    let slot = slab.allocate(0, &hooks).unwrap();
     slot.state.set_generation(u32::MAX - 1);
     assert_eq!(slot.state.occupy(Priority::DEFAULT, 0), u32::MAX);
     let _ = slot.state.take_from_inbox(0);
-    let _ = slot.state.pop(0);
+    let _ = slot.state.pop(0, 0);
     assert_eq!(slot.state.vacate(), Vacated::Recycle);
     slab.recycle(slot);
-    assert_eq!(slab.allocate(&hooks).unwrap().index(), 2);
+    assert_eq!(slab.allocate(0, &hooks).unwrap().handle(), 2);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn racing_threads_never_share_a_slot() {
                     let mut mine: Vec<&Slot> = Vec::new();
                     for round in 0..ROUNDS {
                         // Mark it as ours, let others try to take it, and see that it still is.
-                        let slot = shared.1.allocate(shared.0).unwrap();
+                        let slot = shared.1.allocate(0, shared.0).unwrap();
                         slot.previous.store(thread as u32, Ordering::Relaxed);
                         mine.push(slot);
                         if round % 3 != 0 {
@@ -156,7 +156,7 @@ fn racing_threads_never_share_a_slot() {
                     }
                     mine.iter()
                         .for_each(|slot| assert_eq!(slot.previous.load(Ordering::Relaxed), thread as u32));
-                    mine.iter().map(|slot| slot.index()).collect::<Vec<_>>()
+                    mine.iter().map(|slot| slot.handle()).collect::<Vec<_>>()
                 })
             })
             .collect();

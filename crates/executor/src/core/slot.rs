@@ -26,26 +26,29 @@ pub(crate) struct Slot {
     /// The future: written by spawn before `occupy`, read by the worker that popped the coroutine.
     data: AtomicPtr<()>,
     vtable: AtomicPtr<FutureVTable>,
-    /// The next slot in the inbox; guarded by IN_INBOX of the state.
+    /// Handle of the next slot in the inbox; guarded by IN_INBOX of the state.
     pub inbox_next: AtomicU32,
-    /// Neighbours in the ready list; guarded by the lock of the worker in whose list this slot is. In a
+    /// Handles of the neighbours in the ready list; guarded by the lock of the worker in whose list this slot is. In a
     /// free slot `next` is the next free one.
     pub next: AtomicU32,
     pub previous: AtomicU32,
-    /// The slot's own index; constant once it has been handed out for the first time.
-    index: AtomicU32,
+    /// The low half of the ids of this slot: executor number and index. Constant once the slot has been
+    /// handed out for the first time.
+    handle: AtomicU32,
 }
 
 /// Promised in the documentation: what a coroutine costs beside its future.
 const _: () = assert!(size_of::<Slot>() == 40);
 
 impl Slot {
-    pub fn index(&self) -> u32 {
-        self.index.load(Ordering::Relaxed)
+    /// What lists and inboxes hold of a slot; never 0, and `Slab::known` leads back from it.
+    #[inline(always)]
+    pub fn handle(&self) -> u32 {
+        self.handle.load(Ordering::Relaxed)
     }
 
-    pub fn set_index(&self, index: u32) {
-        self.index.store(index, Ordering::Relaxed);
+    pub fn set_handle(&self, handle: u32) {
+        self.handle.store(handle, Ordering::Relaxed);
     }
 
     pub fn set_future(&self, data: *mut (), vtable: *const FutureVTable) {
@@ -53,10 +56,12 @@ impl Slot {
         self.vtable.store(vtable.cast_mut(), Ordering::Relaxed);
     }
 
+    #[inline(always)]
     pub fn data(&self) -> *mut () {
         self.data.load(Ordering::Relaxed)
     }
 
+    #[inline(always)]
     pub fn vtable(&self) -> *const FutureVTable {
         self.vtable.load(Ordering::Relaxed)
     }

@@ -13,12 +13,14 @@
 //!
 //! 1. `occupy`: spawn, on a slot that the free list has given to it alone.
 //! 2. `wake`: anybody. IDLE becomes READY and is posted; RUNNING notes WOKEN; READY stays.
-//! 3. `cancel`: anybody. As `wake`, and CANCELLED is set for good: whoever pops it next drops the future.
+//! 3. `cancel`: anybody. As `wake`, and CANCELLED is set for good: whoever settles or pops it next drops the
+//!    future.
 //! 4. `set_priority`: anybody. A coroutine that waits in a list is posted, so that it is moved.
 //! 5. `take_from_inbox`: whoever holds the lock of the worker whose inbox it was found in.
 //! 6. `pop`: whoever holds the lock of the worker in whose lists it is. From here on that worker owns
 //!    the future.
-//! 7. `settle`: the owner, after a poll that is pending, holding its own worker's lock.
+//! 7. `settle`: the owner, after a poll that is pending, holding its own worker's lock. That the coroutine
+//!    has woken itself need not be in the word: it may be a note on the worker (`WorkerState::woken`).
 //! 8. `vacate`: the owner, after the future was dropped.
 //!
 //! # Rules
@@ -126,6 +128,11 @@ impl Snapshot {
         self.generation() == generation && self.phase_bits() != FREE
     }
 
+    /// The high half of the coroutine's id.
+    pub fn id_high(self) -> u64 {
+        self.0 >> GENERATION_SHIFT << GENERATION_SHIFT
+    }
+
     fn with_phase(self, phase: u64) -> Snapshot {
         Snapshot(self.0 & !PHASE_MASK | phase)
     }
@@ -181,14 +188,6 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// What to do with a coroutine that was popped.
-#[must_use]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Popped {
-    Poll(Priority),
-    Drop(Priority),
-}
-
 /// What to do with a coroutine whose poll is pending.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -197,6 +196,8 @@ pub(crate) enum Settled {
     Leave,
     /// Link it at the tail of this list of the settling worker.
     Link(Priority),
+    /// Drop the future: it was cancelled. The coroutine is RUNNING still.
+    Drop,
 }
 
 /// What to do with the slot of a coroutine that has ended.
@@ -322,19 +323,45 @@ impl State {
         })
     }
 
-    /// (6) The caller holds the lock of the worker in whose lists it was; from now on it is `worker`'s.
-    pub fn pop(&self, worker: u32) -> Popped {
-        self.update(Popped::Poll(Priority::DEFAULT), |word| {
-            let priority = word.priority();
-            let popped = if word.is_cancelled() { Popped::Drop(priority) } else { Popped::Poll(priority) };
-            Some((word.with_phase(RUNNING).without(LINKED).with_worker(worker), popped))
-        })
+    /// (6) The caller holds the lock of worker `from`, in whose lists it was; from now on it is `by`'s.
+    /// Returns the word as it is now.
+    ///
+    /// All that changes is known (READY, LINKED, `from`), so this is one addition and cannot fail.
+    #[inline(always)]
+    pub fn pop(&self, from: u32, by: u32) -> Snapshot {
+        let change = (RUNNING.wrapping_sub(READY | LINKED))
+            .wrapping_add((by as u64).wrapping_sub(from as u64) << WORKER_SHIFT);
+        Snapshot(self.0.fetch_add(change, Ordering::AcqRel).wrapping_add(change))
     }
 
-    /// (7) The caller holds the lock of the worker that has polled it.
-    pub fn settle(&self) -> Settled {
-        self.update(Settled::Leave, |word| {
-            Some(if !word.has(WOKEN) {
+    /// (7) The caller holds the lock of the worker that has polled it. `popped` is what `pop` returned,
+    /// `woken` whether it woke itself (`WorkerState::woken`).
+    #[inline(always)]
+    pub fn settle(&self, popped: Snapshot, woken: bool) -> Settled {
+        // Usually nobody has touched the word during the poll, and then it is as the pop has left it.
+        if woken {
+            let next = popped.with_phase(READY).linked();
+            if !popped.has(IN_INBOX) && self.replace(popped, next) {
+                return Settled::Link(popped.priority());
+            }
+        } else if self.replace(popped, popped.with_phase(IDLE)) {
+            return Settled::Leave;
+        }
+        self.settle_touched(woken)
+    }
+
+    #[inline(always)]
+    fn replace(&self, seen: Snapshot, next: Snapshot) -> bool {
+        self.0.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn settle_touched(&self, woken: bool) -> Settled {
+        self.update(Settled::Drop, |word| {
+            if word.is_cancelled() {
+                return None;
+            }
+            Some(if !word.has(WOKEN) && !woken {
                 (word.with_phase(IDLE), Settled::Leave)
             } else if word.has(IN_INBOX) {
                 (word.with_phase(READY).without(WOKEN), Settled::Leave)

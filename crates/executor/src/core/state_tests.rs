@@ -22,13 +22,26 @@ fn listed() -> State {
 
 fn running() -> State {
     let state = listed();
-    assert_eq!(state.pop(3), Popped::Poll(P));
+    pop(&state, 3);
     state
+}
+
+/// Pops for `by` what worker 3 has in a list.
+fn pop(state: &State, by: u32) -> Snapshot {
+    let popped = state.pop(3, by);
+    assert!(popped == state.load());
+    assert_eq!((popped.phase(), popped.worker()), (Phase::Running, by));
+    popped
+}
+
+/// Settles a coroutine that has not woken itself, when the word may have been touched since it was popped.
+fn settle(state: &State) -> Settled {
+    state.settle_touched(false)
 }
 
 fn idle() -> State {
     let state = running();
-    assert_eq!(state.settle(), Settled::Leave);
+    assert_eq!(settle(&state), Settled::Leave);
     state
 }
 
@@ -79,12 +92,36 @@ fn wake_during_the_poll_requeues() {
     let state = running();
     assert_eq!(state.wake(FIRST, Some(7)), Request::Done);
     assert_eq!(state.wake(FIRST, Some(7)), Request::Done);
-    assert_eq!(state.settle(), Settled::Link(P));
+    assert_eq!(settle(&state), Settled::Link(P));
     assert_eq!(state.load().worker(), 3);
-    assert_eq!(state.pop(4), Popped::Poll(P));
+    assert_eq!(pop(&state, 4).priority(), P);
     // The note was used up: once woken, once more polled.
-    assert_eq!(state.settle(), Settled::Leave);
+    assert_eq!(settle(&state), Settled::Leave);
     assert_eq!(phase(&state), Phase::Blocked);
+}
+
+#[test]
+fn a_coroutine_that_has_woken_itself_requeues_by_a_note() {
+    let state = listed();
+    let popped = pop(&state, 4);
+    assert_eq!(state.settle(popped, true), Settled::Link(P));
+    assert_eq!((phase(&state), state.load().worker()), (Phase::Ready, 4));
+    // The same if others have touched the word meanwhile.
+    let popped = state.pop(4, 5);
+    assert_eq!(state.wake(FIRST, None), Request::Done);
+    assert_eq!(state.set_priority(FIRST, URGENT), Request::Done);
+    assert_eq!(state.settle(popped, true), Settled::Link(URGENT));
+    let popped = state.pop(5, 5);
+    assert_eq!(state.settle(popped, false), Settled::Leave);
+    assert_eq!(phase(&state), Phase::Blocked);
+}
+
+#[test]
+fn a_wake_is_not_lost_whatever_the_settling_worker_remembers() {
+    let state = listed();
+    let popped = pop(&state, 3);
+    assert_eq!(state.wake(FIRST, None), Request::Done);
+    assert_eq!(state.settle(popped, false), Settled::Link(P));
 }
 
 #[test]
@@ -111,14 +148,17 @@ fn cancel_makes_the_next_pop_a_drop() {
         let request = state.cancel(FIRST, None);
         let expected = if posts { Request::Post { worker: 3, priority: P } } else { Request::Done };
         assert_eq!(request, expected, "in {was:?}");
-        if was == Phase::Running {
-            assert_eq!(state.settle(), Settled::Link(P));
-        }
         // Woken or not, cancelled again or not, it stays cancelled.
         assert_eq!(state.wake(FIRST, None), Request::Done);
         assert_eq!(state.cancel(FIRST, None), Request::Done);
-        let _ = state.take_from_inbox(3);
-        assert_eq!(state.pop(3), Popped::Drop(P), "in {was:?}");
+        if was == Phase::Running {
+            for woken in [false, true] {
+                assert_eq!(state.settle_touched(woken), Settled::Drop);
+            }
+        } else {
+            let _ = state.take_from_inbox(3);
+            assert!(pop(&state, 3).is_cancelled(), "in {was:?}");
+        }
         assert_eq!(state.vacate(), Vacated::Recycle);
         assert!(!state.load().is_cancelled());
     }
@@ -130,7 +170,7 @@ fn a_listed_one_is_posted_to_its_owner_to_be_moved() {
     assert_eq!(state.set_priority(FIRST, P), Request::Done);
     assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
     assert_eq!(state.take_from_inbox(3), Found::Move { from: P, to: URGENT });
-    assert_eq!(state.pop(3), Popped::Poll(URGENT));
+    assert_eq!(pop(&state, 3).priority(), URGENT);
 }
 
 #[test]
@@ -139,7 +179,7 @@ fn there_and_back_again_moves_nothing() {
     assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
     assert_eq!(state.set_priority(FIRST, P), Request::Announce { worker: 3, priority: P });
     assert_eq!(state.take_from_inbox(3), Found::Nothing);
-    assert_eq!(state.pop(3), Popped::Poll(P));
+    assert_eq!(pop(&state, 3).priority(), P);
 }
 
 #[test]
@@ -153,7 +193,7 @@ fn others_change_priority_in_place() {
     let state = running();
     assert_eq!(state.set_priority(FIRST, URGENT), Request::Done);
     assert_eq!(state.wake(FIRST, None), Request::Done);
-    assert_eq!(state.settle(), Settled::Link(URGENT));
+    assert_eq!(settle(&state), Settled::Link(URGENT));
 }
 
 /// A coroutine that was told to move, and popped before the inbox was looked at.
@@ -161,7 +201,7 @@ fn running_with_stale_request() -> State {
     let state = listed();
     assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
     // A thief: worker 9.
-    assert_eq!(state.pop(9), Popped::Poll(URGENT));
+    assert_eq!(pop(&state, 9).priority(), URGENT);
     state
 }
 
@@ -169,9 +209,9 @@ fn running_with_stale_request() -> State {
 fn a_stale_request_is_ignored_once_it_is_found() {
     let state = running_with_stale_request();
     assert_eq!(state.take_from_inbox(3), Found::Nothing);
-    assert_eq!(state.settle(), Settled::Leave);
+    assert_eq!(settle(&state), Settled::Leave);
     let state = running_with_stale_request();
-    assert_eq!(state.settle(), Settled::Leave);
+    assert_eq!(settle(&state), Settled::Leave);
     assert_eq!(state.take_from_inbox(3), Found::Nothing);
     assert_eq!(phase(&state), Phase::Blocked);
 }
@@ -180,13 +220,13 @@ fn a_stale_request_is_ignored_once_it_is_found() {
 fn while_it_is_in_an_inbox_only_that_links_it() {
     let state = running_with_stale_request();
     assert_eq!(state.wake(FIRST, Some(9)), Request::Done);
-    assert_eq!(state.settle(), Settled::Leave);
+    assert_eq!(settle(&state), Settled::Leave);
     assert_eq!(phase(&state), Phase::Ready);
     assert_eq!(state.take_from_inbox(3), Found::Link(URGENT));
     assert_eq!(state.load().worker(), 3);
 
     let state = running_with_stale_request();
-    assert_eq!(state.settle(), Settled::Leave);
+    assert_eq!(settle(&state), Settled::Leave);
     // It blocked, and is not pushed a second time.
     assert_eq!(state.wake(FIRST, Some(9)), Request::Announce { worker: 9, priority: URGENT });
     assert_eq!(state.take_from_inbox(3), Found::Link(URGENT));
@@ -217,8 +257,8 @@ fn fields_do_not_overlap() {
             );
             assert_eq!(state.take_from_inbox(worker), Found::Move { from: priority, to: opposite });
             assert_eq!(state.cancel(generation, None), Request::Done);
-            assert_eq!(state.pop(63 - worker), Popped::Drop(opposite));
-            let word = state.load();
+            let word = state.pop(worker, 63 - worker);
+            assert!(word == state.load() && word.is_cancelled());
             assert_eq!(
                 (word.generation(), word.worker(), word.priority()),
                 (generation, 63 - worker, opposite)

@@ -1,12 +1,18 @@
 //! A worker: its lock, inbox and ready lists, and the record it publishes.
+//!
+//! Unsafe: going from the private part to the record, which the caller of `add_worker` vouched for.
+#![allow(unsafe_code)]
 
-use ::core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ::core::hint;
+use ::core::ops::Deref;
+use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::inbox::Inbox;
 use super::priority::Priority;
 use super::ready::ReadyLists;
 use super::slab::Slab;
-use super::state::Found;
+use super::slot::Slot;
+use super::state::{Found, Snapshot};
 
 /// Workers an executor can have; their numbers are 0 to 63.
 pub const MAX_WORKERS: u32 = 64;
@@ -28,7 +34,7 @@ pub struct WorkerState {
     reserved: [u64; 6],
     /// Id of the coroutine that the worker polls, 0 if none.
     pub current_id: AtomicU64,
-    /// Its priority; 64 if none.
+    /// Its priority, while `current_id` is not 0; 64 outside of `run`.
     pub current_priority: AtomicU32,
     /// 0: not in `run`; 1: in `run`; 2: parked or about to park.
     pub phase: AtomicU32,
@@ -36,7 +42,10 @@ pub struct WorkerState {
     pub polls: AtomicU64,
     /// How many of the coroutines it polled were taken from other workers.
     pub steals: AtomicU64,
-    reserved_own: [u64; 4],
+    /// Not 0: the coroutine that the worker polls has woken itself. A note between the waker and `run` on
+    /// one worker (so a plain store will do), used up when the poll returns.
+    pub woken: AtomicU32,
+    reserved_own: [u32; 7],
 }
 
 const _: () = {
@@ -48,6 +57,7 @@ const _: () = {
     assert!(::core::mem::offset_of!(WorkerState, phase) == 76);
     assert!(::core::mem::offset_of!(WorkerState, polls) == 80);
     assert!(::core::mem::offset_of!(WorkerState, steals) == 88);
+    assert!(::core::mem::offset_of!(WorkerState, woken) == 96);
 };
 
 /// `WorkerState::current_priority` of a worker that polls nothing.
@@ -68,7 +78,8 @@ impl WorkerState {
             phase: AtomicU32::new(PHASE_OUTSIDE),
             polls: AtomicU64::new(0),
             steals: AtomicU64::new(0),
-            reserved_own: [0; 4],
+            woken: AtomicU32::new(0),
+            reserved_own: [0; 7],
         }
     }
 
@@ -84,12 +95,23 @@ impl WorkerState {
     /// Priority of what the worker polls, `None` if it polls nothing.
     pub fn current_priority(&self) -> Option<Priority> {
         let level = self.current_priority.load(Ordering::Relaxed);
-        if level < Priority::COUNT { Some(Priority::saturating(level)) } else { None }
+        let polls = self.current_id.load(Ordering::Relaxed) != 0;
+        if polls && level < Priority::COUNT { Some(Priority::saturating(level)) } else { None }
     }
 
-    pub(crate) fn publish_current(&self, id: u64, priority: u32) {
-        self.current_id.store(id, Ordering::Relaxed);
-        self.current_priority.store(priority, Ordering::Relaxed);
+    /// Notes that the coroutine of this id was woken, if this worker is just polling it: true then. Must be called on the worker, in a
+    /// coroutine or in an interrupt handler.
+    ///
+    /// Why a note that is no atomic update loses nothing: `run` clears `current_id` before it reads the
+    /// note, both on this worker. An interrupt handler that still finds the id writes the note before that;
+    /// one that comes later does not find the id, and wakes in the ordinary way.
+    #[inline(always)]
+    pub(crate) fn wakes_itself(&self, id: u64) -> bool {
+        let itself = self.current_id.load(Ordering::Relaxed) == id;
+        if itself {
+            self.woken.store(1, Ordering::Relaxed);
+        }
+        itself
     }
 }
 
@@ -99,7 +121,7 @@ impl Default for WorkerState {
     }
 }
 
-/// The private part, in memory from `Hooks::grow`.
+/// The private part, in memory from `Hooks::grow`. Zeroed memory plus `initialise` makes a valid value.
 #[repr(C, align(64))]
 pub(crate) struct Worker {
     /// Guards `lists`. Interrupt handlers never take it, nobody waits for another worker's, and no foreign
@@ -107,25 +129,73 @@ pub(crate) struct Worker {
     lock: AtomicBool,
     /// `run` is on this worker's stack: a second one is refused.
     pub running: AtomicBool,
-    pub inbox: Inbox,
-    pub lists: ReadyLists,
+    number: AtomicU32,
+    state: AtomicPtr<WorkerState>,
+    /// Others write here: not on the line that the worker writes at each scheduling point.
+    pub inbox: OwnLine<Inbox>,
+    lists: ReadyLists,
+}
+
+/// Something on cache lines of its own.
+#[repr(C, align(64))]
+pub(crate) struct OwnLine<T>(T);
+
+impl<T> Deref for OwnLine<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 /// The lock of a worker, held.
-pub(crate) struct Locked<'a> {
-    pub worker: &'a Worker,
-    pub state: &'a WorkerState,
-    number: u32,
-}
+pub(crate) struct Locked<'a>(&'a Worker);
 
 impl Worker {
+    /// Sets what never changes; the caller has it alone.
+    ///
+    /// # Safety
+    ///
+    /// `state` points to a record that lives as long as the worker.
+    pub unsafe fn initialise(&self, number: u32, state: *const WorkerState) {
+        self.number.store(number, Ordering::Relaxed);
+        self.state.store(state.cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// The record that the worker publishes in.
+    #[inline(always)]
+    pub fn state(&self) -> &WorkerState {
+        // SAFETY: whoever has a reference got it after `initialise`, whose caller vouched for this.
+        unsafe { &*self.state.load(Ordering::Relaxed) }
+    }
+
     /// Takes the lock if it is free.
-    pub fn try_lock<'a>(&'a self, state: &'a WorkerState, number: u32) -> Option<Locked<'a>> {
+    #[inline(always)]
+    pub fn try_lock(&self) -> Option<Locked<'_>> {
         // Acquire pairs with the Release of the unlock: the holder sees the lists as they were left.
+        if self.lock.swap(true, Ordering::Acquire) { None } else { Some(Locked(self)) }
+    }
+
+    /// Takes the worker's own lock. Only thieves compete, for as long as a scheduling point takes.
+    #[inline(always)]
+    pub fn lock(&self) -> Locked<'_> {
         if self.lock.swap(true, Ordering::Acquire) {
-            return None;
+            self.wait_for_lock();
         }
-        Some(Locked { worker: self, state, number })
+        Locked(self)
+    }
+
+    #[cold]
+    fn wait_for_lock(&self) {
+        while self.lock.load(Ordering::Relaxed) || self.lock.swap(true, Ordering::Acquire) {
+            hint::spin_loop();
+        }
     }
 
     pub fn is_locked(&self) -> bool {
@@ -135,37 +205,62 @@ impl Worker {
 
 impl Locked<'_> {
     /// Levels that are not empty.
+    #[inline(always)]
     pub fn bitmap(&self) -> u64 {
-        self.worker.lists.bitmap()
+        self.0.lists.bitmap()
     }
 
-    /// Files everything in the inbox under its priority.
-    #[inline]
+    /// Appends a coroutine that is LINKED at `level`, and not in a list yet.
+    #[inline(always)]
+    pub fn push(&self, slot: &Slot, level: Priority) {
+        self.0.lists.push(slot, level);
+    }
+
+    /// Takes the most urgent coroutine for worker `by`, and the word it has now.
+    #[inline(always)]
+    pub fn pop<'s>(&self, slab: &'s Slab, by: u32) -> Option<(&'s Slot, Snapshot)> {
+        let slot = self.0.lists.pop(slab)?;
+        Some((slot, slot.state.pop(self.0.number(), by)))
+    }
+
+    /// Files everything in the inbox under its priority. May miss what is just being announced.
+    #[inline(always)]
     pub fn drain(&self, slab: &Slab) {
-        let posted = self.state.posted.load(Ordering::Relaxed);
-        if posted != 0 || self.worker.inbox.looks_filled() {
-            self.drain_now(slab, posted);
+        if self.0.state().posted.load(Ordering::Relaxed) != 0 {
+            self.drain_now(slab);
         }
     }
 
-    fn drain_now(&self, slab: &Slab, posted: u64) {
+    /// Files everything in the inbox; true if there was anything.
+    #[cold]
+    pub fn drain_unannounced(&self, slab: &Slab) -> bool {
+        let filled = !self.0.inbox.is_empty();
+        if filled {
+            self.drain_now(slab);
+        }
+        filled
+    }
+
+    fn drain_now(&self, slab: &Slab) {
+        let (state, number) = (self.0.state(), self.0.number());
+        let posted = state.posted.load(Ordering::Relaxed);
         // The marks in `posted` move to `ready` before the coroutines do, so that a fellow who looks now
         // misses none (`WorkerState::waiting`); the unlock makes `ready` exact.
-        let ready = self.state.ready.load(Ordering::Relaxed);
+        let ready = state.ready.load(Ordering::Relaxed);
         if ready | posted != ready {
-            self.state.ready.store(ready | posted, Ordering::Relaxed);
+            state.ready.store(ready | posted, Ordering::Relaxed);
         }
         // Cleared before the inbox is emptied: a pusher marks its level after its push, so a mark that is
         // cleared here belongs to a slot that is taken out here.
         if posted != 0 {
-            self.state.posted.fetch_and(!posted, Ordering::SeqCst);
+            state.posted.fetch_and(!posted, Ordering::SeqCst);
         }
-        let lists = &self.worker.lists;
-        self.worker.inbox.drain(slab, |slot| match slot.state.take_from_inbox(self.number) {
-            Found::Link(level) => lists.push(slab, slot, level),
+        let lists = &self.0.lists;
+        self.0.inbox.drain(slab, |slot| match slot.state.take_from_inbox(number) {
+            Found::Link(level) => lists.push(slot, level),
             Found::Move { from, to } => {
                 lists.remove(slab, slot, from);
-                lists.push(slab, slot, to);
+                lists.push(slot, to);
             }
             Found::Recycle => slab.recycle(slot),
             Found::Nothing => {}
@@ -173,20 +268,20 @@ impl Locked<'_> {
     }
 
     /// Shows the bitmap to others. A line that fellows read is written only if it changes.
-    #[inline]
-    pub fn publish(&self) {
-        let bitmap = self.bitmap();
-        if self.state.ready.load(Ordering::Relaxed) != bitmap {
-            self.state.ready.store(bitmap, Ordering::Release);
+    #[inline(always)]
+    fn publish(&self) {
+        let (state, bitmap) = (self.0.state(), self.bitmap());
+        if state.ready.load(Ordering::Relaxed) != bitmap {
+            state.ready.store(bitmap, Ordering::Release);
         }
     }
 }
 
 impl Drop for Locked<'_> {
     /// Publishes, so that whoever finds the lock free also finds the bitmap true (`prepare_park`).
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.publish();
-        self.worker.lock.store(false, Ordering::Release);
+        self.0.lock.store(false, Ordering::Release);
     }
 }

@@ -2,12 +2,13 @@
 #![allow(unsafe_code)]
 
 use ::core::future::Future;
+use ::core::mem::ManuallyDrop;
 use ::core::pin::Pin;
 use ::core::task::Context;
 use alloc::boxed::Box;
 
-use super::waker::waker_of;
-use crate::core::{CoroutineId, FutureVTable};
+use super::waker::waker_of_raw;
+use crate::core::FutureVTable;
 
 /// The table for boxed futures of type `F`.
 struct Boxed<F>(F);
@@ -32,11 +33,11 @@ pub(super) unsafe fn unbox<F>(data: *mut ()) {
 }
 
 unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: u64) -> bool {
-    let Some(id) = CoroutineId::from_raw(id) else { return true };
     // SAFETY: the core passes what `boxed` gave, to one worker at a time, and not after it was dropped. The
     // box stays where it is until then, so the future is pinned.
     let future = unsafe { Pin::new_unchecked(&mut *data.cast::<F>()) };
-    let waker = waker_of(id);
+    // Not dropped: there is nothing to drop, and the call would cost as much as a poll of a small future.
+    let waker = ManuallyDrop::new(waker_of_raw(id));
     let mut context = Context::from_waker(&waker);
     #[cfg(not(feature = "std"))]
     return future.poll(&mut context).is_ready();

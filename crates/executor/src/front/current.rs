@@ -13,9 +13,13 @@ pub const fn encode_current_worker(executor: u8, worker: u32) -> u32 {
 
 #[cfg(not(feature = "std"))]
 mod provided {
+    use crate::core::WorkerState;
+    use crate::front::registry;
+
     #[allow(unsafe_code)]
     unsafe extern "C" {
-        // Safe: it takes nothing, and any value is harmless: a wrong one posts to another worker's inbox.
+        // Safe: it takes nothing, and what it returns is checked. (A wrong worker is no memory error, but may
+        // lose a wake: see `WorkerState::wakes_itself`.)
         safe fn _cops_executor_current_worker() -> u32;
     }
 
@@ -23,26 +27,52 @@ mod provided {
     pub fn get() -> u32 {
         _cops_executor_current_worker()
     }
+
+    /// The record of the worker that this is.
+    #[inline(always)]
+    pub fn state() -> Option<&'static WorkerState> {
+        let word = get();
+        if word > 0xffff {
+            return None;
+        }
+        registry::executor((word >> 8) as u8)?.state(word & 0xff)
+    }
 }
 
 #[cfg(feature = "std")]
 mod provided {
     use std::cell::Cell;
 
+    use crate::core::WorkerState;
+
+    /// What a thread is.
+    #[derive(Clone, Copy)]
+    struct Current {
+        state: Option<&'static WorkerState>,
+        word: u32,
+    }
+
     std::thread_local! {
-        static CURRENT: Cell<u32> = const { Cell::new(super::NO_CURRENT_WORKER) };
+        static CURRENT: Cell<Current> =
+            const { Cell::new(Current { state: None, word: super::NO_CURRENT_WORKER }) };
     }
 
     #[inline(always)]
     pub fn get() -> u32 {
-        CURRENT.get()
+        CURRENT.get().word
+    }
+
+    /// The record of the worker that this is.
+    #[inline(always)]
+    pub fn state() -> Option<&'static WorkerState> {
+        CURRENT.get().state
     }
 
     /// Makes the thread a worker until dropped, then what it was before: executors may nest.
-    pub struct Entered(u32);
+    pub struct Entered(Current);
 
-    pub fn enter(word: u32) -> Entered {
-        Entered(CURRENT.replace(word))
+    pub fn enter(word: u32, state: Option<&'static WorkerState>) -> Entered {
+        Entered(CURRENT.replace(Current { state, word }))
     }
 
     impl Drop for Entered {

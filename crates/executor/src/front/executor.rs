@@ -2,12 +2,15 @@
 
 use ::core::fmt;
 use ::core::future::Future;
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::join::JoinHandle;
 use super::{calls, cell, current, registry};
 use crate::core::{
-    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, Inspection, Priority, RUN_BUDGET_USED,
-    RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState,
+    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, Inspection, MAX_WORKERS, Priority,
+    RUN_BUDGET_USED, RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK,
+    WorkerState,
 };
 
 const _: () = assert!(INTERFACE_VERSION >> 32 == 1);
@@ -15,6 +18,8 @@ const _: () = assert!(INTERFACE_VERSION >> 32 == 1);
 /// A priority executor: place it in a static, start it, give it workers, spawn.
 pub struct Executor {
     pub(super) core: core::Executor,
+    /// The records of the workers, for wakes that need not go to the core.
+    states: [AtomicPtr<WorkerState>; MAX_WORKERS as usize],
     number: u8,
 }
 
@@ -63,7 +68,8 @@ pub enum RunOutcome {
 impl Executor {
     /// An executor that is not started. All of a program have different numbers.
     pub const fn new(number: u8) -> Executor {
-        Executor { core: core::Executor::new(), number }
+        let states = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_WORKERS as usize];
+        Executor { core: core::Executor::new(), states, number }
     }
 
     /// Starts it: ids lead to it from now on.
@@ -77,7 +83,7 @@ impl Executor {
         if unsafe { calls::initialise(&self.core, self.number as u32, hooks) } != STATUS_OK {
             return Err(StartError::NumberTaken);
         }
-        if registry::enter(self.number, &self.core) { Ok(()) } else { Err(StartError::NumberTaken) }
+        if registry::enter(self.number, self) { Ok(()) } else { Err(StartError::NumberTaken) }
     }
 
     /// Registers worker `worker` (0 to 63, each once, in any order), which publishes in `state`.
@@ -85,7 +91,12 @@ impl Executor {
         // SAFETY: a reference that lives for ever.
         #[allow(unsafe_code)]
         match unsafe { calls::add_worker(&self.core, worker, state) } {
-            STATUS_OK => Ok(()),
+            STATUS_OK => {
+                if let Some(place) = self.states.get(worker as usize) {
+                    place.store(ptr::from_ref(state).cast_mut(), Ordering::Release);
+                }
+                Ok(())
+            }
             STATUS_NO_MEMORY => Err(AddWorkerError::OutOfMemory),
             STATUS_ALREADY_DONE => Err(AddWorkerError::NumberTaken),
             core::STATUS_OUT_OF_RANGE => Err(AddWorkerError::NumberOutOfRange),
@@ -96,6 +107,20 @@ impl Executor {
     /// The number given to [`new`](Executor::new).
     pub const fn number(&self) -> u8 {
         self.number
+    }
+
+    /// The record of a worker.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    pub(super) fn state(&self, worker: u32) -> Option<&'static WorkerState> {
+        // SAFETY: null, or from a `&'static` in `add_worker`.
+        unsafe { self.states.get(worker as usize)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The worker of this executor that calls, or `NO_WORKER`.
+    #[inline(always)]
+    pub(super) fn here(&self) -> u32 {
+        current::current_worker_of(self.number)
     }
 
     /// Makes a coroutine of `future`, ready to run. It runs until it ends or is cancelled, whatever becomes
@@ -138,9 +163,8 @@ impl Executor {
         vtable: &'static FutureVTable,
         priority: Priority,
     ) -> Result<CoroutineId, SpawnError> {
-        let here = current::current_worker_of(self.number);
         // SAFETY: the caller's promise.
-        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, here) };
+        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
         CoroutineId::from_raw(raw).ok_or(if raw == STATUS_NO_MEMORY as u64 {
             SpawnError::OutOfMemory
         } else {
@@ -158,7 +182,8 @@ impl Executor {
     /// As [`run_until_stalled`](Executor::run_until_stalled), with at most `max_polls` polls.
     pub fn run(&self, worker: u32, max_polls: u64) -> RunOutcome {
         #[cfg(feature = "std")]
-        let _entered = current::enter(current::encode_current_worker(self.number, worker));
+        let _entered =
+            current::enter(current::encode_current_worker(self.number, worker), self.state(worker));
         match calls::run(&self.core, worker, max_polls) {
             RUN_STALLED => RunOutcome::Stalled,
             RUN_BUDGET_USED => RunOutcome::BudgetUsed,

@@ -7,8 +7,9 @@ use ::core::ptr;
 use ::core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::calls;
-use super::current::{current_worker_of, get};
-use crate::core::{CoroutineId, Executor, Priority};
+use super::current::state;
+use super::executor::Executor;
+use crate::core::{CoroutineId, Priority};
 
 static EXECUTORS: [AtomicPtr<Executor>; 256] = [const { AtomicPtr::new(ptr::null_mut()) }; 256];
 
@@ -26,7 +27,7 @@ pub(super) fn enter(number: u8, executor: &'static Executor) -> bool {
 
 #[allow(unsafe_code)]
 #[inline(always)]
-fn executor(number: u8) -> Option<&'static Executor> {
+pub(super) fn executor(number: u8) -> Option<&'static Executor> {
     // SAFETY: null, or entered from a `&'static`.
     unsafe { EXECUTORS[number as usize].load(Ordering::Acquire).as_ref() }
 }
@@ -37,34 +38,44 @@ fn executor(number: u8) -> Option<&'static Executor> {
 /// an interrupt handler. False if the coroutine has exited.
 #[inline]
 pub fn wake_up(id: CoroutineId) -> bool {
-    executor(id.executor()).is_some_and(|core| calls::wake(core, id.raw(), current_worker_of(id.executor())))
+    wake_up_raw(id.raw())
+}
+
+/// As `wake_up`, of the bits of an id.
+#[inline(always)]
+pub(super) fn wake_up_raw(id: u64) -> bool {
+    // What yields wakes itself: that needs no atomic update and, with an image, no call.
+    state().is_some_and(|worker| worker.wakes_itself(id)) || wake_another(id)
+}
+
+#[inline(never)]
+fn wake_another(id: u64) -> bool {
+    let Some(id) = CoroutineId::from_raw(id) else { return false };
+    executor(id.executor()).is_some_and(|executor| calls::wake(&executor.core, id.raw(), executor.here()))
 }
 
 /// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May be called
 /// wherever [`wake_up`] may. False if the coroutine has exited.
 pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
-    executor(id.executor()).is_some_and(|core| {
-        calls::set_priority(core, id.raw(), priority.level() as u32, current_worker_of(id.executor()))
+    executor(id.executor()).is_some_and(|executor| {
+        calls::set_priority(&executor.core, id.raw(), priority.level() as u32, executor.here())
     })
 }
 
 /// The priority of a coroutine, `None` if it has exited.
 pub fn priority(id: CoroutineId) -> Option<Priority> {
-    let level = calls::priority(executor(id.executor())?, id.raw());
+    let level = calls::priority(&executor(id.executor())?.core, id.raw());
     Priority::new(level as u8)
 }
 
 /// Has a worker drop the coroutine's future: right after the present poll if it runs, else when its turn
 /// comes. May be called wherever [`wake_up`] may. False if the coroutine has exited.
 pub fn cancel(id: CoroutineId) -> bool {
-    executor(id.executor())
-        .is_some_and(|core| calls::cancel(core, id.raw(), current_worker_of(id.executor())))
+    executor(id.executor()).is_some_and(|executor| calls::cancel(&executor.core, id.raw(), executor.here()))
 }
 
 /// The coroutine that is being polled on this thread or hart; `None` outside of one.
 #[inline]
 pub fn current() -> Option<CoroutineId> {
-    let word = get();
-    let core = executor(u8::try_from(word >> 8).ok()?)?;
-    CoroutineId::from_raw(calls::current(core, word & 0xff))
+    CoroutineId::from_raw(state()?.current_id.load(Ordering::Relaxed))
 }
