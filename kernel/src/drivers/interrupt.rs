@@ -16,11 +16,17 @@ struct Source {
     waiter: AtomicU64,
     /// The hart that has claimed it plus 1, 0 if it is not claimed.
     claimed_by: AtomicUsize,
+    /// The hart it goes to plus 1, 0 if it is not enabled. Written under [`NEXT_HART`]'s lock.
+    goes_to: AtomicUsize,
 }
 
-static SOURCES: [Source; controller::MAX_SOURCE + 1] =
-    [const { Source { waiter: AtomicU64::new(0), claimed_by: AtomicUsize::new(0) } };
-        controller::MAX_SOURCE + 1];
+impl Source {
+    const fn new() -> Self {
+        Self { waiter: AtomicU64::new(0), claimed_by: AtomicUsize::new(0), goes_to: AtomicUsize::new(0) }
+    }
+}
+
+static SOURCES: [Source; controller::MAX_SOURCE + 1] = [const { Source::new() }; controller::MAX_SOURCE + 1];
 
 /// A device's interrupt. One coroutine may wait for it at a time.
 pub struct Line {
@@ -43,6 +49,7 @@ impl Line {
     /// Lets the device interrupt, always the same hart.
     pub fn enable(&self) {
         let mut next = NEXT_HART.lock();
+        SOURCES[self.source].goes_to.store(*next + 1, Ordering::SeqCst);
         controller::enable(self.source, *next);
         *next = (*next + 1) % arch::hart_count();
     }
@@ -72,8 +79,21 @@ impl Line {
     }
 }
 
+/// Enables this hart's lines again. The firmware, when it starts a hart, disables all sources for
+/// it, and the lines may have been dealt out before.
+pub fn start_hart() {
+    let _dealing = NEXT_HART.lock();
+    let here = arch::hart_index() + 1;
+    for (source, state) in SOURCES.iter().enumerate() {
+        if state.goes_to.load(Ordering::SeqCst) == here {
+            controller::enable(source, here - 1);
+        }
+    }
+}
+
 /// The handler: claims all that wants this hart.
 pub fn on_external() {
+    crate::task::interrupt::on_external();
     while let Some(source) = controller::claim() {
         let Some(state) = SOURCES.get(source) else { continue };
         state.claimed_by.store(arch::hart_index() + 1, Ordering::SeqCst);
