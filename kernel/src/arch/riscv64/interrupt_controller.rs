@@ -5,9 +5,11 @@
 //! never interrupt faster than its driver works.
 
 use super::hart;
+use crate::arch::MAX_HARTS;
 use crate::drivers::device_tree;
 use crate::mm::layout;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use spin::Mutex;
 
 /// Sources are numbered from 1 to this, by specification.
 pub const MAX_SOURCE: usize = 1023;
@@ -36,26 +38,47 @@ fn read(offset: usize) -> u32 {
     unsafe { register(offset).read_volatile() }
 }
 
-/// The controller's context for a hart's supervisor mode.
-fn context(hart: usize) -> Option<usize> {
+/// The controller's context for a hart's supervisor mode, by the tree.
+fn find_context(hart: usize) -> Option<usize> {
     device_tree::facts().interrupt_context(hart::id_of(hart))
 }
+
+/// What [`find_context`] said for each hart that runs, for the handlers.
+static CONTEXTS: [AtomicUsize; MAX_HARTS] = [const { AtomicUsize::new(usize::MAX) }; MAX_HARTS];
+
+fn context(hart: usize) -> Option<usize> {
+    Some(CONTEXTS[hart].load(Relaxed)).filter(|&context| context != usize::MAX)
+}
+
+/// Which sources go to which hart: a bit each. Written down because the firmware clears a
+/// hart's part of the controller when it starts the hart, after sources may have been
+/// directed at it.
+static ROUTES: Mutex<[[u32; SOURCE_WORDS]; MAX_HARTS]> = Mutex::new([[0; SOURCE_WORDS]; MAX_HARTS]);
+
+const SOURCE_WORDS: usize = (MAX_SOURCE + 1) / 32;
 
 /// Opens the controller on this hart. Once per hart.
 pub fn initialise_this_hart() {
     let Some(controller) = &device_tree::facts().interrupt_controller else { return };
     BASE.store(controller.start, Relaxed);
-    if let Some(context) = context(hart::hart_index()) {
-        write(THRESHOLD + context * CONTEXT_STRIDE, 0);
+    let hart = hart::hart_index();
+    let Some(context) = find_context(hart) else { return };
+    CONTEXTS[hart].store(context, Relaxed);
+    let routes = ROUTES.lock();
+    for (word, &sources) in routes[hart].iter().enumerate().filter(|(_, sources)| **sources != 0) {
+        write(ENABLE + context * ENABLE_STRIDE + 4 * word, sources);
     }
+    write(THRESHOLD + context * CONTEXT_STRIDE, 0);
 }
 
-/// Directs source `source` at logical hart `hart`. Not to be called concurrently.
+/// Directs source `source` at logical hart `hart`, which need not run yet.
 pub fn enable(source: usize, hart: usize) {
-    let Some(context) = context(hart) else { return };
+    let Some(context) = find_context(hart) else { return };
     write(PRIORITY + 4 * source, 1);
-    let word = ENABLE + context * ENABLE_STRIDE + source / 32 * 4;
-    write(word, read(word) | 1 << (source % 32));
+    let mut routes = ROUTES.lock();
+    let word = &mut routes[hart][source / 32];
+    *word |= 1 << (source % 32);
+    write(ENABLE + context * ENABLE_STRIDE + source / 32 * 4, *word);
 }
 
 /// Takes the next source that wants this hart; `None` when there is no more. For the handler.
