@@ -5,6 +5,7 @@
 //! start and setting up cancel out.
 
 use std::future::Future;
+use std::hint::black_box;
 use std::pin::Pin;
 use std::process::Command;
 use std::task::{Context, Poll};
@@ -17,7 +18,8 @@ static EXECUTOR: Executor = Executor::new(1);
 /// Yields `left` times: 16 bytes, no state machine, so that the executor is measured and not the compiler.
 struct Yields {
     left: u64,
-    _pad: u64,
+    /// Not zero, or the compiler asks for zeroed memory, which costs more.
+    size: u64,
 }
 
 impl Future for Yields {
@@ -25,6 +27,7 @@ impl Future for Yields {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.left == 0 {
+            black_box(self.size);
             return Poll::Ready(());
         }
         self.left -= 1;
@@ -56,7 +59,7 @@ impl Future for Passes {
 fn yields(coroutines: u64, levels: u64, rounds: u64) {
     for number in 0..coroutines {
         let priority = Priority::saturating((number % levels) as u32);
-        EXECUTOR.spawn(Yields { left: rounds, _pad: 0 }, priority).unwrap();
+        EXECUTOR.spawn(Yields { left: rounds, size: 16 }, priority).unwrap();
     }
 }
 
@@ -80,14 +83,13 @@ fn run(operation: &str, coroutines: u64, levels: u64, rounds: u64) -> (u64, f64)
         }
         "ring" => {
             ring(coroutines, rounds);
-            // All are ready at first: let them run out of that, so that one turn is left.
             Instant::now()
         }
         "spawn" => {
             let begin = Instant::now();
             for _ in 0..rounds {
                 for _ in 0..coroutines {
-                    EXECUTOR.spawn(Yields { left: 0, _pad: 0 }, Priority::DEFAULT).unwrap();
+                    EXECUTOR.spawn(Yields { left: 0, size: 16 }, Priority::DEFAULT).unwrap();
                 }
                 EXECUTOR.run_until_stalled(0);
             }
@@ -97,6 +99,21 @@ fn run(operation: &str, coroutines: u64, levels: u64, rounds: u64) -> (u64, f64)
     };
     EXECUTOR.run_until_stalled(0);
     (coroutines * rounds, begin.elapsed().as_secs_f64())
+}
+
+/// Wall nanoseconds a poll of 1,000 yielding coroutines on `workers` threads.
+fn scale(workers: u32) -> f64 {
+    const COROUTINES: u64 = 1_000;
+    const ROUNDS: u64 = 5_000;
+    EXECUTOR.start_on_host(workers).unwrap();
+    yields(COROUTINES, 1, ROUNDS);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            scope.spawn(move || EXECUTOR.run_until_done(worker));
+        }
+    });
+    begin.elapsed().as_secs_f64() * 1e9 / (COROUTINES * ROUNDS) as f64
 }
 
 /// Instructions of a whole run in a child under valgrind.
@@ -120,6 +137,11 @@ fn main() {
         println!("{:.1}", seconds * 1e9 / count as f64);
         return;
     }
+    if let [operation, workers] = &arguments[..] {
+        assert_eq!(operation, "scale");
+        println!("{:.1}", scale(workers.parse().unwrap()));
+        return;
+    }
     println!("| operation | coroutines | levels | instructions | ns |\n| --- | --- | --- | --- | --- |");
     for (operation, coroutines, levels) in [
         ("yield", 10, 1),
@@ -139,5 +161,11 @@ fn main() {
         let nanoseconds = String::from_utf8_lossy(&child.stdout).trim().to_string();
         let each = more as f64 / (rounds * coroutines) as f64;
         println!("| {operation} | {coroutines} | {levels} | {each:.1} | {nanoseconds} |");
+    }
+    println!("\n| workers | wall ns a poll, 1,000 yielding |\n| --- | --- |");
+    for workers in [1, 2] {
+        let child =
+            Command::new(std::env::current_exe().unwrap()).args(["scale", &workers.to_string()]).output();
+        println!("| {workers} | {} |", String::from_utf8_lossy(&child.unwrap().stdout).trim());
     }
 }

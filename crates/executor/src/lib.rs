@@ -4,7 +4,7 @@
 
 #[cfg(feature = "front")]
 extern crate alloc;
-#[cfg(feature = "std")]
+#[cfg(any(feature = "std", test))]
 extern crate std;
 
 pub mod core;

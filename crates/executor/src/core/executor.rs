@@ -16,7 +16,7 @@ use super::priority::Priority;
 use super::slab::Slab;
 use super::slot::{FutureVTable, Slot};
 use super::state::{Phase, Request};
-use super::worker::{MAX_WORKERS, NO_WORKER, Worker, WorkerState};
+use super::worker::{MAX_WORKERS, Worker, WorkerState};
 
 /// All of an executor except what its hooks hand out. The caller places it, usually in a static, and it
 /// must stay there for ever: ids and wakers are never counted.
@@ -182,7 +182,8 @@ impl Executor {
     }
 
     /// Makes a READY coroutine of a future. Returns its id, or a status below 2^32 (which no id is):
-    /// no memory, no worker yet, or not initialised. `here` is the calling worker or [`NO_WORKER`].
+    /// no memory, no worker yet, or not initialised. `here` is the calling worker or
+    /// [`NO_WORKER`](super::NO_WORKER).
     ///
     /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free.
     ///
@@ -331,5 +332,3 @@ impl Default for Executor {
         Self::new()
     }
 }
-
-const _: () = assert!(NO_WORKER >= MAX_WORKERS);

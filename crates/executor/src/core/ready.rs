@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use ::core::ptr;
-use ::core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use ::core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::priority::Priority;
 use super::slab::Slab;
@@ -25,20 +25,31 @@ struct List {
 #[repr(C)]
 pub(crate) struct ReadyLists {
     bitmap: AtomicU64,
+    /// How many slots all lists hold.
+    count: AtomicU32,
     lists: [List; Priority::COUNT as usize],
 }
 
 impl ReadyLists {
     #[cfg(test)]
     pub const fn new() -> ReadyLists {
-        const EMPTY: List =
-            List { first: AtomicPtr::new(ptr::null_mut()), last: AtomicPtr::new(ptr::null_mut()) };
-        ReadyLists { bitmap: AtomicU64::new(0), lists: [const { EMPTY }; 64] }
+        ReadyLists {
+            bitmap: AtomicU64::new(0),
+            count: AtomicU32::new(0),
+            lists: [const {
+                List { first: AtomicPtr::new(ptr::null_mut()), last: AtomicPtr::new(ptr::null_mut()) }
+            }; 64],
+        }
     }
 
     #[inline(always)]
     pub fn bitmap(&self) -> u64 {
         self.bitmap.load(Relaxed)
+    }
+
+    /// How many slots all lists hold.
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed)
     }
 
     /// Appends a slot that is in no list.
@@ -58,6 +69,14 @@ impl ReadyLists {
             last.next.store(slot.handle(), Relaxed);
         }
         list.last.store(this, Relaxed);
+        self.count.store(self.count().wrapping_add(1), Relaxed);
+    }
+
+    /// The first slot of the most urgent list that is not empty, and that list's level.
+    pub fn peek<'a>(&self, _: &'a Slab) -> Option<(&'a Slot, Priority)> {
+        let level = Priority::most_urgent_in(self.bitmap())?;
+        // SAFETY: not empty, so a slot, and one of this slab; module documentation.
+        Some((unsafe { &*self.lists[level.index()].first.load(Relaxed) }, level))
     }
 
     /// Takes the first slot of the most urgent list that is not empty.
@@ -74,6 +93,7 @@ impl ReadyLists {
         // SAFETY: not empty, so a slot, and one of this slab; module documentation.
         let slot = unsafe { &*list.first.load(Relaxed) };
         let next = slot.next.load(Relaxed);
+        self.count.store(self.count().wrapping_sub(1), Relaxed);
         if next == 0 {
             self.bitmap.store(self.bitmap() & !level.bit(), Relaxed);
         } else {
@@ -101,6 +121,7 @@ impl ReadyLists {
             // SAFETY: as above.
             unsafe { slab.known(next) }.previous.store(previous.handle(), Relaxed);
         }
+        self.count.store(self.count().wrapping_sub(1), Relaxed);
     }
 }
 

@@ -74,6 +74,9 @@ proptest! {
             }
             let expected = (0..64).filter(|&level| !model[level].is_empty()).fold(0, |bits, level| bits | 1u64 << level);
             prop_assert_eq!(lists.bitmap(), expected);
+            prop_assert_eq!(lists.count() as usize, model.iter().map(VecDeque::len).sum::<usize>());
+            let first = model.iter().find_map(VecDeque::front).copied();
+            prop_assert_eq!(lists.peek(&slab).map(|(slot, _)| slot.handle()), first);
         }
         for &index in model.iter().flatten() {
             prop_assert_eq!(lists.pop(&slab).map(Slot::handle), Some(index));

@@ -91,22 +91,30 @@ impl Executor {
             self.finish(worker, polled.taken);
             return self.pick(worker, worker.lock());
         }
-        if self.worker_limit() == 1
-            && let Some((slot, word)) = locked.pop(&self.slab, worker.number())
-        {
-            return Some(Taken { slot, word });
+        // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is no bit.
+        let own = locked.bitmap();
+        let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
+        if own == 0 || self.worker_limit() != 1 && self.others_show(worker, more_urgent) {
+            return self.pick(worker, locked);
         }
-        self.pick(worker, locked)
+        let (slot, word) = locked.pop(&self.slab, worker.number())?;
+        Some(Taken { slot, word })
     }
 
-    /// The rest of a scheduling point, if there are several workers or there seems to be nothing.
+    /// Whether any other worker shows one of `levels`.
+    #[inline(always)]
+    fn others_show(&self, worker: &Worker, levels: u64) -> bool {
+        let me = worker.number();
+        self.records().any(|(number, state)| number != me && state.waiting() & levels != 0)
+    }
+
+    /// The rest of a scheduling point, if there is something to steal, or nothing to pop.
     #[inline(never)]
     fn pick<'a>(&'a self, worker: &'a Worker, mut locked: Locked<'a>) -> Option<Taken<'a>> {
         let mut looks = LOOKS_AT_LOCKED_WORKERS;
         loop {
-            // Isolates the lowest bit; one less is all more urgent levels, all levels if there is no bit.
             let own = locked.bitmap();
-            match self.steal(worker, (own & own.wrapping_neg()).wrapping_sub(1)) {
+            match self.steal(worker, &locked, (own & own.wrapping_neg()).wrapping_sub(1)) {
                 Stolen::Coroutine(taken) => return Some(taken),
                 Stolen::Contended if looks != 0 => {
                     // Something more urgent waits where somebody is just picking. Rather than run something
@@ -156,8 +164,9 @@ impl Executor {
         }
     }
 
-    /// Takes the most urgent coroutine that waits on another worker, if its level is one of `levels`.
-    fn steal<'a>(&'a self, thief: &'a Worker, levels: u64) -> Stolen<'a> {
+    /// Takes the most urgent coroutine that waits on another worker, if its level is one of `levels`; and half
+    /// of what else waits there, if the thief, whose lock is held, has nothing.
+    fn steal<'a>(&'a self, thief: &'a Worker, own: &Locked<'_>, levels: u64) -> Stolen<'a> {
         let Some(victim) = self.most_urgent_victim(thief.number(), levels) else { return Stolen::Nothing };
         let Some(locked) = victim.try_lock() else {
             return Stolen::Contended;
@@ -169,6 +178,9 @@ impl Executor {
             return Stolen::Contended;
         }
         let Some((slot, word)) = locked.pop(&self.slab, thief.number()) else { return Stolen::Contended };
+        if own.bitmap() == 0 {
+            locked.hand_over(&self.slab, own);
+        }
         let steals = thief.state().steals.load(Ordering::Relaxed);
         thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
         Stolen::Coroutine(Taken { slot, word })

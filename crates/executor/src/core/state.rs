@@ -22,6 +22,8 @@
 //! 7. `settle`: the owner, after a poll that is pending, holding its own worker's lock. That the coroutine
 //!    has woken itself need not be in the word: it may be a note on the worker (`WorkerState::woken`).
 //! 8. `vacate`: the owner, after the future was dropped.
+//! 9. `hand_over` (READY in list to READY in another worker's list): a thief that holds both locks, unless
+//!    the coroutine is in an inbox too.
 //!
 //! # Rules
 //!
@@ -33,7 +35,7 @@
 //!   most one inbox. It may outlive READY: a coroutine can be popped, polled, even exit while a request to
 //!   move it is still in an inbox. While it is set nobody but (5) links the coroutine (7 leaves it to 5),
 //!   and the slot is not given away (8 leaves that to 5).
-//! - LINKED changes under the lock of the worker in `worker` only, so (5) may unlink what it finds LINKED:
+//! - LINKED, and `worker` while it is set, change under the lock of that worker only, so (5) may unlink what it finds LINKED:
 //!   a LINKED coroutine is posted to that same worker's inbox (4), and with IN_INBOX set nobody else can
 //!   have linked it anywhere else since.
 //! - `level` is the list in which a LINKED coroutine is; it differs from `priority` only while a request
@@ -332,6 +334,12 @@ impl State {
         let change = (RUNNING.wrapping_sub(READY | LINKED))
             .wrapping_add((by as u64).wrapping_sub(from as u64) << WORKER_SHIFT);
         Snapshot(self.0.fetch_add(change, Ordering::AcqRel).wrapping_add(change))
+    }
+
+    /// (9) The caller holds the locks of the worker in whose lists it is and of worker `to`, to whose lists it
+    /// moves it. False if it must stay: its owner's inbox knows it.
+    pub fn hand_over(&self, to: u32) -> bool {
+        self.update(false, |word| if word.has(IN_INBOX) { None } else { Some((word.with_worker(to), true)) })
     }
 
     /// (7) The caller holds the lock of the worker that has polled it. `popped` is what `pop` returned,

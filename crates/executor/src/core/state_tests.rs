@@ -243,6 +243,18 @@ fn while_it_is_in_an_inbox_the_slot_is_not_given_away() {
 }
 
 #[test]
+fn only_what_no_inbox_knows_is_handed_over() {
+    let state = listed();
+    assert!(state.hand_over(5));
+    assert_eq!((phase(&state), state.load().worker()), (Phase::Ready, 5));
+    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 5, priority: URGENT });
+    assert!(!state.hand_over(3));
+    assert_eq!(state.take_from_inbox(5), Found::Move { from: P, to: URGENT });
+    assert!(state.hand_over(3));
+    assert_eq!(pop(&state, 0).priority(), URGENT);
+}
+
+#[test]
 fn fields_do_not_overlap() {
     let state = State::new();
     for worker in [0, 63] {

@@ -19,6 +19,9 @@ pub const MAX_WORKERS: u32 = 64;
 /// Stands for "not on a worker of this executor" wherever a worker number is passed.
 pub const NO_WORKER: u32 = u32::MAX;
 
+/// Bounds the time that a thief holds two locks.
+const HANDED_OVER_AT_ONCE: u32 = 32;
+
 /// What a worker shows to others: to its fellows, to `ps`, and, if it lies in a page shared with the
 /// kernel, to the kernel. The executor only ever takes these fields for hints about *when* to look.
 ///
@@ -106,7 +109,7 @@ impl WorkerState {
     /// note, both on this worker. An interrupt handler that still finds the id writes the note before that;
     /// one that comes later does not find the id, and wakes in the ordinary way.
     #[inline(always)]
-    pub(crate) fn wakes_itself(&self, id: u64) -> bool {
+    pub fn wakes_itself(&self, id: u64) -> bool {
         let itself = self.current_id.load(Ordering::Relaxed) == id;
         if itself {
             self.woken.store(1, Ordering::Relaxed);
@@ -221,6 +224,22 @@ impl Locked<'_> {
     pub fn pop<'s>(&self, slab: &'s Slab, by: u32) -> Option<(&'s Slot, Snapshot)> {
         let slot = self.0.lists.pop(slab)?;
         Some((slot, slot.state.pop(self.0.number(), by)))
+    }
+
+    /// Takes up to half of what waits here, most urgent first, over to the lists of `to`, another worker.
+    /// Stops at what is in the inbox of this worker as well.
+    pub fn hand_over(&self, slab: &Slab, to: &Locked<'_>) {
+        let mut left = (self.0.lists.count() / 2).min(HANDED_OVER_AT_ONCE);
+        while left != 0
+            && let Some((slot, level)) = self.0.lists.peek(slab)
+            && slot.state.hand_over(to.0.number())
+        {
+            let _ = self.0.lists.pop(slab);
+            to.push(slot, level);
+            left = left.wrapping_sub(1);
+        }
+        // Before this worker's lock is free and its bitmap says that they are gone.
+        to.publish();
     }
 
     /// Files everything in the inbox under its priority. May miss what is just being announced.

@@ -109,3 +109,7 @@ impl<'a> DynamicSymbols<'a> {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "elf_tests.rs"]
+mod tests;

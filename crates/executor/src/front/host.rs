@@ -65,6 +65,10 @@ impl Executor {
                     thread::park();
                 }
                 self.finish_park(worker);
+            } else {
+                // There is something that we could not get: its worker was at a scheduling point, perhaps
+                // suspended by the host there. Let it go on.
+                thread::yield_now();
             }
             if self.live_count() == 0 {
                 return RunOutcome::Stalled;

@@ -7,7 +7,8 @@
 mod calls;
 mod cell;
 mod current;
-#[cfg(feature = "image")]
+#[cfg(any(feature = "image", test))]
+#[cfg_attr(not(feature = "image"), allow(dead_code))]
 mod elf;
 mod executor;
 #[cfg(feature = "std")]
