@@ -72,6 +72,5 @@ fn enter_secondary() -> ! {
 /// What each hart does for itself before it takes part.
 fn prepare_this_hart() {
     arch::controller::initialise_this_hart();
-    drivers::interrupt::start_hart();
     arch::install_traps();
 }

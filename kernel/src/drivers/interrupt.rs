@@ -16,13 +16,11 @@ struct Source {
     waiter: AtomicU64,
     /// The hart that has claimed it plus 1, 0 if it is not claimed.
     claimed_by: AtomicUsize,
-    /// The hart it goes to plus 1, 0 if it is not enabled. Written under [`NEXT_HART`]'s lock.
-    goes_to: AtomicUsize,
 }
 
 impl Source {
     const fn new() -> Self {
-        Self { waiter: AtomicU64::new(0), claimed_by: AtomicUsize::new(0), goes_to: AtomicUsize::new(0) }
+        Self { waiter: AtomicU64::new(0), claimed_by: AtomicUsize::new(0) }
     }
 }
 
@@ -49,7 +47,6 @@ impl Line {
     /// Lets the device interrupt, always the same hart.
     pub fn enable(&self) {
         let mut next = NEXT_HART.lock();
-        SOURCES[self.source].goes_to.store(*next + 1, Ordering::SeqCst);
         controller::enable(self.source, *next);
         *next = (*next + 1) % arch::hart_count();
     }
@@ -75,18 +72,6 @@ impl Line {
         let claimed_by = SOURCES[self.source].claimed_by.swap(0, Ordering::SeqCst);
         if let Some(hart) = claimed_by.checked_sub(1) {
             controller::complete(self.source, hart);
-        }
-    }
-}
-
-/// Enables this hart's lines again. The firmware, when it starts a hart, disables all sources for
-/// it, and the lines may have been dealt out before.
-pub fn start_hart() {
-    let _dealing = NEXT_HART.lock();
-    let here = arch::hart_index() + 1;
-    for (source, state) in SOURCES.iter().enumerate() {
-        if state.goes_to.load(Ordering::SeqCst) == here {
-            controller::enable(source, here - 1);
         }
     }
 }

@@ -28,6 +28,11 @@ pub fn map(
     let rights = rights(bits)?;
     let length = length.checked_next_multiple_of(layout::PAGE_BYTES).ok_or(Errno::ENOMEM)?;
     mm::admit()?;
+    // Memory is given out on first touch. A wish that could not be met even now is refused at once; whoever
+    // touches more than there is later is ended then.
+    if length / layout::PAGE_BYTES > mm::frames::statistics().free {
+        return Err(Errno::ENOMEM);
+    }
     Ok(process.space.map_anonymous_anywhere(length, rights)?)
 }
 

@@ -31,8 +31,8 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
 /// `bind(fd, *const sockaddr, length)`.
 pub fn bind(process: &Process, file: usize, address: usize, length: usize) -> CallResult {
     let file = process.files.lock().get(file)?;
-    let address = address_in(process, address, length)?;
-    as_socket(&file)?.bind(address)?;
+    let socket = as_socket(&file)?;
+    socket.bind(address_in(process, address, length)?)?;
     Ok(0)
 }
 
@@ -68,9 +68,10 @@ pub fn accept(
 /// `connect(fd, *const sockaddr, length)`.
 pub fn connect(process: &Process, file: usize, address: usize, length: usize) -> Result<Operation, Errno> {
     let file = process.files.lock().get(file)?;
+    let socket = as_socket(&file)?;
     let address = address_in(process, address, length)?;
     mm::admit()?;
-    as_socket(&file)?.start_connect(address)?;
+    socket.start_connect(address)?;
     Ok(Operation::Connect { file })
 }
 

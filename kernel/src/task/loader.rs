@@ -30,6 +30,9 @@ pub fn start_program(
     files: FileTable,
 ) -> Result<Arc<Process>, Errno> {
     mm::admit()?;
+    if path.is_empty() {
+        return Err(Errno::ENOENT);
+    }
     let program = match root().look_up(path)? {
         Node::File(entry) => entry,
         Node::Directory(_) => return Err(Errno::EISDIR),
