@@ -62,6 +62,8 @@ pub(crate) enum Protocol {
 pub(crate) struct Datagram {
     /// The handle is gone; nothing must be sent or armed any more.
     pub(crate) closed: bool,
+    /// Since when the first queued datagram waits for an unknown neighbour.
+    pub(crate) stuck_since: Option<u64>,
     pub(crate) receivers: WakerSet,
     pub(crate) senders: WakerSet,
 }

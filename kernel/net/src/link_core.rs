@@ -30,6 +30,8 @@ const FRAMES_PER_TURN: u32 = 32;
 /// If smoltcp wants to be polled "now" but sends nothing, it is asked again after this time: no
 /// state of a socket may turn the poller into a busy loop.
 const IDLE_RETRY_MICROSECONDS: u64 = 1_000;
+/// How long a UDP socket's queue waits for an unknown neighbour: three requests for its address.
+const STUCK_DATAGRAM_MICROSECONDS: u64 = 3_000_000;
 
 /// An interface's guarded part.
 pub(crate) struct LinkCore {
@@ -242,6 +244,7 @@ impl LinkCore {
             self.ingress(shared, &mut state.sockets, arrival.frame, now);
         }
         self.egress(shared, endpoint, state, now);
+        self.unblock_datagrams(endpoint, state, now);
         if let Some((socket, datagram)) = state.datagram() {
             if socket.recv_queue() > received {
                 datagram.receivers.wake_all();
@@ -251,6 +254,23 @@ impl LinkCore {
             }
         }
         self.rearm(shared, endpoint, state, None, now);
+    }
+
+    /// A neighbour that does not exist must not keep the datagrams behind from leaving. smoltcp can
+    /// only empty both queues; datagrams may get lost.
+    fn unblock_datagrams(&mut self, endpoint: &Endpoint, state: &mut EndpointState, now: u64) {
+        let awaiting = state.awaiting_neighbour;
+        let Some((socket, datagram)) = state.datagram() else { return };
+        if !awaiting {
+            datagram.stuck_since = None;
+        } else if now >= *datagram.stuck_since.get_or_insert(now) + STUCK_DATAGRAM_MICROSECONDS {
+            datagram.stuck_since = None;
+            let bound = socket.endpoint();
+            socket.close();
+            // Cannot fail: it was bound to this before.
+            let _ = socket.bind(bound);
+            self.stop_awaiting(endpoint, state);
+        }
     }
 
     /// Shows `frame` to smoltcp together with `sockets`.

@@ -1,0 +1,440 @@
+//! A network in memory and in virtual time: two stacks, a cable that can lose, repeat and delay.
+//!
+//! The world polls a stack only when the stack's own contract says so: at the deadline that `poll`
+//! returned, or after the poll waker was woken. A stack that forgets to announce a timer, or strands
+//! a frame, therefore stands still here and fails the test.
+#![allow(dead_code)]
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
+use cops_net::{
+    Clock, Configuration, Connection, DeviceFull, Error, EthernetAddressing, FrameDevice, Listener, Stack,
+};
+
+pub const SECOND: u64 = 1_000_000;
+pub const ADDRESS_A: &str = "10.0.0.1";
+pub const ADDRESS_B: &str = "10.0.0.2";
+pub const ADDRESS_A6: &str = "fd00::1";
+pub const ADDRESS_B6: &str = "fd00::2";
+
+/// Time that stands still unless a test moves it.
+#[derive(Default)]
+pub struct VirtualClock(AtomicU64);
+
+impl Clock for VirtualClock {
+    fn now_microseconds(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl VirtualClock {
+    pub fn advance_to(&self, time: u64) {
+        self.0.fetch_max(time, Ordering::SeqCst);
+    }
+}
+
+/// A small deterministic generator (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn chance(&mut self, per_thousand: u64) -> bool {
+        self.next() % 1000 < per_thousand
+    }
+}
+
+/// What a cable does to frames.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    pub lost_per_thousand: u64,
+    pub repeated_per_thousand: u64,
+    pub damaged_per_thousand: u64,
+    /// Frames take the latency and up to this much more: they overtake each other.
+    pub jitter_microseconds: u64,
+}
+
+/// One direction of a cable.
+pub struct Wire {
+    frames: VecDeque<(u64, Vec<u8>)>,
+    pub faults: Faults,
+    pub latency_microseconds: u64,
+    /// How many frames it takes before the device says it is full.
+    pub capacity: usize,
+    pub cut: bool,
+    /// Drops the frames this says to.
+    pub filter: Option<Box<dyn FnMut(&[u8]) -> bool + Send>>,
+    pub carried: u64,
+    pub flushes: u64,
+    random: Random,
+}
+
+impl Wire {
+    fn new(seed: u64) -> Arc<Mutex<Wire>> {
+        Arc::new(Mutex::new(Wire {
+            frames: VecDeque::new(),
+            faults: Faults::default(),
+            latency_microseconds: 50,
+            capacity: 256,
+            cut: false,
+            filter: None,
+            carried: 0,
+            flushes: 0,
+            random: Random(seed),
+        }))
+    }
+
+    fn put(&mut self, frame: Vec<u8>, now: u64) {
+        self.carried += 1;
+        let lost = self.filter.as_mut().is_some_and(|filter| !filter(&frame));
+        if lost || self.cut || self.random.chance(self.faults.lost_per_thousand) {
+            return;
+        }
+        let copies = 1 + usize::from(self.random.chance(self.faults.repeated_per_thousand));
+        for _ in 0..copies {
+            let mut frame = frame.clone();
+            if self.random.chance(self.faults.damaged_per_thousand) {
+                let index = self.random.next() as usize % frame.len();
+                frame[index] ^= 1 << (self.random.next() % 8);
+            }
+            let jitter = match self.faults.jitter_microseconds {
+                0 => 0,
+                jitter => self.random.next() % jitter,
+            };
+            let due = now + self.latency_microseconds + jitter;
+            let position = self.frames.partition_point(|(other, _)| *other <= due);
+            self.frames.insert(position, (due, frame));
+        }
+    }
+
+    fn take_due(&mut self, now: u64) -> Option<Vec<u8>> {
+        (self.frames.front()?.0 <= now).then(|| self.frames.pop_front().unwrap().1)
+    }
+}
+
+pub struct CableEnd {
+    wire: Arc<Mutex<Wire>>,
+    clock: Arc<VirtualClock>,
+    hardware_address: [u8; 6],
+}
+
+impl FrameDevice for CableEnd {
+    fn hardware_address(&self) -> [u8; 6] {
+        self.hardware_address
+    }
+
+    fn has_room(&mut self) -> bool {
+        let wire = self.wire.lock().unwrap();
+        wire.frames.len() < wire.capacity
+    }
+
+    fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+        if !self.has_room() {
+            return Err(DeviceFull);
+        }
+        // Poisoned, so that a stack that leaves a byte unwritten is found out.
+        let mut frame = vec![0xa5; length];
+        fill(&mut frame);
+        self.wire.lock().unwrap().put(frame, self.clock.now_microseconds());
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.wire.lock().unwrap().flushes += 1;
+    }
+}
+
+/// A waker that notes that it was woken.
+#[derive(Default)]
+pub struct Flag {
+    pub woken: AtomicBool,
+    pub count: AtomicUsize,
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Flag {
+    pub fn new() -> (Arc<Flag>, Waker) {
+        let flag = Arc::new(Flag::default());
+        (flag.clone(), Waker::from(flag))
+    }
+
+    pub fn take(&self) -> bool {
+        self.woken.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// One host: a stack, and what its driver and timer coroutines know.
+pub struct Host {
+    pub stack: Arc<Stack>,
+    /// Frames on their way to this host.
+    pub incoming: Arc<Mutex<Wire>>,
+    /// Frames on their way from it.
+    pub outgoing: Arc<Mutex<Wire>>,
+    flag: Arc<Flag>,
+    waker: Waker,
+    deadline: Option<u64>,
+}
+
+impl Host {
+    fn new(stack: Arc<Stack>, incoming: Arc<Mutex<Wire>>, outgoing: Arc<Mutex<Wire>>) -> Host {
+        let (flag, waker) = Flag::new();
+        Host { stack, incoming, outgoing, flag, waker, deadline: Some(0) }
+    }
+
+    fn poll_if_due(&mut self, now: u64) -> bool {
+        let due = self.deadline.is_some_and(|deadline| deadline <= now);
+        if !self.flag.take() && !due {
+            return false;
+        }
+        self.stack.register_poll_waker(&self.waker);
+        self.deadline = self.stack.poll();
+        true
+    }
+
+    fn deliver_due(&mut self, now: u64) -> bool {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.incoming.lock().unwrap().take_due(now) {
+            frames.push(frame);
+        }
+        let mut batch = self.stack.receive_batch();
+        for frame in &frames {
+            batch.receive(frame);
+        }
+        !frames.is_empty()
+    }
+}
+
+/// Two hosts and the cable between them.
+pub struct World {
+    pub clock: Arc<VirtualClock>,
+    pub a: Host,
+    pub b: Host,
+}
+
+pub fn static_configuration(addresses: &[&str], seed: u64) -> Configuration {
+    let prefix = |address: &IpAddr| if address.is_ipv4() { 24 } else { 64 };
+    let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+    Configuration {
+        ethernet: EthernetAddressing::Static {
+            addresses: addresses.iter().map(|address| (*address, prefix(address))).collect(),
+            gateways: Vec::new(),
+        },
+        random_seed: seed,
+        ..Configuration::default()
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with(|_| {})
+    }
+
+    /// `adjust` changes the configuration of both hosts.
+    pub fn with(adjust: impl Fn(&mut Configuration)) -> World {
+        let mut a = static_configuration(&[ADDRESS_A, ADDRESS_A6], 11);
+        let mut b = static_configuration(&[ADDRESS_B, ADDRESS_B6], 22);
+        adjust(&mut a);
+        adjust(&mut b);
+        World::from(a, b)
+    }
+
+    pub fn from(a: Configuration, b: Configuration) -> World {
+        let clock = Arc::new(VirtualClock::default());
+        clock.advance_to(SECOND);
+        let (a_to_b, b_to_a) = (Wire::new(1), Wire::new(2));
+        let host = |configuration, last, outgoing: &Arc<Mutex<Wire>>, incoming: &Arc<Mutex<Wire>>| {
+            let device = CableEnd {
+                wire: outgoing.clone(),
+                clock: clock.clone(),
+                hardware_address: [2, 0, 0, 0, 0, last],
+            };
+            let stack = Stack::new(configuration, clock.clone(), Some(Box::new(device)));
+            Host::new(stack, incoming.clone(), outgoing.clone())
+        };
+        let a = host(a, 1, &a_to_b, &b_to_a);
+        let b = host(b, 2, &b_to_a, &a_to_b);
+        World { clock, a, b }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.clock.now_microseconds()
+    }
+
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.a.incoming.lock().unwrap().faults = faults;
+        self.b.incoming.lock().unwrap().faults = faults;
+    }
+
+    /// Does what is due now; `false` if nothing was.
+    pub fn step(&mut self) -> bool {
+        let now = self.now();
+        let delivered = self.a.deliver_due(now) | self.b.deliver_due(now);
+        if delivered {
+            // The wires have room again: the drivers say so.
+            self.a.stack.transmit_ready();
+            self.b.stack.transmit_ready();
+        }
+        self.a.poll_if_due(now) | self.b.poll_if_due(now) | delivered
+    }
+
+    /// When something happens next.
+    pub fn next_event(&self) -> Option<u64> {
+        let in_flight = |host: &Host| host.incoming.lock().unwrap().frames.front().map(|(due, _)| *due);
+        [in_flight(&self.a), in_flight(&self.b), self.a.deadline, self.b.deadline].into_iter().flatten().min()
+    }
+
+    /// Lets time pass until `done`, at most `limit` microseconds; tells whether it came to that.
+    pub fn run_until(&mut self, limit: u64, mut done: impl FnMut(&mut World) -> bool) -> bool {
+        let end = self.now() + limit;
+        for round in 0_u64.. {
+            assert!(round < 5_000_000, "the stacks spin without end");
+            if done(self) {
+                return true;
+            }
+            if self.step() {
+                continue;
+            }
+            // The test's own actions in `done` may have woken the pollers.
+            if self.a.flag.woken.load(Ordering::SeqCst) || self.b.flag.woken.load(Ordering::SeqCst) {
+                continue;
+            }
+            match self.next_event() {
+                Some(next) if next <= end => self.clock.advance_to(next),
+                _ => {
+                    self.clock.advance_to(end);
+                    return done(self);
+                }
+            }
+        }
+        unreachable!()
+    }
+
+    /// Lets exactly `duration` microseconds pass.
+    pub fn run_for(&mut self, duration: u64) {
+        assert!(!self.run_until(duration, |_| false));
+    }
+
+    /// A connection from `a` to a listener of `b`'s, accepted.
+    pub fn pair(&mut self, listener: &Listener) -> (Connection, Connection) {
+        self.pair_at(listener, reachable(listener.local_address()))
+    }
+
+    /// The same, with the address to connect to.
+    pub fn pair_at(&mut self, listener: &Listener, target: SocketAddr) -> (Connection, Connection) {
+        let client = self.a.stack.connect(target).unwrap();
+        let mut server = None;
+        let connected = self.run_until(60 * SECOND, |_| {
+            if server.is_none() {
+                server = listener.try_accept().ok();
+            }
+            server.is_some() && connected(&client) == Some(Ok(()))
+        });
+        assert!(connected, "no connection to {}", listener.local_address());
+        (client, server.unwrap())
+    }
+}
+
+/// Where to connect to for a listener of `b`'s.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        let host = if address.is_ipv4() { ADDRESS_B } else { ADDRESS_B6 };
+        SocketAddr::new(host.parse().unwrap(), address.port())
+    } else {
+        address
+    }
+}
+
+pub fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap_or_else(|_| panic!("{text} is no address"))
+}
+
+/// How the handshake stands: `None` while it goes on.
+pub fn connected(connection: &Connection) -> Option<Result<(), Error>> {
+    match connection.poll_connected(&mut Context::from_waker(Waker::noop())) {
+        std::task::Poll::Ready(result) => Some(result),
+        std::task::Poll::Pending => None,
+    }
+}
+
+/// A pump: sends a generated stream on one connection and checks it on the other.
+pub struct Transfer {
+    pub total: usize,
+    pub sent: usize,
+    pub received: usize,
+}
+
+impl Transfer {
+    pub fn new(total: usize) -> Transfer {
+        Transfer { total, sent: 0, received: 0 }
+    }
+
+    pub fn byte(index: usize) -> u8 {
+        (index as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]
+    }
+
+    /// Sends and receives what can be now; `true` when everything has arrived.
+    pub fn pump(&mut self, from: &Connection, to: &Connection) -> bool {
+        self.push(from);
+        self.pull(to);
+        self.received == self.total
+    }
+
+    pub fn push(&mut self, from: &Connection) {
+        while self.sent < self.total {
+            let chunk: Vec<u8> = (self.sent..self.total.min(self.sent + 1500)).map(Self::byte).collect();
+            match from.try_send(&chunk) {
+                Ok(sent) => self.sent += sent,
+                Err(Error::WouldBlock) => return,
+                Err(error) => panic!("sending failed after {} bytes: {error}", self.sent),
+            }
+        }
+    }
+
+    pub fn pull(&mut self, to: &Connection) {
+        let mut buffer = [0; 1000];
+        while self.received < self.total {
+            match to.try_receive(&mut buffer) {
+                Ok(0) => panic!("the stream ended after {} of {} bytes", self.received, self.total),
+                Ok(length) => {
+                    for byte in &buffer[..length] {
+                        assert_eq!(*byte, Self::byte(self.received), "byte {} is wrong", self.received);
+                        self.received += 1;
+                    }
+                }
+                Err(Error::WouldBlock) => return,
+                Err(error) => panic!("receiving failed after {} bytes: {error}", self.received),
+            }
+        }
+    }
+}
+
+/// Fields of a TCP segment in an IPv4 Ethernet frame: flags, and the length of the data.
+pub fn tcp_flags_and_length(frame: &[u8]) -> Option<(u8, usize)> {
+    if frame.get(12..14)? != [8, 0] || frame.get(23)? != &6 {
+        return None;
+    }
+    let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    let header = 20 + usize::from(frame.get(46)? >> 4) * 4;
+    Some((frame[47], total.saturating_sub(header)))
+}
+
+pub const FIN: u8 = 1;
+pub const SYN: u8 = 2;
+pub const RST: u8 = 4;
+pub const ACK: u8 = 16;

@@ -1,0 +1,138 @@
+//! DHCP against a server of forty lines, and what a lease brings and takes.
+
+mod common;
+
+use common::*;
+use cops_net::{Configuration, Error, EthernetAddressing, Lease, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr};
+use std::task::{Context, Poll};
+
+const OFFERED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 77);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+fn dhcp_world() -> World {
+    let a = Configuration { random_seed: 5, ..Configuration::default() };
+    let b = Configuration {
+        ethernet: EthernetAddressing::Static {
+            addresses: vec![(SERVER.into(), 24)],
+            gateways: vec!["10.0.0.254".parse().unwrap()],
+        },
+        random_seed: 6,
+        ..Configuration::default()
+    };
+    World::from(a, b)
+}
+
+/// Answers what has arrived at `socket` (RFC 2131); `lease_seconds` is none to refuse.
+fn serve(socket: &UdpSocket, lease_seconds: Option<u32>) {
+    let mut request = [0; 1024];
+    while let Ok((length, _)) = socket.try_receive_from(&mut request) {
+        assert!(length > 240 && request[0] == 1 && request[236..240] == [99, 130, 83, 99]);
+        let mut options = &request[240..length];
+        let mut kind = 0;
+        while let [code, rest @ ..] = options {
+            match (code, rest) {
+                (0, _) => options = rest,
+                (255, _) => break,
+                (_, [length, rest @ ..]) => {
+                    if *code == 53 {
+                        kind = rest[0];
+                    }
+                    options = &rest[usize::from(*length)..];
+                }
+                _ => panic!("an option is cut short"),
+            }
+        }
+        // Discover -> offer, request -> acknowledgement or refusal.
+        let answer = match (kind, lease_seconds) {
+            (1, Some(_)) => 2,
+            (3, Some(_)) => 5,
+            (3, None) => 6,
+            _ => continue,
+        };
+        let mut reply = request[..240].to_vec();
+        reply[0] = 2;
+        reply[16..20].copy_from_slice(&OFFERED.octets());
+        reply[20..24].copy_from_slice(&SERVER.octets());
+        reply.extend([53, 1, answer, 54, 4]);
+        reply.extend(SERVER.octets());
+        reply.extend([51, 4]);
+        reply.extend(lease_seconds.unwrap_or(0).to_be_bytes());
+        reply.extend([1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 0, 2, 6, 4, 10, 0, 0, 53, 255]);
+        // The client has no address yet: everyone gets the answer.
+        socket.try_send_to(&reply, "255.255.255.255:68".parse().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_lease_configures_the_interface() {
+    let mut world = dhcp_world();
+    let server = world.b.stack.bind_udp("0.0.0.0:67".parse().unwrap()).unwrap();
+    assert_eq!(world.a.stack.lease(), None);
+    assert_eq!(world.a.stack.connect(address("10.0.0.2:7")).err(), Some(Error::NetworkUnreachable));
+    let (flag, waker) = Flag::new();
+    assert!(world.a.stack.poll_configured(&mut Context::from_waker(&waker)).is_pending());
+    assert!(world.run_until(30 * SECOND, |_| {
+        serve(&server, Some(3600));
+        flag.take()
+    }));
+    let lease = Lease {
+        address: OFFERED,
+        prefix_length: 24,
+        gateway: Some(SERVER),
+        name_servers: vec![Ipv4Addr::new(10, 0, 0, 53)],
+    };
+    assert_eq!(world.a.stack.poll_configured(&mut Context::from_waker(&waker)), Poll::Ready(lease));
+    assert!(world.a.stack.addresses().contains(&(IpAddr::V4(OFFERED), 24)));
+
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (_client, accepted) = world.pair(&listener);
+    assert_eq!(accepted.remote_address().ip(), IpAddr::V4(OFFERED));
+    // Beyond the link, the gateway is asked for: the SYN reaches its MAC address.
+    let beyond = world.a.stack.connect(address("93.184.216.34:80")).unwrap();
+    let before = world.b.stack.statistics().dropped_not_for_us;
+    world.run_for(SECOND);
+    assert_eq!(connected(&beyond), None);
+    assert!(world.b.stack.statistics().dropped_not_for_us > before);
+}
+
+#[test]
+fn the_client_repeats_itself_until_a_server_appears() {
+    let mut world = dhcp_world();
+    world.b.incoming.lock().unwrap().cut = true;
+    world.run_for(60 * SECOND);
+    world.b.incoming.lock().unwrap().cut = false;
+    let server = world.b.stack.bind_udp("0.0.0.0:67".parse().unwrap()).unwrap();
+    assert!(world.run_until(30 * SECOND, |world| {
+        serve(&server, Some(3600));
+        world.a.stack.lease().is_some()
+    }));
+}
+
+#[test]
+fn a_lease_is_renewed_and_an_expired_one_takes_its_connections_along() {
+    let mut world = dhcp_world();
+    let server = world.b.stack.bind_udp("0.0.0.0:67".parse().unwrap()).unwrap();
+    assert!(world.run_until(30 * SECOND, |world| {
+        serve(&server, Some(600));
+        world.a.stack.lease().is_some()
+    }));
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, _accepted) = world.pair(&listener);
+    // Far beyond the first lease, with a server that renews it.
+    for _ in 0..20 {
+        world.run_until(300 * SECOND, |_| {
+            serve(&server, Some(600));
+            false
+        });
+        assert!(world.a.stack.lease().is_some());
+    }
+    assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::WouldBlock));
+    // The server falls silent.
+    world.run_for(700 * SECOND);
+    assert_eq!(world.a.stack.lease(), None);
+    assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::ConnectionAborted));
+    assert_eq!(world.a.stack.connect(address("10.0.0.2:7")).err(), Some(Error::NetworkUnreachable));
+    drop(client);
+    assert_eq!(world.a.stack.statistics().connections_now, 0);
+}

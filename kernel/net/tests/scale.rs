@@ -1,0 +1,180 @@
+//! Many connections: what a packet costs, what a connection costs, and what is left afterwards.
+
+mod common;
+
+use common::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// Counts the bytes that the current thread has allocated and not freed.
+struct CountingAllocator;
+
+thread_local!(static LIVE_BYTES: Cell<isize> = const { Cell::new(0) });
+
+// SAFETY: hands every request through to the system's allocator unchanged; the counter is a
+// thread-local integer whose use allocates nothing.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE_BYTES.set(LIVE_BYTES.get() + layout.size() as isize);
+        // SAFETY: the caller's obligations are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE_BYTES.set(LIVE_BYTES.get() - layout.size() as isize);
+        // SAFETY: the caller's obligations are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+#[test]
+fn a_packet_costs_the_same_with_4096_connections() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 64).unwrap();
+    let mut pairs = Vec::new();
+    // Socket visits of 100 echoes, each on another connection, with so many connections open.
+    let mut visits = Vec::new();
+    for count in [128, 4096] {
+        while pairs.len() < count {
+            pairs.push(world.pair(&listener));
+        }
+        world.run_for(SECOND);
+        let before = world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
+        let mut buffer = [0; 64];
+        for round in 0..100 {
+            let (client, server) = &pairs[round * 37 % count];
+            client.try_send(&[round as u8; 64]).unwrap();
+            assert!(world.run_until(SECOND, |_| server.try_receive(&mut buffer) == Ok(64)));
+            server.try_send(&buffer).unwrap();
+            assert!(world.run_until(SECOND, |_| client.try_receive(&mut buffer) == Ok(64)));
+            assert_eq!(buffer, [round as u8; 64]);
+            // Let the delayed ACKs out, or one connection would carry them with its next message
+            // where many cannot.
+            world.run_for(SECOND / 10);
+        }
+        let after = world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
+        visits.push(after - before);
+    }
+    println!("socket visits of 100 echoes with 128 and with 4096 connections, both ends: {visits:?}");
+    assert_eq!(visits[0], visits[1]);
+    assert!(visits[0] < 100 * 30, "{visits:?}");
+}
+
+#[test]
+fn the_memory_of_a_connection_is_what_is_claimed() {
+    const COUNT: usize = 4096;
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 64).unwrap();
+    let mut pairs = Vec::with_capacity(COUNT);
+    pairs.push(world.pair(&listener));
+    let before = LIVE_BYTES.get();
+    while pairs.len() < COUNT + 1 {
+        pairs.push(world.pair(&listener));
+    }
+    world.run_for(SECOND);
+    let measured = (LIVE_BYTES.get() - before) as usize / (2 * COUNT);
+    let claimed = world.a.stack.memory_per_connection();
+    println!("bytes per connection: {measured} measured, {claimed} claimed, buffers 8192");
+    assert!(measured.abs_diff(claimed) < 200, "{measured} measured, {claimed} claimed");
+    assert!(claimed < 8192 + 1500);
+}
+
+#[test]
+fn a_thousand_connections_leave_nothing() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 64).unwrap();
+    let one_connection = |world: &mut World, round: usize| {
+        let (client, server) = world.pair(&listener);
+        client.try_send(&[7; 100]).unwrap();
+        assert!(world.run_until(SECOND, |_| server.try_receive(&mut [0; 100]) == Ok(100)));
+        // Who closes first alternates; every fifth connection is reset.
+        match round % 5 {
+            0 => client.abort(),
+            1 | 2 => drop(client),
+            _ => drop(server),
+        }
+        world.run_for(SECOND / 1000);
+    };
+    one_connection(&mut world, 1);
+    world.run_for(60 * SECOND);
+    let before = LIVE_BYTES.get();
+    let mut most = 0;
+    for round in 0..1000 {
+        one_connection(&mut world, round);
+        most = most.max(LIVE_BYTES.get() - before);
+    }
+    let statistics = (world.a.stack.statistics(), world.b.stack.statistics());
+    println!(
+        "at most {most} bytes beyond the start; {} + {} TIME-WAIT records",
+        statistics.0.time_wait_now, statistics.1.time_wait_now
+    );
+    assert!(statistics.0.time_wait_now + statistics.1.time_wait_now > 500, "TIME-WAIT was exercised");
+    assert!(most < 400_000, "{most} bytes at the worst moment");
+    world.run_for(60 * SECOND);
+    for host in [&world.a, &world.b] {
+        let statistics = host.stack.statistics();
+        assert_eq!(statistics.connections_opened, 1001);
+        assert_eq!((statistics.connections_now, statistics.time_wait_now), (0, 0));
+        assert_eq!(host.stack.timers_armed(), 0);
+    }
+    // Tables keep some capacity, and that is all.
+    let left = LIVE_BYTES.get() - before;
+    assert!(left < 200_000, "{left} bytes left");
+}
+
+#[test]
+fn time_wait_is_bounded() {
+    let mut world = World::with(|configuration| configuration.maximum_time_wait = 10);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 64).unwrap();
+    for _ in 0..50 {
+        let (client, server) = world.pair(&listener);
+        drop(client);
+        world.run_for(SECOND / 1000);
+        drop(server);
+        world.run_for(SECOND / 1000);
+    }
+    let statistics = world.a.stack.statistics();
+    assert_eq!((statistics.time_wait_now, statistics.time_wait_evicted), (10, 40));
+    assert_eq!(statistics.connections_now, 0);
+}
+
+#[test]
+fn a_pair_of_addresses_in_time_wait_can_be_opened_again_by_a_fresh_syn() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    for round in 0..5 {
+        let binding = world.a.stack.bind_tcp(address("0.0.0.0:5000")).unwrap();
+        let client = binding.connect(address("10.0.0.2:7")).unwrap();
+        // Sequence numbers are drawn at random, and only a higher one may reuse the pair. The
+        // challenge ACK that answers a lower one makes the client reset, and try again.
+        let mut server = None;
+        let opened = world.run_until(60 * SECOND, |_| {
+            server = server.take().or_else(|| listener.try_accept().ok());
+            server.is_some()
+        });
+        assert!(opened, "round {round}");
+        drop(server); // The listening side closes first and keeps the record.
+        world.run_for(SECOND / 1000);
+        drop(client);
+        world.run_for(SECOND / 1000);
+        assert_eq!(world.b.stack.statistics().time_wait_now, 1);
+        assert_eq!(world.a.stack.statistics().time_wait_now, 0);
+    }
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_or_dropped() {
+    let mut world = World::with(|configuration| configuration.maximum_connections = 3);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 64).unwrap();
+    let pairs: Vec<_> = (0..3).map(|_| world.pair(&listener)).collect();
+    let refused = world.a.stack.connect(address("10.0.0.2:7")).err();
+    assert_eq!(refused, Some(cops_net::Error::TooManyConnections));
+    assert_eq!(world.b.stack.statistics().connections_now, 3);
+    drop(pairs);
+    world.run_for(60 * SECOND);
+    world.pair(&listener);
+}
