@@ -9,7 +9,7 @@ use crate::drivers::device_tree;
 use core::sync::atomic::{AtomicU64, Ordering};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-pub use ::log::{debug, error, info, trace, warn};
+pub use ::log::{error, info, warn};
 
 struct ConsoleLog;
 

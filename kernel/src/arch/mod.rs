@@ -11,8 +11,6 @@ mod riscv64;
 #[cfg(target_arch = "riscv64")]
 pub use riscv64::*;
 
-pub use crate::drivers::power::power_off;
-
 /// The most harts the kernel will run on. More in the machine are left asleep.
 pub const MAX_HARTS: usize = 8;
 

@@ -82,21 +82,23 @@ impl From<MapError> for Errno {
 
 /// The memory of one process. Dropping it gives everything back.
 pub struct AddressSpace {
-    /// The root again, to be read without the lock.
-    root_physical: usize,
-    asid: Asid,
-    /// Harts (bit = index) whose translation cache may know this space.
-    harts: AtomicU64,
+    /// Harts (bit = index) whose translation caches hold nothing of this space that is not
+    /// so any more. The others flush them when they load it.
+    current_harts: AtomicU64,
     inner: Mutex<Inner>,
+    /// Last, to be dropped after the table.
+    root: Root,
+}
+
+/// What harts load: the root again, to be read without the lock, and the tag.
+struct Root {
+    physical: usize,
+    asid: Asid,
 }
 
 struct Inner {
     table: PageTable,
     regions: Regions,
-    /// Frames mapped.
-    resident: usize,
-    /// Frames used as page tables, the root included.
-    tables: usize,
 }
 
 /// A share in the root each hart has loaded, `None` for the kernel's own.
@@ -113,27 +115,26 @@ impl AddressSpace {
     pub fn new() -> Result<Self, OutOfMemory> {
         let table = PageTable::new()?;
         Ok(Self {
-            root_physical: table.root().physical(),
-            asid: asid::allocate(),
-            harts: AtomicU64::new(0),
-            inner: Mutex::new(Inner { table, regions: Regions::new(), resident: 0, tables: 1 }),
+            root: Root { physical: table.root().physical(), asid: asid::allocate() },
+            current_harts: AtomicU64::new(0),
+            inner: Mutex::new(Inner { table, regions: Regions::new() }),
         })
     }
 
     /// Loads this space on this hart, unless it is. Interrupts are off, and stay off until
     /// user mode is entered.
     pub(crate) fn activate(&self) {
-        if arch::is_active_root(self.root_physical, self.asid) {
+        if arch::is_active_root(self.root.physical, self.root.asid) {
             return;
         }
         let root = self.inner.lock().table.root().clone();
-        // Before the first translation is cached. Whoever changes an entry does so before it
-        // looks at `harts` (see `flush`): so either it sees this bit and flushes us, or our
-        // walks see its entry.
-        self.harts.fetch_or(1 << arch::hart_index(), Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        // First we announce what we load, then we look whether our cache is up to date; who
+        // changes an entry first says that it is not, then looks who has it loaded (`flush`).
+        // So one of the two sees the other.
+        let hart = 1 << arch::hart_index();
+        let is_current = || self.current_harts.fetch_or(hart, Ordering::SeqCst) & hart != 0;
         // SAFETY: process roots map the kernel; the share in `LOADED` keeps the table.
-        unsafe { arch::activate_root(self.root_physical, self.asid) };
+        unsafe { arch::activate_root(self.root.physical, self.root.asid, is_current) };
         let previous = LOADED.with(|loaded| loaded.replace(root));
         drop(previous);
     }
@@ -160,12 +161,6 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Where `length` bytes could be mapped at this moment.
-    pub fn find_free(&self, length: usize) -> Option<usize> {
-        let length = layout::page_up(length).filter(|&length| length > 0)?;
-        self.inner.lock().regions.find_free(length)
-    }
-
     /// Maps one frame of the kernel's at `address`. The program cannot unmap or protect it.
     ///
     /// # Errors
@@ -175,7 +170,7 @@ impl AddressSpace {
         check_range(&range)?;
         let inner = &mut *self.inner.lock();
         // The tables first, so that nothing can fail once the region is there.
-        inner.table.find_or_make(address, &mut inner.tables)?;
+        inner.table.find_or_make(address)?;
         self.insert(inner, range, rights, Backing::Kernel)?;
         self.put(inner, address, frame, rights)
     }
@@ -261,7 +256,6 @@ impl AddressSpace {
             if count == 0 {
                 break;
             }
-            inner.resident -= count;
             self.flush(start..at);
         }
         self.free_empty_tables(&mut inner, &range);
@@ -326,12 +320,6 @@ impl AddressSpace {
         Ok(work(layout::direct(physical)))
     }
 
-    /// Frames this space holds, page tables included.
-    pub fn resident_frames(&self) -> usize {
-        let inner = self.inner.lock();
-        inner.resident + inner.tables
-    }
-
     /// Adds a region after checking everything about it.
     fn insert(
         &self,
@@ -347,10 +335,9 @@ impl AddressSpace {
 
     /// Puts a frame where a region has none.
     fn put(&self, inner: &mut Inner, address: usize, frame: Frame, rights: Rights) -> Result<(), MapError> {
-        let slot = inner.table.find_or_make(address, &mut inner.tables)?;
+        let slot = inner.table.find_or_make(address)?;
         debug_assert!(slot.get() == Entry::EMPTY);
         slot.set(Entry::user_leaf(frame.into_physical(), rights));
-        inner.resident += 1;
         Ok(())
     }
 
@@ -370,10 +357,9 @@ impl AddressSpace {
             return Err(FaultError::NotAllowed);
         }
         let rights = region.rights;
-        let slot = inner.table.find_or_make(address, &mut inner.tables)?;
+        let slot = inner.table.find_or_make(address)?;
         let physical = Frame::allocate_zeroed()?.into_physical();
         slot.set(Entry::user_leaf(physical, rights));
-        inner.resident += 1;
         if rights.execute {
             // Zeros where another program's code may have been.
             arch::sync_instruction_stream();
@@ -381,14 +367,13 @@ impl AddressSpace {
         Ok(physical)
     }
 
-    /// Makes every hart forget `range`, after its entries were changed.
+    /// Makes every hart forget `range`, after its entries were changed: at once those that
+    /// have the space loaded, the others when they load it.
     fn flush(&self, range: Range<usize>) {
-        // Pairs with the fence in `activate`: a hart we do not see here will see the entries.
+        // Entries before all that follows; for the rest see `activate`.
         fence(Ordering::SeqCst);
-        let harts = self.harts.load(Ordering::SeqCst);
-        if harts != 0 {
-            arch::flush_address_everywhere(harts, self.asid, range.start, range.end - range.start);
-        }
+        self.current_harts.store(0, Ordering::SeqCst);
+        arch::flush_root(self.root.physical, self.root.asid, range);
     }
 
     /// Frees the tables under `range` that are empty now.
@@ -399,7 +384,6 @@ impl AddressSpace {
             match inner.table.next_table(at) {
                 Ok(()) => {
                     if let Some(table) = inner.table.detach_if_empty(at) {
-                        inner.tables -= 1;
                         // The caches may remember the table itself, whatever the address.
                         self.flush(0..layout::USER_END);
                         drop(table);
@@ -415,23 +399,29 @@ impl AddressSpace {
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         let lower = self.inner.get_mut().table.detach_lower();
-        fence(Ordering::SeqCst);
-        let harts = self.harts.load(Ordering::SeqCst);
-        if harts != 0 {
-            arch::flush_asid_everywhere(harts, self.asid);
-        }
+        self.flush(0..layout::USER_END);
         // Nobody reaches the tables or the pages any more, nor remembers the tag.
         drop(lower);
-        asid::free(self.asid);
+        asid::free(self.root.asid);
     }
 }
 
-/// Loads the kernel's own table on this hart.
-pub(crate) fn leave() {
-    let root = kernel_space::root_physical();
-    if !arch::is_active_root(root, Asid(0)) {
+impl Drop for Root {
+    fn drop(&mut self) {
+        // Only harts that still have it loaded hold shares in the root table now. Those that
+        // sleep get up and let go of it.
+        release_dead_root();
+        arch::interrupt_harts_with_root(self.physical, self.asid);
+    }
+}
+
+/// Lets go of the root this hart has loaded if its space is gone: loads the kernel's own.
+/// Called before a hart sleeps.
+pub(crate) fn release_dead_root() {
+    let is_dead = LOADED.with(|loaded| loaded.as_ref().is_some_and(|root| root.reference_count() == 1));
+    if is_dead {
         // SAFETY: the kernel's root is never freed.
-        unsafe { arch::activate_root(root, Asid(0)) };
+        unsafe { arch::activate_root(kernel_space::root_physical(), Asid(0), || true) };
         drop(LOADED.with(Option::take));
     }
 }

@@ -10,7 +10,7 @@ use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU32;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spin::{Mutex, Once};
 
 /// Bytes in a frame.
@@ -220,7 +220,7 @@ fn give_frame(number: u32) {
 /// A share in one frame of memory.
 ///
 /// Its bytes may change at any time, because a program or a device may hold another share:
-/// so there are no references to them, only copies in and out, and atomics.
+/// so there are no references to them, only copies in and out.
 #[derive(Debug)]
 pub struct Frame(NonZeroU32);
 
@@ -240,14 +240,6 @@ impl Frame {
         let number = take_frame().ok_or(OutOfMemory)?;
         table().records[number as usize].references.store(1, Ordering::Relaxed);
         Ok(Self::from_number(number))
-    }
-
-    /// A copy of this frame.
-    pub fn duplicate(&self) -> Result<Self, OutOfMemory> {
-        let copy = Self::allocate()?;
-        // SAFETY: both are whole mapped frames, and nobody else has the new one.
-        unsafe { arch::copy_shared(copy.bytes(), self.bytes(), FRAME_BYTES) };
-        Ok(copy)
     }
 
     fn from_number(number: u32) -> Self {
@@ -310,28 +302,6 @@ impl Frame {
         assert_within(offset, from.len());
         // SAFETY: within the frame, checked above; nobody has a reference into it.
         unsafe { arch::copy_shared(self.bytes().add(offset), from.as_ptr(), from.len()) };
-    }
-
-    /// The aligned 32 bits at `offset`, shared with whoever maps the frame.
-    ///
-    /// # Panics
-    /// If `offset` is not a multiple of 4 within the frame.
-    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4));
-        assert_within(offset, 4);
-        // SAFETY: aligned, mapped as long as `self` lives, and accessed atomically by us.
-        unsafe { AtomicU32::from_ptr(self.bytes().add(offset).cast()) }
-    }
-
-    /// The aligned 64 bits at `offset`, shared with whoever maps the frame.
-    ///
-    /// # Panics
-    /// If `offset` is not a multiple of 8 within the frame.
-    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8));
-        assert_within(offset, 8);
-        // SAFETY: as in `atomic_u32`.
-        unsafe { AtomicU64::from_ptr(self.bytes().add(offset).cast()) }
     }
 }
 

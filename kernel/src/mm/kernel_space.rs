@@ -101,8 +101,7 @@ pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
     ROOT.store(root, Relaxed);
     // SAFETY: the new table maps all that the old one did and the kernel uses, with at least
     // the rights it needs, and is never freed.
-    unsafe { arch::activate_root(root, Asid(0)) };
-    arch::flush_all_local();
+    unsafe { arch::activate_root(root, Asid(0), || false) };
     Ok(())
 }
 

@@ -25,7 +25,7 @@ pub use address_space::{AddressSpace, FaultError, MapError};
 pub use frames::Frame;
 pub use heap::try_box;
 pub use pinned::PinnedBuffer;
-pub use shared::{SharedFrame, SharedLayout};
+pub use shared::SharedFrame;
 pub use user::UserRange;
 
 use cops_abi::Errno;

@@ -67,8 +67,8 @@ impl PageTable {
         Some(Slot(&table[arch::table_index(address, 0)]))
     }
 
-    /// As [`PageTable::find`], making tables as needed; counts them in `tables`.
-    pub(super) fn find_or_make(&self, address: usize, tables: &mut usize) -> Result<Slot<'_>, OutOfMemory> {
+    /// As [`PageTable::find`], making tables as needed.
+    pub(super) fn find_or_make(&self, address: usize) -> Result<Slot<'_>, OutOfMemory> {
         debug_assert!(address < layout::USER_END);
         let mut table = table_at(self.root.physical());
         for level in (1..TABLE_LEVELS).rev() {
@@ -76,7 +76,6 @@ impl PageTable {
             let mut entry = Entry::from_bits(slot.load(Ordering::Relaxed));
             if !entry.is_valid() {
                 entry = Entry::table(Frame::allocate_zeroed()?.into_physical());
-                *tables += 1;
                 slot.store(entry.bits(), Ordering::Release);
             }
             table = table_at(entry.physical());

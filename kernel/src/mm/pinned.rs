@@ -51,11 +51,6 @@ impl PinnedBuffer {
         self.length as usize
     }
 
-    /// Whether there is nothing to read or write.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
     /// Copies `from` into the buffer at `offset`.
     ///
     /// # Panics

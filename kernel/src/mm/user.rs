@@ -26,11 +26,6 @@ impl UserRange {
         Self { address, length }
     }
 
-    /// In bytes.
-    pub const fn length(self) -> usize {
-        self.length
-    }
-
     /// Copies the first `into.len()` bytes out of the program.
     ///
     /// # Errors
@@ -54,16 +49,6 @@ impl UserRange {
             // SAFETY: as in `copy_in`; nobody has a reference into a program's page.
             unsafe { arch::copy_shared(page, from.as_ptr().add(at), length) };
         })
-    }
-
-    /// Copies a word of the machine in.
-    ///
-    /// # Errors
-    /// As [`UserRange::copy_in`].
-    pub fn read_usize(self, space: &AddressSpace) -> Result<usize, FaultError> {
-        let mut bytes = [0; size_of::<usize>()];
-        self.copy_in(space, &mut bytes)?;
-        Ok(usize::from_le_bytes(bytes))
     }
 
     /// Copies in the string that ends with the first zero byte at or after `address`; it has

@@ -26,13 +26,13 @@ pub use firmware::{emergency_write, power_off_machine};
 pub use hart::{HartSlot, HartSlots, describe_harts, hart_count, hart_index};
 pub use interrupt_controller as controller;
 pub use paging::{
-    Asid, Entry, Rights, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count, flush_address_everywhere,
-    flush_all_local, flush_asid_everywhere, flush_local, is_active_root, page_size_of_level,
-    sync_instruction_stream, sync_instruction_stream_everywhere, table_index,
+    Asid, Entry, Rights, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count, flush_local, flush_root,
+    interrupt_harts_with_root, is_active_root, page_size_of_level, sync_instruction_stream,
+    sync_instruction_stream_everywhere, table_index,
 };
-pub use timer::{now_ticks, set_timer, ticks_per_second};
+pub use timer::{instructions_retired, now_ticks, set_timer, ticks_per_second};
 pub use trap::{TrapFrame, install_traps, interrupts_off, interrupts_on, send_interrupt_to, stop_hart};
-pub use user::{UserContext, enter_user, enter_user_unless, leave_address_space};
+pub use user::{UserContext, enter_user_unless};
 
 /// Sleeps until an interrupt comes, unless `pending` says there is something to do.
 ///
@@ -41,6 +41,7 @@ pub use user::{UserContext, enter_user, enter_user_unless, leave_address_space};
 /// pending when the hart goes to sleep. They are on again on return, and what was pending
 /// has been taken. For the idle loop; `pending` must be short.
 pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
+    crate::mm::address_space::release_dead_root();
     interrupts_off();
     if !pending() {
         // SAFETY: stalls until an interrupt is pending; touches nothing.

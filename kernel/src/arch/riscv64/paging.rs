@@ -153,22 +153,22 @@ pub fn asid_count() -> usize {
     ones + 1
 }
 
-/// Makes `root_physical` this hart's page table.
+/// Makes `root_physical` this hart's page table. Between announcing that and doing it asks
+/// whether the hart's cache is current for this tag, and flushes it if not.
 ///
 /// # Safety
 /// The table maps the kernel like every other root, and stays allocated until this hart has
 /// activated another.
-pub unsafe fn activate_root(root_physical: usize, asid: Asid) {
+pub unsafe fn activate_root(root_physical: usize, asid: Asid, is_current: impl FnOnce() -> bool) {
     let value = root_register(root_physical, asid);
-    let active = &hart::current().active_root;
+    hart::current().active_root.store(value, Ordering::SeqCst);
+    let is_current = is_current();
     // SAFETY: by the contract the kernel's own mappings do not change.
-    unsafe {
-        csr::write!("satp", value);
-        if asid.0 == 0 {
-            asm!("sfence.vma zero, zero", options(nostack));
-        }
+    unsafe { csr::write!("satp", value) };
+    // Tag 0 is shared by several spaces, so what the cache has under it is never current.
+    if !is_current || asid.0 == 0 {
+        flush_all_local();
     }
-    active.store(value, Ordering::Relaxed);
 }
 
 /// Forgets what this hart's cache says about one address, in all address spaces.
@@ -178,7 +178,7 @@ pub fn flush_local(address: usize) {
 }
 
 /// Forgets everything this hart's cache says, also about the kernel's own pages.
-pub fn flush_all_local() {
+fn flush_all_local() {
     // SAFETY: as above.
     unsafe { asm!("sfence.vma zero, zero", options(nostack)) };
 }
@@ -189,29 +189,38 @@ pub fn is_active_root(root_physical: usize, asid: Asid) -> bool {
     hart::current().active_root.load(Ordering::Relaxed) == root_register(root_physical, asid)
 }
 
-/// Makes the harts in the mask `harts` (bit = logical index) forget `range` of the space
-/// tagged `asid`. On return none of them uses the old translations.
-pub fn flush_address_everywhere(harts: u64, asid: Asid, start: usize, length: usize) {
-    let own = 1u64 << hart::current().index.load(Ordering::Relaxed);
+/// The harts that have this root loaded, as a mask of their indexes.
+fn harts_with_root(root_physical: usize, asid: Asid) -> u64 {
+    let value = root_register(root_physical, asid);
+    let records = hart::RECORDS.iter().take(hart::hart_count()).enumerate();
+    records
+        .filter(|(_, record)| record.active_root.load(Ordering::SeqCst) == value)
+        .fold(0, |mask, (index, _)| mask | 1 << index)
+}
+
+/// Interrupts the other harts that have this root loaded.
+pub fn interrupt_harts_with_root(root_physical: usize, asid: Asid) {
+    let mask = harts_with_root(root_physical, asid) & !(1 << hart::hart_index());
+    (0..hart::hart_count()).filter(|hart| mask & 1 << hart != 0).for_each(super::send_interrupt_to);
+}
+
+/// Makes the harts that have this root loaded forget `range`. On return none of them uses
+/// the old translations.
+pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usize>) {
+    let harts = harts_with_root(root_physical, asid);
+    let own = 1 << hart::hart_index();
     if harts & own != 0 {
         // One page is named, more are not worth a loop.
-        // SAFETY: as in `flush_local`.
-        unsafe {
-            if length == 4096 {
-                asm!("sfence.vma {}, {}", in(reg) start, in(reg) usize::from(asid.0), options(nostack));
-            } else {
-                asm!("sfence.vma zero, {}", in(reg) usize::from(asid.0), options(nostack));
-            }
+        if range.len() == page_size_of_level(0) {
+            flush_local(range.start);
+        } else {
+            flush_all_local();
         }
     }
     if harts & !own != 0 {
-        firmware::remote_flush(harts & !own, FenceRange { start, length, asid: asid.0 });
+        let range = FenceRange { start: range.start, length: range.len(), asid: asid.0 };
+        firmware::remote_flush(harts & !own, range);
     }
-}
-
-/// As [`flush_address_everywhere`], for everything in the space.
-pub fn flush_asid_everywhere(harts: u64, asid: Asid) {
-    flush_address_everywhere(harts, asid, 0, usize::MAX);
 }
 
 /// Counts the times that code was written. A hart that has not seen the newest count

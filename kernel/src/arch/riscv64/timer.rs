@@ -3,6 +3,11 @@
 use super::{csr, firmware};
 use crate::drivers::device_tree;
 
+/// Instructions this hart has executed since it was reset.
+pub fn instructions_retired() -> u64 {
+    csr::read!("instret") as u64
+}
+
 /// The clock, in ticks since some moment before the kernel started. The same on all harts.
 #[inline]
 pub fn now_ticks() -> u64 {

@@ -1,4 +1,4 @@
-//! User mode as a function call: [`enter_user`] goes there and returns with the reason.
+//! User mode as a function call: [`enter_user_unless`] goes there and returns with the reason.
 
 use super::floating_point::FloatingPoint;
 use super::{csr, paging, trap};
@@ -116,18 +116,14 @@ unsafe extern "C" {
     fn __enter_user(context: *mut UserContext);
 }
 
-/// Runs the thread until it needs the kernel or an interrupt comes, and says which.
+/// Runs the thread until it needs the kernel or an interrupt comes, and says which; or
+/// returns [`UserTrap::Interrupt`] at once if `pending` says that something else should run.
 ///
-/// Activates `space` if this hart has another one loaded. Interrupts are on afterwards, and
-/// an interrupt's handler has run. Whatever the registers hold, this returns: a program
-/// counter or stack pointer that makes no sense is a fault of the thread.
-pub fn enter_user(context: &mut UserContext, space: &AddressSpace) -> UserTrap {
-    enter_user_unless(context, space, || false)
-}
-
-/// As [`enter_user`], but returns [`UserTrap::Interrupt`] at once if `pending` says that
-/// something else should run. Interrupts are off from before `pending` runs until user mode
-/// is entered, so a handler that changes its answer interrupts user mode.
+/// Interrupts are off from before `pending` runs until user mode is entered, so a handler
+/// that would change its answer interrupts user mode instead. Activates `space` if this hart
+/// has another one loaded. Interrupts are on afterwards, and an interrupt's handler has run.
+/// Whatever the registers hold, this returns: a program counter or stack pointer that makes
+/// no sense is a fault of the thread.
 pub fn enter_user_unless(
     context: &mut UserContext,
     space: &AddressSpace,
@@ -161,11 +157,6 @@ pub fn enter_user_unless(
         trap::interrupts_on();
         return reason(cause, value);
     }
-}
-
-/// Loads the kernel's own page table on this hart, so that no program's is in use.
-pub fn leave_address_space() {
-    crate::mm::address_space::leave();
 }
 
 const ILLEGAL_INSTRUCTION: usize = 2;
@@ -230,24 +221,6 @@ impl UserContext {
 
     pub fn program_counter(&self) -> usize {
         self.program_counter
-    }
-
-    pub fn set_program_counter(&mut self, address: usize) {
-        self.program_counter = address;
-    }
-
-    pub fn stack_pointer(&self) -> usize {
-        self.registers[REGISTER_SP]
-    }
-
-    pub fn set_stack_pointer(&mut self, address: usize) {
-        self.registers[REGISTER_SP] = address;
-    }
-
-    /// Sets argument register `index` (0 to 7) as a new thread or handler finds it.
-    pub fn set_argument(&mut self, index: usize, value: usize) {
-        assert!(index < 8, "there are eight argument registers");
-        self.registers[REGISTER_A0 + index] = value;
     }
 
     /// Saves this thread's floating-point registers if they have changed. To be called on
