@@ -80,6 +80,8 @@ statistics! {
     unparks,
     /// Times a hart began to run another virtual CPU than before.
     cpu_switches,
+    /// Instructions executed by the hart that answers; exact under `-icount`, on one hart the whole machine's.
+    instructions,
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use super::uart::Uart;
 use crate::arch;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 use spin::{Mutex, Once};
 
-pub use super::multiplexer::Channel;
+pub use super::multiplexer::{Channel, Request};
 
 const OUTPUT_BYTES: usize = 16 * 1024;
 const INPUT_BYTES: usize = 4 * 1024;
@@ -184,22 +184,13 @@ pub fn register_input_waker(waker: &Waker) {
     input.wakers.push(waker.clone());
 }
 
-/// Called when the other side asks the machine to end (`DLE q`).
-static QUIT_HANDLER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// Who answers requests of the other side.
+static REQUEST_HANDLER: Once<fn(Request)> = Once::new();
 
-/// Chooses what happens when the other side asks the machine to end. `handler` is called by
-/// the console's coroutine.
-pub fn set_quit_handler(handler: fn()) {
-    QUIT_HANDLER.store(handler as *mut (), Ordering::Release);
-}
-
-fn quit() {
-    let handler = QUIT_HANDLER.load(Ordering::Acquire);
-    if !handler.is_null() {
-        // SAFETY: not null, so `set_quit_handler` made it from a `fn()`.
-        let handler = unsafe { core::mem::transmute::<*mut (), fn()>(handler) };
-        handler();
-    }
+/// Chooses who answers requests of the other side; the first choice counts. `handler` is called
+/// by the console's coroutine and may print.
+pub fn set_request_handler(handler: fn(Request)) {
+    REQUEST_HANDLER.call_once(|| handler);
 }
 
 /// The console's coroutine: to be spawned once. Ends at once if the port has no interrupt,
@@ -221,7 +212,7 @@ pub async fn service() {
 
 /// Moves what has come in from the port to the queue.
 fn receive(port: &Uart) {
-    let mut quit_asked = false;
+    let mut request = None;
     let mut input = INPUT.lock();
     let mut any = false;
     while input.queue.room() > 0
@@ -229,7 +220,7 @@ fn receive(port: &Uart) {
     {
         match input.demultiplexer.decode(byte) {
             Received::Byte(byte) => any |= input.queue.push(byte),
-            Received::Quit => quit_asked = true,
+            Received::Request(asked) => request = Some(asked),
             Received::Nothing => {}
         }
     }
@@ -241,8 +232,8 @@ fn receive(port: &Uart) {
         accept_input(false);
     }
     wakers.into_iter().for_each(Waker::wake);
-    if quit_asked {
-        quit();
+    if let (Some(request), Some(handler)) = (request, REQUEST_HANDLER.get()) {
+        handler(request);
     }
 }
 

@@ -76,18 +76,28 @@ impl Multiplexer {
     }
 }
 
+/// What the other side can ask of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// To end the machine in an orderly way.
+    Quit,
+    /// To print its counters.
+    Report,
+}
+
 /// What a byte from the other side means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
     /// Input for programs.
     Byte(u8),
-    /// The machine is asked to end.
-    Quit,
+    /// The other side wants something of the kernel.
+    Request(Request),
     /// Part of an escape.
     Nothing,
 }
 
-/// The receiving side: `DLE q` asks the machine to end, `DLE DLE` is the byte itself.
+/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE DLE` is
+/// the byte itself.
 pub struct Demultiplexer {
     enabled: bool,
     escaped: bool,
@@ -106,7 +116,8 @@ impl Demultiplexer {
                 Received::Nothing
             }
             (true, false, _) => Received::Byte(byte),
-            (true, true, b'q') => Received::Quit,
+            (true, true, b'q') => Received::Request(Request::Quit),
+            (true, true, b's') => Received::Request(Request::Report),
             (true, true, _) => Received::Nothing,
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! May touch: everything that has to be started once.
 
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Write;
 
 use cops_abi::page::SystemPage;
 use cops_abi::statistics::Statistics;
@@ -15,7 +17,8 @@ use super::counters::COUNTERS;
 use super::process::WaitStatus;
 use super::{children, executor, loader, random, reaper, switching, timer};
 use crate::arch;
-use crate::drivers::{console, device_tree, power};
+use crate::drivers::console::{self, Channel, Request};
+use crate::drivers::{device_tree, power};
 use crate::fs::{self, FileTable};
 use crate::log;
 use crate::mm::{Frame, SharedFrame, frames, heap};
@@ -52,7 +55,7 @@ fn set_up() {
     // What devices and clocks wait for is more urgent than any program.
     spawn(Priority::MOST_URGENT, timer::service());
     spawn(Priority::MOST_URGENT, console::service());
-    console::set_quit_handler(end_first_process);
+    console::set_request_handler(answer);
     spawn(Priority::DEFAULT, reaper::service());
     for hart in 0..arch::hart_count() {
         spawn(Priority::DEFAULT, switching::switching(hart));
@@ -89,17 +92,31 @@ pub fn first_process_ended(status: WaitStatus) {
     shut_down(wait_status::shell_code(status));
 }
 
-/// The other end of the console asks for an orderly end.
-fn end_first_process() {
-    match children::find(1) {
-        Some(process) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
-        None => shut_down(128 + signal::SIGTERM),
+/// What the other end of the console asks for.
+fn answer(request: Request) {
+    match (request, children::find(1)) {
+        (Request::Report, _) => report(),
+        (Request::Quit, Some(process)) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
+        (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
     }
 }
 
+/// Prints the counters as one line of words, for tools to read.
+fn report() {
+    let mut line = String::from("statistics:");
+    let bytes = statistics().to_bytes();
+    for (name, word) in Statistics::NAMES.iter().zip(bytes.chunks_exact(8)) {
+        let value = word.iter().rev().fold(0, |value: u64, &byte| value << 8 | u64::from(byte));
+        let _ = write!(line, " {name}={value}");
+    }
+    line.push('\n');
+    console::write(Channel::Kernel, line.as_bytes());
+}
+
 fn shut_down(status: u8) {
-    let now = statistics();
-    log::info!("{now:?}");
+    if ::log::log_enabled!(::log::Level::Info) {
+        report();
+    }
     power::power_off(status)
 }
 
@@ -138,5 +155,6 @@ pub fn statistics() -> Statistics {
         parks: COUNTERS.parks.get(),
         unparks: COUNTERS.unparks.get(),
         cpu_switches: COUNTERS.cpu_switches.get(),
+        instructions: arch::instructions_retired(),
     }
 }
