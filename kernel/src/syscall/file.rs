@@ -16,7 +16,7 @@ use crate::task::Process;
 pub fn open(process: &Process, directory: isize, path: usize, flags: usize) -> CallResult {
     const ACCESS_MODE: usize = 3;
     const CREATE: usize = 0o100;
-    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX)?;
+    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX - 1)?;
     if directory != AT_FDCWD && !path.starts_with('/') {
         return Err(Errno::EBADF);
     }

@@ -75,7 +75,7 @@ pub fn wait(
 
 /// `spawn_process(path, argv)`.
 pub fn spawn(process: &Arc<Process>, path: usize, argv: usize) -> CallResult {
-    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX)?;
+    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX - 1)?;
     let mut arguments: Vec<Vec<u8>> = Vec::new();
     let mut bytes_left = ARGUMENT_BYTES_MAX;
     for index in 0.. {
@@ -89,7 +89,9 @@ pub fn spawn(process: &Arc<Process>, path: usize, argv: usize) -> CallResult {
         if index >= ARGUMENTS_MAX {
             return Err(Errno::E2BIG);
         }
-        let argument = match UserRange::copy_in_string(&process.space, pointer, bytes_left) {
+        // The zero at the end counts.
+        let room = bytes_left.checked_sub(1).ok_or(Errno::E2BIG)?;
+        let argument = match UserRange::copy_in_string(&process.space, pointer, room) {
             Err(Errno::ENAMETOOLONG) => return Err(Errno::E2BIG),
             argument => argument?,
         };
