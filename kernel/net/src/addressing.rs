@@ -140,20 +140,14 @@ impl LinkCore {
             self.set_addresses(&addresses);
         }
         self.publish(shared, name_servers);
-        self.end_homeless_connections(shared);
+        self.end_homeless_connections();
     }
 
     /// Connections of an address that is gone end now rather than at their next segment.
-    fn end_homeless_connections(&mut self, shared: &Arc<Shared>) {
-        let homeless: Vec<_> = self
-            .flows
-            .iter()
-            .filter(|(key, _)| !self.interface.has_ip_addr(key.local.addr))
-            .map(|(_, endpoint)| endpoint.clone())
-            .collect();
-        for endpoint in homeless {
-            self.serve(shared, &endpoint, None);
-        }
+    fn end_homeless_connections(&mut self) {
+        let interface = &self.interface;
+        let homeless = self.flows.iter().filter(|(key, _)| !interface.has_ip_addr(key.local.addr));
+        self.turns.extend(homeless.map(|(_, endpoint)| endpoint.clone()));
     }
 
     /// Makes the IPv4 configuration visible and wakes who waits for one.

@@ -10,7 +10,7 @@ use core::task::{Context, Poll, Waker};
 use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::time::Duration;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
 use crate::opening::Claim;
 use crate::readiness::Readiness;
@@ -133,8 +133,8 @@ impl Connection {
 
     fn send(&self, waker: Option<&Waker>, data: &[u8]) -> Result<usize, Error> {
         let sent = self.with(|socket, stream| {
-            sendable(socket, stream, waker)?;
-            // `Err` is excluded: `sendable` has looked at the state.
+            stream.check_sendable(socket, waker)?;
+            // `Err` is excluded: `check_sendable` has looked at the state.
             socket.send_slice(data).map_err(|_| Error::BrokenPipe)
         })?;
         self.after_send(sent);
@@ -147,7 +147,7 @@ impl Connection {
         fill: impl FnOnce(&mut [u8]) -> (usize, R),
     ) -> Result<R, Error> {
         let (sent, result) = self.with(|socket, stream| {
-            sendable(socket, stream, waker)?;
+            stream.check_sendable(socket, waker)?;
             let filled = socket.send(|buffer| {
                 let (length, result) = fill(buffer);
                 let length = length.min(buffer.len());
@@ -201,7 +201,7 @@ impl Connection {
 
     fn receive(&self, waker: Option<&Waker>, buffer: &mut [u8]) -> Result<usize, Error> {
         let (taken, serve) = self.with(|socket, stream| {
-            if !receivable(socket, stream, waker)? {
+            if !stream.check_receivable(socket, waker)? {
                 return Ok((0, false));
             }
             let before = socket.recv_queue();
@@ -219,7 +219,7 @@ impl Connection {
         take: impl FnOnce(&[u8]) -> (usize, R),
     ) -> Result<R, Error> {
         let (taken, serve, result) = self.with(|socket, stream| {
-            if !receivable(socket, stream, waker)? {
+            if !stream.check_receivable(socket, waker)? {
                 return Ok((0, false, take(&[]).1));
             }
             let before = socket.recv_queue();
@@ -324,10 +324,10 @@ impl Connection {
     }
 
     /// Sends small segments at once (`TCP_NODELAY`) instead of waiting, while data is in flight,
-    /// until they are worth a frame (Nagle's algorithm, the default).
+    /// until they are worth a frame (Nagle's algorithm, the default). Loopback never waits.
     pub fn set_no_delay(&self, no_delay: bool) {
         if let Some((socket, _)) = self.endpoint.state.lock().stream() {
-            socket.set_nagle_enabled(!no_delay);
+            socket.set_nagle_enabled(!no_delay && self.endpoint.link == LinkKind::Ethernet);
         }
         self.stack.kick(&self.endpoint);
     }
@@ -353,49 +353,6 @@ impl Drop for Connection {
             }
         }
         self.stack.kick(&self.endpoint);
-    }
-}
-
-/// Checks that bytes can be queued now.
-fn sendable(socket: &Socket<'_>, stream: &mut Stream, waker: Option<&Waker>) -> Result<(), Error> {
-    if stream.write_shut {
-        return Err(Error::BrokenPipe);
-    }
-    if let Some(failure) = stream.failure {
-        return Err(failure);
-    }
-    match socket.state() {
-        State::Established | State::CloseWait if socket.can_send() => Ok(()),
-        State::Established | State::CloseWait | State::SynSent | State::SynReceived => {
-            if let Some(waker) = waker {
-                stream.senders.register(waker);
-            }
-            Err(Error::WouldBlock)
-        }
-        _ if stream.established => Err(Error::BrokenPipe),
-        _ => Err(Error::NotConnected),
-    }
-}
-
-/// `true`: there are bytes; `false`: the stream has ended.
-fn receivable(socket: &Socket<'_>, stream: &mut Stream, waker: Option<&Waker>) -> Result<bool, Error> {
-    if stream.established && socket.can_recv() {
-        return Ok(true);
-    }
-    if let Some(failure) = stream.failure.filter(|_| !stream.received_fin) {
-        return Err(failure);
-    }
-    if stream.received_fin || stream.read_shut {
-        return Ok(false);
-    }
-    match socket.state() {
-        State::Closed | State::Listen => Err(Error::NotConnected),
-        _ => {
-            if let Some(waker) = waker {
-                stream.receivers.register(waker);
-            }
-            Err(Error::WouldBlock)
-        }
     }
 }
 

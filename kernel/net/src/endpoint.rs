@@ -20,6 +20,12 @@ use crate::shared::{ConnectionSlot, Shared};
 use crate::stream::{Owner, Stream};
 use crate::wakers::WakerSet;
 
+/// What RFC 6928 lets a sender put on the network before it has heard of its state: ten segments.
+/// A connection whose whole buffer is less can do without congestion control (lost segments still
+/// wait for ever longer timeouts). smoltcp's Reno begins with 2 KiB, so that the first answer of
+/// 4 KiB would wait for a delayed acknowledgement.
+const INITIAL_WINDOW_BYTES: usize = 14_600;
+
 /// Which interface an endpoint lives on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkKind {
@@ -103,7 +109,14 @@ impl Endpoint {
         let receive = buffer(configuration.receive_buffer_bytes.clamp(1, 1 << 30))?;
         let transmit = buffer(configuration.transmit_buffer_bytes.clamp(1, 1 << 30))?;
         let mut socket = tcp::Socket::new(tcp::SocketBuffer::new(receive), tcp::SocketBuffer::new(transmit));
-        socket.set_congestion_control(tcp::CongestionControl::Reno);
+        let modest = configuration.transmit_buffer_bytes <= INITIAL_WINDOW_BYTES;
+        socket.set_congestion_control(match link {
+            LinkKind::Ethernet if !modest => tcp::CongestionControl::Reno,
+            _ => tcp::CongestionControl::None,
+        });
+        // smoltcp holds small segments back until a full one is together; loopback's are larger
+        // than most windows, so that would never be.
+        socket.set_nagle_enabled(link == LinkKind::Ethernet);
         let stream = Stream::new(key, owner, slot, now);
         Ok(Self::assemble(shared, link, socket, Protocol::Stream(stream)))
     }

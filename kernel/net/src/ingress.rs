@@ -37,7 +37,7 @@ impl LinkCore {
             Inbound::Udp { local, remote } => self.receive_datagram(shared, frame, local, remote),
             Inbound::Neighbour => {
                 self.answer_without_endpoint(shared, frame);
-                self.neighbour_appeared(shared);
+                self.neighbour_appeared();
             }
             Inbound::Other => self.answer_without_endpoint(shared, frame),
             Inbound::Drop(reason) => dropped(&shared.counters, reason),

@@ -14,7 +14,7 @@
 //! | `stack` | the two interfaces; what driver and timer call |
 //! | `opening`, `listener`, `connection`, `udp` | what system calls use |
 //! | `link` | the interface's lock, and why nothing is stranded behind it |
-//! | `link_core` | the one place where an endpoint meets smoltcp |
+//! | `link_core`, `serving`, `work` | the one place where an endpoint meets smoltcp; its work in turns |
 //! | `ingress`, `frame` | from a frame to its endpoint; what is dropped |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of one socket, connection, listener |
@@ -54,6 +54,7 @@ mod loopback;
 mod opening;
 mod readiness;
 mod registry;
+mod serving;
 mod shared;
 mod stack;
 mod statistics;
@@ -62,6 +63,7 @@ mod time_wait;
 mod timers;
 mod udp;
 mod wakers;
+mod work;
 
 pub use configuration::{Configuration, EthernetAddressing, Lease};
 pub use connection::{Connection, Shutdown};

@@ -8,21 +8,16 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use smoltcp::iface::{Interface, SocketSet};
-use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 
 use crate::device::{Adapter, EgressReport, Transport};
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
-use crate::error::Error;
 use crate::frame::{FlowKey, Segment};
-use crate::link::Outbox;
 use crate::shared::Shared;
-use crate::stream::{Owner, Snapshot};
-use crate::time_wait::{TIME_WAIT_MICROSECONDS, TimeWaitTable};
+use crate::time_wait::TimeWaitTable;
 use crate::timers::TimerQueue;
 
 /// Frames one endpoint may send before the others get their turn.
@@ -44,14 +39,14 @@ pub(crate) struct LinkCore {
     pub(crate) datagrams: HashMap<u16, Vec<Arc<Endpoint>>>,
     pub(crate) dhcp: Option<Arc<Endpoint>>,
     pub(crate) time_wait: TimeWaitTable,
-    timers: TimerQueue,
+    pub(crate) timers: TimerQueue,
     /// By number; exactly the endpoints whose state says so.
-    awaiting_neighbour: BTreeMap<u64, Arc<Endpoint>>,
-    blocked: VecDeque<Arc<Endpoint>>,
+    pub(crate) awaiting_neighbour: BTreeMap<u64, Arc<Endpoint>>,
+    pub(crate) blocked: VecDeque<Arc<Endpoint>>,
     /// Taken out of the outbox and not yet served, and those whose turn ended before their work.
-    taken: VecDeque<Arc<Endpoint>>,
+    pub(crate) turns: VecDeque<Arc<Endpoint>>,
     /// The outbox is drained into this; kept for its capacity.
-    scratch: Vec<Arc<Endpoint>>,
+    pub(crate) scratch: Vec<Arc<Endpoint>>,
     /// The latest time seen, so that smoltcp never sees time go back.
     latest: u64,
     /// This interface's share of the counter of TIME-WAIT records.
@@ -78,7 +73,7 @@ impl LinkCore {
             timers: TimerQueue::default(),
             awaiting_neighbour: BTreeMap::new(),
             blocked: VecDeque::new(),
-            taken: VecDeque::new(),
+            turns: VecDeque::new(),
             scratch: Vec::new(),
             latest: 0,
             counted_time_wait: 0,
@@ -113,115 +108,6 @@ impl LinkCore {
                 drop(guard);
                 self.apply_lease(shared, endpoint);
             }
-        }
-    }
-
-    fn serve_stream(
-        &mut self,
-        shared: &Arc<Shared>,
-        endpoint: &Arc<Endpoint>,
-        state: &mut EndpointState,
-        arrival: Option<Arrival<'_>>,
-        now: u64,
-    ) {
-        let counters = &shared.counters;
-        let Some((socket, stream)) = state.stream() else { return };
-        if !stream.in_table {
-            return;
-        }
-        if let Some(Arrival { frame, segment }) = arrival {
-            let before = Snapshot::of(socket);
-            self.ingress(shared, &mut state.sockets, frame, now);
-            let Some((socket, stream)) = state.stream() else { return };
-            stream.observe(socket, before, segment, now, counters);
-        }
-
-        let Some((socket, stream)) = state.stream() else { return };
-        if stream.silence_deadline(socket, &shared.configuration, now).is_some_and(|deadline| deadline <= now)
-        {
-            counters.timeouts.add(1);
-            stream.abort(socket, Error::TimedOut, counters);
-        }
-        if matches!(stream.owner, Owner::Nobody) && socket.can_recv() && socket.is_open() {
-            // Bytes that nobody will ever read: the peer must learn that (RFC 1122, 4.2.2.13).
-            stream.abort(socket, Error::ConnectionAborted, counters);
-        }
-        if stream.holds_unread_past_time_wait(socket, now) {
-            return;
-        }
-        let before = Snapshot::of(socket);
-        self.egress(shared, endpoint, state, now);
-        let Some((socket, stream)) = state.stream() else { return };
-        stream.observe(socket, before, None, now, counters);
-
-        self.hand_to_listener(shared, endpoint, state);
-        self.finish_stream(shared, endpoint, state, now);
-    }
-
-    /// Moves a connection that is complete, or has failed, out of its listener's half-open ones.
-    fn hand_to_listener(&mut self, shared: &Shared, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
-        let Some((socket, stream)) = state.stream() else { return };
-        let Owner::Listener(backlog) = &stream.owner else { return };
-        if stream.established {
-            if backlog.complete(endpoint) {
-                shared.counters.connections_established_passive.add(1);
-            }
-        } else if !matches!(socket.state(), State::SynReceived) {
-            backlog.forget(endpoint);
-            // A listening socket that did not like its SYN, or was reset, has nothing to say.
-            stream.owner = Owner::Nobody;
-            if socket.is_listening() {
-                socket.close();
-            }
-        }
-    }
-
-    /// Ends a connection that is at its end; arms the timer of one that is not.
-    fn finish_stream(
-        &mut self,
-        shared: &Arc<Shared>,
-        endpoint: &Arc<Endpoint>,
-        state: &mut EndpointState,
-        now: u64,
-    ) {
-        let Some((socket, stream)) = state.stream() else { return };
-        if socket.state() == State::Closed {
-            // The reset, if there was one to send, had its chance. It is not repeated: should it be
-            // lost, the peer's next segment meets no connection and draws another.
-            return self.retire(endpoint, state);
-        }
-        if let (State::TimeWait, Owner::Nobody, Some((numbers, entered_at))) =
-            (socket.state(), &stream.owner, stream.time_wait)
-        {
-            let key = stream.key;
-            let now_instant = instant(now);
-            let next = self.interface.poll_at(now_instant, &state.sockets);
-            // Nothing earlier than the end of TIME-WAIT: the ACK of the FIN is out.
-            if next.is_none_or(|next| next >= instant(entered_at + TIME_WAIT_MICROSECONDS)) {
-                let maximum = shared.configuration.maximum_time_wait;
-                let evicted = self.time_wait.insert(key, numbers, now, maximum);
-                shared.counters.time_wait_evicted.add(evicted);
-                self.note_time_wait(shared);
-                return self.retire(endpoint, state);
-            }
-        }
-        let Some((socket, stream)) = state.stream() else { return };
-        let silence = stream.silence_deadline(socket, &shared.configuration, now);
-        self.rearm(shared, endpoint, state, silence, now);
-    }
-
-    /// Takes a connection out of every table. Its memory goes with the last reference.
-    fn retire(&mut self, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
-        self.timers.disarm(endpoint, &mut state.armed);
-        self.stop_awaiting(endpoint, state);
-        let Some((_, stream)) = state.stream() else { return };
-        stream.in_table = false;
-        let key = stream.key;
-        if self.flows.get(&key).is_some_and(|current| Arc::ptr_eq(current, endpoint)) {
-            self.flows.remove(&key);
-        }
-        if self.flows.capacity() > 64 && self.flows.len() < self.flows.capacity() / 8 {
-            self.flows.shrink_to(self.flows.len() * 2);
         }
     }
 
@@ -288,7 +174,13 @@ impl LinkCore {
 
     /// Sends what the endpoint has to send, until it has no more, the device is full, a neighbour
     /// is unknown, or its turn is over.
-    fn egress(&mut self, shared: &Shared, endpoint: &Arc<Endpoint>, state: &mut EndpointState, now: u64) {
+    pub(crate) fn egress(
+        &mut self,
+        shared: &Shared,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        now: u64,
+    ) {
         let mut report = EgressReport::default();
         let mut turns = 0;
         while turns < FRAMES_PER_TURN {
@@ -305,7 +197,7 @@ impl LinkCore {
             self.stop_awaiting(endpoint, state);
         }
         if turns == FRAMES_PER_TURN {
-            self.taken.push_back(endpoint.clone());
+            self.turns.push_back(endpoint.clone());
         }
         if report.device_full && !state.blocked {
             shared.counters.transmit_blocked.add(1);
@@ -318,14 +210,14 @@ impl LinkCore {
         }
     }
 
-    fn stop_awaiting(&mut self, endpoint: &Endpoint, state: &mut EndpointState) {
+    pub(crate) fn stop_awaiting(&mut self, endpoint: &Endpoint, state: &mut EndpointState) {
         if core::mem::take(&mut state.awaiting_neighbour) {
             self.awaiting_neighbour.remove(&endpoint.number);
         }
     }
 
     /// Sets the endpoint's timer: smoltcp's wish, or `also`, whichever is earlier.
-    fn rearm(
+    pub(crate) fn rearm(
         &mut self,
         shared: &Shared,
         endpoint: &Arc<Endpoint>,
@@ -345,100 +237,6 @@ impl LinkCore {
         if let Some(deadline) = [wish, also].into_iter().flatten().min() {
             self.timers.arm(endpoint, &mut state.armed, deadline);
         }
-    }
-
-    /// A neighbour may have become known: serves those that wait for one. smoltcp holds back, at
-    /// little cost, those whose neighbour is still unknown.
-    pub(crate) fn neighbour_appeared(&mut self, shared: &Arc<Shared>) {
-        let waiting: Vec<_> = self.awaiting_neighbour.values().cloned().collect();
-        for endpoint in waiting {
-            self.serve(shared, &endpoint, None);
-        }
-    }
-
-    /// Runs the timers that are due, at most `limit` of them; `true` if there are more.
-    pub(crate) fn run_timers(&mut self, shared: &Arc<Shared>, limit: u32) -> bool {
-        let now = self.now(shared);
-        self.time_wait.expire(now);
-        self.note_time_wait(shared);
-        for _ in 0..limit {
-            let Some(endpoint) = self.timers.pop_due(now) else { return false };
-            endpoint.state.lock().armed = None;
-            shared.counters.timers_fired.add(1);
-            self.serve(shared, &endpoint, None);
-        }
-        self.timers.earliest().is_some_and(|deadline| deadline <= now)
-    }
-
-    /// Serves loopback packets, endpoints that wait for the device, and the outbox, until there is
-    /// nothing left or `steps` are used up; `true` in the latter case.
-    pub(crate) fn settle(
-        &mut self,
-        shared: &Arc<Shared>,
-        outbox: &Outbox,
-        blocked: &AtomicBool,
-        steps: &mut u32,
-    ) -> bool {
-        loop {
-            while *steps > 0 {
-                let progress = self.receive_loopback(shared)
-                    || self.serve_blocked(shared)
-                    || self.serve_outbox(shared, outbox);
-                if !progress {
-                    break;
-                }
-                *steps -= 1;
-            }
-            self.transport_flush();
-            // First the mark, then the question: should the device become free in between, either
-            // it sees the mark and calls `transmit_ready`, or this sees the room.
-            blocked.store(!self.blocked.is_empty(), Ordering::SeqCst);
-            let unblocked = !self.blocked.is_empty() && self.transport.has_room();
-            if *steps == 0 {
-                return true;
-            }
-            if !unblocked {
-                return false;
-            }
-        }
-    }
-
-    fn transport_flush(&mut self) {
-        if let Transport::Ethernet(device) = &mut self.transport {
-            device.flush();
-        }
-    }
-
-    fn receive_loopback(&mut self, shared: &Arc<Shared>) -> bool {
-        let Transport::Loopback(queue) = &mut self.transport else { return false };
-        let Some(packet) = queue.pop() else { return false };
-        self.receive(shared, &packet);
-        if let Transport::Loopback(queue) = &mut self.transport {
-            queue.recycle(packet);
-        }
-        true
-    }
-
-    fn serve_blocked(&mut self, shared: &Arc<Shared>) -> bool {
-        if self.blocked.is_empty() || !self.transport.has_room() {
-            return false;
-        }
-        let Some(endpoint) = self.blocked.pop_front() else { return false };
-        endpoint.state.lock().blocked = false;
-        self.serve(shared, &endpoint, None);
-        true
-    }
-
-    fn serve_outbox(&mut self, shared: &Arc<Shared>, outbox: &Outbox) -> bool {
-        if self.taken.is_empty() {
-            outbox.drain(&mut self.scratch);
-            self.taken.extend(self.scratch.drain(..));
-        }
-        let Some(endpoint) = self.taken.pop_front() else { return false };
-        // Cleared before the state is looked at: see `Outbox::push`.
-        endpoint.dirty.swap(false, Ordering::AcqRel);
-        self.serve(shared, &endpoint, None);
-        true
     }
 
     /// The next deadline of this interface.

@@ -8,6 +8,7 @@
 //! section 3.8.3): a deadline runs only while the peer owes an answer.
 
 use alloc::sync::Arc;
+use core::task::Waker;
 
 use smoltcp::socket::tcp::{Socket, State};
 
@@ -194,6 +195,60 @@ impl Stream {
             self.abort(socket, Error::ConnectionAborted, counters);
         } else {
             socket.close();
+        }
+    }
+
+    /// Whether bytes can be queued now. Where that would block, `waker` is registered.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`], or why nothing can be sent any more.
+    pub(crate) fn check_sendable(&mut self, socket: &Socket<'_>, waker: Option<&Waker>) -> Result<(), Error> {
+        if self.write_shut {
+            return Err(Error::BrokenPipe);
+        }
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        match socket.state() {
+            State::Established | State::CloseWait if socket.can_send() => Ok(()),
+            State::Established | State::CloseWait | State::SynSent | State::SynReceived => {
+                if let Some(waker) = waker {
+                    self.senders.register(waker);
+                }
+                Err(Error::WouldBlock)
+            }
+            _ if self.established => Err(Error::BrokenPipe),
+            _ => Err(Error::NotConnected),
+        }
+    }
+
+    /// `true`: there are bytes; `false`: the stream has ended. Where to know that would block,
+    /// `waker` is registered.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`], or how the connection ended, but only once all that arrived is taken.
+    pub(crate) fn check_receivable(
+        &mut self,
+        socket: &Socket<'_>,
+        waker: Option<&Waker>,
+    ) -> Result<bool, Error> {
+        if self.established && socket.can_recv() {
+            return Ok(true);
+        }
+        if self.received_fin || self.read_shut {
+            return Ok(false);
+        }
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        match socket.state() {
+            State::Closed | State::Listen => Err(Error::NotConnected),
+            _ => {
+                if let Some(waker) = waker {
+                    self.receivers.register(waker);
+                }
+                Err(Error::WouldBlock)
+            }
         }
     }
 

@@ -5,6 +5,10 @@
 //! a frame, therefore stands still here and fails the test.
 #![allow(dead_code)]
 
+mod transfer;
+
+pub use transfer::Transfer;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -64,6 +68,9 @@ pub struct Faults {
     pub jitter_microseconds: u64,
 }
 
+/// Says whether a frame may pass.
+pub type Filter = Box<dyn FnMut(&[u8]) -> bool + Send>;
+
 /// One direction of a cable.
 pub struct Wire {
     frames: VecDeque<(u64, Vec<u8>)>,
@@ -73,7 +80,7 @@ pub struct Wire {
     pub capacity: usize,
     pub cut: bool,
     /// Drops the frames this says to.
-    pub filter: Option<Box<dyn FnMut(&[u8]) -> bool + Send>>,
+    pub filter: Option<Filter>,
     pub carried: u64,
     pub flushes: u64,
     random: Random,
@@ -369,58 +376,6 @@ pub fn connected(connection: &Connection) -> Option<Result<(), Error>> {
     match connection.poll_connected(&mut Context::from_waker(Waker::noop())) {
         std::task::Poll::Ready(result) => Some(result),
         std::task::Poll::Pending => None,
-    }
-}
-
-/// A pump: sends a generated stream on one connection and checks it on the other.
-pub struct Transfer {
-    pub total: usize,
-    pub sent: usize,
-    pub received: usize,
-}
-
-impl Transfer {
-    pub fn new(total: usize) -> Transfer {
-        Transfer { total, sent: 0, received: 0 }
-    }
-
-    pub fn byte(index: usize) -> u8 {
-        (index as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]
-    }
-
-    /// Sends and receives what can be now; `true` when everything has arrived.
-    pub fn pump(&mut self, from: &Connection, to: &Connection) -> bool {
-        self.push(from);
-        self.pull(to);
-        self.received == self.total
-    }
-
-    pub fn push(&mut self, from: &Connection) {
-        while self.sent < self.total {
-            let chunk: Vec<u8> = (self.sent..self.total.min(self.sent + 1500)).map(Self::byte).collect();
-            match from.try_send(&chunk) {
-                Ok(sent) => self.sent += sent,
-                Err(Error::WouldBlock) => return,
-                Err(error) => panic!("sending failed after {} bytes: {error}", self.sent),
-            }
-        }
-    }
-
-    pub fn pull(&mut self, to: &Connection) {
-        let mut buffer = [0; 1000];
-        while self.received < self.total {
-            match to.try_receive(&mut buffer) {
-                Ok(0) => panic!("the stream ended after {} of {} bytes", self.received, self.total),
-                Ok(length) => {
-                    for byte in &buffer[..length] {
-                        assert_eq!(*byte, Self::byte(self.received), "byte {} is wrong", self.received);
-                        self.received += 1;
-                    }
-                }
-                Err(Error::WouldBlock) => return,
-                Err(error) => panic!("receiving failed after {} bytes: {error}", self.received),
-            }
-        }
     }
 }
 

@@ -1,0 +1,123 @@
+//! Serving a TCP endpoint: one segment in, what there is to send out, and then what became of it.
+
+use alloc::sync::Arc;
+
+use smoltcp::socket::tcp::State;
+
+use crate::endpoint::{Endpoint, EndpointState};
+use crate::error::Error;
+use crate::link_core::{Arrival, LinkCore, instant};
+use crate::shared::Shared;
+use crate::stream::{Owner, Snapshot};
+use crate::time_wait::TIME_WAIT_MICROSECONDS;
+
+impl LinkCore {
+    pub(crate) fn serve_stream(
+        &mut self,
+        shared: &Arc<Shared>,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        arrival: Option<Arrival<'_>>,
+        now: u64,
+    ) {
+        let counters = &shared.counters;
+        let Some((socket, stream)) = state.stream() else { return };
+        if !stream.in_table {
+            return;
+        }
+        if let Some(Arrival { frame, segment }) = arrival {
+            let before = Snapshot::of(socket);
+            self.ingress(shared, &mut state.sockets, frame, now);
+            let Some((socket, stream)) = state.stream() else { return };
+            stream.observe(socket, before, segment, now, counters);
+        }
+
+        let Some((socket, stream)) = state.stream() else { return };
+        if stream.silence_deadline(socket, &shared.configuration, now).is_some_and(|deadline| deadline <= now)
+        {
+            counters.timeouts.add(1);
+            stream.abort(socket, Error::TimedOut, counters);
+        }
+        if matches!(stream.owner, Owner::Nobody) && socket.can_recv() && socket.is_open() {
+            // Bytes that nobody will ever read: the peer must learn that (RFC 1122, 4.2.2.13).
+            stream.abort(socket, Error::ConnectionAborted, counters);
+        }
+        if stream.holds_unread_past_time_wait(socket, now) {
+            return;
+        }
+        let before = Snapshot::of(socket);
+        self.egress(shared, endpoint, state, now);
+        let Some((socket, stream)) = state.stream() else { return };
+        stream.observe(socket, before, None, now, counters);
+
+        self.hand_to_listener(shared, endpoint, state);
+        self.finish_stream(shared, endpoint, state, now);
+    }
+
+    /// Moves a connection that is complete, or has failed, out of its listener's half-open ones.
+    fn hand_to_listener(&mut self, shared: &Shared, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
+        let Some((socket, stream)) = state.stream() else { return };
+        let Owner::Listener(backlog) = &stream.owner else { return };
+        if stream.established {
+            if backlog.complete(endpoint) {
+                shared.counters.connections_established_passive.add(1);
+            }
+        } else if !matches!(socket.state(), State::SynReceived) {
+            backlog.forget(endpoint);
+            // A listening socket that did not like its SYN, or was reset, has nothing to say.
+            stream.owner = Owner::Nobody;
+            if socket.is_listening() {
+                socket.close();
+            }
+        }
+    }
+
+    /// Ends a connection that is at its end; arms the timer of one that is not.
+    fn finish_stream(
+        &mut self,
+        shared: &Arc<Shared>,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        now: u64,
+    ) {
+        let Some((socket, stream)) = state.stream() else { return };
+        if socket.state() == State::Closed {
+            // The reset, if there was one to send, had its chance. It is not repeated: should it be
+            // lost, the peer's next segment meets no connection and draws another.
+            return self.retire(endpoint, state);
+        }
+        if let (State::TimeWait, Owner::Nobody, Some((numbers, entered_at))) =
+            (socket.state(), &stream.owner, stream.time_wait)
+        {
+            let key = stream.key;
+            let now_instant = instant(now);
+            let next = self.interface.poll_at(now_instant, &state.sockets);
+            // Nothing earlier than the end of TIME-WAIT: the ACK of the FIN is out.
+            if next.is_none_or(|next| next >= instant(entered_at + TIME_WAIT_MICROSECONDS)) {
+                let maximum = shared.configuration.maximum_time_wait;
+                let evicted = self.time_wait.insert(key, numbers, now, maximum);
+                shared.counters.time_wait_evicted.add(evicted);
+                self.note_time_wait(shared);
+                return self.retire(endpoint, state);
+            }
+        }
+        let Some((socket, stream)) = state.stream() else { return };
+        let silence = stream.silence_deadline(socket, &shared.configuration, now);
+        self.rearm(shared, endpoint, state, silence, now);
+    }
+
+    /// Takes a connection out of every table. Its memory goes with the last reference.
+    fn retire(&mut self, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
+        self.timers.disarm(endpoint, &mut state.armed);
+        self.stop_awaiting(endpoint, state);
+        let Some((_, stream)) = state.stream() else { return };
+        stream.in_table = false;
+        let key = stream.key;
+        if self.flows.get(&key).is_some_and(|current| Arc::ptr_eq(current, endpoint)) {
+            self.flows.remove(&key);
+        }
+        if self.flows.capacity() > 64 && self.flows.len() < self.flows.capacity() / 8 {
+            self.flows.shrink_to(self.flows.len() * 2);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! How TCP connections end: in good order, half, with a reset, in silence; and that none ends early.
+
+mod common;
+
+use common::*;
+use cops_net::{Error, Shutdown};
+
+#[test]
+fn half_close_lets_the_other_direction_go_on() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.try_send(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.try_send(b"more"), Err(Error::BrokenPipe));
+
+    let mut buffer = [0; 16];
+    assert!(world.run_until(SECOND, |_| server.unread_bytes() == 8));
+    assert_eq!(server.try_receive(&mut buffer), Ok(8));
+    assert!(world.run_until(SECOND, |_| server.readiness().end_of_stream));
+    assert_eq!(server.try_receive(&mut buffer), Ok(0));
+
+    let mut transfer = Transfer::new(50_000);
+    assert!(world.run_until(60 * SECOND, |_| transfer.pump(&server, &client)));
+    server.shutdown(Shutdown::Write).unwrap();
+    assert!(world.run_until(SECOND, |_| client.readiness().end_of_stream));
+    assert_eq!(client.try_receive(&mut buffer), Ok(0));
+    assert!(!client.readiness().failed && !server.readiness().failed);
+}
+
+#[test]
+fn the_last_bytes_are_readable_after_the_peer_has_closed() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    server.try_send(b"farewell").unwrap();
+    drop(server);
+    // Both sides close; then TIME-WAIT passes with the bytes unread.
+    client.shutdown(Shutdown::Write).unwrap();
+    world.run_for(60 * SECOND);
+    let mut buffer = [0; 16];
+    assert_eq!(client.try_receive(&mut buffer), Ok(8));
+    assert_eq!(&buffer[..8], b"farewell");
+    assert_eq!(client.try_receive(&mut buffer), Ok(0));
+}
+
+#[test]
+fn unread_bytes_survive_time_wait_on_the_side_that_closed_first() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.shutdown(Shutdown::Write).unwrap();
+    world.run_for(SECOND);
+    server.try_send(b"farewell").unwrap();
+    drop(server);
+    world.run_for(60 * SECOND);
+    let mut buffer = [0; 5];
+    assert_eq!(client.try_receive(&mut buffer), Ok(5));
+    assert_eq!(client.try_receive(&mut buffer), Ok(3));
+    assert_eq!(client.try_receive(&mut buffer), Ok(0));
+    drop(client);
+    world.run_for(60 * SECOND);
+    assert_eq!(world.a.stack.statistics().connections_now, 0);
+}
+
+#[test]
+fn a_reset_in_the_middle_of_a_transfer() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.try_send(&[1; 3000]).unwrap();
+    world.run_for(SECOND);
+    let (flag, waker) = Flag::new();
+    client.register_receive_waker(&waker);
+    server.abort();
+    assert!(world.run_until(SECOND, |_| flag.take()), "the reader is woken");
+    assert_eq!(client.try_receive(&mut [0; 10]), Err(Error::ConnectionReset));
+    assert_eq!(client.try_send(b"x"), Err(Error::ConnectionReset));
+    let readiness = client.readiness();
+    assert!(readiness.readable && readiness.writable && readiness.failed);
+    // What the aborting side had received it may still read; then it learns of its own abort.
+    let mut buffer = [0; 4096];
+    assert_eq!(server.try_receive(&mut buffer), Ok(3000));
+    assert_eq!(server.try_receive(&mut buffer), Err(Error::ConnectionAborted));
+    assert_eq!(world.a.stack.statistics().resets_received, 1);
+    assert_eq!(world.b.stack.statistics().resets_sent, 1);
+}
+
+#[test]
+fn closing_with_unread_bytes_resets_and_without_does_not() {
+    for unread in [true, false] {
+        let mut world = World::new();
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+        let (client, server) = world.pair(&listener);
+        if unread {
+            client.try_send(b"never read").unwrap();
+            world.run_for(SECOND);
+        }
+        drop(server);
+        world.run_for(SECOND);
+        let expected = if unread { Err(Error::ConnectionReset) } else { Ok(0) };
+        assert_eq!(client.try_receive(&mut [0; 10]), expected, "unread: {unread}");
+    }
+}
+
+#[test]
+fn what_arrives_for_a_closed_connection_resets_it() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    drop(server);
+    world.run_for(SECOND);
+    client.try_send(b"too late").unwrap();
+    world.run_for(SECOND);
+    assert_eq!(client.try_send(b"x"), Err(Error::ConnectionReset));
+    assert_eq!(world.b.stack.statistics().connections_now, 0);
+}
+
+#[test]
+fn queued_bytes_are_delivered_after_the_sender_is_dropped() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    let mut transfer = Transfer::new(4096);
+    transfer.push(&client);
+    assert_eq!(transfer.sent, 4096);
+    drop(client);
+    assert!(world.run_until(10 * SECOND, |_| {
+        transfer.pull(&server);
+        transfer.received == 4096
+    }));
+    assert!(world.run_until(SECOND, |_| server.try_receive(&mut [0; 1]) == Ok(0)));
+}
+
+#[test]
+fn keep_alive_ends_a_connection_whose_peer_is_gone_and_keeps_one_whose_peer_is_there() {
+    for cut in [false, true] {
+        let mut world = World::new();
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+        let (client, _server) = world.pair(&listener);
+        client.set_keep_alive(Some(2 * SECOND));
+        world.run_for(SECOND);
+        let before = world.a.outgoing.lock().unwrap().carried;
+        world.b.outgoing.lock().unwrap().cut = cut;
+        world.run_for(60 * SECOND);
+        let probes = world.a.outgoing.lock().unwrap().carried - before;
+        if cut {
+            assert!((3..=6).contains(&probes), "{probes} probes before giving up");
+            assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::TimedOut));
+            assert_eq!(world.a.stack.statistics().timeouts, 1);
+        } else {
+            assert!((25..=35).contains(&probes), "{probes} probes in a minute");
+            assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::WouldBlock));
+        }
+    }
+}
+
+#[test]
+fn an_idle_connection_without_keep_alive_lives_for_days_and_costs_nothing() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    world.run_for(SECOND);
+    let before = (world.a.stack.statistics(), world.b.stack.statistics());
+    world.run_for(3 * 86_400 * SECOND);
+    let after = (world.a.stack.statistics(), world.b.stack.statistics());
+    assert_eq!(before, after);
+    client.try_send(b"still there?").unwrap();
+    assert!(world.run_until(5 * SECOND, |_| server.readiness().readable));
+}
+
+#[test]
+fn simultaneous_close() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    drop((client, server));
+    world.run_for(SECOND);
+    let (a, b) = (world.a.stack.statistics(), world.b.stack.statistics());
+    assert_eq!((a.connections_now, b.connections_now), (0, 0));
+    assert_eq!((a.time_wait_now, b.time_wait_now), (1, 1));
+    assert_eq!((a.resets_sent, b.resets_sent), (0, 0));
+    world.run_for(20 * SECOND);
+    assert_eq!(world.a.stack.statistics().time_wait_now + world.b.stack.statistics().time_wait_now, 0);
+}
