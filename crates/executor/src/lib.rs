@@ -1,4 +1,103 @@
-//! A `no_std` executor for coroutines with priorities: find-first-set, pop, poll.
+//! A `no_std` executor for stackless coroutines with 64 priorities: find-first-set, pop, poll.
+//!
+//! A coroutine is a future with an id and a [`Priority`]. Each worker (a thread, a hart, a virtual CPU) keeps
+//! one FIFO list for each priority, and a bitmap of the lists that are not empty. Picking what to run is
+//! finding the lowest bit and taking the head of that list, whatever the number of coroutines. Waking
+//! is one atomic update and one push into a lock-free inbox: it takes no lock and no memory, so an interrupt
+//! handler may do it.
+//!
+//! ```
+//! use cops_executor::{Executor, Priority, yield_now};
+//!
+//! // The argument is the executor's number in this program; ids carry it.
+//! static EXECUTOR: Executor = Executor::new(0);
+//!
+//! EXECUTOR.start_on_host(1)?;
+//! let background = EXECUTOR.spawn_join(
+//!     async {
+//!         let mut steps = 0;
+//!         while steps < 1_000 {
+//!             steps += 1;
+//!             yield_now().await;
+//!         }
+//!         steps
+//!     },
+//!     Priority::LEAST_URGENT,
+//! )?;
+//! let urgent = EXECUTOR.spawn_join(async { "first" }, Priority::MOST_URGENT)?;
+//! assert_eq!(EXECUTOR.block_on(0, urgent)?, "first");
+//! assert!(!background.is_finished());
+//! assert_eq!(EXECUTOR.block_on(0, background)?, 1_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The two halves
+//!
+//! [`core`] knows no types, has no statics and cannot panic: it is what COPS links into the image
+//! that its kernel and its processes share. The rest of this crate, the front, is compiled into each
+//! program: generic spawn, join handles, wakers, the registry that finds an executor by the number
+//! in an id.
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | (none) | the core, ids, priorities, [`WorkerState`] |
+//! | `front` | the front, over a core that is linked; needs `alloc` |
+//! | `image` | the front, over a core in an image |
+//! | `std` (default) | the front on a host: workers are threads, and a panic ends one coroutine |
+//!
+//! Without `std` the program tells who it is by a function that the linker finds, and supplies memory and
+//! notification by [`Hooks`]:
+//!
+//! ```text
+//! #[unsafe(no_mangle)]
+//! extern "C" fn _cops_executor_current_worker() -> u32 {
+//!     cops_executor::encode_current_worker(0, this_hart())
+//! }
+//! ```
+//!
+//! It must be right, also inside interrupt handlers: a coroutine that wakes itself is noted at its worker
+//! without an atomic update.
+//!
+//! # Guarantees
+//!
+//! - **Wakes.** A wake that happens after a poll has begun leads to another poll. Waking is idempotent.
+//!   Waking, cancelling or changing somebody who has exited does nothing, also when the slot
+//!   has a new tenant. What the waker wrote before, the poll sees.
+//! - **Polls.** One worker at a time, never after the future has finished, never after it was dropped. The
+//!   future is dropped exactly once, by a worker.
+//! - **Order on one worker.** The coroutine polled next is always one of the most urgent that are ready, and
+//!   among those the one that became ready first. One that yields comes after all that became ready before or
+//!   during its poll. (Checked against a model with random histories: `tests/model.rs`.)
+//! - **Cost.** All of it O(1) in the number of coroutines; O(workers) at a scheduling point. 40 bytes a
+//!   coroutine beside its future.
+//!
+//! # Proposition: priorities with several workers
+//!
+//! Let coroutine U, of priority p, be announced: made ready, and the call that did it has returned. *No worker
+//! that reaches a scheduling point after that begins a poll less urgent than p before U's poll begins*,
+//! unless U has been taken by a worker that has not begun to poll it yet. Hence at most one less urgent poll
+//! begins on each worker after the announcement, the one that it had picked already.
+//!
+//! *Why.* A READY coroutine is in one inbox or one list of one worker V. Its level is marked in V's record:
+//! in `posted` while it is in the inbox (the mark is set before the announcement ends, and is cleared only
+//! when the inbox is emptied), in `ready` while it is in the list, and on its way from one to the other in
+//! `ready` before it goes from `posted` ([`WorkerState::waiting`]). At a scheduling point a worker files its own
+//! inbox and looks at the marks of all others. If V is itself, it pops the most urgent of its lists, which
+//! is at least as urgent as U. If V is another and shows something more urgent than the worker has, it takes
+//! V's lock, files V's inbox, and takes the most urgent there. If V's lock is held, somebody is
+//! at a scheduling point there and takes the most urgent; the worker looks again rather than run something
+//! less urgent.
+//!
+//! *Limits.* Looking again ends after 200 times: if the host suspends a worker under the lock (some tens of
+//! instructions), the others go on with what they have. When an idle worker takes half of what waits at
+//! another, a third that looks at the first before and at the second after sees neither; it may
+//! run one less urgent coroutine for each such transfer. And a long poll is a long poll:
+//! [`Executor::most_urgent`] and the hook `preempt` are for ending it early.
+//!
+//! `tests/stress.rs` counts polls between announcement and poll; `tests/notify.rs` fixes who steals what.
+//!
+//! Equal priorities are served round-robin by each worker. Between workers the balance is kept by stealing
+//! alone: one that runs out takes half of what waits at another.
 #![no_std]
 #![warn(missing_docs)]
 

@@ -131,6 +131,22 @@ fn a_coroutine_spawned_by_no_worker_goes_to_a_parked_one() {
 }
 
 #[test]
+fn the_last_exit_wakes_those_that_wait_for_it() {
+    let rig = rig(38);
+    let (executor, host) = (rig.executor, rig.host);
+    let two = (0..2).map(|_| async move {
+        assert!(executor.prepare_park(1));
+        host.take_events();
+    });
+    two.for_each(|one| drop(rig.executor.spawn(one, Priority::DEFAULT).unwrap()));
+    rig.executor.run(0, 1);
+    assert_eq!(rig.host.take_events(), [], "one is left");
+    rig.executor.run(0, 1);
+    assert_eq!(rig.executor.live_count(), 0);
+    assert_eq!(rig.host.take_events(), [Event::Notify(1)]);
+}
+
+#[test]
 fn offer_calls_a_parked_one_only_if_something_waits() {
     let rig = rig(43);
     let id = rig.sleeper(0, Priority::DEFAULT);

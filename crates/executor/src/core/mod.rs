@@ -4,8 +4,8 @@
 //! that panics; memory and vtables are the caller's. It may touch nothing but the [`Executor`] it is given,
 //! the memory the executor's [`Hooks`] handed out, and the [`WorkerState`] records it was registered with.
 //!
-//! Reading order: [`priority`], [`id`], [`state`] (the heart), [`slot`], [`slab`], [`inbox`], [`ready`],
-//! [`worker`], [`executor`] (spawn, wake, cancel, set_priority), [`schedule`] (run), [`park`].
+//! Reading order: `priority`, `id`, `state` (the heart), `slot`, `slab`, `inbox`, `ready`, `worker`, `executor`
+//! (spawn, wake, cancel, set_priority), `schedule` (run), `park`.
 
 mod executor;
 mod hooks;

@@ -127,6 +127,17 @@ impl Executor {
     /// of the id. Its output is dropped.
     ///
     /// Boxes the future; may call `Hooks::grow`. Otherwise lock-free.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, RunOutcome};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let id = EXECUTOR.spawn(async { println!("on a worker") }, Priority::DEFAULT)?;
+    /// assert_eq!(cops_executor::priority(id), Some(Priority::DEFAULT));
+    /// assert_eq!(EXECUTOR.run_until_stalled(0), RunOutcome::Stalled);
+    /// assert_eq!(cops_executor::priority(id), None, "it has exited");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn spawn<F>(&self, future: F, priority: Priority) -> Result<CoroutineId, SpawnError>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -141,6 +152,18 @@ impl Executor {
     }
 
     /// As [`spawn`](Executor::spawn), with a handle that yields the output and can cancel.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, JoinError, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let product = EXECUTOR.spawn_join(async { 6 * 7 }, Priority::DEFAULT)?;
+    /// let endless = EXECUTOR.spawn_join(std::future::pending::<()>(), Priority::DEFAULT)?;
+    /// endless.abort();
+    /// assert_eq!(EXECUTOR.block_on(0, product), Ok(42));
+    /// assert_eq!(EXECUTOR.block_on(0, endless), Err(JoinError::Cancelled));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn spawn_join<F>(&self, future: F, priority: Priority) -> Result<JoinHandle<F::Output>, SpawnError>
     where
         F: Future + Send + 'static,
@@ -240,6 +263,23 @@ impl Executor {
     }
 }
 
+impl fmt::Display for StartError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the executor was started before, or another has its number")
+    }
+}
+
+impl fmt::Display for AddWorkerError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            AddWorkerError::NotStarted => "the executor has not been started",
+            AddWorkerError::NumberOutOfRange => "worker numbers are 0 to 63",
+            AddWorkerError::NumberTaken => "there is a worker of this number",
+            AddWorkerError::OutOfMemory => "no memory for another worker",
+        })
+    }
+}
+
 impl fmt::Display for SpawnError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
@@ -250,3 +290,7 @@ impl fmt::Display for SpawnError {
 }
 
 impl ::core::error::Error for SpawnError {}
+
+impl ::core::error::Error for StartError {}
+
+impl ::core::error::Error for AddWorkerError {}

@@ -36,6 +36,22 @@ pub(super) fn executor(number: u8) -> Option<&'static Executor> {
 ///
 /// The same mechanism as its `Waker`. Lock-free, allocates nothing, makes no system call; may be called in
 /// an interrupt handler. False if the coroutine has exited.
+///
+/// ```
+/// # use std::{future::poll_fn, sync::atomic::{AtomicBool, Ordering}, task::Poll};
+/// # use cops_executor::{Executor, Priority, wake_up};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// static OPEN: AtomicBool = AtomicBool::new(false);
+/// let gate = poll_fn(|_| if OPEN.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending });
+/// let id = EXECUTOR.spawn(gate, Priority::DEFAULT)?;
+/// EXECUTOR.run_until_stalled(0);
+/// OPEN.store(true, Ordering::Relaxed);
+/// assert!(wake_up(id));
+/// EXECUTOR.run_until_stalled(0);
+/// assert!(!wake_up(id), "it has exited");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[inline]
 pub fn wake_up(id: CoroutineId) -> bool {
     wake_up_raw(id.raw())
