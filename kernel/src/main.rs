@@ -42,7 +42,8 @@ fn boot(hart_id: usize, tree_physical: usize) -> ! {
 
     // The boot hart is number 0, the others follow in the tree's order.
     let others = facts.harts.iter().map(|hart| hart.id).filter(|&id| id != hart_id);
-    let harts = arch::describe_harts([hart_id].into_iter().chain(others), |hart| layout::kernel_stack(hart).end);
+    let harts =
+        arch::describe_harts([hart_id].into_iter().chain(others), |hart| layout::kernel_stack(hart).end);
     kernel_space::initialise(facts, harts).expect("memory for the kernel's page tables");
     arch::run_on_own_stack(start_boot_hart)
 }
@@ -56,7 +57,7 @@ extern "C" fn start_boot_hart() -> ! {
         "COPS {}: {} hart(s), {} MiB of memory free, clock {} Hz{}",
         env!("CARGO_PKG_VERSION"),
         arch::hart_count(),
-        memory.free * frames::FRAME_BYTES >> 20,
+        (memory.free * frames::FRAME_BYTES) >> 20,
         arch::ticks_per_second(),
         if device_tree::facts().supervisor_timer { ", own timers" } else { "" },
     );

@@ -34,6 +34,7 @@ pub enum UserTrap {
 }
 
 /// What a program did wrong, or what it needs from the memory manager.
+#[allow(clippy::enum_variant_names)] // the architecture's own name of it
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// No page, or not with this right. Often just the first touch of a page.

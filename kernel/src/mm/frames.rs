@@ -231,7 +231,7 @@ impl Frame {
     pub fn allocate_zeroed() -> Result<Self, OutOfMemory> {
         let frame = Self::allocate()?;
         // SAFETY: the frame is mapped and nobody else's.
-        unsafe { frame.bytes().write_bytes(0, FRAME_BYTES) };
+        unsafe { arch::clear(frame.bytes(), FRAME_BYTES) };
         Ok(frame)
     }
 

@@ -13,7 +13,8 @@ use crate::mm::{kernel_space, layout};
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::fence;
 
 /// The page table the boot hart uses until it has built the real one: the whole direct map
 /// in 1 GiB pages with all rights. It is never seen by user mode or by another hart.
@@ -159,19 +160,19 @@ pub fn run_on_own_stack(next: extern "C" fn() -> !) -> ! {
 
 /// Starts every hart but the boot hart, which calls this. Each goes through the kernel's
 /// secondary path to `task::start` on its own, at any time from now on. A hart that the
-/// firmware will not start is reported and left out of nothing: its index stays reserved.
+/// firmware will not start is reported; it keeps its index and just never does anything.
 pub fn start_other_harts() {
-    for index in 1..hart::hart_count() {
-        let record = &hart::RECORDS[index];
-        // One block per hart, in the kernel's image so that its physical address is known.
+    let others = hart::RECORDS.iter().zip(&START_BLOCKS).take(hart::hart_count()).skip(1);
+    for (record, place) in others {
         let block = StartBlock {
             root_register: paging::root_register(kernel_space::root_physical(), Asid(0)),
             record: &raw const *record as usize,
         };
         record.active_root.store(block.root_register, Relaxed);
-        let place = START_BLOCKS[index].0.get();
+        let place = place.0.get();
         // SAFETY: written before the one reader, that hart, is started.
         unsafe { place.write(block) };
+        fence(SeqCst);
         let entry = layout::physical_of(__start_other as *const () as usize);
         let id = record.id.load(Relaxed);
         if let Err(error) = firmware::start_hart(id, entry, layout::physical_of(place as usize)) {
@@ -180,6 +181,7 @@ pub fn start_other_harts() {
     }
 }
 
+/// In the kernel's image, so that the physical address is known.
 struct StartBlockCell(UnsafeCell<StartBlock>);
 
 // SAFETY: written by the boot hart before the one hart that reads it is started.

@@ -20,7 +20,7 @@ mod trap;
 mod user;
 
 pub use backtrace::{frame_pointer, walk_frames};
-pub use copy::copy_shared;
+pub use copy::{clear, copy_shared};
 pub use entry::{run_on_own_stack, start_other_harts};
 pub use firmware::{emergency_write, power_off_machine};
 pub use hart::{HartSlot, HartSlots, describe_harts, hart_count, hart_index};
