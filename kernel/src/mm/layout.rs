@@ -10,7 +10,7 @@
 //! The kernel image lies in the direct map at its physical address, in 4 KiB pages with the
 //! rights of its sections, so that no second mapping makes its code writable.
 
-use crate::arch::MAX_HARTS;
+use crate::arch;
 
 pub use cops_abi::layout::{MAP_END, MAP_START, PAGE_BYTES, USER_END, USER_START};
 
@@ -52,7 +52,8 @@ pub fn is_on_kernel_stack(address: usize, length: usize) -> bool {
     let within = |range: core::ops::Range<usize>| {
         range.contains(&address) && address.checked_add(length).is_some_and(|end| end <= range.end)
     };
-    (0..MAX_HARTS).any(|hart| within(kernel_stack(hart))) || within(super::kernel_space::writable_image())
+    (0..arch::hart_count()).any(|hart| within(kernel_stack(hart)))
+        || within(super::kernel_space::writable_image())
 }
 
 /// Rounds down to a page boundary.

@@ -1,8 +1,11 @@
 //! What a program has mapped where: a sorted list of ranges, pure bookkeeping.
 
-use super::{MapError, OutOfMemory, Rights, layout};
+use super::{MapError, OutOfMemory, Rights, frames, layout};
 use alloc::vec::Vec;
 use core::ops::Range;
+
+/// Regions a process can have: as many as on Linux. They cost the kernel 40 bytes each.
+const REGIONS_MAX: usize = 65_530;
 
 /// Who provides the pages of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +33,16 @@ pub(super) struct Regions {
 impl Regions {
     pub(super) const fn new() -> Self {
         Self { list: Vec::new(), hint: layout::MAP_START }
+    }
+
+    /// Makes room for more regions, within the limit and not out of the kernel's reserve.
+    fn reserve(&mut self, more: usize) -> Result<(), OutOfMemory> {
+        if self.list.len() + more > self.list.capacity()
+            && (self.list.len() + more > REGIONS_MAX || frames::is_down_to_reserve())
+        {
+            return Err(OutOfMemory);
+        }
+        self.list.try_reserve(more).map_err(|_| OutOfMemory)
     }
 
     /// Index of the first region that ends above `address`.
@@ -63,7 +76,7 @@ impl Regions {
             (true, false) => self.list[index - 1].range.end = new.range.end,
             (false, true) => self.list[index].range.start = new.range.start,
             (false, false) => {
-                self.list.try_reserve(1).map_err(|_| MapError::OutOfMemory)?;
+                self.reserve(1)?;
                 self.list.insert(index, new);
             }
         }
@@ -73,7 +86,7 @@ impl Regions {
     /// Makes region borders at both ends of `range`, so that it consists of whole regions;
     /// returns their indexes.
     fn isolate(&mut self, range: &Range<usize>) -> Result<Range<usize>, OutOfMemory> {
-        self.list.try_reserve(2).map_err(|_| OutOfMemory)?;
+        self.reserve(2)?;
         for border in [range.start, range.end] {
             let index = self.first_above(border);
             if let Some(region) = self.list.get_mut(index)
