@@ -180,7 +180,7 @@ pub struct Serve {
     after_help = "The script that gdb starts with is kept in target/guest-image/debug.gdb.\n\nExamples:\n  \
     ./cops debug\n  \
     ./cops debug /bin/matrix-server\n  \
-    ./cops debug --command 'break cops_kernel::task::start' --command continue --command bt --command kill /bin/hello"
+    ./cops debug --command 'hbreak cops_kernel::task::start::start' --command continue --command bt --command kill /bin/hello"
 )]
 pub struct Debug {
     /// Give gdb this command after it has connected (repeatable); then it does not stay for more
