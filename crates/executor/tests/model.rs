@@ -1,9 +1,10 @@
 //! Random histories on one worker against a model that is easy to believe: the exact order of polls and
 //! drops, every answer, every phase.
 //!
-//! The model: a list of requests (who was made ready, or moved, since the last scheduling point) and 64
-//! deques. A scheduling point files the requests in order, then the coroutine that was polled, then takes
-//! from the most urgent deque.
+//! The model: 64 deques, and a list of requests (who was made ready, or moved, since the last scheduling
+//! point). What a coroutine makes ready goes into its deque at once, unless there are requests before it. A
+//! scheduling point files the requests in order, then the coroutine that was polled, then takes from the
+//! most urgent deque.
 #![allow(unsafe_code)]
 
 mod common;
@@ -70,10 +71,20 @@ impl Model {
         }
     }
 
-    fn spawn(&mut self, id: u64, priority: u8) {
+    /// `inside`: on the worker.
+    fn make_ready(&mut self, key: usize, inside: bool) {
+        self.coroutines[key].phase = Phase::Ready;
+        if inside && self.requests.is_empty() && !self.coroutines[key].requested {
+            self.file(key);
+        } else {
+            self.request(key);
+        }
+    }
+
+    fn spawn(&mut self, id: u64, priority: u8, inside: bool) {
         let fresh = Modelled {
             id,
-            phase: Phase::Ready,
+            phase: Phase::Blocked,
             priority,
             filed: None,
             requested: false,
@@ -81,26 +92,24 @@ impl Model {
             cancelled: false,
         };
         self.coroutines.push(fresh);
-        self.request(self.coroutines.len() - 1);
+        self.make_ready(self.coroutines.len() - 1, inside);
     }
 
-    fn wake(&mut self, key: usize) -> bool {
+    fn wake(&mut self, key: usize, inside: bool) -> bool {
         let one = &mut self.coroutines[key];
         match one.phase {
             Phase::Free => return false,
             Phase::Running => one.woken = true,
             Phase::Ready => {}
-            Phase::Blocked => {
-                one.phase = Phase::Ready;
-                self.request(key);
-            }
+            Phase::Blocked => self.make_ready(key, inside),
         }
         true
     }
 
     fn cancel(&mut self, key: usize) -> bool {
         self.coroutines[key].cancelled |= self.coroutines[key].phase != Phase::Free;
-        self.wake(key)
+        // Never the short way.
+        self.wake(key, false)
     }
 
     fn set_priority(&mut self, key: usize, priority: u8) -> bool {
@@ -276,11 +285,14 @@ impl Case {
                 let id = unsafe { self.executor.spawn(data, &VTABLE, priority as u32, here) };
                 assert!(id >> 32 != 0);
                 assert!(model.coroutines.iter().all(|other| other.id != id), "ids are never used twice");
-                model.spawn(id, priority);
+                model.spawn(id, priority, running.is_some());
             }
             Operation::Wake { whom } => {
                 if let Some(key) = choose(whom) {
-                    assert_eq!(self.executor.wake(model.coroutines[key].id, here), model.wake(key));
+                    assert_eq!(
+                        self.executor.wake(model.coroutines[key].id, here),
+                        model.wake(key, running.is_some())
+                    );
                 }
             }
             Operation::Cancel { whom } => {
@@ -296,7 +308,10 @@ impl Case {
             }
             Operation::WakeSelf => {
                 if let Some(key) = running {
-                    assert_eq!(self.executor.wake(model.coroutines[key].id, here), model.wake(key));
+                    assert_eq!(
+                        self.executor.wake(model.coroutines[key].id, here),
+                        model.wake(key, running.is_some())
+                    );
                 }
             }
             Operation::CancelSelf => {

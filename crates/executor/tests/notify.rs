@@ -138,7 +138,9 @@ fn the_last_exit_wakes_those_that_wait_for_it() {
         assert!(executor.prepare_park(1));
         host.take_events();
     });
-    two.for_each(|one| drop(rig.executor.spawn(one, Priority::DEFAULT).unwrap()));
+    for one in two {
+        rig.executor.spawn(one, Priority::DEFAULT).unwrap();
+    }
     rig.executor.run(0, 1);
     assert_eq!(rig.host.take_events(), [], "one is left");
     rig.executor.run(0, 1);

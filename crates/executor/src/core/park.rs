@@ -4,8 +4,8 @@
 //! the thread or hart to sleep; `finish_park` takes the mark away. Whoever makes work looks at the marks
 //! *after* it has published the work.
 //!
-//! Lost-wake argument, parking side: setting the mark, a push into an inbox, and each side's look at the
-//! other's are sequentially consistent. In their one order either the mark comes before the waker's look,
+//! Lost-wake argument, parking side: setting the mark, a push into an inbox (or taking the lock under which
+//! a coroutine is linked), and each side's look at the other's are sequentially consistent. In their one order either the mark comes before the waker's look,
 //! then the waker takes the mark and calls `notify`, or the push comes before the parking worker's look,
 //! then that worker does not park. `notify` may arrive before the host's sleep begins: the host's park must
 //! keep it (a token, as of `std::thread::park`; `wfi` with interrupts masked).
@@ -64,16 +64,29 @@ impl Executor {
         if target.state().posted.load(Ordering::SeqCst) & priority.bit() == 0 {
             target.state().posted.fetch_or(priority.bit(), Ordering::SeqCst);
         }
+        self.tell(target, priority, here, busy);
+    }
+
+    /// The second half of `announce`: notifies and interrupts. What waits has been marked before.
+    #[inline(always)]
+    pub(super) fn tell(&self, target: &Worker, priority: Priority, here: u32, busy: bool) {
         let parked = self.parked.load(Ordering::SeqCst);
-        if parked != 0 {
-            if parked & 1 << target.number() != 0 {
-                self.unpark(target.number());
-                return;
-            } else if (busy || here != target.number()) && self.unpark(parked.trailing_zeros()) {
-                return;
-            }
+        if parked != 0 && self.unpark_for(target, parked, here, busy) {
+            return;
         }
-        self.preempt_for(target, priority, here);
+        if self.preempts.load(Ordering::Relaxed) {
+            self.preempt_for(target, priority, here);
+        }
+    }
+
+    /// True if it has notified somebody.
+    #[cold]
+    fn unpark_for(&self, target: &Worker, parked: u64, here: u32, busy: bool) -> bool {
+        if parked & 1 << target.number() != 0 {
+            self.unpark(target.number())
+        } else {
+            (busy || here != target.number()) && self.unpark(parked.trailing_zeros())
+        }
     }
 
     /// Notifies parked workers if worker `number` has more waiting than it can run at once: to be called

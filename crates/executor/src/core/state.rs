@@ -12,7 +12,8 @@
 //! ```
 //!
 //! 1. `occupy`: spawn, on a slot that the free list has given to it alone.
-//! 2. `wake`: anybody. IDLE becomes READY and is posted; RUNNING notes WOKEN; READY stays.
+//! 2. `wake`: anybody. IDLE becomes READY and is posted; RUNNING notes WOKEN; READY stays. Whoever holds a
+//!    worker's lock may link it there at once instead; the same goes for (1).
 //! 3. `cancel`: anybody. As `wake`, and CANCELLED is set for good: whoever settles or pops it next drops the
 //!    future.
 //! 4. `set_priority`: anybody. A coroutine that waits in a list is posted, so that it is moved.
@@ -123,6 +124,12 @@ impl Snapshot {
 
     pub fn is_cancelled(self) -> bool {
         self.has(CANCELLED)
+    }
+
+    /// Whether this is the coroutine that an id of `generation` names, it is IDLE, and in no inbox.
+    #[inline(always)]
+    pub fn is_plainly_idle(self, generation: u32) -> bool {
+        self.0 >> GENERATION_SHIFT == generation as u64 && self.0 & (PHASE_MASK | IN_INBOX) == IDLE
     }
 
     /// Whether this is the coroutine that an id of `generation` names.
@@ -244,18 +251,31 @@ impl State {
         }
     }
 
-    /// (1) A slot that is the caller's alone becomes a READY coroutine that the caller must push into the
-    /// inbox of `worker`. Returns its generation.
+    /// (1) A slot that is the caller's alone becomes a READY coroutine of `worker`: the caller holds that
+    /// worker's lock and links it (`linked`), or pushes it into that worker's inbox. Returns its generation.
     ///
     /// A plain store will do: late wakes only read a FREE word, and a FREE slot off the free list is in no
     /// inbox.
-    pub fn occupy(&self, priority: Priority, worker: u32) -> u32 {
+    pub fn occupy(&self, priority: Priority, worker: u32, linked: bool) -> u32 {
         let generation = Snapshot(self.0.load(Ordering::Relaxed)).generation().wrapping_add(1);
-        let word = Snapshot((generation as u64) << GENERATION_SHIFT | READY | IN_INBOX)
+        let word = Snapshot((generation as u64) << GENERATION_SHIFT | READY)
             .with_priority(priority)
             .with_worker(worker);
+        let word = if linked { word.linked() } else { word.with(IN_INBOX) };
         self.0.store(word.0, Ordering::Release);
         generation
+    }
+
+    /// (2) for a caller that holds the lock of `worker`: if it returns a level, the caller links the coroutine
+    /// in that list. Otherwise nothing has happened, and `wake` does the right thing.
+    #[inline(always)]
+    pub fn wake_linked(&self, generation: u32, worker: u32) -> Option<Priority> {
+        let word = self.load();
+        if !word.is_plainly_idle(generation) {
+            return None;
+        }
+        let next = word.with_phase(READY).with_worker(worker).linked();
+        self.replace(word, next).then_some(word.priority())
     }
 
     /// (2) `near` is the worker to post to; without one the coroutine goes back to where it was.

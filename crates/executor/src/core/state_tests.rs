@@ -10,7 +10,7 @@ const FIRST: u32 = 1;
 /// A state word in a given situation, reached by transitions only.
 fn posted() -> State {
     let state = State::new();
-    assert_eq!(state.occupy(P, 3), FIRST);
+    assert_eq!(state.occupy(P, 3, false), FIRST);
     state
 }
 
@@ -61,7 +61,7 @@ fn occupy_makes_a_posted_ready_coroutine_of_the_next_generation() {
     assert_eq!(phase(&state), Phase::Ready);
     assert_eq!((state.load().worker(), state.load().priority()), (3, P));
     let state = free();
-    assert_eq!(state.occupy(URGENT, 5), FIRST + 1);
+    assert_eq!(state.occupy(URGENT, 5, false), FIRST + 1);
     assert_eq!((state.load().worker(), state.load().priority()), (5, URGENT));
     assert!(!state.load().is_cancelled());
 }
@@ -73,6 +73,27 @@ fn wake_of_an_idle_one_posts_it_near_the_waker() {
     assert_eq!((phase(&state), state.load().worker()), (Phase::Ready, 7));
     let state = idle();
     assert_eq!(state.wake(FIRST, None), Request::Post { worker: 3, priority: P });
+}
+
+#[test]
+fn whoever_holds_the_lock_links_at_once() {
+    let state = idle();
+    assert_eq!(state.wake_linked(FIRST + 1, 7), None);
+    assert_eq!(state.wake_linked(FIRST, 7), Some(P));
+    assert_eq!(state.wake_linked(FIRST, 7), None, "it is ready");
+    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 7, priority: URGENT });
+    assert_eq!(state.take_from_inbox(7), Found::Move { from: P, to: URGENT });
+    let popped = state.pop(7, 7);
+    assert_eq!(state.wake_linked(FIRST, 7), None, "it runs");
+    assert_eq!(state.settle(popped, false), Settled::Leave);
+    let state = running_with_stale_request();
+    assert_eq!(settle(&state), Settled::Leave);
+    assert_eq!(state.wake_linked(FIRST, 7), None, "an inbox carries it");
+    assert_eq!(free().wake_linked(FIRST, 7), None);
+
+    let state = State::new();
+    assert_eq!(state.occupy(URGENT, 5, true), FIRST);
+    assert_eq!(state.pop(5, 5).priority(), URGENT);
 }
 
 #[test]
@@ -133,7 +154,7 @@ fn requests_for_the_dead_reach_nobody() {
         assert_eq!(freed.set_priority(generation, URGENT), Request::Gone);
     }
     // Its successor in the slot is not touched either.
-    assert_eq!(freed.occupy(P, 1), FIRST + 1);
+    assert_eq!(freed.occupy(P, 1, false), FIRST + 1);
     let before = freed.load();
     assert_eq!(freed.wake(FIRST, None), Request::Gone);
     assert_eq!(freed.cancel(FIRST, None), Request::Gone);
@@ -239,7 +260,7 @@ fn while_it_is_in_an_inbox_the_slot_is_not_given_away() {
     assert_eq!(phase(&state), Phase::Free);
     assert_eq!(state.wake(FIRST, None), Request::Gone);
     assert_eq!(state.take_from_inbox(3), Found::Recycle);
-    assert_eq!(state.occupy(P, 0), FIRST + 1);
+    assert_eq!(state.occupy(P, 0, false), FIRST + 1);
 }
 
 #[test]
@@ -260,7 +281,7 @@ fn fields_do_not_overlap() {
     for worker in [0, 63] {
         for level in [0, 63] {
             let priority = Priority::new(level).unwrap();
-            let generation = state.occupy(priority, worker);
+            let generation = state.occupy(priority, worker, false);
             assert_eq!(state.take_from_inbox(worker), Found::Link(priority));
             let opposite = Priority::new(63 - level).unwrap();
             assert_eq!(

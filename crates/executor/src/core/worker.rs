@@ -127,8 +127,8 @@ impl Default for WorkerState {
 /// The private part, in memory from `Hooks::grow`. Zeroed memory plus `initialise` makes a valid value.
 #[repr(C, align(64))]
 pub(crate) struct Worker {
-    /// Guards `lists`. Interrupt handlers never take it, nobody waits for another worker's, and no foreign
-    /// code runs under it.
+    /// Guards `lists`. Only the worker itself, in `run`, ever waits for it; interrupt handlers and fellows take
+    /// it if it is free or do without. Held for some tens of instructions; no foreign code runs under it.
     lock: AtomicBool,
     /// `run` is on this worker's stack: a second one is refused.
     pub running: AtomicBool,
@@ -182,7 +182,17 @@ impl Worker {
     #[inline(always)]
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         // Acquire pairs with the Release of the unlock: the holder sees the lists as they were left.
-        if self.lock.swap(true, Ordering::Acquire) { None } else { Some(Locked(self)) }
+        // Sequentially consistent for `prepare_park`: a look at the parked workers that follows the linking of
+        // a coroutine comes after this, and who parks looks for held locks after it is marked.
+        if self.lock.swap(true, Ordering::SeqCst) { None } else { Some(Locked(self)) }
+    }
+
+    /// Takes the lock if it is free and nothing waits in the inbox: what is linked now is not to overtake
+    /// that. For callers on this worker. In an interrupt handler too: whoever it has interrupted under the
+    /// lock keeps it, and the handler, which then goes through the inbox, never waits.
+    #[inline(always)]
+    pub fn lock_to_link(&self) -> Option<Locked<'_>> {
+        if self.state().posted.load(Ordering::Relaxed) != 0 { None } else { self.try_lock() }
     }
 
     /// Takes the worker's own lock. Only thieves compete, for as long as a scheduling point takes.
@@ -202,7 +212,7 @@ impl Worker {
     }
 
     pub fn is_locked(&self) -> bool {
-        self.lock.load(Ordering::Acquire)
+        self.lock.load(Ordering::SeqCst)
     }
 }
 
