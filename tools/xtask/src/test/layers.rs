@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::rust_source::{code_only, rust_files};
 use super::{Case, Context};
 use crate::build::host;
 use crate::error::{Because, Outcome};
 use crate::process::capture;
-use crate::test::unsafe_count::{code_only, rust_files};
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
 const PACKAGES: [(&str, &[&str]); 12] = [

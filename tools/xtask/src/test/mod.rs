@@ -8,6 +8,7 @@ mod format;
 mod guest;
 mod host;
 mod layers;
+mod rust_source;
 mod system;
 mod tap;
 mod unsafe_count;
