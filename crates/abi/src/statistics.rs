@@ -80,7 +80,7 @@ statistics! {
     unparks,
     /// Times a hart began to run another virtual CPU than before.
     cpu_switches,
-    /// Instructions executed by the hart that answers; exact under `-icount`, on one hart the whole machine's.
+    /// Instructions executed, sleep left out. Means something on one hart of an emulator that counts them (`-icount`).
     instructions,
 }
 

@@ -58,4 +58,6 @@ counters! {
     unparks,
     /// Changes of the virtual CPU a hart runs.
     cpu_switches,
+    /// What the instruction counters of all harts went on while the harts slept.
+    instructions_asleep,
 }

@@ -12,6 +12,7 @@ use cops_executor::image::{self, CoreTable};
 use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
 use spin::Once;
 
+use super::counters::COUNTERS;
 use crate::arch;
 
 static TABLE: Once<CoreTable> = Once::new();
@@ -68,10 +69,13 @@ pub fn run_hart() -> ! {
         // slept over. Parking is refused if anything is ready; a wake from another hart comes as an interrupt,
         // which ends the sleep even while it is masked.
         let mut parked = false;
+        let before = arch::instructions_retired();
         arch::wait_for_interrupt_unless(|| {
             parked = EXECUTOR.prepare_park(worker);
             !parked
         });
+        // An emulator that counts instructions lets the counter run on while a hart sleeps.
+        COUNTERS.instructions_asleep.add(arch::instructions_retired().saturating_sub(before));
         if parked {
             EXECUTOR.finish_park(worker);
         }

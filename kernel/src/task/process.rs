@@ -202,6 +202,13 @@ impl Process {
         }
     }
 
+    /// Looks afresh at how urgent the process is, for a virtual CPU of it that runs.
+    pub fn refresh_level(&self, cpu: &VirtualCpu) -> u8 {
+        let level = self.urgency(cpu.index);
+        cpu.level.store(level, Relaxed);
+        level
+    }
+
     /// Puts a virtual CPU whose state has just become `Runnable` into the run queue.
     fn queue(&self, cpu: Arc<VirtualCpu>) {
         cpu.level.store(self.urgency(cpu.index), Relaxed);

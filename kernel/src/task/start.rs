@@ -155,6 +155,6 @@ pub fn statistics() -> Statistics {
         parks: COUNTERS.parks.get(),
         unparks: COUNTERS.unparks.get(),
         cpu_switches: COUNTERS.cpu_switches.get(),
-        instructions: arch::instructions_retired(),
+        instructions: arch::instructions_retired().saturating_sub(COUNTERS.instructions_asleep.get()),
     }
 }

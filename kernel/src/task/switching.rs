@@ -20,9 +20,11 @@ use crate::log;
 use crate::mm::FaultError;
 use crate::syscall;
 
-/// Why a virtual CPU left the hart.
-enum Left {
-    /// Others are to run; it goes on later.
+/// Why a virtual CPU stopped running for the moment.
+enum Stopped {
+    /// Coroutines of the kernel are to run first; it keeps the hart.
+    Paused,
+    /// Another virtual CPU is to run; it goes back into the run queue.
     Preempted,
     /// It sleeps, waits or has ended; its state says which.
     Gone,
@@ -34,51 +36,78 @@ enum Left {
 pub async fn switching(hart: usize) {
     let Some(me) = cops_executor::current() else { return };
     let mut level = Priority::DEFAULT.level();
+    let mut in_hand: Option<(Arc<VirtualCpu>, Slice)> = None;
     poll_fn(|context| {
-        let Some(cpu) = RUN_QUEUE.pop_or_idle(hart, me) else { return Poll::<()>::Pending };
-        if cpu.level() != level {
-            level = cpu.level();
-            cops_executor::set_priority(me, Priority::saturating(u32::from(level)));
+        let (cpu, slice) = match in_hand.take() {
+            Some(paused) => paused,
+            None => match RUN_QUEUE.pop_or_idle(hart, me) {
+                Some(cpu) => (cpu, Slice::new()),
+                None => return Poll::<()>::Pending,
+            },
+        };
+        match run(&cpu, &slice) {
+            Stopped::Paused => in_hand = Some((cpu, slice)),
+            Stopped::Preempted => cpu.process.stop_running(&cpu),
+            Stopped::Gone => {}
         }
-        run(&cpu);
-        drop(cpu);
-        // To the end of the line of its level: the kernel's coroutines and the other processes come first.
+        // The priority of what this coroutine will do next.
+        let next = match &in_hand {
+            Some((cpu, _)) => u32::from(cpu.level()),
+            None => RUN_QUEUE.most_urgent(),
+        };
+        if next < 64 && next != u32::from(level) {
+            level = next as u8;
+            cops_executor::set_priority(me, Priority::saturating(next));
+        }
+        // To the end of the line of its level: what else is as urgent comes first.
         context.waker().wake_by_ref();
         Poll::Pending
     })
     .await;
 }
 
-/// Runs `cpu` on this hart until it leaves.
-fn run(cpu: &Arc<VirtualCpu>) {
-    let process = &cpu.process;
-    let mut context = cpu.context.lock();
-    let Ok(result) = process.start_running(cpu) else { return };
-    if let Some(result) = result {
-        context.set_result(result as usize);
+/// How long a virtual CPU has the hart if others of its priority want it.
+struct Slice {
+    end_ticks: u64,
+}
+
+impl Slice {
+    fn new() -> Self {
+        COUNTERS.cpu_switches.add(1);
+        Self { end_ticks: timer::slice_end_from_now() }
     }
-    COUNTERS.cpu_switches.add(1);
-    context.restore_floating_point();
-    let left = run_until_left(cpu, &mut context);
-    context.save_floating_point();
-    timer::end_slice();
-    // The state may have been changed to runnable by a wake already; whoever takes it waits for this lock.
-    drop(context);
-    if let Left::Preempted = left {
-        process.stop_running(cpu);
+
+    fn is_over(&self) -> bool {
+        arch::now_ticks() >= self.end_ticks
     }
 }
 
-fn run_until_left(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Left {
-    let slice_end_ticks = timer::begin_slice();
+/// Runs `cpu` on this hart until it stops.
+fn run(cpu: &Arc<VirtualCpu>, slice: &Slice) -> Stopped {
+    let process = &cpu.process;
+    let mut context = cpu.context.lock();
+    let Ok(result) = process.start_running(cpu) else { return Stopped::Gone };
+    if let Some(result) = result {
+        context.set_result(result as usize);
+    }
+    context.restore_floating_point();
+    timer::begin_slice(slice.end_ticks);
+    let stopped = run_until_stopped(cpu, &mut context, slice);
+    timer::end_slice();
+    context.save_floating_point();
+    // The state may have been changed to runnable by a wake already; whoever takes it waits for this lock.
+    stopped
+}
+
+fn run_until_stopped(cpu: &Arc<VirtualCpu>, context: &mut UserContext, slice: &Slice) -> Stopped {
     loop {
-        let mut leave = false;
+        let mut stop = None;
         let trap = arch::enter_user_unless(context, &cpu.process.space, || {
-            leave = cpu.process.is_ending() || should_leave(cpu.level(), slice_end_ticks);
-            leave
+            stop = reason_to_stop(cpu, slice);
+            stop.is_some()
         });
-        if leave {
-            return Left::Preempted;
+        if let Some(stop) = stop {
+            return stop;
         }
         COUNTERS.traps_from_user.add(1);
         match trap {
@@ -87,8 +116,8 @@ fn run_until_left(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Left {
                 COUNTERS.system_calls.add(1);
                 match syscall::handle(cpu, context) {
                     syscall::Outcome::Return => {}
-                    syscall::Outcome::Yield => return Left::Preempted,
-                    syscall::Outcome::Sleep => return Left::Gone,
+                    syscall::Outcome::Yield => return Stopped::Preempted,
+                    syscall::Outcome::Sleep => return Stopped::Gone,
                 }
             }
             UserTrap::Fault(fault) => handle_fault(cpu, context, &fault),
@@ -96,23 +125,24 @@ fn run_until_left(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Left {
     }
 }
 
-/// Whether something else is to run on this hart now: anything more urgent, and anything at all that
-/// is equally urgent when the slice is over.
-fn should_leave(level: u8, slice_end_ticks: u64) -> bool {
-    let mine = Priority::saturating(u32::from(level));
+/// Whether something else is to run on this hart before `cpu` goes on.
+///
+/// Asked at every kernel entry, with interrupts off. The priority of the process is looked at
+/// afresh: it may have made something more or less urgent ready, or been woken for it.
+fn reason_to_stop(cpu: &Arc<VirtualCpu>, slice: &Slice) -> Option<Stopped> {
+    if cpu.process.is_ending() {
+        return Some(Stopped::Preempted);
+    }
+    let level = cpu.process.refresh_level(cpu);
+    let waiting = RUN_QUEUE.most_urgent();
+    if waiting < u32::from(level) || slice.is_over() {
+        // At the end of a slice even if nobody waits: the next one begins by coming back, once in 10 ms.
+        return Some(Stopped::Preempted);
+    }
     let worker = arch::hart_index() as u32;
-    if let Some(waiting) = super::executor().most_urgent(worker) {
-        if waiting.is_more_urgent_than(mine) {
-            return true;
-        }
-        // It waits for the end of the slice, unless a hart sleeps that could take it now.
-        super::executor().offer(worker);
-    }
-    if RUN_QUEUE.most_urgent() < u32::from(level) {
-        return true;
-    }
-    // At the end of a slice it leaves even if nobody waits: the next one begins by coming back, once in 10 ms.
-    arch::now_ticks() >= slice_end_ticks
+    let kernel = super::executor().most_urgent(worker)?;
+    // Equals take turns, and this coroutine has just had its own.
+    (!Priority::saturating(u32::from(level)).is_more_urgent_than(kernel)).then_some(Stopped::Paused)
 }
 
 /// Brings the page in if the process may have it, otherwise ends the process.

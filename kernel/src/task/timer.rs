@@ -94,15 +94,18 @@ pub fn ticks_from_nanoseconds(nanoseconds: u64) -> u64 {
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
-/// Begins a time slice on this hart; returns its end in ticks.
-pub fn begin_slice() -> u64 {
-    let end = arch::now_ticks() + arch::ticks_per_second() * SLICE_MILLISECONDS / 1000;
-    SLICE_END_TICKS[arch::hart_index()].store(end, Relaxed);
-    arm();
-    end
+/// When a time slice that begins now ends, in ticks.
+pub fn slice_end_from_now() -> u64 {
+    arch::now_ticks() + arch::ticks_per_second() * SLICE_MILLISECONDS / 1000
 }
 
-/// The hart leaves user mode for good: no slice runs any more.
+/// This hart enters user mode with a slice that ends at `end_ticks`.
+pub fn begin_slice(end_ticks: u64) {
+    SLICE_END_TICKS[arch::hart_index()].store(end_ticks, Relaxed);
+    arm();
+}
+
+/// The hart has left user mode: no slice runs any more.
 ///
 /// The clock stays armed; should it ring, that is one interrupt that finds nothing to do.
 pub fn end_slice() {
