@@ -349,7 +349,7 @@ impl Drop for Connection {
         if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
             match (stream.in_table, socket.state()) {
                 (false, _) => stream.owner = Owner::Nobody,
-                _ => stream.disown(socket, shared.clock.now_microseconds(), &shared.counters),
+                _ => stream.disown(socket, shared.clock.now_microseconds()),
             }
         }
         self.stack.kick(&self.endpoint);

@@ -39,7 +39,8 @@ impl LinkCore {
             stream.abort(socket, Error::TimedOut, counters);
         }
         if matches!(stream.owner, Owner::Nobody) && socket.can_recv() && socket.is_open() {
-            // Bytes that nobody will ever read: the peer must learn that (RFC 1122, 4.2.2.13).
+            // Bytes that nobody will ever read, whether they were here before the owner went or not:
+            // the peer must learn that (RFC 1122, section 4.2.2.13; Linux does the same).
             stream.abort(socket, Error::ConnectionAborted, counters);
         }
         if stream.holds_unread_past_time_wait(socket, now) {

@@ -186,16 +186,12 @@ impl Stream {
         self.senders.wake_all();
     }
 
-    /// The owner is gone. Ends the connection as Linux does: in good order if everything received
-    /// was read (RFC 9293, section 3.6), with a reset if not (RFC 1122, section 4.2.2.13).
-    pub(crate) fn disown(&mut self, socket: &mut Socket<'_>, now: u64, counters: &Counters) {
+    /// The owner is gone: the connection ends in good order (RFC 9293, section 3.6), unless there
+    /// are bytes that nobody has read, which the next service sees.
+    pub(crate) fn disown(&mut self, socket: &mut Socket<'_>, now: u64) {
         self.owner = Owner::Nobody;
         self.waiting_since = Some(now);
-        if socket.can_recv() {
-            self.abort(socket, Error::ConnectionAborted, counters);
-        } else {
-            socket.close();
-        }
+        socket.close();
     }
 
     /// Whether bytes can be queued now. Where that would block, `waker` is registered.

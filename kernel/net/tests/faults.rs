@@ -4,7 +4,9 @@
 mod common;
 
 use common::*;
-use cops_net::Error;
+use cops_net::{DeviceFull, Error, FrameDevice, Stack};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Sends `total` bytes both ways through a faulty network, and checks every one.
 fn transfer_both_ways(faults: Faults, total: usize) -> World {
@@ -205,4 +207,62 @@ fn the_doorbell_rings_once_per_batch() {
     assert!(world.run_until(60 * SECOND, |_| transfer.pump(&client, &server)));
     let wire = world.a.outgoing.lock().unwrap();
     assert!(wire.carried > 340 && wire.flushes < 4 * wire.carried, "{} {}", wire.carried, wire.flushes);
+}
+
+#[test]
+fn room_in_the_device_alone_continues_egress() {
+    // Datagrams in one direction: no frame arrives and no timer runs that could help.
+    let mut world = World::new();
+    let receiver = world.b.stack.bind_udp(address("0.0.0.0:53")).unwrap();
+    let sender = world.a.stack.bind_udp(address("0.0.0.0:0")).unwrap();
+    sender.try_send_to(b"hello", address("10.0.0.2:53")).unwrap();
+    assert!(world.run_until(SECOND, |_| receiver.try_receive_from(&mut [0; 8]).is_ok()));
+    world.a.outgoing.lock().unwrap().capacity = 1;
+    for _ in 0..10 {
+        sender.try_send_to(b"hello", address("10.0.0.2:53")).unwrap();
+    }
+    assert!(world.a.stack.transmit_blocked());
+    let begin = world.now();
+    let mut received = 0;
+    assert!(world.run_until(SECOND, |_| {
+        received += usize::from(receiver.try_receive_from(&mut [0; 8]).is_ok());
+        received == 10
+    }));
+    assert_eq!(world.now() - begin, 10 * 50);
+    assert!(!world.a.stack.transmit_blocked());
+}
+
+#[test]
+fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
+    /// Full when asked for the second time, free again at once: its completion interrupt came
+    /// between the question and the mark, so nobody will call `transmit_ready`.
+    struct Hasty {
+        questions: u32,
+        sent: Arc<AtomicUsize>,
+    }
+    impl FrameDevice for Hasty {
+        fn hardware_address(&self) -> [u8; 6] {
+            [2, 0, 0, 0, 0, 1]
+        }
+        fn has_room(&mut self) -> bool {
+            self.questions += 1;
+            self.questions != 2
+        }
+        fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+            fill(&mut vec![0; length]);
+            self.sent.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+    let sent = Arc::new(AtomicUsize::new(0));
+    let device = Hasty { questions: 0, sent: sent.clone() };
+    let clock = Arc::new(VirtualClock::default());
+    let stack = Stack::new(static_configuration(&[ADDRESS_A], 1), clock, Some(Box::new(device)));
+    let socket = stack.bind_udp(address("0.0.0.0:0")).unwrap();
+    for expected in 1..=3 {
+        // To everyone: no neighbour has to be known.
+        socket.try_send_to(b"hello", address("255.255.255.255:9")).unwrap();
+        assert_eq!(sent.load(Ordering::SeqCst), expected);
+    }
+    assert_eq!(stack.statistics().transmit_blocked, 1);
 }

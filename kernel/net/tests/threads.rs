@@ -46,14 +46,26 @@ fn wait<R>(what: &str, mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
     }
 }
 
-/// The polling coroutine's part, as a thread.
+/// The polling coroutine's part, as a thread: polls only when it was woken, or told that there is
+/// more. (A periodic poll would pick up what others stranded.)
 fn poller(stack: Arc<Stack>, stop: Arc<AtomicBool>) {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    struct Doorbell(Thread, AtomicBool);
+    impl Wake for Doorbell {
+        fn wake(self: Arc<Self>) {
+            self.1.store(true, Ordering::SeqCst);
+            self.0.unpark();
+        }
+    }
+    let doorbell = Arc::new(Doorbell(thread::current(), AtomicBool::new(true)));
+    let waker = Waker::from(doorbell.clone());
     while !stop.load(Ordering::SeqCst) {
+        if !doorbell.1.swap(false, Ordering::SeqCst) {
+            thread::park_timeout(Duration::from_millis(100));
+            continue;
+        }
         stack.register_poll_waker(&waker);
-        match stack.poll() {
-            Some(deadline) if deadline <= SECOND => thread::yield_now(),
-            _ => thread::park_timeout(Duration::from_millis(100)),
+        if stack.poll().is_some_and(|deadline| deadline <= SECOND) {
+            doorbell.1.store(true, Ordering::SeqCst);
         }
     }
 }
@@ -106,10 +118,8 @@ fn echo_server(listener: Arc<Listener>, rounds: usize) {
     assert_eq!(end, Ok(0));
 }
 
-#[test]
-fn loopback_between_six_threads() {
-    const PAIRS: usize = 3;
-    const ROUNDS: usize = 2000;
+/// `pairs` clients and servers on one loopback interface.
+fn loopback(pairs: usize, rounds: usize) {
     let stack = Stack::new(Configuration::default(), Arc::new(FrozenClock), None);
     let stop = Arc::new(AtomicBool::new(false));
     let listener = Arc::new(stack.listen(address("127.0.0.1:7"), 8).unwrap());
@@ -118,10 +128,10 @@ fn loopback_between_six_threads() {
         || poller(stack, stop)
     });
     thread::scope(|scope| {
-        for pair in 0..PAIRS {
+        for pair in 0..pairs {
             let (stack, listener) = (stack.clone(), listener.clone());
-            scope.spawn(move || echo_server(listener, ROUNDS));
-            scope.spawn(move || echo_client(stack, "127.0.0.1:7", ROUNDS, pair as u64));
+            scope.spawn(move || echo_server(listener, rounds));
+            scope.spawn(move || echo_client(stack, "127.0.0.1:7", rounds, pair as u64));
         }
     });
     stop.store(true, Ordering::SeqCst);
@@ -129,6 +139,57 @@ fn loopback_between_six_threads() {
     let statistics = stack.statistics();
     println!("handed over: {} of {} packets", statistics.egress_handed_over, statistics.loopback_packets);
     assert_eq!(statistics.connections_now, 0);
+}
+
+#[test]
+fn loopback_between_six_threads() {
+    loopback(3, 2000);
+}
+
+/// Two threads send at the same moment and then do nothing: whoever finds the interface busy relies
+/// on the other's last look, since nobody else comes by.
+#[test]
+fn two_senders_at_the_same_moment_strand_nothing() {
+    const ROUNDS: usize = 20_000;
+    let stack = Stack::new(Configuration::default(), Arc::new(FrozenClock), None);
+    let listener = stack.listen(address("127.0.0.1:7"), 8).unwrap();
+    let arrived = AtomicUsize::new(0);
+    // Waits until both threads have come here `round` times.
+    let meet = |round: usize| {
+        arrived.fetch_add(1, Ordering::SeqCst);
+        spin_until("the other thread", || arrived.load(Ordering::SeqCst) >= 2 * round);
+    };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let client = stack.connect(address("127.0.0.1:7")).unwrap();
+            let server = listener.try_accept().unwrap();
+            let meet = &meet;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    meet(2 * round + 1);
+                    assert_eq!(client.try_send(b"x"), Ok(1));
+                    // Reading one byte of a wide window leaves the interface alone.
+                    spin_until("a byte", || server.try_receive(&mut [0; 1]) == Ok(1));
+                    meet(2 * round + 2);
+                }
+            });
+        }
+    });
+    println!("handed over: {} of {ROUNDS} rounds", stack.statistics().egress_handed_over);
+}
+
+fn spin_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    for round in 1_u64.. {
+        if done() {
+            return;
+        }
+        std::hint::spin_loop();
+        if round % 1000 == 0 {
+            thread::yield_now();
+            assert!(begin.elapsed() < PATIENCE, "stranded: {what}");
+        }
+    }
 }
 
 /// A device with room for one frame, which another thread carries.

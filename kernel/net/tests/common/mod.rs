@@ -3,7 +3,8 @@
 //! The world polls a stack only when the stack's own contract says so: at the deadline that `poll`
 //! returned, or after the poll waker was woken. A stack that forgets to announce a timer, or strands
 //! a frame, therefore stands still here and fails the test.
-#![allow(dead_code)]
+// Each test binary uses a part of it.
+#![allow(dead_code, unused_imports)]
 
 mod transfer;
 
