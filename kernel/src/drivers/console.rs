@@ -32,6 +32,7 @@ static INPUT: Mutex<Input> = Mutex::new(Input {
     demultiplexer: Demultiplexer::new(false),
     wakers: Vec::new(),
     is_full: false,
+    has_ended: false,
 });
 
 struct Output {
@@ -48,6 +49,8 @@ struct Input {
     wakers: Vec<Waker>,
     /// The port's bytes are left in the port until there is room.
     is_full: bool,
+    /// The other side said that there is no more.
+    has_ended: bool,
 }
 
 /// Waiting readers at most; one more wakes the others, who register again.
@@ -63,7 +66,7 @@ pub fn initialise() {
         let port = PORT.call_once(|| Uart::new(uart));
         port.initialise();
     }
-    OUTPUT.lock().multiplexer = Multiplexer::new(multiplexed);
+    OUTPUT.lock().open(Multiplexer::new(multiplexed));
     INPUT.lock().demultiplexer = Demultiplexer::new(multiplexed);
 }
 
@@ -93,6 +96,16 @@ impl fmt::Write for ChannelWriter<'_> {
 }
 
 impl Output {
+    /// Starts with this multiplexer, and with a first mark: it tells the other side that the port is
+    /// open. What was sent to it before is lost.
+    fn open(&mut self, mut multiplexer: Multiplexer) {
+        multiplexer.encode(Channel::Kernel, &[], |byte| {
+            self.queue.push(byte);
+        });
+        self.multiplexer = multiplexer;
+        self.drain();
+    }
+
     fn put(&mut self, channel: Channel, bytes: &[u8]) {
         const PART: usize = 1024;
         for part in bytes.chunks(PART) {
@@ -141,6 +154,11 @@ static WANTS_INPUT: AtomicBool = AtomicBool::new(false);
 /// Tells the port what to interrupt for. Under the output lock.
 fn update_interrupts(port: &Uart, wants_room: bool) {
     port.interrupt_on(WANTS_INPUT.load(Ordering::Relaxed), wants_room);
+}
+
+/// Whether the other side said that there is no more input than what [`read`] still finds.
+pub fn has_input_ended() -> bool {
+    INPUT.lock().has_ended
 }
 
 /// Takes input that has come in, as much as there is and fits; returns how much.
@@ -220,6 +238,7 @@ fn receive(port: &Uart) {
     {
         match input.demultiplexer.decode(byte) {
             Received::Byte(byte) => any |= input.queue.push(byte),
+            Received::Request(Request::EndInput) => (any, input.has_ended) = (true, true),
             Received::Request(asked) => request = Some(asked),
             Received::Nothing => {}
         }

@@ -83,6 +83,8 @@ pub enum Request {
     Quit,
     /// To print its counters.
     Report,
+    /// Not to wait for more input: readers get what there is, then its end.
+    EndInput,
 }
 
 /// What a byte from the other side means.
@@ -96,8 +98,8 @@ pub enum Received {
     Nothing,
 }
 
-/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE DLE` is
-/// the byte itself.
+/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE d` says
+/// that there is no more input, `DLE DLE` is the byte itself.
 pub struct Demultiplexer {
     enabled: bool,
     escaped: bool,
@@ -118,6 +120,7 @@ impl Demultiplexer {
             (true, false, _) => Received::Byte(byte),
             (true, true, b'q') => Received::Request(Request::Quit),
             (true, true, b's') => Received::Request(Request::Report),
+            (true, true, b'd') => Received::Request(Request::EndInput),
             (true, true, _) => Received::Nothing,
         }
     }

@@ -5,23 +5,32 @@
 //! allocator; `kernel_space` maps the kernel, `page_table` is the tree under every root,
 //! `region` the bookkeeping of what a program has mapped, `address_space` joins the two;
 //! `user` and `pinned` reach a program's bytes, `shared` the pages it shares with us. Out of memory is an error to the caller everywhere.
-#![allow(unsafe_code)]
+//! The modules that may use `unsafe` are marked; the others are bookkeeping.
 
+#[allow(unsafe_code)]
 pub mod address_space;
 pub mod asid;
 mod buddy;
+mod error;
+#[allow(unsafe_code)]
 pub mod frames;
+#[allow(unsafe_code)]
 pub mod heap;
+#[allow(unsafe_code)]
 pub mod kernel_space;
 pub mod layout;
+#[allow(unsafe_code)]
 mod page_table;
 mod pinned;
 mod region;
+#[allow(unsafe_code)]
 mod shared;
+#[allow(unsafe_code)]
 mod user;
 
 pub use crate::arch::{Access, Rights};
-pub use address_space::{AddressSpace, FaultError, MapError};
+pub use address_space::AddressSpace;
+pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use heap::try_box;
 pub use pinned::PinnedBuffer;
@@ -29,10 +38,6 @@ pub use shared::SharedFrame;
 pub use user::UserRange;
 
 use cops_abi::Errno;
-
-/// There is not enough memory for what was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfMemory;
 
 /// Whether there is memory to begin something new for a program.
 ///

@@ -4,7 +4,8 @@
 //! call was made. If the program unmaps it meanwhile, the frame lives on, unseen, until the
 //! call lets go: so a late completion can never write into memory put to another use.
 
-use super::address_space::{AddressSpace, FaultError};
+use super::FaultError;
+use super::address_space::AddressSpace;
 use super::frames::{FRAME_BYTES, Frame};
 use super::user::is_in_user_half;
 use crate::arch::Access;

@@ -5,9 +5,9 @@
 //! is true. Bytes are copied once and then looked at, since the program may change them at
 //! any time.
 
-use super::address_space::{AddressSpace, FaultError};
+use super::address_space::AddressSpace;
 use super::frames::FRAME_BYTES;
-use super::{PinnedBuffer, layout};
+use super::{FaultError, PinnedBuffer, layout};
 use crate::arch::{self, Access};
 use alloc::string::String;
 use alloc::vec::Vec;
