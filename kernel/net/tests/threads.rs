@@ -160,13 +160,16 @@ fn two_senders_at_the_same_moment_strand_nothing() {
         spin_until("the other thread", || arrived.load(Ordering::SeqCst) >= 2 * round);
     };
     thread::scope(|scope| {
-        for _ in 0..2 {
+        for seed in 0..2 {
             let client = stack.connect(address("127.0.0.1:7")).unwrap();
             let server = listener.try_accept().unwrap();
             let meet = &meet;
             scope.spawn(move || {
+                let mut random = Random(seed);
                 for round in 0..ROUNDS {
                     meet(2 * round + 1);
+                    // So that one comes at every stage of the other's work.
+                    (0..random.next() % 1500).for_each(|_| std::hint::spin_loop());
                     assert_eq!(client.try_send(b"x"), Ok(1));
                     // Reading one byte of a wide window leaves the interface alone.
                     spin_until("a byte", || server.try_receive(&mut [0; 1]) == Ok(1));
