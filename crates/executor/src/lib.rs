@@ -110,6 +110,11 @@ pub mod core;
 #[cfg(feature = "front")]
 mod front;
 
+/// Has the README's example compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use crate::core::{CoroutineId, Priority, WorkerState};
 #[cfg(feature = "front")]
 pub use crate::front::*;
