@@ -238,7 +238,7 @@ fn receive(port: &Uart) {
     {
         match input.demultiplexer.decode(byte) {
             Received::Byte(byte) => any |= input.queue.push(byte),
-            Received::Request(Request::EndInput) => (any, input.has_ended) = (true, true),
+            Received::EndOfInput => (any, input.has_ended) = (true, true),
             Received::Request(asked) => request = Some(asked),
             Received::Nothing => {}
         }

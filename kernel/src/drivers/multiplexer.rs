@@ -83,8 +83,6 @@ pub enum Request {
     Quit,
     /// To print its counters.
     Report,
-    /// Not to wait for more input: readers get what there is, then its end.
-    EndInput,
 }
 
 /// What a byte from the other side means.
@@ -94,6 +92,8 @@ pub enum Received {
     Byte(u8),
     /// The other side wants something of the kernel.
     Request(Request),
+    /// There is no more input: readers get what there is, then its end.
+    EndOfInput,
     /// Part of an escape.
     Nothing,
 }
@@ -120,7 +120,7 @@ impl Demultiplexer {
             (true, false, _) => Received::Byte(byte),
             (true, true, b'q') => Received::Request(Request::Quit),
             (true, true, b's') => Received::Request(Request::Report),
-            (true, true, b'd') => Received::Request(Request::EndInput),
+            (true, true, b'd') => Received::EndOfInput,
             (true, true, _) => Received::Nothing,
         }
     }

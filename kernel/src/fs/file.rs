@@ -63,8 +63,10 @@ impl File {
                 if want == 0 {
                     return Some(Ok(0));
                 }
+                // Asked first: what comes in between belongs to the next attempt.
+                let has_ended = console::has_input_ended();
                 match console::read(&mut bytes[..want]) {
-                    0 => None,
+                    0 => has_ended.then_some(Ok(0)),
                     count => {
                         buffer.write_at(0, &bytes[..count]);
                         Some(Ok(count))

@@ -1,6 +1,6 @@
 //! `./cops shell`: the guest's shell on this terminal, and passing input on in general.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use super::Prepared;
 use crate::cli::Shell;
@@ -14,8 +14,6 @@ use crate::workspace::Workspace;
 
 /// Ctrl-A, which starts a command to us, as in QEMU and screen.
 const ESCAPE: u8 = 0x01;
-/// Ctrl-D: the end of input, since a serial line has no other.
-const END_OF_INPUT: u8 = 0x04;
 
 pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
@@ -47,11 +45,11 @@ pub fn pass_input(machine: &mut Machine) {
                 interrupt::leave(0);
             }
             // The guest has gone: its end is seen elsewhere.
-            if guest.write_all(&encode(&bytes)).and_then(|()| guest.flush()).is_err() {
+            if guest.send(&encode(&bytes)).is_err() {
                 return;
             }
         }
-        let _ = guest.write_all(&[END_OF_INPUT]).and_then(|()| guest.flush());
+        let _ = guest.send(&[DLE, b'd']);
     });
 }
 

@@ -69,6 +69,11 @@ impl Decoder {
         events
     }
 
+    /// The kernel's first mark has come: it listens. What was sent to it before is lost.
+    pub fn is_open(&self) -> bool {
+        self.channel != Channel::Firmware
+    }
+
     /// The line is closed: what was an unfinished mark is text after all.
     pub fn finish(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
@@ -88,6 +93,9 @@ impl Decoder {
             State::Text => push(events, self.channel, &[byte]),
             State::Mark => {
                 self.state = State::Text;
+                if self.channel == Channel::Firmware {
+                    self.channel = Channel::Kernel;
+                }
                 match byte {
                     b'k' => self.channel = Channel::Kernel,
                     b'o' => self.channel = Channel::Stdout,
@@ -201,6 +209,15 @@ mod tests {
         for piece_length in 1..line.len() {
             assert_eq!(decode(line, piece_length), expected, "in pieces of {piece_length}");
         }
+    }
+
+    #[test]
+    fn the_first_mark_opens_the_line() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.feed(b"OpenSBI\x10"), [Event::Bytes(Channel::Firmware, b"OpenSBI".to_vec())]);
+        assert!(!decoder.is_open());
+        assert_eq!(decoder.feed(b"k"), []);
+        assert!(decoder.is_open());
     }
 
     #[test]

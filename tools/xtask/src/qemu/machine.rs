@@ -21,12 +21,31 @@ const POWER_OFF_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Machine {
     child: Child,
-    /// The guest's serial input. Taken by `take_input`.
-    input: Option<ChildStdin>,
+    /// Taken by `take_input`.
+    input: Option<Input>,
     events: Receiver<Event>,
     /// QEMU's own complaints.
     complaints: Option<JoinHandle<String>>,
     _guard: interrupt::Guard,
+}
+
+/// The writing end of the serial line.
+#[derive(Debug)]
+pub struct Input {
+    pipe: ChildStdin,
+    /// Tells that the guest has opened the line; taken once it has.
+    opened: Option<Receiver<()>>,
+}
+
+impl Input {
+    /// Sends bytes to the guest; first waits until it has opened its end, since what comes before is lost.
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if let Some(opened) = self.opened.take() {
+            opened.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+        }
+        self.pipe.write_all(bytes)?;
+        self.pipe.flush()
+    }
 }
 
 /// The next thing that happened.
@@ -56,13 +75,16 @@ impl Machine {
             .spawn()
             .because(|| format!("cannot start {}", shown(&command)))?;
         let guard = interrupt::guard(&child);
-        let (mut line, mut errors) = match (child.stdout.take(), child.stderr.take()) {
-            (Some(line), Some(errors)) => (line, errors),
-            _ => return Err(Failure::new("QEMU was started without pipes")),
-        };
+        let (mut line, mut errors, pipe) =
+            match (child.stdout.take(), child.stderr.take(), child.stdin.take()) {
+                (Some(line), Some(errors), Some(pipe)) => (line, errors, pipe),
+                _ => return Err(Failure::new("QEMU was started without pipes")),
+            };
         let (sender, events) = channel();
+        let (opener, opened) = channel();
         std::thread::spawn(move || {
             let mut decoder = Decoder::default();
+            let mut opener = Some(opener);
             let mut buffer = vec![0; 1 << 16];
             loop {
                 let (found, open) = match line.read(&mut buffer) {
@@ -73,6 +95,12 @@ impl Machine {
                     if sender.send(event).is_err() {
                         return;
                     }
+                }
+                if decoder.is_open()
+                    && let Some(opener) = opener.take()
+                {
+                    // Nobody may want to send anything.
+                    let _ = opener.send(());
                 }
                 if !open {
                     return;
@@ -85,7 +113,7 @@ impl Machine {
             let _ = errors.read_to_end(&mut text);
             String::from_utf8_lossy(&text).trim_end().to_owned()
         });
-        let input = child.stdin.take();
+        let input = Some(Input { pipe, opened: Some(opened) });
         Ok(Self { child, input, events, complaints: Some(complaints), _guard: guard })
     }
 
@@ -102,8 +130,8 @@ impl Machine {
         }
     }
 
-    /// The writing end of the serial line.
-    pub fn take_input(&mut self) -> Option<ChildStdin> {
+    /// The writing end of the serial line, for another thread.
+    pub fn take_input(&mut self) -> Option<Input> {
         self.input.take()
     }
 
@@ -111,7 +139,7 @@ impl Machine {
     pub fn ask_to_power_off(&mut self) {
         if let Some(input) = &mut self.input {
             // A machine that has gone already cannot be asked; nothing is lost.
-            let _ = input.write_all(&[DLE, b'q']).and_then(|()| input.flush());
+            let _ = input.send(&[DLE, b'q']);
         }
     }
 
@@ -174,9 +202,15 @@ mod tests {
 
     #[test]
     fn the_guest_reads_what_is_sent() {
-        let mut machine = machine(r"read line; printf '\020o%s' $line");
-        machine.take_input().unwrap().write_all(b"ping\n").unwrap();
+        let mut machine = machine(r"printf '\020k'; read line; printf '\020o%s' $line");
+        machine.take_input().unwrap().send(b"ping\n").unwrap();
         assert_eq!(machine.next(soon()), Next::Event(Event::Bytes(Channel::Stdout, b"ping".to_vec())));
+    }
+
+    #[test]
+    fn sending_to_a_guest_that_never_opened_its_end_fails() {
+        let mut machine = machine("echo banner");
+        assert!(machine.take_input().unwrap().send(b"ping\n").is_err());
     }
 
     #[test]
