@@ -141,8 +141,13 @@ fn reason_to_stop(cpu: &Arc<VirtualCpu>, slice: &Slice) -> Option<Stopped> {
     }
     let worker = arch::hart_index() as u32;
     let kernel = super::executor().most_urgent(worker)?;
+    if Priority::saturating(u32::from(level)).is_more_urgent_than(kernel) {
+        // It waits here, unless a hart that sleeps can take it now.
+        super::executor().offer(worker);
+        return None;
+    }
     // Equals take turns, and this coroutine has just had its own.
-    (!Priority::saturating(u32::from(level)).is_more_urgent_than(kernel)).then_some(Stopped::Paused)
+    Some(Stopped::Paused)
 }
 
 /// Brings the page in if the process may have it, otherwise ends the process.
