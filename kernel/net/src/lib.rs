@@ -25,8 +25,8 @@
 //! endpoint, then one leaf (backlog, registry, outbox, network, poll waker). The two interfaces are
 //! never held together. Handles lock their endpoint alone to copy bytes, so two harts serve two
 //! connections at once; of the interface they only try the lock, and if it is taken leave their
-//! egress to its holder. Only `receive`, `poll`, `transmit_ready` and the opening and closing of
-//! sockets wait for an interface, and its holders work in bounded portions.
+//! egress to its holder. Only `receive`, `poll`, `transmit_ready`, opening and closing sockets and
+//! sending datagrams wait for an interface, and its holders work in bounded portions.
 //!
 //! Wakers are woken under these locks: a wake must only enqueue, as the executor's does.
 //!

@@ -82,7 +82,8 @@ impl Drop for ConnectionSlot {
 /// wakes it. No wake is lost: `poll` first promises "never" (so that any deadline armed meanwhile
 /// wakes), then looks at the timers under the interface's lock, then promises what it found. A
 /// deadline armed before the look is found; one armed after it sees, through the interface's lock,
-/// "never" or the new promise, and compares with that. The waker is registered before `poll`.
+/// "never" or the new promise, and compares with that. The waker is registered before `poll`, which
+/// itself announces nothing: what it arms, it finds.
 pub(crate) struct Deadline {
     promised: AtomicU64,
     waker: Mutex<Option<Waker>>,
