@@ -1,9 +1,10 @@
 //! Whether a test has left anything behind in the kernel.
 
-use cops::io::Result;
 use cops::memory::{self, Statistics};
-use cops::println;
-use cops::time::{Duration, sleep};
+use cops::time::{Duration, Instant, sleep};
+
+use crate::check;
+use crate::harness::Failure;
 
 /// How long after a process is gone its last frames, connections and coroutines may take to follow: closing
 /// connections wait for their peers.
@@ -11,12 +12,23 @@ const GRACE_STEPS: u32 = 250;
 const GRACE_STEP: Duration = Duration::from_millis(20);
 
 /// What the kernel holds that must not grow by running a test.
-pub struct Holdings(Result<Statistics>);
+pub struct Holdings(cops::io::Result<Statistics>);
 
 impl Holdings {
     pub fn now() -> Self {
-        Self(memory::statistics())
+        Self(quiet_statistics())
     }
+}
+
+/// The counters a moment after the last call of this process: what completed that call, on another hart, is given
+/// the time to end.
+fn quiet_statistics() -> cops::io::Result<Statistics> {
+    const MOMENT: Duration = Duration::from_millis(2);
+    let begin = Instant::now();
+    while begin.elapsed() < MOMENT {
+        core::hint::spin_loop();
+    }
+    memory::statistics()
 }
 
 /// Names and amounts of what there is more of than `before`. The frames of the kernel's heap are counted as heap: it
@@ -32,26 +44,20 @@ fn excess(before: &Statistics, after: &Statistics) -> [(&'static str, u64); 5] {
     ]
 }
 
-/// Prints the verdict on a test that has passed so far.
-pub async fn check(name: &str, before: &Holdings) -> bool {
-    let Ok(before) = &before.0 else {
-        println!("not ok {name}: no statistics before it");
-        return false;
-    };
-    for _ in 0..GRACE_STEPS {
-        if let Ok(after) = memory::statistics()
-            && excess(before, &after).iter().all(|&(_, amount)| amount == 0)
-        {
-            println!("ok {name}");
-            return true;
+/// Waits until the kernel holds no more than `before`.
+///
+/// # Errors
+/// What it still holds after a while.
+pub async fn settle(before: &Holdings) -> Result<(), Failure> {
+    let before = before.0?;
+    let mut steps = 0;
+    loop {
+        let excess = excess(&before, &quiet_statistics()?);
+        if excess.iter().all(|&(_, amount)| amount == 0) {
+            return Ok(());
         }
+        check!(steps < GRACE_STEPS, "left behind: {excess:?}");
         sleep(GRACE_STEP).await;
+        steps += 1;
     }
-    match memory::statistics() {
-        Ok(after) => {
-            println!("not ok {name}: left behind: {:?}", excess(before, &after));
-        }
-        Err(error) => println!("not ok {name}: no statistics after it: {error}"),
-    }
-    false
 }

@@ -81,8 +81,8 @@ async fn library_waits_for_its_turn() -> Outcome {
 /// Whoever gives up waiting for a turn does not take it from the others.
 async fn waiting_for_a_turn_can_be_given_up() -> Outcome {
     let handles = fill_up()?;
-    let first = task::spawn_join(sleep(Duration::from_millis(1)), Priority::DEFAULT);
-    let second = task::spawn_join(sleep(Duration::from_millis(1)), Priority::DEFAULT);
+    let first = task::spawn_join(sleep(Duration::from_millis(300)), Priority::DEFAULT);
+    let second = task::spawn_join(sleep(Duration::from_millis(300)), Priority::DEFAULT);
     task::yield_now().await;
     first.abort();
     task::yield_now().await;

@@ -33,10 +33,10 @@ mod virtual_cpus;
 
 use alloc::vec::Vec;
 
-use cops::process::{self, Child, ExitCode};
+use cops::process::{ExitCode, ExitStatus};
 use cops::time::{Duration, timeout};
 use cops::{Arguments, println};
-use harness::{REPORTED, Test};
+use harness::{Failure, REPORTED, Test};
 use leak::Holdings;
 
 /// A test that takes longer has hung.
@@ -87,17 +87,14 @@ async fn run_all(filter: &str) -> ExitCode {
     let chosen: Vec<&Test> = all_tests().filter(|test| test.name.contains(filter)).collect();
     println!("1..{}", chosen.len());
     let mut code = ExitCode::SUCCESS;
+    // Once before anything is counted: what this process and the kernel need for the first time is no leak.
+    let _ = run_apart(&[processes::HELPER, "exit", "0"]).await;
     for test in chosen {
-        let before = Holdings::now();
-        match process::spawn(harness::PROGRAM, &[ONE_TEST, test.name]) {
-            Ok(child) => {
-                let passed = judge(test, child).await && leak::check(test.name, &before).await;
-                if !passed {
-                    code = ExitCode::FAILURE;
-                }
-            }
-            Err(error) => {
-                println!("not ok {}: cannot be started: {error}", test.name);
+        match run_apart(&[ONE_TEST, test.name]).await {
+            Verdict::Passed => println!("ok {}", test.name),
+            Verdict::Reported => code = ExitCode::FAILURE,
+            Verdict::Failed(why) => {
+                println!("not ok {}: {why}", test.name);
                 code = ExitCode::FAILURE;
             }
         }
@@ -105,24 +102,36 @@ async fn run_all(filter: &str) -> ExitCode {
     code
 }
 
-/// Waits for the process of a test. Prints if it has failed, unless it did so itself.
-async fn judge(test: &Test, mut child: Child) -> bool {
-    let Ok(ended) = timeout(TIME_LIMIT, child.wait()).await else {
-        println!("not ok {}: not over after {} s", test.name, TIME_LIMIT.as_secs());
-        let _ = child.kill();
-        let _ = child.wait().await;
-        return false;
+/// What is to be said of a test.
+enum Verdict {
+    Passed,
+    /// It has said itself how it failed.
+    Reported,
+    Failed(Failure),
+}
+
+/// Runs this program as another process, and looks at what is left when it is gone.
+async fn run_apart(arguments: &[&str]) -> Verdict {
+    let before = Holdings::now();
+    let status = match end_of(arguments).await {
+        Ok(status) => status,
+        Err(why) => return Verdict::Failed(why),
     };
-    match ended {
-        Ok(status) if status.success() => true,
-        Ok(status) if status.code() == Some(REPORTED) => false,
-        Ok(status) => {
-            println!("not ok {}: {status}", test.name);
-            false
-        }
-        Err(error) => {
-            println!("not ok {}: cannot be waited for: {error}", test.name);
-            false
+    match status.code() {
+        Some(REPORTED) => Verdict::Reported,
+        Some(0) => leak::settle(&before).await.map_or_else(Verdict::Failed, |()| Verdict::Passed),
+        _ => Verdict::Failed(Failure(alloc::format!("{status}"))),
+    }
+}
+
+async fn end_of(arguments: &[&str]) -> Result<ExitStatus, Failure> {
+    let mut child = harness::start(arguments)?;
+    match timeout(TIME_LIMIT, child.wait()).await {
+        Ok(status) => Ok(status?),
+        Err(_) => {
+            child.kill()?;
+            child.wait().await?;
+            Err(Failure(alloc::format!("not over after {} s", TIME_LIMIT.as_secs())))
         }
     }
 }

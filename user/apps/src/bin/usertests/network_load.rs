@@ -202,7 +202,9 @@ async fn idle_cost() -> Outcome {
     }
     task::yield_now().await;
     let after = cops::memory::statistics()?;
-    check_equal!(after.calls_in_flight - before.calls_in_flight, CONNECTIONS, "reads in flight");
+    // A few more may be of the process that waits for this one.
+    let reads = after.calls_in_flight - before.calls_in_flight;
+    check!((CONNECTIONS..CONNECTIONS + 5).contains(&reads), "{reads} reads in flight");
     let heap = (after.heap_used_bytes - before.heap_used_bytes) / (2 * CONNECTIONS);
     cops::println!("# {heap} bytes of kernel heap for each end of an idle connection");
     Ok(())

@@ -86,7 +86,9 @@ global_asm!(
     ".endm",
     "spin_with_all_registers usertests_spin_by_x10_x11, x10, x11",
     "spin_with_all_registers usertests_spin_by_x18_x19, x18, x19",
-    //
+    // What the target has, the assembler does not know when it works for the linker.
+    ".option push",
+    ".option arch, +d",
     ".globl usertests_spin_with_floats",
     ".type usertests_spin_with_floats, @function",
     "usertests_spin_with_floats:",
@@ -112,7 +114,6 @@ global_asm!(
     "    fscsr t1",
     "    mv a0, t2",
     "    ret",
-    //
     ".globl usertests_read_floats",
     ".type usertests_read_floats, @function",
     "usertests_read_floats:",
@@ -120,6 +121,7 @@ global_asm!(
     "    fsd f\\n, 8*\\n(a0)",
     ".endr",
     "    ret",
+    ".option pop",
 );
 
 #[repr(C)]

@@ -156,7 +156,7 @@ async fn calls_from_all() -> Outcome {
     Ok(())
 }
 
-/// The process ends with all its virtual CPUs, busy or not.
+/// The process ends with all its virtual CPUs, those that compute and those that sleep.
 async fn exit_ends_all() -> Outcome {
     task::alloc_cpu(3)?;
     for _ in 0..2 {
@@ -169,6 +169,7 @@ async fn exit_ends_all() -> Outcome {
             Priority::LEAST_URGENT,
         );
     }
-    sleep(Duration::from_millis(20)).await;
+    // Synchronously, so that this virtual CPU computes nothing and others have to.
+    cops::sleep!(Duration::from_millis(50))?;
     Ok(())
 }
