@@ -10,7 +10,7 @@ pub const MAX_CPUS: usize = 8;
 
 /// One per process, writable by it. The kernel believes nothing it reads here.
 #[repr(C, align(4096))]
-
+#[derive(Debug)]
 pub struct ProcessPage {
     /// [`crate::note::ABI_VERSION`], written by the kernel when the process begins.
     pub version: AtomicU32,
@@ -24,7 +24,7 @@ pub struct ProcessPage {
 
 /// One for the machine, readable by every process, writable by none.
 #[repr(C, align(4096))]
-
+#[derive(Debug)]
 pub struct SystemPage {
     /// [`crate::note::ABI_VERSION`].
     pub version: AtomicU32,

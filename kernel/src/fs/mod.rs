@@ -10,5 +10,5 @@ mod table;
 
 pub use file::{File, Waiting};
 pub use image::{Node, root, set_root};
-pub use pipe::Pipe;
+pub use pipe::pipe;
 pub use table::FileTable;

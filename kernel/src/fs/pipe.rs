@@ -21,7 +21,7 @@ struct State {
 }
 
 /// What the two ends share.
-pub struct Pipe {
+struct Pipe {
     state: Mutex<State>,
     readable: WaitQueue,
     writable: WaitQueue,
@@ -32,16 +32,14 @@ pub struct PipeReader(Arc<Pipe>);
 /// The writing end; dropping it ends the stream for readers.
 pub struct PipeWriter(Arc<Pipe>);
 
-impl Pipe {
-    /// A pipe with nothing in it.
-    pub fn new() -> (PipeReader, PipeWriter) {
-        let pipe = Arc::new(Pipe {
-            state: Mutex::new(State { bytes: VecDeque::new(), readers: 1, writers: 1 }),
-            readable: WaitQueue::new(),
-            writable: WaitQueue::new(),
-        });
-        (PipeReader(pipe.clone()), PipeWriter(pipe))
-    }
+/// A pipe with nothing in it.
+pub fn pipe() -> (PipeReader, PipeWriter) {
+    let pipe = Arc::new(Pipe {
+        state: Mutex::new(State { bytes: VecDeque::new(), readers: 1, writers: 1 }),
+        readable: WaitQueue::new(),
+        writable: WaitQueue::new(),
+    });
+    (PipeReader(pipe.clone()), PipeWriter(pipe))
 }
 
 impl PipeReader {

@@ -8,7 +8,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::syscall::{AT_FDCWD, PATH_BYTES_MAX};
 
 use crate::call::Operation;
-use crate::fs::{File, Pipe};
+use crate::fs::{self, File};
 use crate::mm::{self, Access, UserRange};
 use crate::task::Process;
 
@@ -48,7 +48,7 @@ pub fn pipe(process: &Process, address: usize, flags: usize) -> CallResult {
     mm::admit()?;
     // Where the numbers go is checked before there are any, so that a bad address leaves nothing open.
     let place = UserRange::new(address, 8).pin(&process.space, Access::Write)?;
-    let (reader, writer) = Pipe::new();
+    let (reader, writer) = fs::pipe();
     let mut files = process.files.lock();
     if !files.has_room(2) {
         return Err(Errno::EMFILE);

@@ -3,7 +3,7 @@
 //! May touch: the root image, `mm`, processes. Everything in the file is an allegation.
 #![forbid(unsafe_code)]
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -53,7 +53,7 @@ fn start(
     arguments: &[Vec<u8>],
     files: FileTable,
 ) -> Result<Arc<Process>, Errno> {
-    let process = Process::new(id, parent, name.to_string(), space, files, entry)?;
+    let process = Process::new(id, parent, name, space, files)?;
     let stack_top = process.map_stack(0)?;
     let stack_pointer = fill_stack(&process.space, stack_top, entry, arguments)?;
     children::enter(&process);

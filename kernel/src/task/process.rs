@@ -31,7 +31,7 @@ pub type WaitStatus = i32;
 
 /// The virtual CPUs of a process, with what others may know of them.
 #[derive(Default)]
-pub struct Cpus {
+struct Cpus {
     list: Vec<(Arc<VirtualCpu>, CpuStatus)>,
     /// How the process ended or is about to.
     ending: Option<WaitStatus>,
@@ -65,8 +65,6 @@ pub struct Process {
     pub child_ended: WaitQueue,
     /// Coroutine calls in flight, including those whose result the ring had no room for.
     pub calls_in_flight: AtomicUsize,
-    /// Where its program starts; also where a panicking backtrace looks for nothing.
-    pub entry: usize,
     page: SharedFrame<ProcessPage>,
     ring_pages: [SharedFrame<RingPage>; RING_PAGE_COUNT],
     ring: Mutex<RingState>,
@@ -88,7 +86,6 @@ impl Process {
         name: String,
         space: AddressSpace,
         files: FileTable,
-        entry: usize,
     ) -> Result<Arc<Self>, Errno> {
         let page = SharedFrame::<ProcessPage>::new(Frame::allocate_zeroed()?);
         let ring_page = || Ok::<_, Errno>(SharedFrame::<RingPage>::new(Frame::allocate_zeroed()?));
@@ -109,7 +106,6 @@ impl Process {
             files: Mutex::new(files),
             child_ended: WaitQueue::new(),
             calls_in_flight: AtomicUsize::new(0),
-            entry,
             page,
             ring_pages,
             ring: Mutex::default(),

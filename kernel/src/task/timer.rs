@@ -65,19 +65,6 @@ impl Drop for Timer {
     }
 }
 
-/// Waits until `deadline_ticks`.
-pub async fn sleep_until(deadline_ticks: u64) {
-    let mut timer = None;
-    poll_fn(|context| {
-        if arch::now_ticks() >= deadline_ticks {
-            return Poll::Ready(());
-        }
-        timer.get_or_insert_with(|| Timer::new(deadline_ticks, context.waker()));
-        Poll::Pending
-    })
-    .await;
-}
-
 /// Ticks in `microseconds`, rounded up.
 pub fn ticks_from_microseconds(microseconds: u64) -> u64 {
     (u128::from(microseconds) * u128::from(arch::ticks_per_second())).div_ceil(1_000_000) as u64
