@@ -35,6 +35,8 @@ pub enum Command {
     Shell(Shell),
     /// Boot a server and keep it up for other clients until interrupted
     Serve(Serve),
+    /// Measure one thing, print a table, write the data
+    Bench(Bench),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
     /// Run every test, or some
@@ -173,6 +175,39 @@ pub struct Serve {
     pub program: String,
     /// Its arguments; after -- where they start with a dash
     pub arguments: Vec<String>,
+}
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Measurement {
+    /// Matrix service, closed loop, 1 x 1: throughput; with --icount instructions per request
+    Closed,
+    /// Bytes of memory per connection that is open and idle
+    IdleMemory,
+}
+
+#[derive(Debug, Args, Clone)]
+#[command(after_help = "Examples:\n  \
+    ./cops bench closed\n  \
+    ./cops bench closed --icount --json closed.json\n  \
+    ./cops bench idle-memory --connections 100")]
+pub struct Bench {
+    #[arg(value_enum, value_name = "NAME")]
+    pub name: Measurement,
+    /// Shorter, and less exact
+    #[arg(long)]
+    pub quick: bool,
+    /// Count instructions instead of time, on one hart
+    #[arg(long, conflicts_with = "smp")]
+    pub icount: bool,
+    /// TCP connections [default: 64, or 400 for idle-memory]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: Option<u32>,
+    /// Write configuration and rows to this file too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub machine: Machine,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,8 @@
 //! Builds, boots, runs, tests and debugs COPS. Started by `./cops`, the front door at the root of the checkout.
 //!
 //! One module per concern: `toolchain` finds a Rust for the guest, `build` makes what is booted, `qemu` boots it and
-//! listens, `commands` are what can be asked for, `test` runs all that CI runs. xtask depends on no crate of ours.
+//! listens, `service` is the matrix server with its client, `commands` are what can be asked for, `test` runs all that
+//! CI runs. xtask depends on no crate of ours.
 
 mod build;
 mod cli;
@@ -11,6 +12,7 @@ mod interrupt;
 mod packages;
 mod process;
 mod qemu;
+mod service;
 mod terminal;
 mod test;
 mod toolchain;
@@ -46,6 +48,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Exec(options) => commands::exec::run(&workspace, &options),
         Command::Shell(options) => commands::shell::run(&workspace, &options),
         Command::Serve(options) => commands::serve::run(&workspace, &options),
+        Command::Bench(options) => commands::bench::run(&workspace, &options),
         Command::Debug(options) => commands::debug::run(&workspace, &options),
         Command::Test(options) => test::run(&workspace, &options),
         Command::Build => commands::build::run(&workspace),

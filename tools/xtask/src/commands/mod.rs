@@ -1,5 +1,6 @@
 //! One module per command of `./cops`; what they share about preparing a boot is here.
 
+pub mod bench;
 pub mod build;
 pub mod clean;
 pub mod debug;
@@ -52,7 +53,7 @@ impl Prepared {
             memory: machine.mem.clone(),
             network: Network::User(Vec::new()),
             boot_arguments: vec![format!("loglevel={level}")],
-            count_instructions: false,
+            count_instructions: None,
             gdb_port: None,
         })
     }

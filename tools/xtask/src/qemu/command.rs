@@ -34,6 +34,15 @@ impl FromStr for Network {
     }
 }
 
+/// What an idle guest's clock does while instructions are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// It jumps to the next deadline: a run that depends on nothing outside repeats to the digit.
+    Skipped,
+    /// It waits for the host: time-outs keep their meaning towards peers outside.
+    Waited,
+}
+
 /// Everything that distinguishes one boot from another.
 #[derive(Debug, Clone)]
 pub struct Boot {
@@ -45,8 +54,8 @@ pub struct Boot {
     pub network: Network,
     /// `key=value` words for the kernel, besides `console=mux`.
     pub boot_arguments: Vec<String>,
-    /// Time is the count of instructions: one hart, and a run repeats to the digit.
-    pub count_instructions: bool,
+    /// Time is the count of instructions, on one hart.
+    pub count_instructions: Option<Idle>,
     /// Start stopped, with a gdb server on this port of the loopback.
     pub gdb_port: Option<u16>,
 }
@@ -62,9 +71,10 @@ impl Boot {
         add(&["-display", "none", "-monitor", "none", "-serial", "stdio"]);
         // A guest that resets itself has crashed: end instead of starting over.
         add(&["-no-reboot"]);
-        if self.count_instructions {
-            // sleep=off: an idle guest's clock jumps to its next deadline instead of waiting for it.
-            add(&["-icount", "shift=0,sleep=off"]);
+        match self.count_instructions {
+            Some(Idle::Skipped) => add(&["-icount", "shift=0,sleep=off"]),
+            Some(Idle::Waited) => add(&["-icount", "shift=0,sleep=on"]),
+            None => {}
         }
         if let Some(port) = self.gdb_port {
             add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
@@ -112,7 +122,7 @@ mod tests {
             memory: "512M".into(),
             network: Network::User(vec![Forward { host: 18, guest: 9000 }, Forward { host: 19, guest: 7 }]),
             boot_arguments: vec!["loglevel=warn".into()],
-            count_instructions: false,
+            count_instructions: None,
             gdb_port: None,
         }
     }
@@ -135,7 +145,7 @@ mod tests {
     #[test]
     fn options_show_up_where_they_are_wanted() {
         let mut boot = boot();
-        boot.count_instructions = true;
+        boot.count_instructions = Some(Idle::Skipped);
         boot.gdb_port = Some(1234);
         boot.network = Network::Tap("tap0".into());
         let line = line(&boot);

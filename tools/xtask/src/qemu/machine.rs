@@ -135,11 +135,21 @@ impl Machine {
         self.input.take()
     }
 
-    /// Asks the guest for an orderly power-off (DLE `q` on its console).
+    /// Asks the guest for an orderly power-off.
     pub fn ask_to_power_off(&mut self) {
+        self.request(b'q');
+    }
+
+    /// Asks the guest to print its counters.
+    pub fn ask_for_statistics(&mut self) {
+        self.request(b's');
+    }
+
+    /// Sends a request to the kernel: DLE and a letter.
+    fn request(&mut self, letter: u8) {
         if let Some(input) = &mut self.input {
             // A machine that has gone already cannot be asked; nothing is lost.
-            let _ = input.send(&[DLE, b'q']);
+            let _ = input.send(&[DLE, letter]);
         }
     }
 

@@ -6,4 +6,5 @@ pub mod demux;
 pub mod machine;
 pub mod ports;
 pub mod server;
+pub mod statistics;
 pub mod version;

@@ -8,6 +8,7 @@ use super::console::{Ending, PassThrough, Sink, follow};
 use super::demux::{Channel, Event};
 use super::machine::{Machine, Next};
 use super::ports::{Forward, free_port};
+use super::statistics::Statistics;
 use super::version::Qemu;
 use crate::error::{Failure, Outcome};
 
@@ -17,6 +18,10 @@ const READY: &[u8] = b"listening on port";
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long an orderly power-off may take before it is done the other way.
 const SHUT_DOWN_LIMIT: Duration = Duration::from_secs(3);
+/// How long the kernel may take to print its counters.
+const STATISTICS_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks at counters that are not yet as they should be.
+const STATISTICS_PAUSE: Duration = Duration::from_millis(200);
 /// How often other things are looked at while the machine is silent.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often another host port is tried when somebody took ours in the moment before QEMU did.
@@ -110,6 +115,49 @@ impl Server {
             if let Some(value) = finished()? {
                 return Ok(value);
             }
+        }
+    }
+
+    /// The kernel's counters now. What else is said meanwhile is passed on.
+    pub fn statistics(&mut self) -> Outcome<Statistics> {
+        self.machine.ask_for_statistics();
+        let deadline = Instant::now() + STATISTICS_LIMIT;
+        let mut log = String::new();
+        loop {
+            match self.machine.next(Some(deadline)) {
+                Next::Event(Event::Bytes(Channel::Kernel, bytes)) => {
+                    log.push_str(&String::from_utf8_lossy(&bytes));
+                    while let Some(end) = log.find('\n') {
+                        let line: String = log.drain(..=end).collect();
+                        if let Some(statistics) = Statistics::parse(&line) {
+                            self.sink.bytes(Channel::Kernel, log.as_bytes());
+                            return Ok(statistics);
+                        }
+                        self.sink.bytes(Channel::Kernel, line.as_bytes());
+                    }
+                }
+                Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
+                other => {
+                    return Err(Failure::new(format!("the kernel did not print its counters ({other:?})")));
+                }
+            }
+        }
+    }
+
+    /// The kernel's counters once they are as `settled` wants them, or after the limit as they are then.
+    pub fn statistics_when(
+        &mut self,
+        limit: Duration,
+        settled: impl Fn(&Statistics) -> bool,
+    ) -> Outcome<Statistics> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let now = self.statistics()?;
+            if settled(&now) || Instant::now() >= deadline {
+                return Ok(now);
+            }
+            let again = Instant::now() + STATISTICS_PAUSE;
+            self.attend(|| Ok((Instant::now() >= again).then_some(())))?;
         }
     }
 

@@ -6,79 +6,57 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Case, Context, step, tap};
-use crate::build::host::load_generator;
-use crate::cli::Machine as MachineOptions;
-use crate::commands::run::MATRIX_PORT;
-use crate::error::Outcome;
-use crate::interrupt;
+use crate::cli::{Machine as MachineOptions, Model};
+use crate::error::{Failure, Outcome};
 use crate::process::{Captured, capture};
 use crate::qemu::console::{Ending, PassThrough};
 use crate::qemu::server::Server;
+use crate::qemu::statistics::Statistics;
+use crate::service::{self, Client, Load, Pace};
 use crate::terminal::Progress;
+use crate::workspace::Scratch;
 
-/// For one run of the load generator; the longest measures for 5 s after 2 s and a ramp.
-const LIMIT: Duration = Duration::from_secs(120);
+/// For one run of the client; the longest measures for 5 s after 2 s and a ramp, the hostile half takes a minute.
+const LIMIT: Duration = Duration::from_secs(180);
 /// What may be missing from the offered load: one part in a hundred.
 const TOLERANCE: f64 = 0.01;
-/// Request period of the open loop, in milliseconds.
 const PERIOD_MS: u32 = 100;
+/// For connections that were closed to be forgotten: time-wait, and retransmissions to peers that are gone.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// One run of the client.
-struct Load {
-    name: &'static str,
-    connections: u32,
-    arguments: &'static [&'static str],
-    is_open_loop: bool,
+const fn load(connections: u32, matrix: u32, pace: Pace, seconds: u32) -> Load {
+    Load { connections, matrix, pace, seconds, warm_up_seconds: 2 }
 }
 
-const LOADS: [Load; 4] = [
-    Load {
-        name: "1 connection",
-        connections: 1,
-        arguments: &["--matrix", "15", "--seconds", "2"],
-        is_open_loop: true,
-    },
-    Load {
-        name: "64 connections",
-        connections: 64,
-        arguments: &["--matrix", "15", "--seconds", "3"],
-        is_open_loop: true,
-    },
-    Load {
-        name: "256 connections",
-        connections: 256,
-        arguments: &["--matrix", "15", "--seconds", "5"],
-        is_open_loop: true,
-    },
-    Load {
-        name: "64 connections, closed loop",
-        connections: 64,
-        arguments: &["--matrix", "1", "--seconds", "3", "--closed"],
-        is_open_loop: false,
-    },
+const OPEN: Pace = Pace::Open { period_ms: PERIOD_MS };
+const LOADS: [(&str, Load); 4] = [
+    ("1 connection", load(1, 15, OPEN, 2)),
+    ("64 connections", load(64, 15, OPEN, 3)),
+    ("256 connections", load(256, 15, OPEN, 5)),
+    ("64 connections, closed loop", load(64, 1, Pace::Closed, 3)),
 ];
 /// The name of the test that runs the client's hostile half.
 const HOSTILE: &str = "hostile clients";
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let client = Client { program: load_generator(context.workspace, Progress::Lines)?, port: 0 };
+    let client = Client::build(context.workspace, Progress::Lines)?;
     let prepared = context.prepared()?;
     let machine = MachineOptions { smp: 4, mem: "512M".into(), verbose: false };
-    let argv = ["/bin/matrix-server", "--model", "kcuc", "--vcpus", "4"].map(str::to_owned);
-    let boot = prepared.boot(&machine, &argv, &[])?;
+    let boot = prepared.boot(&machine, &service::server_arguments(Model::Kcuc, machine.smp), &[])?;
     let sink = PassThrough { show_firmware: false };
-    let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, MATRIX_PORT, sink)?;
-    let mut session =
-        Session { server, client: Client { port, ..client }, scratch: context.workspace.scratch()? };
+    let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let mut session = Session { server, client, port, scratch: context.workspace.scratch()? };
 
     let mut cases = Vec::new();
-    for load in LOADS.iter().filter(|load| context.is_chosen(load.name)) {
-        cases.push(session.load(load)?);
+    for (name, load) in LOADS.iter().filter(|(name, _)| context.is_chosen(name)) {
+        cases.push(session.load(name, load)?);
     }
     if context.is_chosen(HOSTILE) {
+        let before = session.settled()?;
         cases.extend(session.hostile()?);
+        cases.push(nothing_left_behind(&before, &session.settled()?));
         // The server must serve the next client as if nothing had been.
-        cases.push(Case { name: "64 connections after hostile clients".into(), ..session.load(&LOADS[1])? });
+        cases.push(session.load("64 connections after hostile clients", &LOADS[1].1)?);
     }
     cases.push(match session.server.shut_down() {
         Ending::Broken(why) => Case::failed("shut down", why),
@@ -88,44 +66,37 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-struct Client {
-    program: std::path::PathBuf,
-    port: u16,
-}
-
 struct Session {
     server: Server,
     client: Client,
-    scratch: crate::workspace::Scratch,
+    port: u16,
+    scratch: Scratch,
 }
 
 impl Session {
-    fn load(&mut self, load: &Load) -> Outcome<Case> {
+    fn load(&mut self, name: &str, load: &Load) -> Outcome<Case> {
         let measured = self.scratch.file("load.json");
-        let connections = load.connections.to_string();
-        let period = PERIOD_MS.to_string();
-        let json = measured.display().to_string();
-        let mut arguments =
-            vec!["--connections", &connections, "--period-ms", &period, "--warmup-seconds", "2"];
-        arguments.extend(["--ramp-per-second", "200", "--json", &json]);
-        arguments.extend(load.arguments);
-        let captured = self.run_client(load.name, &arguments)?;
+        // What an earlier run measured is no result of this one.
+        let _ = std::fs::remove_file(&measured);
+        let captured = self.run_client(name, self.client.load(self.port, load, &measured))?;
         let mut wrong = Vec::new();
         if !captured.succeeded() {
             wrong.push(format!("the client ended with {}", captured.ending()));
         }
-        match std::fs::read(&measured).map(|text| serde_json::from_slice(&text)) {
-            Ok(Ok(result)) => wrong.extend(judge(load, &result)),
-            _ => wrong.push("the client wrote no result".to_owned()),
+        match service::read_result(&measured) {
+            Ok(document) => wrong.extend(judge(load, &Value::Object(document))),
+            Err(failure) => wrong.push(failure.to_string()),
         }
         if !wrong.is_empty() {
             wrong.push(captured.everything());
         }
-        Ok(Case::judged(load.name, &wrong))
+        Ok(Case::judged(name, &wrong))
     }
 
     fn hostile(&mut self) -> Outcome<Vec<Case>> {
-        let captured = self.run_client(HOSTILE, &["--hostile"])?;
+        let mut command = self.client.command(self.port);
+        command.arg("--hostile");
+        let captured = self.run_client(HOSTILE, command)?;
         let mut cases = tap::cases(&captured.stdout);
         if !captured.succeeded() && cases.iter().all(|case| case.failure.is_none()) {
             cases.push(Case::failed(HOSTILE, format!("{}\n{}", captured.ending(), captured.everything())));
@@ -133,22 +104,44 @@ impl Session {
         Ok(cases)
     }
 
+    /// The counters once no connection is left, or at the limit.
+    fn settled(&mut self) -> Outcome<Statistics> {
+        self.server.statistics_when(SETTLE_LIMIT, |now| now.get("connections") == 0)
+    }
+
     /// Runs the client on a thread of its own while the server's output is passed on here.
-    fn run_client(&mut self, name: &str, arguments: &[&str]) -> Outcome<Captured> {
+    fn run_client(&mut self, name: &str, mut command: Command) -> Outcome<Captured> {
         let mut step = step(name);
-        let mut command: Command = interrupt::tied_to_us(&self.client.program);
-        command.arg("--connect").arg(format!("127.0.0.1:{}", self.client.port)).args(arguments);
         std::thread::scope(|scope| {
             let running = scope.spawn(move || capture(&mut command, Some(LIMIT), |_| ()));
             let attended = self.server.attend(|| {
                 step.detail("running");
                 Ok(running.is_finished().then_some(()))
             });
-            let captured =
-                running.join().map_err(|_| crate::error::Failure::new("running the client panicked"))?;
+            let captured = running.join().map_err(|_| Failure::new("running the client panicked"))?;
             attended.and(captured)
         })
     }
+}
+
+/// After hostile clients, all frames and sockets are back. The counters are printed: they are evidence.
+fn nothing_left_behind(before: &Statistics, after: &Statistics) -> Case {
+    let mut wrong = Vec::new();
+    for name in ["frames_free", "heap_used_bytes", "connections", "kernel_coroutines", "calls_in_flight"] {
+        let (first, last) = (before.get(name), after.get(name));
+        println!("  {name}: {first} before hostile clients, {last} after");
+        let is_back = match name {
+            "frames_free" => last >= first,
+            "connections" => last == 0,
+            // Caches and slabs may have grown by what the most clients at once needed.
+            "heap_used_bytes" => last <= first + first / 10,
+            _ => last <= first,
+        };
+        if !is_back {
+            wrong.push(format!("{name} was {first} and is {last}"));
+        }
+    }
+    Case::judged("nothing is left behind by hostile clients", &wrong)
 }
 
 /// What is wrong with a result.
@@ -169,9 +162,11 @@ fn judge(load: &Load, document: &Value) -> Vec<String> {
     if received == 0.0 || received < sent * (1.0 - TOLERANCE) {
         wrong.push(format!("{sent} requests, {received} answers"));
     }
-    let offered = f64::from(load.connections) * 1000.0 / f64::from(PERIOD_MS);
-    if load.is_open_loop && (rate - offered).abs() > offered * TOLERANCE {
-        wrong.push(format!("{rate} answers per second to {offered} requests per second"));
+    if let Pace::Open { period_ms } = load.pace {
+        let offered = f64::from(load.connections) * 1000.0 / f64::from(period_ms);
+        if (rate - offered).abs() > offered * TOLERANCE {
+            wrong.push(format!("{rate} answers per second to {offered} requests per second"));
+        }
     }
     wrong
 }
@@ -185,7 +180,7 @@ mod tests {
     fn results_are_judged_by_errors_answers_and_rate() {
         let result = |sent: u32, received: u32, errors: u32, rate: f64| {
             let row = json!({"sent": sent, "received": received, "errors": errors, "throughput_rps": rate});
-            judge(&LOADS[1], &json!({"rows": [row]})).len()
+            judge(&LOADS[1].1, &json!({"rows": [row]})).len()
         };
         assert_eq!(result(1920, 1920, 0, 640.0), 0);
         assert_eq!(result(1920, 1915, 0, 634.0), 0);
@@ -193,6 +188,26 @@ mod tests {
         assert_eq!(result(1920, 1800, 0, 640.0), 1);
         assert_eq!(result(1920, 1920, 0, 600.0), 1);
         assert_eq!(result(0, 0, 0, 0.0), 2);
-        assert_eq!(judge(&LOADS[1], &json!({"sent": 1})).len(), 1);
+        assert_eq!(judge(&LOADS[1].1, &json!({"sent": 1})).len(), 1);
+    }
+
+    #[test]
+    fn what_is_left_behind_is_named() {
+        let statistics = |connections: u32, frames: u32| {
+            Statistics::parse(&format!("statistics: connections={connections} frames_free={frames}")).unwrap()
+        };
+        assert_eq!(nothing_left_behind(&statistics(0, 9), &statistics(0, 9)).failure, None);
+        assert!(
+            nothing_left_behind(&statistics(0, 9), &statistics(1, 9))
+                .failure
+                .unwrap()
+                .contains("connections")
+        );
+        assert!(
+            nothing_left_behind(&statistics(0, 9), &statistics(0, 8))
+                .failure
+                .unwrap()
+                .contains("frames_free")
+        );
     }
 }

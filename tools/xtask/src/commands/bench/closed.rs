@@ -1,0 +1,107 @@
+//! The matrix service in a closed loop with 1 x 1 matrices, where the system's own cost per request is nearly all there
+//! is: throughput by the wall clock, or instructions per request on one hart that counts them.
+
+use std::process::Stdio;
+
+use serde_json::Map;
+
+use super::Rows;
+use crate::cli::{Bench, Model};
+use crate::commands::Prepared;
+use crate::error::{Failure, Outcome};
+use crate::qemu::command::Idle;
+use crate::qemu::console::PassThrough;
+use crate::qemu::server::Server;
+use crate::service::{self, Client, Load, Pace};
+use crate::terminal::Progress;
+use crate::workspace::{Scratch, Workspace};
+
+const CONNECTIONS: u32 = 64;
+/// Requests per connection of the two counted runs. What they share (opening, closing) falls out of the difference.
+const FEW: u32 = 50;
+const MANY: u32 = 500;
+/// The end of a counted run that hangs.
+const LIMIT_SECONDS: u32 = 120;
+
+pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+    let client = Client::build(workspace, Progress::Lines)?;
+    let connections = options.connections.unwrap_or(CONNECTIONS);
+    let mut boot =
+        prepared.boot(&options.machine, &service::server_arguments(Model::Kcuc, options.machine.smp), &[])?;
+    // The peer is outside: while the guest waits for it, its clock must not run ahead to the next time-out.
+    boot.count_instructions = options.icount.then_some(Idle::Waited);
+    let sink = PassThrough { show_firmware: options.machine.verbose };
+    let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let mut session = Session { server, client, port, connections, scratch: workspace.scratch()? };
+    let row = if options.icount {
+        session.count(if options.quick { MANY / 5 } else { MANY })?
+    } else {
+        session.time(if options.quick { 2 } else { 5 })?
+    };
+    session.server.shut_down();
+    Ok(vec![row])
+}
+
+struct Session {
+    server: Server,
+    client: Client,
+    port: u16,
+    connections: u32,
+    scratch: Scratch,
+}
+
+type Row = Map<String, serde_json::Value>;
+
+impl Session {
+    /// Throughput and latency by the wall clock; the client prints the table.
+    fn time(&mut self, seconds: u32) -> Outcome<Row> {
+        let load = self.load(Pace::Closed, seconds, 1);
+        let json = self.scratch.file("closed.json");
+        let mut command = self.client.load(self.port, &load, &json);
+        service::drive(&mut self.server, &mut command)?;
+        let document = service::read_result(&json)?;
+        let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(|row| row.as_object());
+        row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
+    }
+
+    /// Instructions per request: the difference of two counted runs.
+    fn count(&mut self, many: u32) -> Outcome<Row> {
+        let (few_requests, few_instructions) = self.counted(FEW)?;
+        let (many_requests, many_instructions) = self.counted(many)?;
+        let requests = many_requests.saturating_sub(few_requests);
+        if requests == 0 || many_instructions <= few_instructions {
+            return Err(Failure::new(format!(
+                "counted {few_instructions} instructions for {few_requests} requests and {many_instructions} for \
+                 {many_requests}: that makes no sense"
+            )));
+        }
+        let per_request = (many_instructions - few_instructions) as f64 / requests as f64;
+        println!("connections  matrix  requests  instructions/request");
+        println!("{:>11}  {:>6}  {requests:>8}  {per_request:>20.0}", self.connections, 1);
+        let mut row = Row::new();
+        row.insert("model".into(), Model::Kcuc.name().into());
+        row.insert("connections".into(), self.connections.into());
+        row.insert("matrix".into(), 1.into());
+        row.insert("vcpus".into(), 1.into());
+        row.insert("requests".into(), requests.into());
+        row.insert("instructions_per_request".into(), per_request.into());
+        Ok(row)
+    }
+
+    /// One run of so many requests per connection: all requests, and the instructions they and all else took.
+    fn counted(&mut self, requests: u32) -> Outcome<(u64, u64)> {
+        let before = self.server.statistics()?;
+        let load = self.load(Pace::Counted { requests }, LIMIT_SECONDS, 0);
+        let mut command = self.client.load(self.port, &load, &self.scratch.file("counted.json"));
+        if !service::drive(&mut self.server, command.stdout(Stdio::null()))? {
+            return Err(Failure::new("the client saw errors in the counted run"));
+        }
+        let after = self.server.statistics()?;
+        let instructions = u64::try_from(after.growth(&before, "instructions")).unwrap_or_default();
+        Ok((u64::from(requests) * u64::from(self.connections), instructions))
+    }
+
+    fn load(&self, pace: Pace, seconds: u32, warm_up_seconds: u32) -> Load {
+        Load { connections: self.connections, matrix: 1, pace, seconds, warm_up_seconds }
+    }
+}

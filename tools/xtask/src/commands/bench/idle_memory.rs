@@ -1,0 +1,119 @@
+//! Bytes per connection that is open and idle: the kernel's counters with none and with many, and the difference by
+//! their number.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::Rows;
+use crate::cli::{Bench, Model};
+use crate::commands::Prepared;
+use crate::error::{Because, Failure, Outcome};
+use crate::qemu::console::PassThrough;
+use crate::qemu::server::Server;
+use crate::qemu::statistics::Statistics;
+use crate::service;
+
+/// Below what a process may have open by default (1024), and QEMU needs as many as we do.
+const CONNECTIONS: u32 = 400;
+/// QEMU's user network accepts with a backlog of one.
+const PAUSE: Duration = Duration::from_millis(5);
+/// For the guest to have accepted, or forgotten, all of them.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+const FRAME_BYTES: i64 = 4096;
+
+pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+    let count = options.connections.unwrap_or(if options.quick { CONNECTIONS / 4 } else { CONNECTIONS });
+    let boot =
+        prepared.boot(&options.machine, &service::server_arguments(Model::Kcuc, options.machine.smp), &[])?;
+    let sink = PassThrough { show_firmware: options.machine.verbose };
+    let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+
+    // Once for the first-time costs: slabs and buffers that are kept.
+    let first = open(port, 1)?;
+    settle(&mut server, 1)?;
+    drop(first);
+    let before = settle(&mut server, 0)?;
+    let held = open(port, count)?;
+    let after = settle(&mut server, count)?;
+    drop(held);
+    let again = settle(&mut server, 0)?;
+    server.shut_down();
+
+    let row = row(count, &before, &after);
+    println!("connections  kernel bytes/connection  user bytes/connection  in frames, bytes/connection");
+    println!(
+        "{count:>11}  {:>23}  {:>21}  {:>27}",
+        row["kernel_bytes_per_connection"],
+        row["user_bytes_per_connection"],
+        row["frame_bytes_per_connection"]
+    );
+    println!(
+        "after all are closed: {:+} frames, {:+} bytes of kernel heap, {} connections",
+        again.growth(&before, "frames_free"),
+        -again.growth(&before, "heap_used_bytes"),
+        again.get("connections")
+    );
+    Ok(vec![row])
+}
+
+/// The difference by the number: kernel heap handed out; frames that left the free pool without going to the kernel's
+/// heap, which are the process's; and all frames that left it.
+fn row(count: u32, before: &Statistics, after: &Statistics) -> Map<String, Value> {
+    let frames = -after.growth(before, "frames_free") * FRAME_BYTES;
+    let per_connection = |bytes: i64| Value::from(bytes / i64::from(count));
+    let mut row = Map::new();
+    row.insert("model".into(), Model::Kcuc.name().into());
+    row.insert("connections".into(), count.into());
+    row.insert("kernel_bytes_per_connection".into(), per_connection(after.growth(before, "heap_used_bytes")));
+    row.insert(
+        "user_bytes_per_connection".into(),
+        per_connection(frames - after.growth(before, "heap_reserved_bytes")),
+    );
+    row.insert("frame_bytes_per_connection".into(), per_connection(frames));
+    row
+}
+
+fn open(port: u16, count: u32) -> Outcome<Vec<TcpStream>> {
+    let mut streams = Vec::new();
+    for number in 1..=count {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+            .because(|| format!("cannot open connection {number} of {count}"))?;
+        streams.push(stream);
+        std::thread::sleep(PAUSE);
+    }
+    Ok(streams)
+}
+
+/// The counters once the kernel holds so many connections.
+fn settle(server: &mut Server, connections: u32) -> Outcome<Statistics> {
+    let expected = u64::from(connections);
+    let statistics = server.statistics_when(SETTLE_LIMIT, |now| now.get("connections") == expected)?;
+    match statistics.get("connections") {
+        found if found == expected => Ok(statistics),
+        found => Err(Failure::new(format!(
+            "the kernel holds {found} connections, not {expected}, after {} s",
+            SETTLE_LIMIT.as_secs()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_divided_by_connections() {
+        let before =
+            Statistics::parse("statistics: frames_free=100 heap_used_bytes=1000 heap_reserved_bytes=8192")
+                .unwrap();
+        let after =
+            Statistics::parse("statistics: frames_free=90 heap_used_bytes=21000 heap_reserved_bytes=28672")
+                .unwrap();
+        let row = row(10, &before, &after);
+        assert_eq!(row["kernel_bytes_per_connection"], 2000);
+        assert_eq!(row["frame_bytes_per_connection"], 4096);
+        assert_eq!(row["user_bytes_per_connection"], 4096 - 2048);
+    }
+}

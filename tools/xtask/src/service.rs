@@ -1,0 +1,185 @@
+//! The matrix service as a whole (SPEC 5.1): the server in the guest, the load generator on the host, and what is to be
+//! known about a measurement. `run`, `bench` and the system tests all use it through here.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Map, Value, json};
+
+use crate::build::host;
+use crate::cli::{Machine, Model};
+use crate::commands::Prepared;
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+use crate::process::shown;
+use crate::qemu::server::Server;
+use crate::terminal::Progress;
+use crate::workspace::Workspace;
+
+/// The port the server listens on.
+pub const PORT: u16 = 9000;
+/// QEMU's user network accepts with a backlog of one: connections are opened gently.
+const RAMP_PER_SECOND: u32 = 200;
+
+/// The server's command line in the guest.
+pub fn server_arguments(model: Model, vcpus: u32) -> Vec<String> {
+    ["/bin/matrix-server", "--model", model.name(), "--vcpus", &vcpus.to_string()].map(str::to_owned).to_vec()
+}
+
+/// When the client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// A request per connection every so many milliseconds, whatever has been answered.
+    Open { period_ms: u32 },
+    /// The next request when the answer is there.
+    Closed,
+    /// As closed, and exactly so many requests per connection.
+    Counted { requests: u32 },
+}
+
+/// What the client does.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub connections: u32,
+    /// Rows of the matrices.
+    pub matrix: u32,
+    pub pace: Pace,
+    /// Measured time; of a counted load, the limit.
+    pub seconds: u32,
+    /// Load before that, for caches, code translation and TCP windows to settle.
+    pub warm_up_seconds: u32,
+}
+
+impl Load {
+    /// Arguments of the load generator.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |name: &str, value: u32| arguments.extend([name.to_owned(), value.to_string()]);
+        add("--connections", self.connections);
+        add("--matrix", self.matrix);
+        add("--seconds", self.seconds);
+        add("--warmup-seconds", self.warm_up_seconds);
+        add("--ramp-per-second", RAMP_PER_SECOND);
+        match self.pace {
+            Pace::Open { period_ms } => add("--period-ms", period_ms),
+            Pace::Closed => arguments.push("--closed".to_owned()),
+            Pace::Counted { requests } => {
+                add("--requests", requests);
+                arguments.push("--closed".to_owned());
+            }
+        }
+        arguments
+    }
+}
+
+/// The client, built.
+#[derive(Debug)]
+pub struct Client {
+    program: PathBuf,
+}
+
+impl Client {
+    pub fn build(workspace: &Workspace, progress: Progress) -> Outcome<Self> {
+        Ok(Self { program: host::load_generator(workspace, progress)? })
+    }
+
+    /// The client against a port of the loopback.
+    pub fn command(&self, port: u16) -> Command {
+        let mut command = interrupt::tied_to_us(&self.program);
+        command.arg("--connect").arg(format!("127.0.0.1:{port}"));
+        command
+    }
+
+    /// The client with this load, that writes its result to `json`.
+    pub fn load(&self, port: u16, load: &Load, json: &Path) -> Command {
+        let mut command = self.command(port);
+        command.args(load.arguments()).arg("--json").arg(json);
+        command
+    }
+}
+
+/// Runs the client beside the server, its output to ours. Gives whether it found no error.
+pub fn drive(server: &mut Server, client: &mut Command) -> Outcome<bool> {
+    let mut child =
+        client.stdin(Stdio::null()).spawn().because(|| format!("cannot start {}", shown(client)))?;
+    let _guard = interrupt::guard(&child);
+    let ended = server.attend(|| child.try_wait().because(|| "cannot wait for the load generator".into()));
+    if ended.is_err() {
+        // It may have noticed by itself that the server has gone.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let status = ended?;
+    match status.code() {
+        Some(0) => Ok(true),
+        // It counted errors and has said so; its result is still written.
+        Some(1) => Ok(false),
+        _ => Err(Failure::new(format!("the load generator failed ({status}): {}", shown(client)))),
+    }
+}
+
+/// The client's result: SPEC 5.6's document for `models`.
+pub fn read_result(path: &Path) -> Outcome<Map<String, Value>> {
+    let text = std::fs::read(path).because(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text).because(|| format!("{} is not the load generator's JSON", path.display()))
+}
+
+/// What has to be known about where a number comes from.
+pub fn provenance(workspace: &Workspace, prepared: &Prepared, machine: &Machine) -> Map<String, Value> {
+    let entries = [
+        ("command", Value::from(std::env::args().skip(1).collect::<Vec<_>>().join(" "))),
+        ("commit", workspace.commit().into()),
+        ("qemu", prepared.qemu.version.clone().into()),
+        ("toolchain", prepared.guest.toolchain.clone().into()),
+        ("smp", machine.smp.into()),
+        ("mem", machine.mem.clone().into()),
+        ("network", "user".into()),
+    ];
+    entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A document with its configuration completed.
+pub fn with_configuration(mut document: Map<String, Value>, more: Map<String, Value>) -> Map<String, Value> {
+    if let Value::Object(configuration) = document.entry("config").or_insert_with(|| json!({})) {
+        configuration.extend(more);
+    }
+    document
+}
+
+/// Writes a document as readable JSON.
+pub fn write_document(document: &Map<String, Value>, file: &Path) -> Outcome<()> {
+    let text = serde_json::to_string_pretty(document).because(|| "cannot write JSON".into())? + "\n";
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).because(|| format!("cannot make {}", folder.display()))?;
+    }
+    std::fs::write(file, &text).because(|| format!("cannot write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(pace: Pace) -> String {
+        Load { connections: 2, matrix: 15, pace, seconds: 5, warm_up_seconds: 1 }.arguments().join(" ")
+    }
+
+    #[test]
+    fn the_client_gets_what_was_asked_for() {
+        let common = "--connections 2 --matrix 15 --seconds 5 --warmup-seconds 1 --ramp-per-second 200";
+        assert_eq!(line(Pace::Open { period_ms: 100 }), format!("{common} --period-ms 100"));
+        assert_eq!(line(Pace::Closed), format!("{common} --closed"));
+        assert_eq!(line(Pace::Counted { requests: 7 }), format!("{common} --requests 7 --closed"));
+    }
+
+    #[test]
+    fn a_result_says_what_it_was_measured_on() {
+        let Value::Object(load) = json!({"bench": "models", "config": {"seed": 1}, "rows": [{"sent": 3}]})
+        else {
+            panic!("not an object")
+        };
+        let more = Map::from_iter([("qemu".to_owned(), Value::from("7.2"))]);
+        let document = Value::Object(with_configuration(load, more));
+        assert_eq!(document["config"], json!({"seed": 1, "qemu": "7.2"}));
+        assert_eq!(document["rows"][0]["sent"], 3);
+    }
+}
