@@ -4,15 +4,16 @@
 //! page or a list operation at a time. Frames that leave the table are freed only after the
 //! last hart has forgotten the translation. No mapping is writable and executable at once.
 //!
-//! A hart keeps a space loaded after it has left user mode, to save the switch when it comes
-//! back; so the root table is shared by reference with every hart that has it loaded, and a
-//! space that is dropped leaves such a hart an empty lower half.
+//! A space may be dropped while harts have it loaded (see `root`): it leaves them an empty
+//! lower half.
 
 use super::frames::Frame;
 use super::page_table::{PageTable, Slot};
 use super::region::{Backing, Region, Regions};
-use super::{FaultError, MapError, OutOfMemory, Rights, asid, kernel_space, layout};
-use crate::arch::{self, Access, Asid, Entry, HartSlot, HartSlots, MAX_HARTS};
+use super::root::Root;
+use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
+use crate::arch::{self, Access, Entry};
+use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use spin::Mutex;
@@ -23,23 +24,13 @@ pub struct AddressSpace {
     /// so any more. The others flush them when they load it.
     current_harts: AtomicU64,
     inner: Mutex<Inner>,
-    /// Last, to be dropped after the table.
-    root: Root,
-}
-
-/// What harts load: the root again, to be read without the lock, and the tag.
-struct Root {
-    physical: usize,
-    asid: Asid,
+    root: Arc<Root>,
 }
 
 struct Inner {
     table: PageTable,
     regions: Regions,
 }
-
-/// A share in the root each hart has loaded, `None` for the kernel's own.
-static LOADED: HartSlots<Option<Frame>> = HartSlots::new([const { HartSlot::new(None) }; MAX_HARTS]);
 
 /// Frames taken out of the table that wait for the flush, at most.
 const BATCH: usize = 64;
@@ -52,7 +43,7 @@ impl AddressSpace {
     pub fn new() -> Result<Self, OutOfMemory> {
         let table = PageTable::new()?;
         Ok(Self {
-            root: Root { physical: table.root().physical(), asid: asid::allocate() },
+            root: Root::new(table.root().clone()),
             current_harts: AtomicU64::new(0),
             inner: Mutex::new(Inner { table, regions: Regions::new() }),
         })
@@ -61,19 +52,11 @@ impl AddressSpace {
     /// Loads this space on this hart, unless it is. Interrupts are off, and stay off until
     /// user mode is entered.
     pub(crate) fn activate(&self) {
-        if arch::is_active_root(self.root.physical, self.root.asid) {
-            return;
-        }
-        let root = self.inner.lock().table.root().clone();
-        // First we announce what we load, then we look whether our cache is up to date; who
-        // changes an entry first says that it is not, then looks who has it loaded (`flush`).
-        // So one of the two sees the other.
+        // The load is announced, then we look whether our cache is up to date; who changes an
+        // entry first says that it is not, then looks who has the root loaded (`flush`). So
+        // one of the two sees the other.
         let hart = 1 << arch::hart_index();
-        let is_current = || self.current_harts.fetch_or(hart, Ordering::SeqCst) & hart != 0;
-        // SAFETY: process roots map the kernel; the share in `LOADED` keeps the table.
-        unsafe { arch::activate_root(self.root.physical, self.root.asid, is_current) };
-        let previous = LOADED.with(|loaded| loaded.replace(root));
-        drop(previous);
+        self.root.load(|| self.current_harts.fetch_or(hart, Ordering::SeqCst) & hart != 0);
     }
 
     /// Maps zeroed memory, given out page by page as it is touched.
@@ -310,7 +293,7 @@ impl AddressSpace {
         // Entries before all that follows; for the rest see `activate`.
         fence(Ordering::SeqCst);
         self.current_harts.store(0, Ordering::SeqCst);
-        arch::flush_root(self.root.physical, self.root.asid, range);
+        self.root.flush(range);
     }
 
     /// Frees the tables under `range` that are empty now.
@@ -337,29 +320,9 @@ impl Drop for AddressSpace {
     fn drop(&mut self) {
         let lower = self.inner.get_mut().table.detach_lower();
         self.flush(0..layout::USER_END);
-        // Nobody reaches the tables or the pages any more, nor remembers the tag.
+        // Nobody reaches the tables or the pages any more.
         drop(lower);
-        asid::free(self.root.asid);
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        // Only harts that still have it loaded hold shares in the root table now. Those that
-        // sleep get up and let go of it.
-        release_dead_root();
-        arch::interrupt_harts_with_root(self.physical, self.asid);
-    }
-}
-
-/// Lets go of the root this hart has loaded if its space is gone: loads the kernel's own.
-/// Called before a hart sleeps.
-pub(crate) fn release_dead_root() {
-    let is_dead = LOADED.with(|loaded| loaded.as_ref().is_some_and(|root| root.reference_count() == 1));
-    if is_dead {
-        // SAFETY: the kernel's root is never freed.
-        unsafe { arch::activate_root(kernel_space::root_physical(), Asid(0), || true) };
-        drop(LOADED.with(Option::take));
+        self.root.retire();
     }
 }
 

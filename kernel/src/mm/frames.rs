@@ -274,12 +274,6 @@ impl Frame {
         table().base + self.number() * FRAME_BYTES
     }
 
-    /// How many shares there are, this one included. Only a hint unless it is 1.
-    pub fn reference_count(&self) -> u32 {
-        // Acquire: who sees the count drop to 1 also sees what the others wrote.
-        table().records[self.number()].references.load(Ordering::Acquire)
-    }
-
     pub(super) fn bytes(&self) -> *mut u8 {
         layout::direct(self.physical())
     }

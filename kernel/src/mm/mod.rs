@@ -3,11 +3,12 @@
 //!
 //! `frames` owns all RAM the kernel may use, `buddy` is its algorithm; `heap` is the global
 //! allocator; `kernel_space` maps the kernel, `page_table` is the tree under every root,
-//! `region` the bookkeeping of what a program has mapped, `address_space` joins the two;
-//! `user` and `pinned` reach a program's bytes, `shared` the pages it shares with us. Out of memory is an error to the caller everywhere.
+//! `region` the bookkeeping of what a program has mapped, `address_space` joins the two, and
+//! `root` is what a hart loads of it; `user` and `pinned` reach a program's bytes, `shared`
+//! the pages it shares with us. Out of memory is an error to the caller everywhere.
+//!
 //! The modules that may use `unsafe` are marked; the others are bookkeeping.
 
-#[allow(unsafe_code)]
 pub mod address_space;
 pub mod asid;
 mod buddy;
@@ -24,6 +25,8 @@ mod page_table;
 mod pinned;
 mod region;
 #[allow(unsafe_code)]
+mod root;
+#[allow(unsafe_code)]
 mod shared;
 #[allow(unsafe_code)]
 mod user;
@@ -34,6 +37,7 @@ pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use heap::try_box;
 pub use pinned::PinnedBuffer;
+pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
 pub use user::UserRange;
 

@@ -41,8 +41,8 @@ pub use user::{UserContext, enter_user_unless};
 /// pending when the hart goes to sleep. They are on again on return, and what was pending
 /// has been taken. For the idle loop; `pending` must be short.
 pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
-    crate::mm::address_space::release_dead_root();
     interrupts_off();
+    crate::mm::release_dead();
     if !pending() {
         // SAFETY: stalls until an interrupt is pending; touches nothing.
         unsafe { core::arch::asm!("wfi", options(nostack)) };
