@@ -74,5 +74,5 @@ pub fn thread_pointer() -> *const () {
 /// Once on each virtual CPU, before coroutines run on it, with a pointer that [`crate::worker`] can read.
 pub unsafe fn set_thread_pointer(pointer: *const ()) {
     // SAFETY: the target has no thread-local storage of the compiler's, so nobody else uses `tp`.
-    unsafe { asm!("mv tp, {}", in(reg) pointer, options(nomem, nostack, preserves_flags)) };
+    unsafe { asm!("mv tp, {}", in(reg) pointer, options(nostack, preserves_flags)) };
 }

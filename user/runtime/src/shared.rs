@@ -25,11 +25,11 @@ pub(crate) enum Unusable {
     Version(u32),
 }
 
-/// Remembers where the pages are.
+/// Remembers where the process page, the ring and the system page are.
 ///
 /// # Safety
 /// The addresses are the auxiliary vector's. Called once, before anything else here.
-pub(crate) unsafe fn install(process_page: usize, ring: usize, system_page: usize) -> Result<(), Unusable> {
+pub(crate) unsafe fn install([process_page, ring, system_page]: [usize; 3]) -> Result<(), Unusable> {
     if process_page == 0 || ring == 0 || system_page == 0 {
         return Err(Unusable::Missing);
     }

@@ -37,10 +37,9 @@ unsafe extern "Rust" {
 pub(crate) extern "C" fn start(stack: *const usize) -> ! {
     // SAFETY: what the kernel leaves there is laid out as on Linux.
     let (arguments, auxiliary) = unsafe { read_stack(stack) };
+    let pages = [auxiliary.process_page, auxiliary.ring, auxiliary.system_page];
     // SAFETY: once, first, with the auxiliary vector's addresses.
-    if let Err(reason) =
-        unsafe { shared::install(auxiliary.process_page, auxiliary.ring, auxiliary.system_page) }
-    {
+    if let Err(reason) = unsafe { shared::install(pages) } {
         fatal(format_args!("the kernel's pages are of no use: {reason:?}"));
     }
     // SAFETY: the kernel maps the whole vDSO there for as long as the process lives.

@@ -130,11 +130,7 @@ async fn read_line(typed: &mut Vec<u8>) -> io::Result<Option<String>> {
                 println!();
                 return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
             }
-            BACKSPACE | DELETE => {
-                if line.pop().is_some() {
-                    print!("\x08 \x08");
-                }
-            }
+            BACKSPACE | DELETE => print!("{}", if line.pop().is_some() { "\x08 \x08" } else { "" }),
             CONTROL_C => {
                 print!("^C\n$ ");
                 line.clear();

@@ -36,7 +36,8 @@ use futures_util::task::AtomicWaker;
 use crate::lock::Lock;
 
 /// Bytes in a slot that the kernel may write to: a short read, a wait status, so that these need no allocation.
-pub const SCRATCH_BYTES: usize = 16;
+/// (24: the shortest message of the matrix service, and what many protocols begin with.)
+pub const SCRATCH_BYTES: usize = 24;
 
 /// Memory in a slot for the kernel to write to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +52,7 @@ const QUEUED: u32 = 4;
 const GRANTED: u32 = 5;
 
 /// One call's place. All zeroes is a vacant slot that was never used.
-#[repr(C, align(64))]
+#[repr(C)]
 pub struct Slot {
     /// Generation in the upper half, state in the lower.
     word: AtomicU64,
@@ -66,7 +67,7 @@ pub struct Slot {
     next_vacant: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<Slot>() == 72);
 
 // SAFETY: `scratch` is accessed by the one holder of the lease, and by the kernel in between (see the diagram);
 // everything else is atomic.

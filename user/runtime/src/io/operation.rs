@@ -5,7 +5,9 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::mem::MaybeUninit;
 use core::ops::Range;
+use core::slice;
 
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{READ, WRITE};
@@ -18,7 +20,7 @@ const STAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// `read(fd, buffer)`: at least a byte, at most the buffer, 0 at the end.
 ///
-/// Synchronously, the kernel writes to the buffer. Asynchronously, up to 16 bytes come by the slot of the call and
+/// Synchronously, the kernel writes to the buffer. Asynchronously, up to 24 bytes come by the slot of the call and
 /// more by a heap block of the right size, and are copied: where that matters, [`ReadOwned`] copies nothing.
 #[derive(Debug)]
 pub struct ReadInto<'a> {
@@ -32,8 +34,8 @@ pub struct ReadInto<'a> {
 enum Stage {
     Buffer,
     Scratch,
-    /// As long as its capacity; nothing in it is initialised before the kernel says how much.
-    Heap(Vec<u8>),
+    /// Nothing in it is initialised before the kernel says how much.
+    Heap(Box<[MaybeUninit<u8>]>),
 }
 
 impl<'a> ReadInto<'a> {
@@ -43,28 +45,30 @@ impl<'a> ReadInto<'a> {
     }
 
     /// The heap block, if a block is called for and there is memory for one.
-    fn block(&self) -> Option<Vec<u8>> {
+    fn block(&self) -> Option<Box<[MaybeUninit<u8>]>> {
         let bytes = self.buffer.len().min(STAGE_BYTES_MAX);
         let mut block = Vec::new();
-        (bytes > SCRATCH_BYTES && block.try_reserve_exact(bytes).is_ok()).then_some(block)
+        if bytes <= SCRATCH_BYTES || block.try_reserve_exact(bytes).is_err() {
+            return None;
+        }
+        block.resize_with(bytes, MaybeUninit::uninit);
+        Some(block.into_boxed_slice())
     }
 
     /// What the kernel read, wherever it is; not used for [`Stage::Buffer`].
-    fn staged<'b>(&'b mut self, count: usize, scratch: &'b Scratch) -> &'b [u8] {
-        match &mut self.stage {
+    fn staged<'b>(&'b self, count: usize, scratch: &'b Scratch) -> &'b [u8] {
+        match &self.stage {
             Stage::Buffer => &[],
             Stage::Scratch => scratch.0.get(..count).unwrap_or(&scratch.0),
             Stage::Heap(block) => {
-                let count = count.min(block.capacity());
-                // SAFETY: the kernel wrote that many bytes, and the block has room for them.
-                unsafe { block.set_len(count) };
-                block
+                // SAFETY: so many bytes were written by the kernel, and the block has room for them.
+                unsafe { slice::from_raw_parts(block.as_ptr().cast(), count.min(block.len())) }
             }
         }
     }
 }
 
-// SAFETY: in flight, the kernel writes to the scratch memory or to the block, whose capacity is what it is told.
+// SAFETY: in flight, the kernel writes to the scratch memory or to the block, whose length it is told.
 unsafe impl Operation for ReadInto<'_> {
     type Output = CallResult;
 
@@ -80,7 +84,7 @@ unsafe impl Operation for ReadInto<'_> {
             }
             Mode::Asynchronous(scratch) => match self.block() {
                 Some(mut block) => {
-                    let place = (block.as_mut_ptr().expose_provenance(), block.capacity());
+                    let place = (block.as_mut_ptr().expose_provenance(), block.len());
                     self.stage = Stage::Heap(block);
                     place
                 }

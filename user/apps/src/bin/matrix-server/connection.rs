@@ -11,7 +11,7 @@ use cops::io::{Read, Write};
 use cops::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
 use cops::sync::{Receiver, Sender, channel};
 use cops::task::{self, Priority};
-use matrix_message::{Direction, HEADER_BYTES, Header};
+use matrix_message::{Direction, ELEMENT_BYTES, HEADER_BYTES, Header};
 
 use crate::class;
 use crate::message::Message;
@@ -19,23 +19,27 @@ use crate::message::Message;
 /// Requests, and answers, that wait in a connection.
 const QUEUE_MESSAGES: usize = 4;
 
+/// Bytes of the shortest message: one element. No read for the beginning of a message asks for more, so none takes
+/// a byte of the next message.
+const SHORTEST_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES;
+
 /// Receives until the client ends, fails, or sends what is no request. The first request tells how urgent the
 /// connection is, and brings its other two coroutines to life: until then it is only this one.
 pub async fn receive(stream: TcpStream) {
     let (mut reader, writer) = stream.into_split();
-    let Some(first) = header(&mut reader).await else { return };
-    let priority = class::priority(first.class);
+    let Some(first) = beginning(&mut reader).await else { return };
+    let priority = class::priority(first.header.class);
     if let Some(id) = task::current() {
         task::set_priority(id, priority);
     }
     let Some(requests) = start(writer, priority) else { return };
     let mut next = Some(first);
-    while let Some(header) = next {
-        let Some(request) = body(&mut reader, header).await else { return };
+    while let Some(begun) = next {
+        let Some(request) = rest(&mut reader, begun).await else { return };
         if requests.send(request).await.is_err() {
             return;
         }
-        next = self::header(&mut reader).await;
+        next = beginning(&mut reader).await;
     }
 }
 
@@ -48,9 +52,16 @@ fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> 
     Some(requests)
 }
 
-/// The header of the next request; `None` at the end of the stream, and if it is none.
-async fn header(reader: &mut OwnedReadHalf) -> Option<Header> {
-    let mut bytes = [0; HEADER_BYTES];
+/// A message of which the header has been received, and perhaps more.
+struct Begun {
+    header: Header,
+    bytes: [u8; SHORTEST_BYTES],
+    received: usize,
+}
+
+/// The beginning of the next request; `None` at the end of the stream, and if it is none.
+async fn beginning(reader: &mut OwnedReadHalf) -> Option<Begun> {
+    let mut bytes = [0; SHORTEST_BYTES];
     let mut received = 0;
     loop {
         match reader.read(bytes.get_mut(received..)?).await {
@@ -60,18 +71,22 @@ async fn header(reader: &mut OwnedReadHalf) -> Option<Header> {
         // After each piece, so that nonsense is not waited for.
         match Header::parse(bytes.get(..received)?, Direction::Request) {
             Ok(None) => {}
-            Ok(header) => return header,
+            Ok(Some(header)) => return Some(Begun { header, bytes, received }),
             Err(_) => return None,
         }
     }
 }
 
-/// The whole request behind `header`.
-async fn body(reader: &mut OwnedReadHalf, header: Header) -> Option<Message> {
-    let mut request = Message::new(header)?;
-    let (result, words) = reader.fill(request.take_words(), HEADER_BYTES).await;
-    request.put_words(words);
-    result.ok().map(|()| request)
+/// The whole request.
+async fn rest(reader: &mut OwnedReadHalf, begun: Begun) -> Option<Message> {
+    let mut request = Message::new(begun.header)?;
+    request.bytes_mut().get_mut(..begun.received)?.copy_from_slice(begun.bytes.get(..begun.received)?);
+    if begun.received < request.bytes().len() {
+        let (result, words) = reader.fill(request.take_words(), begun.received).await;
+        request.put_words(words);
+        result.ok()?;
+    }
+    Some(request)
 }
 
 /// Takes requests, puts answers.

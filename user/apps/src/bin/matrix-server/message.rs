@@ -3,11 +3,12 @@
 //! Clients that send and never read could otherwise use up the machine: with full queues, one of them holds more than
 //! a megabyte. The client whose request is over the limit is disconnected; the others notice nothing.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cops::abi::layout::PAGE_BYTES;
-use matrix_message::{HEADER_WORDS, Header, Operation, Side, as_bytes, as_bytes_mut, perform};
+use matrix_message::{Direction, HEADER_WORDS, Header, Operation, as_bytes, as_bytes_mut, perform};
 
 /// Bytes that messages may still take.
 static BYTES_LEFT: AtomicUsize = AtomicUsize::new(0);
@@ -20,57 +21,54 @@ pub fn limit_memory() -> cops::io::Result<()> {
 }
 
 /// Memory for a message of so many bytes, as far as the limit is concerned.
-struct Share(usize);
+struct Share(u32);
 
 impl Share {
-    fn take(bytes: usize) -> Option<Self> {
-        BYTES_LEFT.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).ok().map(|_| Self(bytes))
+    fn take(bytes: u32) -> Option<Self> {
+        let take = |left: usize| left.checked_sub(bytes as usize);
+        BYTES_LEFT.fetch_update(Relaxed, Relaxed, take).ok().map(|_| Self(bytes))
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        BYTES_LEFT.fetch_add(self.0, Relaxed);
+        BYTES_LEFT.fetch_add(self.0 as usize, Relaxed);
     }
 }
 
 /// Header and elements in one piece, as on the wire.
 pub struct Message {
-    header: Header,
-    words: Vec<u64>,
+    words: Box<[u64]>,
     _share: Share,
 }
+
+const _: () = assert!(size_of::<Message>() == 24, "queues hold several for each connection");
 
 impl Message {
     /// A message of zeroes behind this header; `None` if that is more than there is memory for.
     pub fn new(header: Header) -> Option<Self> {
-        let share = Share::take(header.side.message_bytes())?;
+        let share = Share::take(u32::try_from(header.side.message_bytes()).ok()?)?;
         let count = header.side.message_words();
         let mut words = Vec::new();
         words.try_reserve_exact(count).ok()?;
         words.resize(count, 0);
-        let mut message = Self { header, words, _share: share };
+        let mut message = Self { words: words.into_boxed_slice(), _share: share };
         message.set_header(header);
         Some(message)
     }
 
     fn set_header(&mut self, header: Header) {
-        self.header = header;
         let (place, _) = self.words.split_at_mut(HEADER_WORDS);
         as_bytes_mut(place).copy_from_slice(&header.encode());
     }
 
-    fn side(&self) -> Side {
-        self.header.side
-    }
-
-    /// Takes the words out, for reading into.
-    pub fn take_words(&mut self) -> Vec<u64> {
+    /// Takes the memory out, for reading into.
+    pub fn take_words(&mut self) -> Box<[u64]> {
         core::mem::take(&mut self.words)
     }
 
-    /// Puts them back.
-    pub fn put_words(&mut self, words: Vec<u64>) {
+    /// Puts it back.
+    pub fn put_words(&mut self, words: Box<[u64]>) {
         self.words = words;
     }
 
@@ -79,16 +77,21 @@ impl Message {
         as_bytes(&self.words)
     }
 
+    /// The same, to be filled in.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        as_bytes_mut(&mut self.words)
+    }
+
     /// The answer to this request; `None` if there is no memory for it.
     pub fn answer(mut self) -> Option<Self> {
-        let header = self.header.answer();
-        if header.operation == Operation::Echo {
-            self.set_header(header);
+        let request = Header::parse(self.bytes(), Direction::Request).ok()??;
+        if request.operation == Operation::Echo {
+            self.set_header(request.answer());
             return Some(self);
         }
-        let mut answer = Self::new(header)?;
+        let mut answer = Self::new(request.answer())?;
         let elements = self.words.get(HEADER_WORDS..)?;
-        perform(header.operation, self.side(), elements, answer.words.get_mut(HEADER_WORDS..)?).ok()?;
+        perform(request.operation, request.side, elements, answer.words.get_mut(HEADER_WORDS..)?).ok()?;
         Some(answer)
     }
 }
