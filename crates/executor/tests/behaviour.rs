@@ -547,3 +547,35 @@ fn any_future_of_the_ecosystem_works() {
     assert_eq!(executor.run_until_done(0), RunOutcome::Stalled);
     assert_eq!(executor.live_count(), 0);
 }
+
+static BLOCKED_POLLS: AtomicUsize = AtomicUsize::new(0);
+static BLOCKED_DROPS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn count_poll(_data: *mut (), _id: u64) -> bool {
+    BLOCKED_POLLS.fetch_add(1, Ordering::SeqCst);
+    true
+}
+
+unsafe extern "C" fn count_drop(_data: *mut ()) {
+    BLOCKED_DROPS.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn one_that_begins_blocked_is_polled_once_woken_and_dropped_in_any_case() {
+    static VTABLE: FutureVTable = FutureVTable { poll: count_poll, drop: count_drop };
+    let executor = executor!(33);
+    let spawn = || {
+        // SAFETY: the functions touch counters only and ignore the data word.
+        unsafe { executor.spawn_raw_blocked(std::ptr::null_mut(), &VTABLE, level(5)) }.unwrap()
+    };
+    let (woken, cancelled, left) = (spawn(), spawn(), spawn());
+    assert_eq!(executor.run_until_stalled(0), RunOutcome::Stalled);
+    assert_eq!((BLOCKED_POLLS.load(Ordering::SeqCst), executor.live_count()), (0, 3));
+    assert!(wake_up(woken) && cancel(cancelled));
+    assert_eq!(executor.run_until_stalled(0), RunOutcome::Stalled);
+    assert_eq!(BLOCKED_POLLS.load(Ordering::SeqCst), 1);
+    assert_eq!((BLOCKED_DROPS.load(Ordering::SeqCst), executor.live_count()), (2, 1));
+    assert!(!wake_up(woken) && !cancel(cancelled) && wake_up(left));
+    assert_eq!(executor.run_until_stalled(0), RunOutcome::Stalled);
+    assert_eq!((BLOCKED_DROPS.load(Ordering::SeqCst), executor.live_count()), (3, 0));
+}

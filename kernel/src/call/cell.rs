@@ -11,10 +11,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
+use cops_abi::errno::CallResult;
 use cops_abi::ring::Completion;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_executor::FutureVTable;
-use spin::{Mutex, Once};
+use spin::{Mutex, MutexGuard, Once};
 
 use super::{Call, deliver};
 use crate::mm;
@@ -84,9 +85,10 @@ pub(super) fn release(index: CellIndex) {
     FREE.lock().cells.push(index);
 }
 
-/// Puts `call` into a cell, makes its coroutine and registers it with what it waits for.
+/// Puts `call` into a cell, makes its coroutine, and registers it with what it waits for.
 ///
-/// The operation is attempted once more after the registration, by the coroutine if it was woken meanwhile.
+/// The coroutine begins blocked, since the operation has just been attempted in vain. What happened before
+/// the registration is found by one more attempt after it.
 ///
 /// # Errors
 /// `ENOMEM`; the call is dropped.
@@ -102,7 +104,7 @@ pub(super) fn start(
     let data = core::ptr::without_provenance_mut(index.0 as usize);
     // SAFETY: `poll` and `drop_nothing` accept any data word: they look the number up and check whose it is.
     // All they reach is behind locks, so it does not matter which hart calls them.
-    let spawned = unsafe { task::executor().spawn_raw(data, &VTABLE, priority) };
+    let spawned = unsafe { task::executor().spawn_raw_blocked(data, &VTABLE, priority) };
     let Ok(coroutine) = spawned else {
         drop(guard);
         release(index);
@@ -112,9 +114,31 @@ pub(super) fn start(
     guard.generation = guard.generation.wrapping_add(1).max(1);
     guard.owner = call.process.id;
     guard.coroutine = Some(coroutine);
-    guard.call = Some(call);
     let handle = u64::from(guard.generation) << 32 | u64::from(index.0);
+    let call = guard.call.insert(call);
+    if let Some(result) = call.attempt_after_registering(coroutine) {
+        finish(guard, index, result);
+        cops_executor::cancel(coroutine);
+    }
     NonZeroU64::new(handle).ok_or(Errno::ENOMEM)
+}
+
+impl Call {
+    /// Registers the call's coroutine, then looks whether what it waits for has happened meanwhile.
+    fn attempt_after_registering(&mut self, coroutine: CoroutineId) -> Option<CallResult> {
+        self.operation.register(&self.process, &cops_executor::waker_of(coroutine));
+        self.operation.attempt(&self.process)
+    }
+}
+
+/// The operation is done: takes the call out of its cell, unlocks, delivers.
+fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult) {
+    let call = guard.call.take();
+    guard.coroutine = None;
+    drop(guard);
+    if let Some(call) = call {
+        deliver(call, result, index);
+    }
 }
 
 static VTABLE: FutureVTable = FutureVTable { poll, drop: drop_nothing };
@@ -124,23 +148,14 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
     let index = CellIndex(data.addr() as u32);
     let Some(place) = cell(index) else { return true };
     let mut guard = place.lock();
-    if guard.coroutine.map(CoroutineId::raw) != Some(coroutine) {
-        return true;
-    }
+    let Some(coroutine) = guard.coroutine.filter(|mine| mine.raw() == coroutine) else { return true };
     let Some(call) = guard.call.as_mut() else { return true };
     let mut result = call.operation.attempt(&call.process);
     if result.is_none() {
-        let waker = task::current_waker(coroutine);
-        call.operation.register(&call.process, &waker);
-        result = call.operation.attempt(&call.process);
+        result = call.attempt_after_registering(coroutine);
     }
     let Some(result) = result else { return false };
-    let call = guard.call.take();
-    guard.coroutine = None;
-    drop(guard);
-    if let Some(call) = call {
-        deliver(call, result, index);
-    }
+    finish(guard, index, result);
     true
 }
 

@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
-use core::task::Waker;
 
 use cops_executor::image::{self, CoreTable};
 use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
@@ -80,11 +79,6 @@ pub fn run_hart() -> ! {
             EXECUTOR.finish_park(worker);
         }
     }
-}
-
-/// The waker of the coroutine that is being polled as `coroutine`.
-pub fn current_waker(coroutine: u64) -> Waker {
-    CoroutineId::from_raw(coroutine).map_or_else(|| Waker::noop().clone(), cops_executor::waker_of)
 }
 
 /// Wakes a coroutine by its number, from any context; 0 and numbers of coroutines that have ended do nothing.

@@ -22,7 +22,7 @@ mod wait;
 
 pub use counters::COUNTERS;
 pub use cpu::VirtualCpu;
-pub use executor::{current_number, current_waker, executor, wake_by_number};
+pub use executor::{current_number, executor, wake_by_number};
 pub use loader::start_program;
 pub use process::{Process, ProcessId};
 pub use start::{start, statistics};

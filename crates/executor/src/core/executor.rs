@@ -217,6 +217,31 @@ impl Executor {
         id
     }
 
+    /// As [`spawn`](Self::spawn), but the coroutine begins blocked: it is not polled before it is woken. For a
+    /// caller that has just seen that the future would be pending and registers the id where it waits.
+    ///
+    /// # Safety
+    ///
+    /// As `spawn`.
+    #[allow(unsafe_code)]
+    pub unsafe fn spawn_blocked(
+        &self,
+        data: *mut (),
+        vtable: *const FutureVTable,
+        priority: u32,
+        here: u32,
+    ) -> u64 {
+        let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED as u64 };
+        let Some(worker) = self.worker_near(here) else { return STATUS_NOT_INITIALISED as u64 };
+        let Some(slot) = self.slab.allocate(self.number() as u8, hooks) else {
+            return STATUS_NO_MEMORY as u64;
+        };
+        slot.set_future(data, vtable);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        let generation = slot.state.occupy_blocked(Priority::saturating(priority), worker.number());
+        (generation as u64) << 32 | slot.handle() as u64
+    }
+
     /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the first.
     fn worker_near(&self, here: u32) -> Option<&Worker> {
         if let Some(worker) = self.worker(here) {

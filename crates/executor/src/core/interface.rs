@@ -6,7 +6,7 @@ use super::executor::Executor;
 /// Version of the interface and of the layouts it shares ([`WorkerState`](super::WorkerState),
 /// [`FutureVTable`](super::FutureVTable), [`Hooks`](super::Hooks)) in the high half; in the low half the size
 /// of [`Executor`] in bytes, whose memory is the caller's. Image and front must agree on both.
-pub const INTERFACE_VERSION: u64 = 1 << 32 | size_of::<Executor>() as u64;
+pub const INTERFACE_VERSION: u64 = 2 << 32 | size_of::<Executor>() as u64;
 
 /// It worked.
 pub const STATUS_OK: u32 = 0;
@@ -37,6 +37,9 @@ macro_rules! for_each_core_function {
             [unsafe] cops_initialise = initialise(number: u32, hooks: &$crate::core::Hooks) -> u32;
             [unsafe] cops_add_worker = add_worker(number: u32, state: *const $crate::core::WorkerState) -> u32;
             [unsafe] cops_spawn = spawn(
+                data: *mut (), vtable: *const $crate::core::FutureVTable, priority: u32, here: u32
+            ) -> u64;
+            [unsafe] cops_spawn_blocked = spawn_blocked(
                 data: *mut (), vtable: *const $crate::core::FutureVTable, priority: u32, here: u32
             ) -> u64;
             cops_wake = wake(id: u64, here: u32) -> bool;

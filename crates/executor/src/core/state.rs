@@ -11,7 +11,8 @@
 //!                                      (7) settle, not woken
 //! ```
 //!
-//! 1. `occupy`: spawn, on a slot that the free list has given to it alone.
+//! 1. `occupy`: spawn, on a slot that the free list has given to it alone. `occupy_blocked`: likewise, but it
+//!    begins IDLE.
 //! 2. `wake`: anybody. IDLE becomes READY and is posted; RUNNING notes WOKEN; READY stays. Whoever holds a
 //!    worker's lock may link it there at once instead; the same goes for (1).
 //! 3. `cancel`: anybody. As `wake`, and CANCELLED is set for good: whoever settles or pops it next drops the
@@ -262,6 +263,17 @@ impl State {
             .with_priority(priority)
             .with_worker(worker);
         let word = if linked { word.linked() } else { word.with(IN_INBOX) };
+        self.0.store(word.0, Ordering::Release);
+        generation
+    }
+
+    /// (1) As [`occupy`](Self::occupy), but the coroutine begins IDLE: nobody links or pushes it. `worker` is
+    /// where it goes if it is woken from outside.
+    pub fn occupy_blocked(&self, priority: Priority, worker: u32) -> u32 {
+        let generation = Snapshot(self.0.load(Ordering::Relaxed)).generation().wrapping_add(1);
+        let word = Snapshot((generation as u64) << GENERATION_SHIFT | IDLE)
+            .with_priority(priority)
+            .with_worker(worker);
         self.0.store(word.0, Ordering::Release);
         generation
     }

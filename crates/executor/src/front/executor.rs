@@ -13,7 +13,7 @@ use crate::core::{
     WorkerState,
 };
 
-const _: () = assert!(INTERFACE_VERSION >> 32 == 1);
+const _: () = assert!(INTERFACE_VERSION >> 32 == 2);
 
 /// A priority executor: place it in a static, start it, give it workers, spawn.
 pub struct Executor {
@@ -187,12 +187,30 @@ impl Executor {
         priority: Priority,
     ) -> Result<CoroutineId, SpawnError> {
         // SAFETY: the caller's promise.
-        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
-        CoroutineId::from_raw(raw).ok_or(if raw == STATUS_NO_MEMORY as u64 {
-            SpawnError::OutOfMemory
-        } else {
-            SpawnError::NotStarted
-        })
+        spawned(unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) })
+    }
+
+    /// As [`spawn_raw`](Executor::spawn_raw), but the coroutine is not polled before it is woken: for a caller
+    /// that knows the future to be pending and registers the id where it waits. A wake that comes before the
+    /// registration is the caller's to find, by looking again after it.
+    ///
+    /// # Safety
+    ///
+    /// As `spawn_raw`.
+    ///
+    /// # Errors
+    ///
+    /// As `spawn_raw`; `data` is still the caller's then.
+    #[allow(unsafe_code)]
+    pub unsafe fn spawn_raw_blocked(
+        &self,
+        data: *mut (),
+        vtable: &'static FutureVTable,
+        priority: Priority,
+    ) -> Result<CoroutineId, SpawnError> {
+        let level = priority.level() as u32;
+        // SAFETY: the caller's promise.
+        spawned(unsafe { calls::spawn_blocked(&self.core, data, vtable, level, self.here()) })
     }
 
     /// Polls coroutines on worker `worker` until nothing is ready.
@@ -294,3 +312,12 @@ impl ::core::error::Error for SpawnError {}
 impl ::core::error::Error for StartError {}
 
 impl ::core::error::Error for AddWorkerError {}
+
+/// What the core's spawns return: an id, or a status.
+fn spawned(raw: u64) -> Result<CoroutineId, SpawnError> {
+    CoroutineId::from_raw(raw).ok_or(if raw == STATUS_NO_MEMORY as u64 {
+        SpawnError::OutOfMemory
+    } else {
+        SpawnError::NotStarted
+    })
+}
