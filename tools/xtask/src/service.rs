@@ -46,7 +46,7 @@ pub struct Load {
     pub pace: Pace,
     /// Measured time; of a counted load, the limit.
     pub seconds: u32,
-    /// Load before that, for caches, code translation and TCP windows to settle.
+    /// Load before that, for caches, code translation and TCP windows to settle. A counted load has none.
     pub warm_up_seconds: u32,
 }
 
@@ -58,15 +58,17 @@ impl Load {
         add("--connections", self.connections);
         add("--matrix", self.matrix);
         add("--seconds", self.seconds);
-        add("--warmup-seconds", self.warm_up_seconds);
         add("--ramp-per-second", RAMP_PER_SECOND);
         match self.pace {
             Pace::Open { period_ms } => add("--period-ms", period_ms),
-            Pace::Closed => arguments.push("--closed".to_owned()),
-            Pace::Counted { requests } => {
-                add("--requests", requests);
-                arguments.push("--closed".to_owned());
-            }
+            Pace::Closed => {}
+            Pace::Counted { requests } => add("--requests", requests),
+        }
+        if !matches!(self.pace, Pace::Counted { .. }) {
+            add("--warmup-seconds", self.warm_up_seconds);
+        }
+        if !matches!(self.pace, Pace::Open { .. }) {
+            arguments.push("--closed".to_owned());
         }
         arguments
     }
@@ -165,9 +167,12 @@ mod tests {
 
     #[test]
     fn the_client_gets_what_was_asked_for() {
-        let common = "--connections 2 --matrix 15 --seconds 5 --warmup-seconds 1 --ramp-per-second 200";
-        assert_eq!(line(Pace::Open { period_ms: 100 }), format!("{common} --period-ms 100"));
-        assert_eq!(line(Pace::Closed), format!("{common} --closed"));
+        let common = "--connections 2 --matrix 15 --seconds 5 --ramp-per-second 200";
+        assert_eq!(
+            line(Pace::Open { period_ms: 100 }),
+            format!("{common} --period-ms 100 --warmup-seconds 1")
+        );
+        assert_eq!(line(Pace::Closed), format!("{common} --warmup-seconds 1 --closed"));
         assert_eq!(line(Pace::Counted { requests: 7 }), format!("{common} --requests 7 --closed"));
     }
 

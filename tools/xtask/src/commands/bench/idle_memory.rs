@@ -42,18 +42,19 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     server.shut_down();
 
     let row = row(count, &before, &after);
+    let shown = |name: &str| row[name].to_string();
     println!("connections  kernel bytes/connection  user bytes/connection  in frames, bytes/connection");
     println!(
         "{count:>11}  {:>23}  {:>21}  {:>27}",
-        row["kernel_bytes_per_connection"],
-        row["user_bytes_per_connection"],
-        row["frame_bytes_per_connection"]
+        shown("kernel_bytes_per_connection"),
+        shown("user_bytes_per_connection"),
+        shown("frame_bytes_per_connection")
     );
     println!(
-        "after all are closed: {:+} frames, {:+} bytes of kernel heap, {} connections",
+        "all closed again: {} connections, {:+} bytes of kernel heap in use, {:+} frames free",
+        again.get("connections"),
+        again.growth(&before, "heap_used_bytes"),
         again.growth(&before, "frames_free"),
-        -again.growth(&before, "heap_used_bytes"),
-        again.get("connections")
     );
     Ok(vec![row])
 }
