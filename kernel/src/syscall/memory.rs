@@ -67,7 +67,8 @@ pub fn random(process: &Process, address: usize, length: usize, flags: usize) ->
 fn own_range(address: usize, length: usize) -> Result<Range<usize>, Errno> {
     let length = length.checked_next_multiple_of(layout::PAGE_BYTES).filter(|&length| length > 0);
     let end = length.and_then(|length| address.checked_add(length)).ok_or(Errno::EINVAL)?;
-    if !address.is_multiple_of(layout::PAGE_BYTES) || address < layout::USER_START || end > layout::STACK_TOP {
+    if !address.is_multiple_of(layout::PAGE_BYTES) || address < layout::USER_START || end > layout::STACK_TOP
+    {
         return Err(Errno::EINVAL);
     }
     Ok(address..end)
