@@ -8,8 +8,8 @@ use cops_abi::errno::CallResult;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::syscall::{ACCEPT4, CONNECT};
 
-use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
-use crate::io::{AsFd, BorrowedFd, Buffer, ErrorType, Fd, Result, fill, implement_stream};
+use crate::call::{Call, Mode, Operation, Request, Scratch, Whole, leftover};
+use crate::io::{AsFd, BorrowedFd, Buffer, ErrorType, Fd, ReadOwned, Result, fill, implement_stream};
 use crate::system::{self, End};
 
 pub use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -108,8 +108,8 @@ impl TcpStream {
     ///
     /// # Errors
     /// As [`fill`].
-    pub async fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> (Result<()>, B) {
-        fill(&self.fd, buffer, start).await
+    pub fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
+        fill(&self.fd, buffer, start)
     }
 
     /// Ends one or both directions.
@@ -167,8 +167,8 @@ impl OwnedReadHalf {
     ///
     /// # Errors
     /// As [`fill`].
-    pub async fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> (Result<()>, B) {
-        fill(&*self.fd, buffer, start).await
+    pub fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
+        fill(&*self.fd, buffer, start)
     }
 }
 

@@ -21,6 +21,7 @@
 
 pub mod leftover;
 mod limit;
+mod repeat;
 pub mod ring;
 mod slot;
 
@@ -34,6 +35,7 @@ use cops_abi::errno::{CallResult, decode};
 use cops_abi::syscall::CallHandle;
 use cops_abi::{CoroutineId, Errno};
 
+pub use repeat::{Converted, Partial, Whole};
 use slot::Lease;
 pub use slot::{SCRATCH_BYTES, Scratch};
 
@@ -138,6 +140,14 @@ impl<O: Operation> Call<O> {
     /// The operation as a future, in the name of `coroutine`: the kernel's part inherits its priority.
     pub fn named(operation: O, coroutine: CoroutineId) -> Self {
         Self { operation, state: State::New(Some(coroutine)) }
+    }
+
+    /// The same, with the kernel's errors as I/O errors.
+    pub fn converted<T>(self) -> Converted<O>
+    where
+        O: Operation<Output = Result<T, Errno>>,
+    {
+        Converted(self)
     }
 
     fn submit(&mut self, lease: Lease, coroutine: CoroutineId, waker: &Waker) -> Poll<O::Output> {

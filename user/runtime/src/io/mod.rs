@@ -24,20 +24,36 @@ pub use operation::{Buffer, ReadInto, ReadOwned, WriteFrom, fill};
 /// Implements the traits for a type whose [`AsFd`] is the descriptor to use.
 macro_rules! implement_stream {
     ($type:ty: Read) => {
+        #[allow(refining_impl_trait, reason = "a future that a caller can name and count the bytes of")]
         impl $crate::io::Read for $type {
             /// Cancel-safe: a dropped read loses nothing.
-            async fn read(&mut self, buffer: &mut [u8]) -> $crate::io::Result<usize> {
+            fn read<'f, 'b>(
+                &'f mut self,
+                buffer: &'b mut [u8],
+            ) -> $crate::call::Converted<$crate::io::ReadInto<'f, 'b>> {
                 let read = $crate::io::ReadInto::new($crate::io::AsFd::as_fd(self), buffer);
-                Ok($crate::call::Call::new(read).await?)
+                $crate::call::Call::new(read).converted()
             }
         }
     };
     ($type:ty: Write) => {
+        #[allow(refining_impl_trait, reason = "a future that a caller can name and count the bytes of")]
         impl $crate::io::Write for $type {
             /// Not cancel-safe: a dropped write may have written.
-            async fn write(&mut self, bytes: &[u8]) -> $crate::io::Result<usize> {
+            fn write<'f, 'b>(
+                &'f mut self,
+                bytes: &'b [u8],
+            ) -> $crate::call::Converted<$crate::io::WriteFrom<'f, 'b>> {
                 let write = $crate::io::WriteFrom::new($crate::io::AsFd::as_fd(self), bytes);
-                Ok($crate::call::Call::new(write).await?)
+                $crate::call::Call::new(write).converted()
+            }
+
+            /// Not cancel-safe: a part may have been written.
+            fn write_all<'f, 'b>(
+                &'f mut self,
+                bytes: &'b [u8],
+            ) -> $crate::call::Whole<$crate::io::WriteFrom<'f, 'b>> {
+                $crate::call::Whole::new($crate::io::WriteFrom::new($crate::io::AsFd::as_fd(self), bytes))
             }
 
             /// Nothing is held back, so there is nothing to do.

@@ -12,8 +12,8 @@ use core::slice;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{READ, WRITE};
 
-use super::{AsFd, BorrowedFd, Error};
-use crate::call::{Call, Mode, Operation, Request, SCRATCH_BYTES, Scratch, leftover};
+use super::{AsFd, BorrowedFd, Result};
+use crate::call::{Mode, Operation, Partial, Request, SCRATCH_BYTES, Scratch, Whole, leftover};
 
 /// Most bytes that a read in flight asks for; the kernel pins about as much.
 const STAGE_BYTES_MAX: usize = 16 * 1024;
@@ -23,9 +23,9 @@ const STAGE_BYTES_MAX: usize = 16 * 1024;
 /// Synchronously, the kernel writes to the buffer. Asynchronously, up to 24 bytes come by the slot of the call and
 /// more by a heap block of the right size, and are copied: where that matters, [`ReadOwned`] copies nothing.
 #[derive(Debug)]
-pub struct ReadInto<'a> {
-    fd: i32,
-    buffer: &'a mut [u8],
+pub struct ReadInto<'f, 'b> {
+    fd: BorrowedFd<'f>,
+    buffer: &'b mut [u8],
     stage: Stage,
 }
 
@@ -38,10 +38,10 @@ enum Stage {
     Heap(Box<[MaybeUninit<u8>]>),
 }
 
-impl<'a> ReadInto<'a> {
+impl<'f, 'b> ReadInto<'f, 'b> {
     /// Reads from `fd` into `buffer`.
-    pub fn new(fd: BorrowedFd<'a>, buffer: &'a mut [u8]) -> Self {
-        Self { fd: fd.raw(), buffer, stage: Stage::Buffer }
+    pub fn new(fd: BorrowedFd<'f>, buffer: &'b mut [u8]) -> Self {
+        Self { fd, buffer, stage: Stage::Buffer }
     }
 
     /// The heap block, if a block is called for and there is memory for one.
@@ -56,7 +56,7 @@ impl<'a> ReadInto<'a> {
     }
 
     /// What the kernel read, wherever it is; not used for [`Stage::Buffer`].
-    fn staged<'b>(&'b self, count: usize, scratch: &'b Scratch) -> &'b [u8] {
+    fn staged<'s>(&'s self, count: usize, scratch: &'s Scratch) -> &'s [u8] {
         match &self.stage {
             Stage::Buffer => &[],
             Stage::Scratch => scratch.0.get(..count).unwrap_or(&scratch.0),
@@ -69,11 +69,11 @@ impl<'a> ReadInto<'a> {
 }
 
 // SAFETY: in flight, the kernel writes to the scratch memory or to the block, whose length it is told.
-unsafe impl Operation for ReadInto<'_> {
+unsafe impl Operation for ReadInto<'_, '_> {
     type Output = CallResult;
 
     fn shortcut(&mut self) -> Option<CallResult> {
-        leftover::take_bytes(self.fd, self.buffer).map(Ok)
+        leftover::take_bytes(self.fd.raw(), self.buffer).map(Ok)
     }
 
     fn request(&mut self, mode: Mode) -> Request {
@@ -94,7 +94,7 @@ unsafe impl Operation for ReadInto<'_> {
                 }
             },
         };
-        Request { number: READ, arguments: [self.fd as usize, address, length, 0, 0, 0] }
+        Request { number: READ, arguments: [self.fd.raw() as usize, address, length, 0, 0, 0] }
     }
 
     fn finish(&mut self, result: CallResult, scratch: &Scratch) -> CallResult {
@@ -102,17 +102,37 @@ unsafe impl Operation for ReadInto<'_> {
         if matches!(self.stage, Stage::Buffer) {
             return Ok(count);
         }
-        // Taken out, because the bytes staged and the buffer are parts of the same value.
+        // Taken out for a moment, because the bytes staged and the buffer are parts of the same value.
         let buffer = core::mem::take(&mut self.buffer);
         let bytes = self.staged(count, scratch);
-        let place = buffer.get_mut(..bytes.len()).ok_or(cops_abi::Errno::EIO)?;
-        place.copy_from_slice(bytes);
-        Ok(bytes.len())
+        let copied = bytes.len();
+        if let Some(place) = buffer.get_mut(..copied) {
+            place.copy_from_slice(bytes);
+        }
+        self.buffer = buffer;
+        Ok(copied)
     }
 
     fn abandon(&mut self, value: usize, scratch: &Scratch) {
-        let fd = self.fd;
-        leftover::keep_bytes(fd, self.staged(value, scratch));
+        leftover::keep_bytes(self.fd.raw(), self.staged(value, scratch));
+    }
+}
+
+impl Partial for ReadInto<'_, '_> {
+    type Whole = Result<()>;
+
+    fn is_done(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    fn proceed(&mut self, output: CallResult) -> CallResult {
+        let buffer = core::mem::take(&mut self.buffer);
+        self.buffer = buffer.get_mut(output.unwrap_or(0)..).unwrap_or_default();
+        output
+    }
+
+    fn conclude(&mut self, result: Result<()>) -> Result<()> {
+        result
     }
 }
 
@@ -156,6 +176,13 @@ impl<'a, B: Buffer> ReadOwned<'a, B> {
         Self { fd, buffer: Some(buffer), range: range.start.min(end)..end }
     }
 
+    fn take_buffer(&mut self) -> B {
+        match self.buffer.take() {
+            Some(buffer) => buffer,
+            None => unreachable!("an operation finishes once"),
+        }
+    }
+
     fn part(&mut self) -> &mut [u8] {
         match &mut self.buffer {
             Some(buffer) => {
@@ -175,7 +202,7 @@ unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
     fn shortcut(&mut self) -> Option<Self::Output> {
         let fd = self.fd.raw();
         let count = leftover::take_bytes(fd, self.part())?;
-        self.buffer.take().map(|buffer| (Ok(count), buffer))
+        Some((Ok(count), self.take_buffer()))
     }
 
     fn request(&mut self, _mode: Mode) -> Request {
@@ -185,10 +212,7 @@ unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
     }
 
     fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> Self::Output {
-        match self.buffer.take() {
-            Some(buffer) => (result, buffer),
-            None => unreachable!("an operation finishes once"),
-        }
+        (result, self.take_buffer())
     }
 
     fn abandon(&mut self, value: usize, _scratch: &Scratch) {
@@ -198,25 +222,32 @@ unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
     }
 }
 
+impl<B: Buffer> Partial for ReadOwned<'_, B> {
+    type Whole = (Result<()>, B);
+
+    fn is_done(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    fn proceed(&mut self, (result, buffer): (CallResult, B)) -> CallResult {
+        self.buffer = Some(buffer);
+        self.range.start += result.unwrap_or(0);
+        result
+    }
+
+    fn conclude(&mut self, result: Result<()>) -> (Result<()>, B) {
+        (result, self.take_buffer())
+    }
+}
+
 /// Reads until the bytes of `buffer` from `start` on are filled. The buffer comes back in any case.
 ///
 /// Not cancel-safe: if dropped, what had been read is gone with the buffer.
 ///
 /// # Errors
-/// [`Error::UnexpectedEnd`] if the stream ends before, [`Error::Kernel`] as `read`.
-pub async fn fill<B: Buffer>(fd: &impl AsFd, mut buffer: B, start: usize) -> (Result<(), Error>, B) {
-    let end = buffer.memory().len();
-    let mut filled = start;
-    while filled < end {
-        let result;
-        (result, buffer) = Call::new(ReadOwned::new(fd.as_fd(), buffer, filled..end)).await;
-        match result {
-            Ok(0) => return (Err(Error::UnexpectedEnd), buffer),
-            Ok(count) => filled += count,
-            Err(errno) => return (Err(errno.into()), buffer),
-        }
-    }
-    (Ok(()), buffer)
+/// [`UnexpectedEnd`](super::Error::UnexpectedEnd) if the stream ends before, otherwise as `read`.
+pub fn fill<B: Buffer>(fd: &impl AsFd, buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
+    Whole::new(ReadOwned::new(fd.as_fd(), buffer, start..usize::MAX))
 }
 
 /// `write(fd, bytes)`: at least a byte unless there is none.
@@ -224,20 +255,20 @@ pub async fn fill<B: Buffer>(fd: &impl AsFd, mut buffer: B, start: usize) -> (Re
 /// The kernel reads the bytes where they are, also in flight; so this must not be forgotten (`mem::forget`) while in
 /// flight, or it sends what lies there later. Dropping it is always fine.
 #[derive(Debug)]
-pub struct WriteFrom<'a> {
-    fd: BorrowedFd<'a>,
-    bytes: &'a [u8],
+pub struct WriteFrom<'f, 'b> {
+    fd: BorrowedFd<'f>,
+    bytes: &'b [u8],
 }
 
-impl<'a> WriteFrom<'a> {
+impl<'f, 'b> WriteFrom<'f, 'b> {
     /// Writes `bytes`, or the beginning of them, to `fd`.
-    pub fn new(fd: BorrowedFd<'a>, bytes: &'a [u8]) -> Self {
+    pub fn new(fd: BorrowedFd<'f>, bytes: &'b [u8]) -> Self {
         Self { fd, bytes }
     }
 }
 
 // SAFETY: the kernel writes nothing. What it reads stays mapped: it has pinned the frames.
-unsafe impl Operation for WriteFrom<'_> {
+unsafe impl Operation for WriteFrom<'_, '_> {
     type Output = CallResult;
 
     fn request(&mut self, _mode: Mode) -> Request {
@@ -246,6 +277,23 @@ unsafe impl Operation for WriteFrom<'_> {
     }
 
     fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> CallResult {
+        result
+    }
+}
+
+impl Partial for WriteFrom<'_, '_> {
+    type Whole = Result<()>;
+
+    fn is_done(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn proceed(&mut self, output: CallResult) -> CallResult {
+        self.bytes = self.bytes.get(output.unwrap_or(0)..).unwrap_or_default();
+        output
+    }
+
+    fn conclude(&mut self, result: Result<()>) -> Result<()> {
         result
     }
 }

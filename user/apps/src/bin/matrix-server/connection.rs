@@ -27,19 +27,17 @@ const SHORTEST_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES;
 /// connection is, and brings its other two coroutines to life: until then it is only this one.
 pub async fn receive(stream: TcpStream) {
     let (mut reader, writer) = stream.into_split();
-    let Some(first) = beginning(&mut reader).await else { return };
-    let priority = class::priority(first.header.class);
+    let Some((first, mut request)) = request(&mut reader).await else { return };
+    let priority = class::priority(first.class);
     if let Some(id) = task::current() {
         task::set_priority(id, priority);
     }
     let Some(requests) = start(writer, priority) else { return };
-    let mut next = Some(first);
-    while let Some(begun) = next {
-        let Some(request) = rest(&mut reader, begun).await else { return };
-        if requests.send(request).await.is_err() {
-            return;
+    while requests.send(request).await.is_ok() {
+        match self::request(&mut reader).await {
+            Some((_, next)) => request = next,
+            None => return,
         }
-        next = beginning(&mut reader).await;
     }
 }
 
@@ -52,41 +50,25 @@ fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> 
     Some(requests)
 }
 
-/// A message of which the header has been received, and perhaps more.
-struct Begun {
-    header: Header,
-    bytes: [u8; SHORTEST_BYTES],
-    received: usize,
-}
-
-/// The beginning of the next request; `None` at the end of the stream, and if it is none.
-async fn beginning(reader: &mut OwnedReadHalf) -> Option<Begun> {
+/// The next request and its header; `None` at the end of the stream, if it is none, and if there is no memory for it.
+async fn request(reader: &mut OwnedReadHalf) -> Option<(Header, Message)> {
     let mut bytes = [0; SHORTEST_BYTES];
     let mut received = 0;
-    loop {
+    let header = loop {
         match reader.read(bytes.get_mut(received..)?).await {
             Ok(0) | Err(_) => return None,
             Ok(count) => received += count,
         }
         // After each piece, so that nonsense is not waited for.
-        match Header::parse(bytes.get(..received)?, Direction::Request) {
-            Ok(None) => {}
-            Ok(Some(header)) => return Some(Begun { header, bytes, received }),
-            Err(_) => return None,
+        if let Some(header) = Header::parse(bytes.get(..received)?, Direction::Request).ok()? {
+            break header;
         }
-    }
-}
-
-/// The whole request.
-async fn rest(reader: &mut OwnedReadHalf, begun: Begun) -> Option<Message> {
-    let mut request = Message::new(begun.header)?;
-    request.bytes_mut().get_mut(..begun.received)?.copy_from_slice(begun.bytes.get(..begun.received)?);
-    if begun.received < request.bytes().len() {
-        let (result, words) = reader.fill(request.take_words(), begun.received).await;
-        request.put_words(words);
-        result.ok()?;
-    }
-    Some(request)
+    };
+    let mut request = Message::new(header)?;
+    request.bytes_mut().get_mut(..received)?.copy_from_slice(bytes.get(..received)?);
+    let (result, words) = reader.fill(request.take_words(), received).await;
+    request.put_words(words);
+    result.ok().map(|()| (header, request))
 }
 
 /// Takes requests, puts answers.
