@@ -67,7 +67,7 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
 
 fn follow_until_off(machine: Machine, show_firmware: bool) {
     // How it ended is seen in gdb.
-    let _ = follow(machine, None, &mut PassThrough { show_firmware });
+    let _ = follow(machine, None, &mut PassThrough { show_firmware, show_stdout: true });
 }
 
 /// The commands gdb starts with.

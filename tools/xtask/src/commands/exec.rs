@@ -23,7 +23,11 @@ pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
     if options.interactive {
         super::shell::pass_input(&mut machine);
     }
-    let ending = follow(machine, deadline, &mut PassThrough { show_firmware: options.machine.verbose });
+    let ending = follow(
+        machine,
+        deadline,
+        &mut PassThrough { show_firmware: options.machine.verbose, show_stdout: true },
+    );
     report(&ending, options.timeout);
     Ok(ending.exit_status())
 }

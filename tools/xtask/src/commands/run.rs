@@ -16,7 +16,7 @@ pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
     let client = Client::build(workspace, Progress::Lines)?;
     let machine = &options.machine;
     let boot = prepared.boot(machine, &service::server_arguments(options.model, machine.smp), &[])?;
-    let sink = PassThrough { show_firmware: machine.verbose };
+    let sink = PassThrough { show_firmware: machine.verbose, show_stdout: true };
     eprintln!("booting: {} harts, {}, QEMU {}", machine.smp, machine.mem, prepared.qemu.version);
     let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
 

@@ -24,8 +24,11 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
     let mut boot = prepared.boot(&options.machine, &argv, &[])?;
     boot.boot_arguments.extend(options.ip.iter().map(|address| format!("ip={address}")));
     boot.network = network.clone();
-    let mut server =
-        Server::start(&prepared.qemu, &boot, PassThrough { show_firmware: options.machine.verbose })?;
+    let mut server = Server::start(
+        &prepared.qemu,
+        &boot,
+        PassThrough { show_firmware: options.machine.verbose, show_stdout: true },
+    )?;
     if let Network::User(forwards) = &network {
         for forward in forwards {
             eprintln!("cops: 127.0.0.1:{} leads to port {} of the guest", forward.host, forward.guest);

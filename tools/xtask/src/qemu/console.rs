@@ -19,6 +19,8 @@ pub trait Sink {
 #[derive(Debug, Clone)]
 pub struct PassThrough {
     pub show_firmware: bool,
+    /// Off where standard output is ours and what the program says is of no interest.
+    pub show_stdout: bool,
 }
 
 impl Sink for PassThrough {
@@ -26,6 +28,7 @@ impl Sink for PassThrough {
         // Nobody reads our output any more (`| head`): the program's run goes on, as it would without us.
         let _ = match channel {
             Channel::Firmware if !self.show_firmware => Ok(()),
+            Channel::Stdout if !self.show_stdout => Ok(()),
             Channel::Stdout => write_through(std::io::stdout().lock(), bytes),
             Channel::Firmware | Channel::Kernel | Channel::Stderr => {
                 write_through(std::io::stderr().lock(), bytes)

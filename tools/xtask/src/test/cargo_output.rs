@@ -65,9 +65,12 @@ fn details(output: &str) -> HashMap<String, String> {
     details
 }
 
-/// The end of the output from the first error on: for when something did not compile.
+/// The output from the first error or warning on: what cargo compiled before it matters to nobody.
 pub fn complaints(output: &str) -> String {
-    let start = output.lines().position(|line| line.starts_with("error")).unwrap_or_default();
+    let start = output
+        .lines()
+        .position(|line| line.starts_with("error") || line.starts_with("warning"))
+        .unwrap_or_default();
     output.lines().skip(start).collect::<Vec<_>>().join("\n")
 }
 
@@ -123,5 +126,6 @@ test crates/abi/src/lib.rs - (line 3) ... ok
     #[test]
     fn compile_errors_are_shown_from_the_first() {
         assert_eq!(complaints("Compiling x\nerror[E1]: no\n --> a\n"), "error[E1]: no\n --> a");
+        assert_eq!(complaints("killed\n"), "killed");
     }
 }

@@ -1,23 +1,38 @@
-//! Documentation builds without a warning: no dead link, no missing page of a public item where that is asked for.
+//! Documentation builds without a warning. Private items are documented too: in a kernel they are where a reader goes,
+//! and their links must not be dead either.
 
 use std::process::Command;
 
+use super::cargo_output::complaints;
 use super::{Case, Context, step};
-use crate::build::host;
+use crate::build::{host, vdso};
 use crate::error::Outcome;
 use crate::process::capture;
+use crate::terminal::Progress;
+
+/// Documented apart from each other for the same reason for which they are built apart (see `clippy`).
+const GUEST_PACKAGES: [&str; 3] = ["cops-vdso", "cops-kernel", "cops"];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let mut on_host = host::cargo(context.workspace);
-    on_host.args(["doc", "--no-deps"]);
     let workspace = context.workspace;
-    let mut library = context.toolchain()?.cargo("doc", workspace, workspace.guest_target(), &[]);
-    library.args(["--no-deps", "-p", "cops"]);
-    Ok(vec![document("host", &mut on_host)?, document("user library", &mut library)?])
+    let mut cases = vec![document("host", host::cargo(workspace).arg("doc"))?];
+    let toolchain = context.toolchain()?;
+    let vdso = vdso::build(workspace, toolchain, Progress::Transient)?;
+    for package in GUEST_PACKAGES {
+        let mut cargo = toolchain.cargo("doc", workspace, workspace.guest_target(), &[]);
+        cargo.args(["-p", package]).env("COPS_VDSO", &vdso.image);
+        cases.push(document(package, &mut cargo)?);
+    }
+    Ok(cases)
 }
 
-fn document(name: &str, command: &mut Command) -> Outcome<Case> {
+fn document(name: &str, cargo: &mut Command) -> Outcome<Case> {
     let mut step = step(format!("documentation, {name}"));
-    let captured = capture(command.env("RUSTDOCFLAGS", "-D warnings"), None, |line| step.detail(line))?;
-    Ok(if captured.succeeded() { Case::passed(name) } else { Case::failed(name, captured.everything()) })
+    cargo.args(["--no-deps", "--document-private-items"]).env("RUSTDOCFLAGS", "-D warnings");
+    let captured = capture(cargo, None, |line| step.detail(line))?;
+    Ok(if captured.succeeded() {
+        Case::passed(name)
+    } else {
+        Case::failed(name, complaints(&captured.everything()))
+    })
 }

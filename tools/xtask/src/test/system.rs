@@ -43,7 +43,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let prepared = context.prepared()?;
     let machine = MachineOptions { smp: 4, mem: "512M".into(), verbose: false };
     let boot = prepared.boot(&machine, &service::server_arguments(Model::Kcuc, machine.smp), &[])?;
-    let sink = PassThrough { show_firmware: false };
+    let sink = PassThrough { show_firmware: false, show_stdout: false };
     let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
     let mut session = Session { server, client, port, scratch: context.workspace.scratch()? };
 

@@ -30,7 +30,7 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
         prepared.boot(&options.machine, &service::server_arguments(Model::Kcuc, options.machine.smp), &[])?;
     // The peer is outside: while the guest waits for it, its clock must not run ahead to the next time-out.
     boot.count_instructions = options.icount.then_some(Idle::Waited);
-    let sink = PassThrough { show_firmware: options.machine.verbose };
+    let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
     let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
     let mut session = Session { server, client, port, connections, scratch: workspace.scratch()? };
     let row = if options.icount {

@@ -27,7 +27,7 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let count = options.connections.unwrap_or(if options.quick { CONNECTIONS / 4 } else { CONNECTIONS });
     let boot =
         prepared.boot(&options.machine, &service::server_arguments(Model::Kcuc, options.machine.smp), &[])?;
-    let sink = PassThrough { show_firmware: options.machine.verbose };
+    let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
     let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
 
     // Once for the first-time costs: slabs and buffers that are kept.
