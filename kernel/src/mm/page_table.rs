@@ -151,7 +151,7 @@ impl PageTable {
     }
 
     /// Empties the lower half of the root, so that a hart that still has it loaded finds
-    /// nothing; returns what was there, for [`PageTable::free_lower`] after a flush.
+    /// nothing; returns what was there, to be freed after a flush.
     pub(super) fn detach_lower(&mut self) -> LowerHalf {
         let mut entries = [Entry::EMPTY; TABLE_ENTRIES / 2];
         for (place, entry) in entries.iter_mut().zip(table_at(self.root.physical())) {

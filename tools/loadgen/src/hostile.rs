@@ -1,7 +1,7 @@
 //! Bad clients, one by one, and whether the server stands them. After every case two things
 //! must hold: a connection that was open before and did nothing wrong is still served, and so
-//! is a new one. What a case itself demands is in [`malformed`] (frames that break the format)
-//! and [`rude`] (connections that break off, stall or flood).
+//! is a new one. What a case itself demands is in `malformed` (frames that break the format)
+//! and `rude` (connections that break off, stall or flood).
 //!
 //! Every wait is bounded by the suite's patience, so the suite is bounded: each of some thirty
 //! cases by a few times that.

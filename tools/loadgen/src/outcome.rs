@@ -1,6 +1,6 @@
 //! What a run comes to: rows, and the data behind the plots. One document holds all of it, so
-//! that a figure can be drawn again from the file. How it is written out is in [`text`] and
-//! [`plots`].
+//! that a figure can be drawn again from the file. How it is written out is in `text` and
+//! `plots`.
 
 mod plots;
 mod text;

@@ -13,7 +13,7 @@ fn panic(information: &PanicInfo<'_>) -> ! {
     crate::process::abort()
 }
 
-/// [`panic`] for what goes wrong before the program has begun.
+/// The like of the panic handler, for what goes wrong before the program has begun.
 #[cold]
 pub(crate) fn fatal(message: core::fmt::Arguments<'_>) -> ! {
     let _ = writeln!(Gather::new(2), "cops: {message}");

@@ -1,7 +1,7 @@
 //! Asynchronous calls, all of them: an [`Operation`] says what the kernel is asked to do, [`Call`] is the
 //! future that asks and waits, [`wait`] does the same synchronously. SPEC 3.9.
 //!
-//! The first poll enters the kernel with the id of the coroutine and a token that names a [`slot`]. Either the
+//! The first poll enters the kernel with the id of the coroutine and a token that names a `slot`. Either the
 //! operation completes at once; or the kernel keeps it as a kernel coroutine of the same priority, and its
 //! result comes through the wake [`ring`] into the slot, which wakes whoever polled last.
 //!
