@@ -59,20 +59,36 @@ impl Workspace {
         Ok(Scratch { folder })
     }
 
-    /// The commit of the checkout, with `-dirty` when it has been changed; `unknown` without git.
+    /// The commit of the checkout, with `-dirty` when it has been changed; `unknown` where it is no checkout.
     pub fn commit(&self) -> String {
         let described = Command::new("git")
             .arg("-C")
             .arg(&self.root)
-            .args(["describe", "--always", "--dirty", "--abbrev=12"])
+            .args(["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"])
             .output();
         match described {
             Ok(output) if output.status.success() => {
                 String::from_utf8_lossy(&output.stdout).trim().to_owned()
             }
-            _ => "unknown".to_owned(),
+            // A bare system has no git; what it would say first can be read.
+            _ => match commit_in(&self.root.join(".git")) {
+                Some(commit) => format!("{commit:.12}, not checked for changes"),
+                None => "unknown".to_owned(),
+            },
         }
     }
+}
+
+/// The commit that a repository's HEAD names.
+fn commit_in(repository: &Path) -> Option<String> {
+    let read = |name: &str| std::fs::read_to_string(repository.join(name)).ok();
+    let head = read("HEAD")?;
+    let Some(branch) = head.trim().strip_prefix("ref: ") else { return Some(head.trim().to_owned()) };
+    if let Some(commit) = read(branch) {
+        return Some(commit.trim().to_owned());
+    }
+    let packed = read("packed-refs")?;
+    packed.lines().find_map(|line| line.strip_suffix(branch)?.strip_suffix(' ').map(str::to_owned))
 }
 
 /// A folder that goes away with its owner.
@@ -111,6 +127,24 @@ pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_commit_is_found_without_git() {
+        let folder = std::env::temp_dir().join(format!("xtask-commit-{}", std::process::id()));
+        write_if_changed(&folder.join("HEAD"), b"ref: refs/heads/main\n").unwrap();
+        assert_eq!(commit_in(&folder), None);
+        write_if_changed(
+            &folder.join("packed-refs"),
+            b"# pack-refs\nabc refs/heads/other\ndef refs/heads/main\n",
+        )
+        .unwrap();
+        assert_eq!(commit_in(&folder).as_deref(), Some("def"));
+        write_if_changed(&folder.join("refs/heads/main"), b"0123\n").unwrap();
+        assert_eq!(commit_in(&folder).as_deref(), Some("0123"));
+        write_if_changed(&folder.join("HEAD"), b"4567\n").unwrap();
+        assert_eq!(commit_in(&folder).as_deref(), Some("4567"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn an_unchanged_file_is_not_touched() {

@@ -41,8 +41,8 @@ const KERNEL_LAYERS: [Layer; 6] = [
     Layer {
         folder: "arch",
         above: &["mm", "drivers", "task", "call", "syscall", "fs", "net"],
-        // Where things lie; the spaces to load, at entry and before user mode, and to let go of before sleep; what the tree says of clock and interrupt controller;
-        // and the places to which a trap handler passes an interrupt on.
+        // Where things lie; the spaces to load, at entry and before user mode, and to let go of before sleep; what the
+        // tree says of clock and interrupt controller; and the places to which a trap handler passes an interrupt on.
         except: &[
             "mm::layout",
             "mm::kernel_space",
