@@ -12,7 +12,7 @@ use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
 use spin::Once;
 
 use super::counters::COUNTERS;
-use crate::arch;
+use crate::{arch, mm};
 
 static TABLE: Once<CoreTable> = Once::new();
 static EXECUTOR: Executor = Executor::new(0);
@@ -70,6 +70,8 @@ pub fn run_hart() -> ! {
         let mut parked = false;
         let before = arch::instructions_retired();
         arch::wait_for_interrupt_unless(|| {
+            // A page table whose process is gone is not kept for the night.
+            mm::release_dead();
             parked = EXECUTOR.prepare_park(worker);
             !parked
         });

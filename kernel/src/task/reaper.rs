@@ -11,7 +11,6 @@ use spin::Mutex;
 
 use super::process::{Process, ProcessId};
 use super::{WaitQueue, children};
-use crate::arch;
 
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
 static ENDED: Mutex<alloc::collections::VecDeque<ProcessId>> =
@@ -50,13 +49,9 @@ async fn release(mut process: Arc<Process>) {
     children::forget(process.id);
     loop {
         match Arc::try_unwrap(process) {
-            Ok(process) => break drop(process),
+            Ok(process) => return drop(process),
             Err(shared) => process = shared,
         }
         cops_executor::yield_now().await;
-    }
-    // A hart that ran the process last may still have its page table loaded. Asleep, it lets go when it is roused.
-    for hart in (0..arch::hart_count()).filter(|&hart| hart != arch::hart_index()) {
-        arch::send_interrupt_to(hart);
     }
 }

@@ -42,7 +42,6 @@ pub use user::{UserContext, enter_user_unless};
 /// has been taken. For the idle loop; `pending` must be short.
 pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
     interrupts_off();
-    crate::mm::release_dead();
     if !pending() {
         // SAFETY: stalls until an interrupt is pending; touches nothing.
         unsafe { core::arch::asm!("wfi", options(nostack)) };
