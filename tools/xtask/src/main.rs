@@ -27,7 +27,15 @@ use error::Outcome;
 use workspace::Workspace;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing can be done about a standard error that is closed.
+            let _ = error.print();
+            // Not clap's 2: `exec` gives the program's statuses, and this is none.
+            return ExitCode::from(if error.use_stderr() { error::STATUS_FAILED } else { 0 });
+        }
+    };
     match dispatch(cli.command) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {

@@ -3,6 +3,7 @@
 pub mod host;
 mod image;
 mod programs;
+mod strip;
 pub mod symbols;
 pub mod vdso;
 mod vdso_check;
@@ -43,7 +44,7 @@ impl Guest {
     pub fn root_image(&self, argv: &[String], added: &[PathBuf]) -> Outcome<RootImage> {
         let mut image = RootImage::default();
         for program in &self.programs {
-            image.add_file(&program.path, &format!("bin/{}", program.name))?;
+            image.add(&format!("bin/{}", program.name), strip::stripped(&read(&program.path)?)?, 0o755)?;
         }
         image.add(
             "boot/kernel.sym",

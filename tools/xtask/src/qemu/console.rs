@@ -85,6 +85,18 @@ impl Ending {
     }
 }
 
+/// What to do about a complaint of QEMU's.
+fn advice(complaints: &str) -> &'static str {
+    const KNOWN: [(&str, &str); 4] = [
+        ("overlap", "the machine is too small for kernel and root image: give it more with --mem"),
+        ("host forwarding", "somebody on this host uses the port: choose another with --port"),
+        ("/dev/net/tun", "the tap device must be made first, and be yours to use"),
+        ("annot allocate memory", "this host has not so much memory: give the machine less with --mem"),
+    ];
+    let known = KNOWN.iter().find(|(complaint, _)| complaints.contains(complaint));
+    known.map_or("that was QEMU's own message", |(_, advice)| advice)
+}
+
 /// Follows the machine until the run ends.
 pub fn follow(machine: Machine, deadline: Option<Instant>, sink: &mut dyn Sink) -> Ending {
     let mut recorded = None;
@@ -104,10 +116,11 @@ pub fn follow(machine: Machine, deadline: Option<Instant>, sink: &mut dyn Sink) 
     match (recorded, status) {
         (Some(recorded), _) => Ending::Status(recorded),
         (None, Some(status)) => {
-            let complaints = if complaints.is_empty() { String::new() } else { format!("\n{complaints}") };
-            Ending::Broken(format!(
-                "the machine went off without an exit record (QEMU: {status}){complaints}"
-            ))
+            let mut why = format!("the machine went off without an exit record (QEMU: {status})");
+            if !complaints.is_empty() {
+                why = format!("{why}\n{complaints}\n  {}", advice(&complaints));
+            }
+            Ending::Broken(why)
         }
         (None, None) => Ending::Broken(format!("QEMU closed the serial line but went on\n{complaints}")),
     }
