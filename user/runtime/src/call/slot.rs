@@ -73,10 +73,11 @@ const _: () = assert!(size_of::<Slot>() == 72);
 // everything else is atomic.
 unsafe impl Sync for Slot {}
 
-/// Slots in the first segment; each further segment doubles what there is.
-const FIRST_SEGMENT: u32 = 64;
-/// Enough for more than the kernel lets a process have in flight.
-const SEGMENTS: usize = 16;
+/// Slots in a segment: few, since a program that makes a call has one.
+const SEGMENT_SLOTS: usize = 64;
+/// Segments there can be. Half a million slots: many times what the kernel lets a process have in flight, since calls
+/// that wait for their turn have slots too. The table takes memory only as far as it is used.
+const SEGMENTS: usize = 8192;
 
 static SEGMENT: [AtomicPtr<Slot>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
 /// Top of the stack of vacant slots: a count of changes in the upper half, so that a stack that looks the same
@@ -85,18 +86,12 @@ static VACANT_TOP: AtomicU64 = AtomicU64::new(0);
 /// Slots that were ever handed out.
 static USED: Lock<u32> = Lock::new(0);
 
-/// Segment and place in it of the slot with this number.
-const fn locate(index: u32) -> (usize, usize) {
-    let segment = (index / FIRST_SEGMENT + 1).ilog2();
-    let first = FIRST_SEGMENT * ((1 << segment) - 1);
-    (segment as usize, (index - first) as usize)
-}
-
 fn slot(index: u32) -> Option<&'static Slot> {
-    let (segment, place) = locate(index);
-    let base = NonNull::new(SEGMENT.get(segment)?.load(Acquire))?;
-    // SAFETY: a segment that is there has `FIRST_SEGMENT << segment` slots, of which `place` is one; for ever.
-    Some(unsafe { base.add(place).as_ref() })
+    let index = index as usize;
+    let base = NonNull::new(SEGMENT.get(index / SEGMENT_SLOTS)?.load(Acquire))?;
+    // SAFETY: a segment that is there has so many slots, for ever. Zeroes, which a slot is before it is first handed
+    // out, are a valid slot but for the waker, which nobody looks at in a slot that is not leased.
+    Some(unsafe { base.add(index % SEGMENT_SLOTS).as_ref() })
 }
 
 /// The slot a token names, whether or not that is still its generation.
@@ -147,22 +142,21 @@ fn push_vacant(slot: &'static Slot) {
 /// Takes a slot into use for the first time.
 fn add_slot() -> Option<&'static Slot> {
     let mut used = USED.lock();
-    let index = *used;
-    let (segment, _) = locate(index);
-    let place = SEGMENT.get(segment)?;
-    if place.load(Relaxed).is_null() {
-        let layout = Layout::array::<Slot>((FIRST_SEGMENT as usize) << segment).ok()?;
-        // SAFETY: the layout is not empty. Zeroes are vacant slots (`AtomicWaker` apart, see below).
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?.cast::<Slot>();
-        for offset in 0..(FIRST_SEGMENT as usize) << segment {
-            // SAFETY: within the new segment, which nobody else knows yet.
-            unsafe { (&raw mut (*memory.add(offset).as_ptr()).waker).write(AtomicWaker::new()) };
-        }
-        place.store(memory.as_ptr(), Release);
+    let index = *used as usize;
+    let segment = SEGMENT.get(index / SEGMENT_SLOTS)?;
+    if segment.load(Relaxed).is_null() {
+        let layout = Layout::array::<Slot>(SEGMENT_SLOTS).ok()?;
+        // SAFETY: the layout is not empty.
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        segment.store(memory.as_ptr().cast(), Release);
     }
+    let place = segment.load(Relaxed).wrapping_add(index % SEGMENT_SLOTS);
+    // SAFETY: within the segment, and under the lock nobody else writes to a slot that was never handed out; who
+    // reads it meanwhile, led by a token that is none, looks at its word only.
+    unsafe { (&raw mut (*place).waker).write(AtomicWaker::new()) };
+    let slot = slot(*used)?;
+    slot.index.store(*used, Relaxed);
     *used += 1;
-    let slot = slot(index)?;
-    slot.index.store(index, Relaxed);
     Some(slot)
 }
 
