@@ -14,14 +14,19 @@ use super::{Failure, Suite};
 use crate::workload::Workload;
 
 /// Pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long one attempt to connect may take.
+const ATTEMPT: Duration = Duration::from_millis(25);
 
 /// Connects within the suite's patience; refusals are repeated, for a backlog may be full.
 /// Reads and writes on the stream end with an error after the same time.
+///
+/// QEMU's user network accepts with a backlog of one: a connect that comes too early is dropped on the way and
+/// would be tried again by the host after a second. Giving up early and trying anew is faster.
 pub(super) fn connect(suite: &Suite) -> Result<TcpStream, Failure> {
     let give_up = Instant::now() + suite.patience;
     loop {
-        match TcpStream::connect_timeout(&suite.address, suite.patience) {
+        match TcpStream::connect_timeout(&suite.address, suite.patience.min(ATTEMPT)) {
             Ok(stream) => {
                 let prepare = || {
                     stream.set_nodelay(true)?;
