@@ -7,10 +7,13 @@
 //! While nothing arrives a connection holds no buffer: a header is read into memory of its call, and the rest of a
 //! message into memory of its own once its length is known to be possible.
 
+use core::time::Duration;
+
 use cops::io::{Read, Write};
 use cops::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
 use cops::sync::{Receiver, Sender, channel};
 use cops::task::{self, Priority};
+use cops::time::timeout;
 use matrix_message::{Direction, ELEMENT_BYTES, HEADER_BYTES, Header};
 
 use crate::class;
@@ -18,6 +21,9 @@ use crate::message::Message;
 
 /// Requests, and answers, that wait in a connection.
 const QUEUE_MESSAGES: usize = 4;
+
+/// How long a client may take over one answer, the longest being 131 kilobytes.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes of the shortest message: one element. No read for the beginning of a message asks for more, so none takes
 /// a byte of the next message.
@@ -84,8 +90,10 @@ async fn multiply(requests: Receiver<Message>, answers: Sender<Message>) {
 /// Sends answers. Ending drops the stream's writing half, which tells the client that no more will come.
 async fn send(answers: Receiver<Message>, mut writer: OwnedWriteHalf) {
     while let Some(answer) = answers.receive().await {
-        if writer.write_all(answer.bytes()).await.is_err() {
-            return;
+        match timeout(PATIENCE, writer.write_all(answer.bytes())).await {
+            Ok(Ok(())) => {}
+            // It is gone, or it has taken nothing for so long that it may as well be: TCP alone would wait for ever.
+            Ok(Err(_)) | Err(_) => return,
         }
     }
 }
