@@ -18,8 +18,9 @@ use crate::workspace::Scratch;
 
 /// For one run of the client; the longest measures for 5 s after 2 s and a ramp, the hostile half takes a minute.
 const LIMIT: Duration = Duration::from_secs(180);
-/// What may be missing from the offered load: one part in a hundred.
-const TOLERANCE: f64 = 0.01;
+/// How far answers per second may be from what was offered. Every request must be answered in any case; but a busy
+/// host moves answers into or out of the measuring window, and this is a test, not a benchmark.
+const RATE_TOLERANCE: f64 = 0.1;
 const PERIOD_MS: u32 = 100;
 /// For connections that were closed to be forgotten: time-wait, and retransmissions to peers that are gone.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
@@ -159,12 +160,12 @@ fn judge(load: &Load, document: &Value) -> Vec<String> {
     if errors != 0.0 {
         wrong.push(format!("{errors} errors"));
     }
-    if received == 0.0 || received < sent * (1.0 - TOLERANCE) {
+    if received == 0.0 || received < sent {
         wrong.push(format!("{sent} requests, {received} answers"));
     }
     if let Pace::Open { period_ms } = load.pace {
         let offered = f64::from(load.connections) * 1000.0 / f64::from(period_ms);
-        if (rate - offered).abs() > offered * TOLERANCE {
+        if (rate - offered).abs() > offered * RATE_TOLERANCE {
             wrong.push(format!("{rate} answers per second to {offered} requests per second"));
         }
     }
@@ -183,10 +184,11 @@ mod tests {
             judge(&LOADS[1].1, &json!({"rows": [row]})).len()
         };
         assert_eq!(result(1920, 1920, 0, 640.0), 0);
-        assert_eq!(result(1920, 1915, 0, 634.0), 0);
+        assert_eq!(result(1920, 1920, 0, 600.0), 0);
+        assert_eq!(result(1920, 1919, 0, 640.0), 1);
         assert_eq!(result(1920, 1920, 1, 640.0), 1);
         assert_eq!(result(1920, 1800, 0, 640.0), 1);
-        assert_eq!(result(1920, 1920, 0, 600.0), 1);
+        assert_eq!(result(1920, 1920, 0, 500.0), 1);
         assert_eq!(result(0, 0, 0, 0.0), 2);
         assert_eq!(judge(&LOADS[1].1, &json!({"sent": 1})).len(), 1);
     }
