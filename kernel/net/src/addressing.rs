@@ -12,6 +12,7 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Cid
 use crate::configuration::{EthernetAddressing, Lease};
 use crate::device::{Adapter, FrameDevice, Transport};
 use crate::endpoint::{Endpoint, LinkKind};
+use crate::error::Error;
 use crate::link_core::{LinkCore, instant};
 use crate::loopback::LoopbackQueue;
 use crate::shared::Shared;
@@ -140,14 +141,20 @@ impl LinkCore {
             self.set_addresses(&addresses);
         }
         self.publish(shared, name_servers);
-        self.end_homeless_connections();
+        self.end_homeless_connections(shared);
     }
 
     /// Connections of an address that is gone end now rather than at their next segment.
-    fn end_homeless_connections(&mut self) {
-        let interface = &self.interface;
-        let homeless = self.flows.iter().filter(|(key, _)| !interface.has_ip_addr(key.local.addr));
-        self.turns.extend(homeless.map(|(_, endpoint)| endpoint.clone()));
+    fn end_homeless_connections(&mut self, shared: &Shared) {
+        for (key, endpoint) in &self.flows {
+            if self.interface.has_ip_addr(key.local.addr) {
+                continue;
+            }
+            if let Some((socket, stream)) = endpoint.state.lock().stream() {
+                stream.abort(socket, Error::ConnectionAborted, &shared.counters);
+            }
+            self.turns.push_back(endpoint.clone());
+        }
     }
 
     /// Makes the IPv4 configuration visible and wakes who waits for one.

@@ -103,8 +103,8 @@ impl LinkCore {
                 if let Some(arrival) = arrival {
                     self.ingress(shared, &mut state.sockets, arrival.frame, now);
                 }
-                self.egress(shared, endpoint, state, now);
-                self.rearm(shared, endpoint, state, None, now);
+                let wish = self.egress(shared, endpoint, state, now);
+                self.rearm(endpoint, state, wish, None, now);
                 drop(guard);
                 self.apply_lease(shared, endpoint);
             }
@@ -131,6 +131,7 @@ impl LinkCore {
         }
         self.egress(shared, endpoint, state, now);
         self.unblock_datagrams(endpoint, state, now);
+        let wish = self.wish(shared, state, now);
         if let Some((socket, datagram)) = state.datagram() {
             if socket.recv_queue() > received {
                 datagram.receivers.wake_all();
@@ -139,7 +140,7 @@ impl LinkCore {
                 datagram.senders.wake_all();
             }
         }
-        self.rearm(shared, endpoint, state, None, now);
+        self.rearm(endpoint, state, wish, None, now);
     }
 
     /// A neighbour that does not exist must not keep the datagrams behind from leaving. smoltcp can
@@ -173,21 +174,26 @@ impl LinkCore {
     }
 
     /// Sends what the endpoint has to send, until it has no more, the device is full, a neighbour
-    /// is unknown, or its turn is over.
+    /// is unknown, or its turn is over. Returns when smoltcp wants to be asked again, in microseconds.
+    ///
+    /// smoltcp is asked to send only after it has said that it would: the question is a third of the
+    /// work of an attempt that sends nothing, and most segments that arrive leave nothing to send.
     pub(crate) fn egress(
         &mut self,
         shared: &Shared,
         endpoint: &Arc<Endpoint>,
         state: &mut EndpointState,
         now: u64,
-    ) {
+    ) -> Option<u64> {
         let mut report = EgressReport::default();
         let mut turns = 0;
-        while turns < FRAMES_PER_TURN {
+        let mut wish = self.wish(shared, state, now);
+        while turns < FRAMES_PER_TURN && wish.is_some_and(|at| at <= now) {
             let mut adapter = Adapter::new(&mut self.transport, &shared.counters, None);
             self.interface.poll_egress(instant(now), &mut adapter, &mut state.sockets);
             shared.counters.socket_polls.add(1);
             report = adapter.report;
+            wish = self.wish(shared, state, now);
             if report.delivered == 0 {
                 break;
             }
@@ -208,6 +214,14 @@ impl LinkCore {
             state.awaiting_neighbour = true;
             self.awaiting_neighbour.insert(endpoint.number, endpoint.clone());
         }
+        wish
+    }
+
+    /// When smoltcp wants to be asked to send, in microseconds; a time that is over means now.
+    fn wish(&mut self, shared: &Shared, state: &EndpointState, now: u64) -> Option<u64> {
+        shared.counters.socket_polls.add(1);
+        let wish = self.interface.poll_at(instant(now), &state.sockets);
+        wish.map(|wish| u64::try_from(wish.total_micros()).unwrap_or(0))
     }
 
     pub(crate) fn stop_awaiting(&mut self, endpoint: &Endpoint, state: &mut EndpointState) {
@@ -216,18 +230,15 @@ impl LinkCore {
         }
     }
 
-    /// Sets the endpoint's timer: smoltcp's wish, or `also`, whichever is earlier.
+    /// Sets the endpoint's timer: smoltcp's `wish`, or `also`, whichever is earlier.
     pub(crate) fn rearm(
         &mut self,
-        shared: &Shared,
         endpoint: &Arc<Endpoint>,
         state: &mut EndpointState,
+        wish: Option<u64>,
         also: Option<u64>,
         now: u64,
     ) {
-        shared.counters.socket_polls.add(1);
-        let wish = self.interface.poll_at(instant(now), &state.sockets);
-        let wish = wish.map(|wish| u64::try_from(wish.total_micros()).unwrap_or(0));
         let wish = match wish {
             // It waits for the device: not for time.
             Some(at) if at <= now && state.blocked => None,

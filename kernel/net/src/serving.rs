@@ -6,7 +6,7 @@ use smoltcp::socket::tcp::State;
 
 use crate::endpoint::{Endpoint, EndpointState};
 use crate::error::Error;
-use crate::link_core::{Arrival, LinkCore, instant};
+use crate::link_core::{Arrival, LinkCore};
 use crate::shared::Shared;
 use crate::stream::{Owner, Snapshot};
 use crate::time_wait::TIME_WAIT_MICROSECONDS;
@@ -47,12 +47,12 @@ impl LinkCore {
             return;
         }
         let before = Snapshot::of(socket);
-        self.egress(shared, endpoint, state, now);
+        let wish = self.egress(shared, endpoint, state, now);
         let Some((socket, stream)) = state.stream() else { return };
         stream.observe(socket, before, None, now, counters);
 
         self.hand_to_listener(shared, endpoint, state);
-        self.finish_stream(shared, endpoint, state, now);
+        self.finish_stream(shared, endpoint, state, wish, now);
     }
 
     /// Moves a connection that is complete, or has failed, out of its listener's half-open ones.
@@ -73,12 +73,13 @@ impl LinkCore {
         }
     }
 
-    /// Ends a connection that is at its end; arms the timer of one that is not.
+    /// Ends a connection that is at its end; arms the timer of one that is not. `wish`: from [`Self::egress`].
     fn finish_stream(
         &mut self,
         shared: &Arc<Shared>,
         endpoint: &Arc<Endpoint>,
         state: &mut EndpointState,
+        wish: Option<u64>,
         now: u64,
     ) {
         let Some((socket, stream)) = state.stream() else { return };
@@ -91,10 +92,8 @@ impl LinkCore {
             (socket.state(), &stream.owner, stream.time_wait)
         {
             let key = stream.key;
-            let now_instant = instant(now);
-            let next = self.interface.poll_at(now_instant, &state.sockets);
             // Nothing earlier than the end of TIME-WAIT: the ACK of the FIN is out.
-            if next.is_none_or(|next| next >= instant(entered_at + TIME_WAIT_MICROSECONDS)) {
+            if wish.is_none_or(|at| at >= entered_at + TIME_WAIT_MICROSECONDS) {
                 let maximum = shared.configuration.maximum_time_wait;
                 let evicted = self.time_wait.insert(key, numbers, now, maximum);
                 shared.counters.time_wait_evicted.add(evicted);
@@ -102,9 +101,8 @@ impl LinkCore {
                 return self.retire(endpoint, state);
             }
         }
-        let Some((socket, stream)) = state.stream() else { return };
         let silence = stream.silence_deadline(socket, &shared.configuration, now);
-        self.rearm(shared, endpoint, state, silence, now);
+        self.rearm(endpoint, state, wish, silence, now);
     }
 
     /// Takes a connection out of every table. Its memory goes with the last reference.
