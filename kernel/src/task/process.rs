@@ -73,6 +73,8 @@ pub struct Process {
     is_ending: AtomicBool,
     /// Levels of results pushed since the process last entered user mode, a bit each.
     woken_levels: AtomicU64,
+    /// Length of `cpus.list`, for those who ask at every trap.
+    cpu_count: AtomicUsize,
 }
 
 impl Process {
@@ -112,6 +114,7 @@ impl Process {
             cpus: Mutex::default(),
             is_ending: AtomicBool::new(false),
             woken_levels: AtomicU64::new(0),
+            cpu_count: AtomicUsize::new(0),
         }))
     }
 
@@ -143,6 +146,7 @@ impl Process {
         let cpu = Arc::new(VirtualCpu::new(self.clone(), index, context));
         let status = CpuStatus { state: CpuState::Runnable, wake_pending: false, result: None };
         cpus.list.push((cpu.clone(), status));
+        self.cpu_count.store(cpus.list.len(), Relaxed);
         drop(cpus);
         RUN_QUEUE.push(cpu);
         Ok(index)
@@ -160,7 +164,7 @@ impl Process {
 
     /// Virtual CPUs it has, running or not.
     pub fn cpu_count(&self) -> usize {
-        self.cpus.lock().list.len()
+        self.cpu_count.load(Relaxed)
     }
 
     /// How it ended, if it has or is about to.
@@ -186,7 +190,7 @@ impl Process {
     /// The most urgent level the process shows or has been woken at; a hint that decides about order only.
     fn urgency(&self, index: usize) -> u8 {
         let mut levels = self.woken_levels.load(Relaxed);
-        for worker in &self.page.workers {
+        for worker in self.page.workers.iter().take(self.cpu_count()) {
             levels |= worker.waiting();
         }
         if self.page.workers[index % MAX_CPUS].current_priority().is_some() {
