@@ -349,6 +349,41 @@ pub(crate) unsafe fn free_block(physical: usize, order: usize) {
     table.with_buddy(|buddy| buddy.free(table.records, block, order));
 }
 
+/// Takes `count` frames in a row for the kernel itself, out of the reserve if need be; the physical address of the
+/// first, which is aligned to the next power of two of all their bytes. The bytes are whatever they were.
+pub(super) fn allocate_run(count: usize) -> Result<usize, OutOfMemory> {
+    let table = table();
+    if count == 1
+        && let Some(number) = take_frame()
+    {
+        return Ok(table.base + number as usize * FRAME_BYTES);
+    }
+    let order = order_for(count * FRAME_BYTES);
+    if order >= ORDERS {
+        return Err(OutOfMemory);
+    }
+    let first = table.with_buddy(|buddy| {
+        let first = buddy.allocate(table.records, order)?;
+        // What the power of two has too much goes back at once.
+        buddy.free_range(table.records, first + count as u32, first + (1 << order));
+        Some(first)
+    });
+    first.map(|first| table.base + first as usize * FRAME_BYTES).ok_or(OutOfMemory)
+}
+
+/// Gives back frames from [`allocate_run`].
+///
+/// # Safety
+/// They were taken with this count and are not used any more.
+pub(super) unsafe fn free_run(physical: usize, count: usize) {
+    let table = table();
+    let first = ((physical - table.base) / FRAME_BYTES) as u32;
+    match count {
+        1 => give_frame(first),
+        _ => table.with_buddy(|buddy| buddy.free_range(table.records, first, first + count as u32)),
+    }
+}
+
 /// The order of the smallest block that has `bytes`.
 pub(crate) const fn order_for(bytes: usize) -> usize {
     bytes.div_ceil(FRAME_BYTES).next_power_of_two().trailing_zeros() as usize

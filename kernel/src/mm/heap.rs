@@ -1,7 +1,9 @@
 //! The kernel's heap: `alloc`'s types live here.
 //!
-//! In front, a list per hart and size class, which needs no lock; behind, talc, whose cost
-//! does not grow with what lives on the heap, fed with runs of frames. A run that is empty
+//! What is larger than half a frame gets frames of its own and gives them back when it is freed:
+//! the buffers of connections, most of what the kernel uses, cannot leave holes. For the rest
+//! there is in front a list per hart and size class, which needs no lock; behind it talc, whose
+//! cost does not grow with what lives on the heap, fed with blocks of frames. A block that is empty
 //! again goes back to the frames. When memory is short an allocation fails: code that acts
 //! for a program must use the fallible forms ([`try_box`], `try_reserve`).
 //!
@@ -18,15 +20,24 @@ use talc::base::{Talc, binning::Binning};
 use talc::source::Source;
 use talc::{DefaultBinning, lock_api};
 
-/// Sizes served from the harts' lists, in bytes. Larger ones go straight to talc.
-const CLASS_BYTES: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096];
+/// Larger requests, in bytes, are served in whole frames.
+const SMALL_BYTES: usize = FRAME_BYTES / 2;
+/// Sizes served from the harts' lists, in bytes.
+const CLASS_BYTES: [usize; 11] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, SMALL_BYTES];
 /// Every allocation of a class has this alignment; a stricter request goes to talc.
 const CLASS_ALIGN: usize = 16;
 /// The most bytes a hart keeps in one class.
 const CLASS_LIMIT_BYTES: usize = 16 * 1024;
 
-/// The smallest run of frames the heap grows by.
-const GROWTH_BYTES: usize = 256 * 1024;
+/// The smallest block of frames talc's part grows by: some forty connections' worth of small things.
+const GROWTH_BYTES: usize = 64 * 1024;
+
+/// How many frames of its own a request gets; `None` for a small one.
+fn frames_of(request: &Layout) -> Option<usize> {
+    // Runs of frames are aligned to their size.
+    let bytes = request.size().max(request.align());
+    (bytes > SMALL_BYTES).then(|| bytes.div_ceil(FRAME_BYTES))
+}
 
 /// The class for a request, if any.
 fn class_of(request: &Layout) -> Option<usize> {
@@ -61,6 +72,8 @@ static CACHES: HartSlots<Cache> = HartSlots::new([const { HartSlot::new(Cache::E
 static CACHED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of frames given to talc.
 static RESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of frames given to large requests.
+static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// The lock around talc. Held for a few hundred instructions, never by a handler.
 struct SpinLock(AtomicBool);
@@ -138,6 +151,20 @@ struct KernelHeap(talc::sync::TalcLock<SpinLock, FrameSource, DefaultBinning>);
 #[global_allocator]
 static HEAP: KernelHeap = KernelHeap(talc::sync::TalcLock::new(FrameSource));
 
+fn allocate_large(count: usize) -> *mut u8 {
+    let Ok(physical) = frames::allocate_run(count) else { return ptr::null_mut() };
+    LARGE_BYTES.fetch_add(count * FRAME_BYTES, Ordering::Relaxed);
+    layout::direct(physical)
+}
+
+/// # Safety
+/// `piece` came from [`allocate_large`] with this count and is not used any more.
+unsafe fn free_large(piece: *mut u8, count: usize) {
+    LARGE_BYTES.fetch_sub(count * FRAME_BYTES, Ordering::Relaxed);
+    // SAFETY: the caller's promise; the direct map leads back to the address it was made from.
+    unsafe { frames::free_run(layout::physical_of(piece as usize), count) };
+}
+
 impl KernelHeap {
     fn allocate_directly(&self, request: Layout) -> *mut u8 {
         // SAFETY: sizes are not zero: `GlobalAlloc`'s callers promise it, classes have none.
@@ -145,11 +172,14 @@ impl KernelHeap {
     }
 }
 
-// SAFETY: pieces come from talc, or from a list of pieces of at least the size and alignment
-// asked for; the class of a request is a function of its layout, so a piece returns to the
-// list, or to talc with the layout, that it came from.
+// SAFETY: pieces come from the frames, from talc, or from a list of pieces of at least the size and
+// alignment asked for; which of them, and the class, is a function of the request's layout, so a
+// piece returns to where it came from.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, request: Layout) -> *mut u8 {
+        if let Some(count) = frames_of(&request) {
+            return allocate_large(count);
+        }
         let Some(class) = class_of(&request) else { return self.allocate_directly(request) };
         let cached = CACHES.with(|cache| {
             let list = &mut cache.0[class];
@@ -169,6 +199,10 @@ unsafe impl GlobalAlloc for KernelHeap {
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, request: Layout) {
+        if let Some(count) = frames_of(&request) {
+            // SAFETY: `alloc` gave so many frames for this layout.
+            return unsafe { free_large(piece, count) };
+        }
         let Some(class) = class_of(&request) else {
             // SAFETY: allocated by `allocate_directly` with this layout.
             return unsafe { self.0.lock().deallocate(piece, request) };
@@ -198,16 +232,17 @@ unsafe impl GlobalAlloc for KernelHeap {
 pub struct Statistics {
     /// Taken from the frames.
     pub reserved_bytes: usize,
-    /// Of these, in use by somebody, rounded up to size classes.
+    /// Of these, in use by somebody, rounded up to size classes and frames.
     pub used_bytes: usize,
 }
 
 /// The figures of this moment.
 pub fn statistics() -> Statistics {
     let allocated = HEAP.0.lock().counters().allocated_bytes;
+    let large = LARGE_BYTES.load(Ordering::Relaxed);
     Statistics {
-        reserved_bytes: RESERVED_BYTES.load(Ordering::Relaxed),
-        used_bytes: allocated.saturating_sub(CACHED_BYTES.load(Ordering::Relaxed)),
+        reserved_bytes: RESERVED_BYTES.load(Ordering::Relaxed) + large,
+        used_bytes: allocated.saturating_sub(CACHED_BYTES.load(Ordering::Relaxed)) + large,
     }
 }
 
