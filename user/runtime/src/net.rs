@@ -190,6 +190,16 @@ pub struct OwnedWriteHalf {
     fd: Arc<Fd>,
 }
 
+impl OwnedWriteHalf {
+    /// [`TcpStream::shutdown`]. Ending both directions also ends a read that waits on the other half.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        Ok(system::shutdown(self.fd.raw(), how as usize)?)
+    }
+}
+
 impl AsFd for OwnedWriteHalf {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -18,7 +18,7 @@ use crate::call::{Mode, Operation, Partial, Request, SCRATCH_BYTES, Scratch, Who
 /// Most bytes that a read in flight asks for; the kernel pins about as much.
 const STAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// `read(fd, buffer)`: at least a byte, at most the buffer, 0 at the end.
+/// `read(fd, buffer)`: at least a byte, at most the buffer, 0 at the end. An empty buffer asks nobody anything.
 ///
 /// Synchronously, the kernel writes to the buffer. Asynchronously, up to 24 bytes come by the slot of the call and
 /// more by a heap block of the right size, and are copied: where that matters, [`ReadOwned`] copies nothing.
@@ -73,6 +73,9 @@ unsafe impl Operation for ReadInto<'_, '_> {
     type Output = CallResult;
 
     fn shortcut(&mut self) -> Option<CallResult> {
+        if self.buffer.is_empty() {
+            return Some(Ok(0));
+        }
         leftover::take_bytes(self.fd.raw(), self.buffer).map(Ok)
     }
 
@@ -200,6 +203,9 @@ unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
     type Output = (CallResult, B);
 
     fn shortcut(&mut self) -> Option<Self::Output> {
+        if self.range.is_empty() {
+            return Some((Ok(0), self.take_buffer()));
+        }
         let fd = self.fd.raw();
         let count = leftover::take_bytes(fd, self.part())?;
         Some((Ok(count), self.take_buffer()))
@@ -270,6 +276,10 @@ impl<'f, 'b> WriteFrom<'f, 'b> {
 // SAFETY: the kernel writes nothing. What it reads stays mapped: it has pinned the frames.
 unsafe impl Operation for WriteFrom<'_, '_> {
     type Output = CallResult;
+
+    fn shortcut(&mut self) -> Option<CallResult> {
+        self.bytes.is_empty().then_some(Ok(0))
+    }
 
     fn request(&mut self, _mode: Mode) -> Request {
         let (address, length) = (self.bytes.as_ptr().expose_provenance(), self.bytes.len());

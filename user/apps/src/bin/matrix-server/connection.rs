@@ -7,13 +7,11 @@
 //! While nothing arrives a connection holds no buffer: a header is read into memory of its call, and the rest of a
 //! message into memory of its own once its length is known to be possible.
 
-use core::time::Duration;
-
 use cops::io::{Read, Write};
-use cops::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
+use cops::net::{OwnedReadHalf, OwnedWriteHalf, Shutdown, TcpStream};
 use cops::sync::{Receiver, Sender, channel};
 use cops::task::{self, Priority};
-use cops::time::timeout;
+use cops::time::{Duration, timeout};
 use matrix_message::{Direction, ELEMENT_BYTES, HEADER_BYTES, Header};
 
 use crate::class;
@@ -92,8 +90,13 @@ async fn send(answers: Receiver<Message>, mut writer: OwnedWriteHalf) {
     while let Some(answer) = answers.receive().await {
         match timeout(PATIENCE, writer.write_all(answer.bytes())).await {
             Ok(Ok(())) => {}
-            // It is gone, or it has taken nothing for so long that it may as well be: TCP alone would wait for ever.
-            Ok(Err(_)) | Err(_) => return,
+            Ok(Err(_)) => return,
+            // It has taken nothing for so long that it may as well be gone; TCP alone would wait for ever. The
+            // receiver, which may be waiting for its next request, is told by the end of the stream.
+            Err(_) => {
+                let _ = writer.shutdown(Shutdown::Both);
+                return;
+            }
         }
     }
 }

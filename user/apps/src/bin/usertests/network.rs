@@ -21,6 +21,7 @@ tests! { net:
     half_close,
     end_of_stream,
     halves_close_apart,
+    shutdown_ends_a_waiting_read,
     peer_disconnects_mid_message,
     dropped_listener_resets,
     write_to_the_gone,
@@ -128,6 +129,17 @@ async fn halves_close_apart() -> Outcome {
     check_equal!(soon("the end", server.read(&mut [0; 8])).await??, 0, "bytes after the end");
     server.write_all(b"still there").await?;
     read_exactly(&mut reader, b"still there").await
+}
+
+/// One half ends both directions: the other, waiting for bytes that never come, is told.
+async fn shutdown_ends_a_waiting_read() -> Outcome {
+    let (client, _server) = pair().await?;
+    let (mut reader, writer) = client.into_split();
+    let reading = task::spawn_join(async move { reader.read(&mut [0; 8]).await }, Priority::DEFAULT);
+    sleep(Duration::from_millis(5)).await;
+    writer.shutdown(Shutdown::Both)?;
+    check_equal!(soon("the end of the read", reading).await??, Ok(0), "bytes read after shutdown");
+    Ok(())
 }
 
 /// Half a message and then nobody: the server is told, and serves the next client.

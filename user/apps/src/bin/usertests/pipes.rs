@@ -12,6 +12,7 @@ use crate::{check_equal, tests};
 
 tests! { pipes:
     bytes_in_order,
+    nothing_to_move,
     end_after_writer,
     broken_pipe,
     broken_pipe_while_waiting,
@@ -53,6 +54,19 @@ async fn bytes_in_order() -> Outcome {
         check_equal!(place, bytes, "bytes read");
         done.await??;
     }
+    Ok(())
+}
+
+/// Moving no bytes waits for nobody, in whatever state the other end is.
+async fn nothing_to_move() -> Outcome {
+    let (mut reader, mut writer) = pipe()?;
+    check_equal!(soon("reading nothing", reader.read(&mut [])).await?, Ok(0), "bytes of an empty pipe");
+    check_equal!(cops::read!(reader, &mut []), Ok(0), "bytes of an empty pipe, synchronously");
+    let full = vec![0; 1000];
+    while cops::time::timeout(cops::time::Duration::from_millis(20), writer.write(&full)).await.is_ok() {}
+    check_equal!(soon("writing nothing", writer.write(&[])).await?, Ok(0), "bytes into a full pipe");
+    let (result, buffer) = soon("filling nothing", cops::io::fill(&reader, vec![1u8; 4], 4)).await?;
+    check_equal!((result, buffer), (Ok(()), vec![1; 4]), "filling from the end on");
     Ok(())
 }
 
