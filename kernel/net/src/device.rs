@@ -5,9 +5,10 @@
 //! locked for both directions at once.
 
 use alloc::boxed::Box;
-use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
+use crate::checksum;
 use crate::loopback::LoopbackQueue;
 use crate::statistics::Counters;
 
@@ -77,7 +78,10 @@ impl Transport {
     ) -> Result<(), DeviceFull> {
         match self {
             Transport::Ethernet(device) => {
-                device.transmit(length, fill)?;
+                device.transmit(length, &mut |frame| {
+                    fill(frame);
+                    checksum::complete_tcp(frame);
+                })?;
                 counters.frames_transmitted.add(1);
                 counters.bytes_transmitted.add(length as u64);
             }
@@ -96,6 +100,8 @@ impl Transport {
                 capabilities.medium = Medium::Ethernet;
                 // Outside this range smoltcp's arithmetic on header lengths is not defined.
                 capabilities.max_transmission_unit = device.maximum_frame_length().clamp(1294, 9230);
+                // Ours: see `checksum`.
+                capabilities.checksum.tcp = Checksum::None;
             }
             Transport::Loopback(_) => {
                 capabilities.medium = Medium::Ip;

@@ -45,15 +45,14 @@ impl LinkCore {
     }
 
     fn receive_segment(&mut self, shared: &Arc<Shared>, frame: &[u8], segment: &Segment<'_>) {
-        if let Some(endpoint) = self.flows.get(&segment.key).cloned() {
-            let arrival = Arrival { frame, segment: Some(segment) };
-            return self.serve(shared, &endpoint, Some(arrival));
-        }
-        // What follows is decided before smoltcp has seen the segment. (Loopback packets carry no
-        // checksums: they cannot be damaged.)
+        // Loopback packets carry no checksums: they cannot be damaged.
         if self.kind == LinkKind::Ethernet && !segment.checksum_is_right() {
             shared.counters.dropped_checksum.add(1);
             return;
+        }
+        if let Some(endpoint) = self.flows.get(&segment.key).cloned() {
+            let arrival = Arrival { frame, segment: Some(segment) };
+            return self.serve(shared, &endpoint, Some(arrival));
         }
         let now = self.now(shared);
         let listening = || {

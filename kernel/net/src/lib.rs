@@ -15,7 +15,7 @@
 //! | `opening`, `listener`, `connection`, `udp` | what system calls use |
 //! | `link` | the interface's lock, and why nothing is stranded behind it |
 //! | `link_core`, `serving`, `work` | the one place where an endpoint meets smoltcp; its work in turns |
-//! | `ingress`, `frame` | from a frame to its endpoint; what is dropped |
+//! | `ingress`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of one socket, connection, listener |
 //! | `registry`, `timers`, `wakers`, `shared`, `statistics` | ports, timers, waiters, the rest |
@@ -40,6 +40,7 @@ extern crate alloc;
 
 mod addressing;
 mod backlog;
+mod checksum;
 mod configuration;
 mod connection;
 mod device;

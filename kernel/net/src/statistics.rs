@@ -44,7 +44,7 @@ counters! {
     dropped_fragment,
     /// Dropped on receipt: a protocol that is not spoken here.
     dropped_unsupported,
-    /// Dropped on receipt: a wrong checksum in a segment that matches no open connection.
+    /// Dropped on receipt: a wrong checksum in a TCP segment.
     dropped_checksum,
     /// A reply that needs no connection (reset, ICMP, ARP) was lost since the device was full.
     dropped_device_full,
