@@ -5,9 +5,9 @@
 //! the caller's own worker saves the way through the inbox if the worker's lock happens to be free; it never
 //! waits for it.
 
+use super::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ::core::cell::UnsafeCell;
 use ::core::ptr;
-use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::hooks::Hooks;
 use super::id::CoroutineId;
@@ -26,9 +26,10 @@ use super::worker::{Locked, MAX_WORKERS, Worker, WorkerState};
 pub struct Executor {
     /// Bit w: worker w has parked or is about to. On a line of its own: every wake reads it.
     pub(super) parked: AtomicU64,
-    line: [u64; 7],
+    /// What scheduling points must see to beside their own worker's lists: the bits `ATTENTION_*`. Seldom written.
+    pub(super) attention: AtomicU32,
+    line: [u32; 13],
     pub(super) live: AtomicU64,
-    pub(super) stop_requested: AtomicBool,
     number: AtomicU32,
     /// There is a hook `preempt`.
     pub(super) preempts: AtomicBool,
@@ -69,14 +70,21 @@ unsafe impl Send for Executor {}
 
 const HOOKS_SET: u32 = 2;
 
+/// A stop is requested.
+pub(super) const ATTENTION_STOP: u32 = 1;
+/// There is a hook `external` to call.
+pub(super) const ATTENTION_EXTERNAL: u32 = 2;
+/// There are several workers.
+pub(super) const ATTENTION_FELLOWS: u32 = 4;
+
 impl Executor {
     /// An executor that has no hooks and no workers yet.
     pub const fn new() -> Executor {
         Executor {
             parked: AtomicU64::new(0),
-            line: [0; 7],
+            attention: AtomicU32::new(0),
+            line: [0; 13],
             live: AtomicU64::new(0),
-            stop_requested: AtomicBool::new(false),
             preempts: AtomicBool::new(false),
             number: AtomicU32::new(0),
             initialised: AtomicU32::new(0),
@@ -105,6 +113,9 @@ impl Executor {
         unsafe { *self.hooks.get() = Some(*hooks) };
         self.number.store(number, Ordering::Relaxed);
         self.preempts.store(hooks.preempt.is_some(), Ordering::Relaxed);
+        if hooks.external.is_some() {
+            self.attention.fetch_or(ATTENTION_EXTERNAL, Ordering::Relaxed);
+        }
         self.initialised.store(HOOKS_SET, Ordering::Release);
         STATUS_OK
     }
@@ -149,7 +160,9 @@ impl Executor {
         unsafe { (*memory).initialise(number, state) };
         // The limit goes up last, so whoever is below it is there.
         worker.store(memory, Ordering::Release);
-        self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release);
+        if self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release) != 0 {
+            self.attention.fetch_or(ATTENTION_FELLOWS, Ordering::Release);
+        }
         STATUS_OK
     }
 
@@ -199,21 +212,35 @@ impl Executor {
     /// status they are still the caller's.
     #[allow(unsafe_code)]
     pub unsafe fn spawn(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
-        let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED as u64 };
+        // There are no workers without hooks.
         let Some(worker) = self.worker_near(here) else { return STATUS_NOT_INITIALISED as u64 };
-        let Some(slot) = self.slab.allocate(self.number() as u8, hooks) else {
+        let Some(slot) = self.slab.take_free().or_else(|| self.fresh_slot()) else {
             return STATUS_NO_MEMORY as u64;
         };
         let priority = Priority::saturating(priority);
         slot.set_future(data, vtable);
         self.live.fetch_add(1, Ordering::Relaxed);
-        let own_lock = if worker.number() == here { worker.lock_to_link() } else { None };
-        let generation = slot.state.occupy(priority, worker.number(), own_lock.is_some());
-        let id = (generation as u64) << 32 | slot.handle() as u64;
-        match own_lock {
-            Some(locked) => self.link(locked, worker, slot, priority),
-            None => self.post(slot, worker, priority, here),
+        if worker.number() == here
+            && let Some(locked) = worker.lock_to_link()
+        {
+            let id = slot.state.occupy_linked(priority, here) | slot.handle() as u64;
+            self.link(locked, worker, slot, priority);
+            return id;
         }
+        self.spawn_posted(slot, worker, priority, here)
+    }
+
+    #[cold]
+    fn fresh_slot(&self) -> Option<&Slot> {
+        self.slab.allocate(self.number() as u8, self.hooks()?)
+    }
+
+    /// The end of a spawn that goes through the inbox of `worker`. Returns the id.
+    #[inline(never)]
+    fn spawn_posted(&self, slot: &Slot, worker: &Worker, priority: Priority, here: u32) -> u64 {
+        let generation = slot.state.occupy(priority, worker.number());
+        let id = (generation as u64) << 32 | slot.handle() as u64;
+        self.post(slot, worker, priority, here);
         id
     }
 
@@ -231,9 +258,8 @@ impl Executor {
         priority: u32,
         here: u32,
     ) -> u64 {
-        let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED as u64 };
         let Some(worker) = self.worker_near(here) else { return STATUS_NOT_INITIALISED as u64 };
-        let Some(slot) = self.slab.allocate(self.number() as u8, hooks) else {
+        let Some(slot) = self.slab.take_free().or_else(|| self.fresh_slot()) else {
             return STATUS_NO_MEMORY as u64;
         };
         slot.set_future(data, vtable);
@@ -243,10 +269,13 @@ impl Executor {
     }
 
     /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the first.
+    #[inline(always)]
     fn worker_near(&self, here: u32) -> Option<&Worker> {
-        if let Some(worker) = self.worker(here) {
-            return Some(worker);
-        }
+        self.worker(here).or_else(|| self.worker_outside())
+    }
+
+    #[cold]
+    fn worker_outside(&self) -> Option<&Worker> {
         let parked = self.parked.load(Ordering::Relaxed);
         self.worker(parked.trailing_zeros())
             .or_else(|| (0..self.worker_limit()).find_map(|number| self.worker(number)))
@@ -344,9 +373,11 @@ impl Executor {
     /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it is called
     /// with false.
     pub fn request_stop(&self, stop: bool) {
-        self.stop_requested.store(stop, Ordering::SeqCst);
         if stop {
+            self.attention.fetch_or(ATTENTION_STOP, Ordering::SeqCst);
             self.unpark_all();
+        } else {
+            self.attention.fetch_and(!ATTENTION_STOP, Ordering::SeqCst);
         }
     }
 

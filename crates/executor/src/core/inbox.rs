@@ -8,7 +8,7 @@
 //! inboxes (`prepare_park`). In the one order of these four, either the waker sees the parked worker or the
 //! parking worker sees the push.
 
-use ::core::sync::atomic::{AtomicU32, Ordering};
+use super::atomic::{AtomicU32, Ordering};
 
 use super::slab::Slab;
 use super::slot::Slot;

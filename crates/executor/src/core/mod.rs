@@ -7,6 +7,7 @@
 //! Reading order: `priority`, `id`, `state` (the heart), `slot`, `slab`, `inbox`, `ready`, `worker`, `executor`
 //! (spawn, wake, cancel, set_priority), `schedule` (run), `park`.
 
+mod atomic;
 mod executor;
 mod hooks;
 mod id;
@@ -21,6 +22,9 @@ mod slot;
 mod state;
 mod worker;
 
+#[cfg(loom)]
+#[doc(hidden)]
+pub use atomic::begin_model;
 pub use executor::{Executor, Inspection};
 pub use hooks::Hooks;
 pub use id::CoroutineId;

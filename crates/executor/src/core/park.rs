@@ -10,9 +10,9 @@
 //! then that worker does not park. `notify` may arrive before the host's sleep begins: the host's park must
 //! keep it (a token, as of `std::thread::park`; `wfi` with interrupts masked).
 
-use ::core::sync::atomic::Ordering;
+use super::atomic::Ordering;
 
-use super::executor::Executor;
+use super::executor::{ATTENTION_STOP, Executor};
 use super::priority::Priority;
 use super::worker::{PHASE_OUTSIDE, PHASE_PARKED, Worker};
 
@@ -25,7 +25,7 @@ impl Executor {
         let Some(worker) = self.worker(number) else { return false };
         worker.state().phase.store(PHASE_PARKED, Ordering::Relaxed);
         self.parked.fetch_or(1 << number, Ordering::SeqCst);
-        if self.stop_requested.load(Ordering::SeqCst) || self.finds_work() {
+        if self.attention.load(Ordering::SeqCst) & ATTENTION_STOP != 0 || self.finds_work() {
             self.finish_park(number);
             return false;
         }

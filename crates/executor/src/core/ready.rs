@@ -7,8 +7,8 @@
 //! freed; the lock orders the linking before the reading.
 #![allow(unsafe_code)]
 
+use super::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use ::core::ptr;
-use ::core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::priority::Priority;
 use super::slab::Slab;
@@ -19,6 +19,13 @@ use super::slot::Slot;
 struct List {
     first: AtomicPtr<Slot>,
     last: AtomicPtr<Slot>,
+}
+
+/// A bitmap, and the list of its most urgent level.
+#[derive(Clone, Copy)]
+pub(crate) struct Rotation<'a> {
+    bitmap: u64,
+    list: &'a List,
 }
 
 /// The lists. Zeroed memory is a valid empty value.
@@ -45,6 +52,12 @@ impl ReadyLists {
     #[inline(always)]
     pub fn bitmap(&self) -> u64 {
         self.bitmap.load(Relaxed)
+    }
+
+    /// Whether `rotation` is what `rotation()` would return now.
+    #[inline(always)]
+    pub fn still(&self, rotation: Rotation<'_>) -> bool {
+        self.bitmap() == rotation.bitmap
     }
 
     /// How many slots all lists hold.
@@ -79,6 +92,34 @@ impl ReadyLists {
         Some((unsafe { &*self.lists[level.index()].first.load(Relaxed) }, level))
     }
 
+    /// Where the list `level` can be rotated as long as the bitmap stays as it is: `None` unless it is the most
+    /// urgent that is not empty.
+    #[inline(always)]
+    pub fn rotation(&self, level: Priority) -> Option<Rotation<'_>> {
+        let bitmap = self.bitmap();
+        (Priority::most_urgent_in(bitmap)? == level)
+            .then_some(Rotation { bitmap, list: &self.lists[level.index()] })
+    }
+
+    /// Appends a slot to the list of `rotation`, which is not empty, and takes the first of it: what a push and a
+    /// pop would do, less what they would do and undo. The bitmap must be as the rotation has it.
+    #[inline(always)]
+    pub fn rotate<'a>(&self, slab: &'a Slab, slot: &Slot, rotation: Rotation<'_>) -> &'a Slot {
+        let list = rotation.list;
+        // SAFETY: not empty, so a slot; module documentation.
+        let last = unsafe { &*list.last.load(Relaxed) };
+        slot.previous.store(last.handle(), Relaxed);
+        slot.next.store(0, Relaxed);
+        last.next.store(slot.handle(), Relaxed);
+        list.last.store(ptr::from_ref(slot).cast_mut(), Relaxed);
+        // SAFETY: not empty, so a slot, and one of this slab; module documentation.
+        let first = unsafe { &*list.first.load(Relaxed) };
+        // SAFETY: a handle in a list: at least `slot` comes after the first.
+        let second = unsafe { slab.known(first.next.load(Relaxed)) };
+        list.first.store(ptr::from_ref(second).cast_mut(), Relaxed);
+        first
+    }
+
     /// Takes the first slot of the most urgent list that is not empty.
     #[inline(always)]
     pub fn pop<'a>(&self, slab: &'a Slab) -> Option<&'a Slot> {
@@ -89,13 +130,25 @@ impl ReadyLists {
     /// Takes the first slot of a list that is not empty.
     #[inline(always)]
     fn pop_from<'a>(&self, slab: &'a Slab, level: Priority) -> &'a Slot {
-        let list = &self.lists[level.index()];
+        self.take_first(slab, &self.lists[level.index()], level.bit())
+    }
+
+    /// Takes the first slot of the list of `rotation`. The bitmap must be as the rotation has it.
+    #[inline(always)]
+    pub fn pop_in_turn<'a>(&self, slab: &'a Slab, rotation: Rotation<'_>) -> &'a Slot {
+        let bitmap = rotation.bitmap;
+        self.take_first(slab, rotation.list, bitmap & bitmap.wrapping_neg())
+    }
+
+    /// Takes the first slot of `list`, which is not empty and has `bit` in the bitmap.
+    #[inline(always)]
+    fn take_first<'a>(&self, slab: &'a Slab, list: &List, bit: u64) -> &'a Slot {
         // SAFETY: not empty, so a slot, and one of this slab; module documentation.
         let slot = unsafe { &*list.first.load(Relaxed) };
         let next = slot.next.load(Relaxed);
         self.count.store(self.count().wrapping_sub(1), Relaxed);
         if next == 0 {
-            self.bitmap.store(self.bitmap() & !level.bit(), Relaxed);
+            self.bitmap.store(self.bitmap() & !bit, Relaxed);
         } else {
             // SAFETY: a handle in a list. The new first keeps a stale `previous`: `remove` knows the first by
             // the list's pointer.

@@ -28,6 +28,8 @@ enum Step {
     Push(u8),
     Pop,
     Remove(usize),
+    /// Push at the most urgent level that is not empty, and pop.
+    Rotate,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -35,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (60u8..64).prop_map(Step::Push),
         1 => Just(Step::Pop),
         1 => any::<usize>().prop_map(Step::Remove),
+        2 => Just(Step::Rotate),
     ]
 }
 
@@ -57,6 +60,19 @@ proptest! {
                     let expected = model.iter_mut().find_map(VecDeque::pop_front);
                     prop_assert_eq!(popped.map(Slot::handle), expected);
                     popped.into_iter().for_each(|slot| slab.recycle(slot));
+                }
+                Step::Rotate => {
+                    let Some(level) = model.iter().position(|list| !list.is_empty()) else { continue };
+                    let slot = slab.allocate(0, &hooks).unwrap();
+                    let rotation = lists.rotation(Priority::new(level as u8).unwrap()).unwrap();
+                    prop_assert!(lists.still(rotation));
+                    let first = lists.rotate(&slab, slot, rotation);
+                    model[level].push_back(slot.handle());
+                    prop_assert_eq!(Some(first.handle()), model[level].pop_front());
+                    slab.recycle(first);
+                    for other in (0..64).filter(|&other| other != level as u8) {
+                        prop_assert!(lists.rotation(Priority::new(other).unwrap()).is_none());
+                    }
                 }
                 Step::Remove(choice) => {
                     let all: Vec<(u8, u32)> = model.iter().enumerate()

@@ -3,20 +3,20 @@
 //! Between two polls a worker takes its own lock once: it requeues what it has polled, files its inbox,
 //! compares its lists with its fellows' bitmaps, and pops.
 
-use ::core::hint;
-use ::core::sync::atomic::{Ordering, compiler_fence};
+use super::atomic::{Ordering, compiler_fence, spin_loop};
 
-use super::executor::Executor;
+use super::executor::{ATTENTION_EXTERNAL, ATTENTION_FELLOWS, ATTENTION_STOP, Executor};
 use super::hooks::Hooks;
 use super::interface::{RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED};
+use super::ready::Rotation;
 use super::slot::Slot;
 use super::state::{Settled, Snapshot, Vacated};
-use super::worker::{Locked, NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING, Worker};
+use super::worker::{Locked, NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING, Worker, WorkerState};
 
 /// How often a worker looks again when it is kept from something more urgent by a lock, before it runs
 /// what it has. A holder is in the middle of a scheduling point, a fraction of a microsecond, unless its
 /// host has suspended it there: then progress counts for more than order.
-const LOOKS_AT_LOCKED_WORKERS: u32 = 200;
+const LOOKS_AT_LOCKED_WORKERS: u32 = if cfg!(loom) { 2 } else { 200 };
 
 /// What came of looking at the other workers.
 enum Stolen<'a> {
@@ -32,6 +32,24 @@ struct Taken<'a> {
     slot: &'a Slot,
     /// The state word after the pop.
     word: Snapshot,
+}
+
+/// What came of a poll.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Finished,
+    Pending,
+    /// Pending, and it has woken itself.
+    Yielded,
+}
+
+/// What `poll_in_turn` goes by. Together in memory, because registers are few.
+struct Turns<'a> {
+    /// Polls that may still be made; not 0.
+    budget: u64,
+    rotation: Rotation<'a>,
+    /// All levels more urgent than that of the rotation.
+    more_urgent: u64,
 }
 
 /// A coroutine whose poll is pending, to be settled at the scheduling point.
@@ -68,15 +86,124 @@ impl Executor {
             if let Some(external) = hooks.external {
                 call_external(external, hooks, worker);
             }
-            let stop = self.stop_requested.load(Ordering::Relaxed);
+            let stop = self.attention.load(Ordering::Relaxed) & ATTENTION_STOP != 0;
             if budget == 0 || stop {
                 self.settle_last(worker, polled);
                 return if budget == 0 { RUN_BUDGET_USED } else { RUN_STOP_REQUESTED };
             }
             let Some(taken) = self.schedule(worker, polled) else { return RUN_STALLED };
-            budget = budget.wrapping_sub(1);
-            polled = self.poll(worker, taken);
+            let level = taken.word.priority();
+            worker.state().current_priority.store(level.level() as u32, Ordering::Relaxed);
+            polled = match worker.rotation(level) {
+                Some(rotation) if taken.word.is_plain() => {
+                    let mut turns = Turns { budget, rotation, more_urgent: level.bit().wrapping_sub(1) };
+                    let polled = self.poll_in_turn(worker, taken, &mut turns);
+                    budget = turns.budget;
+                    polled
+                }
+                _ => {
+                    budget = budget.wrapping_sub(1);
+                    self.poll_once(worker, taken)
+                }
+            };
         }
+    }
+
+    /// Polls `taken`, whose word is plain, and then, as long as each only yields and nothing else is to be seen to,
+    /// one after the other of its list: the loop that an executor lives in.
+    #[inline(never)]
+    fn poll_in_turn<'a>(
+        &'a self,
+        worker: &'a Worker,
+        mut taken: Taken<'a>,
+        turns: &mut Turns<'_>,
+    ) -> Option<Polled<'a>> {
+        let state = worker.state();
+        loop {
+            let outcome = self.poll(state, taken);
+            turns.budget = turns.budget.wrapping_sub(1);
+            let next = match outcome {
+                Outcome::Yielded => {
+                    if turns.budget == 0 || self.has_more_to_do(worker, state, turns) {
+                        return Some(Polled { taken, woken: true });
+                    }
+                    let next = worker.lock().exchange(&self.slab, taken.slot, taken.word, turns.rotation);
+                    if next.is_none() {
+                        return Some(Polled { taken, woken: true });
+                    }
+                    next
+                }
+                Outcome::Pending => {
+                    if turns.budget == 0 || self.has_more_to_do(worker, state, turns) {
+                        return Some(Polled { taken, woken: false });
+                    }
+                    let locked = worker.lock();
+                    if !taken.slot.state.block(taken.word) {
+                        return Some(Polled { taken, woken: false });
+                    }
+                    locked.pop_in_turn(&self.slab, turns.rotation)
+                }
+                Outcome::Finished => {
+                    self.finish_here(state, taken);
+                    if turns.budget == 0 || self.has_more_to_do(worker, state, turns) {
+                        return None;
+                    }
+                    // It may have changed its own, and was not asked.
+                    let level = taken.word.priority().level();
+                    state.current_priority.store(level as u32, Ordering::Relaxed);
+                    worker.lock().pop_in_turn(&self.slab, turns.rotation)
+                }
+            };
+            let (slot, word) = next?;
+            taken = Taken { slot, word };
+            if !word.is_plain() {
+                turns.budget = turns.budget.wrapping_sub(1);
+                return self.poll_once(worker, taken);
+            }
+        }
+    }
+
+    /// Polls a coroutine, or drops it if it is cancelled.
+    #[inline(never)]
+    fn poll_once<'a>(&self, worker: &Worker, taken: Taken<'a>) -> Option<Polled<'a>> {
+        if taken.word.is_cancelled() {
+            self.finish(worker, taken);
+            return None;
+        }
+        let outcome = self.poll(worker.state(), taken);
+        self.after(worker, taken, outcome)
+    }
+
+    #[inline(always)]
+    fn after<'a>(&self, worker: &Worker, taken: Taken<'a>, outcome: Outcome) -> Option<Polled<'a>> {
+        if outcome == Outcome::Finished {
+            self.finish(worker, taken);
+            return None;
+        }
+        Some(Polled { taken, woken: outcome == Outcome::Yielded })
+    }
+
+    /// Whether a worker must do more at a scheduling point than look at its own lists.
+    #[inline(always)]
+    fn has_more_to_do(&self, worker: &Worker, state: &WorkerState, turns: &Turns<'_>) -> bool {
+        // Read again rather than kept: usually there is nothing to attend to.
+        self.attention.load(Ordering::Relaxed) != 0 && self.attend(worker, turns)
+            || state.posted.load(Ordering::Relaxed) != 0
+    }
+
+    /// Calls the hook `external`; true if a stop is requested, or another worker shows something more
+    /// urgent.
+    #[inline(never)]
+    fn attend(&self, worker: &Worker, turns: &Turns<'_>) -> bool {
+        let attention = self.attention.load(Ordering::Relaxed);
+        if attention & ATTENTION_EXTERNAL != 0
+            && let Some(hooks) = self.hooks()
+            && let Some(external) = hooks.external
+        {
+            call_external(external, hooks, worker);
+        }
+        attention & ATTENTION_STOP != 0
+            || attention & ATTENTION_FELLOWS != 0 && self.others_show(worker, turns.more_urgent)
     }
 
     /// One scheduling point: files the inbox, requeues `polled`, and pops the most urgent.
@@ -121,7 +248,7 @@ impl Executor {
                     // less urgent, unlock (others may want our lock) and look again.
                     looks = looks.wrapping_sub(1);
                     drop(locked);
-                    hint::spin_loop();
+                    spin_loop();
                     locked = worker.lock();
                     locked.drain(&self.slab);
                     continue;
@@ -200,18 +327,12 @@ impl Executor {
         self.worker(best?)
     }
 
-    /// Polls a coroutine, or drops it if it is finished or cancelled.
+    /// Polls a coroutine that is not cancelled.
     #[allow(unsafe_code)]
     #[inline(always)]
-    fn poll<'a>(&self, worker: &Worker, taken: Taken<'a>) -> Option<Polled<'a>> {
-        let state = worker.state();
+    fn poll(&self, state: &WorkerState, taken: Taken<'_>) -> Outcome {
         let slot = taken.slot;
-        if taken.word.is_cancelled() {
-            self.finish(worker, taken);
-            return None;
-        }
         let id = taken.word.id_high() | slot.handle() as u64;
-        state.current_priority.store(taken.word.priority().level() as u32, Ordering::Relaxed);
         state.current_id.store(id, Ordering::Relaxed);
         let polls = state.polls.load(Ordering::Relaxed);
         state.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
@@ -222,24 +343,32 @@ impl Executor {
         // The order matters: `WorkerState::wakes_itself`.
         state.current_id.store(0, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        let woken = state.woken.load(Ordering::Relaxed) != 0;
-        if woken {
-            state.woken.store(0, Ordering::Relaxed);
-        }
         if ready {
-            self.finish(worker, taken);
-            return None;
+            return Outcome::Finished;
         }
-        Some(Polled { taken, woken })
+        if state.woken.load(Ordering::Relaxed) == 0 {
+            return Outcome::Pending;
+        }
+        state.woken.store(0, Ordering::Relaxed);
+        Outcome::Yielded
     }
 
     /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back.
-    #[allow(unsafe_code)]
     #[inline(never)]
     fn finish(&self, worker: &Worker, taken: Taken<'_>) {
-        let (state, slot) = (worker.state(), taken.slot);
+        let state = worker.state();
         state.current_priority.store(taken.word.priority().level() as u32, Ordering::Relaxed);
-        state.current_id.store(taken.word.id_high() | slot.handle() as u64, Ordering::Relaxed);
+        self.finish_here(state, taken);
+    }
+
+    /// As `finish`, of a coroutine whose priority the worker shows.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    fn finish_here(&self, state: &WorkerState, taken: Taken<'_>) {
+        let slot = taken.slot;
+        // From memory, so that the loop of `poll_in_turn` need not keep a register for it.
+        let id = slot.state.load().id_high() | slot.handle() as u64;
+        state.current_id.store(id, Ordering::Relaxed);
         // SAFETY: as for the poll; not dropped before, since that vacates the slot.
         unsafe { ((*slot.vtable()).drop)(slot.data()) };
         state.current_id.store(0, Ordering::Relaxed);

@@ -9,8 +9,8 @@
 //! `Hooks::grow`, and all fields of a slot are atomics for which zero is valid.
 #![allow(unsafe_code)]
 
+use super::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ::core::ptr;
-use ::core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::hooks::Hooks;
 use super::id::INDEX_LIMIT;
@@ -111,7 +111,9 @@ impl Slab {
         }
     }
 
-    fn take_free(&self) -> Option<&Slot> {
+    /// A slot that was used before, as `allocate` gives it; `None` if there is none at the moment.
+    #[inline(always)]
+    pub fn take_free(&self) -> Option<&Slot> {
         let mut head = self.free.load(Ordering::Acquire);
         loop {
             let handle = head as u32;
@@ -131,6 +133,7 @@ impl Slab {
     }
 
     /// Gives a FREE slot back. One whose generations are used up is retired instead.
+    #[inline]
     pub fn recycle(&self, slot: &Slot) {
         if slot.state.load().generation() == u32::MAX {
             return;

@@ -114,7 +114,7 @@ fn a_slot_with_no_generations_left_is_retired() {
     let slab = Slab::new();
     let slot = slab.allocate(0, &hooks).unwrap();
     slot.state.set_generation(u32::MAX - 1);
-    assert_eq!(slot.state.occupy(Priority::DEFAULT, 0, false), u32::MAX);
+    assert_eq!(slot.state.occupy(Priority::DEFAULT, 0), u32::MAX);
     let _ = slot.state.take_from_inbox(0);
     let _ = slot.state.pop(0, 0);
     assert_eq!(slot.state.vacate(), Vacated::Recycle);

@@ -51,7 +51,7 @@
 //! it; (7) with the next (6), so that the future may go to another worker; (1) with (6), so that the worker
 //! sees the future.
 
-use ::core::sync::atomic::{AtomicU64, Ordering};
+use super::atomic::{AtomicU64, Ordering};
 
 use super::priority::Priority;
 
@@ -125,6 +125,12 @@ impl Snapshot {
 
     pub fn is_cancelled(self) -> bool {
         self.has(CANCELLED)
+    }
+
+    /// Of a word that `pop` returned: it asks for nothing but a poll, and its level is its priority.
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        !self.has(CANCELLED | IN_INBOX)
     }
 
     /// Whether this is the coroutine that an id of `generation` names, it is IDLE, and in no inbox.
@@ -252,23 +258,36 @@ impl State {
         }
     }
 
-    /// (1) A slot that is the caller's alone becomes a READY coroutine of `worker`: the caller holds that
-    /// worker's lock and links it (`linked`), or pushes it into that worker's inbox. Returns its generation.
+    /// (1) A slot that is the caller's alone becomes a READY coroutine of `worker`, into whose inbox the caller pushes
+    /// it. Returns its generation.
     ///
     /// A plain store will do: late wakes only read a FREE word, and a FREE slot off the free list is in no
     /// inbox.
-    pub fn occupy(&self, priority: Priority, worker: u32, linked: bool) -> u32 {
+    pub fn occupy(&self, priority: Priority, worker: u32) -> u32 {
         let generation = Snapshot(self.0.load(Ordering::Relaxed)).generation().wrapping_add(1);
         let word = Snapshot((generation as u64) << GENERATION_SHIFT | READY)
             .with_priority(priority)
             .with_worker(worker);
-        let word = if linked { word.linked() } else { word.with(IN_INBOX) };
-        self.0.store(word.0, Ordering::Release);
+        self.0.store(word.with(IN_INBOX).0, Ordering::Release);
         generation
+    }
+
+    /// (1) As [`occupy`](Self::occupy), but the caller holds the lock of `worker` and links it there. Returns the
+    /// high half of the id.
+    #[inline(always)]
+    pub fn occupy_linked(&self, priority: Priority, worker: u32) -> u64 {
+        // A slot whose generations are used up is never given away, so this does not overflow.
+        let last = Snapshot(self.0.load(Ordering::Relaxed)).id_high();
+        let id_high = last.wrapping_add(1 << GENERATION_SHIFT);
+        let level = priority.level() as u64;
+        let place = level << PRIORITY_SHIFT | level << LEVEL_SHIFT | (worker as u64) << WORKER_SHIFT;
+        self.0.store(id_high | place | READY | LINKED, Ordering::Release);
+        id_high
     }
 
     /// (1) As [`occupy`](Self::occupy), but the coroutine begins IDLE: nobody links or pushes it. `worker` is
     /// where it goes if it is woken from outside.
+    #[inline(always)]
     pub fn occupy_blocked(&self, priority: Priority, worker: u32) -> u32 {
         let generation = Snapshot(self.0.load(Ordering::Relaxed)).generation().wrapping_add(1);
         let word = Snapshot((generation as u64) << GENERATION_SHIFT | IDLE)
@@ -368,6 +387,29 @@ impl State {
         Snapshot(self.0.fetch_add(change, Ordering::AcqRel).wrapping_add(change))
     }
 
+    /// (6) as `pop`, for a worker that takes what is in its own lists.
+    #[inline(always)]
+    pub fn pop_own(&self) -> Snapshot {
+        let change = RUNNING.wrapping_sub(READY | LINKED);
+        Snapshot(self.0.fetch_add(change, Ordering::AcqRel).wrapping_add(change))
+    }
+
+    /// (7) at its shortest, for a coroutine that has woken itself and whose word `popped` was plain: it is READY in
+    /// the list of its priority again. False, and nothing has happened, if anybody has touched the word since.
+    #[inline(always)]
+    pub fn relist(&self, popped: Snapshot) -> bool {
+        debug_assert!(popped.is_plain() && popped.level() == popped.priority());
+        let change = (READY | LINKED).wrapping_sub(RUNNING);
+        self.replace(popped, Snapshot(popped.0.wrapping_add(change)))
+    }
+
+    /// (7) at its shortest, for one that has not woken itself: it is IDLE. False, and nothing has happened, if anybody
+    /// has touched the word since the pop.
+    #[inline(always)]
+    pub fn block(&self, popped: Snapshot) -> bool {
+        self.replace(popped, popped.with_phase(IDLE))
+    }
+
     /// (9) The caller holds the locks of the worker in whose lists it is and of worker `to`, to whose lists it
     /// moves it. False if it must stay: its owner's inbox knows it.
     pub fn hand_over(&self, to: u32) -> bool {
@@ -384,7 +426,7 @@ impl State {
             if !popped.has(IN_INBOX) && self.replace(popped, next) {
                 return Settled::Link(popped.priority());
             }
-        } else if self.replace(popped, popped.with_phase(IDLE)) {
+        } else if self.block(popped) {
             return Settled::Leave;
         }
         self.settle_touched(woken)
@@ -412,11 +454,11 @@ impl State {
     }
 
     /// (8)
+    #[inline(always)]
     pub fn vacate(&self) -> Vacated {
-        self.update(Vacated::Leave, |word| {
-            let next = word.with_phase(FREE).without(WOKEN | CANCELLED);
-            Some((next, if word.has(IN_INBOX) { Vacated::Leave } else { Vacated::Recycle }))
-        })
+        // FREE is no bit at all.
+        let word = Snapshot(self.0.fetch_and(!(PHASE_MASK | WOKEN | CANCELLED), Ordering::AcqRel));
+        if word.has(IN_INBOX) { Vacated::Leave } else { Vacated::Recycle }
     }
 }
 

@@ -10,7 +10,7 @@ const FIRST: u32 = 1;
 /// A state word in a given situation, reached by transitions only.
 fn posted() -> State {
     let state = State::new();
-    assert_eq!(state.occupy(P, 3, false), FIRST);
+    assert_eq!(state.occupy(P, 3), FIRST);
     state
 }
 
@@ -61,7 +61,7 @@ fn occupy_makes_a_posted_ready_coroutine_of_the_next_generation() {
     assert_eq!(phase(&state), Phase::Ready);
     assert_eq!((state.load().worker(), state.load().priority()), (3, P));
     let state = free();
-    assert_eq!(state.occupy(URGENT, 5, false), FIRST + 1);
+    assert_eq!(state.occupy(URGENT, 5), FIRST + 1);
     assert_eq!((state.load().worker(), state.load().priority()), (5, URGENT));
     assert!(!state.load().is_cancelled());
 }
@@ -92,7 +92,7 @@ fn whoever_holds_the_lock_links_at_once() {
     assert_eq!(free().wake_linked(FIRST, 7), None);
 
     let state = State::new();
-    assert_eq!(state.occupy(URGENT, 5, true), FIRST);
+    assert_eq!(state.occupy_linked(URGENT, 5), (FIRST as u64) << 32);
     assert_eq!(state.pop(5, 5).priority(), URGENT);
 }
 
@@ -154,7 +154,7 @@ fn requests_for_the_dead_reach_nobody() {
         assert_eq!(freed.set_priority(generation, URGENT), Request::Gone);
     }
     // Its successor in the slot is not touched either.
-    assert_eq!(freed.occupy(P, 1, false), FIRST + 1);
+    assert_eq!(freed.occupy(P, 1), FIRST + 1);
     let before = freed.load();
     assert_eq!(freed.wake(FIRST, None), Request::Gone);
     assert_eq!(freed.cancel(FIRST, None), Request::Gone);
@@ -260,7 +260,7 @@ fn while_it_is_in_an_inbox_the_slot_is_not_given_away() {
     assert_eq!(phase(&state), Phase::Free);
     assert_eq!(state.wake(FIRST, None), Request::Gone);
     assert_eq!(state.take_from_inbox(3), Found::Recycle);
-    assert_eq!(state.occupy(P, 0, false), FIRST + 1);
+    assert_eq!(state.occupy(P, 0), FIRST + 1);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn fields_do_not_overlap() {
     for worker in [0, 63] {
         for level in [0, 63] {
             let priority = Priority::new(level).unwrap();
-            let generation = state.occupy(priority, worker, false);
+            let generation = state.occupy(priority, worker);
             assert_eq!(state.take_from_inbox(worker), Found::Link(priority));
             let opposite = Priority::new(63 - level).unwrap();
             assert_eq!(
@@ -299,4 +299,38 @@ fn fields_do_not_overlap() {
             assert_eq!(state.vacate(), Vacated::Recycle);
         }
     }
+}
+
+#[test]
+fn the_short_way_back_into_the_list_is_taken_only_if_nobody_has_touched_the_word() {
+    let state = listed();
+    let popped = state.pop_own();
+    assert!(popped == state.load() && popped.is_plain());
+    assert!(state.relist(popped));
+    assert_eq!(phase(&state), Phase::Ready);
+    assert!(pop(&state, 3) == popped, "as if it had never been away");
+    type Touch = fn(&State);
+    let touches: [Touch; 3] = [
+        |state| assert_eq!(state.wake(FIRST, None), Request::Done),
+        |state| assert_eq!(state.cancel(FIRST, None), Request::Done),
+        |state| assert_eq!(state.set_priority(FIRST, URGENT), Request::Done),
+    ];
+    for touch in touches {
+        let state = listed();
+        let popped = state.pop_own();
+        touch(&state);
+        let touched = state.load();
+        assert!(!state.relist(popped));
+        assert!(state.load() == touched);
+    }
+}
+
+#[test]
+fn what_is_cancelled_or_to_be_moved_is_not_plain() {
+    let state = listed();
+    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
+    assert!(!state.pop_own().is_plain());
+    let state = listed();
+    assert_eq!(state.cancel(FIRST, None), Request::Done);
+    assert!(!state.pop_own().is_plain());
 }

@@ -3,13 +3,12 @@
 //! Unsafe: going from the private part to the record, which the caller of `add_worker` vouched for.
 #![allow(unsafe_code)]
 
-use ::core::hint;
+use super::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
 use ::core::ops::Deref;
-use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::inbox::Inbox;
 use super::priority::Priority;
-use super::ready::ReadyLists;
+use super::ready::{ReadyLists, Rotation};
 use super::slab::Slab;
 use super::slot::Slot;
 use super::state::{Found, Snapshot};
@@ -51,6 +50,7 @@ pub struct WorkerState {
     reserved_own: [u32; 7],
 }
 
+#[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<WorkerState>() == 128 && align_of::<WorkerState>() == 64);
     assert!(::core::mem::offset_of!(WorkerState, ready) == 0);
@@ -129,7 +129,8 @@ impl Default for WorkerState {
 pub(crate) struct Worker {
     /// Guards `lists`. Only the worker itself, in `run`, ever waits for it; interrupt handlers and fellows take
     /// it if it is free or do without. Held for some tens of instructions; no foreign code runs under it.
-    lock: AtomicBool,
+    /// 1 if it is held: a word, since machines set a bit of a word in one instruction, but of a byte in many.
+    lock: AtomicU32,
     /// `run` is on this worker's stack: a second one is refused.
     pub running: AtomicBool,
     number: AtomicU32,
@@ -184,7 +185,17 @@ impl Worker {
         // Acquire pairs with the Release of the unlock: the holder sees the lists as they were left.
         // Sequentially consistent for `prepare_park`: a look at the parked workers that follows the linking of
         // a coroutine comes after this, and who parks looks for held locks after it is marked.
-        if self.lock.swap(true, Ordering::SeqCst) { None } else { Some(Locked(self)) }
+        if self.seize(Ordering::SeqCst) { Some(Locked(self)) } else { None }
+    }
+
+    /// Sets the lock; false if it was set already.
+    #[inline(always)]
+    fn seize(&self, order: Ordering) -> bool {
+        if cfg!(loom) {
+            // The same, but what fails does not write: loom may put that write after an unlock that follows it.
+            return self.lock.compare_exchange(0, 1, order, Ordering::Relaxed).is_ok();
+        }
+        self.lock.fetch_or(1, order) & 1 == 0
     }
 
     /// Takes the lock if it is free and nothing waits in the inbox: what is linked now is not to overtake
@@ -198,7 +209,7 @@ impl Worker {
     /// Takes the worker's own lock. Only thieves compete, for as long as a scheduling point takes.
     #[inline(always)]
     pub fn lock(&self) -> Locked<'_> {
-        if self.lock.swap(true, Ordering::Acquire) {
+        if !self.seize(Ordering::Acquire) {
             self.wait_for_lock();
         }
         Locked(self)
@@ -206,13 +217,19 @@ impl Worker {
 
     #[cold]
     fn wait_for_lock(&self) {
-        while self.lock.load(Ordering::Relaxed) || self.lock.swap(true, Ordering::Acquire) {
-            hint::spin_loop();
+        while self.lock.load(Ordering::Relaxed) != 0 || !self.seize(Ordering::Acquire) {
+            spin_loop();
         }
     }
 
+    /// What [`Locked::exchange`] needs to requeue at `level`. Read without the lock, under which it is checked.
+    #[inline(always)]
+    pub fn rotation(&self, level: Priority) -> Option<Rotation<'_>> {
+        self.lists.rotation(level)
+    }
+
     pub fn is_locked(&self) -> bool {
-        self.lock.load(Ordering::SeqCst)
+        self.lock.load(Ordering::SeqCst) != 0
     }
 }
 
@@ -234,6 +251,44 @@ impl Locked<'_> {
     pub fn pop<'s>(&self, slab: &'s Slab, by: u32) -> Option<(&'s Slot, Snapshot)> {
         let slot = self.0.lists.pop(slab)?;
         Some((slot, slot.state.pop(self.0.number(), by)))
+    }
+
+    /// The commonest scheduling point, in one go: `slot`, which has woken itself and whose word `popped` was plain,
+    /// goes to the back of its list, that of `rotation`, and the next comes out. `None`, and nothing has happened,
+    /// if the lists are not such that this is right, or the word was touched.
+    #[inline(always)]
+    pub fn exchange<'s>(
+        self,
+        slab: &'s Slab,
+        slot: &'s Slot,
+        popped: Snapshot,
+        rotation: Rotation<'_>,
+    ) -> Option<(&'s Slot, Snapshot)> {
+        let lists = &self.0.lists;
+        if !lists.still(rotation) || !slot.state.relist(popped) {
+            return None;
+        }
+        let next = lists.rotate(slab, slot, rotation);
+        let word = next.state.pop_own();
+        self.unlock_unchanged();
+        Some((next, word))
+    }
+
+    /// Takes the next coroutine of a rotation, if the lists are still such that it is the most urgent.
+    #[inline(always)]
+    pub fn pop_in_turn<'s>(self, slab: &'s Slab, rotation: Rotation<'_>) -> Option<(&'s Slot, Snapshot)> {
+        if !self.0.lists.still(rotation) {
+            return None;
+        }
+        let slot = self.0.lists.pop_in_turn(slab, rotation);
+        Some((slot, slot.state.pop_own()))
+    }
+
+    /// Unlocks when the bitmap is as it was when the lock was taken: it is published already.
+    #[inline(always)]
+    fn unlock_unchanged(self) {
+        self.0.lock.store(0, Ordering::Release);
+        ::core::mem::forget(self);
     }
 
     /// Takes up to half of what waits here, most urgent first, over to the lists of `to`, another worker.
@@ -311,6 +366,6 @@ impl Drop for Locked<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.publish();
-        self.0.lock.store(false, Ordering::Release);
+        self.0.lock.store(0, Ordering::Release);
     }
 }

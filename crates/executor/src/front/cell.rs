@@ -44,8 +44,20 @@ unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: u64) -> boo
     // A panic must not cross into the core; it ends the coroutine, as it ends a thread. The future is not
     // polled again, so nobody sees it in a broken state.
     #[cfg(feature = "std")]
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context).is_ready()))
-        .unwrap_or(true)
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context).is_ready()))
+    {
+        Ok(ready) => ready,
+        Err(payload) => ended_by_panic(payload),
+    }
+}
+
+/// Apart, so that a poll that does not panic saves no registers for it.
+#[cfg(feature = "std")]
+#[cold]
+#[inline(never)]
+fn ended_by_panic(payload: Box<dyn ::core::any::Any + Send>) -> bool {
+    drop(payload);
+    true
 }
 
 unsafe extern "C" fn drop_box<F>(data: *mut ()) {

@@ -48,13 +48,16 @@ mod provided {
     /// What a thread is.
     #[derive(Clone, Copy)]
     struct Current {
-        state: Option<&'static WorkerState>,
+        state: &'static WorkerState,
         word: u32,
     }
 
+    /// The record of a thread that is no worker: it polls nothing, ever. So nobody need ask whether there is one.
+    static NOBODY: WorkerState = WorkerState::new();
+
     std::thread_local! {
         static CURRENT: Cell<Current> =
-            const { Cell::new(Current { state: None, word: super::NO_CURRENT_WORKER }) };
+            const { Cell::new(Current { state: &NOBODY, word: super::NO_CURRENT_WORKER }) };
     }
 
     #[inline(always)]
@@ -65,14 +68,14 @@ mod provided {
     /// The record of the worker that this is.
     #[inline(always)]
     pub fn state() -> Option<&'static WorkerState> {
-        CURRENT.get().state
+        Some(CURRENT.get().state)
     }
 
     /// Makes the thread a worker until dropped, then what it was before: executors may nest.
     pub struct Entered(Current);
 
     pub fn enter(word: u32, state: Option<&'static WorkerState>) -> Entered {
-        Entered(CURRENT.replace(Current { state, word }))
+        Entered(CURRENT.replace(Current { state: state.unwrap_or(&NOBODY), word }))
     }
 
     impl Drop for Entered {

@@ -180,6 +180,7 @@ impl Executor {
     /// `data` and `vtable` obey the rules of [`FutureVTable`], and may be polled and dropped on any worker.
     /// On an error `data` is still the caller's.
     #[allow(unsafe_code)]
+    #[inline]
     pub unsafe fn spawn_raw(
         &self,
         data: *mut (),
@@ -314,6 +315,7 @@ impl ::core::error::Error for StartError {}
 impl ::core::error::Error for AddWorkerError {}
 
 /// What the core's spawns return: an id, or a status.
+#[inline]
 fn spawned(raw: u64) -> Result<CoroutineId, SpawnError> {
     CoroutineId::from_raw(raw).ok_or(if raw == STATUS_NO_MEMORY as u64 {
         SpawnError::OutOfMemory

@@ -1,0 +1,214 @@
+//! The atomics of the core, all of them: the machine's, or, with `--cfg loom`, those of the model checker.
+//!
+//! May touch nothing. The rest of the core takes atomics from here only, so that what `tests/loom.rs` explores is
+//! the shipped source.
+
+#[cfg(not(loom))]
+pub use ::core::hint::spin_loop;
+#[cfg(not(loom))]
+pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+#[cfg(loom)]
+pub use self::modelled::*;
+
+/// Loom's atomics in memory that is valid when zeroed, as slots and workers require: each is bound to one of a
+/// pool at its first use.
+#[cfg(loom)]
+mod modelled {
+    use ::core::fmt;
+    use ::core::marker::PhantomData;
+    use ::core::sync::atomic::AtomicU32 as Bound;
+    pub use loom::hint::spin_loop;
+    use loom::sync::atomic::AtomicU64 as Modelled;
+    pub use loom::sync::atomic::Ordering;
+    use loom::sync::atomic::fence;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::vec::Vec;
+
+    std::thread_local! {
+        /// Those of the present execution, and how many are bound. All threads of a model are one of the host's.
+        static POOL: RefCell<(Vec<Rc<Modelled>>, usize)> = const { RefCell::new((Vec::new(), 0)) };
+    }
+
+    /// To be called at the start of each execution, before the executor is made: makes `count` atomics, by the
+    /// thread that starts all others, so that nobody can use one that is not there yet.
+    pub fn begin_model(count: usize) {
+        let atomics = (0..count).map(|_| Rc::new(Modelled::new(0))).collect();
+        POOL.with(|pool| *pool.borrow_mut() = (atomics, 0));
+    }
+
+    /// Loom takes sequentially consistent accesses for acquiring and releasing ones, but knows fences. With one
+    /// before each such load and after each such update they have the one order that they are used for. (The fences
+    /// order a little more than the accesses alone would.)
+    fn before_load(order: Ordering) {
+        if order == Ordering::SeqCst {
+            fence(order);
+        }
+    }
+
+    /// See `before_load`.
+    fn after_update(order: Ordering) {
+        before_load(order);
+    }
+
+    /// A compiler's fence orders one thread with its interrupt handlers; models have none.
+    pub fn compiler_fence(_: Ordering) {}
+
+    struct Word {
+        /// The number of the bound atomic, plus 1.
+        bound: Bound,
+        initial: u64,
+    }
+
+    impl Word {
+        const fn new(initial: u64) -> Word {
+            Word { bound: Bound::new(0), initial }
+        }
+
+        fn modelled(&self) -> Rc<Modelled> {
+            let bound = self.bound.load(Ordering::Relaxed);
+            if bound != 0 {
+                return POOL.with(|pool| pool.borrow().0[bound as usize - 1].clone());
+            }
+            let modelled = POOL.with(|pool| {
+                let mut pool = pool.borrow_mut();
+                pool.1 += 1;
+                self.bound.store(pool.1 as u32, Ordering::Relaxed);
+                pool.0[pool.1 - 1].clone()
+            });
+            if self.initial != 0 {
+                modelled.store(self.initial, Ordering::Relaxed);
+            }
+            modelled
+        }
+    }
+
+    macro_rules! define {
+        ($name:ident, $type:ty, $to:expr, $from:expr) => {
+            #[repr(C)]
+            pub struct $name(Word);
+
+            #[allow(dead_code)]
+            impl $name {
+                pub const fn new(value: $type) -> $name {
+                    $name(Word::new(value as u64))
+                }
+
+                #[track_caller]
+                pub fn load(&self, order: Ordering) -> $type {
+                    before_load(order);
+                    $from(self.0.modelled().load(order))
+                }
+
+                #[track_caller]
+                pub fn store(&self, value: $type, order: Ordering) {
+                    self.0.modelled().store($to(value), order);
+                    after_update(order);
+                }
+
+                #[track_caller]
+                pub fn swap(&self, value: $type, order: Ordering) -> $type {
+                    let before = self.0.modelled().swap($to(value), order);
+                    after_update(order);
+                    $from(before)
+                }
+
+                #[track_caller]
+                pub fn compare_exchange(
+                    &self,
+                    seen: $type,
+                    next: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    let modelled = self.0.modelled();
+                    let outcome = modelled.compare_exchange($to(seen), $to(next), success, failure);
+                    after_update(success);
+                    outcome.map($from).map_err($from)
+                }
+
+                #[track_caller]
+                pub fn compare_exchange_weak(
+                    &self,
+                    seen: $type,
+                    next: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    self.compare_exchange(seen, next, success, failure)
+                }
+            }
+
+            impl fmt::Debug for $name {
+                fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    fmt::Debug::fmt(&self.load(Ordering::Relaxed), formatter)
+                }
+            }
+        };
+    }
+
+    macro_rules! define_arithmetic {
+        ($name:ident, $type:ty, $($method:ident),*) => {
+            #[allow(dead_code)]
+            impl $name {
+                $(
+                    #[track_caller]
+                    pub fn $method(&self, value: $type, order: Ordering) -> $type {
+                        let before = self.0.modelled().$method(value as u64, order);
+                        after_update(order);
+                        before as $type
+                    }
+                )*
+            }
+        };
+    }
+
+    define!(AtomicU64, u64, |value: u64| value, |word: u64| word);
+    define!(AtomicU32, u32, |value: u32| value as u64, |word: u64| word as u32);
+    define!(AtomicBool, bool, |value: bool| value as u64, |word: u64| word != 0);
+    define_arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_or, fetch_and);
+    // No sums: they would not wrap.
+    define_arithmetic!(AtomicU32, u32, fetch_or, fetch_and, fetch_max);
+
+    #[repr(C)]
+    pub struct AtomicPtr<T>(Word, PhantomData<*mut T>);
+
+    // The pointer is not followed here.
+    #[allow(unsafe_code)]
+    // SAFETY: as for the standard library's.
+    unsafe impl<T> Sync for AtomicPtr<T> {}
+    #[allow(unsafe_code)]
+    // SAFETY: as for the standard library's.
+    unsafe impl<T> Send for AtomicPtr<T> {}
+
+    impl<T> AtomicPtr<T> {
+        /// A null pointer, whatever is passed: the core makes no others.
+        pub const fn new(_: *mut T) -> AtomicPtr<T> {
+            AtomicPtr(Word::new(0), PhantomData)
+        }
+
+        #[track_caller]
+        pub fn load(&self, order: Ordering) -> *mut T {
+            ::core::ptr::with_exposed_provenance_mut(self.0.modelled().load(order) as usize)
+        }
+
+        #[track_caller]
+        pub fn store(&self, value: *mut T, order: Ordering) {
+            self.0.modelled().store(value.expose_provenance() as u64, order);
+        }
+
+        #[track_caller]
+        pub fn compare_exchange(
+            &self,
+            seen: *mut T,
+            next: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            let (seen, next) = (seen.expose_provenance() as u64, next.expose_provenance() as u64);
+            let pointer = |word: u64| ::core::ptr::with_exposed_provenance_mut(word as usize);
+            self.0.modelled().compare_exchange(seen, next, success, failure).map(pointer).map_err(pointer)
+        }
+    }
+}
