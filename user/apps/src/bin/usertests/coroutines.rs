@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use cops::io::{Read, Write, pipe};
+use cops::sync::Event;
 use cops::task::{self, CoroutineId, JoinError, Priority, yield_now};
 use cops::time::{Duration, sleep};
 use log::Log;
@@ -17,6 +18,7 @@ tests! { coroutines:
     urgent_first,
     woken_urgent_overtakes,
     completed_call_overtakes,
+    urgent_wake_then_less_urgent_work,
     equals_take_turns,
     priority_can_change,
     wake_up_is_idempotent,
@@ -168,6 +170,28 @@ async fn completed_call_overtakes() -> Outcome {
     let place = entries.iter().position(|&entry| entry == 1_000_000);
     // Far more than the kernel needs to complete the read, far less than there was to do.
     check!(place.is_some_and(|place| place < 3000), "the urgent one ran at {place:?} of {}", entries.len());
+    Ok(())
+}
+
+/// The process is woken for something most urgent and goes on with something that is not; the kernel then has work in
+/// between, and must get to it. (Once the process kept the urgency it had been woken with, and the hart spun.)
+async fn urgent_wake_then_less_urgent_work() -> Outcome {
+    let (mut reader, mut writer) = pipe()?;
+    let received = task::spawn_join(async move { reader.read(&mut [0; 8]).await }, level(1));
+    let woken = Arc::new(Event::new());
+    let wakes = woken.clone();
+    task::spawn(
+        async move {
+            sleep(Duration::from_millis(20)).await;
+            wakes.set();
+        },
+        Priority::MOST_URGENT,
+    );
+    // So that the process last ran for this coroutine, before it has nothing to do.
+    sleep(Duration::from_millis(5)).await;
+    woken.wait().await;
+    writer.write_all(b"between").await?;
+    check_equal!(soon("the read in between", received).await??, Ok(7), "bytes read");
     Ok(())
 }
 

@@ -19,6 +19,7 @@ mod harness;
 mod heap;
 mod hostile_arguments;
 mod hostile_memory;
+mod hostile_values;
 mod leak;
 mod limits;
 mod network;
@@ -48,6 +49,7 @@ const ONE_TEST: &str = "--test";
 fn all_tests() -> impl Iterator<Item = &'static Test> {
     [
         hostile_arguments::TESTS,
+        hostile_values::TESTS,
         hostile_memory::TESTS,
         files::TESTS,
         processes::TESTS,
