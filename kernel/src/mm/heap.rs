@@ -1,9 +1,9 @@
 //! The kernel's heap: `alloc`'s types live here.
 //!
 //! What is larger than half a frame gets frames of its own and gives them back when it is freed:
-//! the buffers of connections, most of what the kernel uses, cannot leave holes. For the rest
-//! there is in front a list per hart and size class, which needs no lock; behind it talc, whose
-//! cost does not grow with what lives on the heap, fed with blocks of frames. A block that is empty
+//! the buffers of connections, most of what the kernel uses, cannot leave holes. The rest comes
+//! from talc, whose cost does not grow with what lives on the heap, fed with blocks of frames;
+//! lists of free pieces in front of it would keep its blocks from becoming empty. A block that is empty
 //! again goes back to the frames. When memory is short an allocation fails: code that acts
 //! for a program must use the fallible forms ([`try_box`], `try_reserve`).
 //!
@@ -11,7 +11,6 @@
 
 use super::frames::{self, FRAME_BYTES};
 use super::{OutOfMemory, layout};
-use crate::arch::{HartSlot, HartSlots, MAX_HARTS};
 use alloc::boxed::Box;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
@@ -22,12 +21,6 @@ use talc::{DefaultBinning, lock_api};
 
 /// Larger requests, in bytes, are served in whole frames.
 const SMALL_BYTES: usize = FRAME_BYTES / 2;
-/// Sizes served from the harts' lists, in bytes.
-const CLASS_BYTES: [usize; 11] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, SMALL_BYTES];
-/// Every allocation of a class has this alignment; a stricter request goes to talc.
-const CLASS_ALIGN: usize = 16;
-/// The most bytes a hart keeps in one class.
-const CLASS_LIMIT_BYTES: usize = 16 * 1024;
 
 /// The smallest block of frames talc's part grows by: some forty connections' worth of small things.
 const GROWTH_BYTES: usize = 64 * 1024;
@@ -39,37 +32,6 @@ fn frames_of(request: &Layout) -> Option<usize> {
     (bytes > SMALL_BYTES).then(|| bytes.div_ceil(FRAME_BYTES))
 }
 
-/// The class for a request, if any.
-fn class_of(request: &Layout) -> Option<usize> {
-    if request.align() > CLASS_ALIGN {
-        return None;
-    }
-    CLASS_BYTES.iter().position(|&bytes| request.size() <= bytes)
-}
-
-fn class_layout(class: usize) -> Layout {
-    Layout::from_size_align(CLASS_BYTES[class], CLASS_ALIGN).expect("sizes of classes are small")
-}
-
-/// A free piece: the link to the next lies in its first bytes.
-struct FreeList {
-    first: *mut u8,
-    count: usize,
-}
-
-// SAFETY: the pieces on the list belong to nobody else.
-unsafe impl Send for FreeList {}
-
-struct Cache([FreeList; CLASS_BYTES.len()]);
-
-impl Cache {
-    const EMPTY: Self = Self([const { FreeList { first: ptr::null_mut(), count: 0 } }; CLASS_BYTES.len()]);
-}
-
-static CACHES: HartSlots<Cache> = HartSlots::new([const { HartSlot::new(Cache::EMPTY) }; MAX_HARTS]);
-
-/// Bytes in all harts' lists.
-static CACHED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of frames given to talc.
 static RESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of frames given to large requests.
@@ -165,37 +127,15 @@ unsafe fn free_large(piece: *mut u8, count: usize) {
     unsafe { frames::free_run(layout::physical_of(piece as usize), count) };
 }
 
-impl KernelHeap {
-    fn allocate_directly(&self, request: Layout) -> *mut u8 {
-        // SAFETY: sizes are not zero: `GlobalAlloc`'s callers promise it, classes have none.
-        unsafe { self.0.lock().allocate(request) }.map_or(ptr::null_mut(), NonNull::as_ptr)
-    }
-}
-
-// SAFETY: pieces come from the frames, from talc, or from a list of pieces of at least the size and
-// alignment asked for; which of them, and the class, is a function of the request's layout, so a
-// piece returns to where it came from.
+// SAFETY: pieces come from the frames or from talc; which of them is a function of the request's
+// layout, so a piece returns to where it came from.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, request: Layout) -> *mut u8 {
         if let Some(count) = frames_of(&request) {
             return allocate_large(count);
         }
-        let Some(class) = class_of(&request) else { return self.allocate_directly(request) };
-        let cached = CACHES.with(|cache| {
-            let list = &mut cache.0[class];
-            let piece = list.first;
-            if !piece.is_null() {
-                // SAFETY: pieces on the list are ours, with the link in their first bytes.
-                list.first = unsafe { piece.cast::<*mut u8>().read() };
-                list.count -= 1;
-            }
-            piece
-        });
-        if cached.is_null() {
-            return self.allocate_directly(class_layout(class));
-        }
-        CACHED_BYTES.fetch_sub(CLASS_BYTES[class], Ordering::Relaxed);
-        cached
+        // SAFETY: the size is not zero: `GlobalAlloc`'s callers promise it.
+        unsafe { self.0.lock().allocate(request) }.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, request: Layout) {
@@ -203,27 +143,8 @@ unsafe impl GlobalAlloc for KernelHeap {
             // SAFETY: `alloc` gave so many frames for this layout.
             return unsafe { free_large(piece, count) };
         }
-        let Some(class) = class_of(&request) else {
-            // SAFETY: allocated by `allocate_directly` with this layout.
-            return unsafe { self.0.lock().deallocate(piece, request) };
-        };
-        let kept = CACHES.with(|cache| {
-            let list = &mut cache.0[class];
-            if (list.count + 1) * CLASS_BYTES[class] > CLASS_LIMIT_BYTES {
-                return false;
-            }
-            // SAFETY: the piece is free, aligned to 16 and at least 32 bytes long.
-            unsafe { piece.cast::<*mut u8>().write(list.first) };
-            list.first = piece;
-            list.count += 1;
-            true
-        });
-        if kept {
-            CACHED_BYTES.fetch_add(CLASS_BYTES[class], Ordering::Relaxed);
-        } else {
-            // SAFETY: allocated by `allocate_directly` with the layout of its class.
-            unsafe { self.0.lock().deallocate(piece, class_layout(class)) };
-        }
+        // SAFETY: allocated by `alloc` with this layout.
+        unsafe { self.0.lock().deallocate(piece, request) }
     }
 }
 
@@ -232,7 +153,7 @@ unsafe impl GlobalAlloc for KernelHeap {
 pub struct Statistics {
     /// Taken from the frames.
     pub reserved_bytes: usize,
-    /// Of these, in use by somebody, rounded up to size classes and frames.
+    /// Of these, in use by somebody; what has frames of its own is rounded up to them.
     pub used_bytes: usize,
 }
 
@@ -242,7 +163,7 @@ pub fn statistics() -> Statistics {
     let large = LARGE_BYTES.load(Ordering::Relaxed);
     Statistics {
         reserved_bytes: RESERVED_BYTES.load(Ordering::Relaxed) + large,
-        used_bytes: allocated.saturating_sub(CACHED_BYTES.load(Ordering::Relaxed)) + large,
+        used_bytes: allocated + large,
     }
 }
 
