@@ -35,7 +35,6 @@ enum Stopped {
 /// It may be polled on another hart if its own is busy: it then runs its virtual CPU there.
 pub async fn switching(hart: usize) {
     let Some(me) = cops_executor::current() else { return };
-    let mut level = Priority::DEFAULT.level();
     let mut in_hand: Option<(Arc<VirtualCpu>, Slice)> = None;
     poll_fn(|context| {
         let (cpu, slice) = match in_hand.take() {
@@ -51,12 +50,10 @@ pub async fn switching(hart: usize) {
             Stopped::Gone => {}
         }
         // The priority of what this coroutine will do next.
-        let next = match &in_hand {
-            Some((cpu, _)) => u32::from(cpu.level()),
-            None => RUN_QUEUE.most_urgent(),
-        };
-        if next < 64 && next != u32::from(level) {
-            level = next as u8;
+        let mine = in_hand.as_ref().map_or(64, |(cpu, _)| u32::from(cpu.level()));
+        let next = mine.min(RUN_QUEUE.most_urgent());
+        // Compared with what it really is: the run queue changes it too, when it wakes an idle one.
+        if next < 64 && cops_executor::priority(me) != Priority::new(next as u8) {
             cops_executor::set_priority(me, Priority::saturating(next));
         }
         // To the end of the line of its level: what else is as urgent comes first.
