@@ -22,18 +22,25 @@ mod modelled {
     use loom::sync::atomic::AtomicU64 as Modelled;
     pub use loom::sync::atomic::Ordering;
     use loom::sync::atomic::fence;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::rc::Rc;
     use std::vec::Vec;
 
     std::thread_local! {
         /// Those of the present execution, and how many are bound. All threads of a model are one of the host's.
         static POOL: RefCell<(Vec<Rc<Modelled>>, usize)> = const { RefCell::new((Vec::new(), 0)) };
+        static LATEST: Cell<bool> = const { Cell::new(false) };
     }
 
     /// To be called at the start of each execution, before the executor is made: makes `count` atomics, by the
     /// thread that starts all others, so that nobody can use one that is not there yet.
-    pub fn begin_model(count: usize) {
+    ///
+    /// With `latest`, each load sees the latest store. Of the earlier accesses that an access may race with, loom
+    /// remembers one for each atomic, so a thread's own load hides another's from its update that follows, as in
+    /// every loop of load and exchange; not if loads are updates to loom. So a model is to be run in both ways: one
+    /// explores more interleavings, the other what weakly ordered loads may see.
+    pub fn begin_model(count: usize, latest: bool) {
+        LATEST.set(latest);
         let atomics = (0..count).map(|_| Rc::new(Modelled::new(0))).collect();
         POOL.with(|pool| *pool.borrow_mut() = (atomics, 0));
     }
@@ -54,6 +61,26 @@ mod modelled {
 
     /// A compiler's fence orders one thread with its interrupt handlers; models have none.
     pub fn compiler_fence(_: Ordering) {}
+
+    #[track_caller]
+    fn load(modelled: &Modelled, order: Ordering) -> u64 {
+        if LATEST.get() {
+            return modelled.fetch_or(0, Ordering::AcqRel);
+        }
+        before_load(order);
+        modelled.load(order)
+    }
+
+    #[track_caller]
+    fn store(modelled: &Modelled, value: u64, order: Ordering) {
+        if LATEST.get() {
+            // Loom may take a store to come before an update that has not seen it.
+            modelled.swap(value, Ordering::AcqRel);
+            return;
+        }
+        modelled.store(value, order);
+        after_update(order);
+    }
 
     struct Word {
         /// The number of the bound atomic, plus 1.
@@ -97,14 +124,12 @@ mod modelled {
 
                 #[track_caller]
                 pub fn load(&self, order: Ordering) -> $type {
-                    before_load(order);
-                    $from(self.0.modelled().load(order))
+                    $from(load(&self.0.modelled(), order))
                 }
 
                 #[track_caller]
                 pub fn store(&self, value: $type, order: Ordering) {
-                    self.0.modelled().store($to(value), order);
-                    after_update(order);
+                    store(&self.0.modelled(), $to(value), order);
                 }
 
                 #[track_caller]
@@ -190,12 +215,12 @@ mod modelled {
 
         #[track_caller]
         pub fn load(&self, order: Ordering) -> *mut T {
-            ::core::ptr::with_exposed_provenance_mut(self.0.modelled().load(order) as usize)
+            ::core::ptr::with_exposed_provenance_mut(load(&self.0.modelled(), order) as usize)
         }
 
         #[track_caller]
         pub fn store(&self, value: *mut T, order: Ordering) {
-            self.0.modelled().store(value.expose_provenance() as u64, order);
+            store(&self.0.modelled(), value.expose_provenance() as u64, order);
         }
 
         #[track_caller]
