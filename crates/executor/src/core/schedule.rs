@@ -2,6 +2,10 @@
 //!
 //! Between two polls a worker takes its own lock once: it requeues what it has polled, files its inbox,
 //! compares its lists with its fellows' bitmaps, and pops.
+//!
+//! That is `schedule`, which is always right. `poll_in_turn` is what it comes to while nothing changes but that one
+//! coroutine of a level gives way to the next; it sees by a few comparisons that this is so, and otherwise
+//! leaves the rest to `schedule`.
 
 use super::atomic::{Ordering, compiler_fence, spin_loop};
 
