@@ -28,7 +28,7 @@ pub fn allocate_cpus(process: &Arc<Process>, count: usize, entry: usize) -> Call
     }
     for _ in 0..count {
         mm::admit()?;
-        match process.add_cpu(entry, process.cpu_count(), None) {
+        match process.add_cpu(entry, None) {
             // As many as there are: the caller sees how many it got.
             Err(Errno::EAGAIN) => break,
             other => other?,

@@ -57,7 +57,7 @@ fn start(
     let stack_top = process.map_stack(0)?;
     let stack_pointer = fill_stack(&process.space, stack_top, entry, arguments)?;
     children::enter(&process);
-    process.add_cpu(entry, stack_pointer, Some(stack_pointer))?;
+    process.add_cpu(entry, Some(stack_pointer))?;
     Ok(process)
 }
 

@@ -1,7 +1,7 @@
 //! Processes, virtual CPUs and the kernel's coroutines: what runs, where, and when.
 //!
 //! `executor` is the kernel's own executor; `switching` the coroutine through which a hart enters
-//! user mode; `run_queue` what it chooses from; `process`, `cpu`, `children`, `loader`, `reaper` the
+//! user mode; `run_queue` what it chooses from; `process`, `cpu`, `wake_ring`, `children`, `loader`, `reaper` the
 //! life of processes; `timer` and `wait` what coroutines wait on; `counters` and `random` small change.
 //! May touch: `arch`, `mm`, `fs`, `call`, `net`; drivers only for the console.
 
@@ -19,6 +19,7 @@ mod start;
 mod switching;
 pub mod timer;
 mod wait;
+mod wake_ring;
 
 pub use counters::COUNTERS;
 pub use cpu::VirtualCpu;

@@ -10,13 +10,14 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
-use cops_abi::ring::{Completion, Producer, RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingPage};
+use cops_abi::ring::Completion;
 use cops_abi::{Errno, Priority, layout, note};
 use spin::Mutex;
 
 use super::counters::COUNTERS;
 use super::cpu::{CpuState, CpuStatus, VirtualCpu};
 use super::run_queue::RUN_QUEUE;
+use super::wake_ring::WakeRing;
 use super::{WaitQueue, reaper};
 use crate::arch::{self, UserContext};
 use crate::call;
@@ -39,16 +40,6 @@ struct Cpus {
     handed_over: bool,
 }
 
-/// The kernel's side of the wake ring.
-#[derive(Default)]
-struct RingState {
-    producer: Producer,
-    /// Results that found the ring full, as a list through the calls' cells.
-    overflow: call::UndeliveredList,
-    /// The process has been taken apart: results go nowhere.
-    closed: bool,
-}
-
 /// One process.
 pub struct Process {
     /// Its number.
@@ -66,8 +57,7 @@ pub struct Process {
     /// Coroutine calls in flight, including those whose result the ring had no room for.
     pub calls_in_flight: AtomicUsize,
     page: SharedFrame<ProcessPage>,
-    ring_pages: [SharedFrame<RingPage>; RING_PAGE_COUNT],
-    ring: Mutex<RingState>,
+    ring: WakeRing,
     cpus: Mutex<Cpus>,
     /// Whether `cpus.ending` is set, for those who ask at every trap.
     is_ending: AtomicBool,
@@ -90,13 +80,12 @@ impl Process {
         files: FileTable,
     ) -> Result<Arc<Self>, Errno> {
         let page = SharedFrame::<ProcessPage>::new(Frame::allocate_zeroed()?);
-        let ring_page = || Ok::<_, Errno>(SharedFrame::<RingPage>::new(Frame::allocate_zeroed()?));
-        let ring_pages: [_; RING_PAGE_COUNT] = [ring_page()?, ring_page()?];
+        let ring = WakeRing::new()?;
         page.version.store(note::ABI_VERSION, Relaxed);
         space.map_frame(layout::PROCESS_PAGE, page.frame().clone(), Rights::READ_WRITE)?;
-        for (index, ring_page) in ring_pages.iter().enumerate() {
+        for (index, frame) in ring.frames().enumerate() {
             let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
-            space.map_frame(address, ring_page.frame().clone(), Rights::READ_WRITE)?;
+            space.map_frame(address, frame.clone(), Rights::READ_WRITE)?;
         }
         space.map_frame(layout::SYSTEM_PAGE, super::system_page().frame().clone(), Rights::READ)?;
         space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
@@ -109,8 +98,7 @@ impl Process {
             child_ended: WaitQueue::new(),
             calls_in_flight: AtomicUsize::new(0),
             page,
-            ring_pages,
-            ring: Mutex::default(),
+            ring,
             cpus: Mutex::default(),
             is_ending: AtomicBool::new(false),
             woken_levels: AtomicU64::new(0),
@@ -118,16 +106,16 @@ impl Process {
         }))
     }
 
-    /// Adds a virtual CPU that starts at `entry` with `argument`, on the stack that belongs to its number.
+    /// Adds a virtual CPU that starts at `entry` on the stack that belongs to its number, with that number
+    /// as its argument.
     ///
-    /// `initial_stack_pointer`: for the first one, whose stack holds the program's arguments.
+    /// `initial_stack_pointer`: for the first one, whose stack, and argument, point to the program's arguments.
     ///
     /// # Errors
     /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
     pub fn add_cpu(
         self: &Arc<Self>,
         entry: usize,
-        argument: usize,
         initial_stack_pointer: Option<usize>,
     ) -> Result<usize, Errno> {
         let mut cpus = self.cpus.lock();
@@ -142,7 +130,7 @@ impl Process {
             Some(pointer) => pointer,
             None => self.map_stack(index)?,
         };
-        let context = UserContext::new(entry, stack_pointer, argument);
+        let context = UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
         let cpu = Arc::new(VirtualCpu::new(self.clone(), index, context));
         let status = CpuStatus { state: CpuState::Runnable, wake_pending: false, result: None };
         cpus.list.push((cpu.clone(), status));
@@ -262,10 +250,9 @@ impl Process {
     pub fn park(&self, cpu: &VirtualCpu) -> bool {
         let mut cpus = self.cpus.lock();
         // Under the lock that `complete` takes after its push: either we see the entry or it sees us parked.
-        let has_entries = self.ring.lock().producer.occupancy(&self.page.ring) > 0;
-        let overflowed = self.page.ring.overflowed.load(Relaxed) != 0;
+        let has_results = self.ring.has_results(&self.page.ring);
         let status = &mut cpus.list[cpu.index].1;
-        if core::mem::take(&mut status.wake_pending) || has_entries || overflowed {
+        if core::mem::take(&mut status.wake_pending) || has_results {
             return false;
         }
         status.state = CpuState::Parked;
@@ -318,27 +305,10 @@ impl Process {
     /// scheduling point; if all are parked, one is woken, and a further one when results pile up.
     /// Returns whether the cell is free again.
     pub fn complete(&self, completion: Completion, level: u8, cell: call::CellIndex) -> bool {
-        let mut ring = self.ring.lock();
-        // Behind results that wait already, so that they stay in order.
-        let delivered = ring.closed || ring.overflow.is_empty() && self.push(&mut ring, completion).is_ok();
-        if !delivered {
-            ring.overflow.push_back(cell, completion);
-            self.page.ring.overflowed.store(1, Release);
-            COUNTERS.ring_overflows.add(1);
-        }
-        let occupancy = ring.producer.occupancy(&self.page.ring);
-        drop(ring);
+        let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
         self.woken_levels.fetch_or(1 << (level & 63), Relaxed);
         self.wake_for_results(occupancy);
         delivered
-    }
-
-    fn push(&self, ring: &mut RingState, completion: Completion) -> Result<(), cops_abi::ring::RingFull> {
-        let entry = |index: u32| {
-            let index = index as usize;
-            &self.ring_pages[index / RING_ENTRIES_PER_PAGE % RING_PAGE_COUNT].0[index % RING_ENTRIES_PER_PAGE]
-        };
-        ring.producer.push(&self.page.ring, entry, completion)
     }
 
     fn wake_for_results(&self, occupancy: u32) {
@@ -360,19 +330,9 @@ impl Process {
 
     /// Moves results that wait into the ring as far as it has room. Returns how many still wait.
     pub fn refill_ring(&self) -> usize {
-        let mut ring = self.ring.lock();
-        while let Some((cell, completion)) = ring.overflow.front() {
-            if self.push(&mut ring, completion).is_err() {
-                break;
-            }
-            ring.overflow.pop_front();
-            call::free_delivered(cell);
-            self.calls_in_flight.fetch_sub(1, Relaxed);
-        }
-        if ring.overflow.is_empty() {
-            self.page.ring.overflowed.store(0, Release);
-        }
-        ring.overflow.len()
+        let (moved, waiting) = self.ring.refill(&self.page.ring);
+        self.calls_in_flight.fetch_sub(moved, Relaxed);
+        waiting
     }
 
     // ---- the end --------------------------------------------------------------------------
@@ -416,10 +376,6 @@ impl Process {
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let list = core::mem::take(&mut self.cpus.lock().list);
         drop(list);
-        let mut ring = self.ring.lock();
-        ring.closed = true;
-        while let Some((cell, _)) = ring.overflow.pop_front() {
-            call::free_delivered(cell);
-        }
+        self.ring.close();
     }
 }

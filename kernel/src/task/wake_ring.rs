@@ -1,0 +1,104 @@
+//! The kernel's side of a process's wake ring (decision 3), and of the results it has no room for.
+//!
+//! What the kernel believes is in here, in its own memory; of the shared indices it reads `head` alone.
+//! May touch: the ring's pages, the cells in which undelivered results wait.
+
+use core::sync::atomic::Ordering::*;
+
+use cops_abi::Errno;
+use cops_abi::ring::{
+    Completion, Producer, RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingFull, RingIndices, RingPage,
+};
+use spin::Mutex;
+
+use super::counters::COUNTERS;
+use crate::call::{self, CellIndex, UndeliveredList};
+use crate::mm::{Frame, SharedFrame};
+
+#[derive(Default)]
+struct State {
+    producer: Producer,
+    /// Results that found the ring full, as a list through the calls' cells.
+    overflow: UndeliveredList,
+    /// The process has been taken apart: results go nowhere.
+    closed: bool,
+}
+
+/// See the module. The indices lie in the process page, so they are handed in with each call.
+pub struct WakeRing {
+    pages: [SharedFrame<RingPage>; RING_PAGE_COUNT],
+    state: Mutex<State>,
+}
+
+impl WakeRing {
+    /// An empty ring.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new() -> Result<Self, Errno> {
+        let page = || Ok::<_, Errno>(SharedFrame::new(Frame::allocate_zeroed()?));
+        Ok(Self { pages: [page()?, page()?], state: Mutex::default() })
+    }
+
+    /// The frames to be mapped, in order.
+    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+        self.pages.iter().map(SharedFrame::frame)
+    }
+
+    /// Puts a result in, or keeps it in `cell` if there is no room. Returns whether the cell is free again,
+    /// and how many results the process has not taken.
+    pub fn put(&self, indices: &RingIndices, completion: Completion, cell: CellIndex) -> (bool, u32) {
+        let mut state = self.state.lock();
+        // Behind results that wait already, so that they stay in order.
+        let delivered =
+            state.closed || state.overflow.is_empty() && self.push(&mut state, indices, completion).is_ok();
+        if !delivered {
+            state.overflow.push_back(cell, completion);
+            indices.overflowed.store(1, Release);
+            COUNTERS.ring_overflows.add(1);
+        }
+        (delivered, state.producer.occupancy(indices))
+    }
+
+    /// Whether there is a result that the process has not taken, in the ring or behind it.
+    pub fn has_results(&self, indices: &RingIndices) -> bool {
+        let state = self.state.lock();
+        state.producer.occupancy(indices) > 0 || !state.overflow.is_empty()
+    }
+
+    /// Moves results that wait into the ring as far as it has room. Returns how many were moved and how many
+    /// still wait.
+    pub fn refill(&self, indices: &RingIndices) -> (usize, usize) {
+        let mut state = self.state.lock();
+        let mut moved = 0;
+        while let Some((cell, completion)) = state.overflow.front() {
+            if self.push(&mut state, indices, completion).is_err() {
+                break;
+            }
+            state.overflow.pop_front();
+            call::free_delivered(cell);
+            moved += 1;
+        }
+        if state.overflow.is_empty() {
+            indices.overflowed.store(0, Release);
+        }
+        (moved, state.overflow.len())
+    }
+
+    /// Nobody takes results any more: frees what waits and what will come.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        while let Some((cell, _)) = state.overflow.pop_front() {
+            call::free_delivered(cell);
+        }
+    }
+
+    fn push(&self, state: &mut State, indices: &RingIndices, completion: Completion) -> Result<(), RingFull> {
+        let entry = |index: u32| {
+            let index = index as usize;
+            &self.pages[index / RING_ENTRIES_PER_PAGE % RING_PAGE_COUNT].0[index % RING_ENTRIES_PER_PAGE]
+        };
+        state.producer.push(indices, entry, completion)
+    }
+}
