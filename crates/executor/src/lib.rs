@@ -41,8 +41,9 @@
 //! | feature | what it adds |
 //! | --- | --- |
 //! | (none) | the core, ids, priorities, [`WorkerState`] |
-//! | `front` | the front, over a core that is linked; needs `alloc` |
-//! | `image` | the front, over a core in an image |
+//! | `static-tasks` | the front without an allocator: coroutines live in statics |
+//! | `alloc`, `front` | all of the front, over a core that is linked |
+//! | `image` | all of the front, over a core in an image |
 //! | `std` (default) | the front on a host: workers are threads, and a panic ends one coroutine |
 //!
 //! Without `std` the program tells who it is by a function that the linker finds, and supplies memory and
@@ -57,6 +58,26 @@
 //!
 //! It must be right, also inside interrupt handlers: a coroutine that wakes itself is noted at its worker
 //! without an atomic update.
+//!
+//! # 32-bit machines
+//!
+//! - **64-bit atomics** come from the crate `portable-atomic` where the machine has none. How they are made is for the
+//!   program to say, in its own `Cargo.toml`; if it says nothing, this crate does not compile:
+//!
+//!   ```toml
+//!   # One hart or core in machine mode: they are made by disabling interrupts.
+//!   portable-atomic = { version = "1.15", features = ["unsafe-assume-single-core"] }
+//!   # Several: by a lock, with interrupts disabled.
+//!   portable-atomic = { version = "1.15", features = ["unsafe-assume-privileged"] }
+//!   ```
+//!
+//!   With its feature `fallback` alone, they are made by locks that an interrupt handler may find held by the
+//!   code that it interrupts: then nothing may be woken in interrupt handlers.
+//! - **Numbers**: one executor, number 0, with up to 4,095 coroutines at once; memory is taken for 16 of them at a
+//!   time. A coroutine is 32 bytes beside its future.
+//! - **A slot serves 1,048,575 coroutines**, then it is retired, so that no waker, however old, reaches a
+//!   stranger ([`CoroutineId`]). So what is spawned over and over uses up 32 bytes for each million, and the executor
+//!   ends after 4 billion. A coroutine that loops costs nothing of this kind.
 //!
 //! # Guarantees
 //!
@@ -101,13 +122,13 @@
 #![no_std]
 #![warn(missing_docs)]
 
-#[cfg(feature = "front")]
+#[cfg(feature = "alloc")]
 extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
 pub mod core;
-#[cfg(feature = "front")]
+#[cfg(feature = "static-tasks")]
 mod front;
 
 /// Has the README's example compiled and run.
@@ -116,5 +137,5 @@ mod front;
 struct Readme;
 
 pub use crate::core::{CoroutineId, Priority, WorkerState};
-#[cfg(feature = "front")]
+#[cfg(feature = "static-tasks")]
 pub use crate::front::*;

@@ -1,12 +1,23 @@
 //! The atomics of the core, all of them: the machine's, or, with `--cfg loom`, those of the model checker.
 //!
+//! A machine without 64-bit atomics (RV32, Cortex-M) gets them from `portable-atomic`, and the others with them, since
+//! such a machine may have no compare-and-exchange at all (RV32IMC, Cortex-M0). How, the program says by the features
+//! it gives that crate: none of them is right for all machines, and the one that would be the default, a global
+//! lock, would deadlock an interrupt handler that wakes a coroutine.
+//!
 //! May touch nothing. The rest of the core takes atomics from here only, so that what `tests/loom.rs` explores is
 //! the shipped source.
 
 #[cfg(not(loom))]
 pub use ::core::hint::spin_loop;
+#[cfg(all(not(loom), target_has_atomic = "64"))]
+pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 #[cfg(not(loom))]
-pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+pub use ::core::sync::atomic::{Ordering, compiler_fence};
+// No AtomicU64 there? The program must choose how it is made: `portable-atomic` in its own Cargo.toml, with the
+// feature `fallback` and one of `unsafe-assume-single-core`, `unsafe-assume-privileged` (documentation of this crate).
+#[cfg(all(not(loom), not(target_has_atomic = "64")))]
+pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 pub use self::modelled::*;

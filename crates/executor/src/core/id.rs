@@ -7,14 +7,35 @@ use ::core::num::NonZeroU64;
 /// cannot reach a stranger.
 ///
 /// Bits: generation 63..32 (from 1), executor number 31..24, slot index 23..0 (from 1).
+///
+/// Where pointers have 32 bits, so has the data of a waker, which is an id: there generations end at 2^20 - 1, indices at
+/// 2^12 - 1, and the only executor number is 0. The layout above is the same. A slot whose generations are used up
+/// is never used again, so what is said above holds there too.
+///
+/// ```
+/// use cops_executor::CoroutineId;
+/// let id = CoroutineId::from_raw(3 << 32 | 42).unwrap();
+/// assert_eq!((id.generation(), id.executor(), id.index()), (3, 0, 42));
+/// assert_eq!(CoroutineId::from_raw(42), None, "generations begin at 1");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CoroutineId(NonZeroU64);
 
 const _: () = assert!(size_of::<Option<CoroutineId>>() == 8);
 
-/// Slots an executor can number: 24 bits of index.
-pub(crate) const INDEX_LIMIT: u32 = 1 << 24;
+/// Whether an id fits into a pointer as it is; otherwise its parts are limited to those of a [`Compact`].
+const FITS_POINTER: bool = usize::BITS >= u64::BITS;
+
+/// Bits of the slot index that are used. Three equal parts of it lead through the slab.
+pub(crate) const INDEX_BITS: u32 = if FITS_POINTER { 24 } else { Compact::INDEX_BITS };
+/// All indices are below this.
+pub(crate) const INDEX_LIMIT: u32 = 1 << INDEX_BITS;
+/// The last generation of a slot: with it, the slot is retired.
+pub(crate) const LAST_GENERATION: u32 = if FITS_POINTER { u32::MAX } else { Compact::LAST_GENERATION };
+/// The highest number of an executor.
+#[cfg(feature = "static-tasks")]
+pub(crate) const LAST_EXECUTOR: u8 = if FITS_POINTER { u8::MAX } else { 0 };
 
 impl CoroutineId {
     /// The id with these bits, or `None` if no coroutine can ever have it (generation 0: in particular 0,
@@ -48,7 +69,34 @@ impl CoroutineId {
 
     /// The index of the coroutine's slot in its executor.
     pub const fn index(self) -> u32 {
-        (self.raw() as u32) & (INDEX_LIMIT - 1)
+        (self.raw() as u32) & 0x00ff_ffff
+    }
+}
+
+/// An id in 32 bits: generation 31..12, slot index 11..0, of executor 0.
+///
+/// Twelve bits for the index and not fewer, because how many coroutines there are at once is a hard limit, while
+/// twenty bits of generation cost one slot of memory for each million coroutines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(target_pointer_width = "64", allow(dead_code))]
+pub(crate) struct Compact(pub u32);
+
+#[cfg_attr(target_pointer_width = "64", allow(dead_code))]
+impl Compact {
+    const INDEX_BITS: u32 = 12;
+    const LAST_GENERATION: u32 = u32::MAX >> Self::INDEX_BITS;
+
+    /// Of the bits of an id whose parts are within the limits.
+    #[inline(always)]
+    pub const fn of(raw: u64) -> Compact {
+        Compact((raw >> 32 << Self::INDEX_BITS) as u32 | raw as u32)
+    }
+
+    /// The bits of the id.
+    #[inline(always)]
+    pub const fn raw(self) -> u64 {
+        let generation = (self.0 >> Self::INDEX_BITS) as u64;
+        generation << 32 | (self.0 & ((1 << Self::INDEX_BITS) - 1)) as u64
     }
 }
 
@@ -71,10 +119,25 @@ mod tests {
     #[test]
     fn parts_survive_the_round_trip() {
         let id = CoroutineId::from_raw(u64::MAX).unwrap();
-        assert_eq!((id.generation(), id.executor(), id.index()), (u32::MAX, 255, INDEX_LIMIT - 1));
+        assert_eq!((id.generation(), id.executor(), id.index()), (u32::MAX, 255, (1 << 24) - 1));
         let id = CoroutineId::from_raw(3 << 32 | 7 << 24 | 42).unwrap();
         assert_eq!((id.generation(), id.executor(), id.index()), (3, 7, 42));
         assert_eq!(CoroutineId::from_raw(id.raw()), Some(id));
+    }
+
+    #[test]
+    fn the_compact_form_holds_all_within_its_limits_and_nothing_else() {
+        for generation in [1, 2, 0x8_0000, Compact::LAST_GENERATION] {
+            for index in [1, 15, 16, (1 << Compact::INDEX_BITS) - 1] {
+                let raw = (generation as u64) << 32 | index;
+                assert_eq!(Compact::of(raw).raw(), raw);
+            }
+        }
+        // One more of either is another id's form: that is why there are limits.
+        assert_eq!(Compact::of(((Compact::LAST_GENERATION + 1) as u64) << 32 | 1).raw(), 1);
+        assert_eq!(CoroutineId::from_raw(Compact(u32::MAX >> 20).raw()), None);
+        // Every form is an id's, or nobody's: a waker's data may be anything.
+        assert_eq!(Compact::of(Compact(u32::MAX).raw()), Compact(u32::MAX));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 mod atomic;
 mod executor;
 mod hooks;
-mod id;
+pub(crate) mod id;
 mod inbox;
 mod interface;
 mod park;

@@ -1,4 +1,5 @@
-//! Where slots live: segments of 256, found through directories of 256 segments, never freed.
+//! Where slots live: segments of 256, found through directories of 256 segments, never freed. (Of 16 and 16 where
+//! pointers have 32 bits and an index has twelve.)
 //!
 //! An index is three bytes: directory, segment, slot. Looking one up is two loads and no count of leading
 //! zeros, which RV64GC has no instruction for (that, and half-empty last segments, speak against segments
@@ -13,10 +14,13 @@ use super::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ::core::ptr;
 
 use super::hooks::Hooks;
-use super::id::INDEX_LIMIT;
+use super::id::{INDEX_BITS, INDEX_LIMIT, LAST_GENERATION};
 use super::slot::Slot;
 
-const FAN_OUT: usize = 256;
+/// Bits of each of the three parts of an index.
+const PART_BITS: u32 = INDEX_BITS / 3;
+const FAN_OUT: usize = 1 << PART_BITS;
+const _: () = assert!(PART_BITS * 3 == INDEX_BITS);
 
 #[repr(C, align(64))]
 struct Segment {
@@ -39,11 +43,11 @@ pub(crate) struct Slab {
     fresh: AtomicU32,
 }
 
-/// The parts of an index, or of a handle, whose top byte is ignored. Each is below 256, so none of the
+/// The parts of an index, or of a handle, whose top byte is ignored. Each is below `FAN_OUT`, so none of the
 /// lookups below keeps a bounds check.
 fn split(index: u32) -> (usize, usize, usize) {
-    let byte = |shift: u32| (index >> shift & 0xff) as usize;
-    (byte(16), byte(8), byte(0))
+    let part = |number: u32| (index >> (number * PART_BITS)) as usize & (FAN_OUT - 1);
+    (part(2), part(1), part(0))
 }
 
 impl Slab {
@@ -58,6 +62,10 @@ impl Slab {
     /// The slot of an index that anybody may have made up; `None` if there is no such slot.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&Slot> {
+        // Not asked of an index that uses all the bits there are.
+        if INDEX_BITS < 24 && index >= INDEX_LIMIT {
+            return None;
+        }
         let (directory, segment, slot) = split(index);
         // SAFETY: null or a live, initialised directory (module documentation); Acquire pairs with the
         // Release of its installation.
@@ -135,7 +143,7 @@ impl Slab {
     /// Gives a FREE slot back. One whose generations are used up is retired instead.
     #[inline]
     pub fn recycle(&self, slot: &Slot) {
-        if slot.state.load().generation() == u32::MAX {
+        if slot.state.load().generation() == LAST_GENERATION {
             return;
         }
         let mut head = self.free.load(Ordering::Relaxed);

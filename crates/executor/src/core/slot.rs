@@ -1,4 +1,4 @@
-//! The control block of a coroutine: 40 bytes, all of them atomics.
+//! The control block of a coroutine: 40 bytes, all of them atomics. (32 bytes where pointers have 32 bits.)
 
 use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -39,7 +39,7 @@ pub(crate) struct Slot {
 
 /// Promised in the documentation: what a coroutine costs beside its future.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Slot>() == 40);
+const _: () = assert!(size_of::<Slot>() == if cfg!(target_pointer_width = "64") { 40 } else { 32 });
 
 impl Slot {
     /// What lists and inboxes hold of a slot; never 0, and `Slab::known` leads back from it.

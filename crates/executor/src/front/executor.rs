@@ -1,16 +1,18 @@
 //! The executor as a program sees it.
 
 use ::core::fmt;
+#[cfg(feature = "alloc")]
 use ::core::future::Future;
 use ::core::ptr;
 use ::core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::join::JoinHandle;
-use super::{calls, cell, current, registry};
+use super::{calls, current, registry};
+#[cfg(feature = "alloc")]
+use super::{cell, join::JoinHandle};
 use crate::core::{
     self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, Inspection, MAX_WORKERS, Priority,
     RUN_BUDGET_USED, RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK,
-    WorkerState,
+    WorkerState, id::LAST_EXECUTOR,
 };
 
 const _: () = assert!(INTERFACE_VERSION >> 32 == 2);
@@ -67,7 +69,13 @@ pub enum RunOutcome {
 
 impl Executor {
     /// An executor that is not started. All of a program have different numbers.
+    ///
+    /// # Panics
+    ///
+    /// Where pointers have 32 bits, unless the number is 0 (see [`CoroutineId`]): for an executor in a static
+    /// that is an error of compilation.
     pub const fn new(number: u8) -> Executor {
+        assert!(number as usize <= LAST_EXECUTOR as usize, "with 32-bit pointers the only number is 0");
         let states = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_WORKERS as usize];
         Executor { core: core::Executor::new(), states, number }
     }
@@ -138,6 +146,7 @@ impl Executor {
     /// assert_eq!(cops_executor::priority(id), None, "it has exited");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "alloc")]
     pub fn spawn<F>(&self, future: F, priority: Priority) -> Result<CoroutineId, SpawnError>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -164,6 +173,7 @@ impl Executor {
     /// assert_eq!(EXECUTOR.block_on(0, endless), Err(JoinError::Cancelled));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "alloc")]
     pub fn spawn_join<F>(&self, future: F, priority: Priority) -> Result<JoinHandle<F::Output>, SpawnError>
     where
         F: Future + Send + 'static,

@@ -5,6 +5,7 @@
 //! pointers into the shared image.
 
 mod calls;
+#[cfg(feature = "alloc")]
 mod cell;
 mod current;
 #[cfg(any(feature = "image", test))]
@@ -15,6 +16,7 @@ mod executor;
 mod host;
 #[cfg(feature = "image")]
 pub mod image;
+#[cfg(feature = "alloc")]
 mod join;
 mod registry;
 mod waker;
@@ -22,6 +24,7 @@ mod yield_now;
 
 pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
 pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, StartError};
+#[cfg(feature = "alloc")]
 pub use self::join::{JoinError, JoinHandle};
 pub use self::registry::{cancel, current, priority, set_priority, wake_up};
 pub use self::waker::waker_of;

@@ -9,27 +9,25 @@ use ::core::sync::atomic::{AtomicPtr, Ordering};
 use super::calls;
 use super::current::state;
 use super::executor::Executor;
-use crate::core::{CoroutineId, Priority};
+use crate::core::{CoroutineId, Priority, id::LAST_EXECUTOR};
 
-static EXECUTORS: [AtomicPtr<Executor>; 256] = [const { AtomicPtr::new(ptr::null_mut()) }; 256];
+const COUNT: usize = LAST_EXECUTOR as usize + 1;
+
+static EXECUTORS: [AtomicPtr<Executor>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
 
 /// Enters an executor; false if the number is taken.
 pub(super) fn enter(number: u8, executor: &'static Executor) -> bool {
-    EXECUTORS[number as usize]
-        .compare_exchange(
-            ptr::null_mut(),
-            ptr::from_ref(executor).cast_mut(),
-            Ordering::Release,
-            Ordering::Relaxed,
-        )
-        .is_ok()
+    let executor = ptr::from_ref(executor).cast_mut();
+    EXECUTORS.get(number as usize).is_some_and(|place| {
+        place.compare_exchange(ptr::null_mut(), executor, Ordering::Release, Ordering::Relaxed).is_ok()
+    })
 }
 
 #[allow(unsafe_code)]
 #[inline(always)]
 pub(super) fn executor(number: u8) -> Option<&'static Executor> {
     // SAFETY: null, or entered from a `&'static`.
-    unsafe { EXECUTORS[number as usize].load(Ordering::Acquire).as_ref() }
+    unsafe { EXECUTORS.get(number as usize)?.load(Ordering::Acquire).as_ref() }
 }
 
 /// Makes a blocked coroutine ready; one that runs will run again; one that is ready stays where it is.
