@@ -22,6 +22,15 @@ pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 #[cfg(loom)]
 pub use self::modelled::*;
 
+/// For the front, which is not explored.
+#[cfg(feature = "static-tasks")]
+pub mod unmodelled {
+    #[cfg(target_has_atomic = "64")]
+    pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+    #[cfg(not(target_has_atomic = "64"))]
+    pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+}
+
 /// Loom's atomics in memory that is valid when zeroed, as slots and workers require: each is bound to one of a
 /// pool at its first use.
 #[cfg(loom)]

@@ -7,7 +7,7 @@
 //! Reading order: `priority`, `id`, `state` (the heart), `slot`, `slab`, `inbox`, `ready`, `worker`, `executor`
 //! (spawn, wake, cancel, set_priority), `schedule` (run), `park`.
 
-mod atomic;
+pub(crate) mod atomic;
 mod executor;
 mod hooks;
 pub(crate) mod id;
@@ -33,3 +33,15 @@ pub use priority::Priority;
 pub use slot::FutureVTable;
 pub use state::Phase;
 pub use worker::{MAX_WORKERS, NO_WORKER, WorkerState};
+
+/// The bytes that an executor of `workers` workers and up to `coroutines` coroutines at once asks of
+/// [`Hooks::grow`], all in all.
+///
+/// ```
+/// use cops_executor::core::memory_for;
+/// assert!(memory_for(1, 1) <= memory_for(1, 100));
+/// assert!(memory_for(1, 255) < memory_for(1, 256), "segments are of 256, and index 0 is not used");
+/// ```
+pub const fn memory_for(workers: u32, coroutines: u32) -> usize {
+    workers as usize * size_of::<worker::Worker>() + slab::memory_for(coroutines)
+}

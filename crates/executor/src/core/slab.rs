@@ -50,6 +50,14 @@ fn split(index: u32) -> (usize, usize, usize) {
     (part(2), part(1), part(0))
 }
 
+/// What `Hooks::grow` is asked for, for `coroutines` at once; at most the bytes of all indices.
+pub(super) const fn memory_for(coroutines: u32) -> usize {
+    // Index 0 is not used.
+    let indices = if coroutines < INDEX_LIMIT { coroutines as usize + 1 } else { INDEX_LIMIT as usize };
+    let segments = indices.div_ceil(FAN_OUT);
+    segments * size_of::<Segment>() + segments.div_ceil(FAN_OUT) * size_of::<Directory>()
+}
+
 impl Slab {
     pub const fn new() -> Slab {
         Slab {

@@ -1,10 +1,10 @@
 //! The executor as a program sees it.
 
+use crate::core::atomic::unmodelled::{AtomicPtr, Ordering};
 use ::core::fmt;
 #[cfg(feature = "alloc")]
 use ::core::future::Future;
 use ::core::ptr;
-use ::core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{calls, current, registry};
 #[cfg(feature = "alloc")]
@@ -30,6 +30,8 @@ pub struct Executor {
 pub enum StartError {
     /// It was started before, or another executor has its number.
     NumberTaken,
+    /// Another executor has this [`StaticMemory`](super::StaticMemory).
+    MemoryTaken,
 }
 
 /// Why a worker cannot be added.
@@ -48,10 +50,12 @@ pub enum AddWorkerError {
 /// Why a coroutine is not spawned. Its future has been dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpawnError {
-    /// `Hooks::grow` returned null, or there are 2^24 - 1 coroutines.
+    /// `Hooks::grow` returned null, or there are 2^24 - 1 coroutines (2^12 - 1 where pointers have 32 bits).
     OutOfMemory,
     /// The executor was not started, or has no worker.
     NotStarted,
+    /// A coroutine is in this [`StaticTask`](super::StaticTask).
+    Occupied,
 }
 
 /// Why `run` returned.
@@ -294,7 +298,10 @@ impl Executor {
 
 impl fmt::Display for StartError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the executor was started before, or another has its number")
+        formatter.write_str(match self {
+            StartError::NumberTaken => "the executor was started before, or another has its number",
+            StartError::MemoryTaken => "another executor has this memory",
+        })
     }
 }
 
@@ -314,6 +321,7 @@ impl fmt::Display for SpawnError {
         formatter.write_str(match self {
             SpawnError::OutOfMemory => "no memory for another coroutine",
             SpawnError::NotStarted => "the executor has not been started or has no worker",
+            SpawnError::Occupied => "a coroutine is in this static task",
         })
     }
 }

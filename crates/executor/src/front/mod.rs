@@ -18,7 +18,10 @@ mod host;
 pub mod image;
 #[cfg(feature = "alloc")]
 mod join;
+mod poll;
 mod registry;
+mod static_memory;
+mod static_task;
 mod waker;
 mod yield_now;
 
@@ -27,6 +30,8 @@ pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, Start
 #[cfg(feature = "alloc")]
 pub use self::join::{JoinError, JoinHandle};
 pub use self::registry::{cancel, current, priority, set_priority, wake_up};
+pub use self::static_memory::StaticMemory;
+pub use self::static_task::{FutureFunction, StaticTask, future_size};
 pub use self::waker::waker_of;
 pub use self::yield_now::{YieldNow, yield_now};
-pub use crate::core::{FutureVTable, Hooks, Inspection, Phase};
+pub use crate::core::{FutureVTable, Hooks, Inspection, Phase, memory_for};

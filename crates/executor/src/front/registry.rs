@@ -3,8 +3,8 @@
 //!
 //! Only executors that live for ever are entered, and none is removed: a lookup needs no count and no lock.
 
+use crate::core::atomic::unmodelled::{AtomicPtr, Ordering};
 use ::core::ptr;
-use ::core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::calls;
 use super::current::state;
