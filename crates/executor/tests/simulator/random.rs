@@ -1,0 +1,35 @@
+//! Pseudo-random numbers that are the same on every machine: splitmix64, and integers only.
+
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// From `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// The time to the next event of a process without memory (Poisson, in steps of `mean` / 256): one toss in 256 succeeds.
+    /// No logarithm, whose last digit is the C library's affair.
+    pub fn interval(&mut self, mean_nanos: u64) -> u64 {
+        let mut steps = 1;
+        while self.below(256) != 0 {
+            steps += 1;
+        }
+        steps * mean_nanos / 256
+    }
+}
