@@ -27,6 +27,8 @@ mod yield_now;
 
 pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
 pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, StartError};
+#[cfg(feature = "std")]
+pub use self::host::{BuildError, Builder, Handle, Runtime};
 #[cfg(feature = "alloc")]
 pub use self::join::{JoinError, JoinHandle};
 pub use self::registry::{cancel, current, priority, set_priority, wake_up};

@@ -1,0 +1,113 @@
+//! Handles: spawning from wherever one is.
+
+use std::fmt;
+use std::future::Future;
+
+use super::lease;
+use super::park;
+use super::record::Record;
+use crate::core::{NO_WORKER, Priority};
+use crate::front::{JoinHandle, current};
+
+use ::core::sync::atomic::Ordering;
+
+/// Spawns on a [`Runtime`](super::Runtime), from any thread. A copy of two words; does not keep the runtime alive.
+#[derive(Clone, Copy)]
+pub struct Handle {
+    pub(super) record: &'static Record,
+    pub(super) tenancy: u64,
+}
+
+impl Handle {
+    /// The runtime, or the executor of a static, whose worker this thread is; `None` on other threads.
+    ///
+    /// ```
+    /// use cops_executor::{Handle, Priority, Runtime};
+    ///
+    /// let runtime = Runtime::new(1)?;
+    /// let outer = runtime.spawn(
+    ///     async { Handle::current().unwrap().spawn(async { "inner" }, Priority::DEFAULT).await },
+    ///     Priority::DEFAULT,
+    /// );
+    /// assert_eq!(runtime.block_on(outer)?, Ok("inner"));
+    /// assert!(Handle::current().is_none(), "this thread is no worker");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn current() -> Option<Handle> {
+        let word = current::get();
+        let number = u8::try_from(word >> 8).ok()?;
+        let record = Record::of(number)?;
+        let tenancy = record.tenancy.load(Ordering::Relaxed);
+        // Even: it has ended, and this is one of the last polls or destructors.
+        let ended = tenancy != 0 && tenancy.is_multiple_of(2);
+        Some(Handle { record, tenancy: tenancy - u64::from(ended) })
+    }
+
+    /// Makes a coroutine of `future`, ready to run on any of the workers. It runs until it ends or is aborted;
+    /// dropping the handle that this returns detaches it.
+    ///
+    /// If the runtime has ended, the future is dropped without being polled, and the handle yields
+    /// [`JoinError::Cancelled`](crate::JoinError::Cancelled).
+    ///
+    /// ```
+    /// use cops_executor::{JoinError, Priority, Runtime};
+    ///
+    /// let runtime = Runtime::new(1)?;
+    /// let handle = runtime.handle();
+    /// let sum = std::thread::spawn(move || handle.spawn(async { 2 + 2 }, Priority::DEFAULT)).join().unwrap();
+    /// assert_eq!(handle.block_on(sum), Ok(4));
+    /// drop(runtime);
+    /// let late = handle.spawn(async { 2 + 2 }, Priority::DEFAULT);
+    /// assert_eq!(handle.block_on(late), Err(JoinError::Cancelled));
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there are 2^24 - 1 coroutines. [`Executor::spawn_join`](crate::Executor::spawn_join) returns an error.
+    pub fn spawn<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let spawned = self.record.executor.spawn_join(future, priority);
+        let handle = spawned.unwrap_or_else(|error| panic!("cannot spawn: {error}"));
+        lease::check(self.record, self.tenancy, handle.id());
+        handle
+    }
+
+    /// Polls `future` on this thread, which sleeps in between, until it is finished; returns its output.
+    ///
+    /// This thread does not become a worker, and never drives the reactor.
+    ///
+    /// # Panics
+    ///
+    /// On a worker of the same runtime: it would keep the worker from what `future` may wait for. Await instead.
+    /// On a worker of another runtime it works, and blocks that worker.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        assert!(
+            current::current_worker_of(self.record.executor.number()) == NO_WORKER,
+            "block_on on a worker of the same runtime: await instead"
+        );
+        park::block_on(future)
+    }
+
+    /// Coroutines that have been spawned and have not exited.
+    pub fn live_count(&self) -> u64 {
+        if self.record.tenancy.load(Ordering::Relaxed) == self.tenancy {
+            self.record.executor.live_count()
+        } else {
+            0
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Handle")
+            .field("executor", &self.record.executor.number())
+            .field("tenancy", &self.tenancy)
+            .finish()
+    }
+}

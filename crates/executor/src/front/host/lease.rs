@@ -1,0 +1,121 @@
+//! Executors for runtimes. An executor has a number of 256, ids and wakers that may outlive everything, and so is
+//! never freed: a runtime leases one, and the next may have it.
+//!
+//! A lease ends with nobody left on the executor. So:
+//!
+//! - `tenancy` is odd while a runtime has it, and goes up when one comes or goes. A handle knows the tenancy that it
+//!   is for.
+//! - The runtime's end closes the tenancy, then stops the workers. The last thread to leave sweeps: it cancels
+//!   everybody and runs what that makes ready, which drops the futures and polls none. Then it gives the executor back.
+//! - Who spawns looks at the tenancy *afterwards*. If it is another, the newcomer is cancelled, and somebody has to
+//!   run it: the next tenant's workers, or the sweep, or, if the executor lies idle, whoever spawned it sweeps once more.
+//!
+//! Nobody is overlooked: a spawn and the look that follows, the closing and the sweep that follows, are sequentially
+//! consistent, so that the look sees the closing, or the sweep the newcomer. A spawner that finds the executor
+//! not idle has had the lock before the sweep's last section of it, whose look at `live_count` sees the newcomer.
+
+use std::boxed::Box;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::vec::Vec;
+
+use super::record::Record;
+use crate::core::{CoroutineId, NO_WORKER};
+use crate::front::executor::Executor;
+use crate::front::{current, registry};
+
+/// Executors that no runtime has, all swept.
+static IDLE: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
+
+fn idle() -> MutexGuard<'static, Vec<&'static Record>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes an executor that has at least `workers` workers. `None` if all numbers are in use.
+pub(super) fn take(workers: u32) -> Option<(&'static Record, u64)> {
+    let mut idle = idle();
+    // One with workers to spare would do, but the others look at their records at each scheduling point.
+    let same =
+        idle.iter().position(|record| record.workers() == workers).map(|place| idle.swap_remove(place));
+    let record = same.or_else(|| start(workers)).or_else(|| {
+        let enough = idle.iter().position(|record| record.workers() > workers)?;
+        Some(idle.swap_remove(enough))
+    })?;
+    record.finishing.store(false, Ordering::Relaxed);
+    record.threads.store(workers, Ordering::Relaxed);
+    Some((record, record.tenancy.fetch_add(1, Ordering::SeqCst).wrapping_add(1)))
+}
+
+/// Starts an executor of a number that nobody has. From the end: programs number their own from 0.
+fn start(workers: u32) -> Option<&'static Record> {
+    (0..=u8::MAX).rev().filter(|&number| registry::executor(number).is_none()).find_map(|number| {
+        // It may have been taken since; then this one is leaked.
+        Record::start(Box::leak(Box::new(Executor::new(number))), workers).ok()
+    })
+}
+
+/// Ends a tenancy: from now on its handles spawn in vain. False if it has ended before.
+pub(super) fn close(record: &Record, tenancy: u64) -> bool {
+    let next = tenancy.wrapping_add(1);
+    record.tenancy.compare_exchange(tenancy, next, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+}
+
+/// A thread of the runtime leaves for good, and its tenancy is closed. The last one sweeps.
+pub(super) fn leave(record: &'static Record) {
+    // What the others did on the executor comes before what the last one does.
+    if record.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
+        sweep(record);
+    }
+}
+
+/// To be called after a spawn on behalf of `tenancy`.
+#[inline]
+pub(super) fn check(record: &'static Record, tenancy: u64, newcomer: CoroutineId) {
+    // A worker need not be ordered: it leaves after this, and the sweep comes after that.
+    if current::current_worker_of(record.executor.number()) == NO_WORKER {
+        fence(Ordering::SeqCst);
+    }
+    if record.tenancy.load(Ordering::SeqCst) != tenancy {
+        refuse(record, newcomer);
+    }
+}
+
+#[cold]
+fn refuse(record: &'static Record, newcomer: CoroutineId) {
+    registry::cancel(newcomer);
+    let found = {
+        let mut idle = idle();
+        let place = idle.iter().position(|&other| std::ptr::eq(other, record));
+        place.map(|place| idle.swap_remove(place))
+    };
+    if let Some(record) = found {
+        sweep(record);
+    }
+}
+
+/// Drops all coroutines of an executor that nobody runs, and gives it back.
+fn sweep(record: &'static Record) {
+    let executor = record.executor;
+    executor.request_stop(false);
+    fence(Ordering::SeqCst);
+    loop {
+        while executor.live_count() != 0 {
+            for coroutine in (1..).map_while(|index| executor.inspect(index)).flatten() {
+                if let Some(id) = CoroutineId::from_raw(coroutine.id) {
+                    registry::cancel(id);
+                }
+            }
+            executor.run_until_stalled(0);
+            // One that is left is about to be announced by its spawner.
+            if executor.live_count() != 0 {
+                thread::yield_now();
+            }
+        }
+        let mut idle = idle();
+        if executor.live_count() == 0 {
+            idle.push(record);
+            return;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What belongs to an executor on a host, beside the executor: how each worker's thread is woken, and which idle
+//! worker watches the reactor. Found by the executor's number, as the executor itself is by an id.
+//!
+//! # No wake is lost
+//!
+//! Worker W, about to sleep (`drive`): (1) binds its waker, (2) `prepare_park`, which sets the mark and looks for
+//! work, (3) returns to `park`, which sleeps unless there is a token. Somebody, making work: (a) publishes it, (b) takes the mark,
+//! (c) wakes W's waker, which leaves a token and ends the sleep. By the argument of `core::park`, either (2) sees
+//! the work of (a), or (b) sees the mark of (2). In the second case (c) finds the waker of (1): the binding is
+//! before the mark in W's order, the mark releases and its taking acquires. And its token is there before (3), or
+//! ends the sleep of (3). `park` takes the token only to poll the worker again, which looks for work after that.
+#![allow(unsafe_code)]
+
+use std::boxed::Box;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::memory::{grow, release};
+use super::pace::LOOK_INTERVAL;
+use crate::core::{Hooks, MAX_WORKERS, NO_WORKER, WorkerState};
+use crate::front::executor::{AddWorkerError, Executor, StartError};
+
+/// How long a long poll is remembered.
+const LONG_MEMORY: Duration = Duration::from_secs(1);
+
+static RECORDS: [OnceLock<&'static Record>; 256] = [const { OnceLock::new() }; 256];
+
+/// An executor that was started on a host.
+pub(super) struct Record {
+    pub executor: &'static Executor,
+    /// How to wake the thread of each worker.
+    wakers: Box<[Mutex<Option<Waker>>]>,
+    /// Whose turn it is to have the executor: see `lease`. 0 if it belongs to the program.
+    pub tenancy: AtomicU64,
+    /// The workers of a runtime shall leave when no coroutine is left.
+    pub finishing: AtomicBool,
+    /// Threads of a runtime that have not left.
+    pub threads: AtomicU32,
+    /// Workers that sleep, a bit each.
+    idle: AtomicU64,
+    /// The idle worker that is taken to watch the reactor, or `NO_WORKER`. A guess, see `watch`.
+    watcher: AtomicU32,
+    /// When a busy worker last looked at the reactor, in nanoseconds after `epoch`.
+    looked_ns: AtomicU64,
+    /// When a batch of polls last took long, likewise; 0 if none did.
+    long_ns: AtomicU64,
+    epoch: Instant,
+}
+
+impl Record {
+    /// The record of executor number `number`, if it was started on a host.
+    #[inline]
+    pub fn of(number: u8) -> Option<&'static Record> {
+        RECORDS[number as usize].get().copied()
+    }
+
+    /// Starts an executor with workers 0 to `workers - 1`.
+    pub fn start(executor: &'static Executor, workers: u32) -> Result<&'static Record, StartError> {
+        let hooks = Hooks {
+            // A number, not an address: there is nothing to get wrong about it.
+            context: ptr::without_provenance_mut(executor.number() as usize),
+            grow,
+            release,
+            notify,
+            preempt: None,
+            external: None,
+        };
+        // SAFETY: the functions do what `Hooks` says: `memory`, and `notify` below.
+        unsafe { executor.start(&hooks) }?;
+        let record: &'static Record = Box::leak(Box::new(Record {
+            executor,
+            wakers: (0..workers).map(|_| Mutex::new(None)).collect(),
+            tenancy: AtomicU64::new(0),
+            finishing: AtomicBool::new(false),
+            threads: AtomicU32::new(0),
+            idle: AtomicU64::new(0),
+            watcher: AtomicU32::new(NO_WORKER),
+            looked_ns: AtomicU64::new(0),
+            long_ns: AtomicU64::new(0),
+            epoch: Instant::now(),
+        }));
+        // Starting succeeds once for each number.
+        let _ = RECORDS[executor.number() as usize].set(record);
+        for worker in 0..workers {
+            let state: &'static WorkerState = Box::leak(Box::default());
+            let added = executor.add_worker(worker, state);
+            assert!(added != Err(AddWorkerError::OutOfMemory), "no memory for a worker");
+        }
+        Ok(record)
+    }
+
+    /// Workers that it has.
+    pub fn workers(&self) -> u32 {
+        self.wakers.len() as u32
+    }
+
+    /// Has `notify` wake `waker` for `worker`.
+    pub fn bind(&self, worker: u32, waker: &Waker) {
+        let Some(place) = self.wakers.get(worker as usize) else { return };
+        let mut bound = place.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *bound {
+            Some(bound) => bound.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    /// Wakes the thread of a worker, or leaves a token for its next sleep.
+    pub fn wake(&self, worker: u32) {
+        let Some(place) = self.wakers.get(worker as usize) else { return };
+        // Held by `bind`, or by another waker of this worker: for a moment. A host has no interrupt handlers; in a
+        // signal handler nothing of this may be called.
+        if let Some(waker) = &*place.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn nanoseconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.epoch).as_nanos() as u64
+    }
+
+    /// Whether a busy worker shall look at the reactor now. If so, the others need not for a while.
+    pub fn is_look_due(&self, now: Instant) -> bool {
+        let now_ns = self.nanoseconds(now);
+        let elapsed_ns = now_ns.saturating_sub(self.looked_ns.load(Ordering::Relaxed));
+        let is_due = elapsed_ns >= LOOK_INTERVAL.as_nanos() as u64;
+        if is_due {
+            self.looked_ns.store(now_ns, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// A batch of polls took long.
+    pub fn note_long(&self, now: Instant) {
+        self.long_ns.store(self.nanoseconds(now).max(1), Ordering::Relaxed);
+    }
+
+    /// Worker `worker` goes to sleep. The first to do so finds the reactor free, and waits in it.
+    ///
+    /// Nothing but speed depends on `idle` and `watcher`: while nobody watches, busy workers look, and the
+    /// reactor's own thread takes over if they do not.
+    pub fn watch(&self, worker: u32) {
+        self.idle.fetch_or(1 << (worker % MAX_WORKERS), Ordering::Relaxed);
+        let _ = self.watcher.compare_exchange(NO_WORKER, worker, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Worker `worker` is awake again, and leaves the reactor.
+    pub fn leave(&self, worker: u32) {
+        self.idle.fetch_and(!(1 << (worker % MAX_WORKERS)), Ordering::Relaxed);
+        let _ = self.watcher.compare_exchange(worker, NO_WORKER, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Wakes an idle worker to watch the reactor while the caller polls, unless one does.
+    ///
+    /// Only where polls were long lately: to wake a thread for each short one would cost more than it is worth.
+    pub fn hand_over_reactor(&self, now: Instant) {
+        let idle = self.idle.load(Ordering::Relaxed);
+        if idle == 0 || self.watcher.load(Ordering::Relaxed) != NO_WORKER {
+            return;
+        }
+        let long_ns = self.long_ns.load(Ordering::Relaxed);
+        if long_ns != 0 && self.nanoseconds(now).saturating_sub(long_ns) < LONG_MEMORY.as_nanos() as u64 {
+            self.wake(idle.trailing_zeros());
+        }
+    }
+}
+
+/// The hook `notify`: argued at the head of this file.
+extern "C" fn notify(context: *mut (), worker: u32) {
+    if let Some(record) = Record::of(context.addr() as u8) {
+        record.wake(worker);
+    }
+}
