@@ -1,0 +1,217 @@
+//! Starts the children: counts first, then times, with the contenders in turn, so that a machine that is busy for a while
+//! is busy for all.
+
+pub mod binaries;
+pub mod process;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use crate::child;
+use crate::contender::Contender;
+use crate::operation::Operation;
+use crate::rows::{Row, TABLES};
+use crate::sample::Sample;
+use crate::valgrind;
+use binaries::Binaries;
+use process::Failure;
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Keys of rows (or the start of some); empty: all.
+    pub only: Vec<String>,
+    /// Keys of contenders; empty: all.
+    pub contenders: Vec<Contender>,
+    /// Count instructions, bytes and polls.
+    pub counts: bool,
+    /// Measure time.
+    pub times: bool,
+    /// Runs of each timed measurement.
+    pub runs: u32,
+    /// A tenth of the operations.
+    pub is_quick: bool,
+}
+
+/// What is known of one contender in one row.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    /// Of one operation.
+    pub instructions: Option<f64>,
+    /// Of one operation, in each run.
+    pub nanoseconds: Vec<f64>,
+    /// Sorted.
+    pub counts: Vec<u64>,
+    /// Of one coroutine, its future included.
+    pub bytes: Option<f64>,
+}
+
+impl Cell {
+    /// The fastest run.
+    pub fn fastest(&self) -> Option<f64> {
+        self.nanoseconds.iter().copied().min_by(f64::total_cmp)
+    }
+}
+
+/// By the keys of row and contender.
+pub type Results = BTreeMap<(&'static str, &'static str), Cell>;
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// All figures.
+    pub results: Results,
+    /// What did not work, in words.
+    pub failures: Vec<String>,
+    /// Valgrind's, if instructions were counted.
+    pub valgrind: Option<String>,
+}
+
+impl Plan {
+    fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        TABLES.iter().flat_map(|table| table.rows).filter(|row| {
+            self.only.is_empty() || self.only.iter().any(|only| row.key.starts_with(only.as_str()))
+        })
+    }
+
+    fn contenders(&self, operation: Operation) -> Vec<Contender> {
+        let asked = |contender: &Contender| self.contenders.is_empty() || self.contenders.contains(contender);
+        Contender::ALL
+            .into_iter()
+            .filter(|contender| asked(contender) && contender.takes(operation))
+            .collect()
+    }
+
+    /// Whether anything is left out.
+    pub fn is_partial(&self) -> bool {
+        let asked_for_part = !self.only.is_empty() || !self.contenders.is_empty();
+        asked_for_part || self.is_quick || !self.counts || !self.times
+    }
+
+    fn scaled(&self, operations: u64) -> u64 {
+        if self.is_quick { operations / 10 } else { operations }
+    }
+
+    /// Rounds of a timed run, or of one that counts polls.
+    fn rounds(&self, contender: Contender, operation: Operation) -> u64 {
+        let operations = match operation {
+            Operation::Urgent { .. } => return self.scaled(500),
+            Operation::Bytes => return 1,
+            Operation::Ping { .. } => 20_000,
+            Operation::Contended { .. } => 4_000_000,
+            _ => 1_000_000,
+        };
+        (self.scaled(operations) / operation.per_round() / contender.slowness(operation)).max(2)
+    }
+}
+
+/// Does it.
+pub fn execute(plan: &Plan) -> Outcome {
+    let mut outcome = Outcome::default();
+    let binaries = Binaries::build(plan.rows().flat_map(|row| {
+        plan.contenders(row.operation).into_iter().map(|contender| contender.binary(row.operation))
+    }));
+    if plan.counts {
+        outcome.valgrind = valgrind::version();
+        if outcome.valgrind.is_none() {
+            eprintln!("{}", valgrind::ADVICE);
+        }
+        for row in plan.rows() {
+            count(plan, row, &binaries, &mut outcome);
+        }
+    }
+    if plan.times {
+        for row in plan.rows().filter(|row| row.operation.is_timed()) {
+            time(plan, row, &binaries, &mut outcome);
+        }
+    }
+    outcome
+}
+
+fn child(binaries: &Binaries, row: &Row, contender: Contender, rounds: u64) -> Result<Command, Failure> {
+    let mut command = Command::new(binaries.path(contender.binary(row.operation))?);
+    command.args([child::FLAG, row.key, contender.key(), &rounds.to_string()]);
+    Ok(command)
+}
+
+fn sample(binaries: &Binaries, row: &Row, contender: Contender, rounds: u64) -> Result<Sample, Failure> {
+    let output = process::run(&mut child(binaries, row, contender, rounds)?)?;
+    Sample::from_json(&output.stdout).ok_or_else(|| Failure(format!("no sample: {}", output.stdout)))
+}
+
+/// Instructions of one operation.
+fn instructions(binaries: &Binaries, row: &Row, contender: Contender) -> Result<f64, Failure> {
+    /// Enough: they repeat.
+    const OPERATIONS: u64 = 20_000;
+    let per_round = row.operation.per_round();
+    let rounds = (OPERATIONS / per_round / contender.slowness(row.operation)).max(2);
+    let once = valgrind::instructions(&child(binaries, row, contender, rounds)?)?;
+    let twice = valgrind::instructions(&child(binaries, row, contender, 2 * rounds)?)?;
+    Ok((twice as f64 - once as f64) / (rounds * per_round) as f64)
+}
+
+fn count(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outcome) {
+    let by_valgrind = row.operation.counts_instructions();
+    if row.operation.is_timed() && !(by_valgrind && outcome.valgrind.is_some()) {
+        return;
+    }
+    eprint!("{}: counting", row.key);
+    for contender in plan.contenders(row.operation) {
+        if by_valgrind && contender == Contender::Threads {
+            continue;
+        }
+        let cell = outcome.results.entry((row.key, contender.key())).or_default();
+        let counted = if by_valgrind {
+            instructions(binaries, row, contender).map(|each| {
+                eprint!("  {} {each:.1}", contender.key());
+                cell.instructions = Some(each);
+            })
+        } else {
+            sample(binaries, row, contender, plan.rounds(contender, row.operation)).map(|sample| {
+                if row.operation == Operation::Bytes {
+                    let each = sample.bytes as f64 / sample.operations as f64;
+                    eprint!("  {} {each:.1}", contender.key());
+                    cell.bytes = Some(each);
+                } else {
+                    eprint!("  {} {}", contender.key(), sample.counts.last().copied().unwrap_or_default());
+                    cell.counts = sample.counts;
+                }
+            })
+        };
+        note(&mut outcome.failures, row, contender, counted);
+    }
+    eprintln!();
+}
+
+fn time(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outcome) {
+    let mut contenders = plan.contenders(row.operation);
+    eprint!("{}: timing, {} runs of each ", row.key, plan.runs);
+    for _ in 0..plan.runs {
+        // Who has failed once is not asked again.
+        contenders.retain(|contender| {
+            let rounds = plan.rounds(*contender, row.operation);
+            let sampled = sample(binaries, row, *contender, rounds).map(|sample| {
+                let cell = outcome.results.entry((row.key, contender.key())).or_default();
+                cell.nanoseconds.push(sample.nanoseconds_each());
+            });
+            note(&mut outcome.failures, row, *contender, sampled)
+        });
+        eprint!(".");
+    }
+    for contender in &contenders {
+        if let Some(fastest) = outcome.results.get(&(row.key, contender.key())).and_then(Cell::fastest) {
+            eprint!("  {} {fastest:.1}", contender.key());
+        }
+    }
+    eprintln!(" ns");
+}
+
+/// Notes a failure; whether there was none.
+fn note(failures: &mut Vec<String>, row: &Row, contender: Contender, result: Result<(), Failure>) -> bool {
+    if let Err(failure) = &result {
+        let words = format!("{} of {}: {failure}", row.key, contender.key());
+        eprintln!("\n{words}");
+        failures.push(words);
+    }
+    result.is_ok()
+}

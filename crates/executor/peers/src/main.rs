@@ -1,0 +1,114 @@
+//! The command line: what to measure, and where the result goes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cops_executor_peers::contender::Contender;
+use cops_executor_peers::driver::{self, Plan};
+use cops_executor_peers::report::Report;
+use cops_executor_peers::rows::TABLES;
+
+/// cops-executor beside tokio, async-executor, embassy-executor, LocalPool, threads and bare polling
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "A whole run writes docs/results/executor.md and executor.json; a part of one is printed only.\n\
+    Instructions need valgrind. Progress goes to standard error.\n\n\
+    Examples (after `cargo run --release --manifest-path crates/executor/peers/Cargo.toml --`):\n  \
+    --counts                         no times: for a machine that has other things to do\n  \
+    --only yield --contender cops --contender embassy\n  \
+    --only urgent-2\n  \
+    --times --only contended --runs 25\n  \
+    --list"
+)]
+struct Arguments {
+    /// Only instructions, bytes and polls: nothing that depends on the machine's load
+    #[arg(long, visible_alias = "instructions", conflicts_with = "times")]
+    counts: bool,
+    /// Only times
+    #[arg(long, visible_alias = "time")]
+    times: bool,
+    /// Only rows whose key begins with this (repeatable)
+    #[arg(long, value_name = "ROW")]
+    only: Vec<String>,
+    /// Only this runtime (repeatable)
+    #[arg(long, value_name = "NAME", value_parser = parse_contender)]
+    contender: Vec<Contender>,
+    /// Runs of each timed measurement, of which the fastest counts
+    #[arg(long, value_name = "K", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// A tenth of the operations, and three runs
+    #[arg(long)]
+    quick: bool,
+    /// Write executor.md and executor.json into this folder
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Name rows and runtimes, and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+fn parse_contender(key: &str) -> Result<Contender, String> {
+    Contender::from_key(key).ok_or_else(|| {
+        let keys = Contender::ALL.map(Contender::key).join(", ");
+        format!("there are {keys}")
+    })
+}
+
+fn main() -> ExitCode {
+    let no_bytes = || panic!("bytes are measured by live-bytes");
+    if let Some(code) = cops_executor_peers::child::run_if_asked(no_bytes) {
+        return code;
+    }
+    let arguments = Arguments::parse();
+    if arguments.list {
+        list();
+        return ExitCode::SUCCESS;
+    }
+    let unknown = |only: &&String| {
+        !TABLES.iter().flat_map(|table| table.rows).any(|row| row.key.starts_with(only.as_str()))
+    };
+    if let Some(only) = arguments.only.iter().find(unknown) {
+        eprintln!("no row begins with {only:?}; --list names them");
+        return ExitCode::from(2);
+    }
+    if cfg!(debug_assertions) {
+        eprintln!("this build has debug assertions: its figures are of no use (cargo run --release)");
+    }
+    let plan = Plan {
+        only: arguments.only,
+        contenders: arguments.contender,
+        counts: !arguments.times,
+        times: !arguments.counts,
+        runs: if arguments.quick { 3 } else { arguments.runs },
+        is_quick: arguments.quick,
+    };
+    measure(&plan, arguments.output)
+}
+
+fn measure(plan: &Plan, output: Option<PathBuf>) -> ExitCode {
+    let outcome = driver::execute(plan);
+    let report = Report::new(plan, &outcome);
+    println!("{}", report.text.trim_end());
+    let published = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/results");
+    if let Some(folder) = output.or_else(|| (!plan.is_partial()).then(published)) {
+        if let Err(error) = report.write(&folder) {
+            eprintln!("cannot write into {}: {error}", folder.display());
+            return ExitCode::FAILURE;
+        }
+        eprintln!("executor.md and executor.json are in {}", folder.display());
+    }
+    if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn list() {
+    for table in TABLES {
+        println!("{}", table.title);
+        for row in table.rows {
+            let takes = Contender::ALL.into_iter().filter(|contender| contender.takes(row.operation));
+            let keys: Vec<&str> = takes.map(Contender::key).collect();
+            println!("  {:17} {}: {}", row.key, row.head, keys.join(", "));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The operations: each a small program, written once for all runtimes, that checks its own answers.
+
+pub mod bytes;
+pub mod join;
+pub mod mixed;
+pub mod ping;
+pub mod ring;
+pub mod spawn;
+pub mod urgent;
+pub mod yields;
+
+use std::task::Waker;
+
+use cops_executor::CoroutineId;
+
+use crate::contender::Contender;
+use crate::runtime::async_executor::AsyncExecutor;
+use crate::runtime::cops::Cops;
+use crate::runtime::cops_slots::CopsSlots;
+use crate::runtime::embassy::Embassy;
+use crate::runtime::local_pool::LocalPool;
+use crate::runtime::raw::Raw;
+use crate::runtime::tokio::Tokio;
+use crate::runtime::{Joins, Runtime, Setup, threads};
+use crate::sample::Sample;
+
+/// The level of everybody where priorities are not the matter.
+const DEFAULT_LEVEL: u32 = 32;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Yield among many, on so many levels.
+    Yield { coroutines: u32, levels: u32 },
+    /// The same among 1,000, on so many workers.
+    Contended { workers: u32 },
+    /// Spawn, run and exit, so many at a time.
+    Spawn { batch: u32 },
+    /// Wake the next by its waker and block.
+    Ring,
+    /// Wake the next by its id and block.
+    RingById,
+    /// Spawn and await the output.
+    Join,
+    /// Random priorities, yields and wakes.
+    Mixed,
+    /// Polls before the most urgent one's.
+    Urgent { workers: u32, is_foreign: bool },
+    /// A wake of another thread's task.
+    Ping { is_foreign: bool },
+    /// Memory.
+    Bytes,
+}
+
+impl Operation {
+    /// Whether it runs on one thread, so that instructions can be counted and repeat.
+    pub fn counts_instructions(self) -> bool {
+        matches!(
+            self,
+            Self::Yield { .. } | Self::Spawn { .. } | Self::Ring | Self::RingById | Self::Join | Self::Mixed
+        )
+    }
+
+    /// Whether time is what it is about.
+    pub fn is_timed(self) -> bool {
+        !matches!(self, Self::Urgent { .. } | Self::Bytes)
+    }
+
+    /// Operations in a round.
+    pub fn per_round(self) -> u64 {
+        match self {
+            Self::Yield { coroutines, .. } => u64::from(coroutines),
+            Self::Spawn { batch } => u64::from(batch),
+            Self::Contended { .. } | Self::Ring | Self::RingById | Self::Mixed => 1_000,
+            Self::Ping { .. } => 2,
+            Self::Join | Self::Urgent { .. } | Self::Bytes => 1,
+        }
+    }
+}
+
+/// Runs an operation that the contender takes, in this process. `live` tells how many bytes live on the heap.
+pub fn measure(contender: Contender, operation: Operation, rounds: u64, live: fn() -> u64) -> Sample {
+    assert!(contender.takes(operation), "{} does not take {operation:?}", contender.key());
+    match contender {
+        Contender::Cops => joining::<Cops>(operation, rounds, live),
+        Contender::CopsSlots => plain::<CopsSlots>(operation, rounds, live),
+        Contender::Raw => plain::<Raw>(operation, rounds, live),
+        Contender::TokioCurrent => joining::<Tokio<false>>(operation, rounds, live),
+        Contender::TokioMulti => joining::<Tokio<true>>(operation, rounds, live),
+        Contender::AsyncExecutor => joining::<AsyncExecutor>(operation, rounds, live),
+        Contender::Embassy | Contender::EmbassyPriority => plain::<Embassy>(operation, rounds, live),
+        Contender::LocalPool => joining::<LocalPool>(operation, rounds, live),
+        Contender::Threads => threads::measure(operation, rounds),
+    }
+}
+
+fn joining<R: Joins>(operation: Operation, rounds: u64, live: fn() -> u64) -> Sample {
+    match operation {
+        Operation::Join => join::run(R::start(Setup::ALONE), rounds),
+        other => plain::<R>(other, rounds, live),
+    }
+}
+
+fn plain<R: Runtime>(operation: Operation, rounds: u64, live: fn() -> u64) -> Sample {
+    let alone = || R::start(Setup::ALONE);
+    match operation {
+        Operation::Yield { coroutines, levels } => yields::run(alone(), coroutines, levels, rounds),
+        Operation::Contended { workers } => {
+            yields::run(R::start(Setup { workers, sleeps: true }), 1_000, 1, rounds)
+        }
+        Operation::Spawn { batch } => spawn::run(alone(), batch, rounds),
+        Operation::Ring => ring::run::<R, Waker>(alone(), rounds),
+        Operation::RingById => ring::run::<R, CoroutineId>(alone(), rounds),
+        Operation::Mixed => mixed::run(alone(), rounds),
+        Operation::Urgent { workers, is_foreign } => {
+            urgent::run(R::start(Setup { workers, sleeps: true }), is_foreign, rounds)
+        }
+        Operation::Ping { is_foreign } => ping::run::<R>(is_foreign, rounds),
+        Operation::Bytes => bytes::run(alone(), live),
+        Operation::Join => unreachable!("only what joins takes it"),
+    }
+}

@@ -1,0 +1,60 @@
+//! What people and programs read: Markdown tables, and JSON with every run.
+
+mod machine;
+mod tables;
+
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::driver::{Outcome, Plan};
+use machine::Machine;
+
+/// Both forms of one outcome.
+pub struct Report {
+    /// Markdown.
+    pub text: String,
+    /// `{"bench", "config", "rows"}`.
+    pub data: Value,
+}
+
+impl Report {
+    /// Writes up an outcome.
+    pub fn new(plan: &Plan, outcome: &Outcome) -> Report {
+        let machine = Machine::look();
+        let text = format!("{}{}", tables::head(plan, outcome, &machine), tables::tables(&outcome.results));
+        let rows = outcome.results.iter().map(|((row, contender), cell)| {
+            json!({
+                "row": row,
+                "contender": contender,
+                "instructions": cell.instructions,
+                "ns": cell.fastest(),
+                "ns_of_runs": cell.nanoseconds,
+                "polls_before_urgent": cell.counts,
+                "bytes": cell.bytes,
+            })
+        });
+        let rows: Vec<Value> = rows.collect();
+        let config = json!({
+            "commit": machine.commit,
+            "cpu": machine.cpu,
+            "processors": machine.processors,
+            "rustc": machine.rustc,
+            "profile": machine.profile,
+            "valgrind": outcome.valgrind,
+            "peers": machine.peers,
+            "runs": plan.runs,
+            "quick": plan.is_quick,
+            "failures": outcome.failures.len(),
+        });
+        Report { text, data: json!({ "bench": "executor", "config": config, "rows": rows }) }
+    }
+
+    /// Writes `executor.md` and `executor.json` into a folder, which is made.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(folder.join("executor.md"), &self.text)?;
+        std::fs::write(folder.join("executor.json"), format!("{:#}\n", self.data))
+    }
+}

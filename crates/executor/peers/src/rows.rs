@@ -1,0 +1,150 @@
+//! The list of all that is measured, and of the tables it is shown in.
+
+use crate::operation::Operation;
+
+/// One measurement, of every contender that takes it.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name on a command line and in the data.
+    pub key: &'static str,
+    /// Its columns' head in the table.
+    pub head: &'static str,
+    /// What is done.
+    pub operation: Operation,
+}
+
+/// Rows that belong together.
+#[derive(Debug)]
+pub struct Table {
+    /// Its heading.
+    pub title: &'static str,
+    /// What an operation is, for those who read the table.
+    pub note: &'static str,
+    /// Its columns.
+    pub rows: &'static [Row],
+}
+
+impl Row {
+    /// By its key.
+    pub fn from_key(key: &str) -> Option<&'static Row> {
+        TABLES.iter().flat_map(|table| table.rows).find(|row| row.key == key)
+    }
+}
+
+const fn row(key: &'static str, head: &'static str, operation: Operation) -> Row {
+    Row { key, head, operation }
+}
+
+/// All.
+pub const TABLES: &[Table] = &[
+    Table {
+        title: "Yield and pick again",
+        note: "A coroutine wakes itself and returns; another is picked and polled. One worker.",
+        rows: &[
+            row("yield-10", "10", Operation::Yield { coroutines: 10, levels: 1 }),
+            row("yield-1000", "1,000", Operation::Yield { coroutines: 1_000, levels: 1 }),
+            row("yield-100000", "100,000", Operation::Yield { coroutines: 100_000, levels: 1 }),
+            row("yield-levels", "1,000 on 64 levels", Operation::Yield { coroutines: 1_000, levels: 64 }),
+        ],
+    },
+    Table {
+        title: "Spawn, run, exit",
+        note: "A parent spawns empty coroutines, 1,000 or one, and waits until they have finished. embassy and \
+               slots: memory that the program owns, no allocation; all others allocate. Threads: with a join.",
+        rows: &[
+            row("spawn-1000", "1,000 at a time", Operation::Spawn { batch: 1_000 }),
+            row("spawn-1", "one at a time", Operation::Spawn { batch: 1 }),
+        ],
+    },
+    Table {
+        title: "Wake the next in a ring, and block",
+        note: "Wang's test A: 1,000 coroutines, one of them ready. embassy spins as its platform-spin does.",
+        rows: &[
+            row("ring", "by `Waker`", Operation::Ring),
+            row("ring-id", "by `wake_up(id)`", Operation::RingById),
+        ],
+    },
+    Table {
+        title: "Join",
+        note: "A parent spawns a coroutine and awaits its output.",
+        rows: &[row("join", "spawn, run, output", Operation::Join)],
+    },
+    Table {
+        title: "64 priorities mixed",
+        note: "1,000 coroutines of random priorities; each in turn yields, wakes another of a random ring, and waits \
+               until it has been woken itself: two scheduling points and a wake. Without priorities: the same program.",
+        rows: &[row("mixed", "a round", Operation::Mixed)],
+    },
+    Table {
+        title: "Two workers, 1,000 yielding coroutines",
+        note: "Wall time of a poll.",
+        rows: &[
+            row("contended-1", "1 worker", Operation::Contended { workers: 1 }),
+            row("contended-2", "2 workers", Operation::Contended { workers: 2 }),
+        ],
+    },
+    Table {
+        title: "Wake across threads",
+        note: "A turn goes to and fro between two tasks, each with an executor and a thread that sleeps meanwhile; or \
+               between a task and a plain thread. Wall time of one way, most of it the operating system's.",
+        rows: &[
+            row("ping", "task and task", Operation::Ping { is_foreign: false }),
+            row("ping-foreign", "task and plain thread", Operation::Ping { is_foreign: true }),
+        ],
+    },
+    Table {
+        title: "Urgent wake among 1,000 others that are ready",
+        note: "Polls of others that begin after the wake has returned and before the urgent one is polled: the most of \
+               all trials, and in brackets the median.",
+        rows: &[
+            row("urgent-1", "1 worker", Operation::Urgent { workers: 1, is_foreign: false }),
+            row("urgent-2", "2 workers", Operation::Urgent { workers: 2, is_foreign: false }),
+            row("urgent-4", "4 workers", Operation::Urgent { workers: 4, is_foreign: false }),
+            row(
+                "urgent-foreign-1",
+                "1, by a plain thread",
+                Operation::Urgent { workers: 1, is_foreign: true },
+            ),
+            row(
+                "urgent-foreign-2",
+                "2, by a plain thread",
+                Operation::Urgent { workers: 2, is_foreign: true },
+            ),
+            row(
+                "urgent-foreign-4",
+                "4, by a plain thread",
+                Operation::Urgent { workers: 4, is_foreign: true },
+            ),
+        ],
+    },
+    Table {
+        title: "Bytes of a coroutine",
+        note: "Asked of the allocator and alive after 10,000 spawns of a future of 16 bytes that waits, with queues and \
+               tables of the runtime. Threads: resident memory of 1,000, without the kernel's.",
+        rows: &[row("bytes", "each", Operation::Bytes)],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contender::Contender;
+
+    #[test]
+    fn keys_are_unique_and_lead_back() {
+        for row in TABLES.iter().flat_map(|table| table.rows) {
+            assert_eq!(Row::from_key(row.key).map(|found| found.operation), Some(row.operation));
+        }
+        for contender in Contender::ALL {
+            assert_eq!(Contender::from_key(contender.key()), Some(contender));
+        }
+        assert!(Row::from_key("").is_none());
+    }
+
+    #[test]
+    fn every_row_is_taken_by_us() {
+        for row in TABLES.iter().flat_map(|table| table.rows) {
+            assert!(Contender::Cops.takes(row.operation), "{}", row.key);
+        }
+    }
+}
