@@ -22,6 +22,7 @@ mod poll;
 mod registry;
 mod static_memory;
 mod static_task;
+pub mod sync;
 mod waker;
 mod yield_now;
 

@@ -71,9 +71,18 @@ fn wake_another(id: u64) -> bool {
 /// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May be called
 /// wherever [`wake_up`] may. False if the coroutine has exited.
 pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
-    executor(id.executor()).is_some_and(|executor| {
+    let changed = executor(id.executor()).is_some_and(|executor| {
         calls::set_priority(&executor.core, id.raw(), priority.level() as u32, executor.here())
-    })
+    });
+    // Who waits in a queue of `sync` comes to stand elsewhere.
+    super::sync::priority_changed(id);
+    changed
+}
+
+/// Makes a coroutine at least as urgent as `inherited`, or no longer so. False if it has exited, or (now) always.
+pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> bool {
+    let _ = (id, inherited);
+    false
 }
 
 /// The priority of a coroutine, `None` if it has exited.

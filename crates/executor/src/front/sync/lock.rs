@@ -1,0 +1,123 @@
+//! The lock under everything here that waits: some tens of instructions, no foreign code, no allocation.
+//!
+//! One word. Who signals from an interrupt handler must not wait for a lock that the interrupted coroutine may hold:
+//! such a caller takes the lock if it is free, and otherwise leaves a note, and whoever holds the lock does the
+//! work before it lets go. May touch nothing but the word, and the hook.
+
+use crate::core::atomic::{AtomicU32, Ordering, spin_loop};
+
+const HELD: u32 = 1;
+/// Something was posted while the lock was held.
+const NOTED: u32 = 2;
+/// Looks at the lock before the waiter lets the host run somebody else, if need be the holder.
+#[cfg(not(loom))]
+const SPINS_BEFORE_YIELD: u32 = 100;
+
+/// A spin lock that can carry a note.
+pub(in crate::front) struct SpinLock(AtomicU32);
+
+impl SpinLock {
+    pub const fn new() -> SpinLock {
+        SpinLock(AtomicU32::new(0))
+    }
+
+    /// Takes the lock. Not for interrupt handlers, unless whoever they interrupt cannot hold it.
+    #[inline]
+    pub fn lock(&self) {
+        if !self.try_lock() {
+            self.wait();
+        }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        #[cfg(not(loom))]
+        let mut spins = 0_u32;
+        loop {
+            // Acquire pairs with the Release of the unlock.
+            if self.0.load(Ordering::Relaxed) == 0 && self.try_lock() {
+                return;
+            }
+            spin_loop();
+            #[cfg(not(loom))]
+            {
+                spins += 1;
+                if spins.is_multiple_of(SPINS_BEFORE_YIELD) {
+                    hook::yield_to_holder();
+                }
+            }
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        self.0.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the lock if it is free, true then; otherwise its holder will find a note. Waits for nobody.
+    pub fn lock_or_note(&self) -> bool {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = if seen == 0 { HELD } else { seen | NOTED };
+            // Release: what was posted before the note. Acquire: as `try_lock`.
+            match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return seen == 0,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives the lock back: true. Or takes a note that was left, and keeps the lock: false.
+    #[must_use]
+    #[inline]
+    pub fn unlock(&self) -> bool {
+        // Acquire, if there is a note: what was posted.
+        if self.0.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        self.0.fetch_and(!NOTED, Ordering::AcqRel);
+        false
+    }
+
+    /// Gives the lock back though there may be a note: the caller locks again and looks.
+    pub fn release(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(not(loom), feature = "std"))]
+mod hook {
+    pub fn yield_to_holder() {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(all(not(loom), not(feature = "std")))]
+mod hook {
+    #![allow(unsafe_code)]
+
+    use ::core::ptr;
+
+    use crate::core::atomic::{AtomicPtr, Ordering};
+
+    static HOOK: AtomicPtr<fn()> = AtomicPtr::new(ptr::null_mut());
+
+    /// What waiters of this crate's locks do after 100 looks, instead of looking on for ever.
+    ///
+    /// To be set where a worker can lose its hart while it holds a lock (a virtual CPU of a process): the hook then
+    /// lets somebody else run. Kernels and firmware, whose workers are interrupted but not replaced, need none.
+    pub fn set_contention_hook(hook: &'static fn()) {
+        HOOK.store(ptr::from_ref(hook).cast_mut(), Ordering::Release);
+    }
+
+    pub fn yield_to_holder() {
+        // SAFETY: null, or from a `&'static`.
+        if let Some(hook) = unsafe { HOOK.load(Ordering::Acquire).as_ref() } {
+            hook();
+        }
+    }
+}
+
+#[cfg(all(not(loom), not(feature = "std")))]
+pub use hook::set_contention_hook;

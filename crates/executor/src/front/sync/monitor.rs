@@ -1,0 +1,330 @@
+//! A resource and those who wait for it, behind one spin lock; and the ticket with which a future waits.
+//!
+//! Semaphore, event, channels and rendezvous are each a [`Resource`]: safe code that says when a newcomer need not
+//! wait, and what to grant to whom once something has changed. Here is what they have in common: queueing, waking
+//! after the unlock, giving back what a dropped future was granted, and posting from interrupt handlers.
+#![allow(unsafe_code)]
+
+use ::core::cell::UnsafeCell;
+use ::core::pin::Pin;
+use ::core::ptr;
+use ::core::task::{Context, Poll, Waker};
+
+use super::lock::SpinLock;
+use super::queue::{Link, Node, Place, Queue, level_of, node};
+use super::waiting::{self, FOR_OTHERS};
+use crate::core::CoroutineId;
+use crate::core::atomic::{AtomicU64, Ordering};
+use crate::front::registry;
+
+/// What is waited for. All its methods run under the monitor's lock: no foreign code, no allocation.
+pub(super) trait Resource: Sized {
+    /// What a waiter asks for.
+    type Demand: Copy;
+    /// What it gets.
+    type Grant: Copy;
+
+    /// Takes in what was posted: the sum of all posts since.
+    fn accept(&mut self, posted: u64);
+
+    /// Grants at once what a newcomer asks for, if it is there and nobody has to come first.
+    fn try_now(&mut self, demand: &mut Self::Demand, owner: Option<CoroutineId>) -> Option<Self::Grant>;
+
+    /// The line in which this demand waits.
+    fn line(&mut self, demand: Self::Demand) -> &mut Line<Self>;
+
+    /// Grants to those who wait what there is to grant, until `wakes` is full.
+    fn distribute(&mut self, wakes: &mut Wakes);
+
+    /// Takes back what was granted to a future that was dropped before it saw it.
+    fn give_back(&mut self, demand: Self::Demand, grant: Self::Grant, wakes: &mut Wakes);
+}
+
+/// A demand, and what was granted.
+type Entry<R> = (<R as Resource>::Demand, Option<<R as Resource>::Grant>);
+
+/// Waiters in the order of their priorities as they are now.
+pub(super) struct Line<R: Resource> {
+    queue: Queue<Entry<R>>,
+    /// `waiting::changes` when the queue was last put in order.
+    in_order_at: u32,
+}
+
+impl<R: Resource> Line<R> {
+    pub const fn new() -> Line<R> {
+        Line { queue: Queue::new(), in_order_at: 0 }
+    }
+
+    fn put_in_order(&mut self) {
+        let changes = waiting::changes();
+        if self.in_order_at != changes {
+            self.in_order_at = changes;
+            // SAFETY: a line is reached under its monitor's lock only.
+            unsafe { self.queue.refile() };
+        }
+    }
+
+    /// What the one whose turn it is asks for.
+    pub fn first(&mut self) -> Option<R::Demand> {
+        self.put_in_order();
+        let first = self.queue.first();
+        // SAFETY: as above; what is linked is valid.
+        (!first.is_null()).then(|| unsafe { node::data(first) }.0)
+    }
+
+    /// Whether a newcomer may pass everybody who waits.
+    pub fn lets_pass(&mut self, owner: Option<CoroutineId>) -> bool {
+        if self.queue.is_empty() {
+            return true;
+        }
+        self.put_in_order();
+        // SAFETY: as above; the queue is not empty.
+        level_of(owner).is_more_urgent_than(unsafe { node::level(self.queue.first()) })
+    }
+
+    /// Grants to the one whose turn it is, if anybody waits.
+    pub fn grant_first(&mut self, grant: R::Grant, wakes: &mut Wakes) {
+        self.put_in_order();
+        let first = self.queue.first();
+        if !first.is_null() {
+            self.grant(first, grant, wakes);
+        }
+    }
+
+    /// Grants to the first whose demand is `suitable`. False if there is none.
+    pub fn grant_where(
+        &mut self,
+        suitable: impl Fn(R::Demand) -> bool,
+        grant: R::Grant,
+        wakes: &mut Wakes,
+    ) -> bool {
+        self.put_in_order();
+        let mut next = self.queue.first();
+        while !next.is_null() {
+            // SAFETY: as above; what follows a linked node is linked.
+            unsafe {
+                if suitable(node::data(next).0) {
+                    self.grant(next, grant, wakes);
+                    return true;
+                }
+                next = node::following(next);
+            }
+        }
+        false
+    }
+
+    fn grant(&mut self, waiter: Link<Entry<R>>, grant: R::Grant, wakes: &mut Wakes) {
+        // SAFETY: the callers found it in the queue, under the lock.
+        unsafe {
+            node::set_data(waiter, (node::data(waiter).0, Some(grant)));
+            wakes.push(self.queue.grant(waiter));
+        }
+    }
+}
+
+/// Wakers to be woken after the unlock.
+pub(super) struct Wakes {
+    wakers: [Option<Waker>; Wakes::CAPACITY],
+    count: usize,
+}
+
+impl Wakes {
+    const CAPACITY: usize = 16;
+
+    const fn new() -> Wakes {
+        Wakes { wakers: [const { None }; Wakes::CAPACITY], count: 0 }
+    }
+
+    /// Nothing more may be granted before these are woken.
+    pub fn is_full(&self) -> bool {
+        // One is left for the grant that an operation makes beside `distribute`.
+        self.count >= Wakes::CAPACITY - 1
+    }
+
+    fn push(&mut self, waker: Option<Waker>) {
+        self.wakers[self.count] = waker;
+        self.count += 1;
+    }
+
+    fn wake_all(&mut self) {
+        for waker in &mut self.wakers[..::core::mem::take(&mut self.count)] {
+            if let Some(waker) = waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// A resource behind its lock.
+pub(super) struct Monitor<R> {
+    lock: SpinLock,
+    /// What was posted and not accepted yet.
+    posted: AtomicU64,
+    resource: UnsafeCell<R>,
+}
+
+// SAFETY: the resource is reached by one thread at a time, under the lock.
+unsafe impl<R: Send> Sync for Monitor<R> {}
+
+impl<R: Resource> Monitor<R> {
+    pub const fn new(resource: R) -> Monitor<R> {
+        Monitor { lock: SpinLock::new(), posted: AtomicU64::new(0), resource: UnsafeCell::new(resource) }
+    }
+
+    /// Acts on the resource, then grants what that made possible. Waits for the lock.
+    pub fn with<T>(&self, act: impl FnOnce(&mut R, &mut Wakes) -> T) -> T {
+        let mut wakes = Wakes::new();
+        self.lock.lock();
+        // SAFETY: under the lock, and gone before `settle`.
+        let result = {
+            let resource = unsafe { &mut *self.resource.get() };
+            self.accept(resource);
+            act(resource, &mut wakes)
+        };
+        self.settle(&mut wakes);
+        result
+    }
+
+    /// Adds to what `accept` gets, in any context and without waiting: whoever holds the lock finds it.
+    pub fn post(&self, amount: u64) {
+        // Before the note, which releases it.
+        self.posted.fetch_add(amount, Ordering::Release);
+        if self.lock.lock_or_note() {
+            self.settle(&mut Wakes::new());
+        }
+    }
+
+    fn accept(&self, resource: &mut R) {
+        if self.posted.load(Ordering::Relaxed) != 0 {
+            resource.accept(self.posted.swap(0, Ordering::Acquire));
+        }
+    }
+
+    /// Accepts, grants, unlocks, wakes; until there is nothing more.
+    fn settle(&self, wakes: &mut Wakes) {
+        loop {
+            // SAFETY: the caller holds the lock, and has no reference to the resource.
+            let resource = unsafe { &mut *self.resource.get() };
+            self.accept(resource);
+            resource.distribute(wakes);
+            if wakes.is_full() {
+                self.lock.release();
+                wakes.wake_all();
+                self.lock.lock();
+            } else if self.lock.unlock() {
+                break;
+            }
+        }
+        wakes.wake_all();
+    }
+}
+
+/// How far a ticket has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    New,
+    /// Its node is linked, or granted.
+    Waiting,
+    Done,
+}
+
+/// One wait of one future. To be pinned; waits until it is granted or dropped.
+pub(super) struct Ticket<'a, R: Resource> {
+    monitor: &'a Monitor<R>,
+    demand: R::Demand,
+    phase: Phase,
+    node: Node<Entry<R>>,
+}
+
+// SAFETY: what the node holds is sent; others reach it under the monitor's lock.
+unsafe impl<R: Resource + Send> Send for Ticket<'_, R>
+where
+    R::Demand: Send,
+    R::Grant: Send,
+{
+}
+
+impl<'a, R: Resource> Ticket<'a, R> {
+    pub const fn new(monitor: &'a Monitor<R>, demand: R::Demand) -> Ticket<'a, R> {
+        Ticket { monitor, demand, phase: Phase::New, node: Node::new((demand, None)) }
+    }
+
+    /// Ready, with what `finish` makes of the grant under the lock, once it is granted.
+    pub fn poll<T>(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        finish: impl FnOnce(&mut R, R::Grant) -> T,
+    ) -> Poll<T> {
+        // SAFETY: nothing is moved out.
+        let this = unsafe { self.get_unchecked_mut() };
+        assert!(this.phase != Phase::Done, "polled after it was ready");
+        let here: Link<Entry<R>> = ptr::from_ref(&this.node);
+        // Cloned before and dropped after the lock: it may be foreign.
+        let mut waker = Some(context.waker().clone());
+        let owner = registry::current();
+        let (phase, demand) = (&mut this.phase, &mut this.demand);
+        this.monitor.with(|resource, _| {
+            if *phase == Phase::New {
+                if let Some(grant) = resource.try_now(demand, owner) {
+                    *phase = Phase::Done;
+                    return Poll::Ready(finish(resource, grant));
+                }
+                *phase = Phase::Waiting;
+                FOR_OTHERS.enter(owner);
+                // SAFETY: pinned; the owner's until it is linked; unlinked by `drop`, at the latest.
+                unsafe {
+                    node::set_owner(here, owner);
+                    node::set_data(here, (*demand, None));
+                    waker = node::set_waker(here, waker.take().expect("cloned above"));
+                    resource.line(*demand).queue.link(here, level_of(owner));
+                }
+                return Poll::Pending;
+            }
+            // SAFETY: the node of a ticket that waits is touched under its monitor's lock: here.
+            unsafe {
+                if node::place(here) == Place::Granted {
+                    *phase = Phase::Done;
+                    FOR_OTHERS.leave(node::owner(here));
+                    let grant = node::data(here).1.expect("set with the place");
+                    return Poll::Ready(finish(resource, grant));
+                }
+                waker = node::set_waker(here, waker.take().expect("cloned above"));
+                let before = node::owner(here);
+                if owner != before {
+                    // The future has moved to another coroutine.
+                    FOR_OTHERS.enter(owner);
+                    node::set_owner(here, owner);
+                    FOR_OTHERS.leave(before);
+                }
+                let level = level_of(owner);
+                if level != node::level(here) {
+                    let line = resource.line(*demand);
+                    line.queue.unlink(here);
+                    line.queue.link(here, level);
+                }
+            }
+            Poll::Pending
+        })
+    }
+}
+
+impl<R: Resource> Drop for Ticket<'_, R> {
+    fn drop(&mut self) {
+        if self.phase != Phase::Waiting {
+            return;
+        }
+        let (here, demand): (Link<Entry<R>>, _) = (ptr::from_ref(&self.node), self.demand);
+        let waker = self.monitor.with(|resource, wakes| {
+            // SAFETY: as in `poll`.
+            unsafe {
+                FOR_OTHERS.leave(node::owner(here));
+                match (node::place(here), node::data(here).1) {
+                    (Place::Granted, Some(grant)) => resource.give_back(demand, grant, wakes),
+                    _ => resource.line(demand).queue.unlink(here),
+                }
+                node::take_waker(here)
+            }
+        });
+        drop(waker);
+    }
+}
