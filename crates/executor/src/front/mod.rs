@@ -7,6 +7,8 @@
 mod calls;
 #[cfg(feature = "alloc")]
 mod cell;
+#[cfg(feature = "alloc")]
+mod child;
 mod current;
 #[cfg(any(feature = "image", test))]
 #[cfg_attr(not(feature = "image"), allow(dead_code))]
@@ -20,19 +22,23 @@ pub mod image;
 mod join;
 mod poll;
 mod registry;
+mod run_until_empty;
 mod static_memory;
 mod static_task;
 pub mod sync;
+pub mod time;
 mod waker;
 mod yield_now;
 
+#[cfg(feature = "alloc")]
+pub use self::child::{AbortHandle, AbortOnDrop};
 pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
 pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, StartError};
 #[cfg(feature = "std")]
 pub use self::host::{BuildError, Builder, Handle, Runtime};
 #[cfg(feature = "alloc")]
 pub use self::join::{JoinError, JoinHandle};
-pub use self::registry::{cancel, current, priority, set_priority, wake_up};
+pub use self::registry::{base_priority, cancel, current, priority, set_priority, wake_up};
 pub use self::static_memory::StaticMemory;
 pub use self::static_task::{FutureFunction, StaticTask, future_size};
 pub use self::waker::waker_of;

@@ -79,6 +79,11 @@ pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     changed
 }
 
+/// The priority that a coroutine was given, `None` if it has exited. (Nobody inherits yet: it is the one it has.)
+pub fn base_priority(id: CoroutineId) -> Option<Priority> {
+    priority(id)
+}
+
 /// Makes a coroutine at least as urgent as `inherited`, or no longer so. False if it has exited, or (now) always.
 pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> bool {
     let _ = (id, inherited);

@@ -1,0 +1,126 @@
+//! Clocks: where the time comes from, and a clock for tests that is set by hand.
+
+use ::core::time::Duration;
+
+use crate::core::atomic::{AtomicU64, Ordering};
+
+const NANOSECONDS_PER_SECOND: u128 = 1_000_000_000;
+
+/// Where the time comes from: a counter that never goes back.
+pub trait Clock {
+    /// The counter now. Called in any context, also under the lock of the timers, which it must not use.
+    fn now_ticks(&self) -> u64;
+
+    /// How fast it counts; at least 1, and always the same.
+    fn ticks_per_second(&self) -> u64;
+
+    /// Somebody sleeps until `deadline_ticks`, and nobody who sleeps has an earlier deadline: the host has to call
+    /// [`fire_due`](super::Timers::fire_due) then, or soon after. It sets its hardware timer, or unparks the thread that sleeps
+    /// until the next deadline. Called under no lock, wherever sleeping futures are polled.
+    ///
+    /// Does nothing by default, for hosts that ask for [`next_deadline`](super::Timers::next_deadline) each time before they
+    /// sleep, and sleep on the worker that would call this.
+    fn deadline_set(&self, deadline_ticks: u64) {
+        let _ = deadline_ticks;
+    }
+}
+
+/// Ticks in `duration`, rounded up, so that what waits for them waits long enough; at most `u64::MAX`.
+pub(super) fn ticks_in(duration: Duration, ticks_per_second: u64) -> u64 {
+    let ticks = (duration.as_nanos() * u128::from(ticks_per_second)).div_ceil(NANOSECONDS_PER_SECOND);
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+/// The time in so many ticks, rounded up, for a host that sleeps by durations. At most 2^64 - 1 seconds.
+///
+/// ```
+/// use cops_executor::time::duration_of;
+/// use std::time::Duration;
+/// assert_eq!(duration_of(3, 2), Duration::from_millis(1500));
+/// ```
+///
+/// # Panics
+///
+/// If `ticks_per_second` is 0.
+#[must_use]
+pub fn duration_of(ticks: u64, ticks_per_second: u64) -> Duration {
+    let rest = u128::from(ticks % ticks_per_second) * NANOSECONDS_PER_SECOND;
+    let nanoseconds = rest.div_ceil(u128::from(ticks_per_second));
+    // Less than a second and at most a nanosecond more: fits.
+    Duration::from_secs(ticks / ticks_per_second).saturating_add(Duration::from_nanos(nanoseconds as u64))
+}
+
+impl<C: Clock + ?Sized> Clock for &C {
+    fn now_ticks(&self) -> u64 {
+        (**self).now_ticks()
+    }
+
+    fn ticks_per_second(&self) -> u64 {
+        (**self).ticks_per_second()
+    }
+
+    fn deadline_set(&self, deadline_ticks: u64) {
+        (**self).deadline_set(deadline_ticks);
+    }
+}
+
+/// A clock that stands still until it is advanced: for tests and simulations. A tick is a nanosecond.
+///
+/// ```
+/// use cops_executor::time::{Clock, ManualClock};
+/// let clock = ManualClock::new();
+/// clock.advance(std::time::Duration::from_micros(2));
+/// assert_eq!(clock.now_ticks(), 2_000);
+/// ```
+#[derive(Debug)]
+pub struct ManualClock {
+    now_ticks: AtomicU64,
+}
+
+impl ManualClock {
+    /// A clock at 0.
+    #[must_use]
+    pub const fn new() -> ManualClock {
+        ManualClock { now_ticks: AtomicU64::new(0) }
+    }
+
+    /// Moves it on; nobody is woken by that alone ([`fire_due`](super::Timers::fire_due)).
+    pub fn advance(&self, duration: Duration) {
+        self.now_ticks.fetch_add(ticks_in(duration, self.ticks_per_second()), Ordering::AcqRel);
+    }
+
+    /// Moves it on to `ticks`; not back.
+    ///
+    /// ```
+    /// # use cops_executor::time::{Clock, ManualClock};
+    /// let clock = ManualClock::new();
+    /// clock.advance_to(70);
+    /// clock.advance_to(50);
+    /// assert_eq!(clock.now_ticks(), 70);
+    /// ```
+    pub fn advance_to(&self, ticks: u64) {
+        let mut now = self.now_ticks.load(Ordering::Acquire);
+        while now < ticks {
+            match self.now_ticks.compare_exchange(now, ticks, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(later) => now = later,
+            }
+        }
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> ManualClock {
+        ManualClock::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ticks(&self) -> u64 {
+        self.now_ticks.load(Ordering::Acquire)
+    }
+
+    fn ticks_per_second(&self) -> u64 {
+        1_000_000_000
+    }
+}

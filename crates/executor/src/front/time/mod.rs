@@ -1,0 +1,14 @@
+//! Time: [`Timers`] by a [`Clock`] of the program's choice: sleeping, time limits, intervals.
+//!
+//! The queue of deadlines neither reads hardware nor starts threads: the host tells it that time has passed
+//! ([`Timers::fire_due`]) and asks it when to do so next ([`Timers::next_deadline`]). So the same code works in a kernel, in
+//! firmware, on a host, and in a simulation in virtual time ([`ManualClock`]).
+
+mod clock;
+mod heap;
+mod sleep;
+mod timers;
+
+pub use self::clock::{Clock, ManualClock, duration_of};
+pub use self::sleep::{Elapsed, Interval, Sleep};
+pub use self::timers::{Fired, Timers};
