@@ -1,0 +1,75 @@
+//! The model of several workers. It does not know who waits where, so not who of a level is next, but it knows the level: the most
+//! urgent at which anything waits for anybody.
+//!
+//! All is done by one thread, so no worker is ever in the middle of a scheduling point, and the proposition of the crate's
+//! documentation comes to this: no poll begins while anything more urgent is ready.
+
+use cops_executor::core::Phase;
+
+use super::model::{Model, Modelled};
+
+/// A level that a coroutine had when it was woken is shown until its worker files it, even if it is moved meanwhile. Whoever
+/// steals by such a mark takes what it finds there, which may be less urgent than what a third worker has. False, once
+/// it looks again instead.
+const MISLED_BY_OLD_MARKS: bool = true;
+
+#[derive(Default)]
+pub struct Several {
+    coroutines: Vec<Modelled>,
+    /// Somebody was moved since all inboxes were empty.
+    has_old_marks: bool,
+}
+
+impl Model for Several {
+    fn all(&self) -> &[Modelled] {
+        &self.coroutines
+    }
+
+    fn one(&mut self, key: usize) -> &mut Modelled {
+        &mut self.coroutines[key]
+    }
+
+    fn add(&mut self, id: u64, priority: u8) {
+        self.coroutines.push(Modelled::new(id, priority));
+    }
+
+    fn make_ready(&mut self, key: usize, _: bool, _: Option<usize>) {
+        self.coroutines[key].phase = Phase::Ready;
+    }
+
+    fn moved(&mut self, _: usize) {
+        self.has_old_marks = true;
+    }
+
+    fn inboxes_are_empty(&mut self) {
+        self.has_old_marks = false;
+    }
+
+    fn begin(&mut self, key: usize, worker: usize) {
+        let one = &self.coroutines[key];
+        assert_eq!(one.phase, Phase::Ready, "only what is ready is polled");
+        let most_urgent = self.bitmap().trailing_zeros();
+        if !(MISLED_BY_OLD_MARKS && self.has_old_marks) {
+            assert_eq!(one.priority as u32, most_urgent, "worker {worker} takes the most urgent");
+        }
+        self.coroutines[key].phase = Phase::Running;
+    }
+
+    fn pause(&mut self, key: usize) {
+        let one = &mut self.coroutines[key];
+        if !one.cancelled {
+            one.phase = if std::mem::take(&mut one.woken) { Phase::Ready } else { Phase::Blocked };
+        }
+    }
+
+    fn finish_run(&mut self, stalled: bool) {
+        if stalled {
+            assert_eq!(self.bitmap(), 0, "stalled although something is ready");
+        }
+    }
+
+    fn bitmap(&self) -> u64 {
+        let ready = self.coroutines.iter().filter(|one| one.phase == Phase::Ready);
+        ready.fold(0, |bits, one| bits | 1 << one.priority)
+    }
+}
