@@ -1,0 +1,99 @@
+//! More than one's share: of time, of processes, of memory.
+
+use core::hint::{black_box, spin_loop};
+
+use cops::abi::page::MAX_CPUS;
+use cops::abi::syscall::{self as number, map_flags, protection};
+
+use crate::garbage::Garbage;
+use crate::kernel::{call, sleep_microseconds};
+use crate::lies::claim_to_be_urgent;
+
+/// Computes for ever at the most urgent level there is, and never enters the kernel.
+pub fn spin(cpu: usize, _garbage: Garbage) -> ! {
+    claim_to_be_urgent(cpu);
+    loop {
+        spin_loop();
+    }
+}
+
+/// Gives its time slice back as soon as it has it, for a new one.
+pub fn yield_storm(cpu: usize, _garbage: Garbage) -> ! {
+    claim_to_be_urgent(cpu);
+    loop {
+        let _ = call(number::SCHED_YIELD, []);
+    }
+}
+
+/// Keeps the kernel busy on its own account, with calls that cost little and some that cost much.
+pub fn trap_storm(cpu: usize, mut garbage: Garbage) -> ! {
+    claim_to_be_urgent(cpu);
+    loop {
+        match garbage.below(4) {
+            0 => call(number::GETPID, []),
+            1 => match garbage.nasty() as usize {
+                // That would be the end of it.
+                number::EXIT | number::EXIT_GROUP => continue,
+                any => call(any, []),
+            },
+            2 => call(number::COPS_UNPARK, [garbage.below(MAX_CPUS as u64) as usize]),
+            _ => call(number::KILL, [garbage.nasty() as usize, 0]),
+        }
+        .ok();
+    }
+}
+
+/// Starts this program again, to be `kind`.
+fn start(kind: &core::ffi::CStr, cpus: &core::ffi::CStr) -> bool {
+    let path = c"/bin/hostile";
+    let arguments = [path.as_ptr(), kind.as_ptr(), cpus.as_ptr(), core::ptr::null()];
+    let addresses = arguments.map(|argument| argument.addr());
+    call(number::COPS_SPAWN_PROCESS, [path.as_ptr().addr(), addresses.as_ptr().addr()]).is_ok()
+}
+
+/// As many children as there can be, all of them computing; then tries for more.
+pub fn spawn_wide(cpu: usize, _garbage: Garbage) -> ! {
+    claim_to_be_urgent(cpu);
+    loop {
+        start(c"spin", c"1");
+    }
+}
+
+/// Each child starts children as this one does.
+pub fn spawn_deep(cpu: usize, mut garbage: Garbage) -> ! {
+    claim_to_be_urgent(cpu);
+    loop {
+        start(c"spawn-deep", c"1");
+        if garbage.below(4) == 0 {
+            sleep_microseconds(200);
+        }
+    }
+}
+
+/// Children that end at once and are never waited for.
+pub fn spawn_churn(cpu: usize, _garbage: Garbage) -> ! {
+    claim_to_be_urgent(cpu);
+    loop {
+        if !start(c"exit", c"1") {
+            // Those that have ended keep their places until somebody waits for them.
+            let _ = call(number::WAIT4, [usize::MAX, 0, number::WNOHANG, 0]);
+        }
+    }
+}
+
+/// Maps, touches and unmaps, so that frames and page tables come and go and every hart must forget them.
+pub fn memory_churn(cpu: usize, mut garbage: Garbage) -> ! {
+    const MEBIBYTE: usize = 1 << 20;
+    claim_to_be_urgent(cpu);
+    let rights = protection::READ | protection::WRITE;
+    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    loop {
+        let bytes = (1 + garbage.below(4) as usize) * MEBIBYTE;
+        let Ok(address) = call(number::MMAP, [0, bytes, rights, flags, usize::MAX, 0]) else { continue };
+        // The kernel touches it for us: a read from the random numbers into each of its pages.
+        for page in (0..bytes).step_by(4096) {
+            let _ = call(number::GETRANDOM, [black_box(address + page), 8, 0]);
+        }
+        let _ = call(number::MUNMAP, [address, bytes]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Lies in the page shared with the kernel.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use cops::abi::page::MAX_CPUS;
+use cops::abi::syscall as number;
+
+use crate::calls::{self, Pipe};
+use crate::garbage::Garbage;
+use crate::kernel::{
+    PAGE_WORDS, RING_WORDS, ask, call, page, page_half_words, page_words, ring_words, sleep_microseconds,
+};
+
+/// Says for virtual CPU `cpu` that it runs something most urgent.
+pub fn claim_to_be_urgent(cpu: usize) {
+    let worker = &page().workers[cpu % MAX_CPUS];
+    worker.current_priority.store(0, Relaxed);
+    worker.current_id.store(1 << 32, Relaxed);
+}
+
+/// Every bit of every bitmap, for ever. One half of the virtual CPUs does nothing else; the other half parks and is
+/// unparked, so that the kernel looks at the bits when it queues them.
+pub fn bitmap_all(cpu: usize, _garbage: Garbage) -> ! {
+    loop {
+        for worker in &page().workers {
+            worker.ready.store(u64::MAX, Relaxed);
+            worker.posted.store(u64::MAX, Relaxed);
+        }
+        claim_to_be_urgent(cpu);
+        if !cpu.is_multiple_of(2) {
+            let _ = call(number::COPS_UNPARK, [cpu.wrapping_add(2) % MAX_CPUS]);
+            let _ = call(number::COPS_PARK, []);
+        }
+    }
+}
+
+/// Bits that come and go at random.
+pub fn bitmap_random(cpu: usize, mut garbage: Garbage) -> ! {
+    loop {
+        let worker = &page().workers[garbage.below(MAX_CPUS as u64) as usize];
+        let bits = garbage.next();
+        match garbage.below(4) {
+            0 => worker.ready.store(bits, Relaxed),
+            1 => worker.posted.store(bits, Relaxed),
+            2 => worker.current_priority.store(bits as u32, Relaxed),
+            _ => worker.ready.store(1 << (bits % 64), Relaxed),
+        }
+        if !cpu.is_multiple_of(2) && garbage.below(64) == 0 {
+            let _ = call(number::SCHED_YIELD, []);
+        }
+    }
+}
+
+/// Anything into every field of the page and the ring, between calls that make the kernel look at them. If the kernel
+/// believes a handler's address, this process dies of it, which is its own affair: the first virtual CPU does not do
+/// it itself but keeps others doing it, with other seeds.
+pub fn page_garbage(cpu: usize, mut garbage: Garbage) -> ! {
+    let pipe = Pipe::new();
+    loop {
+        for _ in 0..garbage.below(200) {
+            match garbage.below(4) {
+                0 => page_words()[garbage.below(PAGE_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
+                1 => page_half_words()[garbage.below(2 * PAGE_WORDS as u64) as usize]
+                    .store(garbage.nasty() as u32, Relaxed),
+                // The indices and the workers, which are few words of many.
+                2 => page_words()[16 + garbage.below(144) as usize].store(garbage.nasty(), Relaxed),
+                _ => ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
+            }
+        }
+        calls::random_call(&mut garbage, &pipe);
+        if cpu == 0 && garbage.below(50) == 0 {
+            sleep_microseconds(garbage.below(300) as usize);
+        }
+    }
+}
+
+/// The ring's indices run about while the kernel puts results in: even virtual CPUs move them, odd ones make calls.
+pub fn index_race(cpu: usize, mut garbage: Garbage) -> ! {
+    let pipe = Pipe::new();
+    loop {
+        if cpu != 0 && cpu.is_multiple_of(2) {
+            let tail = page().ring.tail.load(Relaxed);
+            let head = match garbage.below(6) {
+                0 => tail,
+                1 => tail.wrapping_add(1),
+                2 => tail.wrapping_sub(256),
+                3 => tail.wrapping_sub(257),
+                4 => tail ^ 1 << 31,
+                _ => garbage.next() as u32,
+            };
+            page().ring.head.store(head, Relaxed);
+            if garbage.below(16) == 0 {
+                page().ring.tail.store(garbage.next() as u32, Relaxed);
+            }
+        } else {
+            let _ = ask(number::WRITE, pipe.writing(1), garbage.nasty(), garbage.nasty());
+            let _ = ask(number::READ, pipe.reading(1), garbage.nasty(), garbage.nasty());
+            let _ = ask(number::READ, pipe.reading(1), garbage.nasty(), garbage.nasty());
+            let _ = ask(number::WRITE, pipe.writing(1), garbage.nasty(), garbage.nasty());
+            let _ = call(number::COPS_REFILL_RING, []);
+        }
+    }
+}
+
+/// Results that are never taken, so that they wait behind the full ring, and a flag that says that none do, or the
+/// other way round.
+pub fn overflow_forger(cpu: usize, mut garbage: Garbage) -> ! {
+    let pipe = Pipe::new();
+    loop {
+        page().ring.overflowed.store(garbage.below(2) as u32, Relaxed);
+        match garbage.below(8) {
+            0 => {
+                let _ = call(number::COPS_REFILL_RING, []);
+            }
+            // Pretends that all has been taken: the next results overwrite the ring.
+            1 => page().ring.head.store(page().ring.tail.load(Relaxed), Relaxed),
+            2 if !cpu.is_multiple_of(2) => {
+                let _ = call(number::COPS_PARK, []);
+            }
+            _ => {
+                let _ = ask(number::READ, pipe.reading(1), garbage.nasty(), garbage.nasty());
+                let _ = ask(number::WRITE, pipe.writing(1), garbage.nasty(), garbage.nasty());
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! An honest program with a latency probe, and what it notices of `/bin/hostile`.
+//!
+//! ```text
+//! victim probe [NAME=VALUE]...     measures its own latencies and prints them
+//! victim beside [NAME=VALUE]...    runs the probe alone and beside programs that mean harm
+//! ```
+//!
+//! Each latency counts from the moment the timer was *set* to ring, so that a probe that is kept from running cannot
+//! miss what it should have measured. `beside` prints a line of words per run, for tools to read, and ends with 0 if
+//! the probe finished within its bound each time and everything was given back afterwards.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod beside;
+mod options;
+mod probe;
+mod sweep;
+
+use alloc::vec::Vec;
+
+use cops::process::ExitCode;
+use cops::{Arguments, println};
+use options::Options;
+
+#[cops::main]
+async fn main(arguments: Arguments) -> ExitCode {
+    let arguments: Vec<&str> = arguments.skip(1).collect();
+    let parsed = arguments.split_first().map(|(mode, rest)| (*mode, Options::parse(rest)));
+    match parsed {
+        Some(("probe", Ok(options))) => probe::run(&options).await,
+        Some(("beside", Ok(options))) => beside::run(&options).await,
+        Some((_, Err(wrong))) => {
+            println!("victim: {wrong:?} is no option");
+            ExitCode(2)
+        }
+        _ => {
+            println!(
+                "usage: victim probe|beside [samples=N] [mean-us=N] [level=N] [bound-ms=N] [kinds=A,B..]"
+            );
+            ExitCode(2)
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What can be asked of the program: `NAME=VALUE` words.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// How the victim runs beside whom.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Latencies to measure in each run.
+    pub samples: usize,
+    /// Mean time between them; each is between half and one and a half of it, so that no slice keeps step with it.
+    pub mean_microseconds: u64,
+    /// The probe's priority, and the ceiling of its process.
+    pub level: u8,
+    /// A latency longer than this is a failure.
+    pub bound_milliseconds: u64,
+    /// Virtual CPUs of the hostile program.
+    pub hostile_cpus: usize,
+    /// Seed of the hostile program.
+    pub seed: u64,
+    /// Kinds of hostile programs; empty: all.
+    pub kinds: Vec<String>,
+    /// Ceilings of the hostile program.
+    pub ceilings: Vec<u8>,
+}
+
+impl Options {
+    /// # Errors
+    /// The word that makes no sense.
+    pub fn parse<'a>(words: &[&'a str]) -> Result<Self, &'a str> {
+        let mut options = Options {
+            samples: 500,
+            mean_microseconds: 2000,
+            level: 20,
+            bound_milliseconds: u64::MAX,
+            hostile_cpus: 8,
+            seed: 1,
+            kinds: Vec::new(),
+            ceilings: Vec::new(),
+        };
+        for word in words {
+            options.set(word).ok_or(*word)?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, word: &str) -> Option<()> {
+        let (name, value) = word.split_once('=')?;
+        match name {
+            "samples" => {
+                self.samples = value.parse().ok().filter(|&samples| (1..=1_000_000).contains(&samples))?
+            }
+            "mean-us" => self.mean_microseconds = value.parse().ok()?,
+            "level" => self.level = value.parse().ok().filter(|&level| level < 64)?,
+            "bound-ms" => self.bound_milliseconds = value.parse().ok()?,
+            "cpus" => self.hostile_cpus = value.parse().ok()?,
+            "seed" => self.seed = value.parse().ok()?,
+            "kinds" => self.kinds = value.split(',').map(ToString::to_string).collect(),
+            "ceilings" => {
+                self.ceilings = value.split(',').map(|level| level.parse().ok()).collect::<Option<_>>()?
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The words that tell the probe what it needs to know of these.
+    pub fn for_probe(&self) -> [String; 4] {
+        [
+            format!("samples={}", self.samples),
+            format!("mean-us={}", self.mean_microseconds),
+            format!("level={}", self.level),
+            format!("bound-ms={}", self.bound_milliseconds),
+        ]
+    }
+}
