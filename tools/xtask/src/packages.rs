@@ -25,6 +25,13 @@ pub const QEMU: Need = Need {
     is_present: || std::env::var_os("COPS_QEMU").is_some() || find_program("qemu-system-riscv64").is_some(),
 };
 
+/// QEMU for 32-bit RISC-V.
+pub const QEMU_32: Need = Need {
+    what: "qemu-system-riscv32",
+    packages: &[&["qemu-system-riscv", "qemu-system-misc"]],
+    is_present: || find_program("qemu-system-riscv32").is_some(),
+};
+
 /// A debugger that knows RISC-V.
 pub const GDB: Need = Need {
     what: "gdb-multiarch (a gdb that knows riscv64)",

@@ -4,6 +4,7 @@ mod cargo_output;
 mod clippy;
 mod docs;
 mod exec;
+mod firmware;
 mod format;
 mod guest;
 mod host;
@@ -98,7 +99,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -134,6 +135,13 @@ const STAGES: [Stage; 11] = [
         is_long: false,
         can_choose: true,
         run: host::run,
+    },
+    Stage {
+        name: "firmware",
+        about: "the executor without an allocator, on RV32IMAC and RV64GC without an operating system",
+        is_long: true,
+        can_choose: true,
+        run: firmware::run,
     },
     Stage {
         name: "vdso",
@@ -275,7 +283,7 @@ mod tests {
         assert_eq!(names(&[]).unwrap().len(), STAGES.len());
         assert_eq!(names(&["--only", "unsafe", "--only", "fmt"]).unwrap(), ["fmt", "unsafe"]);
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
-        assert_eq!(names(&["--filter", "x"]).unwrap(), ["host", "guest", "exec", "system"]);
+        assert_eq!(names(&["--filter", "x"]).unwrap(), ["host", "firmware", "guest", "exec", "system"]);
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));
     }
 

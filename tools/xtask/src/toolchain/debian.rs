@@ -11,8 +11,8 @@ use crate::process::find_program;
 /// The minor version of `rust-version` in Cargo.toml.
 const OLDEST_MINOR: u32 = 95;
 
-/// The toolchain of the installed packages.
-pub fn find() -> Outcome<GuestToolchain> {
+/// The toolchain of the installed packages; it builds for any target.
+pub fn find(triple: &'static str) -> Outcome<GuestToolchain> {
     let rustc = PathBuf::from("/usr/bin/rustc");
     let version = version_line(&rustc).ok_or_else(|| {
         Failure::new("/usr/bin/rustc does not start").advise("apt-get install --reinstall rustc-web")
@@ -27,6 +27,7 @@ pub fn find() -> Outcome<GuestToolchain> {
         .ok_or_else(|| Failure::new("ld.lld is not there").advise("apt-get install lld"))?;
     Ok(GuestToolchain {
         description: format!("{version} (Debian's, library built from source)"),
+        triple,
         cargo: "/usr/bin/cargo".into(),
         cargo_clippy: "/usr/bin/cargo-clippy".into(),
         environment: vec![

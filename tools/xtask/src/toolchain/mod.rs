@@ -4,7 +4,7 @@ mod debian;
 mod rustup;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Failure, Outcome};
@@ -17,6 +17,8 @@ use crate::workspace::{GUEST_TRIPLE, Workspace};
 pub struct GuestToolchain {
     /// For people and for the record: `rustc 1.95.0 (rustup, with its riscv64gc target)`.
     pub description: String,
+    /// What it builds for.
+    triple: &'static str,
     cargo: PathBuf,
     cargo_clippy: PathBuf,
     /// Set for every cargo that is run.
@@ -35,22 +37,27 @@ impl GuestToolchain {
     /// Finds one, in the order of SPEC 1.3; installs Debian's if there is no other. `COPS_GUEST_TOOLCHAIN` set to
     /// `rustup` or `debian` leaves no choice.
     pub fn find(workspace: &Workspace, progress: Progress) -> Outcome<Self> {
+        Self::find_for(GUEST_TRIPLE, workspace, progress)
+    }
+
+    /// As `find`, for another freestanding target.
+    pub fn find_for(triple: &'static str, workspace: &Workspace, progress: Progress) -> Outcome<Self> {
         let wanted = std::env::var("COPS_GUEST_TOOLCHAIN").unwrap_or_default();
         if !["", "rustup", "debian"].contains(&wanted.as_str()) {
             return Err(Failure::new(format!("COPS_GUEST_TOOLCHAIN={wanted} is no toolchain"))
                 .advise("give rustup or debian"));
         }
         if wanted != "debian"
-            && let Some(found) = rustup::find(workspace, progress)?
+            && let Some(found) = rustup::find(triple, workspace, progress)?
         {
             return Ok(found);
         }
         if wanted != "rustup" && packages::is_debian_family() {
             packages::ensure(&[packages::DEBIAN_RUST], progress)?;
-            return debian::find();
+            return debian::find(triple);
         }
-        Err(Failure::new(format!("no Rust here can build for {GUEST_TRIPLE}"))
-            .advise(format!("with a network: rustup target add {GUEST_TRIPLE}")))
+        Err(Failure::new(format!("no Rust here can build for {triple}"))
+            .advise(format!("with a network: rustup target add {triple}")))
     }
 
     /// `cargo SUBCOMMAND` for the guest, with the flags that every guest crate is built with and `rustflags` added.
@@ -68,6 +75,15 @@ impl GuestToolchain {
         command
     }
 
+    /// `cargo SUBCOMMAND --release` in `folder`, a workspace of its own, which says itself how it is linked. Its output
+    /// goes to `target`.
+    pub fn cargo_in(&self, folder: &Path, subcommand: &str, target: PathBuf) -> Command {
+        let mut command = Command::new(&self.cargo);
+        command.args([subcommand, "--release", "--locked"]).current_dir(folder);
+        self.configure_target(&mut command, target, self.linker_flag().as_slice());
+        command
+    }
+
     /// `cargo clippy` for the guest; installs clippy if it is Debian's and missing.
     pub fn clippy(&self, workspace: &Workspace, progress: Progress) -> Outcome<Command> {
         packages::ensure(self.clippy_needs, progress)?;
@@ -81,14 +97,22 @@ impl GuestToolchain {
     fn configure(&self, command: &mut Command, workspace: &Workspace, target: PathBuf, rustflags: &[String]) {
         // Frame pointers: a panic's backtrace walks them.
         let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned()];
-        flags.extend(self.linker.map(|linker| format!("-Clinker={linker}")));
+        flags.extend(self.linker_flag());
         flags.extend_from_slice(rustflags);
-        command.args(["--profile", "guest", "--target", GUEST_TRIPLE]);
+        command.args(["--profile", "guest"]).current_dir(&workspace.root);
+        self.configure_target(command, target, &flags);
+    }
+
+    fn linker_flag(&self) -> Option<String> {
+        self.linker.map(|linker| format!("-Clinker={linker}"))
+    }
+
+    fn configure_target(&self, command: &mut Command, target: PathBuf, flags: &[String]) {
+        command.args(["--target", self.triple]);
         if self.build_std {
             command.arg("-Zbuild-std=core,alloc");
         }
         command
-            .current_dir(&workspace.root)
             .env("CARGO_TARGET_DIR", target)
             // 0x1f separates flags: they may contain spaces.
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))

@@ -9,7 +9,7 @@ use crate::error::{Because, Outcome};
 use crate::interrupt;
 use crate::process::find_program;
 use crate::terminal::{Progress, Step};
-use crate::workspace::{GUEST_TRIPLE, Workspace};
+use crate::workspace::Workspace;
 
 /// An attempt to add the target that downloads nothing for this long is given up: most likely we are offline.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,11 +18,15 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// A failed attempt is not repeated for this long.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The toolchain on `PATH` if it can build for the guest, after adding the target if need be. `None` if it cannot.
-pub fn find(workspace: &Workspace, progress: Progress) -> Outcome<Option<GuestToolchain>> {
+/// The toolchain on `PATH` if it can build for `triple`, after adding the target if need be. `None` if it cannot.
+pub fn find(
+    triple: &'static str,
+    workspace: &Workspace,
+    progress: Progress,
+) -> Outcome<Option<GuestToolchain>> {
     let (Some(cargo), Some(rustc)) = (find_program("cargo"), find_program("rustc")) else { return Ok(None) };
     let Some(sysroot) = sysroot(&rustc) else { return Ok(None) };
-    if !has_target(&sysroot) && !add_target(workspace, &sysroot, progress)? {
+    if !has_target(&sysroot, triple) && !add_target(workspace, &sysroot, triple, progress)? {
         return Ok(None);
     }
     let (Some(version), Some(host)) = (version_line(&rustc), host_triple(&rustc)) else { return Ok(None) };
@@ -33,7 +37,8 @@ pub fn find(workspace: &Workspace, progress: Progress) -> Outcome<Option<GuestTo
         None => return Ok(None),
     };
     Ok(Some(GuestToolchain {
-        description: format!("{version} (with its {GUEST_TRIPLE} target)"),
+        description: format!("{version} (with its {triple} target)"),
+        triple,
         cargo_clippy: cargo.with_file_name("cargo-clippy"),
         cargo,
         environment: Vec::new(),
@@ -65,15 +70,15 @@ pub fn version_line(rustc: &Path) -> Option<String> {
 
 /// Is the target's library there, all of it? An addition that was cut short leaves files that rustup's list of
 /// components does not know.
-fn has_target(sysroot: &Path) -> bool {
+fn has_target(sysroot: &Path, triple: &str) -> bool {
     let rustlib = sysroot.join("lib/rustlib");
-    let Ok(files) = std::fs::read_dir(rustlib.join(GUEST_TRIPLE).join("lib")) else { return false };
+    let Ok(files) = std::fs::read_dir(rustlib.join(triple).join("lib")) else { return false };
     let names: Vec<String> =
         files.flatten().map(|file| file.file_name().to_string_lossy().into_owned()).collect();
     let is_complete = ["libcore-", "liballoc-", "libcompiler_builtins-"]
         .iter()
         .all(|prefix| names.iter().any(|name| name.starts_with(prefix) && name.ends_with(".rlib")));
-    let component = format!("rust-std-{GUEST_TRIPLE}");
+    let component = format!("rust-std-{triple}");
     is_complete
         && match std::fs::read_to_string(rustlib.join("components")) {
             Ok(components) => components.lines().any(|line| line == component),
@@ -83,18 +88,18 @@ fn has_target(sysroot: &Path) -> bool {
 }
 
 /// Lets rustup add the target to the toolchain of `sysroot`. Quick and quiet when that cannot work.
-fn add_target(workspace: &Workspace, sysroot: &Path, progress: Progress) -> Outcome<bool> {
+fn add_target(workspace: &Workspace, sysroot: &Path, triple: &str, progress: Progress) -> Outcome<bool> {
     let Some(rustup) = find_program("rustup") else { return Ok(false) };
     let (Some(home), Some(toolchain)) = (rustup_home(sysroot), sysroot.file_name()) else { return Ok(false) };
-    let memory = workspace.target.join(format!("rustup-offline-{}", toolchain.display()));
+    let memory = workspace.target.join(format!("rustup-offline-{}-{triple}", toolchain.display()));
     if is_recent(&memory) {
         return Ok(false);
     }
-    let mut step = Step::begin(progress, format!("rustup target add {GUEST_TRIPLE}"));
+    let mut step = Step::begin(progress, format!("rustup target add {triple}"));
     let mut child = Command::new(rustup)
         .args(["target", "add", "--toolchain"])
         .arg(toolchain)
-        .arg(GUEST_TRIPLE)
+        .arg(triple)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -125,12 +130,11 @@ fn add_target(workspace: &Workspace, sysroot: &Path, progress: Progress) -> Outc
         std::thread::sleep(Duration::from_millis(50));
     };
     drop(guard);
-    let succeeded = succeeded && has_target(sysroot);
+    let succeeded = succeeded && has_target(sysroot, triple);
     if succeeded {
         step.done();
     } else {
-        let note =
-            format!("rustup target add {GUEST_TRIPLE} failed; remove this file to have it tried again\n");
+        let note = format!("rustup target add {triple} failed; remove this file to have it tried again\n");
         crate::workspace::write_if_changed(&memory, note.as_bytes())?;
     }
     Ok(succeeded)
@@ -156,6 +160,7 @@ fn folder_size(folder: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::GUEST_TRIPLE;
 
     /// A sysroot with these files under lib/rustlib.
     fn sysroot_with(name: &str, files: &[(&str, &str)]) -> PathBuf {
@@ -177,17 +182,17 @@ mod tests {
     #[test]
     fn a_target_is_there_when_it_is_complete_and_registered() {
         let complete = sysroot_with("complete", &LIBRARIES);
-        assert!(has_target(&complete));
+        assert!(has_target(&complete, GUEST_TRIPLE));
         let registered =
             [&LIBRARIES[..], &[("components", "cargo-x\nrust-std-riscv64gc-unknown-none-elf\n")]].concat();
         let registered = sysroot_with("registered", &registered);
-        assert!(has_target(&registered));
+        assert!(has_target(&registered, GUEST_TRIPLE));
         let cut_short = [&LIBRARIES[..], &[("components", "cargo-x\n")]].concat();
         let cut_short = sysroot_with("cut-short", &cut_short);
-        assert!(!has_target(&cut_short));
+        assert!(!has_target(&cut_short, GUEST_TRIPLE));
         let partial = sysroot_with("partial", &LIBRARIES[..1]);
-        assert!(!has_target(&partial));
-        assert!(!has_target(Path::new("/nonexistent")));
+        assert!(!has_target(&partial, GUEST_TRIPLE));
+        assert!(!has_target(Path::new("/nonexistent"), GUEST_TRIPLE));
         for folder in [complete, registered, cut_short, partial] {
             std::fs::remove_dir_all(folder).unwrap();
         }
