@@ -19,6 +19,8 @@ pub enum Contender {
     AsyncExecutor,
     /// embassy-executor without priorities.
     Embassy,
+    /// embassy-executor, futures boxed.
+    EmbassyBoxed,
     /// embassy-executor with its priorities.
     EmbassyPriority,
     /// LocalPool of futures.
@@ -31,11 +33,12 @@ use Contender::*;
 
 impl Contender {
     /// All, in the order of the tables.
-    pub const ALL: [Contender; 10] = [
+    pub const ALL: [Contender; 11] = [
         Cops,
         CopsSlots,
         Raw,
         Embassy,
+        EmbassyBoxed,
         EmbassyPriority,
         TokioCurrent,
         TokioMulti,
@@ -54,6 +57,7 @@ impl Contender {
             TokioMulti => "tokio-multi",
             AsyncExecutor => "async-executor",
             Embassy => "embassy",
+            EmbassyBoxed => "embassy-boxed",
             EmbassyPriority => "embassy-priority",
             LocalPool => "local-pool",
             Threads => "threads",
@@ -63,13 +67,14 @@ impl Contender {
     /// The name in a table.
     pub fn title(self) -> &'static str {
         match self {
-            Cops => "**cops-executor**",
+            Cops => "**cops-executor**, futures boxed",
             CopsSlots => "**cops-executor**, futures in slots",
             Raw => "raw polling of boxed futures",
             TokioCurrent => "tokio, current-thread",
             TokioMulti => "tokio, multi-thread",
             AsyncExecutor => "async-executor",
-            Embassy => "embassy-executor",
+            Embassy => "embassy-executor, futures in slots",
+            EmbassyBoxed => "embassy-executor, futures boxed",
             EmbassyPriority => "embassy-executor, its priorities",
             LocalPool => "futures LocalPool",
             Threads => "OS threads",
@@ -100,11 +105,12 @@ impl Contender {
             (Threads, Operation::Ping { is_foreign }) => !is_foreign,
             (Threads, _) => false,
             (Raw, Operation::Yield { levels: 1, .. }) => true,
-            (Raw, Operation::Spawn { .. } | Operation::Bytes) => true,
+            (Raw, Operation::Spawn { .. }) => true,
             (Raw, _) => false,
-            // The rest is as with boxes.
+            // In the other operations spawning does not count.
             (CopsSlots, Operation::Spawn { .. } | Operation::Bytes) => true,
-            (CopsSlots, _) => false,
+            (EmbassyBoxed, Operation::Spawn { .. }) => true,
+            (CopsSlots | EmbassyBoxed, _) => false,
             // Sorting 100,000 equals takes their square of steps; the others have no part for priorities.
             (EmbassyPriority, Operation::Yield { coroutines, .. }) => coroutines <= 1_000,
             (EmbassyPriority, Operation::Ping { .. } | Operation::Bytes) => false,

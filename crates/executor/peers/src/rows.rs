@@ -49,8 +49,8 @@ pub const TABLES: &[Table] = &[
     },
     Table {
         title: "Spawn, run, exit",
-        note: "A parent spawns empty coroutines, 1,000 or one, and waits until they have finished. embassy and \
-               slots: memory that the program owns, no allocation; all others allocate. Threads: with a join.",
+        note: "A parent spawns empty coroutines, 1,000 or one, and waits until they have finished. Slots are \
+               memory that the program owns; all others allocate. Threads: with a join.",
         rows: &[
             row("spawn-1000", "1,000 at a time", Operation::Spawn { batch: 1_000 }),
             row("spawn-1", "one at a time", Operation::Spawn { batch: 1 }),
@@ -94,8 +94,9 @@ pub const TABLES: &[Table] = &[
     },
     Table {
         title: "Urgent wake among 1,000 others that are ready",
-        note: "Polls of others that begin after the wake has returned and before the urgent one is polled: the most of \
-               all trials, and in brackets the median.",
+        note: "Polls of others that begin after the wake has returned and before the urgent one is polled, in 500 trials: \
+               median / 99th percentile / most. Where there are more workers than processors, the system may suspend \
+               the one that has the urgent coroutine.",
         rows: &[
             row("urgent-1", "1 worker", Operation::Urgent { workers: 1, is_foreign: false }),
             row("urgent-2", "2 workers", Operation::Urgent { workers: 2, is_foreign: false }),

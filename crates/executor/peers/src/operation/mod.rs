@@ -17,7 +17,7 @@ use crate::contender::Contender;
 use crate::runtime::async_executor::AsyncExecutor;
 use crate::runtime::cops::Cops;
 use crate::runtime::cops_slots::CopsSlots;
-use crate::runtime::embassy::Embassy;
+use crate::runtime::embassy::{Embassy, EmbassyBoxed};
 use crate::runtime::local_pool::LocalPool;
 use crate::runtime::raw::Raw;
 use crate::runtime::tokio::Tokio;
@@ -89,6 +89,7 @@ pub fn measure(contender: Contender, operation: Operation, rounds: u64, live: fn
         Contender::TokioMulti => joining::<Tokio<true>>(operation, rounds, live),
         Contender::AsyncExecutor => joining::<AsyncExecutor>(operation, rounds, live),
         Contender::Embassy | Contender::EmbassyPriority => plain::<Embassy>(operation, rounds, live),
+        Contender::EmbassyBoxed => plain::<EmbassyBoxed>(operation, rounds, live),
         Contender::LocalPool => joining::<LocalPool>(operation, rounds, live),
         Contender::Threads => threads::measure(operation, rounds),
     }

@@ -1,4 +1,5 @@
-//! Ours: boxed futures, one `run_until_done` for each worker.
+//! Ours: boxed futures. Where something is always ready, `run_until_stalled` on this thread; where workers sleep or are
+//! several, one `run_until_done` for each.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone, Copy)]
 pub struct Cops {
     pub(super) executor: &'static Executor,
-    workers: u32,
+    setup: Setup,
 }
 
 impl Runtime for Cops {
@@ -24,7 +25,7 @@ impl Runtime for Cops {
     fn start(setup: Setup) -> Cops {
         let executor = &EXECUTORS[STARTED.fetch_add(1, Ordering::Relaxed)];
         executor.start_on_host(setup.workers).expect("each is started once");
-        Cops { executor, workers: setup.workers }
+        Cops { executor, setup }
     }
 
     fn slots<F: Task>(self, _: usize) {}
@@ -40,14 +41,18 @@ impl Runtime for Cops {
             executor.request_stop(true);
         };
         executor.spawn(ends, Priority::DEFAULT).expect("there is memory");
-        thread::scope(|scope| {
-            for worker in 1..self.workers {
-                scope.spawn(move || executor.run_until_done(worker));
-            }
-            // Stalled: the parent was the last, and the stop was not seen.
-            let outcome = executor.run_until_done(0);
-            assert!(matches!(outcome, RunOutcome::StopRequested | RunOutcome::Stalled), "{outcome:?}");
-        });
+        let outcome = if self.setup.sleeps || self.setup.workers > 1 {
+            thread::scope(|scope| {
+                for worker in 1..self.setup.workers {
+                    scope.spawn(move || executor.run_until_done(worker));
+                }
+                executor.run_until_done(0)
+            })
+        } else {
+            executor.run_until_stalled(0)
+        };
+        // Stalled: the parent was the last, and the stop was not seen.
+        assert!(matches!(outcome, RunOutcome::StopRequested | RunOutcome::Stalled), "{outcome:?}");
     }
 }
 

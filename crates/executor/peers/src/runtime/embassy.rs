@@ -1,11 +1,14 @@
 //! embassy-executor: its raw executor on this thread. Its tasks live in slots that are never freed, so it allocates
-//! nothing, and cannot.
+//! nothing. A program that does not know beforehand how many tasks of which types it will have must box the futures:
+//! [`EmbassyBoxed`].
 //!
 //! Where something is always ready it spins, with a pender that does nothing, as its `platform-spin`; where a
 //! worker must sleep, the pender unparks the thread. With the feature `embassy-priority` it sorts what is ready
 //! by priority.
 #![allow(unsafe_code)]
 
+use std::future::Future;
+use std::pin::Pin;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
@@ -94,3 +97,29 @@ fn set_level<S>(token: &SpawnToken<S>, level: u32) {
 
 #[cfg(not(feature = "embassy-priority"))]
 fn set_level<S>(_: &SpawnToken<S>, _: u32) {}
+
+/// embassy-executor, its slots holding boxes.
+#[derive(Clone, Copy)]
+pub struct EmbassyBoxed(Embassy);
+
+type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Runtime for EmbassyBoxed {
+    type Slots<F: Task> = &'static [TaskStorage<Boxed>];
+
+    fn start(setup: Setup) -> Self {
+        EmbassyBoxed(Embassy::start(setup))
+    }
+
+    fn slots<F: Task>(self, count: usize) -> Self::Slots<F> {
+        self.0.slots::<Boxed>(count)
+    }
+
+    fn spawn<F: Task>(self, slots: Self::Slots<F>, number: usize, future: F, level: u32) {
+        self.0.spawn::<Boxed>(slots, number, Box::pin(future), level);
+    }
+
+    fn run<P: Task>(self, parent: P) {
+        self.0.run(parent);
+    }
+}
