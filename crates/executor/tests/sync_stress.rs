@@ -1,0 +1,193 @@
+//! `sync` under threads: nothing is lost, nothing is there twice, nobody sleeps for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cops_executor::sync::*;
+use cops_executor::time::{ManualClock, Timers};
+use cops_executor::*;
+
+const WORKERS: u32 = 3;
+const COROUTINES: u64 = 60;
+const ROUNDS: u64 = if cfg!(miri) { 3 } else { 400 };
+
+macro_rules! executor {
+    ($number:literal) => {{
+        static EXECUTOR: Executor = Executor::new($number);
+        EXECUTOR.start_on_host(WORKERS).unwrap();
+        &EXECUTOR
+    }};
+}
+
+/// Runs all workers until all coroutines have exited; `beside` runs on another thread until then.
+fn run(executor: &'static Executor, beside: impl Fn() + Sync) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                beside();
+                thread::yield_now();
+            }
+        });
+        let workers: Vec<_> =
+            (0..WORKERS).map(|worker| scope.spawn(move || executor.run_until_done(worker))).collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        over.store(true, Ordering::Release);
+    });
+    assert_eq!(executor.live_count(), 0);
+}
+
+fn some_level(number: u64) -> Priority {
+    Priority::new((number * 7 % 64) as u8).unwrap()
+}
+
+#[test]
+fn a_mutex_excludes_under_cancelling_and_changing_priorities() {
+    let executor = executor!(10);
+    static COUNTERS: [Mutex<u64>; 3] = [const { Mutex::new(0) }; 3];
+    let inside: Arc<[AtomicU64; 3]> = Arc::default();
+    let done = Arc::new(AtomicU64::new(0));
+    let ids: Vec<_> = (0..COROUTINES)
+        .map(|number| {
+            let (inside, done) = (inside.clone(), done.clone());
+            let work = async move {
+                for round in 0..ROUNDS {
+                    // In ascending order: no deadlock.
+                    let first = ((number + round) % 3) as usize;
+                    let mut guard = COUNTERS[first].lock().await;
+                    assert_eq!(inside[first].fetch_add(1, Ordering::Relaxed), 0);
+                    if round % 3 == 0 {
+                        yield_now().await;
+                    }
+                    if first < 2 && round % 5 == 0 {
+                        *COUNTERS[first + 1].lock().await += 1;
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    *guard += 1;
+                    assert_eq!(inside[first].fetch_sub(1, Ordering::Relaxed), 1);
+                    drop(guard);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    // A wait that is given up.
+                    let timers = Timers::new(ManualClock::new());
+                    let _ = timers.timeout(Duration::ZERO, COUNTERS[first].lock()).await;
+                }
+            };
+            executor.spawn(work, some_level(number)).unwrap()
+        })
+        .collect();
+    let turn = AtomicU64::new(0);
+    run(executor, || {
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        set_priority(ids[(turn * 11 % COROUTINES) as usize], some_level(turn));
+    });
+    let sum: u64 = COUNTERS.iter().map(|counter| *counter.try_lock().expect("nobody holds it")).sum();
+    assert_eq!(sum, done.load(Ordering::Relaxed));
+}
+
+#[test]
+fn permits_are_neither_lost_nor_made() {
+    let executor = executor!(11);
+    static SEMAPHORE: Semaphore = Semaphore::new(5);
+    let out = Arc::new(AtomicUsize::new(0));
+    for number in 0..COROUTINES {
+        let out = out.clone();
+        let work = async move {
+            for round in 0..ROUNDS {
+                let count = 1 + ((number + round) % 5) as usize;
+                let permit = SEMAPHORE.acquire(count).await;
+                assert!(out.fetch_add(count, Ordering::Relaxed) + count <= 5);
+                if round % 2 == 0 {
+                    yield_now().await;
+                }
+                out.fetch_sub(count, Ordering::Relaxed);
+                drop(permit);
+                let timers = Timers::new(ManualClock::new());
+                let _ = timers.timeout(Duration::ZERO, SEMAPHORE.acquire(5)).await;
+            }
+        };
+        executor.spawn(work, some_level(number)).unwrap();
+    }
+    run(executor, || SEMAPHORE.add_permits(0));
+    assert_eq!(SEMAPHORE.available(), 5);
+}
+
+#[test]
+fn every_value_is_received_once() {
+    let executor = executor!(12);
+    let (sender, receiver) = channel(4);
+    let (sum, count) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    for number in 0..COROUTINES {
+        let sender = sender.clone();
+        let send = async move {
+            for round in 0..ROUNDS {
+                sender.send(number * ROUNDS + round).await.unwrap();
+            }
+        };
+        executor.spawn(send, some_level(number)).unwrap();
+        let (receiver, sum, count) = (receiver.clone(), sum.clone(), count.clone());
+        let receive = async move {
+            loop {
+                let timers = Timers::new(ManualClock::new());
+                let received = match timers.timeout(Duration::ZERO, receiver.receive()).await {
+                    Ok(received) => received,
+                    Err(_) => receiver.receive().await,
+                };
+                let Some(value) = received else { return };
+                sum.fetch_add(value, Ordering::Relaxed);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        executor.spawn(receive, some_level(number + 3)).unwrap();
+    }
+    drop((sender, receiver));
+    run(executor, || ());
+    let all = COROUTINES * ROUNDS;
+    assert_eq!((count.load(Ordering::Relaxed), sum.load(Ordering::Relaxed)), (all, all * (all - 1) / 2));
+}
+
+#[test]
+fn signals_meet_their_waiters() {
+    let executor = executor!(13);
+    static MEET: Rendezvous<64> = Rendezvous::new();
+    for number in 0..COROUTINES {
+        let wait = async move {
+            for _ in 0..ROUNDS {
+                MEET.wait_on(number % 7).await;
+            }
+        };
+        executor.spawn(wait, some_level(number)).unwrap();
+        let signal = async move {
+            for _ in 0..ROUNDS {
+                while MEET.signal(number % 7).is_err() {
+                    yield_now().await;
+                }
+                if number % 3 == 0 {
+                    yield_now().await;
+                }
+            }
+        };
+        executor.spawn(signal, some_level(number + 1)).unwrap();
+    }
+    run(executor, || ());
+    assert!((0..7).all(|key| MEET.remembered(key) == 0));
+}
+
+#[test]
+fn an_event_that_is_set_from_another_thread_releases_everybody() {
+    let executor = executor!(14);
+    static EVENT: Event = Event::new();
+    for number in 0..COROUTINES {
+        let wait = async {
+            for _ in 0..ROUNDS {
+                EVENT.wait().await;
+                EVENT.clear();
+            }
+        };
+        executor.spawn(wait, some_level(number)).unwrap();
+    }
+    run(executor, || EVENT.set());
+}
