@@ -184,13 +184,16 @@ pub enum Measurement {
     Closed,
     /// Bytes of memory per connection that is open and idle
     IdleMemory,
+    /// The executor on this host, beside tokio, embassy and others; with --icount no times
+    Executor,
 }
 
 #[derive(Debug, Args, Clone)]
 #[command(after_help = "Examples:\n  \
     ./cops bench closed\n  \
     ./cops bench closed --icount --json closed.json\n  \
-    ./cops bench idle-memory --connections 100")]
+    ./cops bench idle-memory --connections 100\n  \
+    ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
     pub name: Measurement,

@@ -39,6 +39,10 @@ pub const GDB: Need = Need {
     is_present: || find_program("gdb-multiarch").is_some(),
 };
 
+/// Counts instructions on the host.
+pub const VALGRIND: Need =
+    Need { what: "valgrind", packages: &[&["valgrind"]], is_present: || find_program("valgrind").is_some() };
+
 /// Debian's Rust with the library sources, to build for the guest without rustup (SPEC 1.3 b).
 pub const DEBIAN_RUST: Need = Need {
     what: "Debian's Rust 1.95 or newer with its library sources, and the linker ld.lld",

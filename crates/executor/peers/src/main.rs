@@ -44,6 +44,9 @@ struct Arguments {
     /// Write executor.md and executor.json into this folder
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+    /// Write the data into this file too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Name rows and runtimes, and do nothing
     #[arg(long)]
     list: bool,
@@ -84,10 +87,10 @@ fn main() -> ExitCode {
         runs: if arguments.quick { 3 } else { arguments.runs },
         is_quick: arguments.quick,
     };
-    measure(&plan, arguments.output)
+    measure(&plan, arguments.output, arguments.json)
 }
 
-fn measure(plan: &Plan, output: Option<PathBuf>) -> ExitCode {
+fn measure(plan: &Plan, output: Option<PathBuf>, json: Option<PathBuf>) -> ExitCode {
     let outcome = driver::execute(plan);
     let report = Report::new(plan, &outcome);
     println!("{}", report.text.trim_end());
@@ -98,6 +101,12 @@ fn measure(plan: &Plan, output: Option<PathBuf>) -> ExitCode {
             return ExitCode::FAILURE;
         }
         eprintln!("executor.md and executor.json are in {}", folder.display());
+    }
+    if let Some(file) = json
+        && let Err(error) = report.write_data(&file)
+    {
+        eprintln!("cannot write {}: {error}", file.display());
+        return ExitCode::FAILURE;
     }
     if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -9,6 +9,8 @@ mod format;
 mod guest;
 mod host;
 mod layers;
+mod miri;
+mod msrv;
 mod rust_source;
 mod system;
 mod tap;
@@ -180,10 +182,32 @@ const STAGES: [Stage; 12] = [
     },
 ];
 
+/// Stages that only --only runs: they need compilers that few have.
+const EXTRA_STAGES: [Stage; 2] = [
+    Stage {
+        name: "msrv",
+        about: "the executor builds with the oldest compiler that it promises",
+        is_long: true,
+        can_choose: false,
+        run: msrv::run,
+    },
+    Stage {
+        name: "miri",
+        about: "the executor's tests under Miri",
+        is_long: true,
+        can_choose: true,
+        run: miri::run,
+    },
+];
+
+fn all_stages() -> impl Iterator<Item = &'static Stage> {
+    STAGES.iter().chain(&EXTRA_STAGES)
+}
+
 /// Runs the chosen stages; the status is 0 if nothing failed.
 pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
     if options.list {
-        for stage in &STAGES {
+        for stage in all_stages() {
             println!("{:8} {}", stage.name, stage.about);
         }
         return Ok(0);
@@ -241,20 +265,20 @@ fn show_failure(stage: &str, case: &Case) {
 /// The stages that the options choose.
 fn chosen(options: &Test) -> Outcome<Vec<&'static Stage>> {
     if let Some(unknown) =
-        options.only.iter().find(|name| STAGES.iter().all(|stage| stage.name != name.as_str()))
+        options.only.iter().find(|name| all_stages().all(|stage| stage.name != name.as_str()))
     {
-        let names = STAGES.iter().map(|stage| stage.name).collect::<Vec<_>>().join(" ");
+        let names = all_stages().map(|stage| stage.name).collect::<Vec<_>>().join(" ");
         return Err(
             Failure::new(format!("there is no stage {unknown:?}")).advise(format!("there are: {names}"))
         );
     }
+    if !options.only.is_empty() {
+        return Ok(all_stages().filter(|stage| options.only.iter().any(|name| name == stage.name)).collect());
+    }
     Ok(STAGES
         .iter()
-        .filter(|stage| match (&options.only[..], &options.filter) {
-            ([], None) => !(options.quick && stage.is_long),
-            ([], Some(_)) => stage.can_choose && !(options.quick && stage.is_long),
-            (only, _) => only.iter().any(|name| name == stage.name),
-        })
+        .filter(|stage| stage.can_choose || options.filter.is_none())
+        .filter(|stage| !(options.quick && stage.is_long))
         .collect())
 }
 
@@ -282,6 +306,7 @@ mod tests {
     fn stages_are_chosen_by_name_length_and_filter() {
         assert_eq!(names(&[]).unwrap().len(), STAGES.len());
         assert_eq!(names(&["--only", "unsafe", "--only", "fmt"]).unwrap(), ["fmt", "unsafe"]);
+        assert_eq!(names(&["--only", "miri"]).unwrap(), ["miri"]);
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
         assert_eq!(names(&["--filter", "x"]).unwrap(), ["host", "firmware", "guest", "exec", "system"]);
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));

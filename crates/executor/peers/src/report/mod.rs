@@ -55,6 +55,11 @@ impl Report {
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         std::fs::write(folder.join("executor.md"), &self.text)?;
-        std::fs::write(folder.join("executor.json"), format!("{:#}\n", self.data))
+        self.write_data(&folder.join("executor.json"))
+    }
+
+    /// Writes the data into a file.
+    pub fn write_data(&self, file: &Path) -> io::Result<()> {
+        std::fs::write(file, format!("{:#}\n", self.data))
     }
 }

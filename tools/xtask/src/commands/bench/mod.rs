@@ -1,6 +1,7 @@
 //! `./cops bench NAME`: one measurement each, in the form of SPEC 5.6: a table, and `{"bench", "config", "rows"}`.
 
 mod closed;
+mod executor;
 mod idle_memory;
 
 use serde_json::{Map, Value, json};
@@ -16,6 +17,10 @@ use crate::workspace::Workspace;
 type Rows = Vec<Map<String, Value>>;
 
 pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
+    // On this host, without a machine to boot.
+    if options.name == Measurement::Executor {
+        return executor::run(workspace, options);
+    }
     // Counting is for one hart; the option excludes --smp, so this overrides its default only.
     let mut options = options.clone();
     if options.icount {
@@ -25,6 +30,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let (name, rows) = match options.name {
         Measurement::Closed => ("closed", closed::measure(workspace, &prepared, &options)?),
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
+        Measurement::Executor => unreachable!("done above"),
     };
     let mut document = Map::new();
     document.insert("bench".into(), name.into());

@@ -1,0 +1,36 @@
+//! `./cops bench executor`: cops-executor beside its peers. The program that measures is in a workspace of its own,
+//! crates/executor/peers; here it is built and given its options.
+
+use crate::build::host;
+use crate::cli::Bench;
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+use crate::packages;
+use crate::terminal::Progress;
+use crate::workspace::Workspace;
+
+pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
+    if options.connections.is_some() {
+        return Err(Failure::new("--connections means nothing to the executor"));
+    }
+    // Without valgrind the times are measured all the same.
+    if let Err(failure) = packages::ensure(&[packages::VALGRIND], Progress::Lines) {
+        eprintln!("{failure}");
+    }
+    let mut cargo = host::cargo(workspace);
+    cargo.args(["run", "--release", "--locked", "--manifest-path", "crates/executor/peers/Cargo.toml", "--"]);
+    if options.quick {
+        cargo.arg("--quick");
+    }
+    if options.icount {
+        cargo.arg("--counts");
+    }
+    if let Some(file) = &options.json {
+        let file = std::path::absolute(file).because(|| format!("{} is no usable path", file.display()))?;
+        cargo.arg("--json").arg(file);
+    }
+    let mut child = cargo.spawn().because(|| "cannot start cargo".into())?;
+    let _guard = interrupt::guard(&child);
+    let status = child.wait().because(|| "cannot wait for cargo".into())?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::error::STATUS_FAILED))
+}
