@@ -1,0 +1,46 @@
+//! The executor's tests under Miri, which sees undefined behaviour and leaks; with few cases, since it is slow. Skipped where it is
+//! not installed.
+
+use std::process::Command;
+
+use super::cargo_output;
+use super::{Case, Context, step};
+use crate::error::Outcome;
+use crate::process::capture;
+
+const TESTS: [&str; 4] = ["behaviour", "model", "notify", "corpus"];
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let mut version = Command::new("rustup");
+    version.args(["run", "nightly", "cargo", "miri", "--version"]);
+    if !version.output().is_ok_and(|output| output.status.success()) {
+        println!("  skipped: rustup toolchain install nightly --component miri,rust-src");
+        return Ok(Vec::new());
+    }
+    // One stream, as in `host`.
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" 2>&1", "sh"]);
+    command.args([
+        "rustup",
+        "run",
+        "nightly",
+        "cargo",
+        "miri",
+        "test",
+        "-p",
+        "cops-executor",
+        "--no-fail-fast",
+    ]);
+    command.args(["--lib"]).args(TESTS.iter().flat_map(|test| ["--test", test]));
+    command.args(["--", context.filter()]);
+    command.current_dir(&context.workspace.root);
+    command.env("CARGO_TARGET_DIR", context.workspace.target.join("miri"));
+    command.env("MIRIFLAGS", "-Zmiri-strict-provenance");
+    let mut step = step("tests under Miri");
+    let captured = capture(&mut command, None, |line| step.detail(line))?;
+    let mut cases = cargo_output::cases(&captured.stdout);
+    if !captured.succeeded() && cases.iter().all(|case| case.failure.is_none()) {
+        cases.push(Case::failed("Miri", cargo_output::complaints(&captured.stdout)));
+    }
+    Ok(cases)
+}
