@@ -13,7 +13,7 @@ const FILE_HEADER_BYTES: usize = 64;
 #[derive(Clone, Copy)]
 struct Bytes<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl Bytes<'_> {
     fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
         self.0.get(at..)?.first_chunk().copied()
     }
@@ -30,10 +30,10 @@ impl<'a> Bytes<'a> {
         self.array(at).map(u64::from_le_bytes)
     }
 
-    /// The NUL-terminated string at `at`, without its end.
-    fn string(self, at: usize) -> Option<&'a [u8]> {
-        let rest = self.0.get(at..)?;
-        rest.get(..rest.iter().position(|&byte| byte == 0)?)
+    /// Whether the NUL-terminated string at `at` is `wanted`. Looks no further than that is long.
+    fn has_string(self, at: usize, wanted: &[u8]) -> bool {
+        let rest = self.0.get(at..).and_then(|rest| rest.strip_prefix(wanted));
+        rest.and_then(<[u8]>::first) == Some(&0)
     }
 }
 
@@ -45,6 +45,35 @@ pub(super) struct DynamicSymbols<'a> {
     count: usize,
 }
 
+/// Where things are, as the program headers say.
+struct Segments {
+    loaded_bytes: usize,
+    dynamic: usize,
+}
+
+/// What the program headers cover, from the start of the file on.
+fn headers_end(header: Bytes<'_>) -> Option<usize> {
+    if header.array(0)? != *b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let table_bytes = header.u16(54)?.checked_mul(header.u16(56)?)?;
+    (header.u64(32)? as usize).checked_add(table_bytes)
+}
+
+fn segments(headers: Bytes<'_>) -> Option<Segments> {
+    let (table, entry_bytes, entries) = (headers.u64(32)? as usize, headers.u16(54)?, headers.u16(56)?);
+    let find = |wanted| {
+        let entry = (0..entries).filter_map(|entry| table.checked_add(entry * entry_bytes));
+        entry.filter_map(|at| headers.0.get(at..)).map(Bytes).find(|entry| entry.u32(0) == Some(wanted))
+    };
+    let load = find(PROGRAM_HEADER_LOAD)?;
+    let dynamic = find(PROGRAM_HEADER_DYNAMIC)?;
+    if load.u64(8)? != 0 || load.u64(16)? != 0 {
+        return None;
+    }
+    Some(Segments { loaded_bytes: load.u64(32)? as usize, dynamic: dynamic.u64(16)? as usize })
+}
+
 impl<'a> DynamicSymbols<'a> {
     /// # Safety
     ///
@@ -54,34 +83,20 @@ impl<'a> DynamicSymbols<'a> {
     pub unsafe fn of(image: *const u8) -> Option<DynamicSymbols<'a>> {
         // SAFETY: the caller's promise about the header.
         let header = Bytes(unsafe { ::core::slice::from_raw_parts(image, FILE_HEADER_BYTES) });
-        if header.array(0)? != *b"\x7fELF\x02\x01" {
-            return None;
-        }
-        let table = header.u64(32)? as usize;
-        let entry_bytes = header.u16(54)?;
-        let entries = header.u16(56)?;
-        let table_end = table.checked_add(entry_bytes.checked_mul(entries)?)?;
+        let end = headers_end(header)?;
         // SAFETY: program headers follow the file header in the loadable segment.
-        let headers = Bytes(unsafe { ::core::slice::from_raw_parts(image, table_end) });
-        let find = |wanted| {
-            let mut all = (0..entries).map(|entry| table + entry * entry_bytes);
-            all.find(|&at| headers.u32(at) == Some(wanted))
-        };
-        let load = find(PROGRAM_HEADER_LOAD)?;
-        let dynamic = find(PROGRAM_HEADER_DYNAMIC)?;
-        let (offset, address) = (headers.u64(load + 8)?, headers.u64(load + 16)?);
-        if offset != 0 || address != 0 {
-            return None;
-        }
-        let bytes = headers.u64(load + 32)? as usize;
+        let headers = Bytes(unsafe { ::core::slice::from_raw_parts(image, end) });
+        let loaded_bytes = segments(headers)?.loaded_bytes;
         // SAFETY: the caller's promise about the segment, which starts at the file header.
-        let image = Bytes(unsafe { ::core::slice::from_raw_parts(image, bytes) });
-        Self::in_image(image, headers.u64(dynamic + 16)? as usize)
+        Self::in_bytes(unsafe { ::core::slice::from_raw_parts(image, loaded_bytes) })
     }
 
-    fn in_image(image: Bytes<'a>, dynamic: usize) -> Option<DynamicSymbols<'a>> {
+    /// As `of`, of a slice that may hold anything: nothing outside of it is read, and the time is bounded by its length.
+    pub fn in_bytes(image: &'a [u8]) -> Option<DynamicSymbols<'a>> {
+        let image = Bytes(image);
+        headers_end(image)?;
         let (mut symbols, mut strings, mut hash) = (None, None, None);
-        let mut at = dynamic;
+        let mut at = segments(image)?.dynamic;
         loop {
             let value = image.u64(at.checked_add(8)?)? as usize;
             match image.u64(at)? {
@@ -93,9 +108,11 @@ impl<'a> DynamicSymbols<'a> {
             }
             at += 16;
         }
-        // The second word of the hash table is the number of symbols.
-        let count = image.u32(hash?.checked_add(4)?)? as usize;
-        Some(DynamicSymbols { image, symbols: symbols?, strings: strings?, count })
+        // The second word of the hash table is the number of symbols; there are no more than have room.
+        let symbols = symbols?;
+        let room = image.0.len().saturating_sub(symbols) / SYMBOL_BYTES;
+        let count = (image.u32(hash?.checked_add(4)?)? as usize).min(room);
+        Some(DynamicSymbols { image, symbols, strings: strings?, count })
     }
 
     /// The offset in the image of the defined symbol `name`.
@@ -104,7 +121,7 @@ impl<'a> DynamicSymbols<'a> {
             let at = self.symbols.checked_add(number.checked_mul(SYMBOL_BYTES)?)?;
             let string = self.strings.checked_add(self.image.u32(at)? as usize)?;
             let (section, value) = (self.image.u16(at.checked_add(6)?)?, self.image.u64(at.checked_add(8)?)?);
-            let found = section != 0 && self.image.string(string)? == name.as_bytes();
+            let found = section != 0 && self.image.has_string(string, name.as_bytes());
             found.then_some(value as usize).filter(|&value| value < self.image.0.len())
         })
     }
