@@ -1,0 +1,202 @@
+//! Models for loom, on the shipped `sync`: mutex, semaphore and event, with waits that are given up while they are
+//! granted. Two holders at once are a data race on a cell of loom's; a lost wake is a deadlock.
+//!
+//! Outside of coroutines, so without inheritance, whose rule `tests/inheritance.rs` checks.
+#![cfg(loom)]
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32 as Plain, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+
+use cops_executor::core::begin_model;
+use cops_executor::current;
+use cops_executor::sync::{Event, Mutex, Semaphore, begin_sync_model};
+use loom::cell::UnsafeCell;
+use loom::sync::Notify;
+use loom::thread;
+
+/// Bounds the search in the scenes that are interleaved.
+const PREEMPTIONS: usize = 3;
+/// Atomics that one execution may use.
+const ATOMICS: usize = 40;
+
+struct Unpark(Notify);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+fn unpark() -> (Arc<Unpark>, Waker) {
+    let unpark = Arc::new(Unpark(Notify::new()));
+    (unpark.clone(), Waker::from(unpark))
+}
+
+/// Sleeps until the future is ready; for ever, if its wake was lost.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let (unpark, waker) = unpark();
+    let mut future = pin!(future);
+    loop {
+        match poll(future.as_mut(), &waker) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => unpark.0.wait(),
+        }
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// Explores a scene in both ways of `begin_model`, and prints how many executions there were.
+fn explore(name: &str, scene: impl Fn() + Sync + Send + 'static) {
+    // The record of threads that are no workers is a static, and stays bound to the first atomic of an execution.
+    loom::model(|| {
+        begin_model(ATOMICS, false);
+        assert_eq!(current(), None);
+    });
+    let scene = Arc::new(scene);
+    for (latest, way) in [(false, "weakly ordered"), (true, "interleaved")] {
+        let executions = Arc::new(Plain::new(0));
+        let (counted, scene) = (executions.clone(), scene.clone());
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(PREEMPTIONS);
+        model.max_branches = 20_000;
+        model.check(move || {
+            counted.fetch_add(1, SeqCst);
+            begin_model(ATOMICS, latest);
+            begin_sync_model();
+            // So nobody else gets that first one.
+            assert!(!Mutex::new(()).is_locked());
+            scene();
+        });
+        println!("{name}, {way}: {} executions", executions.load(SeqCst));
+    }
+}
+
+/// Adds without atomics: loom finds two that do so at once, or one that does not see the other.
+fn add(cell: &UnsafeCell<u32>) {
+    cell.with_mut(|value| {
+        // SAFETY: the lock that is to be checked.
+        #[allow(unsafe_code)]
+        unsafe {
+            *value += 1;
+        }
+    });
+}
+
+#[test]
+fn a_mutex_excludes_and_wakes() {
+    explore("lock against lock", || {
+        let mutex = Arc::new(Mutex::new(UnsafeCell::new(0)));
+        let other = mutex.clone();
+        let thread = thread::spawn(move || add(&*block_on(other.lock())));
+        add(&*block_on(mutex.lock()));
+        thread.join().unwrap();
+        assert!(!mutex.is_locked());
+        let mutex = Arc::into_inner(mutex).unwrap();
+        assert_eq!(
+            mutex.into_inner().with(|value| {
+                // SAFETY: nobody else is left.
+                #[allow(unsafe_code)]
+                unsafe {
+                    *value
+                }
+            }),
+            2
+        );
+    });
+}
+
+#[test]
+fn a_waiter_that_gives_up_against_the_unlock() {
+    explore("giving up against unlock", || {
+        let mutex = Arc::new(Mutex::new(UnsafeCell::new(0)));
+        let guard = mutex.try_lock().unwrap();
+        let other = mutex.clone();
+        let thread = thread::spawn(move || {
+            let (_unpark, waker) = unpark();
+            let mut wait = Box::pin(other.lock());
+            match poll(wait.as_mut(), &waker) {
+                Poll::Ready(guard) => add(&guard),
+                // Perhaps it has been granted meanwhile.
+                Poll::Pending => drop(wait),
+            }
+        });
+        add(&guard);
+        drop(guard);
+        thread.join().unwrap();
+        assert!(!mutex.is_locked());
+        drop(mutex.try_lock().expect("it was passed on, or given back"));
+    });
+}
+
+#[test]
+fn one_gives_up_and_the_next_gets_it() {
+    explore("giving up against unlock, another waits", || {
+        let mutex = Arc::new(Mutex::new(UnsafeCell::new(0)));
+        let guard = mutex.try_lock().unwrap();
+        let (_unpark, waker) = unpark();
+        let mut first = Box::pin(mutex.lock());
+        assert!(poll(first.as_mut(), &waker).is_pending());
+        let other = mutex.clone();
+        let thread = thread::spawn(move || add(&*block_on(other.lock())));
+        drop(guard);
+        drop(first);
+        thread.join().unwrap();
+        assert!(!mutex.is_locked());
+    });
+}
+
+#[test]
+fn permits_against_waiting() {
+    explore("adding permits against waiting", || {
+        let semaphore = Arc::new(Semaphore::new(0));
+        let other = semaphore.clone();
+        let thread = thread::spawn(move || block_on(other.acquire(2)).forget());
+        // The second may find the lock held, and leave a note.
+        let third = semaphore.clone();
+        let poster = thread::spawn(move || third.add_permits(1));
+        semaphore.add_permits(2);
+        poster.join().unwrap();
+        thread.join().unwrap();
+        assert_eq!(semaphore.available(), 1);
+    });
+}
+
+#[test]
+fn a_demand_that_is_withdrawn_against_permits() {
+    explore("giving up against adding permits", || {
+        let semaphore = Arc::new(Semaphore::new(0));
+        let (_unpark, waker) = unpark();
+        let mut wait = Box::pin(semaphore.acquire(1));
+        assert!(poll(wait.as_mut(), &waker).is_pending());
+        let other = semaphore.clone();
+        let thread = thread::spawn(move || other.add_permits(1));
+        drop(wait);
+        thread.join().unwrap();
+        assert_eq!(semaphore.available(), 1);
+    });
+}
+
+#[test]
+fn an_event_against_waiting_and_clearing() {
+    explore("set against wait and clear", || {
+        let event = Arc::new(Event::new());
+        let value = Arc::new(UnsafeCell::new(0));
+        let (other, written) = (event.clone(), value.clone());
+        let thread = thread::spawn(move || {
+            add(&written);
+            other.set();
+        });
+        block_on(event.wait());
+        // What was written before it was set is seen.
+        add(&value);
+        event.clear();
+        thread.join().unwrap();
+        assert!(!event.is_set());
+    });
+}
