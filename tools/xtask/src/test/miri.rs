@@ -8,6 +8,8 @@ use super::{Case, Context, step};
 use crate::error::Outcome;
 use crate::process::capture;
 
+/// Of a property, where the test does not say.
+const CASES: &str = "8";
 const TESTS: [&str; 4] = ["behaviour", "model", "notify", "corpus"];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
@@ -35,7 +37,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     command.args(["--", context.filter()]);
     command.current_dir(&context.workspace.root);
     command.env("CARGO_TARGET_DIR", context.workspace.target.join("miri"));
-    command.env("MIRIFLAGS", "-Zmiri-strict-provenance");
+    // Not isolated: the corpus is read from files, proptest looks for its own.
+    command
+        .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation")
+        .env("PROPTEST_CASES", CASES);
     let mut step = step("tests under Miri");
     let captured = capture(&mut command, None, |line| step.detail(line))?;
     let mut cases = cargo_output::cases(&captured.stdout);

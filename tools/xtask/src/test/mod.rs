@@ -186,7 +186,7 @@ const STAGES: [Stage; 12] = [
 const EXTRA_STAGES: [Stage; 2] = [
     Stage {
         name: "msrv",
-        about: "the executor builds with the oldest compiler that it promises",
+        about: "the executor as a package, and with the oldest compiler that it promises",
         is_long: true,
         can_choose: false,
         run: msrv::run,

@@ -1,5 +1,5 @@
-//! The executor builds with the oldest compiler that it promises (`rust-version` of its manifest), in every combination of
-//! features that it documents. Skipped where rustup does not have that compiler.
+//! The executor as others get it: as a package that builds by itself, and with the oldest compiler that it promises
+//! (`rust-version` of its manifest), with every feature. The latter is skipped where rustup does not have that compiler.
 
 use std::process::Command;
 
@@ -7,17 +7,17 @@ use super::cargo_output::complaints;
 use super::{Case, Context, step};
 use crate::build::host;
 use crate::error::{Because, Failure, Outcome};
-use crate::process::capture;
+use crate::process::{Captured, capture};
 
 const FEATURES: [&str; 6] = ["", "static-tasks", "front", "image", "std", "reactor"];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let mut cases = vec![package(context)?];
     let promised = promised_version(context)?;
     let Some(toolchain) = installed(&promised) else {
-        println!("  skipped: rustup toolchain install --profile minimal {promised}");
-        return Ok(Vec::new());
+        println!("  the compiler is skipped: rustup toolchain install --profile minimal {promised}");
+        return Ok(cases);
     };
-    let mut cases = Vec::new();
     for features in FEATURES {
         let name = format!("{promised}, features: {}", if features.is_empty() { "none" } else { features });
         let mut step = step(&name);
@@ -28,13 +28,26 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         // Apart, or the other compiler would find all of it stale.
         command.env("CARGO_TARGET_DIR", context.workspace.target.join("msrv"));
         let captured = capture(&mut command, None, |line| step.detail(line))?;
-        cases.push(if captured.succeeded() {
-            Case::passed(name)
-        } else {
-            Case::failed(name, complaints(&captured.everything()))
-        });
+        cases.push(judged(name, &captured));
     }
     Ok(cases)
+}
+
+/// Packs it as for a registry, and builds what was packed.
+fn package(context: &Context<'_>) -> Outcome<Case> {
+    let mut step = step("cargo package");
+    let mut cargo = host::cargo(context.workspace);
+    cargo.args(["package", "-p", "cops-executor", "--allow-dirty"]);
+    let captured = capture(&mut cargo, None, |line| step.detail(line))?;
+    Ok(judged("cargo package", &captured))
+}
+
+fn judged(name: impl Into<String>, captured: &Captured) -> Case {
+    if captured.succeeded() {
+        Case::passed(name)
+    } else {
+        Case::failed(name, complaints(&captured.everything()))
+    }
 }
 
 fn promised_version(context: &Context<'_>) -> Outcome<String> {
