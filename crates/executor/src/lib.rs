@@ -73,8 +73,8 @@
 //!
 //!   With its feature `fallback` alone, they are made by locks that an interrupt handler may find held by the
 //!   code that it interrupts: then nothing may be woken in interrupt handlers.
-//! - **Numbers**: one executor, number 0, with up to 4,095 coroutines at once; memory is taken for 16 of them at a
-//!   time. A coroutine is 32 bytes beside its future.
+//! - **Numbers**: four executors (256 with `std`), each of up to 4,095 coroutines at once; memory is taken for 16 of them
+//!   at a time. A coroutine is 32 bytes beside its future.
 //! - **A slot serves 1,048,575 coroutines**, then it is retired, so that no waker, however old, reaches a
 //!   stranger ([`CoroutineId`]). So what is spawned over and over uses up 32 bytes for each million, and the executor
 //!   ends after 4 billion. A coroutine that loops costs nothing of this kind.

@@ -9,8 +9,8 @@ use ::core::num::NonZeroU64;
 /// Bits: generation 63..32 (from 1), executor number 31..24, slot index 23..0 (from 1).
 ///
 /// Where pointers have 32 bits, so has the data of a waker, which is an id: there generations end at 2^20 - 1, indices at
-/// 2^12 - 1, and the only executor number is 0. The layout above is the same. A slot whose generations are used up
-/// is never used again, so what is said above holds there too.
+/// 2^12 - 1, and executor numbers, without the feature `std`, at 3. The layout above is the same. A slot whose
+/// generations are used up is never used again, so what is said above holds there too.
 ///
 /// ```
 /// use cops_executor::CoroutineId;
@@ -35,7 +35,7 @@ pub(crate) const INDEX_LIMIT: u32 = 1 << INDEX_BITS;
 pub(crate) const LAST_GENERATION: u32 = if FITS_POINTER { u32::MAX } else { Compact::LAST_GENERATION };
 /// The highest number of an executor.
 #[cfg(feature = "static-tasks")]
-pub(crate) const LAST_EXECUTOR: u8 = if FITS_POINTER { u8::MAX } else { 0 };
+pub(crate) const LAST_EXECUTOR: u8 = if FITS_POINTER || cfg!(feature = "std") { u8::MAX } else { 3 };
 
 impl CoroutineId {
     /// The id with these bits, or `None` if no coroutine can ever have it (generation 0: in particular 0,
@@ -73,7 +73,7 @@ impl CoroutineId {
     }
 }
 
-/// An id in 32 bits: generation 31..12, slot index 11..0, of executor 0.
+/// An id in 32 bits: generation 31..12, slot index 11..0. The number of the executor is kept elsewhere.
 ///
 /// Twelve bits for the index and not fewer, because how many coroutines there are at once is a hard limit, while
 /// twenty bits of generation cost one slot of memory for each million coroutines.
@@ -84,19 +84,20 @@ pub(crate) struct Compact(pub u32);
 #[cfg_attr(target_pointer_width = "64", allow(dead_code))]
 impl Compact {
     const INDEX_BITS: u32 = 12;
+    const INDEX_MASK: u32 = (1 << Self::INDEX_BITS) - 1;
     const LAST_GENERATION: u32 = u32::MAX >> Self::INDEX_BITS;
 
     /// Of the bits of an id whose parts are within the limits.
     #[inline(always)]
     pub const fn of(raw: u64) -> Compact {
-        Compact((raw >> 32 << Self::INDEX_BITS) as u32 | raw as u32)
+        Compact((raw >> 32 << Self::INDEX_BITS) as u32 | raw as u32 & Self::INDEX_MASK)
     }
 
-    /// The bits of the id.
+    /// The bits of the id, of an executor of this number.
     #[inline(always)]
-    pub const fn raw(self) -> u64 {
+    pub const fn raw(self, executor: u8) -> u64 {
         let generation = (self.0 >> Self::INDEX_BITS) as u64;
-        generation << 32 | (self.0 & ((1 << Self::INDEX_BITS) - 1)) as u64
+        generation << 32 | (executor as u64) << 24 | (self.0 & Self::INDEX_MASK) as u64
     }
 }
 
@@ -129,15 +130,15 @@ mod tests {
     fn the_compact_form_holds_all_within_its_limits_and_nothing_else() {
         for generation in [1, 2, 0x8_0000, Compact::LAST_GENERATION] {
             for index in [1, 15, 16, (1 << Compact::INDEX_BITS) - 1] {
-                let raw = (generation as u64) << 32 | index;
-                assert_eq!(Compact::of(raw).raw(), raw);
+                let raw = (generation as u64) << 32 | 7 << 24 | index;
+                assert_eq!(Compact::of(raw).raw(7), raw);
             }
         }
         // One more of either is another id's form: that is why there are limits.
-        assert_eq!(Compact::of(((Compact::LAST_GENERATION + 1) as u64) << 32 | 1).raw(), 1);
-        assert_eq!(CoroutineId::from_raw(Compact(u32::MAX >> 20).raw()), None);
+        assert_eq!(Compact::of(((Compact::LAST_GENERATION + 1) as u64) << 32 | 1).raw(0), 1);
+        assert_eq!(CoroutineId::from_raw(Compact(u32::MAX >> 20).raw(0)), None);
         // Every form is an id's, or nobody's: a waker's data may be anything.
-        assert_eq!(Compact::of(Compact(u32::MAX).raw()), Compact(u32::MAX));
+        assert_eq!(Compact::of(Compact(u32::MAX).raw(255)), Compact(u32::MAX));
     }
 
     #[test]

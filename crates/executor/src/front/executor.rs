@@ -76,10 +76,13 @@ impl Executor {
     ///
     /// # Panics
     ///
-    /// Where pointers have 32 bits, unless the number is 0 (see [`CoroutineId`]): for an executor in a static
-    /// that is an error of compilation.
+    /// Where pointers have 32 bits and there is no `std`, if the number is above 3 (see [`CoroutineId`]): for an
+    /// executor in a static that is an error of compilation.
     pub const fn new(number: u8) -> Executor {
-        assert!(number as usize <= LAST_EXECUTOR as usize, "with 32-bit pointers the only number is 0");
+        assert!(
+            number as usize <= LAST_EXECUTOR as usize,
+            "with 32-bit pointers an executor's number is at most 3"
+        );
         let states = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_WORKERS as usize];
         Executor { core: core::Executor::new(), states, number }
     }
