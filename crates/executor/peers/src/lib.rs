@@ -9,6 +9,7 @@
 //! - A measurement is a process (`child`), started with or without valgrind (`valgrind`, `driver`), whose result
 //!   comes through a pipe (`sample`).
 //! - `report`: tables and data.
+//! - `service`: a program rather than an operation, with feature `service`; apart from the rest.
 
 pub mod child;
 pub mod contender;
@@ -19,4 +20,6 @@ pub mod report;
 pub mod rows;
 pub mod runtime;
 pub mod sample;
+#[cfg(feature = "service")]
+pub mod service;
 pub mod valgrind;

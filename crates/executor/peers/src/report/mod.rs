@@ -1,6 +1,6 @@
 //! What people and programs read: Markdown tables, and JSON with every run.
 
-mod machine;
+pub(crate) mod machine;
 mod tables;
 
 use std::io;
@@ -15,8 +15,8 @@ use machine::Machine;
 pub struct Report {
     /// Markdown.
     pub text: String,
-    /// `{"bench", "config", "rows"}`.
-    pub data: Value,
+    config: Value,
+    rows: Vec<Value>,
 }
 
 impl Report {
@@ -48,7 +48,7 @@ impl Report {
             "quick": plan.is_quick,
             "failures": outcome.failures.len(),
         });
-        Report { text, data: json!({ "bench": "executor", "config": config, "rows": rows }) }
+        Report { text, config, rows }
     }
 
     /// Writes `executor.md` and `executor.json` into a folder, which is made.
@@ -58,8 +58,13 @@ impl Report {
         self.write_data(&folder.join("executor.json"))
     }
 
-    /// Writes the data into a file.
+    /// Writes the data into a file, as `{"bench", "config", "rows"}`.
     pub fn write_data(&self, file: &Path) -> io::Result<()> {
-        std::fs::write(file, format!("{:#}\n", self.data))
+        // A row is a line, so that two runs can be compared line by line.
+        let rows: Vec<String> = self.rows.iter().map(|row| format!("  {row}")).collect();
+        let (config, rows) = (&self.config, rows.join(",\n"));
+        let text =
+            format!("{{\n\"bench\": \"executor\",\n\"config\": {config:#},\n\"rows\": [\n{rows}\n]\n}}\n");
+        std::fs::write(file, text)
     }
 }
