@@ -19,7 +19,7 @@ use cops_executor_peers::rows::TABLES;
     --counts                         no times: for a machine that has other things to do\n  \
     --only yield --contender cops --contender embassy\n  \
     --only urgent-2\n  \
-    --times --only contended --runs 25\n  \
+    --times --only contended --runs 100\n  \
     --list"
 )]
 struct Arguments {
@@ -36,9 +36,9 @@ struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = parse_contender)]
     contender: Vec<Contender>,
     /// Runs of each timed measurement, of which the fastest counts
-    #[arg(long, value_name = "K", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "K", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// A tenth of the operations, and three runs
+    /// A tenth of the operations, and five runs
     #[arg(long)]
     quick: bool,
     /// Write executor.md and executor.json into this folder
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         contenders: arguments.contender,
         counts: !arguments.times,
         times: !arguments.counts,
-        runs: if arguments.quick { 3 } else { arguments.runs },
+        runs: if arguments.quick { 5 } else { arguments.runs },
         is_quick: arguments.quick,
     };
     measure(&plan, arguments.output, arguments.json)

@@ -95,8 +95,10 @@ pub const TABLES: &[Table] = &[
     Table {
         title: "Urgent wake among 1,000 others that are ready",
         note: "Polls of others that begin after the wake has returned and before the urgent one is polled, in 500 trials: \
-               median / 99th percentile / most. Where there are more workers than processors, the system may suspend \
-               the one that has the urgent coroutine.",
+               median / 99th percentile / most. The wake comes from one of the others, or from a plain thread. Where \
+               there are more threads than processors, the system may suspend a worker that has just picked the \
+               urgent one. tokio's multi-thread runtime prefers whatever a task of the same worker woke last, urgent \
+               or not; other wakes go through its global queue, where all that exceeds 256 tasks a worker waits too.",
         rows: &[
             row("urgent-1", "1 worker", Operation::Urgent { workers: 1, is_foreign: false }),
             row("urgent-2", "2 workers", Operation::Urgent { workers: 2, is_foreign: false }),

@@ -97,11 +97,13 @@ impl Plan {
         let operations = match operation {
             Operation::Urgent { .. } => return self.scaled(500),
             Operation::Bytes => return 1,
-            Operation::Ping { .. } => 20_000,
-            Operation::Contended { .. } => 4_000_000,
-            _ => 1_000_000,
+            Operation::Ping { .. } => 10_000,
+            // Long enough for the workers to share out the work.
+            Operation::Contended { .. } => 2_000_000,
+            // A few milliseconds: of many short runs some are not interrupted, of long ones none.
+            _ => 250_000,
         };
-        (self.scaled(operations) / operation.per_round() / contender.slowness(operation)).max(2)
+        (self.scaled(operations) / operation.per_round() / contender.slowness(operation)).max(4)
     }
 }
 

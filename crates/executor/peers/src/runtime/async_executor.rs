@@ -1,5 +1,6 @@
 //! async-executor: its `StaticExecutor`, which spares a lock and an allocation for each task, under the `block_on` of
-//! futures-lite; more workers are more threads that `run` it.
+//! futures-lite, with the parent as a task of its own (which is cheaper than a main future); more workers are more threads
+//! that `run` it.
 
 use std::future::Future;
 use std::thread;
@@ -34,7 +35,7 @@ impl Runtime for AsyncExecutor {
             // It ends with the process.
             thread::spawn(move || block_on(self.executor.run(pending::<()>())));
         }
-        block_on(self.executor.run(parent));
+        block_on(self.executor.run(self.executor.spawn(parent)));
     }
 }
 
