@@ -35,7 +35,7 @@ pub use self::child::{AbortHandle, AbortOnDrop};
 pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
 pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, StartError};
 #[cfg(feature = "std")]
-pub use self::host::{BuildError, Builder, Handle, Runtime};
+pub use self::host::{BuildError, Builder, Handle, HostClock, Runtime, timers};
 #[cfg(feature = "alloc")]
 pub use self::join::{JoinError, JoinHandle};
 pub use self::registry::{base_priority, cancel, current, priority, set_priority, wake_up};

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Instant;
 
+use super::clock;
 use super::pace::Pace;
-use super::park;
+use super::park::{self, Alarm};
 use super::record::Record;
 use crate::front::current;
 use crate::front::executor::{Executor, RunOutcome};
@@ -37,20 +38,28 @@ pub(super) fn drive<T>(
     // Also while it is in the reactor: what that wakes goes to this worker's own list and runs on this thread.
     let _entered =
         current::enter(current::encode_current_worker(executor.number(), worker), executor.state(worker));
-    let mut driver =
-        Driver { record, worker, pace: Pace::new(Instant::now()), is_bound: false, is_parked: false };
-    park::block_on_worker(poll_fn(|context| driver.poll(context, &mut goal)))
+    let alarm = Alarm::default();
+    let mut driver = Driver {
+        record,
+        worker,
+        pace: Pace::new(Instant::now()),
+        alarm: &alarm,
+        is_bound: false,
+        is_parked: false,
+    };
+    park::block_on_worker(poll_fn(|context| driver.poll(context, &mut goal)), &alarm)
 }
 
-struct Driver {
+struct Driver<'a> {
     record: &'static Record,
     worker: u32,
     pace: Pace,
+    alarm: &'a Alarm,
     is_bound: bool,
     is_parked: bool,
 }
 
-impl Driver {
+impl Driver<'_> {
     fn poll<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -73,9 +82,10 @@ impl Driver {
             if let Some(result) = goal(Moment::Awake) {
                 return Poll::Ready(Ok(result));
             }
-            if cfg!(feature = "reactor") {
+            clock::fire(self.pace.now());
+            if cfg!(feature = "reactor") || clock::is_in_use() {
                 // This worker may be gone for long with its next poll.
-                record.hand_over_reactor(self.pace.now());
+                record.pass_watch_on_if_long(self.pace.now());
             }
             let outcome = executor.run(worker, self.pace.polls());
             if self.pace.end_batch(Instant::now()) {
@@ -89,7 +99,8 @@ impl Driver {
                         executor.finish_park(worker);
                         return Poll::Ready(Ok(result));
                     }
-                    record.watch(worker);
+                    let watches = record.watch(worker);
+                    self.alarm.set(if watches { clock::next_deadline() } else { None });
                     self.is_parked = true;
                     return Poll::Pending;
                 }
@@ -99,9 +110,17 @@ impl Driver {
                 refused => return Poll::Ready(Err(refused)),
             }
             if cfg!(feature = "reactor") && record.is_look_due(self.pace.now()) {
+                self.alarm.set(None);
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
+    }
+}
+
+impl Drop for Driver<'_> {
+    /// The thread is a worker no more; others may be, and sleep.
+    fn drop(&mut self) {
+        self.record.pass_watch_on();
     }
 }

@@ -7,7 +7,7 @@ use super::lease;
 use super::park;
 use super::record::Record;
 use crate::core::{NO_WORKER, Priority};
-use crate::front::{JoinHandle, current};
+use crate::front::{JoinHandle, SpawnError, current};
 
 use ::core::sync::atomic::Ordering;
 
@@ -34,9 +34,7 @@ impl Handle {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn current() -> Option<Handle> {
-        let word = current::get();
-        let number = u8::try_from(word >> 8).ok()?;
-        let record = Record::of(number)?;
+        let record = Record::of_this_thread()?;
         let tenancy = record.tenancy.load(Ordering::Relaxed);
         // Even: it has ended, and this is one of the last polls or destructors.
         let ended = tenancy != 0 && tenancy.is_multiple_of(2);
@@ -70,7 +68,37 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let spawned = self.record.executor.spawn_join(future, priority);
+        self.check(self.record.executor.spawn_join(future, priority))
+    }
+
+    /// As [`spawn`](Handle::spawn), with the priority of the coroutine that calls: see
+    /// [`Executor::spawn_inheriting`](crate::Executor::spawn_inheriting).
+    ///
+    /// ```
+    /// use cops_executor::{Handle, Priority, Runtime, current, priority};
+    ///
+    /// let runtime = Runtime::new(1)?;
+    /// let parent = async {
+    ///     let child = async { current().and_then(priority) };
+    ///     Handle::current().unwrap().spawn_inheriting(child).await
+    /// };
+    /// let parent = runtime.spawn(parent, Priority::LEAST_URGENT);
+    /// assert_eq!(runtime.block_on(parent)?, Ok(Some(Priority::LEAST_URGENT)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As `spawn`.
+    pub fn spawn_inheriting<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.check(self.record.executor.spawn_join_inheriting(future))
+    }
+
+    fn check<T>(&self, spawned: Result<JoinHandle<T>, SpawnError>) -> JoinHandle<T> {
         let handle = spawned.unwrap_or_else(|error| panic!("cannot spawn: {error}"));
         lease::check(self.record, self.tenancy, handle.id());
         handle

@@ -1,5 +1,5 @@
 //! What belongs to an executor on a host, beside the executor: how each worker's thread is woken, and which idle
-//! worker watches the reactor. Found by the executor's number, as the executor itself is by an id.
+//! worker watches reactor and clock. Found by the executor's number, as the executor itself is by an id.
 //!
 //! # No wake is lost
 //!
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use super::memory::{grow, release};
 use super::pace::LOOK_INTERVAL;
 use crate::core::{Hooks, MAX_WORKERS, NO_WORKER, WorkerState};
+use crate::front::current;
 use crate::front::executor::{AddWorkerError, Executor, StartError};
 
 /// How long a long poll is remembered.
@@ -41,7 +42,7 @@ pub(super) struct Record {
     pub threads: AtomicU32,
     /// Workers that sleep, a bit each.
     idle: AtomicU64,
-    /// The idle worker that is taken to watch the reactor, or `NO_WORKER`. A guess, see `watch`.
+    /// The idle worker that watches, or `NO_WORKER`: see `watch`.
     watcher: AtomicU32,
     /// When a busy worker last looked at the reactor, in nanoseconds after `epoch`.
     looked_ns: AtomicU64,
@@ -55,6 +56,17 @@ impl Record {
     #[inline]
     pub fn of(number: u8) -> Option<&'static Record> {
         RECORDS[number as usize].get().copied()
+    }
+
+    /// The record of the executor whose worker this thread is.
+    #[inline]
+    pub fn of_this_thread() -> Option<&'static Record> {
+        Record::of(u8::try_from(current::get() >> 8).ok()?)
+    }
+
+    /// Those that there are.
+    pub fn all() -> impl Iterator<Item = &'static Record> {
+        RECORDS.iter().filter_map(|record| record.get().copied())
     }
 
     /// Starts an executor with workers 0 to `workers - 1`.
@@ -137,32 +149,45 @@ impl Record {
         self.long_ns.store(self.nanoseconds(now).max(1), Ordering::Relaxed);
     }
 
-    /// Worker `worker` goes to sleep. The first to do so finds the reactor free, and waits in it.
+    /// Worker `worker` goes to sleep. True if it watches: nobody else of this executor does. It sleeps no longer than until
+    /// the next deadline, and finds the reactor free, if no thread of another executor is in it.
     ///
-    /// Nothing but speed depends on `idle` and `watcher`: while nobody watches, busy workers look, and the
-    /// reactor's own thread takes over if they do not.
-    pub fn watch(&self, worker: u32) {
-        self.idle.fetch_or(1 << (worker % MAX_WORKERS), Ordering::Relaxed);
-        let _ = self.watcher.compare_exchange(NO_WORKER, worker, Ordering::Relaxed, Ordering::Relaxed);
+    /// For the reactor nothing but speed depends on this: while nobody watches, busy workers look, and the
+    /// reactor's own thread takes over if they do not. For deadlines see `clock`.
+    pub fn watch(&self, worker: u32) -> bool {
+        self.idle.fetch_or(1 << (worker % MAX_WORKERS), Ordering::SeqCst);
+        self.watcher.compare_exchange(NO_WORKER, worker, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Worker `worker` is awake again, and leaves the reactor.
+    /// Worker `worker` is awake again, and watches no more.
     pub fn leave(&self, worker: u32) {
         self.idle.fetch_and(!(1 << (worker % MAX_WORKERS)), Ordering::Relaxed);
-        let _ = self.watcher.compare_exchange(worker, NO_WORKER, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.watcher.compare_exchange(worker, NO_WORKER, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// Wakes an idle worker to watch the reactor while the caller polls, unless one does.
-    ///
-    /// Only where polls were long lately: to wake a thread for each short one would cost more than it is worth.
-    pub fn hand_over_reactor(&self, now: Instant) {
-        let idle = self.idle.load(Ordering::Relaxed);
-        if idle == 0 || self.watcher.load(Ordering::Relaxed) != NO_WORKER {
-            return;
+    /// Has the worker that watches look at the next deadline again.
+    pub fn wake_watcher(&self) {
+        let watcher = self.watcher.load(Ordering::SeqCst);
+        if watcher != NO_WORKER {
+            self.wake(watcher);
         }
+    }
+
+    /// Wakes an idle worker to watch in the caller's place, unless one does.
+    ///
+    /// None is overlooked: one that went to sleep and found the caller watching had said before that it is idle.
+    pub fn pass_watch_on(&self) {
+        let idle = self.idle.load(Ordering::SeqCst);
+        if idle != 0 && self.watcher.load(Ordering::SeqCst) == NO_WORKER {
+            self.wake(idle.trailing_zeros());
+        }
+    }
+
+    /// As `pass_watch_on`, if polls were long lately: to wake a thread for each short one would cost more than it is worth.
+    pub fn pass_watch_on_if_long(&self, now: Instant) {
         let long_ns = self.long_ns.load(Ordering::Relaxed);
         if long_ns != 0 && self.nanoseconds(now).saturating_sub(long_ns) < LONG_MEMORY.as_nanos() as u64 {
-            self.wake(idle.trailing_zeros());
+            self.pass_watch_on();
         }
     }
 }

@@ -1,0 +1,114 @@
+//! Timers without a reactor: the clock of the host, and who looks at it.
+//!
+//! Awake workers fire what is due after each batch of polls. Of those that sleep, the one that watches (`Record::watch`)
+//! sleeps no longer than until the next deadline.
+//!
+//! No deadline is slept over. A watcher says that it watches, then reads the next deadline under the lock of the timers. Who
+//! adds an earlier one does so under that lock, then wakes the watcher it sees. If the watcher has not read the new deadline, its
+//! reading came first, and so did its saying that it watches.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::record::Record;
+use crate::front::time::{Clock, Timers};
+
+static TIMERS: Timers<HostClock> = Timers::new(HostClock(()));
+static EPOCH: OnceLock<Instant> = OnceLock::new();
+/// Somebody has slept: until then nobody need look.
+static IN_USE: AtomicBool = AtomicBool::new(false);
+/// No deadline is before this, in nanoseconds after `EPOCH`; for awake workers, who ask often.
+static NEXT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+const TICKS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The monotonic clock of the host: a tick is a nanosecond. It is the clock of [`timers`].
+#[derive(Debug)]
+pub struct HostClock(());
+
+/// Timers that the workers of this program fire: those of a [`Runtime`](super::Runtime), and threads in
+/// [`run_until_done`](crate::Executor::run_until_done) or [`block_on`](crate::Executor::block_on). They need neither a
+/// reactor nor a thread of their own.
+///
+/// A sleeper wakes when its time has come and a worker is between two polls, or idle. They are fired by the workers of the
+/// executor on which the sleeping future was last polled, so it should be polled on one.
+///
+/// ```
+/// use cops_executor::{Priority, Runtime, timers};
+/// use std::time::{Duration, Instant};
+///
+/// let runtime = Runtime::new(1)?;
+/// let start = Instant::now();
+/// let nap = runtime.spawn(timers().sleep(Duration::from_millis(5)), Priority::DEFAULT);
+/// runtime.block_on(nap)?;
+/// assert!(start.elapsed() >= Duration::from_millis(5));
+/// let late = runtime.spawn(timers().timeout(Duration::from_millis(1), std::future::pending::<()>()), Priority::DEFAULT);
+/// assert!(runtime.block_on(late)?.is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn timers() -> &'static Timers<HostClock> {
+    &TIMERS
+}
+
+fn nanoseconds(now: Instant) -> u64 {
+    let elapsed = now.saturating_duration_since(*EPOCH.get_or_init(Instant::now));
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Clock for HostClock {
+    fn now_ticks(&self) -> u64 {
+        nanoseconds(Instant::now())
+    }
+
+    fn ticks_per_second(&self) -> u64 {
+        TICKS_PER_SECOND
+    }
+
+    fn deadline_set(&self, deadline_ticks: u64) {
+        NEXT_NS.fetch_min(deadline_ticks, Ordering::SeqCst);
+        // Before the looks at watchers, as a watcher's saying so comes before its look at this.
+        IN_USE.store(true, Ordering::SeqCst);
+        match Record::of_this_thread() {
+            // A worker of the same executor that is awake, as this one is, looks before it sleeps.
+            Some(record) => record.wake_watcher(),
+            // Whose it may be is not known.
+            None => Record::all().for_each(Record::wake_watcher),
+        }
+    }
+}
+
+/// Whether anybody has slept.
+#[inline]
+pub(super) fn is_in_use() -> bool {
+    IN_USE.load(Ordering::Relaxed)
+}
+
+/// Fires what is due. For awake workers.
+#[inline]
+pub(super) fn fire(now: Instant) {
+    if is_in_use() {
+        fire_if_due(now);
+    }
+}
+
+fn fire_if_due(now: Instant) {
+    if nanoseconds(now) < NEXT_NS.load(Ordering::SeqCst) {
+        return;
+    }
+    // In this order: who adds a deadline before we read lets us read it, who adds one later lowers what we store.
+    NEXT_NS.store(u64::MAX, Ordering::SeqCst);
+    TIMERS.fire_due();
+    if let Some(deadline_ns) = TIMERS.next_deadline() {
+        NEXT_NS.fetch_min(deadline_ns, Ordering::SeqCst);
+    }
+}
+
+/// Until when a watcher may sleep, `None` if for ever. To be asked after `Record::watch`.
+pub(super) fn next_deadline() -> Option<Instant> {
+    if !IN_USE.load(Ordering::SeqCst) {
+        return None;
+    }
+    let deadline = Duration::from_nanos(TIMERS.next_deadline()?);
+    EPOCH.get()?.checked_add(deadline)
+}
