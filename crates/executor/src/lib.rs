@@ -59,6 +59,9 @@
 //! It must be right, also inside interrupt handlers: a coroutine that wakes itself is noted at its worker
 //! without an atomic update.
 //!
+//! Without an allocator, [`StaticTask`] is where coroutines live, and [`StaticMemory`] what the executor itself needs. The
+//! repository has programs for a bare RV32IMAC machine, with timers, in `crates/executor/firmware`.
+//!
 //! # 32-bit machines
 //!
 //! - **64-bit atomics** come from the crate `portable-atomic` where the machine has none. How they are made is for the

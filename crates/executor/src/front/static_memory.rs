@@ -108,13 +108,22 @@ unsafe extern "C" fn notify<const BYTES: usize>(context: *mut (), worker: u32) {
 impl Executor {
     /// Starts it on memory of its own: ids lead to it from now on.
     ///
-    /// `notify` makes the worker of that number return from its sleep, or not begin it (see
-    /// [`prepare_park`](Executor::prepare_park)). It may be called in interrupt handlers, and must not block. Where there is one worker, which sleeps with interrupts
-    /// masked until one is pending, it has nothing to do.
+    /// `notify_worker` makes the worker of that number return from its sleep, or not begin it (see
+    /// [`prepare_park`](Executor::prepare_park)). It may be called in interrupt handlers, and must not block. Where there
+    /// is one worker, which sleeps with interrupts masked until one is pending, it has nothing to do.
     ///
     /// # Errors
     ///
     /// [`StartError::MemoryTaken`] if another executor was given this memory; and as [`start`](Executor::start).
+    ///
+    /// ```
+    /// use cops_executor::{Executor, StartError, StaticMemory, memory_for};
+    /// static EXECUTOR: Executor = Executor::new(0);
+    /// static MEMORY: StaticMemory<{ memory_for(1, 15) }> = StaticMemory::new();
+    /// EXECUTOR.start_static(&MEMORY, |_worker| ())?;
+    /// assert_eq!(EXECUTOR.start_static(&MEMORY, |_worker| ()), Err(StartError::MemoryTaken));
+    /// # Ok::<(), StartError>(())
+    /// ```
     pub fn start_static<const BYTES: usize>(
         &'static self,
         memory: &'static StaticMemory<BYTES>,

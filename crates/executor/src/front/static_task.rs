@@ -73,7 +73,8 @@ impl<const BYTES: usize> StaticTask<BYTES> {
         StaticTask { future: UnsafeCell::new(MaybeUninit::uninit()), occupied: AtomicBool::new(false) }
     }
 
-    /// Whether a coroutine is in it that has not exited.
+    /// Whether a coroutine is in it whose future has not been dropped. A hint: an interrupt handler or another worker
+    /// may change that at any time.
     pub fn is_occupied(&self) -> bool {
         self.occupied.load(Ordering::Relaxed)
     }
@@ -124,6 +125,18 @@ impl Executor {
     ///
     /// [`SpawnError::Occupied`] while there is a coroutine in `task`; and as `spawn`. In all cases the future has been
     /// dropped.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, StaticTask};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// static TASK: StaticTask<64> = StaticTask::new();
+    /// let id = EXECUTOR.spawn_static(&TASK, std::future::pending(), Priority::DEFAULT)?;
+    /// cops_executor::cancel(id);
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert!(!TASK.is_occupied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn spawn_static<F, const BYTES: usize>(
         &self,
         task: &'static StaticTask<BYTES>,
@@ -179,6 +192,15 @@ implement_for_arguments!(A B C D E G);
 /// The bytes of the future that an `async fn` returns: what a [`StaticTask`] for it needs.
 ///
 /// The function must not name that static itself: the compiler would need the one to know the other.
+///
+/// ```
+/// use cops_executor::{StaticTask, future_size};
+/// async fn listen(port: u16, backlog: u32) {
+///     // ...
+/// #   let _ = (port, backlog);
+/// }
+/// static LISTENER: StaticTask<{ future_size(&listen) }> = StaticTask::new();
+/// ```
 pub const fn future_size<Arguments, Function: FutureFunction<Arguments>>(_: &Function) -> usize {
     size_of::<Function::Future>()
 }
