@@ -31,16 +31,14 @@ fn levels(ids: &[CoroutineId]) -> Vec<Option<u8>> {
 }
 
 /// Locks `mutexes` one after the other, keeps them until `finish`, and unlocks them in the same order, an event each.
-fn holder(mutexes: &'static [Mutex<()>], finish: &'static [Event]) -> impl Future<Output = ()> + Send {
-    async move {
-        let mut guards = Vec::new();
-        for mutex in mutexes {
-            guards.push(mutex.lock().await);
-        }
-        for (event, guard) in finish.iter().zip(guards) {
-            event.wait().await;
-            drop(guard);
-        }
+async fn holder(mutexes: &'static [Mutex<()>], finish: &'static [Event]) {
+    let mut guards = Vec::new();
+    for mutex in mutexes {
+        guards.push(mutex.lock().await);
+    }
+    for (event, guard) in finish.iter().zip(guards) {
+        event.wait().await;
+        drop(guard);
     }
 }
 
@@ -304,6 +302,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 type Guard = MutexGuard<'static, ()>;
+type Locking = Pin<Box<dyn Future<Output = Guard> + Send>>;
 
 /// What a test sees of an actor.
 #[derive(Default)]
@@ -318,7 +317,7 @@ fn actor(
     mutexes: &'static [Mutex<()>; MUTEXES],
     shown: Arc<PlainMutex<Actor>>,
 ) -> impl Future<Output = ()> + Send {
-    let mut waiting: Option<(usize, Pin<Box<dyn Future<Output = Guard> + Send>>)> = None;
+    let mut waiting: Option<(usize, Locking)> = None;
     let mut guards: [Option<Guard>; MUTEXES] = [const { None }; MUTEXES];
     poll_fn(move |context| {
         let told = shown.lock().unwrap().told.take();

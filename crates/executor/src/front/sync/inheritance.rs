@@ -188,8 +188,8 @@ impl Locked<'_> {
             node::set_data(first, record);
             self.replace(first, queue.first());
             if queue.is_empty() {
-                // Release: what the holder did is seen by whoever locks next without coming here.
-                word.store(record.holder, Ordering::Release);
+                // Relaxed: who locks next sees what the holder did by the holder's own unlock.
+                word.store(record.holder, Ordering::Relaxed);
             }
             (waker, before)
         };
@@ -247,8 +247,8 @@ impl Locked<'_> {
             queue.unlink(here);
             self.replace(first, queue.first());
             if queue.is_empty() {
-                // Nobody else changes CONTENDED without this lock. The holder unlocks by itself again.
-                word.store(holder, Ordering::Release);
+                // Nobody else changes CONTENDED without this lock. The holder unlocks by itself again (Relaxed: as above).
+                word.store(holder, Ordering::Relaxed);
             }
             self.inherit(holder);
         }
@@ -271,11 +271,12 @@ impl Locked<'_> {
         let mut next = unsafe { *self.0.first.get() };
         ::core::iter::from_fn(move || {
             let here = next;
+            if here.is_null() {
+                return None;
+            }
             // SAFETY: the lock; what is in the list is valid.
-            (!here.is_null()).then(|| {
-                next = unsafe { node::data(here) }.next;
-                here
-            })
+            next = unsafe { node::data(here) }.next;
+            Some(here)
         })
     }
 

@@ -129,7 +129,8 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
-    const CAPACITY: usize = 16;
+    /// Small for the model checker, so that it sees what happens when they are full.
+    const CAPACITY: usize = if cfg!(loom) { 3 } else { 16 };
 
     const fn new() -> Wakes {
         Wakes { wakers: [const { None }; Wakes::CAPACITY], count: 0 }
@@ -175,8 +176,8 @@ impl<R: Resource> Monitor<R> {
     pub fn with<T>(&self, act: impl FnOnce(&mut R, &mut Wakes) -> T) -> T {
         let mut wakes = Wakes::new();
         self.lock.lock();
-        // SAFETY: under the lock, and gone before `settle`.
         let result = {
+            // SAFETY: under the lock, and gone before `settle`.
             let resource = unsafe { &mut *self.resource.get() };
             self.accept(resource);
             act(resource, &mut wakes)
