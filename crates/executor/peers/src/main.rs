@@ -29,7 +29,7 @@ struct Arguments {
     /// Only times
     #[arg(long, visible_alias = "time")]
     times: bool,
-    /// Only rows whose key begins with this (repeatable)
+    /// Only this row, or all whose keys begin with this (repeatable)
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
     /// Only this runtime (repeatable)
@@ -69,9 +69,8 @@ fn main() -> ExitCode {
         list();
         return ExitCode::SUCCESS;
     }
-    let unknown = |only: &&String| {
-        !TABLES.iter().flat_map(|table| table.rows).any(|row| row.key.starts_with(only.as_str()))
-    };
+    let unknown =
+        |only: &&String| !TABLES.iter().flat_map(|table| table.rows).any(|row| row.is_meant_by(only));
     if let Some(only) = arguments.only.iter().find(unknown) {
         eprintln!("no row begins with {only:?}; --list names them");
         return ExitCode::from(2);

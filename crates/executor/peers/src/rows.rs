@@ -29,6 +29,11 @@ impl Row {
     pub fn from_key(key: &str) -> Option<&'static Row> {
         TABLES.iter().flat_map(|table| table.rows).find(|row| row.key == key)
     }
+
+    /// Whether a key, or the beginning of some, is this row's.
+    pub fn is_meant_by(&self, words: &str) -> bool {
+        self.key == words || self.key.starts_with(words) && Row::from_key(words).is_none()
+    }
 }
 
 const fn row(key: &'static str, head: &'static str, operation: Operation) -> Row {
@@ -142,6 +147,17 @@ mod tests {
             assert_eq!(Contender::from_key(contender.key()), Some(contender));
         }
         assert!(Row::from_key("").is_none());
+    }
+
+    #[test]
+    fn a_whole_key_means_one_row() {
+        let meant = |words: &str| {
+            let rows = TABLES.iter().flat_map(|table| table.rows);
+            rows.filter(|row| row.is_meant_by(words)).map(|row| row.key).collect::<Vec<_>>()
+        };
+        assert_eq!(meant("spawn-1"), ["spawn-1"]);
+        assert_eq!(meant("spawn"), ["spawn-1000", "spawn-1"]);
+        assert!(meant("spawn-2").is_empty());
     }
 
     #[test]

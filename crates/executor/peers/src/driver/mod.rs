@@ -69,9 +69,9 @@ pub struct Outcome {
 
 impl Plan {
     fn rows(&self) -> impl Iterator<Item = &'static Row> {
-        TABLES.iter().flat_map(|table| table.rows).filter(|row| {
-            self.only.is_empty() || self.only.iter().any(|only| row.key.starts_with(only.as_str()))
-        })
+        let is_asked =
+            |row: &&Row| self.only.is_empty() || self.only.iter().any(|only| row.is_meant_by(only));
+        TABLES.iter().flat_map(|table| table.rows).filter(is_asked)
     }
 
     fn contenders(&self, operation: Operation) -> Vec<Contender> {
