@@ -5,7 +5,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use cops_executor::core::Hooks;
 
@@ -16,7 +16,8 @@ pub enum Event {
 }
 
 pub struct Host {
-    blocks: Mutex<Vec<(usize, Layout)>>,
+    /// Pointers, not addresses: Miri follows them.
+    blocks: Mutex<Vec<(AtomicPtr<u8>, Layout)>>,
     events: Mutex<Vec<Event>>,
     pub bytes_left: AtomicUsize,
 }
@@ -43,9 +44,9 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        for (address, layout) in self.blocks.get_mut().unwrap().drain(..) {
+        for (mut memory, layout) in self.blocks.get_mut().unwrap().drain(..) {
             // SAFETY: from `grow`; the executor went before its host.
-            unsafe { dealloc(address as *mut u8, layout) };
+            unsafe { dealloc(*memory.get_mut(), layout) };
         }
     }
 }
@@ -65,7 +66,7 @@ unsafe extern "C" fn grow(context: *mut (), bytes: usize) -> *mut u8 {
     let layout = Layout::from_size_align(bytes, 64).unwrap();
     // SAFETY: not zero bytes.
     let memory = unsafe { alloc_zeroed(layout) };
-    host.blocks.lock().unwrap().push((memory.addr(), layout));
+    host.blocks.lock().unwrap().push((AtomicPtr::new(memory), layout));
     memory
 }
 
