@@ -82,7 +82,8 @@ impl SpinLock {
 
     /// Gives the lock back though there may be a note: the caller locks again and looks.
     pub fn release(&self) {
-        self.0.store(0, Ordering::Release);
+        // Not a store, which loom may take to come before a note that has not seen it.
+        self.0.swap(0, Ordering::Release);
     }
 }
 
