@@ -44,7 +44,8 @@
 //! | `static-tasks` | the front without an allocator: coroutines live in statics |
 //! | `alloc`, `front` | all of the front, over a core that is linked |
 //! | `image` | all of the front, over a core in an image |
-//! | `std` (default) | the front on a host: workers are threads, and a panic ends one coroutine |
+//! | `std` (default) | the front on a host: workers are threads (`Runtime`), and a panic ends one coroutine |
+//! | `reactor` | on a host: idle workers drive the reactor of `async-io`, so its sockets and timers work |
 //!
 //! Without `std` the program tells who it is by a function that the linker finds, and supplies memory and
 //! notification by [`Hooks`]:

@@ -385,8 +385,10 @@ fn an_executor_goes_from_one_runtime_to_the_next_with_nobody_left_on_it() {
             if let Some((handle, waker)) = stale.take() {
                 // Neither does anything to the new runtime.
                 waker.wake();
-                let late = handle.spawn(async {}, Priority::DEFAULT);
-                assert_eq!(runtime.block_on(late), Err(JoinError::Cancelled));
+                let late = handle.spawn(async { panic!("it is not polled") }, Priority::DEFAULT);
+                assert!(late.is_finished() && priority(late.id()).is_none() && !wake_up(late.id()));
+                late.abort();
+                assert_eq!(runtime.block_on(late), Err::<(), _>(JoinError::Cancelled));
             }
             let waker =
                 runtime.spawn(poll_fn(|context| Poll::Ready(context.waker().clone())), Priority::DEFAULT);

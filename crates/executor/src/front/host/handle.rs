@@ -6,7 +6,7 @@ use std::future::Future;
 use super::lease;
 use super::park;
 use super::record::Record;
-use crate::core::{NO_WORKER, Priority};
+use crate::core::{CoroutineId, NO_WORKER, Priority};
 use crate::front::{JoinHandle, SpawnError, current};
 
 use ::core::sync::atomic::Ordering;
@@ -45,7 +45,8 @@ impl Handle {
     /// dropping the handle that this returns detaches it.
     ///
     /// If the runtime has ended, the future is dropped without being polled, and the handle yields
-    /// [`JoinError::Cancelled`](crate::JoinError::Cancelled).
+    /// [`JoinError::Cancelled`](crate::JoinError::Cancelled). If it ends at this moment, the future may be polled
+    /// before it is dropped.
     ///
     /// ```
     /// use cops_executor::{JoinError, Priority, Runtime};
@@ -68,7 +69,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.check(self.record.executor.spawn_join(future, priority))
+        self.if_open(future, |future| self.record.executor.spawn_join(future, priority))
     }
 
     /// As [`spawn`](Handle::spawn), with the priority of the coroutine that calls: see
@@ -95,12 +96,21 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.check(self.record.executor.spawn_join_inheriting(future))
+        self.if_open(future, |future| self.record.executor.spawn_join_inheriting(future))
     }
 
-    fn check<T>(&self, spawned: Result<JoinHandle<T>, SpawnError>) -> JoinHandle<T> {
-        let handle = spawned.unwrap_or_else(|error| panic!("cannot spawn: {error}"));
-        lease::check(self.record, self.tenancy, handle.id());
+    fn if_open<F: Future>(
+        &self,
+        future: F,
+        spawn: impl FnOnce(F) -> Result<JoinHandle<F::Output>, SpawnError>,
+    ) -> JoinHandle<F::Output> {
+        let record = self.record;
+        if record.tenancy.load(Ordering::Acquire) != self.tenancy {
+            return refused(future, record.executor.number());
+        }
+        let handle = spawn(future).unwrap_or_else(|error| panic!("cannot spawn: {error}"));
+        // It may have ended meanwhile.
+        lease::check(record, self.tenancy, handle.id());
         handle
     }
 
@@ -128,6 +138,16 @@ impl Handle {
             0
         }
     }
+}
+
+/// Drops the future, and makes a handle to nobody.
+#[cold]
+fn refused<F: Future>(future: F, executor: u8) -> JoinHandle<F::Output> {
+    // No slot has index 0, so whatever is done with this id is done to nobody.
+    let nobody = CoroutineId::from_raw(1 << 32 | u64::from(executor) << 24);
+    let (joined, handle) = JoinHandle::prepare(future);
+    drop(joined);
+    handle.finish(nobody.expect("a generation of 1 is one"))
 }
 
 impl fmt::Debug for Handle {

@@ -20,7 +20,7 @@ use crate::front::{JoinHandle, current};
 ///
 /// Workers sleep while nothing is ready. With feature `reactor` an idle one sleeps in the reactor of `async-io`
 /// and runs what an event wakes without a hop to another thread; busy ones look at it between polls, at most
-/// every 100 microseconds. `async_io::{Async, Timer}` work in every coroutine.
+/// every 50 microseconds. `async_io::{Async, Timer}` work in every coroutine.
 ///
 /// Priorities are strict, as everywhere in this crate, and coroutines are not preempted: an urgent one waits for the poll
 /// that is under way on each worker. What computes for long should `yield_now` now and then; what blocks belongs on a
