@@ -13,6 +13,7 @@
 pub mod auxv;
 pub mod bootargs;
 pub mod errno;
+pub mod interrupt;
 pub mod layout;
 pub mod note;
 pub mod page;

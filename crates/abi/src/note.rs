@@ -5,7 +5,7 @@ pub const NAME: [u8; 5] = *b"COPS\0";
 /// Type of the note whose descriptor is the ABI version.
 pub const TYPE_ABI_VERSION: u32 = 1;
 /// Version of everything in this crate. The kernel refuses programs of another one.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// The whole note as it lies in the file: name size, descriptor size, type, name (padded), descriptor.
 #[repr(C, align(4))]

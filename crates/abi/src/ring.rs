@@ -145,6 +145,26 @@ pub fn pop<'a>(indices: &RingIndices, entry: impl Fn(u32) -> &'a RingEntry) -> O
     }
 }
 
+/// Hands out the coroutines of the results that wait, oldest first, and takes none: those from entry `from` on, or all if that has been
+/// taken. Returns where it stopped, for the next time.
+///
+/// For interrupt handlers: no loop waits for anybody. Of entries that are taken and overwritten meanwhile, it may hand out any other.
+pub fn for_each_waiting<'a>(
+    indices: &RingIndices,
+    from: u32,
+    entry: impl Fn(u32) -> &'a RingEntry,
+    mut each: impl FnMut(u64),
+) -> u32 {
+    let tail = indices.tail.load(Acquire);
+    let head = indices.head.load(Relaxed);
+    let waiting = tail.wrapping_sub(head).min(RING_ENTRIES);
+    let unseen = tail.wrapping_sub(from).min(waiting);
+    for index in (0..unseen).rev() {
+        each(entry(tail.wrapping_sub(index).wrapping_sub(1) % RING_ENTRIES).coroutine.load(Relaxed));
+    }
+    tail
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -184,6 +204,33 @@ mod tests {
         assert_eq!(ring.push(&mut producer, 9), Err(RingFull));
         assert_eq!(ring.pop().unwrap().token, 0);
         ring.push(&mut producer, 9).unwrap();
+    }
+
+    #[test]
+    fn waiting_results_are_seen_once_and_stay() {
+        let (ring, mut producer) = (Ring::new(), Producer::new());
+        let seen = |from| {
+            let mut seen = Vec::new();
+            let reached = for_each_waiting(
+                &ring.indices,
+                from,
+                |index| &ring.entries[index as usize],
+                |id| seen.push(id),
+            );
+            (seen, reached)
+        };
+        assert_eq!(seen(0), (Vec::new(), 0));
+        for token in 0..3 {
+            ring.push(&mut producer, token).unwrap();
+        }
+        assert_eq!(seen(0), (std::vec![1, 2, 3], 3));
+        assert_eq!(seen(3), (Vec::new(), 3));
+        ring.push(&mut producer, 3).unwrap();
+        assert_eq!(ring.pop().unwrap().token, 0);
+        assert_eq!(seen(3), (std::vec![4], 4));
+        assert_eq!(seen(0), (std::vec![2, 3, 4], 4));
+        // A nonsensical beginning is as good as none.
+        assert_eq!(seen(77).0, [2, 3, 4]);
     }
 
     #[test]

@@ -82,6 +82,18 @@ statistics! {
     cpu_switches,
     /// Instructions executed, sleep left out. Means something on one hart of an emulator that counts them (`-icount`).
     instructions,
+    /// Interrupts sent from one hart to another, whatever for.
+    interprocessor_interrupts,
+    /// Those of them sent because something more urgent than what a hart ran in user mode was to have it.
+    preemptions,
+    /// User-level interrupts posted: results put into a ring that nobody had been told of.
+    user_interrupts_posted,
+    /// Those for which a hart was interrupted.
+    user_interrupts_sent,
+    /// Those that needed none: the executor is about to look, or nothing less urgent is in its way.
+    user_interrupts_suppressed,
+    /// Times a handler was entered.
+    user_interrupts_taken,
 }
 
 #[cfg(test)]

@@ -91,10 +91,20 @@ numbers! {
     COPS_CANCEL = 4099;
     /// `refill_ring()`: moves results that found the ring full into it. Returns how many still wait.
     COPS_REFILL_RING = 4100;
-    /// `spawn_process(path, argv) -> pid`: NUL-terminated path, null-terminated array of NUL-terminated strings.
+    /// `spawn_process(path, argv, ceiling) -> pid`: NUL-terminated path, null-terminated array of NUL-terminated strings; 0, or the child's ceiling
+    /// plus 1.
     COPS_SPAWN_PROCESS = 4101;
     /// `statistics(*mut Statistics, bytes) -> bytes`: see [`crate::statistics`].
     COPS_STATISTICS = 4102;
+    /// `set_ceiling(pid or 0, level)`: nothing that process shows or asks for counts as more urgent than `level` from now on. 0: the caller
+    /// itself, which can only become less urgent; otherwise a child of the caller, which gets no more than the caller has.
+    COPS_SET_CEILING = 4110;
+    /// `set_share(per mille) -> what it was`: of each hart's time, for levels that more urgent ones would starve. For processes whose ceiling is 0.
+    COPS_SET_SHARE = 4111;
+    /// `set_call_priority(call handle, level)`: what a call in flight is finished with.
+    COPS_SET_CALL_PRIORITY = 4112;
+    /// `uret()`: returns from the handler of a user-level interrupt.
+    COPS_URET = 4113;
 }
 
 /// `openat`'s "relative to the working directory".

@@ -162,29 +162,56 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
 /// The data word owns nothing: the call was taken out by whoever ended it.
 unsafe extern "C" fn drop_nothing(_data: *mut ()) {}
 
+/// The cell in which the call that `handle` names is in flight; `None` if it has completed.
+///
+/// # Errors
+/// `EINVAL` if `process` never had such a call.
+fn in_flight(
+    process: &Arc<Process>,
+    handle: u64,
+) -> Result<Option<(CellIndex, MutexGuard<'static, Cell>)>, Errno> {
+    let index = CellIndex(handle as u32);
+    let generation = (handle >> 32) as u32;
+    let guard = cell(index).ok_or(Errno::EINVAL)?.lock();
+    if generation == 0 || generation > guard.generation {
+        return Err(Errno::EINVAL);
+    }
+    // Otherwise the cell is somebody else's by now, or never was this process's: nothing of its own is in flight there.
+    let is_its_own = generation == guard.generation && guard.owner == process.id && guard.call.is_some();
+    Ok(is_its_own.then_some((index, guard)))
+}
+
 /// Takes the call that `handle` names out of its cell; `None` if it has completed.
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
 pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Call>, Errno> {
-    let index = CellIndex(handle as u32);
-    let generation = (handle >> 32) as u32;
-    let mut guard = cell(index).ok_or(Errno::EINVAL)?.lock();
-    if generation == 0 || generation > guard.generation {
-        return Err(Errno::EINVAL);
-    }
-    if generation != guard.generation || guard.owner != process.id {
-        // The cell is somebody else's by now, or never was this process's: nothing of its own is in flight there.
-        return Ok(None);
-    }
-    let Some(call) = guard.call.take() else { return Ok(None) };
+    let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(None) };
+    let call = guard.call.take();
     let coroutine = guard.coroutine.take();
     drop(guard);
     release(index);
     if let Some(coroutine) = coroutine {
         cops_executor::cancel(coroutine);
     }
-    Ok(Some(call))
+    Ok(call)
+}
+
+/// Changes the priority of the coroutine that works for a call. False if the call has completed.
+///
+/// # Errors
+/// `EINVAL` if `process` never had such a call.
+pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Result<bool, Errno> {
+    let Some((_, mut guard)) = in_flight(process, handle)? else { return Ok(false) };
+    if let Some(call) = &mut guard.call {
+        call.level = level;
+    }
+    let coroutine = guard.coroutine;
+    drop(guard);
+    if let Some(coroutine) = coroutine {
+        cops_executor::set_priority(coroutine, Priority::saturating(level.into()));
+    }
+    Ok(true)
 }
 
 /// Takes every call of `process` out. Costs a look at every cell there is; only the end of a process does it.

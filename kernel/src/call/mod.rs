@@ -142,6 +142,14 @@ pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
     }
 }
 
+/// Has the call that `handle` names finished with priority `level`. `Ok(0)`: from now on; `Ok(1)`: it has completed.
+///
+/// # Errors
+/// `EINVAL` for a handle that never was one of this process.
+pub fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> CallResult {
+    cell::set_priority(process, handle, level).map(|in_flight| usize::from(!in_flight))
+}
+
 /// Cancels every call of `process`, which has ended.
 pub fn cancel_all(process: &Arc<Process>) {
     cell::take_out_all(process, discard);

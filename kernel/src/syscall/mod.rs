@@ -10,6 +10,7 @@ mod file;
 mod memory;
 mod network;
 mod process;
+mod scheduling;
 mod time;
 
 use alloc::sync::Arc;
@@ -57,6 +58,11 @@ impl From<Result<Operation, Errno>> for Reply {
 /// Handles the system call whose registers are in `context`.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     let frame = context.syscall();
+    if frame.number == number::COPS_URET {
+        // All registers become what they were, so there is no result, and nothing to skip.
+        cpu.process.return_from_interrupt(cpu.index, context);
+        return Outcome::Return;
+    }
     context.skip_syscall();
     match dispatch(cpu, frame.number, frame.arguments) {
         Reply::Done(result) => finish(context, frame.coroutine, result),
@@ -118,7 +124,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, call: usize, arguments: [usize; 6]) -> Reply 
         number::GETPID => Ok(process.id as usize).into(),
         number::GETPPID => process::parent(process).into(),
         number::WAIT4 => process::wait(process, a as isize, b, c, d).into(),
-        number::COPS_SPAWN_PROCESS => process::spawn(process, a, b).into(),
+        number::COPS_SPAWN_PROCESS => process::spawn(process, a, b, c).into(),
 
         number::CLOCK_GETTIME => time::get(process, a, b).into(),
         number::CLOCK_NANOSLEEP => time::sleep(process, a, b, c).into(),
@@ -144,6 +150,9 @@ fn dispatch(cpu: &Arc<VirtualCpu>, call: usize, arguments: [usize; 6]) -> Reply 
         number::COPS_ALLOC_CPU => cops::allocate_cpus(process, a, b).into(),
         number::COPS_CANCEL => call::cancel(process, a as u64).into(),
         number::COPS_REFILL_RING => Ok(process.refill_ring()).into(),
+        number::COPS_SET_CEILING => scheduling::set_ceiling(process, a, b).into(),
+        number::COPS_SET_SHARE => scheduling::set_share(process, a).into(),
+        number::COPS_SET_CALL_PRIORITY => scheduling::set_call_priority(process, a as u64, b).into(),
         number::COPS_STATISTICS => cops::statistics(process, a, b).into(),
         _ => Reply::Done(Err(Errno::ENOSYS)),
     }

@@ -9,7 +9,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX, WNOHANG, wait_status};
 
-use super::{Outcome, Reply};
+use super::{Outcome, Reply, scheduling};
 use crate::call::Operation;
 use crate::fs::FileTable;
 use crate::mm::{Access, UserRange};
@@ -73,8 +73,12 @@ pub fn wait(
     Ok(Operation::WaitChild { child, status, no_hang: options & WNOHANG != 0 })
 }
 
-/// `spawn_process(path, argv)`.
-pub fn spawn(process: &Arc<Process>, path: usize, argv: usize) -> CallResult {
+/// `spawn_process(path, argv, ceiling)`.
+pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -> CallResult {
+    let ceiling = match ceiling.checked_sub(1) {
+        None => process.ceiling.level(),
+        Some(level) => scheduling::ceiling_for_child(process, level)?,
+    };
     let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX - 1)?;
     let mut arguments: Vec<Vec<u8>> = Vec::new();
     let mut bytes_left = ARGUMENT_BYTES_MAX;
@@ -98,6 +102,6 @@ pub fn spawn(process: &Arc<Process>, path: usize, argv: usize) -> CallResult {
         bytes_left -= argument.len() + 1;
         arguments.push(argument.into_bytes());
     }
-    let child = task::start_program(&path, &arguments, process.id, FileTable::with_console())?;
+    let child = task::start_program(&path, &arguments, Some(process), ceiling, FileTable::with_console())?;
     Ok(child.id as usize)
 }

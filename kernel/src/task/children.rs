@@ -62,6 +62,18 @@ pub fn find(id: ProcessId) -> Option<Arc<Process>> {
     TABLE.lock().records.get(&id)?.process.clone()
 }
 
+/// Makes `process` and all its descendants no more urgent than `level`.
+pub fn lower_ceilings(process: ProcessId, level: u8) {
+    let table = TABLE.lock();
+    let mut todo = alloc::vec![process];
+    while let Some(id) = todo.pop() {
+        if let Some(process) = table.records.get(&id).and_then(|record| record.process.as_ref()) {
+            process.lower_ceiling_to(level);
+        }
+        todo.extend(table.records.iter().filter(|(_, record)| record.parent == id).map(|(&child, _)| child));
+    }
+}
+
 /// Processes that have not been waited for.
 pub fn count() -> usize {
     TABLE.lock().records.len()

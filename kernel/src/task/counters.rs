@@ -60,4 +60,16 @@ counters! {
     cpu_switches,
     /// What the instruction counters of all harts went on while the harts slept.
     instructions_asleep,
+    /// Interrupts sent to other harts.
+    interprocessor_interrupts,
+    /// Those for something more urgent than user code.
+    preemptions,
+    /// User-level interrupts posted.
+    user_interrupts_posted,
+    /// Harts interrupted for them.
+    user_interrupts_sent,
+    /// Those for which nobody need be interrupted.
+    user_interrupts_suppressed,
+    /// Handlers entered.
+    user_interrupts_taken,
 }

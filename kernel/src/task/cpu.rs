@@ -7,9 +7,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, Ordering::*};
 
+use cops_abi::interrupt::CpuPhase;
+
 use spin::Mutex;
 
 use super::process::Process;
+use super::run_queue::Key;
 use crate::arch::UserContext;
 
 /// Where a virtual CPU is.
@@ -25,6 +28,19 @@ pub enum CpuState {
     Waiting,
     /// Has ended.
     Ended,
+}
+
+impl CpuState {
+    /// The same for others: without the hart.
+    pub fn phase(self) -> CpuPhase {
+        match self {
+            CpuState::Runnable => CpuPhase::Runnable,
+            CpuState::Running { .. } => CpuPhase::Running,
+            CpuState::Parked => CpuPhase::Parked,
+            CpuState::Waiting => CpuPhase::Waiting,
+            CpuState::Ended => CpuPhase::Ended,
+        }
+    }
 }
 
 /// What others may know and change about a virtual CPU; guarded by its process's lock.
@@ -48,14 +64,14 @@ pub struct VirtualCpu {
     pub context: Mutex<UserContext>,
     /// The priority it was last made runnable with.
     pub level: AtomicU8,
-    /// Its successor in the run queue; guarded by the run queue's lock.
-    pub(super) next: Mutex<Option<Arc<VirtualCpu>>>,
+    /// Its place in the run queue, while it is there; changed under the run queue's lock.
+    pub(super) queued: Mutex<Option<Key>>,
 }
 
 impl VirtualCpu {
     pub(super) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Self {
         let level = AtomicU8::new(cops_abi::Priority::DEFAULT.level());
-        Self { process, index, context: Mutex::new(context), level, next: Mutex::new(None) }
+        Self { process, index, context: Mutex::new(context), level, queued: Mutex::new(None) }
     }
 
     /// The priority it was last made runnable with.

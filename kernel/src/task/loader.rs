@@ -3,7 +3,6 @@
 //! May touch: the root image, `mm`, processes. Everything in the file is an allegation.
 #![forbid(unsafe_code)]
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -12,21 +11,22 @@ use elf::ElfBytes;
 use elf::abi::{EM_RISCV, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
 use elf::endian::LittleEndian;
 
-use super::process::{Process, ProcessId};
+use super::process::Process;
 use super::{children, random};
 use crate::fs::{FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
 
 type File<'a> = ElfBytes<'a, LittleEndian>;
 
-/// Starts the program at `path` with `arguments` as a child of `parent`.
+/// Starts the program at `path` with `arguments` as a child of `parent`, never more urgent than `ceiling`.
 ///
 /// # Errors
 /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is no program of this machine and ABI version, `E2BIG`, `ENOMEM`, `EAGAIN`.
 pub fn start_program(
     path: &str,
     arguments: &[Vec<u8>],
-    parent: ProcessId,
+    parent: Option<&Process>,
+    ceiling: u8,
     files: FileTable,
 ) -> Result<Arc<Process>, Errno> {
     mm::admit()?;
@@ -39,21 +39,13 @@ pub fn start_program(
     };
     let space = AddressSpace::new()?;
     let entry = load(&space, program.data)?;
-    let id = children::reserve(parent)?;
-    start(id, parent, program.path.clone(), space, entry, arguments, files)
+    let id = children::reserve(parent.map_or(0, |parent| parent.id))?;
+    Process::new(id, parent, ceiling, program.path.clone(), space, files)
+        .and_then(|process| start(process, entry, arguments))
         .inspect_err(|_| children::give_back(id))
 }
 
-fn start(
-    id: ProcessId,
-    parent: ProcessId,
-    name: String,
-    space: AddressSpace,
-    entry: usize,
-    arguments: &[Vec<u8>],
-    files: FileTable,
-) -> Result<Arc<Process>, Errno> {
-    let process = Process::new(id, parent, name, space, files)?;
+fn start(process: Arc<Process>, entry: usize, arguments: &[Vec<u8>]) -> Result<Arc<Process>, Errno> {
     let stack_top = process.map_stack(0)?;
     let stack_pointer = fill_stack(&process.space, stack_top, entry, arguments)?;
     children::enter(&process);

@@ -1,8 +1,8 @@
 //! Processes, virtual CPUs and the kernel's coroutines: what runs, where, and when.
 //!
 //! `executor` is the kernel's own executor; `switching` the coroutine through which a hart enters
-//! user mode; `run_queue` what it chooses from; `process`, `cpu`, `wake_ring`, `children`, `loader`, `reaper` the
-//! life of processes; `timer` and `wait` what coroutines wait on; `counters` and `random` small change.
+//! user mode; `run_queue` what it chooses from, by `urgency`, `slice` and `share`; `process`, `cpu`, `children`, `loader`, `reaper` the
+//! life of processes; `wake_ring` and `notify` how results reach them; `timer` and `wait` what coroutines wait on; `counters` and `random` small change.
 //! May touch: `arch`, `mm`, `fs`, `call`, `net`; drivers only for the console.
 
 pub mod children;
@@ -11,13 +11,17 @@ mod cpu;
 mod executor;
 pub mod interrupt;
 mod loader;
+mod notify;
 mod process;
 pub mod random;
 mod reaper;
 mod run_queue;
+mod share;
+mod slice;
 mod start;
 mod switching;
 pub mod timer;
+mod urgency;
 mod wait;
 mod wake_ring;
 
@@ -26,6 +30,7 @@ pub use cpu::VirtualCpu;
 pub use executor::{current_number, executor, wake_by_number};
 pub use loader::start_program;
 pub use process::{Process, ProcessId};
+pub use run_queue::{RUN_QUEUE, SHARE_MAX};
 pub use start::{start, statistics};
 pub use timer::Timer;
 pub use wait::WaitQueue;

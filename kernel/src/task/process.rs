@@ -7,16 +7,18 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
-use cops_abi::ring::Completion;
-use cops_abi::{Errno, Priority, layout, note};
+use cops_abi::{Errno, layout, note};
 use spin::Mutex;
 
 use super::counters::COUNTERS;
 use super::cpu::{CpuState, CpuStatus, VirtualCpu};
-use super::run_queue::RUN_QUEUE;
+use super::notify::NOT_WANTED;
+use super::run_queue::{Account, RUN_QUEUE};
+use super::share::Share;
+use super::urgency::{Ceiling, Shown};
 use super::wake_ring::WakeRing;
 use super::{WaitQueue, reaper};
 use crate::arch::{self, UserContext};
@@ -32,8 +34,8 @@ pub type WaitStatus = i32;
 
 /// The virtual CPUs of a process, with what others may know of them.
 #[derive(Default)]
-struct Cpus {
-    list: Vec<(Arc<VirtualCpu>, CpuStatus)>,
+pub(super) struct Cpus {
+    pub(super) list: Vec<(Arc<VirtualCpu>, CpuStatus)>,
     /// How the process ended or is about to.
     ending: Option<WaitStatus>,
     /// Whether the reaper has been told.
@@ -56,13 +58,25 @@ pub struct Process {
     pub child_ended: WaitQueue,
     /// Coroutine calls in flight, including those whose result the ring had no room for.
     pub calls_in_flight: AtomicUsize,
-    page: SharedFrame<ProcessPage>,
-    ring: WakeRing,
-    cpus: Mutex<Cpus>,
+    /// The most urgent it may be.
+    pub ceiling: Ceiling,
+    /// Ticks its virtual CPUs have had a hart.
+    pub used_ticks: AtomicU64,
+    pub(super) page: SharedFrame<ProcessPage>,
+    pub(super) ring: WakeRing,
+    pub(super) cpus: Mutex<Cpus>,
+    /// What it owes to others of its level.
+    pub(super) account: Account,
+    /// How much its time counts for.
+    pub(super) share: Share,
+    /// What of it is counted in the system bitmap.
+    pub(super) shown: Shown,
+    /// Levels of results that are, or were when it was last looked at, in the ring, a bit each.
+    pub(super) woken: AtomicU64,
+    /// Level of the result for which a virtual CPU is to be interrupted, or [`NOT_WANTED`].
+    pub(super) interrupt_level: AtomicU8,
     /// Whether `cpus.ending` is set, for those who ask at every trap.
     is_ending: AtomicBool,
-    /// Levels of results pushed since the process last entered user mode, a bit each.
-    woken_levels: AtomicU64,
     /// Length of `cpus.list`, for those who ask at every trap.
     cpu_count: AtomicUsize,
 }
@@ -74,7 +88,8 @@ impl Process {
     /// `ENOMEM`.
     pub fn new(
         id: ProcessId,
-        parent: ProcessId,
+        parent: Option<&Process>,
+        ceiling: u8,
         name: String,
         space: AddressSpace,
         files: FileTable,
@@ -82,6 +97,7 @@ impl Process {
         let page = SharedFrame::<ProcessPage>::new(Frame::allocate_zeroed()?);
         let ring = WakeRing::new()?;
         page.version.store(note::ABI_VERSION, Relaxed);
+        page.ceiling.store(ceiling.into(), Relaxed);
         space.map_frame(layout::PROCESS_PAGE, page.frame().clone(), Rights::READ_WRITE)?;
         for (index, frame) in ring.frames().enumerate() {
             let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
@@ -89,19 +105,27 @@ impl Process {
         }
         space.map_frame(layout::SYSTEM_PAGE, super::system_page().frame().clone(), Rights::READ)?;
         space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
+        let parent_id = parent.map_or(0, |parent| parent.id);
+        let share = Share::new(id, parent_id);
         Ok(Arc::new(Self {
             id,
-            parent: AtomicU32::new(parent),
+            parent: AtomicU32::new(parent_id),
             name,
             space,
             files: Mutex::new(files),
             child_ended: WaitQueue::new(),
             calls_in_flight: AtomicUsize::new(0),
+            ceiling: Ceiling::new(ceiling),
+            used_ticks: AtomicU64::new(0),
             page,
             ring,
             cpus: Mutex::default(),
+            account: Account::of_child(parent.map(|parent| &parent.account), share.divisor()),
+            share,
+            shown: Shown::default(),
+            woken: AtomicU64::new(0),
+            interrupt_level: AtomicU8::new(NOT_WANTED),
             is_ending: AtomicBool::new(false),
-            woken_levels: AtomicU64::new(0),
             cpu_count: AtomicUsize::new(0),
         }))
     }
@@ -134,9 +158,12 @@ impl Process {
         let cpu = Arc::new(VirtualCpu::new(self.clone(), index, context));
         let status = CpuStatus { state: CpuState::Runnable, wake_pending: false, result: None };
         cpus.list.push((cpu.clone(), status));
+        if let Some((_, status)) = cpus.list.last_mut() {
+            self.set_state(index, status, CpuState::Runnable);
+        }
         self.cpu_count.store(cpus.list.len(), Relaxed);
         drop(cpus);
-        RUN_QUEUE.push(cpu);
+        self.queue(cpu);
         Ok(index)
     }
 
@@ -165,42 +192,19 @@ impl Process {
         self.is_ending.load(Acquire)
     }
 
-    // ---- priority -------------------------------------------------------------------------
-
-    /// The priority of the coroutine that virtual CPU `index` says it runs: what a call inherits.
-    ///
-    /// A lie gets a process no further than its coroutines could get anyway.
-    pub fn current_level(&self, index: usize) -> u8 {
-        let worker = &self.page.workers[index % MAX_CPUS];
-        worker.current_priority().unwrap_or(Priority::DEFAULT).level()
-    }
-
-    /// The most urgent level the process shows or has been woken at; a hint that decides about order only.
-    fn urgency(&self, index: usize) -> u8 {
-        let mut levels = self.woken_levels.load(Relaxed);
-        for worker in self.page.workers.iter().take(self.cpu_count()) {
-            levels |= worker.waiting();
-        }
-        if self.page.workers[index % MAX_CPUS].current_priority().is_some() {
-            levels |= 1 << self.current_level(index);
-        }
-        match levels.trailing_zeros() {
-            64 => Priority::DEFAULT.level(),
-            level => level as u8,
-        }
-    }
-
-    /// Looks afresh at how urgent the process is, for a virtual CPU of it that runs.
-    pub fn refresh_level(&self, cpu: &VirtualCpu) -> u8 {
-        let level = self.urgency(cpu.index);
-        cpu.level.store(level, Relaxed);
-        level
-    }
-
     /// Puts a virtual CPU whose state has just become `Runnable` into the run queue.
-    fn queue(&self, cpu: Arc<VirtualCpu>) {
+    pub(super) fn queue(&self, cpu: Arc<VirtualCpu>) {
         cpu.level.store(self.urgency(cpu.index), Relaxed);
+        self.show_waiting();
         RUN_QUEUE.push(cpu);
+    }
+
+    /// Changes the state of a virtual CPU, and shows it to the process.
+    pub(super) fn set_state(&self, index: usize, status: &mut CpuStatus, state: CpuState) {
+        status.state = state;
+        if let Some(record) = self.page.cpus.get(index) {
+            record.phase.store(state.phase() as u32, Relaxed);
+        }
     }
 
     // ---- states of virtual CPUs -----------------------------------------------------------
@@ -213,24 +217,23 @@ impl Process {
         let ending = cpus.ending.is_some();
         let status = &mut cpus.list[cpu.index].1;
         if ending {
-            status.state = CpuState::Ended;
+            self.set_state(cpu.index, status, CpuState::Ended);
             self.hand_over_if_ended(&mut cpus);
             return Err(());
         }
-        status.state = CpuState::Running { hart: arch::hart_index() };
-        self.woken_levels.store(0, Relaxed);
+        self.set_state(cpu.index, status, CpuState::Running { hart: arch::hart_index() });
         Ok(status.result.take())
     }
 
     /// `cpu` stops running because others are to run; it stays runnable.
     pub fn stop_running(&self, cpu: &Arc<VirtualCpu>) {
         let mut cpus = self.cpus.lock();
-        if cpus.ending.is_some() {
-            cpus.list[cpu.index].1.state = CpuState::Ended;
-            self.hand_over_if_ended(&mut cpus);
-            return;
+        let ending = cpus.ending.is_some();
+        let state = if ending { CpuState::Ended } else { CpuState::Runnable };
+        self.set_state(cpu.index, &mut cpus.list[cpu.index].1, state);
+        if ending {
+            return self.hand_over_if_ended(&mut cpus);
         }
-        cpus.list[cpu.index].1.state = CpuState::Runnable;
         drop(cpus);
         self.queue(cpu.clone());
     }
@@ -238,7 +241,7 @@ impl Process {
     /// `cpu` ends by itself with `code`; the last one ends the process.
     pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
         let mut cpus = self.cpus.lock();
-        cpus.list[cpu.index].1.state = CpuState::Ended;
+        self.set_state(cpu.index, &mut cpus.list[cpu.index].1, CpuState::Ended);
         if cpus.list.iter().all(|(_, status)| status.state == CpuState::Ended) {
             cpus.ending.get_or_insert(cops_abi::syscall::wait_status::exited(code));
             self.is_ending.store(true, Release);
@@ -255,8 +258,10 @@ impl Process {
         if core::mem::take(&mut status.wake_pending) || has_results {
             return false;
         }
-        status.state = CpuState::Parked;
+        self.set_state(cpu.index, status, CpuState::Parked);
         COUNTERS.parks.add(1);
+        drop(cpus);
+        self.show_waiting();
         true
     }
 
@@ -271,7 +276,7 @@ impl Process {
             status.wake_pending = true;
             return Ok(());
         }
-        status.state = CpuState::Runnable;
+        self.set_state(index, status, CpuState::Runnable);
         let cpu = cpu.clone();
         drop(cpus);
         self.queue(cpu);
@@ -280,7 +285,7 @@ impl Process {
 
     /// `cpu`, which is running, is about to wait for a synchronous call.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) {
-        self.cpus.lock().list[cpu.index].1.state = CpuState::Waiting;
+        self.set_state(cpu.index, &mut self.cpus.lock().list[cpu.index].1, CpuState::Waiting);
     }
 
     /// The synchronous call of virtual CPU `index` has its result.
@@ -290,49 +295,11 @@ impl Process {
         if status.state != CpuState::Waiting {
             return;
         }
-        status.state = CpuState::Runnable;
+        self.set_state(index, status, CpuState::Runnable);
         status.result = Some(result);
         let cpu = cpu.clone();
         drop(cpus);
         self.queue(cpu);
-    }
-
-    // ---- results of asynchronous calls ----------------------------------------------------
-
-    /// Hands the result of a call to the process: into the ring if it has room, otherwise it stays in `cell`.
-    ///
-    /// Then makes sure that somebody looks: a virtual CPU that is running or about to will at its next
-    /// scheduling point; if all are parked, one is woken, and a further one when results pile up.
-    /// Returns whether the cell is free again.
-    pub fn complete(&self, completion: Completion, level: u8, cell: call::CellIndex) -> bool {
-        let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
-        self.woken_levels.fetch_or(1 << (level & 63), Relaxed);
-        self.wake_for_results(occupancy);
-        delivered
-    }
-
-    fn wake_for_results(&self, occupancy: u32) {
-        let mut cpus = self.cpus.lock();
-        let is_active =
-            |status: &CpuStatus| matches!(status.state, CpuState::Running { .. } | CpuState::Runnable);
-        let active = cpus.list.iter().filter(|(_, status)| is_active(status)).count();
-        if active > 0 && occupancy as usize <= active {
-            return;
-        }
-        let parked = cpus.list.iter_mut().find(|(_, status)| status.state == CpuState::Parked);
-        let Some((cpu, status)) = parked else { return };
-        status.state = CpuState::Runnable;
-        COUNTERS.unparks.add(1);
-        let cpu = cpu.clone();
-        drop(cpus);
-        self.queue(cpu);
-    }
-
-    /// Moves results that wait into the ring as far as it has room. Returns how many still wait.
-    pub fn refill_ring(&self) -> usize {
-        let (moved, waiting) = self.ring.refill(&self.page.ring);
-        self.calls_in_flight.fetch_sub(moved, Relaxed);
-        waiting
     }
 
     // ---- the end --------------------------------------------------------------------------
@@ -377,5 +344,6 @@ impl Process {
         let list = core::mem::take(&mut self.cpus.lock().list);
         drop(list);
         self.ring.close();
+        self.show_nothing();
     }
 }

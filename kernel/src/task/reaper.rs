@@ -5,11 +5,13 @@
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
+use core::sync::atomic::Ordering::Relaxed;
 use core::task::Poll;
 
 use spin::Mutex;
 
 use super::process::{Process, ProcessId};
+use super::run_queue::RUN_QUEUE;
 use super::{WaitQueue, children};
 
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
@@ -36,6 +38,9 @@ pub async fn service() {
         .await;
         let Some(process) = children::find(id) else { continue };
         process.take_apart();
+        if let Some(parent) = children::find(process.parent.load(Relaxed)) {
+            RUN_QUEUE.inherit_debt(&process, &parent);
+        }
         let status = process.ending().unwrap_or_default();
         release(process).await;
         children::ended(id, status);

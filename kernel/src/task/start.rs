@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use cops_abi::page::SystemPage;
+use cops_abi::page::{NO_LEVEL, SystemPage};
 use cops_abi::statistics::Statistics;
 use cops_abi::syscall::{signal, wait_status};
 use cops_abi::{Priority, note};
@@ -47,6 +47,9 @@ fn set_up() {
     page.version.store(note::ABI_VERSION, Relaxed);
     page.harts.store(arch::hart_count() as u32, Relaxed);
     page.ticks_per_second.store(arch::ticks_per_second(), Relaxed);
+    for hart in &page.hart {
+        hart.current_priority.store(NO_LEVEL, Relaxed);
+    }
     executor::prepare();
 
     let files = fs::set_root(device_tree::root_image());
@@ -81,7 +84,13 @@ async fn start_first_program() {
     let words = file.data.strip_suffix(&[0]).unwrap_or(file.data).split(|&byte| byte == 0);
     let arguments: Vec<Vec<u8>> = words.map(<[u8]>::to_vec).collect();
     let path = arguments.first().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
-    if let Err(error) = loader::start_program(path, &arguments, 0, FileTable::with_console()) {
+    if let Err(error) = loader::start_program(
+        path,
+        &arguments,
+        None,
+        Priority::MOST_URGENT.level(),
+        FileTable::with_console(),
+    ) {
         log::error!("cannot start {path:?}: {error}");
         shut_down(if error == cops_abi::Errno::ENOENT { 127 } else { 126 });
     }
@@ -156,5 +165,11 @@ pub fn statistics() -> Statistics {
         unparks: COUNTERS.unparks.get(),
         cpu_switches: COUNTERS.cpu_switches.get(),
         instructions: arch::instructions_retired().saturating_sub(COUNTERS.instructions_asleep.get()),
+        interprocessor_interrupts: COUNTERS.interprocessor_interrupts.get(),
+        preemptions: COUNTERS.preemptions.get(),
+        user_interrupts_posted: COUNTERS.user_interrupts_posted.get(),
+        user_interrupts_sent: COUNTERS.user_interrupts_sent.get(),
+        user_interrupts_suppressed: COUNTERS.user_interrupts_suppressed.get(),
+        user_interrupts_taken: COUNTERS.user_interrupts_taken.get(),
     }
 }

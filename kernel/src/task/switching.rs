@@ -7,14 +7,17 @@
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
+use core::sync::atomic::Ordering::Relaxed;
 use core::task::Poll;
 
-use cops_abi::{Priority, syscall::signal, syscall::wait_status};
+use cops_abi::syscall::{signal, wait_status};
+use cops_abi::{CoroutineId, Priority};
 
 use super::counters::COUNTERS;
 use super::cpu::VirtualCpu;
 use super::run_queue::RUN_QUEUE;
-use super::timer;
+use super::slice::Slice;
+use super::{timer, urgency};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::log;
 use crate::mm::FaultError;
@@ -34,28 +37,32 @@ enum Stopped {
 ///
 /// It may be polled on another hart if its own is busy: it then runs its virtual CPU there.
 pub async fn switching(hart: usize) {
-    let Some(me) = cops_executor::current() else { return };
+    let Some(id) = cops_executor::current() else { return };
+    let me = Switcher { id, number: hart };
     let mut in_hand: Option<(Arc<VirtualCpu>, Slice)> = None;
     poll_fn(|context| {
-        let (cpu, slice) = match in_hand.take() {
+        let (cpu, mut slice) = match in_hand.take() {
             Some(paused) => paused,
-            None => match RUN_QUEUE.pop_or_idle(hart, me) {
-                Some(cpu) => (cpu, Slice::new()),
+            None => match RUN_QUEUE.pop_or_idle(hart, id) {
+                Some(chosen) => {
+                    COUNTERS.cpu_switches.add(1);
+                    chosen
+                }
                 None => return Poll::<()>::Pending,
             },
         };
-        match run(&cpu, &slice) {
+        let stopped = run(me, &cpu, &mut slice);
+        if !matches!(stopped, Stopped::Paused) {
+            RUN_QUEUE.settle(hart, &cpu.process, &slice);
+        }
+        match stopped {
             Stopped::Paused => in_hand = Some((cpu, slice)),
             Stopped::Preempted => cpu.process.stop_running(&cpu),
             Stopped::Gone => {}
         }
         // The priority of what this coroutine will do next.
         let mine = in_hand.as_ref().map_or(64, |(cpu, _)| u32::from(cpu.level()));
-        let next = mine.min(RUN_QUEUE.most_urgent());
-        // Compared with what it really is: the run queue changes it too, when it wakes an idle one.
-        if next < 64 && cops_executor::priority(me) != Priority::new(next as u8) {
-            cops_executor::set_priority(me, Priority::saturating(next));
-        }
+        me.follow(mine.min(RUN_QUEUE.most_urgent()));
         // To the end of the line of its level: what else is as urgent comes first.
         context.waker().wake_by_ref();
         Poll::Pending
@@ -63,24 +70,26 @@ pub async fn switching(hart: usize) {
     .await;
 }
 
-/// How long a virtual CPU has the hart if others of its priority want it.
-struct Slice {
-    end_ticks: u64,
+/// A switching coroutine.
+#[derive(Clone, Copy)]
+struct Switcher {
+    id: CoroutineId,
+    /// Its hart's, by which the run queue knows it.
+    number: usize,
 }
 
-impl Slice {
-    fn new() -> Self {
-        COUNTERS.cpu_switches.add(1);
-        Self { end_ticks: timer::slice_end_from_now() }
-    }
-
-    fn is_over(&self) -> bool {
-        arch::now_ticks() >= self.end_ticks
+impl Switcher {
+    /// Makes `level` its priority; 64 leaves it as it is.
+    fn follow(self, level: u32) {
+        // Compared with what it really is: the run queue changes it too, when it wakes an idle one.
+        if level < 64 && cops_executor::priority(self.id) != Priority::new(level as u8) {
+            cops_executor::set_priority(self.id, Priority::saturating(level));
+        }
     }
 }
 
 /// Runs `cpu` on this hart until it stops.
-fn run(cpu: &Arc<VirtualCpu>, slice: &Slice) -> Stopped {
+fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice) -> Stopped {
     let process = &cpu.process;
     let mut context = cpu.context.lock();
     let Ok(result) = process.start_running(cpu) else { return Stopped::Gone };
@@ -88,19 +97,36 @@ fn run(cpu: &Arc<VirtualCpu>, slice: &Slice) -> Stopped {
         context.set_result(result as usize);
     }
     context.restore_floating_point();
-    timer::begin_slice(slice.end_ticks);
-    let stopped = run_until_stopped(cpu, &mut context, slice);
+    let began_ticks = arch::now_ticks();
+    timer::begin_slice(slice.begin());
+    RUN_QUEUE.entering(me.number);
+    let stopped = run_until_stopped(me, cpu, &mut context, slice);
+    RUN_QUEUE.left(me.number);
+    urgency::show_hart_in_kernel();
     timer::end_slice();
+    slice.pause();
+    process.used_ticks.fetch_add(arch::now_ticks().saturating_sub(began_ticks), Relaxed);
     context.save_floating_point();
     // The state may have been changed to runnable by a wake already; whoever takes it waits for this lock.
     stopped
 }
 
-fn run_until_stopped(cpu: &Arc<VirtualCpu>, context: &mut UserContext, slice: &Slice) -> Stopped {
+fn run_until_stopped(
+    me: Switcher,
+    cpu: &Arc<VirtualCpu>,
+    context: &mut UserContext,
+    slice: &Slice,
+) -> Stopped {
+    let process = &cpu.process;
+    // The level that this coroutine's priority shows to other harts; 64 until user mode is entered for the first time.
+    let mut shown = 64;
     loop {
         let mut stop = None;
-        let trap = arch::enter_user_unless(context, &cpu.process.space, || {
-            stop = reason_to_stop(cpu, slice);
+        let trap = arch::enter_user_unless(context, &process.space, |context| {
+            stop = reason_to_stop(me, cpu, slice, &mut shown);
+            if stop.is_none() {
+                process.deliver_interrupt(cpu, context);
+            }
             stop.is_some()
         });
         if let Some(stop) = stop {
@@ -126,25 +152,38 @@ fn run_until_stopped(cpu: &Arc<VirtualCpu>, context: &mut UserContext, slice: &S
 ///
 /// Asked at every kernel entry, with interrupts off. The priority of the process is looked at
 /// afresh: it may have made something more or less urgent ready, or been woken for it.
-fn reason_to_stop(cpu: &Arc<VirtualCpu>, slice: &Slice) -> Option<Stopped> {
-    if cpu.process.is_ending() {
+fn reason_to_stop(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &Slice, shown: &mut u8) -> Option<Stopped> {
+    let process = &cpu.process;
+    if process.is_ending() {
         return Some(Stopped::Preempted);
     }
-    let level = cpu.process.refresh_level(cpu);
-    let waiting = RUN_QUEUE.most_urgent();
-    if waiting < u32::from(level) || slice.is_over() {
-        // At the end of a slice even if nobody waits: the next one begins by coming back, once in 10 ms.
+    let level = process.refresh_level(cpu);
+    if slice.is_over() {
+        // Even if nobody waits: the next one begins by coming back, once in 10 ms.
+        process.hurry_results();
         return Some(Stopped::Preempted);
     }
-    let worker = arch::hart_index() as u32;
-    let kernel = super::executor().most_urgent(worker)?;
-    if Priority::saturating(u32::from(level)).is_more_urgent_than(kernel) {
+    if RUN_QUEUE.must_stop(me.number, level, slice) {
+        return Some(Stopped::Preempted);
+    }
+    let kernel = urgency::kernel_waiting();
+    if kernel != 0 {
+        // Equals take turns, and this coroutine has had its own once it has been in user mode.
+        let level = u32::from(level);
+        let kernel = kernel.trailing_zeros();
+        if kernel < level || kernel == level && *shown < 64 {
+            return Some(Stopped::Paused);
+        }
         // It waits here, unless a hart that sleeps can take it now.
-        super::executor().offer(worker);
-        return None;
+        super::executor().offer(arch::hart_index() as u32);
     }
-    // Equals take turns, and this coroutine has just had its own.
-    Some(Stopped::Paused)
+    if *shown != level {
+        // By this, others decide whom to interrupt for something more urgent.
+        me.follow(level.into());
+        urgency::show_hart(level, process.id);
+        *shown = level;
+    }
+    None
 }
 
 /// Brings the page in if the process may have it, otherwise ends the process.

@@ -89,9 +89,9 @@ pub fn ticks_from_nanoseconds(nanoseconds: u64) -> u64 {
     seconds.saturating_mul(frequency).saturating_add((rest * frequency).div_ceil(NANOSECONDS_PER_SECOND))
 }
 
-/// When a time slice that begins now ends, in ticks.
-pub fn slice_end_from_now() -> u64 {
-    arch::now_ticks() + arch::ticks_per_second() * SLICE_MILLISECONDS / 1000
+/// Ticks in a time slice.
+pub fn slice_ticks() -> u64 {
+    arch::ticks_per_second() * SLICE_MILLISECONDS / 1000
 }
 
 /// This hart enters user mode with a slice that ends at `end_ticks`.

@@ -3,7 +3,7 @@
 //! What the kernel believes is in here, in its own memory; of the shared indices it reads `head` alone.
 //! May touch: the ring's pages, the cells in which undelivered results wait.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use cops_abi::Errno;
 use cops_abi::ring::{
@@ -28,6 +28,10 @@ struct State {
 pub struct WakeRing {
     pages: [SharedFrame<RingPage>; RING_PAGE_COUNT],
     state: Mutex<State>,
+    /// Results ever put into the ring, modulo 2^32, for who looks without the lock.
+    results: AtomicU32,
+    /// Those kept aside.
+    kept: AtomicU32,
 }
 
 impl WakeRing {
@@ -37,7 +41,12 @@ impl WakeRing {
     /// `ENOMEM`.
     pub fn new() -> Result<Self, Errno> {
         let page = || Ok::<_, Errno>(SharedFrame::new(Frame::allocate_zeroed()?));
-        Ok(Self { pages: [page()?, page()?], state: Mutex::default() })
+        Ok(Self {
+            pages: [page()?, page()?],
+            state: Mutex::default(),
+            results: AtomicU32::new(0),
+            kept: AtomicU32::new(0),
+        })
     }
 
     /// The frames to be mapped, in order.
@@ -54,6 +63,7 @@ impl WakeRing {
             state.closed || state.overflow.is_empty() && self.push(&mut state, indices, completion).is_ok();
         if !delivered {
             state.overflow.push_back(cell, completion);
+            self.kept.store(state.overflow.len() as u32, SeqCst);
             indices.overflowed.store(1, Release);
             COUNTERS.ring_overflows.add(1);
         }
@@ -64,6 +74,11 @@ impl WakeRing {
     pub fn has_results(&self, indices: &RingIndices) -> bool {
         let state = self.state.lock();
         state.producer.occupancy(indices) > 0 || !state.overflow.is_empty()
+    }
+
+    /// The same without the lock, for who will be told if it has just changed. The process can make this a lie about itself.
+    pub fn shows_results(&self, indices: &RingIndices) -> bool {
+        self.results.load(SeqCst) != indices.head.load(Relaxed) || self.kept.load(Relaxed) != 0
     }
 
     /// Moves results that wait into the ring as far as it has room. Returns how many were moved and how many
@@ -79,6 +94,7 @@ impl WakeRing {
             call::free_delivered(cell);
             moved += 1;
         }
+        self.kept.store(state.overflow.len() as u32, SeqCst);
         if state.overflow.is_empty() {
             indices.overflowed.store(0, Release);
         }
@@ -99,6 +115,8 @@ impl WakeRing {
             let index = index as usize;
             &self.pages[index / RING_ENTRIES_PER_PAGE % RING_PAGE_COUNT].0[index % RING_ENTRIES_PER_PAGE]
         };
-        state.producer.push(indices, entry, completion)
+        state.producer.push(indices, entry, completion)?;
+        self.results.fetch_add(1, SeqCst);
+        Ok(())
     }
 }

@@ -24,6 +24,7 @@
 //! | `arch` | registers: entry, the `ecall`, the thread pointer, the clock |
 //! | `start` | stack and auxiliary vector to `main` |
 //! | `worker` | the executor; the loop of a virtual CPU; parking |
+//! | `interrupt` | the handler of user-level interrupts |
 //! | `shared` | the pages shared with the kernel |
 //! | `system` | calls that never wait |
 //! | [`call`] | calls that may wait: slots, ring, cancellation, back-pressure |
@@ -38,6 +39,7 @@ mod arch;
 pub mod call;
 pub mod fs;
 mod heap;
+mod interrupt;
 pub mod io;
 mod lock;
 mod macros;

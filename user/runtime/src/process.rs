@@ -5,10 +5,11 @@
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 
-use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{WAIT4, signal, wait_status};
+use cops_abi::{Errno, Priority};
 
 use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
 use crate::io::{Error, Result};
@@ -92,6 +93,29 @@ pub fn parent_id() -> u32 {
     system::parent_id()
 }
 
+/// The most urgent that this process can be.
+#[must_use]
+pub fn ceiling() -> Priority {
+    Priority::saturating(crate::shared::process_page().ceiling.load(Relaxed))
+}
+
+/// Makes this process, and all it has started, no more urgent than `level`, for good.
+///
+/// # Errors
+/// `EPERM` if `level` is more urgent than its ceiling.
+pub fn lower_ceiling(level: Priority) -> Result<()> {
+    Ok(system::set_ceiling(0, level)?)
+}
+
+/// Guarantees `per_mille` of each hart's time to those who are ready and not the most urgent; 0, the default, guarantees nothing.
+/// For the whole machine. Returns what it was.
+///
+/// # Errors
+/// `EPERM` unless this process's ceiling is the most urgent level; `EINVAL` above 500.
+pub fn set_share_of_less_urgent(per_mille: u32) -> Result<u32> {
+    Ok(system::set_share(per_mille)? as u32)
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitStatus {
@@ -138,6 +162,15 @@ impl fmt::Display for ExitStatus {
 /// # Errors
 /// `ENOENT`, `ENOEXEC`, `E2BIG`, `ENOMEM`, `ENAMETOOLONG`; [`Error::ZeroByte`].
 pub fn spawn<A: AsRef<str>>(path: &str, arguments: &[A]) -> Result<Child> {
+    spawn_below(path, arguments, None)
+}
+
+/// [`spawn`], and nothing that the child does, nor any process that it starts, counts as more urgent than `ceiling`, from its first instruction on.
+/// `None`: this process's own ceiling.
+///
+/// # Errors
+/// As [`spawn`]; `EPERM` if `ceiling` is more urgent than this process's own.
+pub fn spawn_below<A: AsRef<str>>(path: &str, arguments: &[A], ceiling: Option<Priority>) -> Result<Child> {
     let string = |text: &str| CString::new(text).map_err(|_| Error::ZeroByte);
     let path = string(path)?;
     let arguments: Vec<CString> =
@@ -147,7 +180,7 @@ pub fn spawn<A: AsRef<str>>(path: &str, arguments: &[A]) -> Result<Child> {
     pointers.push(core::ptr::null());
     // SAFETY: the pointers lead to the strings above, the last is null.
     #[allow(unsafe_code)]
-    let pid = unsafe { system::spawn_process(&path, &pointers) }?;
+    let pid = unsafe { system::spawn_process(&path, &pointers, ceiling) }?;
     Ok(Child { pid: pid as u32 })
 }
 
@@ -179,6 +212,16 @@ impl Child {
     pub async fn wait(&mut self) -> Result<ExitStatus> {
         let (_, status) = Call::new(Wait::new(Some(self.pid))).await?;
         Ok(status)
+    }
+
+    /// Makes nothing that it does, or that processes do which it starts, count as more urgent than `level`.
+    ///
+    /// Lowering it binds all its descendants at once. Raising it, up to this process's own ceiling, raises only its own.
+    ///
+    /// # Errors
+    /// `EPERM` if `level` is more urgent than this process's own ceiling; `ESRCH` if it has ended.
+    pub fn set_ceiling(&mut self, level: Priority) -> Result<()> {
+        Ok(system::set_ceiling(self.pid, level)?)
     }
 
     /// Ends it as by `SIGKILL`. It is still to be waited for.

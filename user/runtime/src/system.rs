@@ -6,11 +6,11 @@
 use core::net::SocketAddr;
 use core::ptr::NonNull;
 
-use cops_abi::Errno;
 use cops_abi::errno::{CallResult, decode};
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::statistics::Statistics;
 use cops_abi::syscall::{self as number, CallHandle, map_flags, protection};
+use cops_abi::{Errno, Priority};
 
 /// A synchronous call.
 ///
@@ -99,9 +99,11 @@ pub(crate) fn pipe() -> Result<[i32; 2], Errno> {
 pub(crate) unsafe fn spawn_process(
     path: &core::ffi::CStr,
     arguments: &[*const core::ffi::c_char],
+    ceiling: Option<Priority>,
 ) -> CallResult {
+    let ceiling = ceiling.map_or(0, |level| usize::from(level.level()) + 1);
     // SAFETY: the kernel copies strings and pointers before it returns.
-    unsafe { call(number::COPS_SPAWN_PROCESS, [path.as_ptr().addr(), arguments.as_ptr().addr()]) }
+    unsafe { call(number::COPS_SPAWN_PROCESS, [path.as_ptr().addr(), arguments.as_ptr().addr(), ceiling]) }
 }
 
 pub(crate) fn tcp_socket(address: SocketAddr) -> CallResult {
@@ -200,6 +202,22 @@ pub(crate) fn cancel(handle: CallHandle) -> Cancelled {
         Ok(0) => Cancelled::Gone,
         _ => Cancelled::Completed,
     }
+}
+
+/// Changes the priority with which a call in flight is finished; one that has completed keeps its own.
+pub(crate) fn set_call_priority(handle: u64, priority: Priority) {
+    // SAFETY: no memory. It fails for handles that are none, which do no harm.
+    let _ = unsafe { call(number::COPS_SET_CALL_PRIORITY, [handle as usize, priority.level().into()]) };
+}
+
+pub(crate) fn set_ceiling(pid: u32, level: Priority) -> Result<(), Errno> {
+    // SAFETY: no memory.
+    unsafe { call(number::COPS_SET_CEILING, [pid as usize, level.level().into()]) }.map(drop)
+}
+
+pub(crate) fn set_share(per_mille: u32) -> CallResult {
+    // SAFETY: no memory.
+    unsafe { call(number::COPS_SET_SHARE, [per_mille as usize]) }
 }
 
 /// Moves results for which the ring had no room into it.

@@ -8,9 +8,7 @@ use core::future::Future;
 use crate::worker::EXECUTOR;
 
 pub use cops_abi::{CoroutineId, Priority};
-pub use cops_executor::{
-    JoinError, JoinHandle, SpawnError, YieldNow, cancel, current, priority, set_priority,
-};
+pub use cops_executor::{JoinError, JoinHandle, SpawnError, YieldNow, cancel, current, priority};
 pub use cops_executor::{wake_up, waker_of, yield_now};
 
 /// Makes a coroutine that runs `future` at `priority`, on any virtual CPU.
@@ -51,6 +49,25 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     EXECUTOR.spawn(future, priority)
+}
+
+/// Changes the priority of a coroutine, whatever it is doing; one that is ready moves to the tail of its new level. The kernel's half of
+/// calls that it waits for follows, at the cost of a system call for each. False if the coroutine has exited.
+pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
+    let exists = cops_executor::set_priority(id, priority);
+    if exists {
+        crate::call::set_priority_of(id, priority);
+    }
+    exists
+}
+
+/// Has this process yield its harts strictly, or relaxed, which is the default.
+///
+/// Strictly: after each coroutine it gives way to any more urgent one of another process or of the kernel that waits for a hart, at the cost of
+/// some hundred instructions for each poll. Relaxed: when the kernel is entered next, at the latest after 10 ms.
+/// Other virtual CPUs of this process may take up to 1024 more polls to notice.
+pub fn set_strict_yielding(strict: bool) {
+    crate::worker::set_strict(strict);
 }
 
 /// The priority of the coroutine that runs here; the default outside of one.

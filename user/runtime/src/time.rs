@@ -41,6 +41,12 @@ impl Instant {
         Self { ticks: arch::clock_ticks() }
     }
 
+    /// When the clocks of the machine began, near its start.
+    #[must_use]
+    pub fn boot() -> Self {
+        Self { ticks: shared::system_page().clock_base_ticks.load(Relaxed) }
+    }
+
     /// Time since then; zero if that is still to come.
     #[must_use]
     pub fn elapsed(self) -> Duration {

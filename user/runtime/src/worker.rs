@@ -6,16 +6,20 @@
 use core::ptr;
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
-use cops_abi::page::MAX_CPUS;
+use cops_abi::page::{MAX_CPUS, flags};
 use cops_abi::ring;
 use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
+use core::sync::atomic::{Ordering::*, fence};
 
-use crate::call::ring as results;
-use crate::{arch, fatal, shared, system};
+use crate::call::{limit, ring as results};
+use crate::{arch, fatal, interrupt, shared, system};
 
 const EXECUTOR_NUMBER: u8 = 0;
 /// Hook `grow` promises this alignment.
 const GROW_ALIGNMENT: usize = 64;
+
+/// Polls after which a virtual CPU looks whether it is to yield strictly.
+const POLLS_BETWEEN_LOOKS: u64 = 1024;
 
 /// Runs all coroutines of this process.
 pub(crate) static EXECUTOR: Executor = Executor::new(EXECUTOR_NUMBER);
@@ -60,6 +64,8 @@ pub(crate) fn become_worker(index: usize) {
     if let Err(error) = EXECUTOR.add_worker(index as u32, state) {
         fatal(format_args!("virtual CPU {index} cannot become a worker: {error:?}"));
     }
+    // SAFETY: once on this virtual CPU, with the thread pointer set.
+    unsafe { interrupt::enable(index) };
 }
 
 /// Where the kernel starts virtual CPU `index` that [`crate::task::alloc_cpu`] asked for.
@@ -72,17 +78,54 @@ pub(crate) extern "C" fn begin(index: usize) -> ! {
 pub(crate) fn run(index: usize) -> ! {
     let worker = index as u32;
     loop {
-        if EXECUTOR.run_until_stalled(worker) == RunOutcome::Refused {
-            fatal(format_args!("worker {worker} cannot run"));
-        }
-        if EXECUTOR.prepare_park(worker) {
-            // Results that come after this look find the virtual CPU parked, or make the kernel refuse to park it.
-            if !ring::has_work(&shared::process_page().ring) {
-                system::park();
-            }
-            EXECUTOR.finish_park(worker);
+        let is_strict = shared::process_page().flags.load(Relaxed) & flags::STRICT != 0;
+        match EXECUTOR.run(worker, if is_strict { 1 } else { POLLS_BETWEEN_LOOKS }) {
+            RunOutcome::Stalled => park(worker),
+            RunOutcome::BudgetUsed if is_strict => give_way(),
+            RunOutcome::BudgetUsed => {}
+            // `set_strict` wants this loop to come by.
+            RunOutcome::StopRequested => EXECUTOR.request_stop(false),
+            RunOutcome::Refused => fatal(format_args!("worker {worker} cannot run")),
         }
     }
+}
+
+fn park(worker: u32) {
+    if EXECUTOR.prepare_park(worker) {
+        // Results that come after this look find the virtual CPU parked, or make the kernel refuse to park it.
+        if !ring::has_work(&shared::process_page().ring) {
+            system::park();
+        }
+        EXECUTOR.finish_park(worker);
+    }
+}
+
+/// Strict yielding: gives this virtual CPU's hart away if somebody more urgent than this process waits for one.
+fn give_way() {
+    results::drain();
+    let (own_page, system) = (shared::process_page(), shared::system_page());
+    let own = own_page.workers.iter().fold(0, |levels, worker| levels | worker.waiting());
+    let own = own.trailing_zeros().max(own_page.ceiling.load(Relaxed));
+    let others = system.waiting.load(Relaxed) | system.kernel_bitmap.load(Relaxed);
+    if others.trailing_zeros() < own {
+        system::yield_cpu();
+    }
+}
+
+/// Makes strict yielding a habit of this process, or ends it.
+pub(crate) fn set_strict(strict: bool) {
+    let all = &shared::process_page().flags;
+    if strict {
+        all.fetch_or(flags::STRICT, Relaxed);
+    } else {
+        all.fetch_and(!flags::STRICT, Relaxed);
+    }
+    EXECUTOR.request_stop(true);
+}
+
+/// Has a parked virtual CPU take over what waits on this one.
+pub(crate) fn offer() {
+    EXECUTOR.offer(_cops_executor_current_worker());
 }
 
 unsafe extern "C" fn grow(_context: *mut (), bytes: usize) -> *mut u8 {
@@ -104,6 +147,17 @@ unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
     system::unpark(worker);
 }
 
-unsafe extern "C" fn external(_context: *mut (), _worker: u32) {
+unsafe extern "C" fn external(_context: *mut (), worker: u32) {
+    if limit::any_in_flight() {
+        let page = shared::process_page();
+        if let (Some(state), Some(record)) =
+            (page.workers.get(worker as usize), page.cpus.get(worker as usize))
+        {
+            // Says that results which come from now on are not seen before the next poll is over. Partner of the kernel's
+            // fence between its push and its look at this: either that sees it, or we see the result.
+            record.looked.store(state.polls.load(Relaxed), Relaxed);
+            fence(SeqCst);
+        }
+    }
     results::drain();
 }

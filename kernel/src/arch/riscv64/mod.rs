@@ -1,7 +1,7 @@
 //! RISC-V: RV64GC in supervisor mode, Sv39, SBI firmware below.
 //!
 //! `entry` brings a hart into the kernel, `trap` takes what interrupts it, `user` goes to
-//! user mode and back, `paging` knows page-table entries and the translation cache, `timer`,
+//! user mode and back, `upcall` interrupts it, `paging` knows page-table entries and the translation cache, `timer`,
 //! `firmware` and `interrupt_controller` are the hart's surroundings, `hart` is the record
 //! each hart finds through its `tp` register.
 #![allow(unsafe_code)]
@@ -17,6 +17,7 @@ pub mod interrupt_controller;
 mod paging;
 mod timer;
 mod trap;
+mod upcall;
 mod user;
 
 pub use backtrace::{frame_pointer, walk_frames};

@@ -20,11 +20,11 @@ pub struct UserContext {
     floating_point: FloatingPoint,
 }
 
-const REGISTER_SP: usize = 2;
+pub(super) const REGISTER_SP: usize = 2;
 const REGISTER_T0: usize = 5;
 const REGISTER_A0: usize = 10;
 const REGISTER_A6: usize = 16;
-const REGISTER_A7: usize = 17;
+pub(super) const REGISTER_A7: usize = 17;
 
 /// Words that `__enter_user` leaves on the kernel stack: `ra`, `s0` to `s11`, `tp`.
 const SAVED_BYTES: usize = 14 * 8;
@@ -117,7 +117,8 @@ unsafe extern "C" {
 }
 
 /// Runs the thread until it needs the kernel or an interrupt comes, and says which; or
-/// returns [`UserTrap::Interrupt`] at once if `pending` says that something else should run.
+/// returns [`UserTrap::Interrupt`] at once if `pending` says that something else should run. `pending` may
+/// also change the registers.
 ///
 /// Interrupts are off from before `pending` runs until user mode is entered, so a handler
 /// that would change its answer interrupts user mode instead. Activates `space` if this hart
@@ -127,10 +128,10 @@ unsafe extern "C" {
 pub fn enter_user_unless(
     context: &mut UserContext,
     space: &AddressSpace,
-    pending: impl FnOnce() -> bool,
+    pending: impl FnOnce(&mut UserContext) -> bool,
 ) -> UserTrap {
     trap::interrupts_off();
-    if pending() {
+    if pending(context) {
         trap::interrupts_on();
         return UserTrap::Interrupt;
     }

@@ -8,7 +8,10 @@
 //!
 //! May touch: slots of waiting calls.
 
-use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use core::task::Waker;
 
 use alloc::collections::VecDeque;
@@ -21,6 +24,12 @@ static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
 /// Tokens in [`QUEUE`], some perhaps of calls that were dropped.
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
 static QUEUE: Lock<VecDeque<u64>> = Lock::new(VecDeque::new());
+
+/// Whether a result could come.
+#[inline]
+pub fn any_in_flight() -> bool {
+    IN_FLIGHT.load(Relaxed) != 0
+}
 
 /// A call is about to enter the kernel.
 pub fn enter() {

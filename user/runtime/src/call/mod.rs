@@ -19,8 +19,9 @@
 //! May touch: the kernel, by the raw call, and the memory of the operations.
 #![allow(unsafe_code)]
 
+mod in_flight;
 pub mod leftover;
-mod limit;
+pub(crate) mod limit;
 mod repeat;
 pub mod ring;
 mod slot;
@@ -35,6 +36,7 @@ use cops_abi::errno::{CallResult, decode};
 use cops_abi::syscall::CallHandle;
 use cops_abi::{CoroutineId, Errno};
 
+pub(crate) use in_flight::set_priority_of;
 pub use repeat::{Converted, Partial, Whole};
 use slot::Lease;
 pub use slot::{SCRATCH_BYTES, Scratch};
@@ -127,7 +129,7 @@ enum State {
     New(Option<CoroutineId>),
     /// The kernel would not take it now.
     Queued(Lease, CoroutineId),
-    InFlight(Lease, CallHandle),
+    InFlight(Lease, CallHandle, CoroutineId),
     Over,
 }
 
@@ -153,18 +155,22 @@ impl<O: Operation> Call<O> {
     fn submit(&mut self, lease: Lease, coroutine: CoroutineId, waker: &Waker) -> Poll<O::Output> {
         let Request { number, arguments } =
             self.operation.request(Mode::Asynchronous(lease.scratch_pointer()));
+        let inherited = in_flight::inherited();
         // Before the kernel hears of it: another worker may meet the result before this call returns.
-        lease.arm(waker);
+        lease.arm(waker, coroutine.raw());
         limit::enter();
+        in_flight::enter(coroutine);
         // SAFETY: `Operation` promises its memory and the lease that of the slot, both until the call is over.
         let (value, handle) =
             unsafe { crate::arch::system_call(number, arguments, coroutine.raw(), lease.token()) };
         if let Some(handle) = NonZeroU64::new(handle) {
-            self.state = State::InFlight(lease, CallHandle(handle));
+            lease.set_handle(handle.get());
+            in_flight::check_priority(coroutine, inherited, handle.get());
+            self.state = State::InFlight(lease, CallHandle(handle), coroutine);
             return Poll::Pending;
         }
         lease.disarm();
-        limit::leave();
+        leave(coroutine);
         match decode(value) {
             Err(Errno::EAGAIN) => {
                 limit::queue(&lease, waker);
@@ -198,13 +204,13 @@ impl<O: Operation> Future for Call<O> {
             State::Queued(lease, coroutine) if lease.poll_granted(waker) => {
                 call.submit(lease, coroutine, waker)
             }
-            State::InFlight(lease, handle) => match lease.poll(waker) {
+            State::InFlight(lease, handle, coroutine) => match lease.poll(waker) {
                 Some(result) => {
-                    limit::leave();
+                    leave(coroutine);
                     Poll::Ready(call.operation.finish(result, &lease.scratch()))
                 }
                 None => {
-                    call.state = State::InFlight(lease, handle);
+                    call.state = State::InFlight(lease, handle, coroutine);
                     Poll::Pending
                 }
             },
@@ -226,14 +232,20 @@ impl<O: Operation> Drop for Call<O> {
                     limit::grant_next();
                 }
             }
-            State::InFlight(lease, handle) => {
+            State::InFlight(lease, handle, coroutine) => {
                 if let Some(Ok(value)) = cancel(&lease, handle) {
                     self.operation.abandon(value, &lease.scratch());
                 }
-                limit::leave();
+                leave(coroutine);
             }
         }
     }
+}
+
+/// A call of `coroutine` is over, whichever way.
+fn leave(coroutine: CoroutineId) {
+    in_flight::leave(coroutine);
+    limit::leave();
 }
 
 /// Ends a call in flight: its result, if it had completed. Afterwards the kernel uses none of its memory.

@@ -21,7 +21,10 @@ pub fn drain() {
 
 #[cold]
 fn drain_all() {
-    let indices = &shared::process_page().ring;
+    let page = shared::process_page();
+    // Before the look: who posts from now on says so again.
+    page.posted.pending.store(0, Relaxed);
+    let indices = &page.ring;
     loop {
         while let Some(completion) = ring::pop(indices, shared::ring_entry) {
             slot::deliver(completion.token, completion.result);

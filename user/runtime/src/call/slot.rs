@@ -25,7 +25,7 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{
     AtomicIsize, AtomicPtr, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use core::task::Waker;
 
@@ -65,9 +65,12 @@ pub struct Slot {
     index: AtomicU32,
     /// Number of the next vacant slot, plus 1; 0 at the end.
     next_vacant: AtomicU32,
+    /// In IN_FLIGHT: the coroutine in whose name the call was made, and the call's handle, 0 until the kernel has given it.
+    coroutine: AtomicU64,
+    handle: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Slot>() == 72);
+const _: () = assert!(size_of::<Slot>() == 88);
 
 // SAFETY: `scratch` is accessed by the one holder of the lease, and by the kernel in between (see the diagram);
 // everything else is atomic.
@@ -180,9 +183,16 @@ impl Slot {
     }
 
     /// Gets ready for a call that will name this slot: `waker` is woken when its result is here.
-    pub fn arm(&self, waker: &Waker) {
+    pub fn arm(&self, waker: &Waker, coroutine: u64) {
+        self.handle.store(0, Relaxed);
+        self.coroutine.store(coroutine, Relaxed);
         self.waker.register(waker);
         self.set(IN_FLIGHT);
+    }
+
+    /// The call that was [armed](Self::arm) for is in flight. From now on [`calls_of`] finds it.
+    pub fn set_handle(&self, handle: u64) {
+        self.handle.store(handle, SeqCst);
     }
 
     /// Takes [`arm`](Self::arm) back: the call was over at once, and no result is coming.
@@ -258,6 +268,19 @@ impl Drop for Lease {
         drop(slot.waker.take());
         slot.word.store((slot.generation() + 1) << 32 | u64::from(VACANT), Release);
         push_vacant(slot);
+    }
+}
+
+/// Handles of the calls in flight that were made in the name of `coroutine`. Looks at every slot there is.
+pub fn calls_of(coroutine: u64, mut each: impl FnMut(u64)) {
+    let used = *USED.lock();
+    for slot in (0..used).filter_map(slot) {
+        if slot.coroutine.load(Relaxed) == coroutine && slot.state() == IN_FLIGHT {
+            match slot.handle.load(SeqCst) {
+                0 => {}
+                handle => each(handle),
+            }
+        }
     }
 }
 

@@ -76,6 +76,9 @@ async fn known_numbers_with_garbage() -> Outcome {
         number::MPROTECT,
         number::COPS_PARK,
         number::COPS_ALLOC_CPU,
+        number::COPS_SET_CEILING,
+        number::COPS_SET_SHARE,
+        number::COPS_URET,
     ];
     let mut garbage = Garbage::new(0xfeed);
     let calls: Vec<usize> =

@@ -20,6 +20,7 @@ mod heap;
 mod hostile_arguments;
 mod hostile_memory;
 mod hostile_values;
+mod interrupts;
 mod leak;
 mod limits;
 mod network;
@@ -28,7 +29,9 @@ mod pipes;
 mod processes;
 mod raw;
 mod registers;
+mod regressions;
 mod results;
+mod scheduling;
 mod timers;
 mod virtual_cpus;
 
@@ -61,6 +64,9 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         channels::TESTS,
         virtual_cpus::TESTS,
         registers::TESTS,
+        interrupts::TESTS,
+        scheduling::TESTS,
+        regressions::TESTS,
         heap::TESTS,
         network::TESTS,
         network_load::TESTS,
@@ -75,7 +81,10 @@ async fn main(arguments: Arguments) -> ExitCode {
     match arguments.as_slice() {
         [] => run_all("").await,
         [ONE_TEST, name] => harness::run_here(all_tests().find(|test| test.name == *name), name).await,
-        [processes::HELPER, rest @ ..] => processes::help(rest),
+        [processes::HELPER, rest @ ..] => match processes::help(rest) {
+            scheduling::RUN_ON => core::future::pending().await,
+            code => code,
+        },
         [hostile_memory::MISBEHAVE, case] => hostile_memory::misbehave(case),
         [filter] => run_all(filter).await,
         _ => {

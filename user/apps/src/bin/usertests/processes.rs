@@ -13,7 +13,7 @@ use cops::{task, wait};
 use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
-use crate::{check, check_equal, registers, tests};
+use crate::{check, check_equal, interrupts, registers, scheduling, tests};
 
 tests! { processes:
     exit_codes,
@@ -58,7 +58,8 @@ pub fn help(arguments: &[&str]) -> ExitCode {
         ["compute-with-floats"] => registers::compute_with_floats(),
         ["look-at-floats"] => ExitCode(registers::look_at_floats()),
         ["arguments", count, bytes, rest @ ..] => check_arguments(count, bytes, rest),
-        _ => ExitCode(98),
+        ["garbage-handler"] => interrupts::interrupt_into_garbage(),
+        other => scheduling::help(other).unwrap_or(ExitCode(98)),
     }
 }
 

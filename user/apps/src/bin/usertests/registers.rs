@@ -159,7 +159,7 @@ impl Tables {
 }
 
 /// What of the registers changed while spinning; empty is right.
-fn spin_integers(seed: u64) -> Vec<usize> {
+pub fn spin_integers(seed: u64) -> Vec<usize> {
     let begin = Instant::now();
     while begin.elapsed() < DURATION {
         let mut tables = Tables::new(seed);
@@ -179,7 +179,7 @@ fn spin_integers(seed: u64) -> Vec<usize> {
     Vec::new()
 }
 
-fn spin_floats(seed: u64) -> Vec<usize> {
+pub fn spin_floats(seed: u64) -> Vec<usize> {
     let begin = Instant::now();
     while begin.elapsed() < DURATION {
         let mut tables = Tables::new(seed);

@@ -1,0 +1,54 @@
+//! Who may be how urgent, and who gets what is left (decision 10).
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::*;
+
+use cops_abi::errno::CallResult;
+use cops_abi::{Errno, Priority};
+
+use crate::call;
+use crate::task::{Process, RUN_QUEUE, SHARE_MAX, children};
+
+fn level(argument: usize) -> Result<u8, Errno> {
+    u8::try_from(argument).ok().and_then(Priority::new).map(Priority::level).ok_or(Errno::EINVAL)
+}
+
+/// The ceiling that `process` asks for a child of it: not above its own.
+pub fn ceiling_for_child(process: &Process, argument: usize) -> Result<u8, Errno> {
+    let asked = level(argument)?;
+    if asked < process.ceiling.level() { Err(Errno::EPERM) } else { Ok(asked) }
+}
+
+/// `set_ceiling(pid or 0, level)`.
+pub fn set_ceiling(process: &Arc<Process>, id: usize, argument: usize) -> CallResult {
+    let asked = ceiling_for_child(process, argument)?;
+    let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+    if id == 0 || id == process.id {
+        children::lower_ceilings(process.id, asked);
+        return Ok(0);
+    }
+    let child = children::find(id).ok_or(Errno::ESRCH)?;
+    if child.parent.load(Relaxed) != process.id {
+        return Err(Errno::EPERM);
+    }
+    child.set_ceiling(asked);
+    children::lower_ceilings(id, asked);
+    Ok(0)
+}
+
+/// `set_share(per mille)`.
+pub fn set_share(process: &Process, per_mille: usize) -> CallResult {
+    // Who may be as urgent as anything may starve everybody anyway.
+    if process.ceiling.level() != Priority::MOST_URGENT.level() {
+        return Err(Errno::EPERM);
+    }
+    let per_mille = u32::try_from(per_mille).ok().filter(|&share| share <= SHARE_MAX).ok_or(Errno::EINVAL)?;
+    Ok(RUN_QUEUE.set_share(per_mille) as usize)
+}
+
+/// `set_call_priority(handle, level)`.
+pub fn set_call_priority(process: &Arc<Process>, handle: u64, argument: usize) -> CallResult {
+    let asked = level(argument)?;
+    call::set_priority(process, handle, process.ceiling.cap(asked))
+}

@@ -1,0 +1,236 @@
+//! Results on their way to a process: who of it is told, and how (decisions 3 and 11).
+//!
+//! May touch: a process's ring, states of its virtual CPUs, its page as a hint, interprocessor interrupts.
+
+use core::sync::atomic::{Ordering::*, fence};
+
+use alloc::sync::Arc;
+use cops_abi::interrupt::{CpuRecord, cause, status};
+use cops_abi::page::MAX_CPUS;
+use cops_abi::ring::Completion;
+
+use super::counters::COUNTERS;
+use super::cpu::{CpuState, CpuStatus, VirtualCpu};
+use super::process::{Cpus, Process};
+use super::run_queue::RUN_QUEUE;
+use crate::arch::{self, UserContext};
+use crate::call;
+
+/// `Process::interrupt_level` while nobody is to be interrupted.
+pub const NOT_WANTED: u8 = 64;
+/// `Process::interrupt_level` when results have waited long enough: whoever polls is interrupted, however urgent.
+const OVERDUE: u8 = 0;
+
+/// What an active virtual CPU's worker is at, as far as its page can be believed.
+enum Attention {
+    /// It will look into the ring before it polls again.
+    AboutToLook,
+    /// It polls, or has looked and is about to poll, something of this level.
+    Polls(u8),
+}
+
+/// What is to be done about a result, once no lock is held.
+enum Action {
+    Nothing,
+    Queue(Arc<VirtualCpu>),
+    Raise,
+    Interrupt { hart: usize },
+}
+
+impl Process {
+    /// Hands the result of a call to the process: into the ring if it has room, otherwise it stays in `cell`.
+    ///
+    /// Then makes sure that somebody looks, as soon as `level`, the priority of the coroutine that waits, requires.
+    /// Returns whether the cell is free again.
+    pub fn complete(&self, completion: Completion, level: u8, cell: call::CellIndex) -> bool {
+        let level = self.ceiling.cap(level);
+        let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
+        // After the push: who finds the ring empty and takes marks away looks at the ring once more.
+        self.woken.fetch_or(1 << level, SeqCst);
+        self.show_waiting();
+        self.notify(occupancy as usize, level);
+        delivered
+    }
+
+    /// Levels of the results that wait in the ring.
+    pub(super) fn woken_levels(&self) -> u64 {
+        let levels = self.woken.load(SeqCst);
+        if levels == 0 || self.ring.shows_results(&self.page.ring) {
+            return levels;
+        }
+        self.woken.fetch_and(!levels, SeqCst);
+        // A result may have come in between whose mark was one of those.
+        if self.ring.shows_results(&self.page.ring) {
+            self.woken.fetch_or(levels, SeqCst);
+            return levels;
+        }
+        0
+    }
+
+    fn notify(&self, occupancy: usize, level: u8) {
+        let mut cpus = self.cpus.lock();
+        let action = self.decide(&mut cpus, occupancy, level);
+        drop(cpus);
+        match action {
+            Action::Nothing => {}
+            Action::Queue(cpu) => {
+                COUNTERS.unparks.add(1);
+                self.queue(cpu);
+            }
+            Action::Raise => self.requeue_less_urgent(),
+            Action::Interrupt { hart } => {
+                COUNTERS.user_interrupts_sent.add(1);
+                arch::send_interrupt_to(hart);
+            }
+        }
+    }
+
+    fn decide(&self, cpus: &mut Cpus, occupancy: usize, level: u8) -> Action {
+        if self.page.posted.pending.fetch_or(cause::RESULTS, SeqCst) & cause::RESULTS == 0 {
+            COUNTERS.user_interrupts_posted.add(1);
+        }
+        // Partner of the fence in the library's scheduling point: either that sees the result, or we see that it has looked.
+        fence(SeqCst);
+        let is_active =
+            |status: &CpuStatus| matches!(status.state, CpuState::Running { .. } | CpuState::Runnable);
+        let active = cpus.list.iter().filter(|(_, status)| is_active(status));
+        let (mut count, mut queued_less_urgent) = (0, false);
+        // The least urgent poll, and where.
+        let mut in_the_way: Option<(u8, CpuState)> = None;
+        let mut somebody_looks = false;
+        for (cpu, status) in active {
+            count += 1;
+            queued_less_urgent |= status.state == CpuState::Runnable && cpu.level() > level;
+            match self.attention(cpu.index) {
+                Attention::AboutToLook => somebody_looks = true,
+                Attention::Polls(polled) if in_the_way.is_none_or(|(other, _)| polled > other) => {
+                    in_the_way = Some((polled, status.state));
+                }
+                Attention::Polls(_) => {}
+            }
+        }
+        let more_urgent_than_all = !somebody_looks && in_the_way.is_some_and(|(polled, _)| level < polled);
+        if (count == 0 || occupancy > count || more_urgent_than_all)
+            && let Some(cpu) = self.take_parked(cpus)
+        {
+            // It can begin at once.
+            return Action::Queue(cpu);
+        }
+        if more_urgent_than_all && level < self.interrupt_level.load(Relaxed) {
+            self.interrupt_level.store(level, SeqCst);
+            match in_the_way {
+                Some((_, CpuState::Running { hart })) if hart != arch::hart_index() => {
+                    return Action::Interrupt { hart };
+                }
+                // On this hart, or on none: delivered when it is entered.
+                _ => {}
+            }
+        } else if count > 0 {
+            COUNTERS.user_interrupts_suppressed.add(1);
+        }
+        if queued_less_urgent { Action::Raise } else { Action::Nothing }
+    }
+
+    /// Makes a parked virtual CPU runnable, for the caller to queue.
+    fn take_parked(&self, cpus: &mut Cpus) -> Option<Arc<VirtualCpu>> {
+        let (cpu, status) = cpus.list.iter_mut().find(|(_, status)| status.state == CpuState::Parked)?;
+        self.set_state(cpu.index, status, CpuState::Runnable);
+        Some(cpu.clone())
+    }
+
+    fn attention(&self, index: usize) -> Attention {
+        const IN_RUN: u32 = 1;
+        let worker = &self.page.workers[index % MAX_CPUS];
+        if let Some(polled) = worker.current_priority() {
+            return Attention::Polls(self.ceiling.cap(polled.level()));
+        }
+        let has_looked = self.page.cpus[index % MAX_CPUS].looked.load(Relaxed) == worker.polls.load(Relaxed);
+        if worker.phase.load(Relaxed) == IN_RUN && has_looked {
+            // It is about to poll what waits for it.
+            return Attention::Polls(self.ceiling.cap(worker.waiting().trailing_zeros().min(63) as u8));
+        }
+        Attention::AboutToLook
+    }
+
+    /// Virtual CPUs in the run queue go to where the process's urgency belongs now.
+    pub(super) fn requeue_less_urgent(&self) {
+        let mut found: [Option<Arc<VirtualCpu>>; MAX_CPUS] = [const { None }; MAX_CPUS];
+        let cpus = self.cpus.lock();
+        let queued = cpus.list.iter().filter(|(_, status)| status.state == CpuState::Runnable);
+        for (place, (cpu, _)) in found.iter_mut().zip(queued) {
+            *place = Some(cpu.clone());
+        }
+        drop(cpus);
+        for cpu in found.iter().flatten() {
+            RUN_QUEUE.raise(cpu, self.urgency(cpu.index));
+        }
+    }
+
+    /// A slice of this process is over: results that still wait do so no longer than they must.
+    pub(super) fn hurry_results(&self) {
+        if !self.ring.shows_results(&self.page.ring) {
+            return;
+        }
+        let parked = self.take_parked(&mut self.cpus.lock());
+        match parked {
+            Some(cpu) => {
+                COUNTERS.unparks.add(1);
+                self.queue(cpu);
+            }
+            None => self.interrupt_level.store(OVERDUE, SeqCst),
+        }
+    }
+
+    /// `cpu` is about to enter user mode: has it go on in its handler if it is to be interrupted.
+    #[inline]
+    pub(super) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
+        if self.interrupt_level.load(SeqCst) != NOT_WANTED {
+            self.interrupt(cpu.index, context);
+        }
+    }
+
+    #[cold]
+    fn interrupt(&self, index: usize, context: &mut UserContext) {
+        if !self.ring.shows_results(&self.page.ring) {
+            // Its executor has come to it by itself.
+            self.interrupt_level.store(NOT_WANTED, SeqCst);
+            return;
+        }
+        let wanted = self.interrupt_level.load(SeqCst);
+        match self.attention(index) {
+            Attention::Polls(polled) if wanted < polled || wanted == OVERDUE => {}
+            _ => return,
+        }
+        let (Some(record), handler) = (self.record(index), self.page.posted.handler.load(Relaxed)) else {
+            return;
+        };
+        let state = record.status.load(Relaxed);
+        if handler == 0 || state & status::ENABLE == 0 {
+            return;
+        }
+        self.interrupt_level.store(NOT_WANTED, SeqCst);
+        COUNTERS.user_interrupts_taken.add(1);
+        record.status.store(state & !status::ENABLE | status::PREVIOUS_ENABLE, Relaxed);
+        context.begin_user_interrupt(record, handler as usize, cause::RESULTS);
+    }
+
+    /// `uret`: the handler of virtual CPU `index` is done.
+    pub fn return_from_interrupt(&self, index: usize, context: &mut UserContext) {
+        let Some(record) = self.record(index) else { return };
+        let state = record.status.load(Relaxed);
+        let enable = if state & status::PREVIOUS_ENABLE != 0 { status::ENABLE } else { 0 };
+        record.status.store(state & !(status::ENABLE | status::PREVIOUS_ENABLE) | enable, Relaxed);
+        context.end_user_interrupt(record);
+    }
+
+    fn record(&self, index: usize) -> Option<&CpuRecord> {
+        self.page.cpus.get(index)
+    }
+
+    /// Moves results that wait into the ring as far as it has room. Returns how many still wait.
+    pub fn refill_ring(&self) -> usize {
+        let (moved, waiting) = self.ring.refill(&self.page.ring);
+        self.calls_in_flight.fetch_sub(moved, Relaxed);
+        waiting
+    }
+}

@@ -1,0 +1,284 @@
+//! User-level interrupts: who is interrupted, who is not, and that nobody notices. SPEC 3.8, decision 11.
+#![allow(unsafe_code)]
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use cops::abi::interrupt::{CpuPhase, status};
+use cops::abi::layout::{PROCESS_PAGE, SYSTEM_PAGE};
+use cops::abi::page::{ProcessPage, SystemPage};
+use cops::memory::statistics;
+use cops::process::ExitCode;
+use cops::task::{self, Priority, yield_now};
+use cops::time::{Duration, Instant, sleep};
+use futures_util::future::join_all;
+
+use crate::harness::{Outcome, run, soon};
+use crate::processes::HELPER;
+use crate::registers::{spin_floats, spin_integers};
+use crate::{check, check_equal, tests};
+
+tests! { interrupts:
+    integer_registers_in_a_storm,
+    floating_point_registers_in_a_storm,
+    registers_in_a_storm_on_four_cpus,
+    urgent_result_is_announced,
+    less_urgent_result_is_not_delivered_at_once,
+    overdue_result_is_delivered,
+    parked_cpu_takes_the_result,
+    masked,
+    garbage_handler,
+    phases_are_shown,
+}
+
+pub fn page() -> &'static ProcessPage {
+    // SAFETY: the kernel maps it there, and its fields are atomics.
+    unsafe { &*with_exposed_provenance::<ProcessPage>(PROCESS_PAGE) }
+}
+
+fn harts() -> u32 {
+    // SAFETY: the kernel maps it there, readable, and its fields are atomics.
+    unsafe { &*with_exposed_provenance::<SystemPage>(SYSTEM_PAGE) }.harts.load(Relaxed)
+}
+
+fn level(level: u8) -> Priority {
+    Priority::saturating(level.into())
+}
+
+/// Interrupts taken by anybody.
+fn taken() -> Result<u64, crate::harness::Failure> {
+    Ok(statistics()?.user_interrupts_taken)
+}
+
+/// Lets sleeps of an urgent coroutine end, one a millisecond, while less urgent ones spin with all registers in use.
+async fn storm(spinners: usize, spin: fn(u64) -> Vec<usize>) -> Outcome {
+    if spinners > 1 {
+        task::alloc_cpu(spinners - 1)?;
+    }
+    let before = taken()?;
+    let woken = Arc::new(AtomicU64::new(0));
+    for index in 0..300 {
+        let woken = woken.clone();
+        let sleep = sleep(Duration::from_millis(20) + Duration::from_micros(1300 * index));
+        let sleeper = async move {
+            sleep.await;
+            woken.fetch_add(1, Relaxed);
+        };
+        task::spawn(sleeper, level(5));
+    }
+    // More urgent than those that spin, less than those that sleep.
+    yield_now().await;
+    let spinning: Vec<_> =
+        (1..=spinners as u64).map(|seed| task::spawn_join(async move { spin(seed) }, level(63))).collect();
+    for wrong in soon("those that spin", join_all(spinning)).await? {
+        let wrong = wrong?;
+        check!(wrong.is_empty(), "registers {wrong:?} changed (32: control and status)");
+    }
+    let taken = taken()? - before;
+    cops::println!("# {taken} interrupts while {spinners} spun, {} sleeps over", woken.load(Relaxed));
+    check!(taken >= 20, "{taken} interrupts are no storm");
+    soon("sleeps", async {
+        while woken.load(Relaxed) < 300 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+}
+
+async fn integer_registers_in_a_storm() -> Outcome {
+    storm(1, spin_integers).await
+}
+
+async fn floating_point_registers_in_a_storm() -> Outcome {
+    storm(1, spin_floats).await
+}
+
+async fn registers_in_a_storm_on_four_cpus() -> Outcome {
+    storm(4, spin_floats).await
+}
+
+/// Spins until `done` says so; false if it never does.
+fn spin_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < limit {
+        if done() {
+            return true;
+        }
+        core::hint::spin_loop();
+    }
+    false
+}
+
+fn shows(level: u8) -> bool {
+    page().workers[0].waiting() & 1 << level != 0
+}
+
+/// A coroutine that sleeps 25 ms at `level`, and counts when it has run again.
+async fn sleeper(at: u8) -> Arc<AtomicUsize> {
+    let (asleep, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (begun, ended) = (asleep.clone(), over.clone());
+    let body = async move {
+        begun.store(1, Relaxed);
+        sleep(Duration::from_millis(25)).await;
+        ended.store(1, Relaxed);
+    };
+    task::spawn(body, level(at));
+    while asleep.load(Relaxed) == 0 {
+        yield_now().await;
+    }
+    over
+}
+
+async fn become_level(at: u8) {
+    if let Some(id) = task::current() {
+        task::set_priority(id, level(at));
+    }
+    yield_now().await;
+}
+
+/// While the only virtual CPU is inside a poll, a result for something more urgent shows in its bitmap at once.
+async fn urgent_result_is_announced() -> Outcome {
+    become_level(50).await;
+    let before = taken()?;
+    let over = sleeper(4).await;
+    let announced = spin_until(Duration::from_secs(2), || shows(4));
+    check!(announced, "the bitmap never showed it");
+    check_equal!(over.load(Relaxed), 0, "coroutines that ran in the middle of a poll");
+    check!(taken()? > before, "no interrupt was taken");
+    yield_now().await;
+    check_equal!(over.load(Relaxed), 1, "coroutines that ran at the next scheduling point");
+    Ok(())
+}
+
+/// A result for something that is less urgent than the poll does not interrupt it: it is seen at the next scheduling point.
+async fn less_urgent_result_is_not_delivered_at_once() -> Outcome {
+    if harts() == 1 {
+        // Nothing less urgent than the poll is done, in the kernel neither: see `overdue_result_is_delivered`.
+        return Ok(());
+    }
+    become_level(4).await;
+    let suppressed = statistics()?.user_interrupts_suppressed;
+    let mut quiet = 0;
+    for _ in 0..20 {
+        // Over 3 ms after this virtual CPU has begun a slice.
+        let over = sleeper_below(50, Duration::from_millis(8)).await;
+        let before = taken()?;
+        spin_until(Duration::from_millis(5), || false);
+        quiet += usize::from(taken()? == before);
+        while over.load(Relaxed) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    // Some of these polls are in the way when a slice ends, and are interrupted for that.
+    check!(quiet >= 3, "only {quiet} of 20 polls were left alone");
+    check!(statistics()?.user_interrupts_suppressed > suppressed, "nothing was suppressed");
+    Ok(())
+}
+
+/// At the latest when the slice is over, the queues show what has arrived, however urgent.
+async fn overdue_result_is_delivered() -> Outcome {
+    become_level(4).await;
+    if harts() == 1 {
+        // The kernel's half of the sleep is less urgent than the poll, too: nothing arrives before the poll is over.
+        let over = sleeper_below(50, Duration::from_millis(200)).await;
+        let arrived = spin_until(Duration::from_millis(300), || shows(50));
+        check!(!arrived && over.load(Relaxed) == 0, "the kernel did something less urgent in the meantime");
+        return Ok(());
+    }
+    let over = sleeper_below(50, Duration::from_millis(20)).await;
+    check!(spin_until(Duration::from_secs(2), || shows(50)), "the bitmap never showed it");
+    check_equal!(over.load(Relaxed), 0, "coroutines that ran in the middle of a poll");
+    Ok(())
+}
+
+/// [`sleeper`] for one that is less urgent than the caller, which has to sleep, for 5 ms, to let it begin.
+async fn sleeper_below(at: u8, duration: Duration) -> Arc<AtomicUsize> {
+    let over = Arc::new(AtomicUsize::new(0));
+    let ended = over.clone();
+    let body = async move {
+        sleep(duration).await;
+        ended.store(1, Relaxed);
+    };
+    task::spawn(body, level(at));
+    sleep(Duration::from_millis(5)).await;
+    over
+}
+
+/// One virtual CPU is in a long poll, the other is parked: the result does not wait for the poll's end.
+async fn parked_cpu_takes_the_result() -> Outcome {
+    task::alloc_cpu(1)?;
+    // With a single hart, nothing less urgent than the poll is done, in the kernel neither.
+    let levels: &[u8] = if harts() == 1 { &[3] } else { &[3, 50] };
+    for &at in levels {
+        become_level(20).await;
+        let over = sleeper_below(at, Duration::from_millis(25)).await;
+        let begin = Instant::now();
+        let ran = spin_until(Duration::from_secs(2), || over.load(Relaxed) == 1);
+        check!(ran, "level {at}: it waited for the end of the poll");
+        cops::println!("# level {at}: over after {:?} of a poll at level 20", begin.elapsed());
+    }
+    Ok(())
+}
+
+/// With its enable bit off a virtual CPU is not interrupted, and loses nothing.
+async fn masked() -> Outcome {
+    become_level(50).await;
+    let record = &page().cpus[0];
+    record.status.fetch_and(!status::ENABLE, Relaxed);
+    let over = sleeper(4).await;
+    let announced = spin_until(Duration::from_millis(100), || shows(4));
+    record.status.fetch_or(status::ENABLE, Relaxed);
+    check!(!announced, "it was interrupted");
+    yield_now().await;
+    yield_now().await;
+    check_equal!(over.load(Relaxed), 1, "coroutines that ran at the next scheduling point");
+    Ok(())
+}
+
+/// A process whose handler's address is garbage ends by what it does there. It alone.
+async fn garbage_handler() -> Outcome {
+    const SIGSEGV: u8 = 11;
+    let status = run(&[HELPER, "garbage-handler"]).await?;
+    check_equal!(status.signal(), Some(SIGSEGV), "how it ended");
+    Ok(())
+}
+
+/// For another process: has itself interrupted with a handler that is nowhere.
+pub fn interrupt_into_garbage() -> ExitCode {
+    task::spawn(
+        async {
+            loop {
+                sleep(Duration::from_millis(2)).await;
+            }
+        },
+        level(1),
+    );
+    task::spawn(
+        async {
+            page().posted.handler.store(0xdead_beef_0000, Relaxed);
+            spin_until(Duration::from_secs(5), || false);
+            cops::process::exit(1);
+        },
+        level(40),
+    );
+    // This virtual CPU is the main coroutine's; another one does the above.
+    if task::alloc_cpu(1).is_err() || cops::sleep!(Duration::from_secs(8)).is_err() {
+        return ExitCode(2);
+    }
+    ExitCode(3)
+}
+
+/// What the kernel has each virtual CPU do is to be read in the page.
+async fn phases_are_shown() -> Outcome {
+    task::alloc_cpu(2)?;
+    sleep(Duration::from_millis(30)).await;
+    let phases: Vec<_> =
+        page().cpus[..4].iter().map(|cpu| CpuPhase::from_number(cpu.phase.load(Relaxed))).collect();
+    check_equal!(phases[3], Some(CpuPhase::Absent), "phase of a virtual CPU that there is not: {phases:?}");
+    let running = phases[..3].iter().filter(|&&phase| phase == Some(CpuPhase::Running)).count();
+    let parked = phases[..3].iter().filter(|&&phase| phase == Some(CpuPhase::Parked)).count();
+    check!(running >= 1 && parked >= 1, "one works, the others have nothing to do: {phases:?}");
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Faults that were found once, each with the program that showed it.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+
+use cops::abi::page::MAX_CPUS;
+use cops::abi::syscall::{CLOCK_NANOSLEEP, COPS_PARK};
+use cops::task::{self, Priority};
+use cops::time::{Duration, Instant, sleep};
+use futures_util::future::join_all;
+
+use crate::harness::{Outcome, soon};
+use crate::interrupts::page;
+use crate::raw::{self, Asked};
+use crate::{check, check_equal, tests};
+
+tests! { regressions:
+    forged_overflow_does_not_keep_park_awake,
+    virtual_cpus_numbered_once,
+}
+
+/// `park` asked the process's page whether results waited behind a full ring: a process that said so for ever never slept.
+async fn forged_overflow_does_not_keep_park_awake() -> Outcome {
+    // What happened before may have left a wake behind.
+    page().ring.overflowed.store(0, Relaxed);
+    let time = [0u64, 60_000_000];
+    let begin = Instant::now();
+    // Its result, for nobody, ends the sleep.
+    let asked = raw::ask(CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr(), 0]);
+    check!(matches!(asked, Asked::InFlight(_)), "a sleep is over at once");
+    page().ring.overflowed.store(1, Relaxed);
+    let mut parks = 0;
+    while begin.elapsed() < Duration::from_millis(55) && parks < 10_000 {
+        raw::call(COPS_PARK, [])?;
+        parks += 1;
+    }
+    page().ring.overflowed.store(0, Relaxed);
+    check!(parks < 20, "park returned {parks} times within a sleep of 60 ms");
+    sleep(Duration::from_millis(5)).await;
+    Ok(())
+}
+
+/// Two virtual CPUs that asked for more at the same time got the same numbers.
+async fn virtual_cpus_numbered_once() -> Outcome {
+    static READY: AtomicUsize = AtomicUsize::new(0);
+    task::alloc_cpu(1)?;
+    let racers = (0..2).map(|_| {
+        task::spawn_join(
+            async {
+                // Both on a virtual CPU of their own, at the same moment.
+                READY.fetch_add(1, SeqCst);
+                let begin = Instant::now();
+                while READY.load(SeqCst) < 2 && begin.elapsed() < Duration::from_secs(5) {
+                    core::hint::spin_loop();
+                }
+                let mut counts = Vec::new();
+                for _ in 0..3 {
+                    counts.push(task::alloc_cpu(1));
+                }
+                counts
+            },
+            Priority::DEFAULT,
+        )
+    });
+    let counts: Vec<_> = racers.collect();
+    let mut last = 0;
+    for outcome in soon("two that race", join_all(counts)).await? {
+        for count in outcome? {
+            last = last.max(count?);
+        }
+    }
+    check_equal!(last, MAX_CPUS, "virtual CPUs in the end");
+    // A number given twice is a stack and a worker used by two, and ends the process; one left out never shows a phase.
+    sleep(Duration::from_millis(50)).await;
+    let all_there = page().cpus.iter().all(|cpu| cpu.phase.load(Relaxed) != 0);
+    check!(all_there, "a number was left out");
+    Ok(())
+}

@@ -1,0 +1,535 @@
+//! One scheduler across the boundary: who gets the harts, by priority, ceiling and share. SPEC 3.2 to 3.5, decision 10.
+#![allow(unsafe_code)]
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::Ordering::Relaxed;
+
+use cops::abi::Errno;
+use cops::abi::layout::SYSTEM_PAGE;
+use cops::abi::page::{NO_LEVEL, SystemPage};
+use cops::io::{Read, Write, pipe};
+use cops::memory::statistics;
+use cops::net::{Ipv4Addr, TcpListener, TcpStream};
+use cops::process::{self, Child, ExitCode};
+use cops::sync::Event;
+use cops::task::{self, Priority, yield_now};
+use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
+use futures_util::future::join_all;
+
+use crate::harness::{Failure, Outcome, PROGRAM, errno, soon, start};
+use crate::interrupts::page;
+use crate::processes::HELPER;
+use crate::{check, check_equal, tests};
+
+tests! { scheduling:
+    clock_and_current_enter_no_kernel,
+    switching_enters_no_kernel,
+    system_page_shows_what_runs,
+    ceilings_are_inherited,
+    ceilings_are_not_raised,
+    ceilings_by_the_parent_later,
+    ceiling_caps_a_lying_bitmap,
+    urgent_beside_spinners,
+    order_across_processes,
+    fair_to_a_single_virtual_cpu,
+    fair_to_who_does_not_fork,
+    share_for_the_less_urgent,
+    set_priority_reaches_calls_in_flight,
+}
+
+fn system() -> &'static SystemPage {
+    // SAFETY: the kernel maps it there, readable, and its fields are atomics.
+    unsafe { &*with_exposed_provenance::<SystemPage>(SYSTEM_PAGE) }
+}
+
+fn harts() -> usize {
+    system().harts.load(Relaxed) as usize
+}
+
+fn level(level: u8) -> Priority {
+    Priority::saturating(level.into())
+}
+
+async fn become_level(at: u8) {
+    if let Some(id) = task::current() {
+        task::set_priority(id, level(at));
+    }
+    yield_now().await;
+}
+
+/// What this program does as another process, in these tests.
+pub fn help(arguments: &[&str]) -> Option<ExitCode> {
+    Some(match arguments {
+        ["ceiling"] => ExitCode(process::ceiling().level()),
+        ["ceiling-of-child", ceiling] => ceiling_of_child(ceiling),
+        ["claim-everything"] => claim_everything(),
+        ["spin-at", at] => spin_at(at),
+        ["spin-on-all"] => spin_on_all(),
+        ["spin-in-children"] => spin_in_children(),
+        ["work", milliseconds] => {
+            work(milliseconds.parse().unwrap_or(0));
+            ExitCode::SUCCESS
+        }
+        ["classes", port, first, deadline_ms] => classes(port, first, deadline_ms),
+        _ => return None,
+    })
+}
+
+fn start_below(arguments: &[&str], ceiling: u8) -> Result<Child, Failure> {
+    Ok(process::spawn_below(PROGRAM, arguments, Some(level(ceiling)))?)
+}
+
+async fn end_all(children: &mut [Child]) -> Outcome {
+    for child in children.iter_mut() {
+        child.kill()?;
+    }
+    for child in children {
+        child.wait().await?;
+    }
+    Ok(())
+}
+
+async fn clock_and_current_enter_no_kernel() -> Outcome {
+    let before = statistics()?.system_calls;
+    let mut sum = 0;
+    for _ in 0..10_000 {
+        sum += Instant::now().elapsed().as_nanos() + u128::from(task::current().is_some());
+    }
+    core::hint::black_box(sum);
+    let calls = statistics()?.system_calls - before;
+    check!(calls < 50, "{calls} system calls for 10,000 looks at clock and coroutine");
+    Ok(())
+}
+
+/// Two coroutines that switch 10^6 times.
+async fn switching_enters_no_kernel() -> Outcome {
+    const SWITCHES: u32 = 1_000_000;
+    let before = statistics()?;
+    let switch = || {
+        task::spawn_join(
+            async {
+                for _ in 0..SWITCHES / 2 {
+                    yield_now().await;
+                }
+            },
+            Priority::DEFAULT,
+        )
+    };
+    let (one, other) = (switch(), switch());
+    let both = timeout(Duration::from_secs(25), join_all([one, other])).await;
+    for switched in both.map_err(|_| Failure("a million switches took more than 25 s".into()))? {
+        switched?;
+    }
+    let after = statistics()?;
+    let calls = after.system_calls - before.system_calls;
+    // Those of the process that waits for this one, and of this test's time limit.
+    check!(calls < 100, "{calls} system calls for {SWITCHES} switches");
+    cops::println!("# {calls} system calls for {SWITCHES} switches");
+    Ok(())
+}
+
+async fn system_page_shows_what_runs() -> Outcome {
+    become_level(17).await;
+    // So that the kernel is entered in this state.
+    statistics()?;
+    let bitmap = system().bitmap.load(Relaxed);
+    check!(bitmap & 1 << 17 != 0, "level 17 runs, and the system bitmap is {bitmap:#x}");
+    let mine = process::id();
+    let records = system().hart.iter().take(harts());
+    let shown: Vec<_> =
+        records.map(|hart| (hart.process.load(Relaxed), hart.current_priority.load(Relaxed))).collect();
+    check!(shown.contains(&(mine, 17)), "process {mine} runs at level 17, and the harts are {shown:?}");
+    check!(shown.iter().all(|&(_, level)| level <= NO_LEVEL), "levels that are none: {shown:?}");
+    become_level(18).await;
+    statistics()?;
+    let bitmap = system().bitmap.load(Relaxed);
+    check!(bitmap & 1 << 17 == 0, "level 17 is over, and the system bitmap is {bitmap:#x}");
+    Ok(())
+}
+
+fn ceiling_of_child(ceiling: &str) -> ExitCode {
+    let ceiling = ceiling.parse().ok().map(level);
+    let code = process::spawn_below(PROGRAM, &[HELPER, "ceiling"], ceiling)
+        .map_err(|error| errno(error))
+        .and_then(|child| cops::wait!(Some(child.id())).map_err(Some));
+    match code {
+        Ok((_, status)) => ExitCode(status.code().unwrap_or(90)),
+        Err(Some(Errno::EPERM)) => ExitCode(91),
+        Err(_) => ExitCode(92),
+    }
+}
+
+async fn code_below(arguments: &[&str], ceiling: u8) -> Result<Option<u8>, Failure> {
+    Ok(soon("the end of a process", start_below(arguments, ceiling)?.wait()).await??.code())
+}
+
+async fn ceilings_are_inherited() -> Outcome {
+    check_equal!(process::ceiling(), Priority::MOST_URGENT, "ceiling of a test");
+    for ceiling in [0, 7, 63] {
+        let code = code_below(&[HELPER, "ceiling"], ceiling).await?;
+        check_equal!(code, Some(ceiling), "ceiling of a child");
+        let code = code_below(&[HELPER, "ceiling-of-child", "inherited"], ceiling).await?;
+        check_equal!(code, Some(ceiling), "ceiling of a child's child");
+    }
+    let code = code_below(&[HELPER, "ceiling-of-child", "30"], 20).await?;
+    check_equal!(code, Some(30), "ceiling of a child's child that was given a lower one");
+    Ok(())
+}
+
+async fn ceilings_are_not_raised() -> Outcome {
+    let code = code_below(&[HELPER, "ceiling-of-child", "10"], 20).await?;
+    check_equal!(code, Some(91), "a child that wants more for its own child");
+    process::lower_ceiling(level(33))?;
+    check_equal!(process::ceiling(), level(33), "ceiling after lowering it");
+    let raised = process::lower_ceiling(level(32)).err().and_then(errno);
+    check_equal!(raised, Some(Errno::EPERM), "raising it");
+    let raised = process::spawn_below(PROGRAM, &[HELPER, "ceiling"], Some(level(32))).err().and_then(errno);
+    check_equal!(raised, Some(Errno::EPERM), "a child above it");
+    let share = process::set_share_of_less_urgent(10).err().and_then(errno);
+    check_equal!(share, Some(Errno::EPERM), "setting the share below the most urgent ceiling");
+    Ok(())
+}
+
+async fn ceilings_by_the_parent_later() -> Outcome {
+    let mut child = start(&[HELPER, "sleep", "100000"])?;
+    child.set_ceiling(level(50))?;
+    child.set_ceiling(level(40))?;
+    let stranger =
+        crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [process::parent_id() as usize, 60]);
+    check_equal!(stranger, Err(Errno::EPERM), "the ceiling of a process that is not a child");
+    let nobody = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [0x7fff_0000, 60]);
+    check_equal!(nobody, Err(Errno::ESRCH), "the ceiling of nobody");
+    let wrong = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [child.id() as usize, 64]);
+    check_equal!(wrong, Err(Errno::EINVAL), "a level that is none");
+    end_all(&mut [child]).await
+}
+
+/// Writes the most urgent levels into its page and spins.
+fn claim_everything() -> ExitCode {
+    loop {
+        for worker in &page().workers {
+            worker.ready.store(u64::MAX, Relaxed);
+            worker.posted.store(u64::MAX, Relaxed);
+            worker.current_priority.store(0, Relaxed);
+        }
+        page().ceiling.store(0, Relaxed);
+    }
+}
+
+fn spin_at(at: &str) -> ExitCode {
+    if let (Some(id), Ok(at)) = (task::current(), at.parse()) {
+        task::set_priority(id, level(at));
+    }
+    // The kernel learns of it at its next look.
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// Less than a slice, more than an emulated hart stops for on a machine that does other things too, most of the time.
+const SLACK: Duration = Duration::from_millis(6);
+
+/// How late sleeps of a millisecond are over, sorted.
+async fn latenesses(count: usize) -> Vec<Duration> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let deadline = Instant::now() + Duration::from_millis(1);
+        sleep_until(deadline).await;
+        all.push(deadline.elapsed());
+    }
+    all.sort_unstable();
+    all
+}
+
+/// A process at its ceiling that shows the most urgent levels does not get a hart from somebody above its ceiling.
+async fn ceiling_caps_a_lying_bitmap() -> Outcome {
+    let alone = latenesses(50).await[25];
+    let mut liars = Vec::new();
+    for _ in 0..harts() {
+        liars.push(start_below(&[HELPER, "claim-everything"], 50)?);
+    }
+    sleep(Duration::from_millis(50)).await;
+    // At level 32: more urgent than the ceiling, less than the claims.
+    let all = soon("sleeps beside liars", latenesses(50)).await?;
+    cops::println!("# beside {} liars: p50 {:?}, max {:?}", liars.len(), all[25], all[49]);
+    check!(
+        all[25] < alone * 4 + SLACK,
+        "half of the sleeps were late by more than {:?}; alone {alone:?}",
+        all[25]
+    );
+    end_all(&mut liars).await
+}
+
+/// A coroutine of level 0 that wakes while all harts run user code that never enters the kernel does not wait for a slice.
+async fn urgent_beside_spinners() -> Outcome {
+    let alone = latenesses(50).await[25];
+    let mut spinners = Vec::new();
+    for _ in 0..harts() + 1 {
+        spinners.push(start(&[HELPER, "spin-at", "63"])?);
+    }
+    become_level(0).await;
+    sleep(Duration::from_millis(50)).await;
+    let preempted = statistics()?.preemptions;
+    let all = soon("sleeps beside spinners", latenesses(100)).await?;
+    let preemptions = statistics()?.preemptions - preempted;
+    cops::println!(
+        "# beside {} spinners: p50 {:?}, max {:?}, {preemptions} harts interrupted",
+        spinners.len(),
+        all[50],
+        all[99]
+    );
+    check!(
+        all[50] < alone * 4 + SLACK,
+        "half of the sleeps were late by more than {:?}; alone {alone:?}",
+        all[50]
+    );
+    end_all(&mut spinners).await
+}
+
+/// Coroutines of each of two processes in [`order_across_processes`].
+const CLASSES: u8 = 8;
+
+/// Eight coroutines of every second level from `first` on, ready at the same time; says over TCP when each of them began.
+fn classes(port: &str, first: &str, deadline_ms: &str) -> ExitCode {
+    let (Ok(port), Ok(first), Ok(wait)) = (port.parse::<u16>(), first.parse::<u8>(), deadline_ms.parse())
+    else {
+        return ExitCode(2);
+    };
+    // Runs on, as the main coroutine's continuation would, at level 0.
+    task::set_strict_yielding(true);
+    let go = alloc::sync::Arc::new(Event::new());
+    let handles: Vec<_> = (0..CLASSES)
+        .map(|class| {
+            let go = go.clone();
+            let body = async move {
+                go.wait().await;
+                let begin = Instant::now();
+                work(15);
+                begin
+            };
+            task::spawn_join(body, level(first + 2 * class))
+        })
+        .collect();
+    task::spawn(
+        async move {
+            let reported: Result<(), Failure> = async {
+                let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+                let boot = Instant::boot();
+                let deadline = boot + Duration::from_millis(wait);
+                sleep_until(deadline).await;
+                go.set();
+                let mut lines = String::new();
+                for (class, handle) in handles.into_iter().enumerate() {
+                    let begin = handle.await?.duration_since(boot);
+                    lines += &format!("{} {}\n", usize::from(first) + 2 * class, begin.as_nanos());
+                }
+                stream.write_all(lines.as_bytes()).await?;
+                Ok(())
+            }
+            .await;
+            process::exit(u8::from(reported.is_err()));
+        },
+        level(0),
+    );
+    // Everything else happens in the coroutines above, when this one is over.
+    RUN_ON
+}
+
+/// Exit code of a helper that is to run on until one of its coroutines ends it.
+pub const RUN_ON: ExitCode = ExitCode(250);
+
+/// Two processes, eight classes each, ready at once, strict: they begin by priority across both.
+async fn order_across_processes() -> Outcome {
+    become_level(1).await;
+    let mut order = Vec::new();
+    // With one hart it is exact. With several, a coroutine is overtaken by no more less urgent ones than there are other harts: they are on their way while it
+    // waits for its interrupt. An emulator's harts stop at times, so any of a few tries will do.
+    for _ in 0..if harts() == 1 { 1 } else { 5 } {
+        order = classes_by_their_beginning().await?;
+        cops::println!("# on {} harts: {order:?}", harts());
+        check_equal!(order.len(), 2 * usize::from(CLASSES), "coroutines that ran");
+        let overtaken_by =
+            |index: usize| order[..index].iter().filter(|&&other| other > order[index]).count();
+        if (0..order.len()).all(|index| overtaken_by(index) < harts()) {
+            return Ok(());
+        }
+    }
+    Err(Failure(format!("they began in this order: {order:?}")))
+}
+
+async fn classes_by_their_beginning() -> Result<Vec<usize>, Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = format!("{}", listener.local_address()?.port());
+    let deadline = Instant::now().duration_since(Instant::boot()).as_millis() + 400;
+    let deadline = format!("{deadline}");
+    let mut children = Vec::new();
+    for first in ["20", "21"] {
+        children.push(start(&[HELPER, "classes", &port, first, &deadline])?);
+    }
+    let mut runs: Vec<(u64, usize)> = Vec::new();
+    for _ in 0..2 {
+        let mut stream = soon("a connection", listener.accept()).await??;
+        let mut text = Vec::new();
+        let mut chunk = [0; 512];
+        loop {
+            match soon("a report", stream.read(&mut chunk)).await?? {
+                0 => break,
+                count => text.extend_from_slice(&chunk[..count]),
+            }
+        }
+        for line in core::str::from_utf8(&text)?.lines() {
+            let (class, begin) = line.split_once(' ').ok_or(Failure(format!("{line:?} is no report")))?;
+            runs.push((begin.parse()?, class.parse()?));
+        }
+    }
+    for child in &mut children {
+        check_equal!(soon("the end of a process", child.wait()).await??.code(), Some(0), "a child's code");
+    }
+    runs.sort_unstable();
+    Ok(runs.into_iter().map(|(_, class)| class).collect())
+}
+
+/// Computes for about so long on a hart of its own.
+fn work(milliseconds: u64) {
+    let mut value = milliseconds;
+    for _ in 0..milliseconds * WORK_PER_MILLISECOND {
+        value = core::hint::black_box(value.wrapping_mul(6364136223846793005).wrapping_add(1));
+    }
+}
+
+const WORK_PER_MILLISECOND: u64 = 20_000;
+
+fn spin_on_all() -> ExitCode {
+    for _ in 0..7 {
+        task::spawn(async { claim_nothing() }, Priority::DEFAULT);
+    }
+    if task::alloc_cpu(7).is_err() {
+        return ExitCode(1);
+    }
+    claim_nothing()
+}
+
+fn claim_nothing() -> ! {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+fn spin_in_children() -> ExitCode {
+    for _ in 0..7 {
+        if start(&[HELPER, "compute"]).is_err() {
+            return ExitCode(1);
+        }
+    }
+    claim_nothing()
+}
+
+/// How long a process of the default level takes for 60 ms of work.
+async fn time_of_work() -> Result<Duration, Failure> {
+    let begin = Instant::now();
+    let mut child = start_below(&[HELPER, "work", "60"], Priority::DEFAULT.level())?;
+    let status = timeout(Duration::from_secs(20), child.wait()).await;
+    let status = status.map_err(|_| Failure("a worker never gets its share".into()))??;
+    check_equal!(status.code(), Some(0), "a worker's code");
+    Ok(begin.elapsed())
+}
+
+/// The time of work beside as many others as there are harts.
+async fn time_beside(others: &str) -> Result<Duration, Failure> {
+    let mut all = Vec::new();
+    for _ in 0..harts() {
+        all.push(start_below(&[HELPER, others], Priority::DEFAULT.level())?);
+    }
+    sleep(Duration::from_millis(200)).await;
+    let time = time_of_work().await?;
+    end_all(&mut all).await?;
+    Ok(time)
+}
+
+/// Processes that are greedy get no more than processes that just spin.
+async fn fair_beside(greedy: &str) -> Outcome {
+    become_level(2).await;
+    let alone = time_of_work().await?;
+    let modest = time_beside("compute").await?;
+    let beside = time_beside(greedy).await?;
+    cops::println!(
+        "# 60 ms of work: {alone:?} alone, {modest:?} beside spinners, {beside:?} beside {greedy}"
+    );
+    // Eight times as many would take more than three times as long.
+    check!(
+        beside < modest * 3 + Duration::from_millis(30),
+        "{modest:?} beside spinners, {beside:?} beside {greedy}"
+    );
+    Ok(())
+}
+
+async fn fair_to_a_single_virtual_cpu() -> Outcome {
+    fair_beside("spin-on-all").await
+}
+
+async fn fair_to_who_does_not_fork() -> Outcome {
+    let outcome = fair_beside("spin-in-children").await;
+    // The children of those that were ended are nobody's, and run on: the end of the test would wait for them in vain.
+    for id in process::id() + 1..process::id() + 200 {
+        let _ = process::kill(id, cops::abi::syscall::signal::SIGKILL);
+    }
+    outcome
+}
+
+/// Less urgent processes starve beside more urgent ones, unless they are given a share.
+async fn share_for_the_less_urgent() -> Outcome {
+    become_level(2).await;
+    let mut spinners = Vec::new();
+    for _ in 0..harts() + 1 {
+        spinners.push(start(&[HELPER, "spin-at", "40"])?);
+    }
+    sleep(Duration::from_millis(50)).await;
+    let mut starved = start_below(&[HELPER, "work", "5"], 60)?;
+    let early = timeout(Duration::from_millis(300), starved.wait()).await.is_ok();
+    let before = process::set_share_of_less_urgent(300)?;
+    let late = timeout(Duration::from_secs(8), starved.wait()).await;
+    process::set_share_of_less_urgent(before)?;
+    end_all(&mut spinners).await?;
+    check!(!early, "it did not starve without a share");
+    check_equal!(before, 0, "the share before");
+    check!(late.is_ok(), "it starved with a share");
+    Ok(())
+}
+
+/// Changing the priority of a coroutine changes that of the kernel's half of its calls, and costs nothing where there are none.
+async fn set_priority_reaches_calls_in_flight() -> Outcome {
+    let (mut reader, mut writer) = pipe()?;
+    let blocked = task::spawn_join(
+        async move {
+            let mut byte = [0];
+            reader.read_exact(&mut byte).await.map(|()| byte[0])
+        },
+        level(40),
+    );
+    let idle = task::spawn_join(core::future::pending::<()>(), level(40));
+    // Less urgent than both, so both block before this goes on.
+    become_level(60).await;
+    // Others may make calls meanwhile: the fewest of several tries.
+    let calls = |id| {
+        (0..10u8)
+            .map(|index| {
+                let before = statistics().map_or(0, |now| now.system_calls);
+                task::set_priority(id, level(30 + index));
+                statistics().map_or(0, |now| now.system_calls) - before
+            })
+            .min()
+    };
+    check_equal!(
+        calls(blocked.id()),
+        Some(2),
+        "system calls for one with a call in flight, and to count them"
+    );
+    check_equal!(calls(idle.id()), Some(1), "system calls for one without, and to count them");
+    writer.write_all(b"x").await?;
+    check_equal!(soon("the byte", blocked).await???, b'x', "what was read");
+    idle.abort();
+    Ok(())
+}
