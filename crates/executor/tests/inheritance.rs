@@ -1,5 +1,6 @@
 //! Priority inheritance: exact priorities and numbers of polls on one worker, and random histories against the rule.
 
+use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -22,8 +23,14 @@ fn level(level: u8) -> Priority {
     Priority::new(level).unwrap()
 }
 
-fn leak<T>(value: T) -> &'static T {
-    Box::leak(Box::new(value))
+/// What is leaked: kept, so that Miri takes it for what statics have.
+static KEPT: PlainMutex<Vec<Box<dyn Any + Send>>> = PlainMutex::new(Vec::new());
+
+/// Something for the program's lifetime.
+fn leak<T: Send + Sync>(value: T) -> &'static T {
+    let leaked: &'static T = Box::leak(Box::new(value));
+    KEPT.lock().unwrap().push(Box::new(leaked));
+    leaked
 }
 
 fn levels(ids: &[CoroutineId]) -> Vec<Option<u8>> {

@@ -19,8 +19,13 @@ macro_rules! executor {
     }};
 }
 
+/// What is leaked: kept, so that Miri takes it for what statics have.
+static KEPT: PlainMutex<Vec<&'static Timers<ManualClock>>> = PlainMutex::new(Vec::new());
+
 fn timers() -> &'static Timers<ManualClock> {
-    Box::leak(Box::new(Timers::new(ManualClock::new())))
+    let timers: &'static _ = Box::leak(Box::new(Timers::new(ManualClock::new())));
+    KEPT.lock().unwrap().push(timers);
+    timers
 }
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
+use ::core::mem::{MaybeUninit, take};
 use ::core::pin::Pin;
 use ::core::ptr;
 use ::core::task::{Context, Poll, Waker};
@@ -55,24 +56,34 @@ impl<R: Resource> Line<R> {
         Line { queue: Queue::new(), in_order_at: 0 }
     }
 
+    #[inline]
     fn put_in_order(&mut self) {
         let changes = waiting::changes();
         if self.in_order_at != changes {
             self.in_order_at = changes;
-            // SAFETY: a line is reached under its monitor's lock only.
-            unsafe { self.queue.refile() };
+            self.refile();
         }
     }
 
+    #[cold]
+    fn refile(&mut self) {
+        // SAFETY: a line is reached under its monitor's lock only.
+        unsafe { self.queue.refile() };
+    }
+
     /// What the one whose turn it is asks for.
+    #[inline]
     pub fn first(&mut self) -> Option<R::Demand> {
+        if self.queue.is_empty() {
+            return None;
+        }
         self.put_in_order();
-        let first = self.queue.first();
         // SAFETY: as above; what is linked is valid.
-        (!first.is_null()).then(|| unsafe { node::data(first) }.0)
+        Some(unsafe { node::data(self.queue.first()) }.0)
     }
 
     /// Whether a newcomer may pass everybody who waits.
+    #[inline]
     pub fn lets_pass(&mut self, owner: Option<CoroutineId>) -> bool {
         if self.queue.is_empty() {
             return true;
@@ -122,9 +133,10 @@ impl<R: Resource> Line<R> {
     }
 }
 
-/// Wakers to be woken after the unlock.
+/// Wakers to be woken after the unlock. Making and dropping an empty one costs nothing: most operations wake nobody.
 pub(super) struct Wakes {
-    wakers: [Option<Waker>; Wakes::CAPACITY],
+    /// The first `count` are there.
+    wakers: [MaybeUninit<Waker>; Wakes::CAPACITY],
     count: usize,
 }
 
@@ -132,26 +144,37 @@ impl Wakes {
     /// Small for the model checker, so that it sees what happens when they are full.
     const CAPACITY: usize = if cfg!(loom) { 3 } else { 16 };
 
+    #[inline]
     const fn new() -> Wakes {
-        Wakes { wakers: [const { None }; Wakes::CAPACITY], count: 0 }
+        Wakes { wakers: [const { MaybeUninit::uninit() }; Wakes::CAPACITY], count: 0 }
     }
 
     /// Nothing more may be granted before these are woken.
+    #[inline]
     pub fn is_full(&self) -> bool {
         // One is left for the grant that an operation makes beside `distribute`.
         self.count >= Wakes::CAPACITY - 1
     }
 
     fn push(&mut self, waker: Option<Waker>) {
-        self.wakers[self.count] = waker;
-        self.count += 1;
+        if let Some(waker) = waker {
+            self.wakers[self.count].write(waker);
+            self.count += 1;
+        }
     }
 
+    #[inline]
     fn wake_all(&mut self) {
-        for waker in &mut self.wakers[..::core::mem::take(&mut self.count)] {
-            if let Some(waker) = waker.take() {
-                waker.wake();
-            }
+        if self.count != 0 {
+            self.wake_some();
+        }
+    }
+
+    fn wake_some(&mut self) {
+        // Should one panic, the rest is leaked.
+        for waker in &mut self.wakers[..take(&mut self.count)] {
+            // SAFETY: below the count, which is 0 now: read once.
+            unsafe { waker.assume_init_read() }.wake();
         }
     }
 }
@@ -229,12 +252,14 @@ enum Phase {
     Done,
 }
 
-/// One wait of one future. To be pinned; waits until it is granted or dropped.
+/// One wait of one future. To be pinned; waits until it is granted or dropped. (The node needs no dropping: its waker is
+/// always taken out.)
 pub(super) struct Ticket<'a, R: Resource> {
     monitor: &'a Monitor<R>,
     demand: R::Demand,
     phase: Phase,
-    node: Node<Entry<R>>,
+    /// Written when the wait begins: who need not wait has nothing to make or to drop.
+    node: MaybeUninit<Node<Entry<R>>>,
 }
 
 // SAFETY: what the node holds is sent; others reach it under the monitor's lock.
@@ -247,7 +272,7 @@ where
 
 impl<'a, R: Resource> Ticket<'a, R> {
     pub const fn new(monitor: &'a Monitor<R>, demand: R::Demand) -> Ticket<'a, R> {
-        Ticket { monitor, demand, phase: Phase::New, node: Node::new((demand, None)) }
+        Ticket { monitor, demand, phase: Phase::New, node: MaybeUninit::uninit() }
     }
 
     /// Ready, with what `finish` makes of the grant under the lock, once it is granted.
@@ -259,7 +284,7 @@ impl<'a, R: Resource> Ticket<'a, R> {
         // SAFETY: nothing is moved out.
         let this = unsafe { self.get_unchecked_mut() };
         assert!(this.phase != Phase::Done, "polled after it was ready");
-        let here: Link<Entry<R>> = ptr::from_ref(&this.node);
+        let node = &mut this.node;
         // Cloned before and dropped after the lock: it may be foreign.
         let mut waker = Some(context.waker().clone());
         let owner = registry::current();
@@ -272,15 +297,16 @@ impl<'a, R: Resource> Ticket<'a, R> {
                 }
                 *phase = Phase::Waiting;
                 FOR_OTHERS.enter(owner);
+                let here: Link<Entry<R>> = ptr::from_mut(node.write(Node::new((*demand, None))));
                 // SAFETY: pinned; the owner's until it is linked; unlinked by `drop`, at the latest.
                 unsafe {
                     node::set_owner(here, owner);
-                    node::set_data(here, (*demand, None));
-                    waker = node::set_waker(here, waker.take().expect("cloned above"));
+                    waker = waker.take().and_then(|waker| node::set_waker(here, waker));
                     resource.line(*demand).queue.link(here, level_of(owner));
                 }
                 return Poll::Pending;
             }
+            let here = node.as_ptr();
             // SAFETY: the node of a ticket that waits is touched under its monitor's lock: here.
             unsafe {
                 if node::place(here) == Place::Granted {
@@ -289,7 +315,7 @@ impl<'a, R: Resource> Ticket<'a, R> {
                     let grant = node::data(here).1.expect("set with the place");
                     return Poll::Ready(finish(resource, grant));
                 }
-                waker = node::set_waker(here, waker.take().expect("cloned above"));
+                waker = waker.take().and_then(|waker| node::set_waker(here, waker));
                 let before = node::owner(here);
                 if owner != before {
                     // The future has moved to another coroutine.
@@ -314,7 +340,7 @@ impl<R: Resource> Drop for Ticket<'_, R> {
         if self.phase != Phase::Waiting {
             return;
         }
-        let (here, demand): (Link<Entry<R>>, _) = (ptr::from_ref(&self.node), self.demand);
+        let (here, demand) = (self.node.as_ptr(), self.demand);
         let waker = self.monitor.with(|resource, wakes| {
             // SAFETY: as in `poll`.
             unsafe {
