@@ -70,6 +70,9 @@ fn wake_another(id: u64) -> bool {
 
 /// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May be called
 /// wherever [`wake_up`] may. False if the coroutine has exited.
+///
+/// One that waits in a queue of [`sync`](super::sync) comes to stand at the end of its new level there; it may be
+/// polled for that. (While one waits for a mutex, this takes time in the number of mutexes that are contended.)
 pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     let changed = executor(id.executor()).is_some_and(|executor| {
         calls::set_priority(&executor.core, id.raw(), priority.level() as u32, executor.here())

@@ -295,6 +295,14 @@ impl<T> Sender<T> {
     }
 
     /// Whether sending is in vain. Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::sync::channel;
+    /// let (sender, receiver) = channel::<u32>(1);
+    /// assert!(!sender.is_closed());
+    /// drop(receiver);
+    /// assert!(sender.is_closed());
+    /// ```
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state.with(|state, _| state.closed)
@@ -305,6 +313,18 @@ impl<T> Receiver<T> {
     /// The next value; `None` once the channel is closed and empty.
     ///
     /// Cancel-safe: a future that is dropped takes nothing. Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, sync::channel};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let (sender, receiver) = channel(1);
+    /// sender.try_send(1)?;
+    /// drop(sender);
+    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), Some(1));
+    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn receive(&self) -> Option<T> {
         let mut ticket = pin!(Ticket::new(&*self.state, Side::Receive));
         poll_fn(|context| ticket.as_mut().poll(context, |state, grant| state.pop(grant))).await
@@ -347,7 +367,15 @@ impl<T> Receiver<T> {
         self.state.with(|state, _| state.closed = true);
     }
 
-    /// Values in it now, also those that belong to receivers which have not taken them yet.
+    /// Values in it now, also those that belong to receivers which have not taken them yet. Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::sync::channel;
+    /// let (sender, receiver) = channel(2);
+    /// assert!(receiver.is_empty());
+    /// sender.try_send('a').unwrap();
+    /// assert_eq!(receiver.len(), 1);
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.with(|state, _| state.buffer.len())

@@ -91,7 +91,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for its turn.
     ///
     /// Cancel-safe: a future that is dropped gives up its place, ends the inheritance that it caused, and passes the
-    /// mutex on if it had got it. With a time limit: `timers.timeout(duration, mutex.lock())`
+    /// mutex on if it had got it. A time limit: `timers.timeout(duration, mutex.lock())`
     /// ([`Timers`](crate::time::Timers)). Not in interrupt handlers.
     pub async fn lock(&self) -> MutexGuard<'_, T> {
         if let Some(guard) = self.try_lock() {
@@ -133,6 +133,15 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Whether somebody holds it. In any context.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Mutex;
+    /// let mutex = Mutex::new(1);
+    /// let guard = mutex.try_lock();
+    /// assert!(mutex.is_locked());
+    /// drop(guard);
+    /// assert!(!mutex.is_locked());
+    /// ```
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.word.load(Ordering::Relaxed) != FREE

@@ -147,7 +147,7 @@ impl<C: Clock> Timers<C> {
         }
     }
 
-    /// Ticks every `period`, for the first time one period from now.
+    /// Ticks every `period`, for the first time one period from now; see [`Interval::tick`].
     ///
     /// # Panics
     ///
@@ -160,6 +160,15 @@ impl<C: Clock> Timers<C> {
 
     /// The earliest deadline of those who sleep, in ticks of the clock. `None` if nobody sleeps. Not in interrupt
     /// handlers, which get it from [`fire_due`](Timers::fire_due).
+    ///
+    /// ```
+    /// # use cops_executor::time::{ManualClock, Timers};
+    /// # use std::{future::Future, pin::pin, task::{Context, Waker}};
+    /// let timers = Timers::new(ManualClock::new());
+    /// let mut sleep = pin!(timers.sleep_until(7));
+    /// assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    /// assert_eq!((timers.next_deadline(), timers.count()), (Some(7), 1));
+    /// ```
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.with(|heap| heap.deadline())
