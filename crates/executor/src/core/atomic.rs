@@ -244,6 +244,26 @@ mod modelled {
         }
 
         #[track_caller]
+        pub fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
+            let before = self.0.modelled().swap(value.expose_provenance() as u64, order);
+            after_update(order);
+            ::core::ptr::with_exposed_provenance_mut(before as usize)
+        }
+
+        #[track_caller]
+        pub fn compare_exchange_weak(
+            &self,
+            seen: *mut T,
+            next: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            let outcome = self.compare_exchange(seen, next, success, failure);
+            after_update(success);
+            outcome
+        }
+
+        #[track_caller]
         pub fn compare_exchange(
             &self,
             seen: *mut T,

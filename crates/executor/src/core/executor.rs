@@ -1,24 +1,17 @@
-//! The executor: its memory, setting it up, and what anybody may ask of it in any context.
-//!
-//! `wake`, `cancel` and `set_priority` are a transition of the coroutine's state, at most one push into an
-//! inbox, and an announcement: no wait, no allocation. So interrupt handlers may call them. A wake on
-//! the caller's own worker saves the way through the inbox if the worker's lock happens to be free; it never
-//! waits for it.
+//! The executor: its memory, setting it up, and looking at it.
 
 use super::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ::core::cell::UnsafeCell;
 use ::core::ptr;
 
 use super::hooks::Hooks;
-use super::id::CoroutineId;
 use super::interface::{
     STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_NOT_INITIALISED, STATUS_OK, STATUS_OUT_OF_RANGE,
 };
-use super::priority::Priority;
+use super::record::WorkerState;
 use super::slab::Slab;
-use super::slot::{FutureVTable, Slot};
-use super::state::{Phase, Request};
-use super::worker::{Locked, MAX_WORKERS, Worker, WorkerState};
+use super::snapshot::Place;
+use super::worker::{MAX_WORKERS, Worker};
 
 /// All of an executor except what its hooks hand out. The caller places it, usually in a static, and it
 /// must stay there for ever: ids and wakers are never counted.
@@ -28,7 +21,9 @@ pub struct Executor {
     pub(super) parked: AtomicU64,
     /// What scheduling points must see to beside their own worker's lists: the bits `ATTENTION_*`. Seldom written.
     pub(super) attention: AtomicU32,
-    line: [u32; 13],
+    /// See `set_aging`; 0 if it is off.
+    pub(super) aging_period: AtomicU32,
+    line: [u32; 12],
     pub(super) live: AtomicU64,
     number: AtomicU32,
     /// There is a hook `preempt`.
@@ -44,6 +39,20 @@ pub struct Executor {
     pub(super) slab: Slab,
 }
 
+/// What a coroutine is doing, as `ps` sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Phase {
+    /// No coroutine is in this slot.
+    Free = 0,
+    /// Waits to be woken.
+    Blocked = 1,
+    /// Waits for a worker.
+    Ready = 2,
+    /// Is being polled or dropped.
+    Running = 3,
+}
+
 /// A coroutine as `ps` sees it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -52,7 +61,7 @@ pub struct Inspection {
     pub id: u64,
     /// See [`Phase`].
     pub phase: u32,
-    /// 0 to 63.
+    /// What it runs at, 0 to 63: its own priority, or a more urgent one that it has inherited.
     pub priority: u32,
     /// The worker that runs it or ran it last.
     pub worker: u32,
@@ -83,7 +92,8 @@ impl Executor {
         Executor {
             parked: AtomicU64::new(0),
             attention: AtomicU32::new(0),
-            line: [0; 13],
+            aging_period: AtomicU32::new(0),
+            line: [0; 12],
             live: AtomicU64::new(0),
             preempts: AtomicBool::new(false),
             number: AtomicU32::new(0),
@@ -161,7 +171,8 @@ impl Executor {
         // The limit goes up last, so whoever is below it is there.
         worker.store(memory, Ordering::Release);
         if self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release) != 0 {
-            self.attention.fetch_or(ATTENTION_FELLOWS, Ordering::Release);
+            self.attention.fetch_or(ATTENTION_FELLOWS, Ordering::SeqCst);
+            self.unsettle_all();
         }
         STATUS_OK
     }
@@ -194,187 +205,23 @@ impl Executor {
         })
     }
 
-    /// The slot that an id of anybody's making points at, and the generation to check there.
-    fn find(&self, id: u64) -> Option<(&Slot, u32)> {
-        let id = CoroutineId::from_raw(id)?;
-        Some((self.slab.get(id.index())?, id.generation()))
+    /// Of every `period` polls of a worker, has one go to a level that is less urgent than the most urgent ready one, in
+    /// turn among those at which somebody waits for that worker. 0 (as it begins): never, priorities are strict.
+    pub fn set_aging(&self, period: u32) {
+        self.aging_period.store(period, Ordering::Relaxed);
+        self.unsettle_all();
     }
 
-    /// Makes a READY coroutine of a future. Returns its id, or a status below 2^32 (which no id is):
-    /// no memory, no worker yet, or not initialised. `here` is the calling worker or
-    /// [`NO_WORKER`](super::NO_WORKER).
-    ///
-    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free.
-    ///
-    /// # Safety
-    ///
-    /// `data` and `vtable` are fit for any worker to poll and drop by the rules of [`FutureVTable`]. On a
-    /// status they are still the caller's.
-    #[allow(unsafe_code)]
-    pub unsafe fn spawn(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
-        // There are no workers without hooks.
-        let Some(worker) = self.worker_near(here) else { return STATUS_NOT_INITIALISED as u64 };
-        let Some(slot) = self.slab.take_free().or_else(|| self.fresh_slot()) else {
-            return STATUS_NO_MEMORY as u64;
-        };
-        let priority = Priority::saturating(priority);
-        slot.set_future(data, vtable);
-        self.live.fetch_add(1, Ordering::Relaxed);
-        if worker.number() == here
-            && let Some(locked) = worker.lock_to_link()
-        {
-            let id = slot.state.occupy_linked(priority, here) | slot.handle() as u64;
-            self.link(locked, worker, slot, priority);
-            return id;
-        }
-        self.spawn_posted(slot, worker, priority, here)
-    }
-
-    #[cold]
-    fn fresh_slot(&self) -> Option<&Slot> {
-        self.slab.allocate(self.number() as u8, self.hooks()?)
-    }
-
-    /// The end of a spawn that goes through the inbox of `worker`. Returns the id.
-    #[inline(never)]
-    fn spawn_posted(&self, slot: &Slot, worker: &Worker, priority: Priority, here: u32) -> u64 {
-        let generation = slot.state.occupy(priority, worker.number());
-        let id = (generation as u64) << 32 | slot.handle() as u64;
-        self.post(slot, worker, priority, here);
-        id
-    }
-
-    /// As [`spawn`](Self::spawn), but the coroutine begins blocked: it is not polled before it is woken. For a
-    /// caller that has just seen that the future would be pending and registers the id where it waits.
-    ///
-    /// # Safety
-    ///
-    /// As `spawn`.
-    #[allow(unsafe_code)]
-    pub unsafe fn spawn_blocked(
-        &self,
-        data: *mut (),
-        vtable: *const FutureVTable,
-        priority: u32,
-        here: u32,
-    ) -> u64 {
-        let Some(worker) = self.worker_near(here) else { return STATUS_NOT_INITIALISED as u64 };
-        let Some(slot) = self.slab.take_free().or_else(|| self.fresh_slot()) else {
-            return STATUS_NO_MEMORY as u64;
-        };
-        slot.set_future(data, vtable);
-        self.live.fetch_add(1, Ordering::Relaxed);
-        let generation = slot.state.occupy_blocked(Priority::saturating(priority), worker.number());
-        (generation as u64) << 32 | slot.handle() as u64
-    }
-
-    /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the first.
-    #[inline(always)]
-    fn worker_near(&self, here: u32) -> Option<&Worker> {
-        self.worker(here).or_else(|| self.worker_outside())
-    }
-
-    #[cold]
-    fn worker_outside(&self) -> Option<&Worker> {
-        let parked = self.parked.load(Ordering::Relaxed);
-        self.worker(parked.trailing_zeros())
-            .or_else(|| (0..self.worker_limit()).find_map(|number| self.worker(number)))
-    }
-
-    /// Makes a blocked coroutine READY; one that runs will run again; a READY one stays where it is. False
-    /// if the coroutine has exited.
-    #[inline]
-    pub fn wake(&self, id: u64, here: u32) -> bool {
-        let Some((slot, generation)) = self.find(id) else { return false };
-        if let Some(worker) = self.worker(here)
-            && slot.state.load().is_plainly_idle(generation)
-            && let Some(locked) = worker.lock_to_link()
-            && let Some(priority) = slot.state.wake_linked(generation, here)
-        {
-            self.link(locked, worker, slot, priority);
-            return true;
-        }
-        let request = slot.state.wake(generation, self.near(here));
-        self.fulfil(slot, request, here)
-    }
-
-    /// The short way of making something ready on one's own worker: into its list, whose lock is held, rather
-    /// than through its inbox.
-    #[inline(always)]
-    fn link(&self, locked: Locked<'_>, worker: &Worker, slot: &Slot, priority: Priority) {
-        let busy = locked.bitmap() != 0;
-        locked.push(slot, priority);
-        drop(locked);
-        self.tell(worker, priority, worker.number(), busy);
-    }
-
-    /// Has a worker drop the future: at once if it runs (after its poll), else when the coroutine's turn
-    /// comes. False if it has exited.
-    pub fn cancel(&self, id: u64, here: u32) -> bool {
-        let Some((slot, generation)) = self.find(id) else { return false };
-        let request = slot.state.cancel(generation, self.near(here));
-        self.fulfil(slot, request, here)
-    }
-
-    /// Changes the priority; a coroutine that waits moves to the tail of its new level. False if it has
-    /// exited.
-    pub fn set_priority(&self, id: u64, priority: u32, here: u32) -> bool {
-        let Some((slot, generation)) = self.find(id) else { return false };
-        let priority = Priority::saturating(priority);
-        let request = slot.state.set_priority(generation, priority);
-        // Its own worker shows the new urgency at once: others decide by it whom to interrupt.
-        if let Some(worker) = self.worker(here)
-            && worker.state().current_id.load(Ordering::Relaxed) == id
-        {
-            worker.state().current_priority.store(priority.level() as u32, Ordering::Relaxed);
-        }
-        self.fulfil(slot, request, here)
-    }
-
-    /// The priority of a coroutine, 64 if it has exited.
-    pub fn priority(&self, id: u64) -> u32 {
-        self.find(id)
-            .map(|(slot, generation)| (slot.state.load(), generation))
-            .filter(|(word, generation)| word.generation() == *generation && word.phase() != Phase::Free)
-            .map_or(Priority::COUNT, |(word, _)| word.priority().level() as u32)
-    }
-
-    fn near(&self, here: u32) -> Option<u32> {
-        if here < self.worker_limit() { Some(here) } else { None }
-    }
-
-    #[inline]
-    fn fulfil(&self, slot: &Slot, request: Request, here: u32) -> bool {
-        match request {
-            Request::Gone => return false,
-            Request::Done => {}
-            Request::Post { worker, priority } => {
-                if let Some(worker) = self.worker(worker) {
-                    self.post(slot, worker, priority, here);
-                }
-            }
-            Request::Announce { worker, priority } => {
-                if let Some(worker) = self.worker(worker) {
-                    self.announce(worker, priority, here, true);
-                }
-            }
-        }
-        true
-    }
-
-    /// Pushes a slot whose IN_INBOX the caller has just set.
-    #[inline]
-    fn post(&self, slot: &Slot, target: &Worker, priority: Priority, here: u32) {
-        let was_empty = target.inbox.push(slot);
-        let busy = !was_empty || target.state().ready.load(Ordering::Relaxed) != 0;
-        self.announce(target, priority, here, busy);
+    fn unsettle_all(&self) {
+        (0..self.worker_limit()).filter_map(|number| self.worker(number)).for_each(Worker::unsettle);
     }
 
     /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it is called
-    /// with false.
+    /// with false. (A worker on another thread may miss it for some polls, 256 at most.)
     pub fn request_stop(&self, stop: bool) {
         if stop {
             self.attention.fetch_or(ATTENTION_STOP, Ordering::SeqCst);
+            self.unsettle_all();
             self.unpark_all();
         } else {
             self.attention.fetch_and(!ATTENTION_STOP, Ordering::SeqCst);
@@ -396,13 +243,17 @@ impl Executor {
     pub fn inspect(&self, index: u32, out: &mut Inspection) -> u32 {
         let Some(slot) = (if index == 0 { None } else { self.slab.get(index) }) else { return 0 };
         let word = slot.state.load();
-        if word.phase() == Phase::Free {
-            return 1;
-        }
         let id = word.id_high() | slot.handle() as u64;
+        let phase = match word.place() {
+            Place::Nowhere => return 1,
+            Place::Blocked => Phase::Blocked,
+            Place::Inbox => Phase::Ready,
+            Place::List if self.current(word.worker()) == id => Phase::Running,
+            Place::List => Phase::Ready,
+        };
         *out = Inspection {
             id,
-            phase: word.phase() as u32,
+            phase: phase as u32,
             priority: word.priority().level() as u32,
             worker: word.worker(),
             cancelled: word.is_cancelled() as u32,

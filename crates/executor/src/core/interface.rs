@@ -6,7 +6,7 @@ use super::executor::Executor;
 /// Version of the interface and of the layouts it shares ([`WorkerState`](super::WorkerState),
 /// [`FutureVTable`](super::FutureVTable), [`Hooks`](super::Hooks)) in the high half; in the low half the size
 /// of [`Executor`] in bytes, whose memory is the caller's. Image and front must agree on both.
-pub const INTERFACE_VERSION: u64 = 2 << 32 | size_of::<Executor>() as u64;
+pub const INTERFACE_VERSION: u64 = 3 << 32 | size_of::<Executor>() as u64;
 
 /// It worked.
 pub const STATUS_OK: u32 = 0;
@@ -45,7 +45,10 @@ macro_rules! for_each_core_function {
             cops_wake = wake(id: u64, here: u32) -> bool;
             cops_cancel = cancel(id: u64, here: u32) -> bool;
             cops_set_priority = set_priority(id: u64, priority: u32, here: u32) -> bool;
+            cops_set_inherited = set_inherited(id: u64, priority: u32, here: u32) -> bool;
             cops_priority = priority(id: u64) -> u32;
+            cops_base_priority = base_priority(id: u64) -> u32;
+            cops_set_aging = set_aging(period: u32) -> ();
             cops_run = run(worker: u32, max_polls: u64) -> u32;
             cops_request_stop = request_stop(stop: bool) -> ();
             cops_prepare_park = prepare_park(worker: u32) -> bool;

@@ -4,35 +4,40 @@
 //! that panics; memory and vtables are the caller's. It may touch nothing but the [`Executor`] it is given,
 //! the memory the executor's [`Hooks`] handed out, and the [`WorkerState`] records it was registered with.
 //!
-//! Reading order: `priority`, `id`, `state` (the heart), `slot`, `slab`, `inbox`, `ready`, `worker`, `executor`
-//! (spawn, wake, cancel, set_priority), `schedule` (run), `park`.
+//! Reading order: `priority`, `id`, `snapshot` and `state` (the heart), `slot`, `slab`, `inbox`, `ready`, `record`, `worker`,
+//! `locked`, `executor`, `requests` (spawn, wake, cancel, set_priority), `schedule` (run), `aging`, `park`.
 
+mod aging;
 pub(crate) mod atomic;
 mod executor;
 mod hooks;
 pub(crate) mod id;
 mod inbox;
 mod interface;
+mod locked;
 mod park;
 mod priority;
 mod ready;
+mod record;
+mod requests;
 mod schedule;
 mod slab;
 mod slot;
+mod snapshot;
 mod state;
 mod worker;
 
 #[cfg(loom)]
 #[doc(hidden)]
 pub use atomic::begin_model;
-pub use executor::{Executor, Inspection};
+pub use executor::{Executor, Inspection, Phase};
 pub use hooks::Hooks;
 pub use id::CoroutineId;
 pub use interface::*;
 pub use priority::Priority;
 pub use slot::FutureVTable;
-pub use state::Phase;
-pub use worker::{MAX_WORKERS, NO_WORKER, WorkerState};
+pub use record::WorkerState;
+pub use worker::{MAX_WORKERS, NO_WORKER};
 
 /// The bytes that an executor of `workers` workers and up to `coroutines` coroutines at once asks of
 /// [`Hooks::grow`], all in all.

@@ -14,7 +14,8 @@ use super::atomic::Ordering;
 
 use super::executor::{ATTENTION_STOP, Executor};
 use super::priority::Priority;
-use super::worker::{PHASE_OUTSIDE, PHASE_PARKED, Worker};
+use super::record::{PHASE_OUTSIDE, PHASE_PARKED};
+use super::worker::Worker;
 
 impl Executor {
     /// Marks worker `number` as parked and looks for work once more. True: the caller shall sleep until

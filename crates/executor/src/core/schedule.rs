@@ -1,7 +1,7 @@
 //! Running: pick the most urgent coroutine, poll it, see to what became of it.
 //!
-//! Between two polls a worker takes its own lock once: it requeues what it has polled, files its inbox,
-//! compares its lists with its fellows' bitmaps, and pops.
+//! Between two polls a worker takes its own lock once: it settles what it has polled, files its inbox,
+//! compares its lists with its fellows' bitmaps, and begins the next.
 //!
 //! That is `schedule`, which is always right. `poll_in_turn` is what it comes to while nothing changes but that one
 //! coroutine of a level gives way to the next; it sees by a few comparisons that this is so, and otherwise
@@ -12,56 +12,67 @@ use super::atomic::{Ordering, compiler_fence, spin_loop};
 use super::executor::{ATTENTION_EXTERNAL, ATTENTION_FELLOWS, ATTENTION_STOP, Executor};
 use super::hooks::Hooks;
 use super::interface::{RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED};
-use super::ready::Rotation;
+use super::locked::{Blocked, Locked};
+use super::priority::Priority;
+use super::ready::List;
+use super::record::{NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING, WorkerState};
 use super::slot::Slot;
-use super::state::{Settled, Snapshot, Vacated};
-use super::worker::{Locked, NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING, Worker, WorkerState};
+use super::snapshot::Snapshot;
+use super::state::Settled;
+use super::worker::Worker;
 
 /// How often a worker looks again when it is kept from something more urgent by a lock, before it runs
 /// what it has. A holder is in the middle of a scheduling point, a fraction of a microsecond, unless its
 /// host has suspended it there: then progress counts for more than order.
 const LOOKS_AT_LOCKED_WORKERS: u32 = if cfg!(loom) { 2 } else { 200 };
 
+/// After so many polls in turn a worker looks at everything, whatever happens, and shows its count of polls.
+const POLLS_IN_TURN: u64 = 256;
+
 /// What came of looking at the other workers.
 enum Stolen<'a> {
-    Coroutine(Taken<'a>),
+    /// This one begins: it is the head of its list, here.
+    Coroutine(&'a Slot),
     /// They show something, but it could not be had now.
     Contended,
     Nothing,
 }
 
-/// A coroutine that this worker has popped: it is RUNNING, its future is ours.
+/// A coroutine that this worker polls: the head of one of its lists. Its future is ours.
 #[derive(Clone, Copy)]
-struct Taken<'a> {
+struct Begun<'a> {
     slot: &'a Slot,
-    /// The state word after the pop.
+    /// The state word with which the poll begins.
     word: Snapshot,
-}
-
-/// What came of a poll.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Finished,
-    Pending,
-    /// Pending, and it has woken itself.
-    Yielded,
-}
-
-/// What `poll_in_turn` goes by. Together in memory, because registers are few.
-struct Turns<'a> {
-    /// Polls that may still be made; not 0.
-    budget: u64,
-    rotation: Rotation<'a>,
-    /// All levels more urgent than that of the rotation.
-    more_urgent: u64,
 }
 
 /// A coroutine whose poll is pending, to be settled at the scheduling point.
 #[derive(Clone, Copy)]
 struct Polled<'a> {
-    taken: Taken<'a>,
+    begun: Begun<'a>,
     /// It has woken itself.
     woken: bool,
+}
+
+/// What `poll_in_turn` goes by. Together in memory, because registers are few.
+struct Turns<'a, 'l> {
+    /// Polls that may still be made; not 0.
+    left: u64,
+    level: Priority,
+    list: &'l List,
+    /// The low half of the words that may take part.
+    plain: u64,
+    /// What is left to the next scheduling point when the turns end.
+    polled: Option<Polled<'a>>,
+}
+
+impl<'a> Turns<'a, '_> {
+    /// Leaves a coroutine that takes part to the next scheduling point.
+    #[inline(always)]
+    fn leave(&mut self, slot: &'a Slot, id: u64, woken: bool) {
+        let begun = Begun { slot, word: Snapshot::plain_of(id, self.plain) };
+        self.polled = Some(Polled { begun, woken });
+    }
 }
 
 impl Executor {
@@ -84,6 +95,7 @@ impl Executor {
     }
 
     fn run_marked(&self, worker: &Worker, hooks: &Hooks, max_polls: u64) -> u32 {
+        let state = worker.state();
         let mut polled = None;
         let mut budget = max_polls;
         loop {
@@ -95,110 +107,177 @@ impl Executor {
                 self.settle_last(worker, polled);
                 return if budget == 0 { RUN_BUDGET_USED } else { RUN_STOP_REQUESTED };
             }
-            let Some(taken) = self.schedule(worker, polled) else { return RUN_STALLED };
-            let level = taken.word.priority();
-            worker.state().current_priority.store(level.level() as u32, Ordering::Relaxed);
-            polled = match worker.rotation(level) {
-                Some(rotation) if taken.word.is_plain() => {
-                    let mut turns = Turns { budget, rotation, more_urgent: level.bit().wrapping_sub(1) };
-                    let polled = self.poll_in_turn(worker, taken, &mut turns);
-                    budget = turns.budget;
-                    polled
-                }
-                _ => {
-                    budget = budget.wrapping_sub(1);
-                    self.poll_once(worker, taken)
-                }
+            let until_aged = self.polls_until_aged(worker);
+            let Some(begun) = self.schedule(worker, polled, until_aged == 0) else { return RUN_STALLED };
+            state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
+            let level = begun.word.level();
+            let mut turns = Turns {
+                left: budget.min(POLLS_IN_TURN).min(until_aged),
+                level,
+                list: worker.list(level),
+                plain: Snapshot::plain(level, worker.number()),
+                polled: None,
             };
+            let allowed = turns.left;
+            // Read after `schedule` has taken note that nothing happened: whoever asks for attention clears that.
+            let attention = self.attention.load(Ordering::Relaxed);
+            polled = if allowed == 0 || attention & ATTENTION_STOP != 0 || !begun.word.is(turns.plain) {
+                turns.left = allowed.wrapping_sub(1);
+                self.poll_once(worker, begun)
+            } else {
+                if attention == 0 {
+                    self.poll_in_turn::<true>(worker, begun.slot, &mut turns);
+                } else {
+                    self.poll_in_turn::<false>(worker, begun.slot, &mut turns);
+                }
+                turns.polled
+            };
+            let made = allowed.wrapping_sub(turns.left);
+            budget = budget.wrapping_sub(made);
+            worker.note_polls(made, until_aged == 0);
         }
     }
 
-    /// Polls `taken`, whose word is plain, and then, as long as each only yields and nothing else is to be seen to,
-    /// one after the other of its list: the loop that an executor lives in.
+    /// Polls `slot`, whose word is plain, and then, as long as each only yields, blocks or exits and nothing else is to
+    /// be seen to, one after the other of its list: the loop that an executor lives in. `ALONE`: nobody but this worker's own
+    /// record need be looked at in between.
+    ///
+    /// What follows a block or an exit is apart, so that the registers are for what follows a yield.
     #[inline(never)]
-    fn poll_in_turn<'a>(
+    fn poll_in_turn<'a, const ALONE: bool>(
         &'a self,
         worker: &'a Worker,
-        mut taken: Taken<'a>,
-        turns: &mut Turns<'_>,
-    ) -> Option<Polled<'a>> {
+        mut slot: &'a Slot,
+        turns: &mut Turns<'a, '_>,
+    ) {
         let state = worker.state();
+        let mut word = slot.state.peek();
         loop {
-            let outcome = self.poll(state, taken);
-            turns.budget = turns.budget.wrapping_sub(1);
-            let next = match outcome {
-                Outcome::Yielded => {
-                    if turns.budget == 0 || self.has_more_to_do(worker, state, turns) {
-                        return Some(Polled { taken, woken: true });
-                    }
-                    let next = worker.lock().exchange(&self.slab, taken.slot, taken.word, turns.rotation);
-                    if next.is_none() {
-                        return Some(Polled { taken, woken: true });
-                    }
-                    next
+            let id = word.id_high_of(turns.plain) | slot.handle() as u64;
+            if poll(state, slot, id) {
+                match self.exited::<ALONE>(worker, slot, turns) {
+                    Some(next) => slot = next,
+                    None => return,
                 }
-                Outcome::Pending => {
-                    if turns.budget == 0 || self.has_more_to_do(worker, state, turns) {
-                        return Some(Polled { taken, woken: false });
-                    }
-                    let locked = worker.lock();
-                    if !taken.slot.state.block(taken.word) {
-                        return Some(Polled { taken, woken: false });
-                    }
-                    locked.pop_in_turn(&self.slab, turns.rotation)
+            } else if woke_itself(state, id) {
+                turns.left = turns.left.wrapping_sub(1);
+                if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
+                    break leave(state, slot, id, turns);
                 }
-                Outcome::Finished => {
-                    self.finish_here(state, taken);
-                    if turns.budget == 0 || self.has_more_to_do(worker, state, turns) {
-                        return None;
-                    }
-                    // It may have changed its own, and was not asked.
-                    let level = taken.word.priority().level();
-                    state.current_priority.store(level as u32, Ordering::Relaxed);
-                    worker.lock().pop_in_turn(&self.slab, turns.rotation)
+                let locked = worker.lock();
+                if !locked.is_steady() {
+                    break leave(state, slot, id, turns);
                 }
-            };
-            let (slot, word) = next?;
-            taken = Taken { slot, word };
-            if !word.is_plain() {
-                turns.budget = turns.budget.wrapping_sub(1);
-                return self.poll_once(worker, taken);
+                slot = locked.turn(&self.slab, turns.list, slot);
+            } else {
+                match self.blocked::<ALONE>(worker, slot, id, turns) {
+                    Some(next) => slot = next,
+                    None => return,
+                }
+            }
+            word = slot.state.peek();
+            if !word.is(turns.plain) {
+                break self.poll_touched(worker, slot, turns);
             }
         }
     }
 
-    /// Polls a coroutine, or drops it if it is cancelled.
+    /// What follows in turn on a poll after which the coroutine is finished: the next.
     #[inline(never)]
-    fn poll_once<'a>(&self, worker: &Worker, taken: Taken<'a>) -> Option<Polled<'a>> {
-        if taken.word.is_cancelled() {
-            self.finish(worker, taken);
-            return None;
+    fn exited<'a, const ALONE: bool>(
+        &'a self,
+        worker: &'a Worker,
+        slot: &'a Slot,
+        turns: &mut Turns<'_, '_>,
+    ) -> Option<&'a Slot> {
+        let state = worker.state();
+        drop_future(state, slot);
+        // It may have changed its own, and was not asked.
+        state.current_priority.store(turns.level.level() as u32, Ordering::Relaxed);
+        turns.left = turns.left.wrapping_sub(1);
+        if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
+            worker.unsettle();
         }
-        let outcome = self.poll(worker.state(), taken);
-        self.after(worker, taken, outcome)
+        let next = worker.lock().turn_exited(&self.slab, turns.list, turns.level, slot);
+        self.one_less();
+        next
     }
 
-    #[inline(always)]
-    fn after<'a>(&self, worker: &Worker, taken: Taken<'a>, outcome: Outcome) -> Option<Polled<'a>> {
-        if outcome == Outcome::Finished {
-            self.finish(worker, taken);
+    /// What follows in turn on a poll that is pending, and has not woken itself: the next.
+    #[inline(never)]
+    fn blocked<'a, const ALONE: bool>(
+        &'a self,
+        worker: &'a Worker,
+        slot: &'a Slot,
+        id: u64,
+        turns: &mut Turns<'a, '_>,
+    ) -> Option<&'a Slot> {
+        let state = worker.state();
+        // The order matters: `WorkerState::wakes_itself`.
+        state.current_id.store(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let woken = woke_itself(state, id);
+        turns.left = turns.left.wrapping_sub(1);
+        if woken || turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
+            turns.leave(slot, id, woken);
             return None;
         }
-        Some(Polled { taken, woken: outcome == Outcome::Yielded })
+        let begun = Snapshot::plain_of(id, turns.plain);
+        match worker.lock().turn_blocked(&self.slab, turns.list, turns.level, slot, begun) {
+            Blocked::Next(next) => Some(next),
+            Blocked::Last => None,
+            Blocked::Not => {
+                turns.leave(slot, id, false);
+                None
+            }
+        }
+    }
+
+    /// Polls the next in turn, of whom somebody has asked something while it waited.
+    #[cold]
+    fn poll_touched<'a>(&'a self, worker: &'a Worker, slot: &'a Slot, turns: &mut Turns<'a, '_>) {
+        let (state, word) = (worker.state(), slot.state.begin());
+        state.current_priority.store(word.priority().level() as u32, Ordering::Relaxed);
+        state.current_id.store(0, Ordering::Relaxed);
+        turns.left = turns.left.wrapping_sub(1);
+        turns.polled = self.poll_once(worker, Begun { slot, word });
+    }
+
+    /// Polls a coroutine, or drops it if it is cancelled.
+    #[inline(never)]
+    fn poll_once<'a>(&self, worker: &Worker, begun: Begun<'a>) -> Option<Polled<'a>> {
+        if begun.word.is_cancelled() {
+            self.finish(worker, begun);
+            return None;
+        }
+        let state = worker.state();
+        let id = begun.word.id_high() | begun.slot.handle() as u64;
+        let ready = poll(state, begun.slot, id);
+        // The order matters: `WorkerState::wakes_itself`.
+        state.current_id.store(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if ready {
+            self.finish(worker, begun);
+            return None;
+        }
+        Some(Polled { begun, woken: woke_itself(state, id) })
     }
 
     /// Whether a worker must do more at a scheduling point than look at its own lists.
     #[inline(always)]
-    fn has_more_to_do(&self, worker: &Worker, state: &WorkerState, turns: &Turns<'_>) -> bool {
-        // Read again rather than kept: usually there is nothing to attend to.
-        self.attention.load(Ordering::Relaxed) != 0 && self.attend(worker, turns)
-            || state.posted.load(Ordering::Relaxed) != 0
+    fn has_more_to_do<const ALONE: bool>(
+        &self,
+        worker: &Worker,
+        state: &WorkerState,
+        level: Priority,
+    ) -> bool {
+        !ALONE && self.attend(worker, level) || state.posted.load(Ordering::Relaxed) != 0
     }
 
     /// Calls the hook `external`; true if a stop is requested, or another worker shows something more
     /// urgent.
     #[inline(never)]
-    fn attend(&self, worker: &Worker, turns: &Turns<'_>) -> bool {
+    fn attend(&self, worker: &Worker, level: Priority) -> bool {
         let attention = self.attention.load(Ordering::Relaxed);
         if attention & ATTENTION_EXTERNAL != 0
             && let Some(hooks) = self.hooks()
@@ -207,29 +286,40 @@ impl Executor {
             call_external(external, hooks, worker);
         }
         attention & ATTENTION_STOP != 0
-            || attention & ATTENTION_FELLOWS != 0 && self.others_show(worker, turns.more_urgent)
+            || attention & ATTENTION_FELLOWS != 0 && self.others_show(worker, level.bit().wrapping_sub(1))
     }
 
-    /// One scheduling point: files the inbox, requeues `polled`, and pops the most urgent.
+    /// One scheduling point: settles `polled`, files the inbox, and begins the most urgent, or, if `aged`, somebody
+    /// less urgent.
     #[inline(always)]
-    fn schedule<'a>(&'a self, worker: &'a Worker, polled: Option<Polled<'a>>) -> Option<Taken<'a>> {
-        let locked = worker.lock();
+    fn schedule<'a>(
+        &'a self,
+        worker: &'a Worker,
+        polled: Option<Polled<'a>>,
+        aged: bool,
+    ) -> Option<Begun<'a>> {
+        let mut locked = worker.lock();
+        // Those that became ready during the poll are filed before it is settled: it gives way to them.
         locked.drain(&self.slab);
         if let Some(polled) = polled
             && !self.settle(&locked, polled)
         {
             drop(locked);
-            self.finish(worker, polled.taken);
-            return self.pick(worker, worker.lock());
+            self.finish(worker, polled.begun);
+            locked = worker.lock();
+            locked.drain(&self.slab);
         }
         // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is no bit.
         let own = locked.bitmap();
         let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
+        if aged && let Some(level) = worker.next_aged_level(own) {
+            return Some(begin(&locked, &self.slab, level));
+        }
         if own == 0 || self.worker_limit() != 1 && self.others_show(worker, more_urgent) {
             return self.pick(worker, locked);
         }
-        let (slot, word) = locked.pop(&self.slab, worker.number())?;
-        Some(Taken { slot, word })
+        let level = Priority::most_urgent_in(own)?;
+        Some(begin(&locked, &self.slab, level))
     }
 
     /// Whether any other worker shows one of `levels`.
@@ -239,14 +329,16 @@ impl Executor {
         self.records().any(|(number, state)| number != me && state.waiting() & levels != 0)
     }
 
-    /// The rest of a scheduling point, if there is something to steal, or nothing to pop.
+    /// The rest of a scheduling point, if there is something to steal, or nothing to begin.
     #[inline(never)]
-    fn pick<'a>(&'a self, worker: &'a Worker, mut locked: Locked<'a>) -> Option<Taken<'a>> {
+    fn pick<'a>(&'a self, worker: &'a Worker, mut locked: Locked<'a>) -> Option<Begun<'a>> {
         let mut looks = LOOKS_AT_LOCKED_WORKERS;
         loop {
             let own = locked.bitmap();
             match self.steal(worker, &locked, (own & own.wrapping_neg()).wrapping_sub(1)) {
-                Stolen::Coroutine(taken) => return Some(taken),
+                Stolen::Coroutine(slot) => {
+                    return Some(begin(&locked, &self.slab, slot.state.peek().level()));
+                }
                 Stolen::Contended if looks != 0 => {
                     // Something more urgent waits where somebody is just picking. Rather than run something
                     // less urgent, unlock (others may want our lock) and look again.
@@ -259,8 +351,8 @@ impl Executor {
                 }
                 _ => {}
             }
-            if let Some((slot, word)) = locked.pop(&self.slab, worker.number()) {
-                return Some(Taken { slot, word });
+            if let Some(level) = Priority::most_urgent_in(locked.bitmap()) {
+                return Some(begin(&locked, &self.slab, level));
             }
             if !locked.drain_unannounced(&self.slab) {
                 return None;
@@ -268,18 +360,27 @@ impl Executor {
         }
     }
 
-    /// Settles what was polled. First what became ready during the poll was filed: it yields to them. False
-    /// if it is to be dropped instead, without the lock.
+    /// Settles what was polled, the head of its list. False if it is to be dropped instead, without the lock.
     #[inline(always)]
     fn settle(&self, locked: &Locked<'_>, polled: Polled<'_>) -> bool {
-        match polled.taken.slot.state.settle(polled.taken.word, polled.woken) {
-            Settled::Leave => true,
-            Settled::Link(level) => {
-                locked.push(polled.taken.slot, level);
-                true
+        let slot = polled.begun.slot;
+        match slot.state.settle(polled.begun.word, polled.woken) {
+            Settled::Stays => {
+                let level = locked.end();
+                locked.rotate(&self.slab, level);
             }
-            Settled::Drop => false,
+            Settled::Moves { to } => {
+                let level = locked.end();
+                locked.remove_head(&self.slab, level);
+                let _ = locked.push(slot, to);
+            }
+            Settled::Blocks => {
+                let level = locked.end();
+                locked.remove_head(&self.slab, level);
+            }
+            Settled::Ends => return false,
         }
+        true
     }
 
     /// The last scheduling point of a `run` that shall not poll any more: files what there is.
@@ -291,30 +392,31 @@ impl Executor {
             && !self.settle(&locked, polled)
         {
             drop(locked);
-            self.finish(worker, polled.taken);
+            self.finish(worker, polled.begun);
         }
     }
 
-    /// Takes the most urgent coroutine that waits on another worker, if its level is one of `levels`; and half
-    /// of what else waits there, if the thief, whose lock is held, has nothing.
+    /// Takes the most urgent coroutine that waits on another worker over to the thief, whose lock is held and has nothing
+    /// in that list, if its level is one of `levels`; and half of what else waits there, if the thief has nothing at all.
     fn steal<'a>(&'a self, thief: &'a Worker, own: &Locked<'_>, levels: u64) -> Stolen<'a> {
         let Some(victim) = self.most_urgent_victim(thief.number(), levels) else { return Stolen::Nothing };
         let Some(locked) = victim.try_lock() else {
             return Stolen::Contended;
         };
         locked.drain(&self.slab);
-        let lowest = locked.bitmap() & locked.bitmap().wrapping_neg();
-        if lowest & levels == 0 {
+        let Some(level) = Priority::most_urgent_in(locked.waiting()).filter(|level| level.bit() & levels != 0)
+        else {
             // What was shown is gone; there may be others.
             return Stolen::Contended;
-        }
-        let Some((slot, word)) = locked.pop(&self.slab, thief.number()) else { return Stolen::Contended };
-        if own.bitmap() == 0 {
-            locked.hand_over(&self.slab, own);
+        };
+        let had_nothing = own.bitmap() == 0;
+        let slot = locked.hand_over(&self.slab, level, own);
+        if had_nothing {
+            locked.hand_over_half(&self.slab, own);
         }
         let steals = thief.state().steals.load(Ordering::Relaxed);
         thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
-        Stolen::Coroutine(Taken { slot, word })
+        Stolen::Coroutine(slot)
     }
 
     /// The worker other than `thief` that shows the most urgent of `levels`.
@@ -331,63 +433,80 @@ impl Executor {
         self.worker(best?)
     }
 
-    /// Polls a coroutine that is not cancelled.
-    #[allow(unsafe_code)]
-    #[inline(always)]
-    fn poll(&self, state: &WorkerState, taken: Taken<'_>) -> Outcome {
-        let slot = taken.slot;
-        let id = taken.word.id_high() | slot.handle() as u64;
-        state.current_id.store(id, Ordering::Relaxed);
-        let polls = state.polls.load(Ordering::Relaxed);
-        state.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
-        // SAFETY: spawn's caller vouched for the table, and the pop acquired its stores. Popped, so this
-        // worker alone has the future; it has not finished before, or it would have been dropped and its slot
-        // vacated.
-        let ready = unsafe { ((*slot.vtable()).poll)(slot.data(), id) };
-        // The order matters: `WorkerState::wakes_itself`.
-        state.current_id.store(0, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        if ready {
-            return Outcome::Finished;
-        }
-        if state.woken.load(Ordering::Relaxed) == 0 {
-            return Outcome::Pending;
-        }
-        state.woken.store(0, Ordering::Relaxed);
-        Outcome::Yielded
-    }
-
-    /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back.
+    /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back. It is the head of its
+    /// list until then.
     #[inline(never)]
-    fn finish(&self, worker: &Worker, taken: Taken<'_>) {
-        let state = worker.state();
-        state.current_priority.store(taken.word.priority().level() as u32, Ordering::Relaxed);
-        self.finish_here(state, taken);
+    fn finish(&self, worker: &Worker, begun: Begun<'_>) {
+        let (state, slot) = (worker.state(), begun.slot);
+        state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
+        let id = slot.state.peek().id_high() | slot.handle() as u64;
+        state.current_id.store(id, Ordering::Relaxed);
+        drop_future(state, slot);
+        let locked = worker.lock();
+        let level = locked.end();
+        let _ = locked.turn_exited(&self.slab, worker.list(level), level, slot);
+        self.one_less();
     }
 
-    /// As `finish`, of a coroutine whose priority the worker shows.
-    #[allow(unsafe_code)]
+    /// A coroutine has exited.
     #[inline(always)]
-    fn finish_here(&self, state: &WorkerState, taken: Taken<'_>) {
-        let slot = taken.slot;
-        // From memory, so that the loop of `poll_in_turn` need not keep a register for it.
-        let id = slot.state.load().id_high() | slot.handle() as u64;
-        state.current_id.store(id, Ordering::Relaxed);
-        // SAFETY: as for the poll; not dropped before, since that vacates the slot.
-        unsafe { ((*slot.vtable()).drop)(slot.data()) };
-        state.current_id.store(0, Ordering::Relaxed);
-        // It may have woken itself in its destructor.
-        state.woken.store(0, Ordering::Relaxed);
+    fn one_less(&self) {
         // Sequentially consistent, as are the look at `parked` that follows and those of a worker that parks
         // unless all have exited: one of the two sees the other.
         let was_last = self.live.fetch_sub(1, Ordering::SeqCst) == 1;
-        if slot.state.vacate() == Vacated::Recycle {
-            self.slab.recycle(slot);
-        }
         if was_last && self.parked.load(Ordering::SeqCst) != 0 {
             self.unpark_all();
         }
     }
+}
+
+/// Leaves a coroutine that has yielded to the next scheduling point.
+#[cold]
+fn leave<'a>(state: &WorkerState, slot: &'a Slot, id: u64, turns: &mut Turns<'a, '_>) {
+    state.current_id.store(0, Ordering::Relaxed);
+    turns.leave(slot, id, true);
+}
+
+/// The head of list `level` begins.
+#[inline(always)]
+fn begin<'a>(locked: &Locked<'_>, slab: &'a super::slab::Slab, level: Priority) -> Begun<'a> {
+    let slot = locked.begin(slab, level);
+    let word = slot.state.peek();
+    // Woken while it waited: this poll is what the wake asked for.
+    let word = if word.is_untouched() { word } else { slot.state.begin() };
+    Begun { slot, word }
+}
+
+/// Polls the future of `slot`, which is not cancelled; true if it is finished.
+#[allow(unsafe_code)]
+#[inline(always)]
+fn poll(state: &WorkerState, slot: &Slot, id: u64) -> bool {
+    state.current_id.store(id, Ordering::Relaxed);
+    // SAFETY: spawn's caller vouched for the table, and the lock under which the coroutine was listed, or its inbox,
+    // acquired its stores. At the head of this worker's list and begun, so this worker alone has the future; it
+    // has not finished before, or it would have been dropped and its slot vacated.
+    unsafe { ((*slot.vtable()).poll)(slot.data(), id) }
+}
+
+/// Whether the coroutine that was polled has woken itself; uses the note up.
+#[inline(always)]
+fn woke_itself(state: &WorkerState, id: u64) -> bool {
+    if state.woken.load(Ordering::Relaxed) != id as u32 {
+        return false;
+    }
+    state.woken.store(0, Ordering::Relaxed);
+    true
+}
+
+/// Drops the future of `slot`, as the current coroutine.
+#[allow(unsafe_code)]
+#[inline(always)]
+fn drop_future(state: &WorkerState, slot: &Slot) {
+    // SAFETY: as for the poll; not dropped before, since that vacates the slot.
+    unsafe { ((*slot.vtable()).drop)(slot.data()) };
+    state.current_id.store(0, Ordering::Relaxed);
+    // It may have woken itself in its destructor.
+    state.woken.store(0, Ordering::Relaxed);
 }
 
 #[allow(unsafe_code)]

@@ -1,5 +1,5 @@
 //! Where slots live: segments of 256, found through directories of 256 segments, never freed. (Of 16 and 16 where
-//! pointers have 32 bits and an index has twelve.)
+//! pointers have 32 bits and an index has twelve.) Slots that were used before are kept by the workers (`locked`).
 //!
 //! An index is three bytes: directory, segment, slot. Looking one up is two loads and no count of leading
 //! zeros, which RV64GC has no instruction for (that, and half-empty last segments, speak against segments
@@ -10,11 +10,11 @@
 //! `Hooks::grow`, and all fields of a slot are atomics for which zero is valid.
 #![allow(unsafe_code)]
 
-use super::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ::core::ptr;
 
 use super::hooks::Hooks;
-use super::id::{INDEX_BITS, INDEX_LIMIT, LAST_GENERATION};
+use super::id::{INDEX_BITS, INDEX_LIMIT};
 use super::slot::Slot;
 
 /// Bits of each of the three parts of an index.
@@ -36,9 +36,6 @@ struct Directory {
 #[repr(C)]
 pub(crate) struct Slab {
     root: [AtomicPtr<Directory>; FAN_OUT],
-    /// Slots that were used before: handle of the first in the low half, linked by `next`. The high half
-    /// counts pops, so that a pop that was overtaken by pop, pop, push of the same slot fails (ABA).
-    free: AtomicU64,
     /// The lowest index that was never used, minus 1.
     fresh: AtomicU32,
 }
@@ -62,7 +59,6 @@ impl Slab {
     pub const fn new() -> Slab {
         Slab {
             root: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT],
-            free: AtomicU64::new(0),
             fresh: AtomicU32::new(0),
         }
     }
@@ -100,21 +96,18 @@ impl Slab {
         }
     }
 
-    /// A slot for the caller alone, with state FREE. `None` if there is no memory or no index left. `number`
+    /// A slot that was never used, for the caller alone. `None` if there is no memory or no index left. `number`
     /// is the executor's, always the same.
     pub fn allocate(&self, number: u8, hooks: &Hooks) -> Option<&Slot> {
-        if let Some(slot) = self.take_free() {
-            return Some(slot);
-        }
         loop {
             let fresh = self.fresh.load(Ordering::Relaxed);
             let index = fresh.wrapping_add(1);
             if index >= INDEX_LIMIT {
-                return self.take_free();
+                return None;
             }
             let Some(slot) = self.get(index) else {
                 if !self.grow(index, hooks) {
-                    return self.take_free();
+                    return None;
                 }
                 continue;
             };
@@ -123,44 +116,6 @@ impl Slab {
             if claimed.is_ok() {
                 slot.set_handle((number as u32) << 24 | index);
                 return Some(slot);
-            }
-        }
-    }
-
-    /// A slot that was used before, as `allocate` gives it; `None` if there is none at the moment.
-    #[inline(always)]
-    pub fn take_free(&self) -> Option<&Slot> {
-        let mut head = self.free.load(Ordering::Acquire);
-        loop {
-            let handle = head as u32;
-            if handle == 0 {
-                return None;
-            }
-            // SAFETY: only slots that were allocated are pushed. If the slot is taken by somebody else
-            // meanwhile, `next` is garbage, but the count in the head has changed and the update fails.
-            let slot = unsafe { self.known(handle) };
-            let count = (head >> 32).wrapping_add(1);
-            let next = count << 32 | slot.next.load(Ordering::Relaxed) as u64;
-            match self.free.compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(slot),
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    /// Gives a FREE slot back. One whose generations are used up is retired instead.
-    #[inline]
-    pub fn recycle(&self, slot: &Slot) {
-        if slot.state.load().generation() == LAST_GENERATION {
-            return;
-        }
-        let mut head = self.free.load(Ordering::Relaxed);
-        loop {
-            slot.next.store(head as u32, Ordering::Relaxed);
-            let next = head & !(u32::MAX as u64) | slot.handle() as u64;
-            match self.free.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
             }
         }
     }

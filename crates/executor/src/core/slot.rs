@@ -26,11 +26,10 @@ pub(crate) struct Slot {
     /// The future: written by spawn before `occupy`, read by the worker that popped the coroutine.
     data: AtomicPtr<()>,
     vtable: AtomicPtr<FutureVTable>,
-    /// Handle of the next slot in the inbox; guarded by IN_INBOX of the state.
-    pub inbox_next: AtomicU32,
-    /// Handles of the neighbours in the ready list; guarded by the lock of the worker in whose list this slot is. In a
-    /// free slot `next` is the next free one.
-    pub next: AtomicU32,
+    /// The next slot in the ready list, or among the free slots of a worker: guarded by the lock of that worker. In an
+    /// inbox it belongs to the pusher.
+    pub next: AtomicPtr<Slot>,
+    /// Handle of the slot before this one in the ready list, guarded as `next`.
     pub previous: AtomicU32,
     /// The low half of the ids of this slot: executor number and index. Constant once the slot has been
     /// handed out for the first time.

@@ -15,7 +15,7 @@ use crate::core::{
     WorkerState, id::LAST_EXECUTOR,
 };
 
-const _: () = assert!(INTERFACE_VERSION >> 32 == 2);
+const _: () = assert!(INTERFACE_VERSION >> 32 == 3);
 
 /// A priority executor: place it in a static, start it, give it workers, spawn.
 pub struct Executor {

@@ -1,0 +1,44 @@
+//! Aging: a guaranteed share for less urgent levels, if asked for.
+//!
+//! Of every `period` polls of a worker one goes to a less urgent level, in turn among those at which somebody
+//! waits for that worker. So with period n, a level at which somebody waits is served at least once in n * 63
+//! polls, whatever is ready above it. Off by default: then this costs one comparison in 256 polls.
+
+use super::atomic::Ordering;
+
+use super::executor::Executor;
+use super::priority::Priority;
+use super::worker::Worker;
+
+impl Executor {
+    /// How many polls the worker may make before one that goes to a less urgent level: 0 if it is time for that.
+    pub(super) fn polls_until_aged(&self, worker: &Worker) -> u64 {
+        match self.aging_period.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            period => {
+                let since = worker.polls_since_aged.load(Ordering::Relaxed);
+                (period.wrapping_sub(1) as u64).saturating_sub(since as u64)
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Counts polls; `aged` if the last of them went to a less urgent level, or would have.
+    pub(super) fn note_polls(&self, made: u64, aged: bool) {
+        let polls = &self.state().polls;
+        polls.store(polls.load(Ordering::Relaxed).wrapping_add(made), Ordering::Relaxed);
+        let since = self.polls_since_aged.load(Ordering::Relaxed).saturating_add(made as u32);
+        self.polls_since_aged.store(if aged { 0 } else { since }, Ordering::Relaxed);
+    }
+
+    /// Of `levels`, those at which somebody waits, the one whose turn it is after the last time; never the most urgent.
+    pub(super) fn next_aged_level(&self, levels: u64) -> Option<Priority> {
+        let less_urgent = levels & levels.wrapping_sub(1);
+        let last = self.aged_level.load(Ordering::Relaxed);
+        let later = less_urgent & (!1u64).wrapping_shl(last);
+        let level = Priority::most_urgent_in(later).or(Priority::most_urgent_in(less_urgent))?;
+        self.aged_level.store(level.level() as u32, Ordering::Relaxed);
+        Some(level)
+    }
+}

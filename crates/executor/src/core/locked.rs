@@ -1,0 +1,379 @@
+//! What is done under a worker's lock: its lists, and what was left for it to file.
+
+use super::atomic::Ordering;
+
+use super::priority::Priority;
+use super::ready::List;
+use super::slab::Slab;
+use super::slot::Slot;
+use super::snapshot::{Place, Snapshot};
+use super::worker::{NO_LEVEL, Worker};
+
+/// Bounds the time that a thief holds two locks.
+const HANDED_OVER_AT_ONCE: u32 = 32;
+
+/// The lock of a worker, held.
+pub(crate) struct Locked<'a>(pub(super) &'a Worker);
+
+impl Locked<'_> {
+    /// Levels that are not empty, that of the coroutine being polled among them.
+    #[inline(always)]
+    pub fn bitmap(&self) -> u64 {
+        self.0.lists.bitmap()
+    }
+
+    /// Levels at which somebody waits: not counting who is being polled. The record shows this at all times; under the
+    /// lock it is exact.
+    #[inline(always)]
+    pub fn waiting(&self) -> u64 {
+        self.0.state().ready.load(Ordering::Relaxed)
+    }
+
+    /// Shows that somebody waits at `level`. True if somebody waited before, at any level.
+    #[inline(always)]
+    fn show(&self, level: Priority) -> bool {
+        let ready = &self.0.state().ready;
+        let waiting = ready.load(Ordering::Relaxed);
+        // A line that fellows read is written only if it changes.
+        if waiting & level.bit() == 0 {
+            ready.store(waiting | level.bit(), Ordering::Relaxed);
+        }
+        waiting != 0
+    }
+
+    /// Shows that nobody waits at `level`.
+    #[inline(always)]
+    fn hide(&self, level: Priority) {
+        let ready = &self.0.state().ready;
+        let waiting = ready.load(Ordering::Relaxed);
+        if waiting & level.bit() != 0 {
+            ready.store(waiting & !level.bit(), Ordering::Relaxed);
+        }
+    }
+
+    /// Appends a coroutine whose place is list `level` of this worker, and which is not linked yet. True if others wait
+    /// here.
+    #[inline(always)]
+    pub fn push(&self, slot: &Slot, level: Priority) -> bool {
+        self.0.lists.push(slot, level);
+        if (level.level() as u32) < self.0.running_level.load(Ordering::Relaxed) {
+            self.0.unsettle();
+        }
+        self.show(level)
+    }
+
+    /// The head of list `level`, which is not empty, is about to be polled. From now on it stays there until it is settled.
+    #[inline(always)]
+    pub fn begin<'s>(&self, slab: &'s Slab, level: Priority) -> &'s Slot {
+        self.0.running_level.store(level.level() as u32, Ordering::Relaxed);
+        self.0.steady.store(1, Ordering::Relaxed);
+        let slot = self.0.lists.list(level).first(slab);
+        if slot.is_alone() {
+            self.hide(level);
+        }
+        slot
+    }
+
+    /// Nothing is being polled any more; what was is still the head of its list, whose level is returned.
+    #[inline(always)]
+    pub fn end(&self) -> Priority {
+        let level = self.0.running_level.load(Ordering::Relaxed);
+        self.0.running_level.store(NO_LEVEL, Ordering::Relaxed);
+        Priority::saturating(level)
+    }
+
+    /// What was polled, the head of list `level`, waits again, at its tail.
+    pub fn rotate(&self, slab: &Slab, level: Priority) {
+        let list = self.0.lists.list(level);
+        let _ = list.rotate(slab, list.first(slab));
+        let _ = self.show(level);
+    }
+
+    /// Takes one that waits out of list `level`.
+    fn remove(&self, slab: &Slab, slot: &Slot, level: Priority) {
+        self.0.lists.remove(slab, slot, level);
+        let polled = self.0.running_level.load(Ordering::Relaxed) == level.level() as u32;
+        if self.bitmap() & level.bit() == 0 || polled && self.0.lists.list(level).first(slab).is_alone() {
+            self.hide(level);
+        }
+    }
+
+    /// Whether nothing has happened since the worker last looked at everything, but what `turn` and its like have done.
+    #[inline(always)]
+    pub fn is_steady(&self) -> bool {
+        self.0.steady.load(Ordering::Relaxed) != 0
+    }
+
+    /// The commonest scheduling point, in one go, if all is steady: `polled`, the head of `list`, has yielded, goes to the
+    /// tail, and the next begins. What waits is as it was.
+    #[inline(always)]
+    pub fn turn<'s>(self, slab: &'s Slab, list: &List, polled: &Slot) -> &'s Slot {
+        list.rotate(slab, polled)
+    }
+
+    /// As `turn`, for one that has not woken itself, and whose word was `begun`, untouched, when its poll began.
+    #[inline(always)]
+    pub fn turn_blocked<'s>(
+        self,
+        slab: &'s Slab,
+        list: &List,
+        level: Priority,
+        polled: &Slot,
+        begun: Snapshot,
+    ) -> Blocked<'s> {
+        if !self.is_steady() || !polled.state.block(begun) {
+            return Blocked::Not;
+        }
+        match self.turn_removed(slab, list, level) {
+            Some(next) => Blocked::Next(next),
+            None => Blocked::Last,
+        }
+    }
+
+    /// As `turn`, for one whose future has been dropped: its slot is free then. `None` if there may be more to see to.
+    #[inline(always)]
+    pub fn turn_exited<'s>(
+        self,
+        slab: &'s Slab,
+        list: &List,
+        level: Priority,
+        polled: &Slot,
+    ) -> Option<&'s Slot> {
+        let steady = self.is_steady();
+        let next = self.turn_removed(slab, list, level).filter(|_| steady);
+        if next.is_none() {
+            let _ = self.end();
+        }
+        self.free(polled);
+        next
+    }
+
+    /// Takes the head of `list` out, which was polled; the next, if there is one, begins.
+    #[inline(always)]
+    fn turn_removed<'s>(&self, slab: &'s Slab, list: &List, level: Priority) -> Option<&'s Slot> {
+        let next = self.0.lists.remove_first(slab, list, level.bit());
+        match next {
+            Some(next) if next.is_alone() => self.hide(level),
+            Some(_) => {}
+            None => {
+                let _ = self.end();
+            }
+        }
+        next
+    }
+
+    /// Takes the head of list `level` out, which was polled; nobody begins.
+    pub fn remove_head(&self, slab: &Slab, level: Priority) {
+        let _ = self.0.lists.remove_first(slab, self.0.lists.list(level), level.bit());
+    }
+
+    /// Makes the slot of a coroutine that has exited, and is in no list any more, free.
+    ///
+    /// One whose generations are used up is retired instead.
+    #[inline(always)]
+    fn free(&self, slot: &Slot) {
+        // Under the lock: a word that says List is of a slot that is in that list.
+        if slot.state.vacate() {
+            slot.next.store(self.0.free.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.0.free.store(::core::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
+        }
+    }
+
+    /// A free slot of this worker's, if it has one. From now on it is the caller's alone.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    pub fn take_free<'s>(&self, _: &'s Slab) -> Option<&'s Slot> {
+        // SAFETY: null, or a slot of this slab that `free` has put there; slots are never freed, and the lock orders
+        // that before this.
+        let slot: &'s Slot = unsafe { self.0.free.load(Ordering::Relaxed).as_ref() }?;
+        self.0.free.store(slot.next.load(Ordering::Relaxed), Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// Takes over all free slots of `from`, if this worker has none.
+    pub fn take_all_free(&self, from: &Locked<'_>) {
+        if self.0.free.load(Ordering::Relaxed).is_null() {
+            self.0.free.store(from.0.free.load(Ordering::Relaxed), Ordering::Relaxed);
+            from.0.free.store(::core::ptr::null_mut(), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the first that waits in list `level`, which is one of `waiting`, over to the same list of `to`, another worker.
+    pub fn hand_over<'s>(&self, slab: &'s Slab, level: Priority, to: &Locked<'_>) -> &'s Slot {
+        let head = self.0.lists.list(level).first(slab);
+        let polled = self.0.running_level.load(Ordering::Relaxed) == level.level() as u32;
+        let slot = if polled { head.next(slab) } else { head };
+        self.remove(slab, slot, level);
+        let _ = slot.state.hand_over(self.0.number(), to.0.number());
+        let _ = to.push(slot, level);
+        slot
+    }
+
+    /// Takes up to half of what waits here, most urgent first, over to the lists of `to`, another worker.
+    pub fn hand_over_half(&self, slab: &Slab, to: &Locked<'_>) {
+        let mut left = self.count_waiting(slab, 2 * HANDED_OVER_AT_ONCE) / 2;
+        while left != 0
+            && let Some(level) = Priority::most_urgent_in(self.waiting())
+        {
+            let _ = self.hand_over(slab, level, to);
+            left = left.wrapping_sub(1);
+        }
+    }
+
+    /// How many wait here, counted up to `limit`.
+    fn count_waiting(&self, slab: &Slab, limit: u32) -> u32 {
+        let mut count: u32 = 0;
+        let mut levels = self.bitmap();
+        let running = self.0.running_level.load(Ordering::Relaxed);
+        while let Some(level) = Priority::most_urgent_in(levels) {
+            levels &= !level.bit();
+            let head = self.0.lists.list(level).first(slab);
+            let mut slot = head;
+            if running != level.level() as u32 {
+                count = count.wrapping_add(1);
+            }
+            while count < limit && !::core::ptr::eq(slot.next(slab), head) {
+                slot = slot.next(slab);
+                count = count.wrapping_add(1);
+            }
+        }
+        count
+    }
+
+    /// Moves a coroutine that is in a list of this worker, but not that of its priority, to the tail of that.
+    pub fn refile(&self, slab: &Slab, slot: &Slot, generation: u32) -> Refiled {
+        // Those that became ready before shall come first.
+        self.drain(slab);
+        let word = slot.state.load();
+        if word.names(generation) && word.place() == Place::List && word.worker() != self.0.number() {
+            return Refiled::Elsewhere;
+        }
+        if self.is_polled(slab, slot) {
+            // It settles before anything else happens here.
+            self.0.unsettle();
+            return Refiled::Done;
+        }
+        match slot.state.relevel(generation, self.0.number()) {
+            Some((from, to)) => {
+                self.remove(slab, slot, from);
+                let busy = self.push(slot, to);
+                Refiled::Moved { priority: to, busy }
+            }
+            None => Refiled::Done,
+        }
+    }
+
+    fn is_polled(&self, slab: &Slab, slot: &Slot) -> bool {
+        let running = self.0.running_level.load(Ordering::Relaxed);
+        running != NO_LEVEL
+            && ::core::ptr::eq(self.0.lists.list(Priority::saturating(running)).first(slab), slot)
+    }
+
+    /// Files everything in the inbox under its priority. May miss what is just being announced.
+    #[inline(always)]
+    pub fn drain(&self, slab: &Slab) {
+        if self.0.state().posted.load(Ordering::Relaxed) != 0 {
+            self.drain_now(slab);
+        }
+    }
+
+    /// Files everything in the inbox; true if there was anything.
+    #[cold]
+    pub fn drain_unannounced(&self, slab: &Slab) -> bool {
+        let filled = !self.0.inbox.is_empty();
+        if filled {
+            self.drain_now(slab);
+        }
+        filled
+    }
+
+    #[inline(never)]
+    fn drain_now(&self, slab: &Slab) {
+        let (state, number) = (self.0.state(), self.0.number());
+        let posted = state.posted.load(Ordering::Relaxed);
+        // The marks in `posted` move to `ready` before the coroutines do, so that a fellow who looks now
+        // misses none (`WorkerState::waiting`). That is too much if one of them has got another priority on the way.
+        let waiting = self.waiting();
+        state.ready.store(waiting | posted, Ordering::Relaxed);
+        // Cleared before the inbox is emptied: a pusher marks its level after its push, so a mark that is
+        // cleared here belongs to a slot that is taken out here.
+        if posted != 0 {
+            state.posted.fetch_and(!posted, Ordering::SeqCst);
+        }
+        let mut waiting = waiting;
+        self.0.inbox.drain(slab, |slot| {
+            let level = slot.state.take_from_inbox(number);
+            let _ = self.push(slot, level);
+            waiting |= level.bit();
+        });
+        state.ready.store(waiting, Ordering::Relaxed);
+        if self.0.misfiled.load(Ordering::Relaxed) != 0 {
+            self.refile_noted(slab);
+        }
+    }
+
+    /// Goes through the lists in which somebody is misfiled. As long as they are; but it takes an interrupt or a thief
+    /// in the very instructions of a scheduling point for this to be needed.
+    #[cold]
+    fn refile_noted(&self, slab: &Slab) {
+        let mut levels = self.0.misfiled.swap(0, Ordering::SeqCst) & self.bitmap();
+        while let Some(level) = Priority::most_urgent_in(levels) {
+            levels &= !level.bit();
+            let head = self.0.lists.list(level).first(slab);
+            // From the second to the last, then the head: what is moved away has been passed by then, and what is moved
+            // into the list comes after the last.
+            let mut slot = head.next(slab);
+            let last = self.0.lists.list(level).last(slab);
+            while !::core::ptr::eq(slot, head) {
+                let (next, was_last) = (slot.next(slab), ::core::ptr::eq(slot, last));
+                self.refile_one(slab, slot);
+                if was_last {
+                    break;
+                }
+                slot = next;
+            }
+            if self.is_polled(slab, head) {
+                self.0.unsettle();
+            } else {
+                self.refile_one(slab, head);
+            }
+        }
+    }
+
+    fn refile_one(&self, slab: &Slab, slot: &Slot) {
+        let generation = slot.state.peek().generation();
+        if let Some((from, to)) = slot.state.relevel(generation, self.0.number()) {
+            self.remove(slab, slot, from);
+            let _ = self.push(slot, to);
+        }
+    }
+}
+
+/// What came of `Locked::turn_blocked`.
+pub(crate) enum Blocked<'s> {
+    /// It is blocked, and this one of its list begins.
+    Next(&'s Slot),
+    /// It is blocked, and was the last of its list.
+    Last,
+    /// Nothing has happened: there may be more to see to, or somebody has touched its word.
+    Not,
+}
+
+/// What came of `Locked::refile`.
+#[must_use]
+pub(crate) enum Refiled {
+    /// It is in a list of another worker now.
+    Elsewhere,
+    /// There is nothing to be done, or the worker does it when the present poll has ended.
+    Done,
+    /// It waits in list `priority` now; `busy`: so do others on this worker.
+    Moved { priority: Priority, busy: bool },
+}
+
+impl Drop for Locked<'_> {
+    /// Release: whoever finds the lock free also finds the record true (`prepare_park`).
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.lock.store(0, Ordering::Release);
+    }
+}
