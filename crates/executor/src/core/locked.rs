@@ -139,13 +139,21 @@ impl Locked<'_> {
         level: Priority,
         polled: &Slot,
     ) -> Option<&'s Slot> {
-        let steady = self.is_steady();
-        let next = self.turn_removed(slab, list, level).filter(|_| steady);
-        if next.is_none() {
-            let _ = self.end();
+        if !self.is_steady() {
+            self.exited(slab, polled);
+            return None;
         }
+        let next = self.turn_removed(slab, list, level);
         self.free(polled);
         next
+    }
+
+    /// What was polled has exited, and its future was dropped: its slot is free then. Nobody begins.
+    #[inline(never)]
+    pub fn exited(&self, slab: &Slab, polled: &Slot) {
+        let level = self.end();
+        self.remove_head(slab, level);
+        self.free(polled);
     }
 
     /// Takes the head of `list` out, which was polled; the next, if there is one, begins.
@@ -242,8 +250,6 @@ impl Locked<'_> {
 
     /// Moves a coroutine that is in a list of this worker, but not that of its priority, to the tail of that.
     pub fn refile(&self, slab: &Slab, slot: &Slot, generation: u32) -> Refiled {
-        // Those that became ready before shall come first.
-        self.drain(slab);
         let word = slot.state.load();
         if word.names(generation) && word.place() == Place::List && word.worker() != self.0.number() {
             return Refiled::Elsewhere;
@@ -253,6 +259,8 @@ impl Locked<'_> {
             self.0.unsettle();
             return Refiled::Done;
         }
+        // Those that became ready before shall come first.
+        self.drain(slab);
         match slot.state.relevel(generation, self.0.number()) {
             Some((from, to)) => {
                 self.remove(slab, slot, from);

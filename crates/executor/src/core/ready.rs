@@ -126,12 +126,6 @@ impl List {
         unsafe { &*self.last.load(Relaxed) }
     }
 
-    /// Whether its first slot is its last. As `first`.
-    #[inline(always)]
-    pub fn holds_one(&self) -> bool {
-        self.first.load(Relaxed) == self.last.load(Relaxed)
-    }
-
     fn is_first(&self, slot: &Slot) -> bool {
         self.first.load(Relaxed) == slot.as_pointer()
     }

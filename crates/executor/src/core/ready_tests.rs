@@ -28,7 +28,7 @@ enum Step {
     Push(u8),
     Pop,
     Remove(usize),
-    /// Push at the most urgent level that is not empty, and pop.
+    /// The head of the most urgent list goes to its tail.
     Rotate,
 }
 
@@ -56,23 +56,18 @@ proptest! {
                     model[level as usize].push_back(slot.handle());
                 }
                 Step::Pop => {
-                    let popped = lists.pop(&slab);
-                    let expected = model.iter_mut().find_map(VecDeque::pop_front);
-                    prop_assert_eq!(popped.map(Slot::handle), expected);
-                    popped.into_iter().for_each(|slot| slab.recycle(slot));
+                    let Some(level) = Priority::most_urgent_in(lists.bitmap()) else { continue };
+                    let (list, expected) = (lists.list(level), &mut model[level.index()]);
+                    prop_assert_eq!(Some(list.first(&slab).handle()), expected.pop_front());
+                    let next = lists.remove_first(&slab, list, level.bit());
+                    prop_assert_eq!(next.map(Slot::handle), expected.front().copied());
                 }
                 Step::Rotate => {
-                    let Some(level) = model.iter().position(|list| !list.is_empty()) else { continue };
-                    let slot = slab.allocate(0, &hooks).unwrap();
-                    let rotation = lists.rotation(Priority::new(level as u8).unwrap()).unwrap();
-                    prop_assert!(lists.still(rotation));
-                    let first = lists.rotate(&slab, slot, rotation);
-                    model[level].push_back(slot.handle());
-                    prop_assert_eq!(Some(first.handle()), model[level].pop_front());
-                    slab.recycle(first);
-                    for other in (0..64).filter(|&other| other != level as u8) {
-                        prop_assert!(lists.rotation(Priority::new(other).unwrap()).is_none());
-                    }
+                    let Some(level) = Priority::most_urgent_in(lists.bitmap()) else { continue };
+                    let (list, expected) = (lists.list(level), &mut model[level.index()]);
+                    let next = list.rotate(&slab, list.first(&slab));
+                    expected.rotate_left(1);
+                    prop_assert_eq!(Some(next.handle()), expected.front().copied());
                 }
                 Step::Remove(choice) => {
                     let all: Vec<(u8, u32)> = model.iter().enumerate()
@@ -82,21 +77,27 @@ proptest! {
                         continue;
                     }
                     let (level, index) = all[choice % all.len()];
-                    let slot = slab.get(index).unwrap();
-                    lists.remove(&slab, slot, Priority::new(level).unwrap());
+                    lists.remove(&slab, slab.get(index).unwrap(), Priority::new(level).unwrap());
                     model[level as usize].retain(|&other| other != index);
-                    slab.recycle(slot);
                 }
             }
-            let expected = (0..64).filter(|&level| !model[level].is_empty()).fold(0, |bits, level| bits | 1u64 << level);
-            prop_assert_eq!(lists.bitmap(), expected);
-            prop_assert_eq!(lists.count() as usize, model.iter().map(VecDeque::len).sum::<usize>());
-            let first = model.iter().find_map(VecDeque::front).copied();
-            prop_assert_eq!(lists.peek(&slab).map(|(slot, _)| slot.handle()), first);
+            let waits = |level: &u32| !model[*level as usize].is_empty();
+            prop_assert_eq!(lists.bitmap(), (0..64).filter(waits).fold(0, |bits, level| bits | 1u64 << level));
+            // Each list is a ring, in both directions.
+            for level in (0..64).filter(waits) {
+                let expected = &model[level as usize];
+                let list = lists.list(Priority::saturating(level));
+                let mut slot = list.first(&slab);
+                prop_assert_eq!(list.last(&slab).handle(), *expected.back().unwrap());
+                prop_assert_eq!(slot.is_alone(), expected.len() == 1);
+                for (position, &handle) in expected.iter().enumerate() {
+                    prop_assert_eq!(slot.handle(), handle);
+                    let previous = expected[(position + expected.len() - 1) % expected.len()];
+                    prop_assert_eq!(slot.previous.load(Relaxed), previous);
+                    slot = slot.next(&slab);
+                }
+                prop_assert_eq!(slot.handle(), expected[0]);
+            }
         }
-        for &index in model.iter().flatten() {
-            prop_assert_eq!(lists.pop(&slab).map(Slot::handle), Some(index));
-        }
-        prop_assert_eq!(lists.bitmap(), 0);
     }
 }

@@ -399,14 +399,16 @@ impl Executor {
     /// Takes the most urgent coroutine that waits on another worker over to the thief, whose lock is held and has nothing
     /// in that list, if its level is one of `levels`; and half of what else waits there, if the thief has nothing at all.
     fn steal<'a>(&'a self, thief: &'a Worker, own: &Locked<'_>, levels: u64) -> Stolen<'a> {
-        let Some(victim) = self.most_urgent_victim(thief.number(), levels) else { return Stolen::Nothing };
+        let Some((victim, shown)) = self.most_urgent_victim(thief.number(), levels) else {
+            return Stolen::Nothing;
+        };
         let Some(locked) = victim.try_lock() else {
             return Stolen::Contended;
         };
         locked.drain(&self.slab);
-        let Some(level) = Priority::most_urgent_in(locked.waiting()).filter(|level| level.bit() & levels != 0)
-        else {
-            // What was shown is gone; there may be others.
+        let found = Priority::most_urgent_in(locked.waiting());
+        let Some(level) = found.filter(|found| !shown.is_more_urgent_than(*found)) else {
+            // What was shown is gone, or has another priority now; others may have something more urgent than what is here.
             return Stolen::Contended;
         };
         let had_nothing = own.bitmap() == 0;
@@ -419,18 +421,20 @@ impl Executor {
         Stolen::Coroutine(slot)
     }
 
-    /// The worker other than `thief` that shows the most urgent of `levels`.
-    fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<&Worker> {
+    /// The worker other than `thief` that shows the most urgent of `levels`, and which that is.
+    fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<(&Worker, Priority)> {
         let mut best = None;
         let mut wanted = levels;
         for (number, state) in self.records() {
-            let shown = state.waiting() & wanted;
-            if number != thief && shown != 0 {
-                best = Some(number);
-                wanted = (shown & shown.wrapping_neg()).wrapping_sub(1);
+            if number != thief
+                && let Some(shown) = Priority::most_urgent_in(state.waiting() & wanted)
+            {
+                best = Some((number, shown));
+                wanted = shown.bit().wrapping_sub(1);
             }
         }
-        self.worker(best?)
+        let (number, shown) = best?;
+        Some((self.worker(number)?, shown))
     }
 
     /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back. It is the head of its
@@ -442,9 +446,7 @@ impl Executor {
         let id = slot.state.peek().id_high() | slot.handle() as u64;
         state.current_id.store(id, Ordering::Relaxed);
         drop_future(state, slot);
-        let locked = worker.lock();
-        let level = locked.end();
-        let _ = locked.turn_exited(&self.slab, worker.list(level), level, slot);
+        worker.lock().exited(&self.slab, slot);
         self.one_less();
     }
 

@@ -1,336 +1,282 @@
-//! Every transition out of every state in which it may be called.
+//! Every transition out of every place in which it may be made.
 
 use super::*;
+use crate::core::snapshot::{NOTHING_INHERITED, PLACE_MASK};
 
 const P: Priority = Priority::DEFAULT;
 const URGENT: Priority = Priority::MOST_URGENT;
 /// The generation of a first occupant.
 const FIRST: u32 = 1;
+const FIRST_ID: u64 = (FIRST as u64) << GENERATION_SHIFT;
 
 /// A state word in a given situation, reached by transitions only.
 fn posted() -> State {
     let state = State::new();
-    assert_eq!(state.occupy(P, 3), FIRST);
+    assert_eq!(state.occupy(P, 3), FIRST_ID);
     state
 }
 
 fn listed() -> State {
     let state = posted();
-    assert_eq!(state.take_from_inbox(3), Found::Link(P));
+    assert_eq!(state.take_from_inbox(3), P);
     state
 }
 
-fn running() -> State {
+fn blocked() -> State {
     let state = listed();
-    pop(&state, 3);
-    state
-}
-
-/// Pops for `by` what worker 3 has in a list.
-fn pop(state: &State, by: u32) -> Snapshot {
-    let popped = state.pop(3, by);
-    assert!(popped == state.load());
-    assert_eq!((popped.phase(), popped.worker()), (Phase::Running, by));
-    popped
-}
-
-/// Settles a coroutine that has not woken itself, when the word may have been touched since it was popped.
-fn settle(state: &State) -> Settled {
-    state.settle_touched(false)
-}
-
-fn idle() -> State {
-    let state = running();
-    assert_eq!(settle(&state), Settled::Leave);
+    assert_eq!(state.settle(state.peek(), false), Settled::Blocks);
     state
 }
 
 fn free() -> State {
-    let state = running();
-    assert_eq!(state.vacate(), Vacated::Recycle);
+    let state = listed();
+    assert!(state.vacate());
     state
 }
 
-fn phase(state: &State) -> Phase {
-    state.load().phase()
+fn place(state: &State) -> Place {
+    state.load().place()
 }
 
 #[test]
-fn occupy_makes_a_posted_ready_coroutine_of_the_next_generation() {
-    let state = posted();
-    assert_eq!(phase(&state), Phase::Ready);
-    assert_eq!((state.load().worker(), state.load().priority()), (3, P));
-    let state = free();
-    assert_eq!(state.occupy(URGENT, 5), FIRST + 1);
-    assert_eq!((state.load().worker(), state.load().priority()), (5, URGENT));
-    assert!(!state.load().is_cancelled());
+fn occupy_makes_a_coroutine_of_the_next_generation() {
+    for before in [State::new(), free()] {
+        let generation = before.load().generation() + 1;
+        let id_high = (generation as u64) << GENERATION_SHIFT;
+        assert_eq!(before.occupy(URGENT, 5), id_high);
+        let word = before.load();
+        assert_eq!((word.place(), word.worker(), word.priority()), (Place::Inbox, 5, URGENT));
+        assert_eq!((word.base(), word.id_high(), word.generation()), (URGENT, id_high, generation));
+        assert!(word.is_untouched());
+    }
+    let state = State::new();
+    assert_eq!(state.occupy_listed(URGENT, 63), FIRST_ID);
+    assert_eq!(state.load().0, FIRST_ID | Snapshot::plain(URGENT, 63));
+    let state = State::new();
+    assert_eq!(state.occupy_blocked(P, 7), FIRST_ID);
+    assert!(state.load().is_blocked(FIRST) && !state.load().is_blocked(FIRST + 1));
 }
 
 #[test]
-fn wake_of_an_idle_one_posts_it_near_the_waker() {
-    let state = idle();
+fn a_wake_posts_what_is_blocked_near_the_waker() {
+    let state = blocked();
     assert_eq!(state.wake(FIRST, Some(7)), Request::Post { worker: 7, priority: P });
-    assert_eq!((phase(&state), state.load().worker()), (Phase::Ready, 7));
-    let state = idle();
+    assert_eq!((place(&state), state.load().worker()), (Place::Inbox, 7));
+    let state = blocked();
     assert_eq!(state.wake(FIRST, None), Request::Post { worker: 3, priority: P });
 }
 
 #[test]
-fn whoever_holds_the_lock_links_at_once() {
-    let state = idle();
-    assert_eq!(state.wake_linked(FIRST + 1, 7), None);
-    assert_eq!(state.wake_linked(FIRST, 7), Some(P));
-    assert_eq!(state.wake_linked(FIRST, 7), None, "it is ready");
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 7, priority: URGENT });
-    assert_eq!(state.take_from_inbox(7), Found::Move { from: P, to: URGENT });
-    let popped = state.pop(7, 7);
-    assert_eq!(state.wake_linked(FIRST, 7), None, "it runs");
-    assert_eq!(state.settle(popped, false), Settled::Leave);
-    let state = running_with_stale_request();
-    assert_eq!(settle(&state), Settled::Leave);
-    assert_eq!(state.wake_linked(FIRST, 7), None, "an inbox carries it");
-    assert_eq!(free().wake_linked(FIRST, 7), None);
-
-    let state = State::new();
-    assert_eq!(state.occupy_linked(URGENT, 5), (FIRST as u64) << 32);
-    assert_eq!(state.pop(5, 5).priority(), URGENT);
+fn whoever_holds_the_lock_lists_at_once() {
+    let state = blocked();
+    let seen = state.peek();
+    assert_eq!(state.wake_listed(seen, 7), Some(P));
+    assert!(state.load().is(Snapshot::plain(P, 7)));
+    assert_eq!(state.wake_listed(seen, 7), None, "it is not as it was seen");
+    // By the priority that it has now.
+    let state = blocked();
+    assert_eq!(state.set_base(FIRST, URGENT), Request::Done);
+    assert_eq!(state.wake_listed(state.peek(), 2), Some(URGENT));
+    assert!(state.load().is(Snapshot::plain(URGENT, 2)));
 }
 
 #[test]
-fn wake_is_idempotent() {
-    for state in [posted(), listed()] {
-        assert_eq!(state.wake(FIRST, Some(7)), Request::Done);
-        assert_eq!((phase(&state), state.load().worker()), (Phase::Ready, 3));
-    }
-    let state = idle();
-    assert_eq!(state.wake(FIRST, Some(7)), Request::Post { worker: 7, priority: P });
-    assert_eq!(state.wake(FIRST, Some(8)), Request::Done);
-    assert_eq!(state.take_from_inbox(7), Found::Link(P));
-}
-
-#[test]
-fn wake_during_the_poll_requeues() {
-    let state = running();
+fn waking_what_is_ready_posts_nothing() {
+    let state = posted();
+    let before = state.load();
     assert_eq!(state.wake(FIRST, Some(7)), Request::Done);
+    assert!(state.load() == before);
+    let state = listed();
     assert_eq!(state.wake(FIRST, Some(7)), Request::Done);
-    assert_eq!(settle(&state), Settled::Link(P));
-    assert_eq!(state.load().worker(), 3);
-    assert_eq!(pop(&state, 4).priority(), P);
-    // The note was used up: once woken, once more polled.
-    assert_eq!(settle(&state), Settled::Leave);
-    assert_eq!(phase(&state), Phase::Blocked);
+    assert_eq!((place(&state), state.load().worker()), (Place::List, 3));
+    assert!(!state.load().is_untouched());
+    // The poll that begins is the one that the wake asks for.
+    assert!(state.begin() == state.load() && state.load().is_untouched());
+    assert_eq!(state.settle(state.peek(), false), Settled::Blocks);
 }
 
 #[test]
-fn a_coroutine_that_has_woken_itself_requeues_by_a_note() {
+fn a_wake_during_the_poll_leads_to_another() {
     let state = listed();
-    let popped = pop(&state, 4);
-    assert_eq!(state.settle(popped, true), Settled::Link(P));
-    assert_eq!((phase(&state), state.load().worker()), (Phase::Ready, 4));
-    // The same if others have touched the word meanwhile.
-    let popped = state.pop(4, 5);
+    let begun = state.peek();
+    assert_eq!(state.wake(FIRST, Some(7)), Request::Done);
     assert_eq!(state.wake(FIRST, None), Request::Done);
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Done);
-    assert_eq!(state.settle(popped, true), Settled::Link(URGENT));
-    let popped = state.pop(5, 5);
-    assert_eq!(state.settle(popped, false), Settled::Leave);
-    assert_eq!(phase(&state), Phase::Blocked);
+    assert!(!state.block(begun));
+    assert_eq!(state.settle(begun, false), Settled::Stays);
+    // Used up: once woken, once more polled.
+    assert!(state.load() == begun);
+    assert_eq!(state.settle(begun, false), Settled::Blocks);
+    assert_eq!(place(&state), Place::Blocked);
 }
 
 #[test]
-fn a_wake_is_not_lost_whatever_the_settling_worker_remembers() {
+fn what_has_woken_itself_stays() {
     let state = listed();
-    let popped = pop(&state, 3);
+    let begun = state.peek();
+    assert_eq!(state.settle(begun, true), Settled::Stays);
+    assert!(state.load() == begun, "not even the word changes");
+    // The same if others have touched the word meanwhile; then it is untouched again.
     assert_eq!(state.wake(FIRST, None), Request::Done);
-    assert_eq!(state.settle(popped, false), Settled::Link(P));
+    assert_eq!(state.settle(begun, true), Settled::Stays);
+    assert!(state.load() == begun);
 }
 
 #[test]
 fn requests_for_the_dead_reach_nobody() {
     let freed = free();
-    for generation in [0, FIRST, FIRST + 1, u32::MAX] {
+    let ask_all = |generation| {
         assert_eq!(freed.wake(generation, None), Request::Gone);
         assert_eq!(freed.cancel(generation, None), Request::Gone);
-        assert_eq!(freed.set_priority(generation, URGENT), Request::Gone);
+        assert_eq!(freed.set_base(generation, URGENT), Request::Gone);
+        assert_eq!(freed.set_inherited(generation, URGENT), Request::Gone);
+        assert_eq!(freed.relevel(generation, 3), None);
+    };
+    for generation in [0, FIRST, FIRST + 1, u32::MAX] {
+        ask_all(generation);
     }
     // Its successor in the slot is not touched either.
-    assert_eq!(freed.occupy(P, 1), FIRST + 1);
+    freed.occupy(P, 1);
     let before = freed.load();
-    assert_eq!(freed.wake(FIRST, None), Request::Gone);
-    assert_eq!(freed.cancel(FIRST, None), Request::Gone);
-    assert_eq!(freed.set_priority(FIRST, URGENT), Request::Gone);
+    ask_all(FIRST);
     assert!(freed.load() == before);
 }
 
 #[test]
-fn cancel_makes_the_next_pop_a_drop() {
-    for (state, posts) in [(posted(), false), (listed(), false), (idle(), true), (running(), false)] {
-        let was = phase(&state);
-        let request = state.cancel(FIRST, None);
-        let expected = if posts { Request::Post { worker: 3, priority: P } } else { Request::Done };
-        assert_eq!(request, expected, "in {was:?}");
+fn what_is_cancelled_is_dropped_and_not_polled() {
+    for (state, expected) in [
+        (posted(), Request::Done),
+        (listed(), Request::Note { worker: 3 }),
+        (blocked(), Request::Post { worker: 3, priority: P }),
+    ] {
+        assert_eq!(state.cancel(FIRST, None), expected);
         // Woken or not, cancelled again or not, it stays cancelled.
-        assert_eq!(state.wake(FIRST, None), Request::Done);
-        assert_eq!(state.cancel(FIRST, None), Request::Done);
-        if was == Phase::Running {
-            for woken in [false, true] {
-                assert_eq!(state.settle_touched(woken), Settled::Drop);
-            }
-        } else {
-            let _ = state.take_from_inbox(3);
-            assert!(pop(&state, 3).is_cancelled(), "in {was:?}");
+        let _ = state.wake(FIRST, None);
+        let _ = state.cancel(FIRST, None);
+        if place(&state) == Place::Inbox {
+            assert_eq!(state.take_from_inbox(3), P);
         }
-        assert_eq!(state.vacate(), Vacated::Recycle);
-        assert!(!state.load().is_cancelled());
+        let begun = state.begin();
+        assert!(begun.is_cancelled() && !begun.is(Snapshot::plain(P, 3)));
+        for woken in [false, true] {
+            assert_eq!(state.settle(begun, woken), Settled::Ends);
+        }
+        assert!(state.vacate());
+        assert_eq!(state.load().0, FIRST_ID);
     }
 }
 
 #[test]
-fn a_listed_one_is_posted_to_its_owner_to_be_moved() {
-    let state = listed();
-    assert_eq!(state.set_priority(FIRST, P), Request::Done);
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
-    assert_eq!(state.take_from_inbox(3), Found::Move { from: P, to: URGENT });
-    assert_eq!(pop(&state, 3).priority(), URGENT);
-}
-
-#[test]
-fn there_and_back_again_moves_nothing() {
-    let state = listed();
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
-    assert_eq!(state.set_priority(FIRST, P), Request::Announce { worker: 3, priority: P });
-    assert_eq!(state.take_from_inbox(3), Found::Nothing);
-    assert_eq!(pop(&state, 3).priority(), P);
-}
-
-#[test]
-fn others_change_priority_in_place() {
+fn a_priority_changes_in_place_until_a_list_is_concerned() {
     let state = posted();
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Announce { worker: 3, priority: URGENT });
-    assert_eq!(state.take_from_inbox(3), Found::Link(URGENT));
-    let state = idle();
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Done);
+    assert_eq!(state.set_base(FIRST, P), Request::Done, "as it was");
+    assert_eq!(state.set_base(FIRST, URGENT), Request::Announce { worker: 3, priority: URGENT });
+    assert_eq!(state.take_from_inbox(3), URGENT);
+    let state = blocked();
+    assert_eq!(state.set_base(FIRST, URGENT), Request::Done);
     assert_eq!(state.wake(FIRST, None), Request::Post { worker: 3, priority: URGENT });
-    let state = running();
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Done);
+    let state = listed();
+    assert_eq!(state.set_base(FIRST, P), Request::Done);
+    assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
+    assert!(state.load().is_misfiled() && state.load().level() == P);
+    assert_eq!(state.set_base(FIRST, P), Request::Done, "there and back again moves nothing");
+}
+
+#[test]
+fn the_more_urgent_of_own_and_inherited_counts() {
+    let level = |level| Priority::new(level).unwrap();
+    let state = blocked();
+    assert_eq!(state.set_inherited(FIRST, level(10)), Request::Done);
+    assert_eq!((state.load().priority(), state.load().base()), (level(10), P));
+    assert_eq!(state.set_base(FIRST, level(40)), Request::Done);
+    assert_eq!((state.load().priority(), state.load().base()), (level(10), level(40)));
+    assert_eq!(state.set_base(FIRST, level(5)), Request::Done);
+    assert_eq!(state.load().priority(), level(5));
+    assert_eq!(state.set_base(FIRST, P), Request::Done);
+    assert_eq!(state.load().priority(), level(10), "what was lent is not forgotten");
+    assert_eq!(state.wake(FIRST, None), Request::Post { worker: 3, priority: level(10) });
+    assert_eq!(state.take_from_inbox(3), level(10));
+    assert!(!state.load().is(Snapshot::plain(level(10), 3)), "it is to be settled with care");
+    assert_eq!(state.set_inherited(FIRST, Priority::LEAST_URGENT), Request::Move);
+    assert_eq!(state.relevel(FIRST, 3), Some((level(10), P)));
+    assert!(state.load().is(Snapshot::plain(P, 3)));
+}
+
+#[test]
+fn only_what_is_misfiled_here_is_moved_by_its_worker() {
+    let state = listed();
+    assert_eq!(state.relevel(FIRST, 3), None);
+    assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
+    assert_eq!(state.relevel(FIRST, 4), None, "another worker's");
+    assert_eq!(state.relevel(FIRST + 1, 3), None, "somebody else");
+    assert_eq!(state.relevel(FIRST, 3), Some((P, URGENT)));
+    assert!(state.load().is(Snapshot::plain(URGENT, 3)));
+}
+
+#[test]
+fn one_that_is_polled_moves_when_it_settles() {
+    for touch in [false, true] {
+        let state = listed();
+        let begun = state.peek();
+        assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
+        if touch {
+            assert_eq!(state.wake(FIRST, None), Request::Done);
+        }
+        assert_eq!(state.settle(begun, true), Settled::Moves { to: URGENT });
+        assert!(state.load().is(Snapshot::plain(URGENT, 3)));
+    }
+    // And does not if it blocks.
+    let state = listed();
+    let begun = state.peek();
+    assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
+    assert_eq!(state.settle(begun, false), Settled::Blocks);
+    assert_eq!(state.wake(FIRST, None), Request::Post { worker: 3, priority: URGENT });
+}
+
+#[test]
+fn a_thief_takes_all_but_the_worker_over() {
+    let state = listed();
     assert_eq!(state.wake(FIRST, None), Request::Done);
-    assert_eq!(settle(&state), Settled::Link(URGENT));
-}
-
-/// A coroutine that was told to move, and popped before the inbox was looked at.
-fn running_with_stale_request() -> State {
-    let state = listed();
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
-    // A thief: worker 9.
-    assert_eq!(pop(&state, 9).priority(), URGENT);
-    state
+    assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
+    let before = state.load();
+    for (from, to) in [(3, 63), (63, 0), (0, 5)] {
+        let word = state.hand_over(from, to);
+        assert!(word == state.load() && word == before.with_worker(to));
+    }
 }
 
 #[test]
-fn a_stale_request_is_ignored_once_it_is_found() {
-    let state = running_with_stale_request();
-    assert_eq!(state.take_from_inbox(3), Found::Nothing);
-    assert_eq!(settle(&state), Settled::Leave);
-    let state = running_with_stale_request();
-    assert_eq!(settle(&state), Settled::Leave);
-    assert_eq!(state.take_from_inbox(3), Found::Nothing);
-    assert_eq!(phase(&state), Phase::Blocked);
-}
-
-#[test]
-fn while_it_is_in_an_inbox_only_that_links_it() {
-    let state = running_with_stale_request();
-    assert_eq!(state.wake(FIRST, Some(9)), Request::Done);
-    assert_eq!(settle(&state), Settled::Leave);
-    assert_eq!(phase(&state), Phase::Ready);
-    assert_eq!(state.take_from_inbox(3), Found::Link(URGENT));
-    assert_eq!(state.load().worker(), 3);
-
-    let state = running_with_stale_request();
-    assert_eq!(settle(&state), Settled::Leave);
-    // It blocked, and is not pushed a second time.
-    assert_eq!(state.wake(FIRST, Some(9)), Request::Announce { worker: 9, priority: URGENT });
-    assert_eq!(state.take_from_inbox(3), Found::Link(URGENT));
-}
-
-#[test]
-fn while_it_is_in_an_inbox_the_slot_is_not_given_away() {
-    let state = running_with_stale_request();
-    assert_eq!(state.vacate(), Vacated::Leave);
-    assert_eq!(phase(&state), Phase::Free);
-    assert_eq!(state.wake(FIRST, None), Request::Gone);
-    assert_eq!(state.take_from_inbox(3), Found::Recycle);
-    assert_eq!(state.occupy(P, 0), FIRST + 1);
-}
-
-#[test]
-fn only_what_no_inbox_knows_is_handed_over() {
-    let state = listed();
-    assert!(state.hand_over(5));
-    assert_eq!((phase(&state), state.load().worker()), (Phase::Ready, 5));
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 5, priority: URGENT });
-    assert!(!state.hand_over(3));
-    assert_eq!(state.take_from_inbox(5), Found::Move { from: P, to: URGENT });
-    assert!(state.hand_over(3));
-    assert_eq!(pop(&state, 0).priority(), URGENT);
+fn a_slot_with_no_generations_left_is_retired() {
+    let state = State::new();
+    state.set_generation(LAST_GENERATION - 2);
+    for used_up in [false, true] {
+        state.occupy_listed(P, 0);
+        assert_eq!(state.vacate(), !used_up);
+        assert_eq!(state.load().0 & PLACE_MASK, Place::Nowhere as u64);
+    }
 }
 
 #[test]
 fn fields_do_not_overlap() {
-    let state = State::new();
     for worker in [0, 63] {
         for level in [0, 63] {
-            let priority = Priority::new(level).unwrap();
-            let generation = state.occupy(priority, worker);
-            assert_eq!(state.take_from_inbox(worker), Found::Link(priority));
-            let opposite = Priority::new(63 - level).unwrap();
-            assert_eq!(
-                state.set_priority(generation, opposite),
-                Request::Post { worker, priority: opposite }
-            );
-            assert_eq!(state.take_from_inbox(worker), Found::Move { from: priority, to: opposite });
-            assert_eq!(state.cancel(generation, None), Request::Done);
-            let word = state.pop(worker, 63 - worker);
-            assert!(word == state.load() && word.is_cancelled());
-            assert_eq!(
-                (word.generation(), word.worker(), word.priority()),
-                (generation, 63 - worker, opposite)
-            );
-            assert_eq!(state.vacate(), Vacated::Recycle);
+            let (priority, opposite) = (Priority::saturating(level), Priority::saturating(63 - level));
+            let state = State::new();
+            state.set_generation(41);
+            assert_eq!(state.occupy_listed(priority, worker), 42 << GENERATION_SHIFT);
+            let plain = state.load();
+            assert_eq!(plain.0 & NOTHING_INHERITED, NOTHING_INHERITED);
+            assert_eq!((plain.level(), plain.base(), plain.worker()), (priority, priority, worker));
+            assert!(plain.is(Snapshot::plain(priority, worker)));
+            assert_eq!(plain.id_high_of(Snapshot::plain(priority, worker)), 42 << GENERATION_SHIFT);
+            let _ = state.set_base(42, opposite);
+            let _ = state.set_inherited(42, priority);
+            let _ = state.cancel(42, None);
+            let _ = state.wake(42, None);
+            let word = state.hand_over(worker, 63 - worker);
+            assert_eq!((word.level(), word.base(), word.worker()), (priority, opposite, 63 - worker));
+            assert_eq!(word.priority(), priority.more_urgent_of(opposite));
+            assert_eq!((word.generation(), word.place()), (42, Place::List));
+            assert!(word.is_cancelled());
         }
     }
-}
-
-#[test]
-fn the_short_way_back_into_the_list_is_taken_only_if_nobody_has_touched_the_word() {
-    let state = listed();
-    let popped = state.pop_own();
-    assert!(popped == state.load() && popped.is_plain());
-    assert!(state.relist(popped));
-    assert_eq!(phase(&state), Phase::Ready);
-    assert!(pop(&state, 3) == popped, "as if it had never been away");
-    type Touch = fn(&State);
-    let touches: [Touch; 3] = [
-        |state| assert_eq!(state.wake(FIRST, None), Request::Done),
-        |state| assert_eq!(state.cancel(FIRST, None), Request::Done),
-        |state| assert_eq!(state.set_priority(FIRST, URGENT), Request::Done),
-    ];
-    for touch in touches {
-        let state = listed();
-        let popped = state.pop_own();
-        touch(&state);
-        let touched = state.load();
-        assert!(!state.relist(popped));
-        assert!(state.load() == touched);
-    }
-}
-
-#[test]
-fn what_is_cancelled_or_to_be_moved_is_not_plain() {
-    let state = listed();
-    assert_eq!(state.set_priority(FIRST, URGENT), Request::Post { worker: 3, priority: URGENT });
-    assert!(!state.pop_own().is_plain());
-    let state = listed();
-    assert_eq!(state.cancel(FIRST, None), Request::Done);
-    assert!(!state.pop_own().is_plain());
 }

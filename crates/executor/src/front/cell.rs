@@ -1,10 +1,11 @@
-//! A boxed future as the core sees it: a data pointer and two functions.
+//! A boxed future as the core sees it: a data pointer and two functions. The box is of the pool (`pool`).
 #![allow(unsafe_code)]
 
 use ::core::future::Future;
-use alloc::boxed::Box;
+use ::core::ptr::NonNull;
 
 use super::poll::poll;
+use super::pool;
 use crate::core::FutureVTable;
 
 /// The table for boxed futures of type `F`.
@@ -15,8 +16,12 @@ impl<F: Future<Output = ()> + Send + 'static> Boxed<F> {
 }
 
 /// Boxes a future for `spawn_raw`.
+#[inline]
 pub(super) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut (), &'static FutureVTable) {
-    (Box::into_raw(Box::new(future)).cast(), Boxed::<F>::VTABLE)
+    let place = pool::allocate::<F>();
+    // SAFETY: memory for an `F`, ours alone.
+    unsafe { place.write(future) };
+    (place.as_ptr().cast(), Boxed::<F>::VTABLE)
 }
 
 /// Takes back what `boxed` gave.
@@ -24,9 +29,22 @@ pub(super) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut
 /// # Safety
 ///
 /// `data` is from `boxed::<F>` and was not dropped.
+#[inline]
 pub(super) unsafe fn unbox<F>(data: *mut ()) {
-    // SAFETY: by contract the box that was leaked there.
-    drop(unsafe { Box::from_raw(data.cast::<F>()) });
+    /// Gives the memory back, also if the future's destructor panics.
+    struct Memory<F>(NonNull<F>);
+
+    impl<F> Drop for Memory<F> {
+        fn drop(&mut self) {
+            // SAFETY: from `pool::allocate::<F>`, and what was in it has been dropped.
+            unsafe { pool::release(self.0) };
+        }
+    }
+
+    // SAFETY: not null, since `boxed` made it.
+    let memory = Memory(unsafe { NonNull::new_unchecked(data.cast::<F>()) });
+    // SAFETY: by contract the future that `boxed` wrote there, dropped now and never again.
+    unsafe { memory.0.drop_in_place() };
 }
 
 unsafe extern "C" fn drop_box<F>(data: *mut ()) {

@@ -251,6 +251,30 @@ impl Executor {
         }
     }
 
+    /// Of every `period` polls of a worker, has one go to a level that is less urgent than the most urgent ready one: in
+    /// turn to each of those at which somebody waits for that worker. `None`, as it begins: never, priorities are strict.
+    ///
+    /// So however much is ready above it, a level at which somebody waits gets one poll in `period` times the number of
+    /// such levels. May be changed at any time, in any context; workers go by it from their next scheduling point on.
+    ///
+    /// ```
+    /// # use std::num::NonZeroU32;
+    /// # use cops_executor::{Executor, Priority, RunOutcome, yield_now};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.spawn(async { loop { yield_now().await } }, Priority::MOST_URGENT)?;
+    /// let modest = EXECUTOR.spawn_join(async {}, Priority::LEAST_URGENT)?;
+    /// assert_eq!(EXECUTOR.run(0, 1_000), RunOutcome::BudgetUsed);
+    /// assert!(!modest.is_finished(), "strict priorities starve it");
+    /// EXECUTOR.set_aging(NonZeroU32::new(10));
+    /// EXECUTOR.run(0, 10);
+    /// assert!(modest.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_aging(&self, period: Option<::core::num::NonZeroU32>) {
+        calls::set_aging(&self.core, period.map_or(0, ::core::num::NonZeroU32::get));
+    }
+
     /// With true, makes every `run` return at its next scheduling point and notifies parked workers, until
     /// called with false.
     pub fn request_stop(&self, stop: bool) {

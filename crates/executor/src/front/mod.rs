@@ -21,6 +21,8 @@ pub mod image;
 #[cfg(feature = "alloc")]
 mod join;
 mod poll;
+#[cfg(feature = "alloc")]
+mod pool;
 mod registry;
 mod run_until_empty;
 mod static_memory;

@@ -82,15 +82,28 @@ pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     changed
 }
 
-/// The priority that a coroutine was given, `None` if it has exited. (Nobody inherits yet: it is the one it has.)
+/// The priority that a coroutine was given; `None` if it has exited. What it runs at may be more urgent: [`priority`].
+///
+/// ```
+/// # use cops_executor::{Executor, Priority, base_priority, set_priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
+/// set_priority(id, Priority::LEAST_URGENT);
+/// assert_eq!(base_priority(id), Some(Priority::LEAST_URGENT));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn base_priority(id: CoroutineId) -> Option<Priority> {
-    priority(id)
+    let level = calls::base_priority(&executor(id.executor())?.core, id.raw());
+    Priority::new(level as u8)
 }
 
-/// Makes a coroutine at least as urgent as `inherited`, or no longer so. False if it has exited, or (now) always.
+/// Makes a coroutine at least as urgent as `inherited`, or no longer so. False if it has exited. As `set_priority`,
+/// O(1) and without a lock.
 pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> bool {
-    let _ = (id, inherited);
-    false
+    let level = inherited.unwrap_or(Priority::LEAST_URGENT).level() as u32;
+    executor(id.executor())
+        .is_some_and(|executor| calls::set_inherited(&executor.core, id.raw(), level, executor.here()))
 }
 
 /// The priority of a coroutine, `None` if it has exited.

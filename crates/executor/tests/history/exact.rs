@@ -1,8 +1,8 @@
 //! The model of one worker: the exact order of polls and drops.
 //!
-//! 64 deques, and a list of requests (who was made ready, or moved, since the last scheduling point). What a coroutine
-//! makes ready goes into its deque at once, unless there are requests before it. A scheduling point files the requests in order,
-//! then the coroutine that was polled, then takes from the most urgent deque.
+//! 64 deques, and a list of requests (who was made ready since the last scheduling point). What a coroutine
+//! makes ready goes into its deque at once, unless there are requests before it; who is moved, after them. A scheduling point
+//! files the requests in order, then the coroutine that was polled, then takes from the most urgent deque.
 
 use std::collections::VecDeque;
 
@@ -38,19 +38,16 @@ impl Exact {
         self.lists[priority as usize].push_back(key);
     }
 
-    /// Files requests, then what was polled.
-    fn settle(&mut self) {
+    fn file_requests(&mut self) {
         for key in std::mem::take(&mut self.requests) {
             self.requested[key] = false;
-            let one = &self.coroutines[key];
-            if one.phase != Phase::Ready || self.filed[key] == Some(one.priority) {
-                continue;
-            }
-            if let Some(level) = self.filed[key] {
-                self.lists[level as usize].retain(|&other| other != key);
-            }
             self.file(key);
         }
+    }
+
+    /// Files requests, then what was polled.
+    fn settle(&mut self) {
+        self.file_requests();
         if let Some(key) = self.running.take() {
             let one = &mut self.coroutines[key];
             if std::mem::take(&mut one.woken) {
@@ -95,7 +92,13 @@ impl Model for Exact {
     }
 
     fn moved(&mut self, key: usize) {
-        self.request(key);
+        if !self.requested[key] {
+            self.file_requests();
+            if let Some(level) = self.filed[key] {
+                self.lists[level as usize].retain(|&other| other != key);
+            }
+            self.file(key);
+        }
     }
 
     fn begin(&mut self, key: usize, _: usize) {

@@ -28,8 +28,6 @@ pub trait Model {
     fn make_ready(&mut self, key: usize, directly: bool, here: Option<usize>);
     /// A ready one has another priority than before.
     fn moved(&mut self, key: usize);
-    /// Nothing is on its way at the moment.
-    fn inboxes_are_empty(&mut self) {}
     /// Worker `worker` polls, or drops, `key` next: is that right? It is running from now on.
     fn begin(&mut self, key: usize, worker: usize);
     /// The poll of `key` was pending.

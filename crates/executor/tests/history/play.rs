@@ -5,7 +5,6 @@ use std::any::Any;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
 
 use cops_executor::WorkerState;
 use cops_executor::core::{
@@ -145,15 +144,7 @@ impl Case {
         } else {
             world.model.pause(key);
         }
-        std::mem::drop(world);
-        self.look_at_inboxes();
         script.ready
-    }
-
-    fn look_at_inboxes(&self) {
-        if self.states.iter().all(|state| state.posted.load(Ordering::Relaxed) == 0) {
-            self.model().inboxes_are_empty();
-        }
     }
 
     fn on_drop(&self, key: usize) {
@@ -276,7 +267,6 @@ impl Case {
             assert_eq!(self.executor.run(worker as u32, polls), RUN_REFUSED);
             return;
         }
-        self.look_at_inboxes();
         self.world.borrow_mut().runs.push(Run { worker, polls: 0, dropping: None });
         let outcome = self.executor.run(worker as u32, polls);
         let run = self.world.borrow_mut().runs.pop().unwrap();

@@ -8,16 +8,9 @@ use cops_executor::core::Phase;
 
 use super::model::{Model, Modelled};
 
-/// A level that a coroutine had when it was woken is shown until its worker files it, even if it is moved meanwhile. Whoever
-/// steals by such a mark takes what it finds there, which may be less urgent than what a third worker has. False, once
-/// it looks again instead.
-const MISLED_BY_OLD_MARKS: bool = true;
-
 #[derive(Default)]
 pub struct Several {
     coroutines: Vec<Modelled>,
-    /// Somebody was moved since all inboxes were empty.
-    has_old_marks: bool,
 }
 
 impl Model for Several {
@@ -37,21 +30,13 @@ impl Model for Several {
         self.coroutines[key].phase = Phase::Ready;
     }
 
-    fn moved(&mut self, _: usize) {
-        self.has_old_marks = true;
-    }
-
-    fn inboxes_are_empty(&mut self) {
-        self.has_old_marks = false;
-    }
+    fn moved(&mut self, _: usize) {}
 
     fn begin(&mut self, key: usize, worker: usize) {
         let one = &self.coroutines[key];
         assert_eq!(one.phase, Phase::Ready, "only what is ready is polled");
         let most_urgent = self.bitmap().trailing_zeros();
-        if !(MISLED_BY_OLD_MARKS && self.has_old_marks) {
-            assert_eq!(one.priority as u32, most_urgent, "worker {worker} takes the most urgent");
-        }
+        assert_eq!(one.priority as u32, most_urgent, "worker {worker} takes the most urgent");
         self.coroutines[key].phase = Phase::Running;
     }
 
