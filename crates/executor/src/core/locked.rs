@@ -82,8 +82,9 @@ impl Locked<'_> {
         Priority::saturating(level)
     }
 
-    /// What was polled, the head of list `level`, waits again, at its tail.
-    pub fn rotate(&self, slab: &Slab, level: Priority) {
+    /// What was polled, the head of its list, waits again, at the tail.
+    pub fn end_and_rotate(&self, slab: &Slab) {
+        let level = self.end();
         let list = self.0.lists.list(level);
         let _ = list.rotate(slab, list.first(slab));
         let _ = self.show(level);
@@ -121,10 +122,12 @@ impl Locked<'_> {
         polled: &Slot,
         begun: Snapshot,
     ) -> Blocked<'s> {
+        // Before it is blocked: from then on whoever wakes it may push it into an inbox, by the same field.
+        let next = polled.next(slab);
         if !self.is_steady() || !polled.state.block(begun) {
             return Blocked::Not;
         }
-        match self.turn_removed(slab, list, level) {
+        match self.turn_removed(slab, list, level, polled, next) {
             Some(next) => Blocked::Next(next),
             None => Blocked::Last,
         }
@@ -143,7 +146,7 @@ impl Locked<'_> {
             self.exited(slab, polled);
             return None;
         }
-        let next = self.turn_removed(slab, list, level);
+        let next = self.turn_removed(slab, list, level, polled, polled.next(slab));
         self.free(polled);
         next
     }
@@ -151,15 +154,21 @@ impl Locked<'_> {
     /// What was polled has exited, and its future was dropped: its slot is free then. Nobody begins.
     #[inline(never)]
     pub fn exited(&self, slab: &Slab, polled: &Slot) {
-        let level = self.end();
-        self.remove_head(slab, level);
+        self.end_and_remove(slab, polled, polled.next(slab));
         self.free(polled);
     }
 
-    /// Takes the head of `list` out, which was polled; the next, if there is one, begins.
+    /// Takes `polled`, the head of `list`, out; what came after it, if it was not alone, begins.
     #[inline(always)]
-    fn turn_removed<'s>(&self, slab: &'s Slab, list: &List, level: Priority) -> Option<&'s Slot> {
-        let next = self.0.lists.remove_first(slab, list, level.bit());
+    fn turn_removed<'s>(
+        &self,
+        slab: &'s Slab,
+        list: &List,
+        level: Priority,
+        polled: &Slot,
+        next: &'s Slot,
+    ) -> Option<&'s Slot> {
+        let next = self.0.lists.remove_followed(slab, list, level.bit(), polled, next);
         match next {
             Some(next) if next.is_alone() => self.hide(level),
             Some(_) => {}
@@ -170,9 +179,10 @@ impl Locked<'_> {
         next
     }
 
-    /// Takes the head of list `level` out, which was polled; nobody begins.
-    pub fn remove_head(&self, slab: &Slab, level: Priority) {
-        let _ = self.0.lists.remove_first(slab, self.0.lists.list(level), level.bit());
+    /// Takes what was polled, the head of its list, out. `next` is what came after it. Nobody begins.
+    pub fn end_and_remove(&self, slab: &Slab, polled: &Slot, next: &Slot) {
+        let level = self.end();
+        let _ = self.0.lists.remove_followed(slab, self.0.lists.list(level), level.bit(), polled, next);
     }
 
     /// Makes the slot of a coroutine that has exited, and is in no list any more, free.

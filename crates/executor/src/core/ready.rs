@@ -99,7 +99,19 @@ impl ReadyLists {
     #[inline(always)]
     pub fn remove_first<'a>(&self, slab: &'a Slab, list: &List, bit: u64) -> Option<&'a Slot> {
         let first = list.first(slab);
-        let next = first.next(slab);
+        self.remove_followed(slab, list, bit, first, first.next(slab))
+    }
+
+    /// As `remove_first`, for a `first` whose `next` may belong to an inbox already: what it was is `next`.
+    #[inline(always)]
+    pub fn remove_followed<'a>(
+        &self,
+        _: &'a Slab,
+        list: &List,
+        bit: u64,
+        first: &Slot,
+        next: &'a Slot,
+    ) -> Option<&'a Slot> {
         if next.as_pointer() == first.as_pointer() {
             self.bitmap.store(self.bitmap() & !bit, Relaxed);
             return None;

@@ -364,20 +364,15 @@ impl Executor {
     #[inline(always)]
     fn settle(&self, locked: &Locked<'_>, polled: Polled<'_>) -> bool {
         let slot = polled.begun.slot;
+        // Before it can be blocked: from then on whoever wakes it may push it into an inbox, by the same field.
+        let next = slot.next(&self.slab);
         match slot.state.settle(polled.begun.word, polled.woken) {
-            Settled::Stays => {
-                let level = locked.end();
-                locked.rotate(&self.slab, level);
-            }
+            Settled::Stays => locked.end_and_rotate(&self.slab),
             Settled::Moves { to } => {
-                let level = locked.end();
-                locked.remove_head(&self.slab, level);
+                locked.end_and_remove(&self.slab, slot, next);
                 let _ = locked.push(slot, to);
             }
-            Settled::Blocks => {
-                let level = locked.end();
-                locked.remove_head(&self.slab, level);
-            }
+            Settled::Blocks => locked.end_and_remove(&self.slab, slot, next),
             Settled::Ends => return false,
         }
         true

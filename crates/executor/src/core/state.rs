@@ -32,7 +32,8 @@
 //!
 //! - A transition is one atomic update. It returns what the caller must now do, exactly once.
 //! - A coroutine is in one inbox, or in one list, or in neither, as its place says: so it is polled by one
-//!   worker at a time. `Slot::next` belongs to that inbox, or to that list.
+//!   worker at a time. `Slot::next` belongs to that inbox, or to that list: so whoever blocks a coroutine has read
+//!   what comes after it before.
 //! - The place is List, and `worker` and `level` while it is, change under the lock of that worker only. Inbox becomes List
 //!   under the lock of the worker whose inbox it is.
 //! - `level` is the list in which a coroutine is; it differs from its priority only while whoever has changed that is
@@ -297,7 +298,12 @@ impl State {
     #[inline(always)]
     pub fn vacate(&self) -> bool {
         let id_high = self.peek().id_high();
-        self.0.store(id_high, Ordering::Release);
+        if cfg!(loom) {
+            // The same, but loom may put a store before an update that has not seen it.
+            self.0.swap(id_high, Ordering::Release);
+        } else {
+            self.0.store(id_high, Ordering::Release);
+        }
         id_high != (LAST_GENERATION as u64) << GENERATION_SHIFT
     }
 }
