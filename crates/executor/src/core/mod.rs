@@ -35,8 +35,8 @@ pub use hooks::Hooks;
 pub use id::CoroutineId;
 pub use interface::*;
 pub use priority::Priority;
-pub use slot::FutureVTable;
 pub use record::WorkerState;
+pub use slot::FutureVTable;
 pub use worker::{MAX_WORKERS, NO_WORKER};
 
 /// The bytes that an executor of `workers` workers and up to `coroutines` coroutines at once asks of

@@ -57,10 +57,7 @@ pub(super) const fn memory_for(coroutines: u32) -> usize {
 
 impl Slab {
     pub const fn new() -> Slab {
-        Slab {
-            root: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT],
-            fresh: AtomicU32::new(0),
-        }
+        Slab { root: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT], fresh: AtomicU32::new(0) }
     }
 
     /// The slot of an index that anybody may have made up; `None` if there is no such slot.

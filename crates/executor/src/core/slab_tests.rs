@@ -116,8 +116,9 @@ fn racing_threads_never_share_a_slot() {
                         assert_eq!(slot.previous.swap(thread as u32 + 1, Ordering::Relaxed), 0);
                         mine.push(slot);
                     }
-                    mine.iter()
-                        .for_each(|slot| assert_eq!(slot.previous.load(Ordering::Relaxed), thread as u32 + 1));
+                    mine.iter().for_each(|slot| {
+                        assert_eq!(slot.previous.load(Ordering::Relaxed), thread as u32 + 1)
+                    });
                     mine.iter().map(|slot| slot.handle()).collect::<Vec<_>>()
                 })
             })

@@ -7,9 +7,9 @@ use super::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_
 use ::core::ops::Deref;
 
 use super::inbox::Inbox;
+use super::locked::Locked;
 use super::priority::Priority;
 use super::ready::{List, ReadyLists};
-use super::locked::Locked;
 use super::record::WorkerState;
 use super::slot::Slot;
 
@@ -156,4 +156,3 @@ impl Worker {
         self.lock.load(Ordering::SeqCst) != 0
     }
 }
-
