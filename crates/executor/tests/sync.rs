@@ -513,6 +513,21 @@ fn a_leaked_wait_is_safe() {
     assert!(poll_once(Box::pin(moved.lock()).as_mut()).is_pending());
     drop(moved);
     assert_eq!(*executor.block_on(0, Mutex::new(3).lock()), 3);
+
+    // Another mutex in the place of one that was moved away.
+    let mut place = Mutex::new(4);
+    let held = place.try_lock().unwrap();
+    let mut wait = Box::pin(place.lock());
+    assert!(poll_once(wait.as_mut()).is_pending());
+    std::mem::forget((held, wait));
+    let moved = std::mem::replace(&mut place, Mutex::new(5));
+    assert!(moved.is_locked());
+    let held = place.try_lock().unwrap();
+    let mut wait = Box::pin(place.lock());
+    assert!(poll_once(wait.as_mut()).is_pending());
+    drop(held);
+    let Poll::Ready(guard) = poll_once(wait.as_mut()) else { panic!("it was handed to somebody else") };
+    assert_eq!(*guard, 5);
 }
 
 #[test]

@@ -1,13 +1,8 @@
-//! Priority inheritance: the table of contended mutexes, and who runs how urgently because of whom.
-//!
-//! A mutex that somebody waits for has a queue, and the queue's first node is its record here: the mutex's
-//! address, its holder, and its place in the table's list. So an uncontended mutex is not in the table, waiting allocates
-//! nothing, and nothing here points to a mutex: one that is moved or freed after a waiting future was leaked
-//! leaves a record that nobody finds, not a dangling pointer.
+//! Priority inheritance: who waits for which mutex, and who runs how urgently because of whom.
 //!
 //! *Rule.* The holder of a mutex inherits the priority of the first in its queue, if that is more urgent; of several,
 //! the most urgent. A holder that itself waits in the table stands there by the priority it has with that, so the
-//! rule carries on from mutex to mutex. It is established again by [`Table::settle`] whenever something changes: a
+//! rule carries on from mutex to mutex. It is established again by [`Locked::settle`] whenever something changes: a
 //! record whose first has changed is marked, and for each marked record the holder's inheritance is computed anew
 //! from all records it holds; if that changes how urgent it is, it moves in the queues where it waits, and those
 //! records are marked.
@@ -19,87 +14,15 @@
 //! looked at only if a holder waits itself and its priority changes.
 #![allow(unsafe_code)]
 
-use ::core::cell::UnsafeCell;
 use ::core::ptr;
 use ::core::task::Waker;
 
-use super::lock::SpinLock;
+use super::contended::{CONTENDED, FREE, Locked, Record, SOMEBODY, table, word_of};
 use super::queue::{Link, Place, Queue, level_of, node};
 use super::waiting::{self, FOR_MUTEXES, FOR_OTHERS};
 use crate::core::atomic::{AtomicU64, Ordering};
 use crate::core::{CoroutineId, Priority};
 use crate::front::registry;
-
-/// The word of a mutex that nobody holds.
-pub(super) const FREE: u64 = 0;
-/// Its word while somebody who is no coroutine holds it. Ids are above 2^32.
-pub(super) const SOMEBODY: u64 = 1;
-/// Its word while it is in the table, which knows who holds it.
-pub(super) const CONTENDED: u64 = 2;
-
-/// What a mutex's word is while `owner` holds it and nobody waits.
-pub(super) fn word_of(owner: Option<CoroutineId>) -> u64 {
-    owner.map_or(SOMEBODY, CoroutineId::raw)
-}
-
-/// What each node carries, and the first of a queue uses.
-#[derive(Clone, Copy)]
-pub(super) struct Record {
-    /// The mutex's address.
-    key: usize,
-    /// `word_of` the holder.
-    holder: u64,
-    /// Its first, or its holder, has changed.
-    changed: bool,
-    next: Link<Record>,
-    previous: Link<Record>,
-}
-
-impl Record {
-    pub const NONE: Record =
-        Record { key: 0, holder: FREE, changed: false, next: ptr::null(), previous: ptr::null() };
-}
-
-pub(super) struct Table {
-    lock: SpinLock,
-    first: UnsafeCell<Link<Record>>,
-}
-
-// SAFETY: the list, and the nodes in it, are touched under the lock.
-unsafe impl Sync for Table {}
-
-/// The table's lock, held.
-pub(super) struct Locked<'a>(&'a Table);
-
-impl Table {
-    pub const fn new() -> Table {
-        Table { lock: SpinLock::new(), first: UnsafeCell::new(ptr::null()) }
-    }
-
-    pub fn lock(&self) -> Locked<'_> {
-        self.lock.lock();
-        Locked(self)
-    }
-
-    /// To be called after the priority of somebody in `FOR_MUTEXES` was changed. False if the lock is held; it waits
-    /// for nobody.
-    fn try_refile(&self, id: CoroutineId) -> bool {
-        if !self.lock.try_lock() {
-            return false;
-        }
-        let table = Locked(self);
-        table.refile_waits_of(id);
-        table.settle();
-        true
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // Nobody leaves notes at this lock.
-        let _ = self.0.lock.unlock();
-    }
-}
 
 /// To be called after `set_priority`, in any context.
 ///
@@ -111,9 +34,17 @@ pub(in crate::front) fn priority_changed(id: CoroutineId) {
         waiting::note_change();
         registry::wake_up(id);
     }
-    if FOR_MUTEXES.may_contain(id) && !table().try_refile(id) {
+    if FOR_MUTEXES.may_contain(id) && !try_refile(id) {
         registry::wake_up(id);
     }
+}
+
+/// Moves somebody in `FOR_MUTEXES` whose priority was changed. False if the table is in use; it waits for nobody.
+fn try_refile(id: CoroutineId) -> bool {
+    let Some(table) = table().try_lock() else { return false };
+    table.refile_waits_of(id);
+    table.settle();
+    true
 }
 
 /// What `contend` has come to.
@@ -123,14 +54,13 @@ pub(super) enum Contended {
     Waiting,
 }
 
-// All functions below hold the lock, and so may touch every node in the table: those are valid, since futures take
-// theirs out before they go. This is the argument of all blocks that say "the lock".
+// "The lock" stands for the argument at the other half of this, in `contended`.
 impl Locked<'_> {
     /// Takes the mutex, or links the node in its queue, making the first record.
     ///
     /// # Safety
     ///
-    /// The node is pinned, out of all queues, and is taken out by `leave` before it goes.
+    /// The node is pinned, out of all queues, and is taken out by `give_up` before it goes, unless it is granted.
     pub unsafe fn contend(
         &self,
         word: &AtomicU64,
@@ -149,7 +79,13 @@ impl Locked<'_> {
             }
         }
         FOR_MUTEXES.enter(owner);
-        let first = self.find(key);
+        let mut first = self.find(key);
+        if holder != CONTENDED && !first.is_null() {
+            // Nobody waited for this mutex: what is found belonged to another one at this address, whose waiters were leaked.
+            // SAFETY: the lock; found in the list.
+            unsafe { self.replace(first, ptr::null()) };
+            first = ptr::null();
+        }
         let mut queue = Queue::from_first(first);
         // SAFETY: the lock, and the contract.
         unsafe {
@@ -208,8 +144,7 @@ impl Locked<'_> {
         unsafe { node::place(here) == Place::Granted }
     }
 
-    /// Puts a waiter right whose owner, or whose owner's priority, may have changed. `first` is not needed: the
-    /// record is found by the key.
+    /// Puts a waiter right whose owner, or whose owner's priority, may have changed.
     ///
     /// # Safety
     ///
@@ -253,96 +188,6 @@ impl Locked<'_> {
             self.inherit(holder);
         }
         self.settle();
-    }
-
-    /// The record of a mutex, null if nobody waits for it.
-    fn find(&self, key: usize) -> Link<Record> {
-        self.records()
-            .find(|&first| {
-                // SAFETY: the lock.
-                unsafe { node::data(first) }.key == key
-            })
-            .unwrap_or(ptr::null())
-    }
-
-    /// The first nodes of all queues. The one that was returned last may be replaced.
-    fn records(&self) -> impl Iterator<Item = Link<Record>> {
-        // SAFETY: the lock.
-        let mut next = unsafe { *self.0.first.get() };
-        ::core::iter::from_fn(move || {
-            let here = next;
-            if here.is_null() {
-                return None;
-            }
-            // SAFETY: the lock; what is in the list is valid.
-            next = unsafe { node::data(here) }.next;
-            Some(here)
-        })
-    }
-
-    /// Puts a node into the list.
-    ///
-    /// # Safety
-    ///
-    /// It is the first of a queue that is not in the list.
-    unsafe fn insert(&self, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
-        unsafe {
-            let next = *self.0.first.get();
-            node::set_data(here, Record { next, previous: ptr::null(), ..node::data(here) });
-            self.join(ptr::null(), here);
-            self.join(here, next);
-        }
-    }
-
-    /// The record goes from one node to another, which is the first of the same queue now and is marked; or, with
-    /// null, away.
-    ///
-    /// # Safety
-    ///
-    /// `before` is in the list; `after` is valid or null.
-    unsafe fn replace(&self, before: Link<Record>, after: Link<Record>) {
-        // SAFETY: the lock, and the contract.
-        unsafe {
-            let record = node::data(before);
-            if after.is_null() {
-                self.join(record.previous, record.next);
-                return;
-            }
-            if !ptr::eq(before, after) {
-                node::set_data(after, record);
-                self.join(record.previous, after);
-                self.join(after, record.next);
-            }
-            self.mark(after);
-        }
-    }
-
-    /// Makes two neighbours in the list; null stands for the ends.
-    ///
-    /// # Safety
-    ///
-    /// Both are valid or null.
-    unsafe fn join(&self, before: Link<Record>, after: Link<Record>) {
-        // SAFETY: the lock, and the contract.
-        unsafe {
-            if before.is_null() {
-                *self.0.first.get() = after;
-            } else {
-                node::set_data(before, Record { next: after, ..node::data(before) });
-            }
-            if !after.is_null() {
-                node::set_data(after, Record { previous: before, ..node::data(after) });
-            }
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The node is in the list.
-    unsafe fn mark(&self, first: Link<Record>) {
-        // SAFETY: the lock, and the contract.
-        unsafe { node::set_data(first, Record { changed: true, ..node::data(first) }) }
     }
 
     /// Establishes the rule at the head of the module.
@@ -399,39 +244,5 @@ impl Locked<'_> {
                 }
             }
         }
-    }
-}
-
-#[cfg(not(loom))]
-pub(super) fn table() -> &'static Table {
-    static TABLE: Table = Table::new();
-    &TABLE
-}
-
-#[cfg(loom)]
-pub(super) use modelled::table;
-
-#[cfg(loom)]
-#[doc(hidden)]
-pub use modelled::begin_sync_model;
-
-/// A table for each execution of a model, since a lock is bound to the execution in which it was first used.
-#[cfg(loom)]
-mod modelled {
-    use super::Table;
-    use std::boxed::Box;
-    use std::cell::Cell;
-
-    std::thread_local! {
-        static TABLE: Cell<Option<&'static Table>> = const { Cell::new(None) };
-    }
-
-    /// To be called after `begin_model`.
-    pub fn begin_sync_model() {
-        TABLE.set(Some(Box::leak(Box::new(Table::new()))));
-    }
-
-    pub fn table() -> &'static Table {
-        TABLE.get().expect("begin_sync_model comes first")
     }
 }

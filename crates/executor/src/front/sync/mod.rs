@@ -58,6 +58,9 @@
 
 #[cfg(feature = "alloc")]
 mod channel;
+#[cfg(feature = "alloc")]
+mod channel_error;
+mod contended;
 mod event;
 mod inheritance;
 pub(super) mod lock;
@@ -71,11 +74,13 @@ mod semaphore;
 mod waiting;
 
 #[cfg(feature = "alloc")]
-pub use self::channel::{Receiver, SendError, Sender, TryReceiveError, TrySendError, channel};
-pub use self::event::Event;
+pub use self::channel::{Receiver, Sender, channel};
+#[cfg(feature = "alloc")]
+pub use self::channel_error::{SendError, TryReceiveError, TrySendError};
 #[cfg(loom)]
 #[doc(hidden)]
-pub use self::inheritance::begin_sync_model;
+pub use self::contended::begin_sync_model;
+pub use self::event::Event;
 pub(super) use self::inheritance::priority_changed;
 #[cfg(all(not(loom), not(feature = "std")))]
 pub use self::lock::set_contention_hook;

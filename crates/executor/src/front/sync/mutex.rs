@@ -4,7 +4,7 @@
 //!   FREE ──lock: one exchange──► id of the holder ──unlock: one exchange──► FREE
 //!                                  │ somebody waits        ▲ the last waiter got it, or gave up
 //!                                  ▼                       │
-//!                               CONTENDED: the holder is in the table of contended mutexes (`inheritance`)
+//!                               CONTENDED: the holder is in the table of contended mutexes (`contended`)
 //! ```
 //!
 //! Unlocking a contended mutex hands it over to the most urgent waiter, even before that one is polled: nobody who comes
@@ -20,7 +20,8 @@ use ::core::pin::{Pin, pin};
 use ::core::ptr;
 use ::core::task::{Context, Poll};
 
-use super::inheritance::{Contended, FREE, Record, table, word_of};
+use super::contended::{FREE, Record, table, word_of};
+use super::inheritance::Contended;
 use super::queue::{Link, Node, node};
 use super::waiting::FOR_MUTEXES;
 use crate::core::atomic::{AtomicU64, Ordering};
