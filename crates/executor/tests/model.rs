@@ -9,13 +9,14 @@ use proptest::prelude::*;
 
 /// Unoptimised a case takes ten times as long, under Miri thousands of times.
 const CASES: u32 = match () {
-    _ if cfg!(miri) => 12,
+    _ if cfg!(miri) => 4,
     _ if cfg!(debug_assertions) => 256,
     _ => 4_096,
 };
 
 /// Of bytes: they cost far less to make.
-const CASES_OF_BYTES: u32 = if cfg!(miri) { 12 } else { 8_192 };
+const CASES_OF_BYTES: u32 = if cfg!(miri) { 8 } else { 8_192 };
+const MOST_BYTES: usize = if cfg!(miri) { 120 } else { 1_200 };
 
 /// Few levels, so that coroutines meet; a few others, so that all are used.
 fn priority() -> impl Strategy<Value = u8> {
@@ -52,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    proptest::collection::vec(step(), 1..80)
+    proptest::collection::vec(step(), 1..if cfg!(miri) { 16 } else { 80 })
 }
 
 fn config(cases: u32) -> ProptestConfig {
@@ -77,7 +78,7 @@ proptest! {
     #![proptest_config(config(CASES_OF_BYTES))]
 
     #[test]
-    fn any_bytes_are_a_history_that_holds(bytes in proptest::collection::vec(any::<u8>(), 0..1_200)) {
+    fn any_bytes_are_a_history_that_holds(bytes in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES)) {
         play(history_of(&bytes));
     }
 }
