@@ -54,7 +54,7 @@ unsafe fn release_for_good(memory: NonNull<u8>, layout: Layout) {
 
 #[cfg(not(feature = "std"))]
 mod kept {
-    pub use super::{allocate_anew as allocate, release_for_good as release};
+    pub(super) use super::{allocate_anew as allocate, release_for_good as release};
 }
 
 #[cfg(feature = "std")]
