@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use ::core::alloc::Layout;
-use ::core::ptr::NonNull;
+use ::core::ptr::{self, NonNull};
 
 /// Memory for a `T`, uninitialised.
 #[inline(always)]
@@ -33,7 +33,8 @@ pub(super) unsafe fn release<T>(memory: NonNull<T>) {
 #[inline(never)]
 fn allocate_anew(layout: Layout) -> NonNull<u8> {
     if layout.size() == 0 {
-        return layout.dangling_ptr();
+        // `Layout::dangling_ptr` is newer than the oldest compiler that is promised.
+        return NonNull::new(ptr::without_provenance_mut(layout.align())).unwrap_or(NonNull::dangling());
     }
     // SAFETY: there are bytes.
     let memory = unsafe { alloc::alloc::alloc(layout) };
