@@ -4,8 +4,9 @@
 
 mod common;
 
-use std::future::{Future, pending};
+use std::future::{Future, pending, poll_fn};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use common::{Event, Host};
 use cops_executor::core::NO_WORKER;
@@ -286,4 +287,34 @@ fn moving_a_coroutine_that_another_worker_took_meanwhile_loses_nothing() {
     rig.executor.run_until_stalled(1);
     assert_eq!(*log.lock().unwrap(), [1, 1]);
     assert_eq!(rig.executor.live_count(), 0);
+}
+
+/// Woken at one level and moved to another before its worker filed it, a coroutine leaves a mark at the first. Whoever
+/// comes for that mark must not go home with something less urgent than what a third worker has.
+#[test]
+fn a_mark_of_a_former_priority_misleads_nobody() {
+    let rig = rig(50);
+    let log: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let logged = |priority: u8| {
+        let log = log.clone();
+        async move { log.lock().unwrap().push(priority) }
+    };
+    let moved = rig.sleeper(0, level(3));
+    // On worker 1 waits something at 30: it went to sleep there.
+    let inner = logged(30);
+    let waits = rig.executor.spawn(
+        async move {
+            let mut is_first = true;
+            poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
+            inner.await;
+        },
+        level(30),
+    );
+    rig.executor.run_until_stalled(1);
+    wake_up(waits.unwrap());
+    // On worker 0, a mark at 3 of one that is at 50 now.
+    wake_up(moved);
+    set_priority(moved, level(50));
+    rig.executor.run(2, 1);
+    assert_eq!(*log.lock().unwrap(), [30]);
 }

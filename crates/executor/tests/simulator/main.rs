@@ -11,6 +11,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod aging;
 mod batch;
 mod equals;
 mod load;

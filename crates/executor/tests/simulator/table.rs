@@ -114,7 +114,7 @@ only polls take any. Times are microseconds.
 ";
 
 /// The order of the sections in the file.
-const TITLES: [&str; 8] = [
+const TITLES: [&str; 9] = [
     "One priority in use",
     "4 priorities in use",
     "64 priorities in use",
@@ -123,6 +123,7 @@ const TITLES: [&str; 8] = [
     "An urgent wake among 1,000 that are ready",
     "A storm of priorities",
     "Equals share",
+    "Aging",
 ];
 
 static FILE: Mutex<()> = Mutex::new(());

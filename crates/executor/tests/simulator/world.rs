@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -92,6 +93,11 @@ impl World {
             world.executor.add_worker(worker as u32, state).unwrap();
         }
         world
+    }
+
+    /// 0: none.
+    pub fn set_aging(&self, period: u32) {
+        self.executor.set_aging(NonZeroU32::new(period));
     }
 
     pub fn monitor(&self) -> MutexGuard<'_, Monitor> {
