@@ -1,7 +1,7 @@
 //! The COPS kernel: module list and boot order.
 //!
 //! `arch` and `mm` and `drivers` are the base, with the machine's details; `task`, `call`,
-//! `syscall`, `fs` and `net` are the system on top of it.
+//! `syscall`, `fs` and `net` are the system on top of it; `trace` is what it can be watched through.
 #![no_std]
 #![no_main]
 
@@ -17,6 +17,7 @@ mod net;
 mod panic;
 mod syscall;
 mod task;
+mod trace;
 mod vdso;
 
 use drivers::{console, device_tree};

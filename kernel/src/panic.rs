@@ -8,6 +8,7 @@ use crate::arch::{self, TrapFrame};
 use crate::drivers::console::Emergency;
 use crate::drivers::{device_tree, power};
 use crate::mm::{kernel_space, layout};
+use crate::trace;
 use core::fmt::Write;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -84,6 +85,7 @@ fn report(
     }
     // A return address may already belong to the next function: look up the call.
     arch::walk_frames(frame_pointer, DEPTH, |address| symbols.print(&mut out, address - 1));
+    trace::print_last(&mut out);
     power::power_off(STATUS)
 }
 

@@ -16,3 +16,5 @@ pub const AT_COPS_PROCESS_PAGE: usize = 1001;
 pub const AT_COPS_RING: usize = 1002;
 /// Address of the system page.
 pub const AT_COPS_SYSTEM_PAGE: usize = 1003;
+/// Address of the first of [`crate::page::MAX_CPUS`] trace pages; only for a process that is traced.
+pub const AT_COPS_TRACE: usize = 1032;

@@ -25,6 +25,8 @@ pub const PROCESS_PAGE: usize = 0x3f_0000_0000;
 pub const RING_PAGES: usize = PROCESS_PAGE + PAGE_BYTES;
 /// The system page ([`crate::page::SystemPage`]), read-only.
 pub const SYSTEM_PAGE: usize = 0x3f_0010_0000;
+/// A trace page ([`crate::trace::TracePage`]) for each virtual CPU, read-write, of a process that is traced.
+pub const TRACE_PAGES: usize = 0x3f_0018_0000;
 /// The vDSO image, read-execute.
 pub const VDSO: usize = 0x3f_0020_0000;
 

@@ -13,6 +13,7 @@
 pub mod auxv;
 pub mod bootargs;
 pub mod errno;
+pub mod inspect;
 pub mod interrupt;
 pub mod layout;
 pub mod note;
@@ -21,6 +22,7 @@ pub mod ring;
 pub mod socket;
 pub mod statistics;
 pub mod syscall;
+pub mod trace;
 
 pub use cops_executor::{CoroutineId, Priority};
 pub use errno::Errno;

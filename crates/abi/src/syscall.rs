@@ -105,6 +105,11 @@ numbers! {
     COPS_SET_CALL_PRIORITY = 4112;
     /// `uret()`: returns from the handler of a user-level interrupt.
     COPS_URET = 4113;
+
+    /// `inspect(kind, from, *mut records, bytes) -> bytes`: what there is, in records: see [`crate::inspect`].
+    COPS_INSPECT = 4128;
+    /// `trace(operation, a, b, c)`: tracing of the machine on or off, and what was traced: see [`crate::trace::operation`].
+    COPS_TRACE = 4129;
 }
 
 /// `openat`'s "relative to the working directory".

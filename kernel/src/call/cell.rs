@@ -20,6 +20,7 @@ use spin::{Mutex, MutexGuard, Once};
 use super::{Call, deliver};
 use crate::mm;
 use crate::task::{self, Process};
+use crate::trace;
 
 /// Number of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +146,10 @@ static VTABLE: FutureVTable = FutureVTable { poll, drop: drop_nothing };
 
 /// One poll of a call's coroutine. Returns whether the coroutine has ended.
 unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
+    trace::poll(|| attempt(data, coroutine), |&finished| finished)
+}
+
+fn attempt(data: *mut (), coroutine: u64) -> bool {
     let index = CellIndex(data.addr() as u32);
     let Some(place) = cell(index) else { return true };
     let mut guard = place.lock();

@@ -40,6 +40,7 @@ use cops_abi::{Errno, Priority};
 
 use crate::mm;
 use crate::task::{COUNTERS, Process};
+use crate::trace::{self, Event};
 
 /// Where the result of a call goes.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,13 @@ pub fn submit(
         return Submitted::Done(Err(Errno::EAGAIN));
     }
     let call = Call { process: process.clone(), operation, delivery, level };
+    // Before another hart can complete it.
+    trace_call(process, delivery, |process, coroutine, token| Event::CallBegin {
+        process,
+        coroutine,
+        token,
+        level,
+    });
     match mm::admit().and_then(|()| cell::start(call, Priority::saturating(u32::from(level)), begin_waiting))
     {
         Ok(handle) => {
@@ -97,9 +105,22 @@ pub fn submit(
             Submitted::InFlight(handle)
         }
         Err(error) => {
+            trace_call(process, delivery, |process, coroutine, token| Event::CallCancelled {
+                process,
+                coroutine,
+                token,
+            });
             process.calls_in_flight.fetch_sub(1, Relaxed);
             Submitted::Done(Err(error))
         }
+    }
+}
+
+/// A trace point about an asynchronous call; what a synchronous one does, its virtual CPU does.
+#[inline(always)]
+fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64, u64) -> Event) {
+    if let Delivery::Ring { coroutine, token } = delivery {
+        trace::emit(|| event(process.id, coroutine, token));
     }
 }
 
@@ -109,6 +130,11 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) {
     // Unpins the buffers before the process can learn that it has them back.
     drop(operation);
     COUNTERS.calls_in_flight.subtract(1);
+    trace_call(&process, delivery, |process, coroutine, token| Event::CallComplete {
+        process,
+        coroutine,
+        token,
+    });
     match delivery {
         Delivery::Ring { coroutine, token } => {
             let completion = Completion { coroutine, token, result: encode(result) };
@@ -156,6 +182,11 @@ pub fn cancel_all(process: &Arc<Process>) {
 }
 
 fn discard(call: Call) {
+    trace_call(&call.process, call.delivery, |process, coroutine, token| Event::CallCancelled {
+        process,
+        coroutine,
+        token,
+    });
     COUNTERS.calls_in_flight.subtract(1);
     COUNTERS.calls_cancelled.add(1);
     call.process.calls_in_flight.fetch_sub(1, Relaxed);

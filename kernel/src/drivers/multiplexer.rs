@@ -1,6 +1,6 @@
 //! Several channels over one stream of bytes (docs/decisions/0007-console-and-exit.md).
 //!
-//! The escape byte is DLE (0x10). `DLE k`, `DLE o` and `DLE e` say whose bytes follow;
+//! The escape byte is DLE (0x10). `DLE k`, `DLE o`, `DLE e` and `DLE t` say whose bytes follow;
 //! `DLE DLE` stands for the byte itself; `DLE x <decimal> \n` is the run's last word.
 //! Without multiplexing the bytes go through as they are, and the last word is not said.
 
@@ -13,6 +13,8 @@ pub enum Channel {
     Output,
     /// Standard error of programs.
     Error,
+    /// Trace records (`cops_abi::trace`).
+    Trace,
 }
 
 const ESCAPE: u8 = 0x10;
@@ -23,6 +25,7 @@ impl Channel {
             Channel::Kernel => b'k',
             Channel::Output => b'o',
             Channel::Error => b'e',
+            Channel::Trace => b't',
         }
     }
 }
@@ -83,6 +86,8 @@ pub enum Request {
     Quit,
     /// To print its counters.
     Report,
+    /// To write out what was traced.
+    Trace,
 }
 
 /// What a byte from the other side means.
@@ -98,7 +103,7 @@ pub enum Received {
     Nothing,
 }
 
-/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE d` says
+/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE t` for its trace, `DLE d` says
 /// that there is no more input, `DLE DLE` is the byte itself.
 pub struct Demultiplexer {
     enabled: bool,
@@ -120,6 +125,7 @@ impl Demultiplexer {
             (true, false, _) => Received::Byte(byte),
             (true, true, b'q') => Received::Request(Request::Quit),
             (true, true, b's') => Received::Request(Request::Report),
+            (true, true, b't') => Received::Request(Request::Trace),
             (true, true, b'd') => Received::EndOfInput,
             (true, true, _) => Received::Nothing,
         }

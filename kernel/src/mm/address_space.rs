@@ -30,6 +30,8 @@ pub struct AddressSpace {
 struct Inner {
     table: PageTable,
     regions: Regions,
+    /// Pages that are present, the kernel's own included.
+    pages: usize,
 }
 
 /// Frames taken out of the table that wait for the flush, at most.
@@ -45,8 +47,13 @@ impl AddressSpace {
         Ok(Self {
             root: Root::new(table.root().clone()),
             current_harts: AtomicU64::new(0),
-            inner: Mutex::new(Inner { table, regions: Regions::new() }),
+            inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0 }),
         })
+    }
+
+    /// Pages that are present, those shared with the kernel included.
+    pub fn page_count(&self) -> usize {
+        self.inner.lock().pages
     }
 
     /// Loads this space on this hart, unless it is. Interrupts are off, and stay off until
@@ -176,6 +183,7 @@ impl AddressSpace {
             if count == 0 {
                 break;
             }
+            inner.pages -= count;
             self.flush(start..at);
         }
         self.free_empty_tables(&mut inner, &range);
@@ -258,6 +266,7 @@ impl AddressSpace {
         let slot = inner.table.find_or_make(address)?;
         debug_assert!(slot.get() == Entry::EMPTY);
         slot.set(Entry::user_leaf(frame.into_physical(), rights));
+        inner.pages += 1;
         Ok(())
     }
 
@@ -280,6 +289,7 @@ impl AddressSpace {
         let slot = inner.table.find_or_make(address)?;
         let physical = Frame::allocate_zeroed()?.into_physical();
         slot.set(Entry::user_leaf(physical, rights));
+        inner.pages += 1;
         if rights.execute {
             // Zeros where another program's code may have been.
             arch::sync_instruction_stream();

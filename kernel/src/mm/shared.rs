@@ -7,6 +7,7 @@ use core::ops::Deref;
 
 use cops_abi::page::{ProcessPage, SystemPage};
 use cops_abi::ring::RingPage;
+use cops_abi::trace::TracePage;
 
 use super::frames::{FRAME_BYTES, Frame};
 
@@ -22,6 +23,8 @@ unsafe impl SharedLayout for ProcessPage {}
 unsafe impl SharedLayout for RingPage {}
 // SAFETY: as above.
 unsafe impl SharedLayout for SystemPage {}
+// SAFETY: as above.
+unsafe impl SharedLayout for TracePage {}
 
 /// A share in a frame that holds a `T`.
 pub struct SharedFrame<T: SharedLayout> {

@@ -114,16 +114,15 @@ pub fn start() {
     }
     let stack = STACK.call_once(|| Stack::new(configuration, clock, card));
     match receiving {
-        Some((line, receiver)) => spawn(receive(stack, line, receiver)),
+        Some((line, receiver)) => spawn("net receive", receive(stack, line, receiver)),
         None => log::info!("no network card with an interrupt: loopback only"),
     }
-    spawn(serve_timers(stack));
-    spawn(announce(stack));
+    spawn("net timers", serve_timers(stack));
+    spawn("net announce", announce(stack));
 }
 
-fn spawn(future: impl Future<Output = ()> + Send + 'static) {
-    let spawned = task::executor().spawn(future, Priority::MOST_URGENT);
-    assert!(spawned.is_ok(), "no memory for the network's services: {spawned:?}");
+fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
+    task::spawn_service(name, Priority::MOST_URGENT, future);
 }
 
 /// `ip=dhcp` or `ip=ADDRESS/PREFIX[,GATEWAY]`; anything else is reported and means DHCP.

@@ -7,6 +7,7 @@
 
 mod cops;
 mod file;
+mod inspect;
 mod memory;
 mod network;
 mod process;
@@ -154,6 +155,8 @@ fn dispatch(cpu: &Arc<VirtualCpu>, call: usize, arguments: [usize; 6]) -> Reply 
         number::COPS_SET_SHARE => scheduling::set_share(process, a).into(),
         number::COPS_SET_CALL_PRIORITY => scheduling::set_call_priority(process, a as u64, b).into(),
         number::COPS_STATISTICS => cops::statistics(process, a, b).into(),
+        number::COPS_INSPECT => inspect::inspect(process, a, b as u64, c, d).into(),
+        number::COPS_TRACE => inspect::trace(cpu, a, b, c, d).into(),
         _ => Reply::Done(Err(Errno::ENOSYS)),
     }
 }

@@ -74,6 +74,23 @@ pub fn lower_ceilings(process: ProcessId, level: u8) {
     }
 }
 
+/// A process as the table knows it.
+pub struct Entry {
+    /// Its number.
+    pub id: ProcessId,
+    /// Its parent's; 0 if it has none any more.
+    pub parent: ProcessId,
+    /// The process, until the reaper has it.
+    pub process: Option<Arc<Process>>,
+}
+
+/// The process with the lowest number that is not below `id`.
+pub fn at_or_after(id: ProcessId) -> Option<Entry> {
+    let table = TABLE.lock();
+    let (&id, record) = table.records.range(id..).next()?;
+    Some(Entry { id, parent: record.parent, process: record.process.clone() })
+}
+
 /// Processes that have not been waited for.
 pub fn count() -> usize {
     TABLE.lock().records.len()

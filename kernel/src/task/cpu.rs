@@ -5,7 +5,7 @@
 //! switching coroutine takes that second lock.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU8, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 
 use cops_abi::interrupt::CpuPhase;
 
@@ -14,6 +14,7 @@ use spin::Mutex;
 use super::process::Process;
 use super::run_queue::Key;
 use crate::arch::UserContext;
+use crate::trace::Event;
 
 /// Where a virtual CPU is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +67,26 @@ pub struct VirtualCpu {
     pub level: AtomicU8,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
     pub(super) queued: Mutex<Option<Key>>,
+    /// Ticks that it had a hart.
+    pub run_ticks: AtomicU64,
 }
 
 impl VirtualCpu {
     pub(super) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Self {
         let level = AtomicU8::new(cops_abi::Priority::DEFAULT.level());
-        Self { process, index, context: Mutex::new(context), level, queued: Mutex::new(None) }
+        Self {
+            process,
+            index,
+            context: Mutex::new(context),
+            level,
+            queued: Mutex::new(None),
+            run_ticks: AtomicU64::new(0),
+        }
+    }
+
+    /// An event about this virtual CPU, made of its process's number and its own.
+    pub fn event(&self, event: impl FnOnce(u32, u8) -> Event) -> Event {
+        event(self.process.id, self.index as u8)
     }
 
     /// The priority it was last made runnable with.

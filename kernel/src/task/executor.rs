@@ -12,6 +12,7 @@ use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
 use spin::Once;
 
 use super::counters::COUNTERS;
+use crate::trace::{self, Event};
 use crate::{arch, mm};
 
 static TABLE: Once<CoreTable> = Once::new();
@@ -31,15 +32,23 @@ pub fn workers() -> &'static [WorkerState] {
     &WORKERS[..arch::hart_count()]
 }
 
+/// The scheduler's functions, as they are in the vDSO image.
+///
+/// # Panics
+/// If the image and the kernel do not fit together: then there is no system.
+pub fn core_table() -> &'static CoreTable {
+    TABLE.call_once(|| match crate::vdso::core_table() {
+        Ok(table) => table,
+        Err(error) => panic!("the embedded vDSO image is not this kernel's: {error:?}"),
+    })
+}
+
 /// Sets the executor up for all harts. Once, on the first hart, before anything is spawned.
 ///
 /// # Panics
 /// If the image and the kernel do not fit together or there is no memory: then there is no system.
 pub fn prepare() {
-    image::install(TABLE.call_once(|| match crate::vdso::core_table() {
-        Ok(table) => table,
-        Err(error) => panic!("the embedded vDSO image is not this kernel's: {error:?}"),
-    }));
+    image::install(core_table());
     let hooks = Hooks {
         context: core::ptr::null_mut(),
         grow,
@@ -69,15 +78,21 @@ pub fn run_hart() -> ! {
         // which ends the sleep even while it is masked.
         let mut parked = false;
         let before = arch::instructions_retired();
+        super::inspect::begin_sleep();
         arch::wait_for_interrupt_unless(|| {
             // A page table whose process is gone is not kept for the night.
             mm::release_dead();
             parked = EXECUTOR.prepare_park(worker);
+            if parked {
+                trace::emit(|| Event::Sleep {});
+            }
             !parked
         });
+        super::inspect::end_sleep();
         // An emulator that counts instructions lets the counter run on while a hart sleeps.
         COUNTERS.instructions_asleep.add(arch::instructions_retired().saturating_sub(before));
         if parked {
+            trace::emit(|| Event::Awake {});
             EXECUTOR.finish_park(worker);
         }
     }
@@ -114,11 +129,13 @@ unsafe extern "C" fn release(_context: *mut (), block: *mut u8, bytes: usize) {
 
 /// Ends the sleep of the hart that carries `worker`.
 unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
+    trace::emit(|| Event::SendInterrupt { hart: worker.into(), why: 1 });
     arch::send_interrupt_to(worker as usize);
 }
 
 /// Makes the hart that carries `worker` look whether it should be doing something more urgent.
 unsafe extern "C" fn preempt(_context: *mut (), worker: u32) {
+    trace::emit(|| Event::SendInterrupt { hart: worker.into(), why: 2 });
     arch::send_interrupt_to(worker as usize);
 }
 

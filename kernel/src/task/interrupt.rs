@@ -2,10 +2,12 @@
 
 use super::counters::COUNTERS;
 use super::timer;
+use crate::trace::{self, Event};
 
 /// The hart's clock rang.
 pub fn on_timer() {
     COUNTERS.interrupts.add(1);
+    trace::emit(|| Event::Interrupt { source: 1 });
     timer::on_interrupt();
 }
 
@@ -13,9 +15,11 @@ pub fn on_timer() {
 /// user code. Taking the interrupt is all there is to it; whoever was interrupted looks by itself.
 pub fn on_interprocessor() {
     COUNTERS.interrupts.add(1);
+    trace::emit(|| Event::Interrupt { source: 2 });
 }
 
 /// A device's line was claimed.
 pub fn on_external() {
     COUNTERS.interrupts.add(1);
+    trace::emit(|| Event::Interrupt { source: 3 });
 }

@@ -47,7 +47,8 @@ pub fn start_program(
 
 fn start(process: Arc<Process>, entry: usize, arguments: &[Vec<u8>]) -> Result<Arc<Process>, Errno> {
     let stack_top = process.map_stack(0)?;
-    let stack_pointer = fill_stack(&process.space, stack_top, entry, arguments)?;
+    let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
+    let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, arguments)?;
     children::enter(&process);
     process.add_cpu(entry, Some(stack_pointer))?;
     Ok(process)
@@ -122,7 +123,13 @@ fn has_native_note(file: &File, segment: &elf::segment::ProgramHeader) -> bool {
 }
 
 /// Lays out what Linux lays out: argument count, arguments, environment (empty), auxiliary vector; returns the stack pointer.
-fn fill_stack(space: &AddressSpace, top: usize, entry: usize, arguments: &[Vec<u8>]) -> Result<usize, Errno> {
+fn fill_stack(
+    space: &AddressSpace,
+    top: usize,
+    entry: usize,
+    trace_pages: usize,
+    arguments: &[Vec<u8>],
+) -> Result<usize, Errno> {
     let mut strings: Vec<u8> = Vec::new();
     let mut offsets = Vec::new();
     for argument in arguments {
@@ -144,6 +151,7 @@ fn fill_stack(space: &AddressSpace, top: usize, entry: usize, arguments: &[Vec<u
         (auxv::AT_COPS_PROCESS_PAGE, layout::PROCESS_PAGE),
         (auxv::AT_COPS_RING, layout::RING_PAGES),
         (auxv::AT_COPS_SYSTEM_PAGE, layout::SYSTEM_PAGE),
+        (auxv::AT_COPS_TRACE, trace_pages),
         (auxv::AT_NULL, 0),
     ];
     words.extend(vector.into_iter().flat_map(|(key, value)| [key, value]));

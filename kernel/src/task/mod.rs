@@ -3,12 +3,13 @@
 //! `executor` is the kernel's own executor; `switching` the coroutine through which a hart enters
 //! user mode; `run_queue` what it chooses from, by `urgency`, `slice` and `share`; `process`, `cpu`, `children`, `loader`, `reaper` the
 //! life of processes; `wake_ring` and `notify` how results reach them; `timer` and `wait` what coroutines wait on; `counters` and `random` small change.
-//! May touch: `arch`, `mm`, `fs`, `call`, `net`; drivers only for the console.
+//! May touch: `arch`, `mm`, `fs`, `call`, `net`, `trace`; drivers only for the console.
 
 pub mod children;
 mod counters;
 mod cpu;
 mod executor;
+pub mod inspect;
 pub mod interrupt;
 mod loader;
 mod notify;
@@ -27,11 +28,11 @@ mod wake_ring;
 
 pub use counters::COUNTERS;
 pub use cpu::VirtualCpu;
-pub use executor::{current_number, executor, wake_by_number};
+pub use executor::{core_table, current_number, executor, wake_by_number};
 pub use loader::start_program;
 pub use process::{Process, ProcessId};
 pub use run_queue::{RUN_QUEUE, SHARE_MAX};
-pub use start::{start, statistics};
+pub use start::{spawn_service, start, statistics};
 pub use timer::Timer;
 pub use wait::WaitQueue;
 

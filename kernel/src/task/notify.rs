@@ -15,6 +15,7 @@ use super::process::{Cpus, Process};
 use super::run_queue::RUN_QUEUE;
 use crate::arch::{self, UserContext};
 use crate::call;
+use crate::trace::{self, Event};
 
 /// `Process::interrupt_level` while nobody is to be interrupted.
 pub const NOT_WANTED: u8 = 64;
@@ -75,11 +76,13 @@ impl Process {
             Action::Nothing => {}
             Action::Queue(cpu) => {
                 COUNTERS.unparks.add(1);
+                trace::emit(|| cpu.event(|process, cpu| Event::Unpark { process, cpu }));
                 self.queue(cpu);
             }
             Action::Raise => self.requeue_less_urgent(),
             Action::Interrupt { hart } => {
                 COUNTERS.user_interrupts_sent.add(1);
+                trace::emit(|| Event::UserInterruptSent { process: self.id, level, hart: hart as u64 });
                 arch::send_interrupt_to(hart);
             }
         }
@@ -127,6 +130,7 @@ impl Process {
             }
         } else if count > 0 {
             COUNTERS.user_interrupts_suppressed.add(1);
+            trace::emit(|| Event::UserInterruptSuppressed { process: self.id, level });
         }
         if queued_less_urgent { Action::Raise } else { Action::Nothing }
     }
@@ -175,6 +179,7 @@ impl Process {
         match parked {
             Some(cpu) => {
                 COUNTERS.unparks.add(1);
+                trace::emit(|| cpu.event(|process, cpu| Event::Unpark { process, cpu }));
                 self.queue(cpu);
             }
             None => self.interrupt_level.store(OVERDUE, SeqCst),
@@ -210,6 +215,7 @@ impl Process {
         }
         self.interrupt_level.store(NOT_WANTED, SeqCst);
         COUNTERS.user_interrupts_taken.add(1);
+        trace::emit(|| Event::UserInterruptTaken { process: self.id, cpu: index as u8 });
         record.status.store(state & !status::ENABLE | status::PREVIOUS_ENABLE, Relaxed);
         context.begin_user_interrupt(record, handler as usize, cause::RESULTS);
     }

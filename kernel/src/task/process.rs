@@ -25,6 +25,7 @@ use crate::arch::{self, UserContext};
 use crate::call;
 use crate::fs::FileTable;
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
+use crate::trace::{self, Event, TracePages};
 
 /// Identifies a process. Never 0.
 pub type ProcessId = u32;
@@ -75,6 +76,8 @@ pub struct Process {
     pub(super) woken: AtomicU64,
     /// Level of the result for which a virtual CPU is to be interrupted, or [`NOT_WANTED`].
     pub(super) interrupt_level: AtomicU8,
+    /// If it was started while tracing was on.
+    pub(super) trace_pages: Option<TracePages>,
     /// Whether `cpus.ending` is set, for those who ask at every trap.
     is_ending: AtomicBool,
     /// Length of `cpus.list`, for those who ask at every trap.
@@ -107,6 +110,7 @@ impl Process {
         space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
         let parent_id = parent.map_or(0, |parent| parent.id);
         let share = Share::new(id, parent_id);
+        let trace_pages = if trace::is_on() { Some(TracePages::new(&space)?) } else { None };
         Ok(Arc::new(Self {
             id,
             parent: AtomicU32::new(parent_id),
@@ -119,6 +123,7 @@ impl Process {
             used_ticks: AtomicU64::new(0),
             page,
             ring,
+            trace_pages,
             cpus: Mutex::default(),
             account: Account::of_child(parent.map(|parent| &parent.account), share.divisor()),
             share,
@@ -260,6 +265,7 @@ impl Process {
         }
         self.set_state(cpu.index, status, CpuState::Parked);
         COUNTERS.parks.add(1);
+        trace::emit(|| Event::Park { process: self.id, cpu: cpu.index as u8 });
         drop(cpus);
         self.show_waiting();
         true
@@ -279,12 +285,14 @@ impl Process {
         self.set_state(index, status, CpuState::Runnable);
         let cpu = cpu.clone();
         drop(cpus);
+        trace::emit(|| Event::Unpark { process: self.id, cpu: index as u8 });
         self.queue(cpu);
         Ok(())
     }
 
     /// `cpu`, which is running, is about to wait for a synchronous call.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) {
+        trace::emit(|| Event::WaitBegin { process: self.id, cpu: cpu.index as u8 });
         self.set_state(cpu.index, &mut self.cpus.lock().list[cpu.index].1, CpuState::Waiting);
     }
 
@@ -299,6 +307,7 @@ impl Process {
         status.result = Some(result);
         let cpu = cpu.clone();
         drop(cpus);
+        trace::emit(|| Event::WaitEnd { process: self.id, cpu: index as u8 });
         self.queue(cpu);
     }
 

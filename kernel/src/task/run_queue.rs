@@ -21,6 +21,7 @@ use super::process::Process;
 use super::slice::Slice;
 use super::{system_page, timer};
 use crate::arch;
+use crate::trace::{self, Event};
 
 /// The order of the queue. Derived: level first, then charge, then number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,6 +154,11 @@ impl RunQueue {
         self.ready.load(SeqCst).trailing_zeros()
     }
 
+    /// A bit for each level with somebody in it.
+    pub fn levels(&self) -> u64 {
+        self.ready.load(Relaxed)
+    }
+
     /// Switching coroutine `switcher` is about to enter user mode on this hart. [`must_stop`](Self::must_stop) is asked afterwards.
     pub fn entering(&self, switcher: usize) {
         self.running_on[switcher].store(arch::hart_index(), SeqCst);
@@ -212,6 +218,7 @@ impl RunQueue {
         match victim {
             Some(Victim::Hart(hart)) if hart != here => {
                 COUNTERS.preemptions.add(1);
+                trace::emit(|| Event::SendInterrupt { hart: hart as u64, why: 2 });
                 arch::send_interrupt_to(hart);
             }
             Some(Victim::Paused(switcher)) => {

@@ -2,6 +2,7 @@
 //!
 //! May touch: everything that has to be started once.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -23,6 +24,7 @@ use crate::fs::{self, FileTable};
 use crate::log;
 use crate::mm::{Frame, SharedFrame, frames, heap};
 use crate::net;
+use crate::trace;
 
 /// File of the root image that names the first program and its arguments, each ended by a zero byte.
 const FIRST_PROGRAM_FILE: &str = "etc/init";
@@ -51,29 +53,32 @@ fn set_up() {
         hart.current_priority.store(NO_LEVEL, Relaxed);
     }
     executor::prepare();
+    trace::initialise();
 
     let files = fs::set_root(device_tree::root_image());
     log::info!("root image: {files} files");
 
     // What devices and clocks wait for is more urgent than any program.
-    spawn(Priority::MOST_URGENT, timer::service());
-    spawn(Priority::MOST_URGENT, console::service());
+    spawn_service("timer", Priority::MOST_URGENT, timer::service());
+    spawn_service("console", Priority::MOST_URGENT, console::service());
     console::set_request_handler(answer);
-    spawn(Priority::DEFAULT, reaper::service());
+    spawn_service("reaper", Priority::DEFAULT, reaper::service());
     for hart in 0..arch::hart_count() {
-        spawn(Priority::DEFAULT, switching::switching(hart));
+        spawn_service(&format!("switching {hart}"), Priority::DEFAULT, switching::switching(hart));
     }
     net::start();
-    spawn(Priority::DEFAULT, start_first_program());
+    spawn_service("first program", Priority::DEFAULT, start_first_program());
 }
 
-/// Spawns one of the kernel's own coroutines.
+/// Spawns one of the kernel's own coroutines, one that lives as long as the kernel or nearly so.
 ///
 /// # Panics
 /// Without memory for it: only at boot.
-fn spawn(priority: Priority, future: impl Future<Output = ()> + Send + 'static) {
-    let spawned = super::executor().spawn(future, priority);
-    assert!(spawned.is_ok(), "no memory for a service of the kernel: {spawned:?}");
+pub fn spawn_service(name: &str, priority: Priority, future: impl Future<Output = ()> + Send + 'static) {
+    match super::executor().spawn(trace::traced(future), priority) {
+        Ok(id) => trace::name(id.raw(), name),
+        Err(error) => panic!("no memory for a service of the kernel: {error:?}"),
+    }
 }
 
 async fn start_first_program() {
@@ -105,6 +110,7 @@ pub fn first_process_ended(status: WaitStatus) {
 fn answer(request: Request) {
     match (request, children::find(1)) {
         (Request::Report, _) => report(),
+        (Request::Trace, _) => trace::dump(),
         (Request::Quit, Some(process)) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
         (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
     }
@@ -126,6 +132,7 @@ fn shut_down(status: u8) {
     if ::log::log_enabled!(::log::Level::Info) {
         report();
     }
+    trace::dump_at_power_off();
     power::power_off(status)
 }
 

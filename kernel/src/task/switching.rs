@@ -15,6 +15,7 @@ use cops_abi::{CoroutineId, Priority};
 
 use super::counters::COUNTERS;
 use super::cpu::VirtualCpu;
+use super::inspect;
 use super::run_queue::RUN_QUEUE;
 use super::slice::Slice;
 use super::{timer, urgency};
@@ -22,6 +23,7 @@ use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::log;
 use crate::mm::FaultError;
 use crate::syscall;
+use crate::trace::{self, Event};
 
 /// Why a virtual CPU stopped running for the moment.
 enum Stopped {
@@ -97,7 +99,7 @@ fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice) -> Stopped {
         context.set_result(result as usize);
     }
     context.restore_floating_point();
-    let began_ticks = arch::now_ticks();
+    let running = inspect::Running::begin(cpu);
     timer::begin_slice(slice.begin());
     RUN_QUEUE.entering(me.number);
     let stopped = run_until_stopped(me, cpu, &mut context, slice);
@@ -105,7 +107,7 @@ fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice) -> Stopped {
     urgency::show_hart_in_kernel();
     timer::end_slice();
     slice.pause();
-    process.used_ticks.fetch_add(arch::now_ticks().saturating_sub(began_ticks), Relaxed);
+    process.used_ticks.fetch_add(running.end(cpu), Relaxed);
     context.save_floating_point();
     // The state may have been changed to runnable by a wake already; whoever takes it waits for this lock.
     stopped
@@ -126,13 +128,18 @@ fn run_until_stopped(
             stop = reason_to_stop(me, cpu, slice, &mut shown);
             if stop.is_none() {
                 process.deliver_interrupt(cpu, context);
+                trace::emit(|| {
+                    cpu.event(|process, index| Event::EnterUser { process, cpu: index, level: cpu.level() })
+                });
             }
             stop.is_some()
         });
         if let Some(stop) = stop {
+            trace::emit(|| trace_stop(cpu, &stop));
             return stop;
         }
         COUNTERS.traps_from_user.add(1);
+        trace::emit(|| trace_trap(cpu, &trap, context));
         match trap {
             UserTrap::Interrupt => {}
             UserTrap::Syscall => {
@@ -146,6 +153,28 @@ fn run_until_stopped(
             UserTrap::Fault(fault) => handle_fault(cpu, context, &fault),
         }
     }
+}
+
+/// What a trap is in the trace, after what the process has written into its own.
+fn trace_trap(cpu: &VirtualCpu, trap: &UserTrap, context: &UserContext) -> Event {
+    cpu.process.collect_trace(cpu.index);
+    let coroutine = cpu.process.current_coroutine(cpu.index);
+    cpu.event(|process, cpu| match trap {
+        UserTrap::Interrupt => Event::Interrupted { process, cpu, coroutine },
+        UserTrap::Fault(_) => Event::Fault { process, cpu, coroutine },
+        UserTrap::Syscall => {
+            let call = context.syscall();
+            Event::SystemCall { process, cpu, coroutine: call.coroutine as u64, number: call.number as u64 }
+        }
+    })
+}
+
+/// What the end of a slice is in the trace.
+fn trace_stop(cpu: &VirtualCpu, stop: &Stopped) -> Event {
+    cpu.event(|process, cpu| match stop {
+        Stopped::Paused => Event::Paused { process, cpu },
+        _ => Event::Preempted { process, cpu, level: RUN_QUEUE.most_urgent() as u8 },
+    })
 }
 
 /// Whether something else is to run on this hart before `cpu` goes on.

@@ -30,6 +30,7 @@
 //! | [`call`] | calls that may wait: slots, ring, cancellation, back-pressure |
 //! | `heap`, `lock`, `panic` | what Rust needs below everything else |
 //! | [`task`], [`io`], [`net`], [`fs`], [`time`], [`sync`], [`process`], [`memory`] | what programs use |
+//! | [`inspect`], [`trace`] | what programs can see of the system |
 #![no_std]
 #![warn(missing_docs)]
 
@@ -39,6 +40,7 @@ mod arch;
 pub mod call;
 pub mod fs;
 mod heap;
+pub mod inspect;
 mod interrupt;
 pub mod io;
 mod lock;
@@ -53,6 +55,7 @@ pub mod sync;
 mod system;
 pub mod task;
 pub mod time;
+pub mod trace;
 mod worker;
 
 pub use cops_abi as abi;

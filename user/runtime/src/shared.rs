@@ -8,13 +8,17 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cops_abi::note::ABI_VERSION;
-use cops_abi::page::{ProcessPage, SystemPage};
+use cops_abi::page::{MAX_CPUS, ProcessPage, SystemPage};
 use cops_abi::ring::{RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingEntry, RingPage};
+use cops_abi::trace::TracePage;
 
 // Written once, by `install`, before the first coroutine; other virtual CPUs start later and see them.
 static PROCESS_PAGE: AtomicPtr<ProcessPage> = AtomicPtr::new(ptr::null_mut());
 static RING: AtomicPtr<[RingPage; RING_PAGE_COUNT]> = AtomicPtr::new(ptr::null_mut());
 static SYSTEM_PAGE: AtomicPtr<SystemPage> = AtomicPtr::new(ptr::null_mut());
+
+/// Null unless this process is traced.
+static TRACE: AtomicPtr<[TracePage; MAX_CPUS]> = AtomicPtr::new(ptr::null_mut());
 
 /// Why a process cannot use what the kernel gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,21 @@ pub(crate) unsafe fn install([process_page, ring, system_page]: [usize; 3]) -> R
         Some(other) => Err(Unusable::Version(other)),
         None => Ok(()),
     }
+}
+
+/// Remembers where the trace pages are; 0: there are none.
+///
+/// # Safety
+/// As [`install`].
+pub(crate) unsafe fn install_trace(pages: usize) {
+    TRACE.store(ptr::with_exposed_provenance_mut(pages), Relaxed);
+}
+
+/// The trace page of virtual CPU `cpu`, if this process is traced.
+#[inline]
+pub(crate) fn trace_page(cpu: usize) -> Option<&'static TracePage> {
+    // SAFETY: null, or from the auxiliary vector: then the kernel keeps the pages mapped as long as the process lives.
+    unsafe { TRACE.load(Relaxed).as_ref() }?.get(cpu)
 }
 
 /// The page this process writes and the kernel reads.

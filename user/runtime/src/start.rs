@@ -11,11 +11,11 @@ use core::pin::Pin;
 
 use cops_abi::auxv;
 use cops_abi::note::Note;
-use cops_executor::image::{self, CoreTable};
+use cops_executor::image::CoreTable;
 
 use crate::process::{ExitCode, exit};
 use crate::task::Priority;
-use crate::{fatal, shared, worker};
+use crate::{fatal, shared, trace, worker};
 
 /// Marks the program as a native one. The link script keeps it.
 #[used]
@@ -42,9 +42,11 @@ pub(crate) extern "C" fn start(stack: *const usize) -> ! {
     if let Err(reason) = unsafe { shared::install(pages) } {
         fatal(format_args!("the kernel's pages are of no use: {reason:?}"));
     }
+    // SAFETY: once, first, with the auxiliary vector's address.
+    unsafe { shared::install_trace(auxiliary.trace) };
     // SAFETY: the kernel maps the whole vDSO there for as long as the process lives.
     match unsafe { CoreTable::from_image(core::ptr::with_exposed_provenance(auxiliary.vdso)) } {
-        Ok(table) if auxiliary.vdso != 0 => image::install(CORE.call_once(|| table)),
+        Ok(table) if auxiliary.vdso != 0 => trace::install(CORE.call_once(|| table)),
         Ok(_) => fatal(format_args!("the kernel maps no vDSO")),
         Err(error) => fatal(format_args!("the vDSO is of no use: {error}")),
     }
@@ -61,6 +63,7 @@ struct Auxiliary {
     process_page: usize,
     ring: usize,
     system_page: usize,
+    trace: usize,
 }
 
 /// # Safety
@@ -85,6 +88,7 @@ unsafe fn read_stack(stack: *const usize) -> (Arguments, Auxiliary) {
                 auxv::AT_COPS_PROCESS_PAGE => auxiliary.process_page = value,
                 auxv::AT_COPS_RING => auxiliary.ring = value,
                 auxv::AT_COPS_SYSTEM_PAGE => auxiliary.system_page = value,
+                auxv::AT_COPS_TRACE => auxiliary.trace = value,
                 _ => {}
             }
             next = next.add(2);

@@ -10,6 +10,7 @@ use cops_abi::errno::{CallResult, decode};
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::statistics::Statistics;
 use cops_abi::syscall::{self as number, CallHandle, map_flags, protection};
+use cops_abi::trace::operation;
 use cops_abi::{Errno, Priority};
 
 /// A synchronous call.
@@ -168,6 +169,26 @@ pub(crate) fn statistics() -> Result<Statistics, Errno> {
     // SAFETY: the array outlives the call.
     unsafe { call(number::COPS_STATISTICS, [bytes.as_mut_ptr().addr(), bytes.len()]) }?;
     Ok(Statistics::from_bytes(&bytes))
+}
+
+/// Fills `buffer` with records of what there is; how many bytes.
+pub(crate) fn inspect(request: usize, from: u64, buffer: &mut [u8]) -> CallResult {
+    let arguments = [request, from as usize, buffer.as_mut_ptr().addr(), buffer.len()];
+    // SAFETY: the slice outlives the call.
+    unsafe { call(number::COPS_INSPECT, arguments) }
+}
+
+/// Switches tracing on or off; whether it was on.
+pub(crate) fn trace_control(on: bool) -> Result<bool, Errno> {
+    // SAFETY: no memory.
+    unsafe { call(number::COPS_TRACE, [operation::CONTROL, on.into()]) }.map(|before| before != 0)
+}
+
+/// Fills `buffer`, which begins with a header, with trace records of a hart; how many bytes.
+pub(crate) fn trace_read(hart: usize, buffer: &mut [u8]) -> CallResult {
+    let arguments = [operation::READ, hart, buffer.as_mut_ptr().addr(), buffer.len()];
+    // SAFETY: the slice outlives the call.
+    unsafe { call(number::COPS_TRACE, arguments) }
 }
 
 /// Sleeps this virtual CPU until somebody unparks it.

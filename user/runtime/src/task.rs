@@ -5,6 +5,7 @@
 
 use core::future::Future;
 
+use crate::trace::Traced;
 use crate::worker::EXECUTOR;
 
 pub use cops_abi::{CoroutineId, Priority};
@@ -34,7 +35,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match EXECUTOR.spawn_join(future, priority) {
+    match EXECUTOR.spawn_join(Traced(future), priority) {
         Ok(handle) => handle,
         Err(error) => panic!("spawn: {error:?}"),
     }
@@ -48,7 +49,7 @@ pub fn try_spawn<F>(future: F, priority: Priority) -> Result<CoroutineId, SpawnE
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    EXECUTOR.spawn(future, priority)
+    EXECUTOR.spawn(Traced(future), priority)
 }
 
 /// Changes the priority of a coroutine, whatever it is doing; one that is ready moves to the tail of its new level. The kernel's half of

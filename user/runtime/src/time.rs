@@ -34,6 +34,14 @@ fn ticks_in(duration: Duration) -> u64 {
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
+/// How long so many ticks of the machine's clock last.
+#[must_use]
+pub fn duration_of_ticks(ticks: u64) -> Duration {
+    let per_second = ticks_per_second();
+    let rest = u128::from(ticks % per_second) * NANOSECONDS_PER_SECOND / u128::from(per_second);
+    Duration::new(ticks / per_second, rest as u32)
+}
+
 impl Instant {
     /// This moment.
     #[must_use]
@@ -56,10 +64,7 @@ impl Instant {
     /// Time from `earlier` to this; zero if `earlier` is later.
     #[must_use]
     pub fn duration_since(self, earlier: Self) -> Duration {
-        let ticks = self.ticks.saturating_sub(earlier.ticks);
-        let per_second = ticks_per_second();
-        let rest = u128::from(ticks % per_second) * NANOSECONDS_PER_SECOND / u128::from(per_second);
-        Duration::new(ticks / per_second, rest as u32)
+        duration_of_ticks(self.ticks.saturating_sub(earlier.ticks))
     }
 }
 

@@ -38,6 +38,12 @@ static CURRENT_WORKER: [u32; MAX_CPUS] = {
 /// The executor asks which worker this is.
 #[unsafe(no_mangle)]
 extern "C" fn _cops_executor_current_worker() -> u32 {
+    current_word()
+}
+
+/// See [`encode_current_worker`]; the virtual CPU's number is in the low byte.
+#[inline(always)]
+pub(crate) fn current_word() -> u32 {
     let word = arch::thread_pointer().cast::<u32>();
     // SAFETY: null until `become_worker` pointed it into the table.
     unsafe { word.as_ref() }.copied().unwrap_or(NO_CURRENT_WORKER)

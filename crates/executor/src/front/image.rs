@@ -11,6 +11,8 @@ use ::core::sync::atomic::{AtomicPtr, Ordering};
 use super::elf::DynamicSymbols;
 use crate::core::{Executor, INTERFACE_VERSION};
 
+pub use super::observe::Observer;
+
 /// Why an image cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageError {
@@ -25,6 +27,7 @@ pub enum ImageError {
 macro_rules! define_table {
     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
         /// Pointers to all functions of the core.
+        #[derive(Clone, Copy)]
         pub struct CoreTable {
             $(pub(super) $method: $($unsafety)? extern "C" fn(&Executor $(, $name: $type)*) -> $result,)*
         }

@@ -20,6 +20,8 @@ mod host;
 pub mod image;
 #[cfg(feature = "alloc")]
 mod join;
+#[cfg(feature = "image")]
+mod observe;
 mod poll;
 #[cfg(feature = "alloc")]
 mod pool;

@@ -1,0 +1,90 @@
+//! Watching a program's coroutines come, be woken and change their priority, without a trace point in the core: a table
+//! whose entries tell an observer and then call the image's.
+//!
+//! A program that installs the plain table pays nothing. One kind of wake is not seen: a coroutine that wakes
+//! itself during its poll, which is noted at its worker without a call to the core.
+#![allow(unsafe_code)]
+
+use ::core::ptr;
+use ::core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::image::CoreTable;
+use crate::core::{CoroutineId, Executor, FutureVTable, Priority};
+
+/// What is to be called, by whichever worker or interrupt handler does the thing. So these must be fit for
+/// interrupt handlers, and must not use the executor.
+pub struct Observer {
+    /// A coroutine is about to be woken.
+    pub wake: fn(CoroutineId),
+    /// A coroutine was made, and may have been polled already.
+    pub spawn: fn(CoroutineId, Priority),
+    /// A coroutine is about to be given another priority.
+    pub set_priority: fn(CoroutineId, Priority),
+}
+
+static PLAIN: AtomicPtr<CoreTable> = AtomicPtr::new(ptr::null_mut());
+static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(ptr::null_mut());
+
+impl CoreTable {
+    /// A table that calls the functions of `plain` and tells `observer`. One pair for each program: all such
+    /// tables use the latest.
+    pub fn observed(plain: &'static CoreTable, observer: &'static Observer) -> CoreTable {
+        PLAIN.store(ptr::from_ref(plain).cast_mut(), Ordering::Release);
+        OBSERVER.store(ptr::from_ref(observer).cast_mut(), Ordering::Release);
+        CoreTable { wake, set_priority, spawn, spawn_blocked, ..*plain }
+    }
+}
+
+fn plain() -> &'static CoreTable {
+    // SAFETY: stored, from a `&'static`, before there was a table that leads here.
+    unsafe { &*PLAIN.load(Ordering::Acquire) }
+}
+
+fn observer() -> &'static Observer {
+    // SAFETY: as above.
+    unsafe { &*OBSERVER.load(Ordering::Acquire) }
+}
+
+extern "C" fn wake(executor: &Executor, id: u64, here: u32) -> bool {
+    if let Some(id) = CoroutineId::from_raw(id) {
+        (observer().wake)(id);
+    }
+    (plain().wake)(executor, id, here)
+}
+
+extern "C" fn set_priority(executor: &Executor, id: u64, priority: u32, here: u32) -> bool {
+    if let Some(id) = CoroutineId::from_raw(id) {
+        (observer().set_priority)(id, Priority::saturating(priority));
+    }
+    (plain().set_priority)(executor, id, priority, here)
+}
+
+unsafe extern "C" fn spawn(
+    executor: &Executor,
+    data: *mut (),
+    vtable: *const FutureVTable,
+    priority: u32,
+    here: u32,
+) -> u64 {
+    // SAFETY: the caller's promise is what the core asks for.
+    spawned(unsafe { (plain().spawn)(executor, data, vtable, priority, here) }, priority)
+}
+
+unsafe extern "C" fn spawn_blocked(
+    executor: &Executor,
+    data: *mut (),
+    vtable: *const FutureVTable,
+    priority: u32,
+    here: u32,
+) -> u64 {
+    // SAFETY: as above.
+    spawned(unsafe { (plain().spawn_blocked)(executor, data, vtable, priority, here) }, priority)
+}
+
+/// Passes on what a spawn returned: an id, or a status.
+fn spawned(raw: u64, priority: u32) -> u64 {
+    if let Some(id) = CoroutineId::from_raw(raw) {
+        (observer().spawn)(id, Priority::saturating(priority));
+    }
+    raw
+}

@@ -1,0 +1,162 @@
+//! Looking at what there is, and at what was traced.
+//!
+//! A reply is put together in the kernel and copied out once, when no lock is held.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::inspect::{INSPECT_VERSION, InspectHeader, Inspected, REPLY_BYTES_MAX, kind};
+use cops_abi::trace::{Event, RECORD_BYTES, ReadHeader, operation};
+
+use crate::mm::UserRange;
+use crate::task::inspect::{self, Found};
+use crate::task::{Process, VirtualCpu, children};
+use crate::trace;
+
+/// Empty slots looked at in one call, at most.
+const SLOTS_MAX: u32 = 1024;
+
+/// A reply on its way: records behind a header.
+struct Reply {
+    bytes: [u8; REPLY_BYTES_MAX],
+    /// How much of it the caller wants.
+    limit: usize,
+    used: usize,
+    count: u64,
+}
+
+impl Reply {
+    fn new(bytes: usize) -> Result<Self, Errno> {
+        if bytes < InspectHeader::BYTES {
+            return Err(Errno::EINVAL);
+        }
+        let limit = bytes.min(REPLY_BYTES_MAX);
+        Ok(Self { bytes: [0; REPLY_BYTES_MAX], limit, used: InspectHeader::BYTES, count: 0 })
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.limit - self.used >= bytes
+    }
+
+    /// Puts a record in, for which there is room.
+    fn put<R: Inspected>(&mut self, record: &R) {
+        record.put(&mut self.bytes[self.used..]);
+        self.used += R::BYTES;
+        self.count += 1;
+    }
+
+    /// The reply as it is copied out; `next` is where to go on.
+    fn finish(&mut self, next: u64) -> &[u8] {
+        InspectHeader { count: self.count, next }.put(&mut self.bytes);
+        &self.bytes[..self.used]
+    }
+
+    /// Puts in what `next` yields from `from` on, as long as there is room: each with the number behind it.
+    fn fill<R: Inspected>(&mut self, from: u64, mut next: impl FnMut(u64) -> Option<(R, u64)>) -> u64 {
+        let mut at = from;
+        while self.has_room_for(R::BYTES) {
+            let Some((record, behind)) = next(at) else { return 0 };
+            self.put(&record);
+            at = behind;
+        }
+        at
+    }
+}
+
+/// `inspect(kind, from, *mut records, bytes)`.
+pub fn inspect(process: &Process, request: usize, from: u64, address: usize, bytes: usize) -> CallResult {
+    if request >> 8 != INSPECT_VERSION {
+        return Err(Errno::EINVAL);
+    }
+    let mut reply = Reply::new(bytes)?;
+    let next = match request & 0xff {
+        kind::HARTS => reply.fill(from, |number| Some((inspect::hart(number)?, number + 1))),
+        kind::PROCESSES => reply.fill(from, |number| {
+            let record = inspect::process_at_or_after(u32::try_from(number).ok()?)?;
+            Some((record, u64::from(record.process) + 1))
+        }),
+        kind::CPUS => {
+            let whose = children::find((from >> 32) as u32).ok_or(Errno::ESRCH)?;
+            reply.fill(from, |number| Some((whose.cpu_record(number as u32 as usize)?, number + 1)))
+        }
+        kind::COROUTINES => coroutines(&mut reply, from)?,
+        _ => return Err(Errno::EINVAL),
+    };
+    let reply = reply.finish(next);
+    UserRange::new(address, reply.len()).copy_out(&process.space, reply)?;
+    Ok(reply.len())
+}
+
+/// Coroutines from slot `from` (low half) of a process, or the kernel, (high half) on. Looks at so many slots and no
+/// more, so that a call takes a bounded time however many are empty.
+fn coroutines(reply: &mut Reply, from: u64) -> Result<u64, Errno> {
+    let whose = match (from >> 32) as u32 {
+        0 => None,
+        id => Some(children::find(id).ok_or(Errno::ESRCH)?),
+    };
+    let mut at = from;
+    for _ in 0..SLOTS_MAX {
+        if !reply.has_room_for(cops_abi::inspect::CoroutineRecord::BYTES) {
+            break;
+        }
+        let slot = (at as u32).max(1);
+        let found = match &whose {
+            None => inspect::kernel_coroutine(slot),
+            Some(process) => inspect::user_coroutine(process, slot),
+        };
+        match found {
+            Found::End => return Ok(0),
+            Found::Empty => {}
+            Found::Coroutine(record) => reply.put(&record),
+        }
+        at = from >> 32 << 32 | (u64::from(slot) + 1);
+    }
+    Ok(at)
+}
+
+/// `trace(operation, a, b, c)`.
+pub fn trace(cpu: &Arc<VirtualCpu>, asked: usize, a: usize, b: usize, c: usize) -> CallResult {
+    match asked {
+        operation::CONTROL => match a {
+            0 | 1 => trace::switch(a == 1).map(usize::from),
+            2 => Ok(trace::is_on().into()),
+            _ => Err(Errno::EINVAL),
+        },
+        operation::READ => read(&cpu.process, a, b, c),
+        operation::MARK => {
+            trace::emit(|| {
+                let coroutine = cpu.process.current_coroutine(cpu.index);
+                cpu.event(|process, cpu| Event::UserMark { process, cpu, coroutine, value: a as u64 })
+            });
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Copies out what a hart's ring has from the number in the header on.
+fn read(process: &Process, hart: usize, address: usize, bytes: usize) -> CallResult {
+    let Some(room) = bytes.min(REPLY_BYTES_MAX).checked_sub(RECORD_BYTES) else { return Err(Errno::EINVAL) };
+    let mut header = [0; RECORD_BYTES];
+    UserRange::new(address, RECORD_BYTES).copy_in(&process.space, &mut header)?;
+    let from = ReadHeader::from_bytes(&header).from;
+    let extent = trace::extent(hart).ok_or(Errno::ENOENT)?;
+    let mut reply = [0; REPLY_BYTES_MAX];
+    let mut used = RECORD_BYTES;
+    let portion = trace::read(hart, from, room / RECORD_BYTES, |record| {
+        reply[used..][..RECORD_BYTES].copy_from_slice(&record.to_bytes());
+        used += RECORD_BYTES;
+    });
+    let portion = portion.ok_or(Errno::ENOENT)?;
+    let header = ReadHeader {
+        from: portion.first,
+        count: portion.count as u64,
+        begun: extent.begun,
+        capacity: extent.capacity,
+    };
+    reply[..RECORD_BYTES].copy_from_slice(&header.to_bytes());
+    UserRange::new(address, used).copy_out(&process.space, &reply[..used])?;
+    Ok(used)
+}

@@ -1,0 +1,255 @@
+//! What harts, processes, virtual CPUs and coroutines are doing, as records for `ps` and `top`.
+//!
+//! Each record is made under the locks that its facts need, one at a time, and none is held when the next is made.
+//! May touch: processes, the kernel's executor; a process's memory only as `coroutines` says.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering::*};
+
+use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
+use cops_abi::page::MAX_CPUS;
+use cops_executor::core::{Inspection, Phase};
+
+use super::children::{self, Entry};
+use super::cpu::{CpuState, VirtualCpu};
+use super::run_queue::RUN_QUEUE;
+use super::{Process, ProcessId, executor};
+use crate::{arch, trace};
+
+/// What a hart spends its time on.
+#[repr(align(64))]
+struct HartTime {
+    /// Ended sleeps.
+    asleep_ticks: AtomicU64,
+    /// When the sleep began that has not ended; 0 if it is awake.
+    asleep_since_ticks: AtomicU64,
+    process_ticks: AtomicU64,
+    /// Process << 32 | virtual CPU that it runs; 0 if none.
+    running: AtomicU64,
+}
+
+static HARTS: [HartTime; arch::MAX_HARTS] = [const {
+    HartTime {
+        asleep_ticks: AtomicU64::new(0),
+        asleep_since_ticks: AtomicU64::new(0),
+        process_ticks: AtomicU64::new(0),
+        running: AtomicU64::new(0),
+    }
+}; arch::MAX_HARTS];
+
+/// Adds to a word that only this hart writes.
+fn add(word: &AtomicU64, ticks: u64) {
+    word.store(word.load(Relaxed).wrapping_add(ticks), Relaxed);
+}
+
+/// This hart is about to sleep.
+pub fn begin_sleep() {
+    HARTS[arch::hart_index()].asleep_since_ticks.store(arch::now_ticks(), Relaxed);
+}
+
+/// This hart is awake again.
+pub fn end_sleep() {
+    let hart = &HARTS[arch::hart_index()];
+    let since = hart.asleep_since_ticks.swap(0, Relaxed);
+    add(&hart.asleep_ticks, arch::now_ticks().saturating_sub(since));
+}
+
+/// A stretch of time for which a hart runs a virtual CPU.
+#[must_use]
+pub struct Running {
+    begin_ticks: u64,
+}
+
+impl Running {
+    /// It begins now, on this hart.
+    pub fn begin(cpu: &VirtualCpu) -> Self {
+        let running = u64::from(cpu.process.id) << 32 | cpu.index as u64;
+        HARTS[arch::hart_index()].running.store(running, Relaxed);
+        Self { begin_ticks: arch::now_ticks() }
+    }
+
+    /// It ends now, on the same hart: how many ticks it was.
+    pub fn end(self, cpu: &VirtualCpu) -> u64 {
+        let ticks = arch::now_ticks().saturating_sub(self.begin_ticks);
+        let hart = &HARTS[arch::hart_index()];
+        hart.running.store(0, Relaxed);
+        add(&hart.process_ticks, ticks);
+        // Written by the hart that holds its registers' lock.
+        add(&cpu.run_ticks, ticks);
+        ticks
+    }
+}
+
+/// The hart of this number.
+pub fn hart(number: u64) -> Option<HartRecord> {
+    let index = usize::try_from(number).ok()?;
+    let worker = executor::workers().get(index)?;
+    let time = HARTS.get(index)?;
+    let running = time.running.load(Relaxed);
+    let now_ticks = arch::now_ticks();
+    let mut asleep_ticks = time.asleep_ticks.load(Relaxed);
+    // Should it end between the two looks, one picture shows a sleep too short.
+    if let since @ 1.. = time.asleep_since_ticks.load(Relaxed) {
+        asleep_ticks += now_ticks.saturating_sub(since);
+    }
+    Some(HartRecord {
+        hart: index as u32,
+        current_priority: worker.current_priority().map_or(64, |priority| u32::from(priority.level())),
+        current_coroutine: worker.current_id.load(Relaxed),
+        process: (running >> 32) as u32,
+        cpu: running as u32,
+        ready: worker.ready.load(Relaxed),
+        posted: worker.posted.load(Relaxed),
+        polls: worker.polls.load(Relaxed),
+        steals: worker.steals.load(Relaxed),
+        asleep_ticks,
+        process_ticks: time.process_ticks.load(Relaxed),
+        now_ticks,
+        run_queue: RUN_QUEUE.levels(),
+        reserved: 0,
+    })
+}
+
+/// The process with the lowest number that is not below `id`.
+pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
+    let Entry { id, parent, process } = children::at_or_after(id)?;
+    let Some(process) = process else {
+        let none = ProcessRecord::default();
+        return Some(ProcessRecord {
+            process: id,
+            parent,
+            state: state::ENDED,
+            level: 64,
+            ceiling: 64,
+            ..none
+        });
+    };
+    let (mut state, mut level, mut polls) = (state::ENDED, 64, 0u64);
+    for cpu in cpus(&process) {
+        state = more_active(state, cpu.state);
+        level = cpu.level.min(level);
+        polls = polls.wrapping_add(cpu.polls);
+    }
+    Some(ProcessRecord {
+        process: id,
+        parent,
+        state,
+        cpus: process.cpu_count() as u32,
+        level,
+        ceiling: process.ceiling.level().into(),
+        pages: process.space.page_count() as u64,
+        run_ticks: process.used_ticks.load(Relaxed),
+        polls,
+        calls_in_flight: process.calls_in_flight.load(Relaxed) as u64,
+        name: inspect::name(&process.name),
+    })
+}
+
+impl Process {
+    /// What there is to say of virtual CPU `index`; what it polls and has ready is what the process says.
+    pub fn cpu_record(&self, index: usize) -> Option<CpuRecord> {
+        let worker = self.page.workers.get(index)?;
+        let current_coroutine = worker.current_id.load(Relaxed);
+        let cpus = self.cpus.lock();
+        let (cpu, status) = cpus.list.get(index)?;
+        let (state, hart) = match status.state {
+            CpuState::Running { hart } => (state::RUNNING, hart),
+            CpuState::Runnable if current_coroutine != 0 => (state::SUSPENDED, 0),
+            CpuState::Runnable => (state::READY, 0),
+            CpuState::Parked => (state::PARKED, 0),
+            CpuState::Waiting => (state::BLOCKED, 0),
+            CpuState::Ended => (state::ENDED, 0),
+        };
+        Some(CpuRecord {
+            process: self.id,
+            cpu: index as u32,
+            state,
+            hart: hart as u32,
+            level: u32::from(cpu.level()),
+            current_priority: worker.current_priority().map_or(64, |priority| u32::from(priority.level())),
+            current_coroutine,
+            ready: worker.ready.load(Relaxed),
+            posted: worker.posted.load(Relaxed),
+            polls: worker.polls.load(Relaxed),
+            run_ticks: cpu.run_ticks.load(Relaxed),
+        })
+    }
+
+    /// Whether it has trace pages.
+    pub fn is_traced(&self) -> bool {
+        self.trace_pages.is_some()
+    }
+
+    /// What virtual CPU `index` says it runs, for trace events: 0 if nothing.
+    pub fn current_coroutine(&self, index: usize) -> u64 {
+        self.page.workers[index % MAX_CPUS].current_id.load(Relaxed)
+    }
+
+    /// Moves what virtual CPU `index`, which has just entered the kernel, has traced to this hart's ring.
+    pub fn collect_trace(&self, index: usize) {
+        if let Some(pages) = &self.trace_pages {
+            pages.collect(self.id, index);
+        }
+    }
+}
+
+fn cpus(process: &Process) -> impl Iterator<Item = CpuRecord> {
+    (0..process.cpu_count()).filter_map(|index| process.cpu_record(index))
+}
+
+/// The state of a process that has virtual CPUs in these two.
+fn more_active(one: u32, other: u32) -> u32 {
+    const ORDER: [u32; 6] =
+        [state::RUNNING, state::SUSPENDED, state::READY, state::BLOCKED, state::PARKED, state::ENDED];
+    ORDER.into_iter().find(|&state| state == one || state == other).unwrap_or(state::ENDED)
+}
+
+/// What may be in a slot.
+pub enum Found {
+    /// There is no such slot, and none after it.
+    End,
+    /// Nobody is in it.
+    Empty,
+    /// Somebody is.
+    Coroutine(CoroutineRecord),
+}
+
+/// The coroutine of the kernel in slot `slot`, from 1 on.
+pub fn kernel_coroutine(slot: u32) -> Found {
+    match executor::executor().inspect(slot) {
+        None => Found::End,
+        Some(None) => Found::Empty,
+        Some(Some(found)) => {
+            Found::Coroutine(CoroutineRecord { name: trace::name_of(found.id), ..record(&found) })
+        }
+    }
+}
+
+fn record(found: &Inspection) -> CoroutineRecord {
+    let state = match found.phase {
+        phase if phase == Phase::Running as u32 => state::RUNNING,
+        phase if phase == Phase::Ready as u32 => state::READY,
+        _ => state::BLOCKED,
+    };
+    let (coroutine, priority, worker) = (found.id, found.priority & 63, found.worker & 63);
+    CoroutineRecord { coroutine, state, priority, worker, ..CoroutineRecord::default() }
+}
+
+/// The coroutine in slot `slot` of `process`: as far as the process shows it.
+pub fn user_coroutine(process: &Arc<Process>, slot: u32) -> Found {
+    let Some(cpu) = (slot as usize).checked_sub(1) else { return Found::Empty };
+    if cpu >= process.cpu_count() {
+        return Found::End;
+    }
+    match process.cpu_record(cpu) {
+        Some(cpu) if cpu.current_coroutine != 0 => Found::Coroutine(CoroutineRecord {
+            coroutine: cpu.current_coroutine,
+            process: process.id,
+            state: if cpu.state == state::RUNNING { state::RUNNING } else { state::SUSPENDED },
+            priority: cpu.current_priority.min(63),
+            worker: cpu.cpu,
+            name: [0; 16],
+        }),
+        _ => Found::Empty,
+    }
+}

@@ -1,0 +1,123 @@
+//! How the rings leave the machine: as bytes on a channel of the console, or as the last lines of a panic.
+//!
+//! A dump is a stream of records, as they lie in the rings: first those that say what follows (clock, names),
+//! then each ring behind its header, oldest record first.
+//! May touch: the console.
+
+use core::fmt::Write;
+
+use cops_abi::trace::{Event, Record};
+
+use super::traced::for_each_name;
+use super::{extent, read, switch};
+use crate::arch;
+use crate::drivers::console::{self, Channel};
+use crate::drivers::device_tree;
+use crate::task::children;
+
+/// Records written to the console at a time.
+const BATCH: usize = 32;
+/// Events of each hart that a panic prints.
+const LAST: u64 = 12;
+
+/// Writes everything that was recorded to the console's trace channel. Tracing pauses meanwhile.
+pub fn dump() {
+    // Fails only to switch on.
+    let was_on = switch(false).unwrap_or(false);
+    let mut out = Out { bytes: [0; BATCH * 32], count: 0 };
+    let harts = arch::hart_count() as u64;
+    out.event(Event::DumpBegin { ticks_per_second: arch::ticks_per_second(), harts });
+    let mut next = 0;
+    while let Some(entry) = children::at_or_after(next) {
+        next = entry.id + 1;
+        let name = entry.process.as_ref().map_or("", |process| &process.name);
+        for (part, bytes) in words(name.as_bytes()).enumerate().take(32) {
+            out.event(Event::ProcessName { process: entry.id, part: part as u8, bytes });
+        }
+    }
+    for &(number, name) in cops_abi::syscall::ALL {
+        for (part, bytes) in words(name.as_bytes()).enumerate() {
+            out.event(Event::SystemCallName { number: number as u64, part: part as u8, bytes });
+        }
+    }
+    for_each_name(|coroutine, name| {
+        for (part, bytes) in words(&name).enumerate() {
+            out.event(Event::CoroutineName { coroutine, part: part as u8, bytes });
+        }
+    });
+    for hart in 0..arch::hart_count() {
+        let Some(extent) = extent(hart) else { break };
+        let overwritten = extent.begun.saturating_sub(extent.capacity);
+        let records = extent.begun - overwritten;
+        out.event(Event::DumpRing { hart: hart as u8, records, overwritten });
+        // Nobody writes any more but who was just about to: that many, no more, even if some are missing.
+        let mut given = 0;
+        let _ = read(hart, overwritten, records as usize, |record| {
+            out.put(record);
+            given += 1;
+        });
+        for _ in given..records {
+            out.put(Record::default());
+        }
+    }
+    out.event(Event::DumpEnd {});
+    out.flush();
+    if was_on {
+        // The rings exist, so it cannot fail.
+        let _ = switch(true);
+    }
+}
+
+/// Dumps if the boot argument `trace_dump=on` asks for it: the last thing before power is cut.
+pub fn dump_at_power_off() {
+    if device_tree::boot_argument("trace_dump") == Some("on") {
+        dump();
+    }
+}
+
+/// Eight bytes at a time, little endian, the last filled up with zeros.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks(8).map(|part| part.iter().rev().fold(0, |word: u64, &byte| word << 8 | u64::from(byte)))
+}
+
+struct Out {
+    bytes: [u8; BATCH * 32],
+    count: usize,
+}
+
+impl Out {
+    fn event(&mut self, event: Event) {
+        self.put(event.to_record());
+    }
+
+    fn put(&mut self, record: Record) {
+        self.bytes[self.count * 32..][..32].copy_from_slice(&record.to_bytes());
+        self.count += 1;
+        if self.count == BATCH {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        console::write(Channel::Trace, &self.bytes[..self.count * 32]);
+        self.count = 0;
+    }
+}
+
+/// Prints the last events of each hart, newest last: part of a panic's report. Takes no lock.
+pub fn print_last(out: &mut impl Write) {
+    for hart in 0..arch::hart_count() {
+        let Some(extent) = extent(hart).filter(|extent| extent.begun > 0) else { continue };
+        // The console takes everything.
+        let _ = writeln!(out, "last events of hart {hart}, of {}:", extent.begun);
+        let mut before = None;
+        let _ = read(hart, extent.begun.saturating_sub(LAST), LAST as usize, |record| {
+            let ticks = record.time_ticks.saturating_sub(before.unwrap_or(record.time_ticks));
+            before = Some(record.time_ticks);
+            let _ = match record.event() {
+                Some(event) => writeln!(out, "  +{ticks} ticks {event:x?}"),
+                None => writeln!(out, "  +{ticks} ticks kind {}", record.kind),
+            };
+        });
+    }
+}

@@ -1,0 +1,75 @@
+//! Polls of the kernel's coroutines as events, and names for those that live as long as the kernel.
+//!
+//! May touch: nothing but the ring.
+
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+
+use spin::Mutex;
+
+use super::{Event, emit};
+use crate::task;
+
+/// `future`, with polls that are events. Whoever spawns a coroutine of the kernel wraps its future in this.
+pub async fn traced<F: Future<Output = ()>>(future: F) {
+    let mut future = pin!(future);
+    poll_fn(|context| poll(|| future.as_mut().poll(context), |poll| poll.is_ready())).await
+}
+
+/// Does `work`, one poll of the coroutine that runs here, between the events of its begin and its end.
+#[inline]
+pub fn poll<R>(work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -> R {
+    emit(|| Event::PollBegin { coroutine: task::current_number(), level: current_level() });
+    let result = work();
+    emit(|| Event::PollEnd { coroutine: task::current_number(), finished: is_finished(&result).into() });
+    result
+}
+
+/// The priority of the coroutine that runs here.
+fn current_level() -> u8 {
+    cops_executor::current().and_then(cops_executor::priority).unwrap_or_default().level()
+}
+
+/// Bytes of a name at most.
+pub const NAME_BYTES: usize = 16;
+
+/// Services there can be with a name: those of the kernel and a switching coroutine for each hart.
+const NAMES_MAX: usize = 32;
+
+type Named = (u64, [u8; NAME_BYTES]);
+
+struct Names {
+    list: [Named; NAMES_MAX],
+    count: usize,
+}
+
+static NAMES: Mutex<Names> = Mutex::new(Names { list: [(0, [0; NAME_BYTES]); NAMES_MAX], count: 0 });
+
+/// Gives a coroutine that never ends a name, for `ps` and traces. Longer ones are cut, and so is the list.
+pub fn name(coroutine: u64, name: &str) {
+    let mut names = NAMES.lock();
+    let mut bytes = [0; NAME_BYTES];
+    for (place, byte) in bytes.iter_mut().zip(name.bytes()) {
+        *place = byte;
+    }
+    let count = names.count;
+    if let Some(place) = names.list.get_mut(count) {
+        *place = (coroutine, bytes);
+        names.count += 1;
+    }
+}
+
+/// The name of a coroutine of the kernel; empty if it has none.
+pub fn name_of(coroutine: u64) -> [u8; NAME_BYTES] {
+    let names = NAMES.lock();
+    let found = names.list[..names.count].iter().find(|(id, _)| *id == coroutine);
+    found.map_or([0; NAME_BYTES], |(_, name)| *name)
+}
+
+/// Calls `each` with every coroutine that has a name. `each` must not name any.
+pub(super) fn for_each_name(mut each: impl FnMut(u64, [u8; NAME_BYTES])) {
+    let names = NAMES.lock();
+    for &(coroutine, name) in &names.list[..names.count] {
+        each(coroutine, name);
+    }
+}

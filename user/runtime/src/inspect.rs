@@ -1,0 +1,62 @@
+//! What is going on: harts, processes, virtual CPUs, coroutines, as the kernel tells it. For `ps` and `top`.
+//!
+//! Lists are read in portions: what ends or begins meanwhile may be in them or not.
+
+use alloc::vec::Vec;
+
+use cops_abi::Errno;
+use cops_abi::inspect::{Inspected, REPLY_BYTES_MAX, parse, request};
+
+use crate::io::Result;
+use crate::system;
+
+pub use cops_abi::inspect::{CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state, text};
+
+/// All records of a kind from `from` on.
+fn all<R: Inspected>(from: u64) -> Result<Vec<R>> {
+    let mut list = Vec::new();
+    let mut from = from;
+    loop {
+        let mut bytes = [0; REPLY_BYTES_MAX];
+        let length = system::inspect(request(R::KIND), from, &mut bytes)?;
+        let (header, records) = parse::<R>(bytes.get(..length).unwrap_or_default()).ok_or(Errno::EIO)?;
+        list.extend(records);
+        // The numbers only grow, so this ends.
+        if header.next <= from {
+            return Ok(list);
+        }
+        from = header.next;
+    }
+}
+
+/// The machine's harts.
+///
+/// # Errors
+/// None that a kernel of this version has.
+pub fn harts() -> Result<Vec<HartRecord>> {
+    all(0)
+}
+
+/// All processes, by number.
+///
+/// # Errors
+/// None that a kernel of this version has.
+pub fn processes() -> Result<Vec<ProcessRecord>> {
+    all(0)
+}
+
+/// The virtual CPUs of a process.
+///
+/// # Errors
+/// `ESRCH` if there is no such process.
+pub fn cpus(process: u32) -> Result<Vec<CpuRecord>> {
+    all(u64::from(process) << 32)
+}
+
+/// The coroutines of a process; of the kernel for 0.
+///
+/// # Errors
+/// `ESRCH` if there is no such process.
+pub fn coroutines(process: u32) -> Result<Vec<CoroutineRecord>> {
+    all(u64::from(process) << 32)
+}
