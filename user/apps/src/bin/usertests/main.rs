@@ -20,6 +20,7 @@ mod heap;
 mod hostile_arguments;
 mod hostile_memory;
 mod hostile_values;
+mod inspection;
 mod interrupts;
 mod leak;
 mod limits;
@@ -68,6 +69,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         scheduling::TESTS,
         regressions::TESTS,
         heap::TESTS,
+        inspection::TESTS,
         network::TESTS,
         network_load::TESTS,
     ]
@@ -81,6 +83,7 @@ async fn main(arguments: Arguments) -> ExitCode {
     match arguments.as_slice() {
         [] => run_all("").await,
         [ONE_TEST, name] => harness::run_here(all_tests().find(|test| test.name == *name), name).await,
+        [processes::HELPER, inspection::TRACED, rest @ ..] => inspection::traced(rest).await,
         [processes::HELPER, rest @ ..] => match processes::help(rest) {
             scheduling::RUN_ON => core::future::pending().await,
             code => code,

@@ -40,6 +40,13 @@ pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Cal
     decode(unsafe { cops::private::system_call(number, widen(arguments), 0, 0) }.0)
 }
 
+/// Writes a word of this program's memory, wherever that is.
+pub fn poke(address: usize, word: u64) {
+    let place = core::ptr::with_exposed_provenance_mut::<u64>(address);
+    // SAFETY: tests pass addresses of pages that the kernel has mapped for this process and nothing of Rust's is in.
+    unsafe { place.write_volatile(word) };
+}
+
 /// A call in flight.
 #[must_use]
 pub struct Handle(u64);
