@@ -37,6 +37,8 @@ pub enum Command {
     Serve(Serve),
     /// Measure one thing, print a table, write the data
     Bench(Bench),
+    /// Run with tracing on, and write a file for Perfetto or Chrome's trace viewer
+    Trace(Trace),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
     /// Run every test, or some
@@ -215,6 +217,48 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 #[command(
+    after_help = "The program's output comes through, and its exit code is ours. The file has harts and virtual CPUs as tracks,\n\
+    coroutines and system calls as slices on them, wakes as arrows. Each hart keeps its last records; what\n\
+    was overwritten is counted. Open the file in https://ui.perfetto.dev or in Chrome's about:tracing.\n\n\
+    Examples:\n  \
+    ./cops trace /bin/hello a b\n  \
+    ./cops trace --smp 1 --icount --out hello.json /bin/hello\n  \
+    ./cops trace --run\n  \
+    ./cops trace --run --records 100000 --out server.json"
+)]
+pub struct Trace {
+    /// Trace the matrix server under a short load (16 connections, a request every 20 ms each)
+    #[arg(long, conflicts_with_all = ["argv", "timeout", "icount"])]
+    pub run: bool,
+    /// The file to write [default: results/trace.json in the target folder]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Records of 32 bytes that each hart keeps
+    #[arg(long, default_value_t = 32_768, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
+    pub records: u32,
+    /// Add the files of this folder to the root image (repeatable; later ones win)
+    #[arg(long, value_name = "HOST_DIR")]
+    pub add: Vec<PathBuf>,
+    /// End the run after this time (seconds)
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub timeout: Option<f64>,
+    /// Count instructions instead of time, on one hart
+    #[arg(long, conflicts_with = "smp")]
+    pub icount: bool,
+    #[command(flatten)]
+    pub machine: Machine,
+    /// The program in the root image and its arguments
+    #[arg(
+        required_unless_present = "run",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub argv: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
     after_help = "The script that gdb starts with is kept in target/guest-image/debug.gdb.\n\nExamples:\n  \
     ./cops debug\n  \
     ./cops debug /bin/matrix-server\n  \
@@ -352,6 +396,10 @@ mod tests {
             let error = Cli::try_parse_from([&["cops"], words].concat()).unwrap_err().to_string();
             assert!(error.contains(words[2]), "{words:?}: {error}");
         }
-        assert!(Cli::try_parse_from(["cops", "exec"]).is_err());
+        for words in
+            [&["exec"][..], &["trace"], &["trace", "--run", "/bin/hello"], &["trace", "--records", "1", "/p"]]
+        {
+            assert!(Cli::try_parse_from([&["cops"], words].concat()).is_err(), "{words:?}");
+        }
     }
 }

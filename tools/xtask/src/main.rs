@@ -16,6 +16,7 @@ mod service;
 mod terminal;
 mod test;
 mod toolchain;
+mod trace;
 mod workspace;
 
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Shell(options) => commands::shell::run(&workspace, &options),
         Command::Serve(options) => commands::serve::run(&workspace, &options),
         Command::Bench(options) => commands::bench::run(&workspace, &options),
+        Command::Trace(options) => commands::trace::run(&workspace, &options),
         Command::Debug(options) => commands::debug::run(&workspace, &options),
         Command::Test(options) => test::run(&workspace, &options),
         Command::Build => commands::build::run(&workspace),

@@ -8,6 +8,7 @@ pub mod exec;
 pub mod run;
 pub mod serve;
 pub mod shell;
+pub mod trace;
 
 use std::path::PathBuf;
 

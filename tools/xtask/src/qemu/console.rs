@@ -29,6 +29,8 @@ impl Sink for PassThrough {
         let _ = match channel {
             Channel::Firmware if !self.show_firmware => Ok(()),
             Channel::Stdout if !self.show_stdout => Ok(()),
+            // Nothing for people; whoever asks for it has a sink of its own.
+            Channel::Trace => Ok(()),
             Channel::Stdout => write_through(std::io::stdout().lock(), bytes),
             Channel::Firmware | Channel::Kernel | Channel::Stderr => {
                 write_through(std::io::stderr().lock(), bytes)
@@ -49,6 +51,7 @@ pub struct Transcript {
     pub kernel: Vec<u8>,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
+    pub trace: Vec<u8>,
 }
 
 impl Sink for Transcript {
@@ -58,6 +61,7 @@ impl Sink for Transcript {
             Channel::Kernel => &mut self.kernel,
             Channel::Stdout => &mut self.stdout,
             Channel::Stderr => &mut self.stderr,
+            Channel::Trace => &mut self.trace,
         }
         .extend_from_slice(bytes);
     }

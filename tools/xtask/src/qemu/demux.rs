@@ -5,6 +5,7 @@
 //! | bytes                      | meaning                                            |
 //! |----------------------------|----------------------------------------------------|
 //! | DLE `k`, DLE `o`, DLE `e`  | what follows is kernel log, stdout, stderr         |
+//! | DLE `t`                    | what follows are trace records                     |
 //! | DLE DLE                    | one byte 0x10 of the current channel               |
 //! | DLE `x` decimal `\n`       | the run ended with this status, 0 to 255           |
 //!
@@ -23,6 +24,8 @@ pub enum Channel {
     Kernel,
     Stdout,
     Stderr,
+    /// Trace records: see `trace::record`.
+    Trace,
 }
 
 /// What the decoder found.
@@ -100,6 +103,7 @@ impl Decoder {
                     b'k' => self.channel = Channel::Kernel,
                     b'o' => self.channel = Channel::Stdout,
                     b'e' => self.channel = Channel::Stderr,
+                    b't' => self.channel = Channel::Trace,
                     b'x' => self.state = State::Status { digits: 0, value: 0 },
                     DLE => push(events, self.channel, &[DLE]),
                     _ => push(events, Channel::Kernel, &[DLE, byte]),
@@ -160,6 +164,7 @@ mod tests {
                         Channel::Kernel => line.extend([DLE, b'k']),
                         Channel::Stdout => line.extend([DLE, b'o']),
                         Channel::Stderr => line.extend([DLE, b'e']),
+                        Channel::Trace => line.extend([DLE, b't']),
                     }
                     for &byte in bytes {
                         if byte == DLE {
@@ -243,7 +248,12 @@ mod tests {
     }
 
     fn any_event() -> impl Strategy<Value = Event> {
-        let channel = prop_oneof![Just(Channel::Kernel), Just(Channel::Stdout), Just(Channel::Stderr)];
+        let channel = prop_oneof![
+            Just(Channel::Kernel),
+            Just(Channel::Stdout),
+            Just(Channel::Stderr),
+            Just(Channel::Trace)
+        ];
         // DLE and the letters of marks often, since they are where a decoder goes wrong.
         let byte = prop_oneof![Just(DLE), Just(b'x'), Just(b'k'), Just(b'\n'), any::<u8>()];
         prop_oneof![

@@ -145,6 +145,11 @@ impl Machine {
         self.request(b's');
     }
 
+    /// Asks the guest to write out what it has traced.
+    pub fn ask_for_trace(&mut self) {
+        self.request(b't');
+    }
+
     /// Sends a request to the kernel: DLE and a letter.
     fn request(&mut self, letter: u8) {
         if let Some(input) = &mut self.input {

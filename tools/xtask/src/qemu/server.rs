@@ -11,6 +11,7 @@ use super::ports::{Forward, free_port};
 use super::statistics::Statistics;
 use super::version::Qemu;
 use crate::error::{Failure, Outcome};
+use crate::trace::dump::Collector;
 
 /// What every server says on its standard output when connections are welcome.
 const READY: &[u8] = b"listening on port";
@@ -159,6 +160,23 @@ impl Server {
             let again = Instant::now() + STATISTICS_PAUSE;
             self.attend(|| Ok((Instant::now() >= again).then_some(())))?;
         }
+    }
+
+    /// What the kernel has traced until now. What else is said meanwhile is passed on.
+    pub fn trace(&mut self) -> Outcome<Collector> {
+        self.machine.ask_for_trace();
+        let mut collector = Collector::default();
+        while !collector.is_complete() {
+            // A silence so long is the end of it; the whole takes as long as it has bytes.
+            match self.machine.next(Some(Instant::now() + STATISTICS_LIMIT)) {
+                Next::Event(Event::Bytes(Channel::Trace, bytes)) => collector.feed(&bytes),
+                Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
+                other => {
+                    return Err(Failure::new(format!("the kernel did not write its trace ({other:?})")));
+                }
+            }
+        }
+        Ok(collector)
     }
 
     /// Asks for an orderly power-off, and ends the machine if that takes too long.

@@ -37,10 +37,10 @@ struct Layer {
     except: &'static [&'static str],
 }
 
-const KERNEL_LAYERS: [Layer; 6] = [
+const KERNEL_LAYERS: [Layer; 7] = [
     Layer {
         folder: "arch",
-        above: &["mm", "drivers", "task", "call", "syscall", "fs", "net"],
+        above: &["mm", "drivers", "task", "trace", "call", "syscall", "fs", "net"],
         // Where things lie; the spaces to load, at entry and before user mode; what the tree says of clock and interrupt
         // controller; and the places to which a trap handler passes an interrupt on.
         except: &[
@@ -54,16 +54,17 @@ const KERNEL_LAYERS: [Layer; 6] = [
     },
     Layer {
         folder: "mm",
-        above: &["drivers", "task", "call", "syscall", "fs", "net"],
+        above: &["drivers", "task", "trace", "call", "syscall", "fs", "net"],
         // Which memory there is.
         except: &["drivers::device_tree"],
     },
     Layer {
         folder: "drivers",
-        above: &["task", "call", "syscall", "fs", "net"],
+        above: &["task", "trace", "call", "syscall", "fs", "net"],
         // An interrupt ends in waking a coroutine.
         except: &["task::interrupt"],
     },
+    Layer { folder: "trace", above: &["call", "syscall", "fs", "net"], except: &[] },
     Layer { folder: "fs", above: &["call", "syscall"], except: &[] },
     Layer { folder: "net", above: &["call", "syscall"], except: &[] },
     Layer { folder: "call", above: &["syscall"], except: &[] },
