@@ -318,3 +318,20 @@ fn a_mark_of_a_former_priority_misleads_nobody() {
     rig.executor.run(2, 1);
     assert_eq!(*log.lock().unwrap(), [30]);
 }
+
+#[test]
+fn a_worker_that_has_never_run_is_not_taken_to_poll_anything() {
+    let rig = rig(51);
+    let log: Arc<Mutex<Vec<u32>>> = Arc::default();
+    for number in 0..3 {
+        let log = log.clone();
+        let logged = async move { log.lock().unwrap().push(number) };
+        rig.executor.spawn(logged, Priority::MOST_URGENT).unwrap();
+    }
+    // All are with worker 0; what is left there after the first was stolen is still shown.
+    rig.executor.run(1, 1);
+    assert_eq!(*log.lock().unwrap(), [0]);
+    rig.executor.run(2, 1);
+    rig.executor.run(2, 1);
+    assert_eq!(log.lock().unwrap().len(), 3);
+}

@@ -74,6 +74,8 @@ impl Worker {
     pub unsafe fn initialise(&self, number: u32, state: *const WorkerState) {
         self.number.store(number, Ordering::Relaxed);
         self.state.store(state.cast_mut(), Ordering::Relaxed);
+        // Zero would be a level.
+        self.running_level.store(NO_LEVEL, Ordering::Relaxed);
     }
 
     #[inline(always)]

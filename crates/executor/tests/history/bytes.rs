@@ -20,10 +20,10 @@ impl Bytes<'_> {
         self.next() as usize
     }
 
-    /// Few levels, so that coroutines meet; a few others, so that all are used.
+    /// Few levels, so that coroutines meet, the first and the last among them; others, so that all are used.
     fn priority(&mut self) -> u8 {
         match self.next() {
-            few @ 0..192 => 30 + few % 4,
+            few @ 0..192 => [0, 30, 31, 63][few as usize % 4],
             any => any & 63,
         }
     }
