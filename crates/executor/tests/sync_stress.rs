@@ -21,8 +21,8 @@ macro_rules! executor {
     }};
 }
 
-/// Runs all workers until all coroutines have exited; `beside` runs on another thread until then.
-fn run(executor: &'static Executor, beside: impl Fn() + Sync) {
+/// Runs all workers until all coroutines have exited; `beside` runs on another thread until then. None may have panicked.
+fn run(executor: &'static Executor, handles: Vec<JoinHandle<()>>, beside: impl Fn() + Sync) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -39,6 +39,9 @@ fn run(executor: &'static Executor, beside: impl Fn() + Sync) {
         over.store(true, Ordering::Release);
     });
     assert_eq!(executor.live_count(), 0);
+    for handle in handles {
+        assert_eq!(executor.block_on(0, handle), Ok(()));
+    }
 }
 
 fn some_level(number: u64) -> Priority {
@@ -51,7 +54,7 @@ fn a_mutex_excludes_under_cancelling_and_changing_priorities() {
     static COUNTERS: [Mutex<u64>; 3] = [const { Mutex::new(0) }; 3];
     let inside: Arc<[AtomicU64; 3]> = Arc::default();
     let done = Arc::new(AtomicU64::new(0));
-    let ids: Vec<_> = (0..COROUTINES)
+    let handles: Vec<_> = (0..COROUTINES)
         .map(|number| {
             let (inside, done) = (inside.clone(), done.clone());
             let work = async move {
@@ -76,11 +79,12 @@ fn a_mutex_excludes_under_cancelling_and_changing_priorities() {
                     let _ = timers.timeout(Duration::ZERO, COUNTERS[first].lock()).await;
                 }
             };
-            executor.spawn(work, some_level(number)).unwrap()
+            executor.spawn_join(work, some_level(number)).unwrap()
         })
         .collect();
+    let ids: Vec<_> = handles.iter().map(JoinHandle::id).collect();
     let turn = AtomicU64::new(0);
-    run(executor, || {
+    run(executor, handles, || {
         let turn = turn.fetch_add(1, Ordering::Relaxed);
         set_priority(ids[(turn * 11 % COROUTINES) as usize], some_level(turn));
     });
@@ -91,6 +95,7 @@ fn a_mutex_excludes_under_cancelling_and_changing_priorities() {
 #[test]
 fn permits_are_neither_lost_nor_made() {
     let executor = executor!(11);
+    let mut handles = Vec::new();
     static SEMAPHORE: Semaphore = Semaphore::new(5);
     let out = Arc::new(AtomicUsize::new(0));
     for number in 0..COROUTINES {
@@ -109,15 +114,16 @@ fn permits_are_neither_lost_nor_made() {
                 let _ = timers.timeout(Duration::ZERO, SEMAPHORE.acquire(5)).await;
             }
         };
-        executor.spawn(work, some_level(number)).unwrap();
+        handles.push(executor.spawn_join(work, some_level(number)).unwrap());
     }
-    run(executor, || SEMAPHORE.add_permits(0));
+    run(executor, handles, || SEMAPHORE.add_permits(0));
     assert_eq!(SEMAPHORE.available(), 5);
 }
 
 #[test]
 fn every_value_is_received_once() {
     let executor = executor!(12);
+    let mut handles = Vec::new();
     let (sender, receiver) = channel(4);
     let (sum, count) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     for number in 0..COROUTINES {
@@ -127,7 +133,7 @@ fn every_value_is_received_once() {
                 sender.send(number * ROUNDS + round).await.unwrap();
             }
         };
-        executor.spawn(send, some_level(number)).unwrap();
+        handles.push(executor.spawn_join(send, some_level(number)).unwrap());
         let (receiver, sum, count) = (receiver.clone(), sum.clone(), count.clone());
         let receive = async move {
             loop {
@@ -141,10 +147,10 @@ fn every_value_is_received_once() {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         };
-        executor.spawn(receive, some_level(number + 3)).unwrap();
+        handles.push(executor.spawn_join(receive, some_level(number + 3)).unwrap());
     }
     drop((sender, receiver));
-    run(executor, || ());
+    run(executor, handles, || ());
     let all = COROUTINES * ROUNDS;
     assert_eq!((count.load(Ordering::Relaxed), sum.load(Ordering::Relaxed)), (all, all * (all - 1) / 2));
 }
@@ -152,6 +158,7 @@ fn every_value_is_received_once() {
 #[test]
 fn signals_meet_their_waiters() {
     let executor = executor!(13);
+    let mut handles = Vec::new();
     static MEET: Rendezvous<64> = Rendezvous::new();
     for number in 0..COROUTINES {
         let wait = async move {
@@ -159,7 +166,7 @@ fn signals_meet_their_waiters() {
                 MEET.wait_on(number % 7).await;
             }
         };
-        executor.spawn(wait, some_level(number)).unwrap();
+        handles.push(executor.spawn_join(wait, some_level(number)).unwrap());
         let signal = async move {
             for _ in 0..ROUNDS {
                 while MEET.signal(number % 7).is_err() {
@@ -170,15 +177,16 @@ fn signals_meet_their_waiters() {
                 }
             }
         };
-        executor.spawn(signal, some_level(number + 1)).unwrap();
+        handles.push(executor.spawn_join(signal, some_level(number + 1)).unwrap());
     }
-    run(executor, || ());
+    run(executor, handles, || ());
     assert!((0..7).all(|key| MEET.remembered(key) == 0));
 }
 
 #[test]
 fn an_event_that_is_set_from_another_thread_releases_everybody() {
     let executor = executor!(14);
+    let mut handles = Vec::new();
     static EVENT: Event = Event::new();
     for number in 0..COROUTINES {
         let wait = async {
@@ -187,7 +195,37 @@ fn an_event_that_is_set_from_another_thread_releases_everybody() {
                 EVENT.clear();
             }
         };
-        executor.spawn(wait, some_level(number)).unwrap();
+        handles.push(executor.spawn_join(wait, some_level(number)).unwrap());
     }
-    run(executor, || EVENT.set());
+    run(executor, handles, || EVENT.set());
+}
+
+#[test]
+fn nobody_keeps_what_it_inherited() {
+    let executor = executor!(15);
+    let mut handles = Vec::new();
+    static MUTEXES: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
+    let raised = Arc::new(AtomicU64::new(0));
+    for number in 0..COROUTINES {
+        let raised = raised.clone();
+        let work = async move {
+            let id = current().expect("in a coroutine");
+            for round in 0..ROUNDS {
+                let first = ((number + round) % 3) as usize;
+                let lower = MUTEXES[first].lock().await;
+                yield_now().await;
+                let upper = MUTEXES[first + 1].lock().await;
+                yield_now().await;
+                let urgency = priority(id).unwrap();
+                raised.fetch_add(urgency.is_more_urgent_than(some_level(number)) as u64, Ordering::Relaxed);
+                drop(lower);
+                drop(upper);
+                assert_eq!(priority(id), Some(some_level(number)), "it holds nothing any more");
+            }
+        };
+        handles.push(executor.spawn_join(work, some_level(number)).unwrap());
+    }
+    run(executor, handles, || ());
+    assert!(cfg!(miri) || raised.load(Ordering::Relaxed) != 0, "somebody was raised");
+    assert!(MUTEXES.iter().all(|mutex| !mutex.is_locked()));
 }
