@@ -6,7 +6,7 @@ use super::priority::Priority;
 use super::ready::List;
 use super::slab::Slab;
 use super::slot::Slot;
-use super::snapshot::{Place, Snapshot};
+use super::snapshot::Place;
 use super::worker::{NO_LEVEL, Worker};
 
 /// Bounds the time that a thief holds two locks.
@@ -112,55 +112,10 @@ impl Locked<'_> {
         list.rotate(slab, polled)
     }
 
-    /// As `turn`, for one that has not woken itself, and whose word was `begun`, untouched, when its poll began.
+    /// As `turn`, for one that is blocked or has exited: `polled`, the head of `list`, is taken out, and `next`, which came
+    /// after it, begins. `None` if it was alone: then nobody begins.
     #[inline(always)]
-    pub fn turn_blocked<'s>(
-        self,
-        slab: &'s Slab,
-        list: &List,
-        level: Priority,
-        polled: &Slot,
-        begun: Snapshot,
-    ) -> Blocked<'s> {
-        // Before it is blocked: from then on whoever wakes it may push it into an inbox, by the same field.
-        let next = polled.next(slab);
-        if !self.is_steady() || !polled.state.block(begun) {
-            return Blocked::Not;
-        }
-        match self.turn_removed(slab, list, level, polled, next) {
-            Some(next) => Blocked::Next(next),
-            None => Blocked::Last,
-        }
-    }
-
-    /// As `turn`, for one whose future has been dropped: its slot is free then. `None` if there may be more to see to.
-    #[inline(always)]
-    pub fn turn_exited<'s>(
-        self,
-        slab: &'s Slab,
-        list: &List,
-        level: Priority,
-        polled: &Slot,
-    ) -> Option<&'s Slot> {
-        if !self.is_steady() {
-            self.exited(slab, polled);
-            return None;
-        }
-        let next = self.turn_removed(slab, list, level, polled, polled.next(slab));
-        self.free(polled);
-        next
-    }
-
-    /// What was polled has exited, and its future was dropped: its slot is free then. Nobody begins.
-    #[inline(never)]
-    pub fn exited(&self, slab: &Slab, polled: &Slot) {
-        self.end_and_remove(slab, polled, polled.next(slab));
-        self.free(polled);
-    }
-
-    /// Takes `polled`, the head of `list`, out; what came after it, if it was not alone, begins.
-    #[inline(always)]
-    fn turn_removed<'s>(
+    pub fn turn_removed<'s>(
         &self,
         slab: &'s Slab,
         list: &List,
@@ -179,6 +134,13 @@ impl Locked<'_> {
         next
     }
 
+    /// What was polled has exited, and its future was dropped: its slot is free then. Nobody begins.
+    #[inline(never)]
+    pub fn exited(&self, slab: &Slab, polled: &Slot) {
+        self.end_and_remove(slab, polled, polled.next(slab));
+        self.free(polled);
+    }
+
     /// Takes what was polled, the head of its list, out. `next` is what came after it. Nobody begins.
     pub fn end_and_remove(&self, slab: &Slab, polled: &Slot, next: &Slot) {
         let level = self.end();
@@ -189,7 +151,7 @@ impl Locked<'_> {
     ///
     /// One whose generations are used up is retired instead.
     #[inline(always)]
-    fn free(&self, slot: &Slot) {
+    pub fn free(&self, slot: &Slot) {
         // Under the lock: a word that says List is of a slot that is in that list.
         if slot.state.vacate() {
             slot.next.store(self.0.free.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -365,16 +327,6 @@ impl Locked<'_> {
             let _ = self.push(slot, to);
         }
     }
-}
-
-/// What came of `Locked::turn_blocked`.
-pub(crate) enum Blocked<'s> {
-    /// It is blocked, and this one of its list begins.
-    Next(&'s Slot),
-    /// It is blocked, and was the last of its list.
-    Last,
-    /// Nothing has happened: there may be more to see to, or somebody has touched its word.
-    Not,
 }
 
 /// What came of `Locked::refile`.

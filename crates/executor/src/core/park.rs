@@ -72,6 +72,14 @@ impl Executor {
     #[inline(always)]
     pub(super) fn tell(&self, target: &Worker, priority: Priority, here: u32, busy: bool) {
         let parked = self.parked.load(Ordering::SeqCst);
+        if parked != 0 || self.preempts.load(Ordering::Relaxed) {
+            self.tell_others(target, parked, priority, here, busy);
+        }
+    }
+
+    /// Apart, since usually there is nobody to be told.
+    #[inline(never)]
+    fn tell_others(&self, target: &Worker, parked: u64, priority: Priority, here: u32, busy: bool) {
         if parked != 0 && self.unpark_for(target, parked, here, busy) {
             return;
         }

@@ -12,7 +12,7 @@ use super::atomic::{Ordering, compiler_fence, spin_loop};
 use super::executor::{ATTENTION_EXTERNAL, ATTENTION_FELLOWS, ATTENTION_STOP, Executor};
 use super::hooks::Hooks;
 use super::interface::{RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED};
-use super::locked::{Blocked, Locked};
+use super::locked::Locked;
 use super::priority::Priority;
 use super::ready::List;
 use super::record::{NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING, WorkerState};
@@ -55,18 +55,33 @@ struct Polled<'a> {
 }
 
 /// What `poll_in_turn` goes by. Together in memory, because registers are few.
-struct Turns<'a, 'l> {
+struct Turns<'a> {
     /// Polls that may still be made; not 0.
     left: u64,
+    /// Where it polls, for now.
     level: Priority,
-    list: &'l List,
-    /// The low half of the words that may take part.
+    list: &'a List,
+    /// The low half of the words that may take part there.
     plain: u64,
     /// What is left to the next scheduling point when the turns end.
     polled: Option<Polled<'a>>,
 }
 
-impl<'a> Turns<'a, '_> {
+impl<'a> Turns<'a> {
+    fn new(worker: &'a Worker, level: Priority, left: u64) -> Turns<'a> {
+        let plain = Snapshot::plain(level, worker.number());
+        Turns { left, level, list: worker.list(level), plain, polled: None }
+    }
+
+    /// Goes on to another level.
+    #[inline(always)]
+    fn enter(&mut self, worker: &'a Worker, level: Priority) {
+        self.level = level;
+        self.list = worker.list(level);
+        self.plain = Snapshot::plain(level, worker.number());
+        worker.state().current_priority.store(level.level() as u32, Ordering::Relaxed);
+    }
+
     /// Leaves a coroutine that takes part to the next scheduling point.
     #[inline(always)]
     fn leave(&mut self, slot: &'a Slot, id: u64, woken: bool) {
@@ -110,14 +125,8 @@ impl Executor {
             let until_aged = self.polls_until_aged(worker);
             let Some(begun) = self.schedule(worker, polled, until_aged == 0) else { return RUN_STALLED };
             state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
-            let level = begun.word.level();
-            let mut turns = Turns {
-                left: budget.min(POLLS_IN_TURN).min(until_aged),
-                level,
-                list: worker.list(level),
-                plain: Snapshot::plain(level, worker.number()),
-                polled: None,
-            };
+            let left = budget.min(POLLS_IN_TURN).min(until_aged);
+            let mut turns = Turns::new(worker, begun.word.level(), left);
             let allowed = turns.left;
             // Read after `schedule` has taken note that nothing happened: whoever asks for attention clears that.
             let attention = self.attention.load(Ordering::Relaxed);
@@ -139,7 +148,7 @@ impl Executor {
     }
 
     /// Polls `slot`, whose word is plain, and then, as long as each only yields, blocks or exits and nothing else is to
-    /// be seen to, one after the other of its list: the loop that an executor lives in. `ALONE`: nobody but this worker's own
+    /// be seen to, one after the other of its list, and of others: the loop that an executor lives in. `ALONE`: nobody but this worker's own
     /// record need be looked at in between.
     ///
     /// What follows a block or an exit is apart, so that the registers are for what follows a yield.
@@ -148,7 +157,7 @@ impl Executor {
         &'a self,
         worker: &'a Worker,
         mut slot: &'a Slot,
-        turns: &mut Turns<'a, '_>,
+        turns: &mut Turns<'a>,
     ) {
         let state = worker.state();
         let mut word = slot.state.peek();
@@ -165,10 +174,14 @@ impl Executor {
                     break leave(state, slot, id, turns);
                 }
                 let locked = worker.lock();
-                if !locked.is_steady() {
-                    break leave(state, slot, id, turns);
+                if locked.is_steady() {
+                    slot = locked.turn(&self.slab, turns.list, slot);
+                } else {
+                    match self.change_level::<ALONE>(worker, locked, slot, turns) {
+                        Some(next) => slot = next,
+                        None => break leave(state, slot, id, turns),
+                    }
                 }
-                slot = locked.turn(&self.slab, turns.list, slot);
             } else {
                 match self.blocked::<ALONE>(worker, slot, id, turns) {
                     Some(next) => slot = next,
@@ -188,7 +201,7 @@ impl Executor {
         &'a self,
         worker: &'a Worker,
         slot: &'a Slot,
-        turns: &mut Turns<'_, '_>,
+        turns: &mut Turns<'a>,
     ) -> Option<&'a Slot> {
         let state = worker.state();
         drop_future(state, slot);
@@ -196,11 +209,27 @@ impl Executor {
         state.current_priority.store(turns.level.level() as u32, Ordering::Relaxed);
         turns.left = turns.left.wrapping_sub(1);
         if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
-            worker.unsettle();
+            worker.lock().exited(&self.slab, slot);
+            self.one_less();
+            return None;
         }
-        let next = worker.lock().turn_exited(&self.slab, turns.list, turns.level, slot);
+        let locked = worker.lock();
+        if locked.is_steady() {
+            let next = slot.next(&self.slab);
+            let next = locked.turn_removed(&self.slab, turns.list, turns.level, slot, next);
+            locked.free(slot);
+            if next.is_some() {
+                drop(locked);
+                self.one_less();
+                return next;
+            }
+        } else {
+            locked.exited(&self.slab, slot);
+        }
+        drop(locked);
+        // Without the lock, since it may notify.
         self.one_less();
-        next
+        self.begin_most_urgent::<ALONE>(worker, worker.lock(), turns)
     }
 
     /// What follows in turn on a poll that is pending, and has not woken itself: the next.
@@ -210,7 +239,7 @@ impl Executor {
         worker: &'a Worker,
         slot: &'a Slot,
         id: u64,
-        turns: &mut Turns<'a, '_>,
+        turns: &mut Turns<'a>,
     ) -> Option<&'a Slot> {
         let state = worker.state();
         // The order matters: `WorkerState::wakes_itself`.
@@ -222,20 +251,72 @@ impl Executor {
             turns.leave(slot, id, woken);
             return None;
         }
-        let begun = Snapshot::plain_of(id, turns.plain);
-        match worker.lock().turn_blocked(&self.slab, turns.list, turns.level, slot, begun) {
-            Blocked::Next(next) => Some(next),
-            Blocked::Last => None,
-            Blocked::Not => {
-                turns.leave(slot, id, false);
-                None
-            }
+        let locked = worker.lock();
+        // Before it is blocked: from then on whoever wakes it may push it into an inbox, by the same field.
+        let next = slot.next(&self.slab);
+        if !slot.state.block(Snapshot::plain_of(id, turns.plain)) {
+            turns.leave(slot, id, false);
+            return None;
         }
+        if locked.is_steady() {
+            let next = locked.turn_removed(&self.slab, turns.list, turns.level, slot, next);
+            if next.is_some() {
+                return next;
+            }
+        } else {
+            locked.end_and_remove(&self.slab, slot, next);
+        }
+        self.begin_most_urgent::<ALONE>(worker, locked, turns)
+    }
+
+    /// Goes on, in turn, with the most urgent level of all; nothing is being polled. `None` if there is more to see to.
+    #[inline(never)]
+    fn begin_most_urgent<'a, const ALONE: bool>(
+        &'a self,
+        worker: &'a Worker,
+        locked: Locked<'_>,
+        turns: &mut Turns<'a>,
+    ) -> Option<&'a Slot> {
+        let level = Priority::most_urgent_in(locked.bitmap())?;
+        if self.must_look_round::<ALONE>(worker, level) {
+            return None;
+        }
+        turns.enter(worker, level);
+        Some(locked.begin(&self.slab, level))
+    }
+
+    /// As `begin_most_urgent`, while `polled`, which has yielded, is the head of its list. If `None`, it still is.
+    #[inline(never)]
+    fn change_level<'a, const ALONE: bool>(
+        &'a self,
+        worker: &'a Worker,
+        locked: Locked<'_>,
+        polled: &Slot,
+        turns: &mut Turns<'a>,
+    ) -> Option<&'a Slot> {
+        let level = Priority::most_urgent_in(locked.bitmap())?;
+        if self.must_look_round::<ALONE>(worker, level) || !polled.state.peek().is(turns.plain) {
+            return None;
+        }
+        locked.end_and_rotate(&self.slab);
+        turns.enter(worker, level);
+        Some(locked.begin(&self.slab, level))
+    }
+
+    /// Whether a stop is requested, or another worker shows something more urgent than `level`.
+    #[inline(always)]
+    fn must_look_round<const ALONE: bool>(&self, worker: &Worker, level: Priority) -> bool {
+        let attention = self.attention.load(Ordering::Relaxed);
+        attention != 0
+            && (ALONE
+                || attention & ATTENTION_STOP != 0
+                || attention & ATTENTION_FELLOWS != 0
+                    && self.others_show(worker, level.bit().wrapping_sub(1)))
     }
 
     /// Polls the next in turn, of whom somebody has asked something while it waited.
     #[cold]
-    fn poll_touched<'a>(&'a self, worker: &'a Worker, slot: &'a Slot, turns: &mut Turns<'a, '_>) {
+    fn poll_touched<'a>(&'a self, worker: &'a Worker, slot: &'a Slot, turns: &mut Turns<'a>) {
         let (state, word) = (worker.state(), slot.state.begin());
         state.current_priority.store(word.priority().level() as u32, Ordering::Relaxed);
         state.current_id.store(0, Ordering::Relaxed);
@@ -445,21 +526,27 @@ impl Executor {
         self.one_less();
     }
 
+    #[cold]
+    fn nobody_left(&self) {
+        if self.parked.load(Ordering::SeqCst) != 0 {
+            self.unpark_all();
+        }
+    }
+
     /// A coroutine has exited.
     #[inline(always)]
     fn one_less(&self) {
         // Sequentially consistent, as are the look at `parked` that follows and those of a worker that parks
         // unless all have exited: one of the two sees the other.
-        let was_last = self.live.fetch_sub(1, Ordering::SeqCst) == 1;
-        if was_last && self.parked.load(Ordering::SeqCst) != 0 {
-            self.unpark_all();
+        if self.live.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.nobody_left();
         }
     }
 }
 
 /// Leaves a coroutine that has yielded to the next scheduling point.
 #[cold]
-fn leave<'a>(state: &WorkerState, slot: &'a Slot, id: u64, turns: &mut Turns<'a, '_>) {
+fn leave<'a>(state: &WorkerState, slot: &'a Slot, id: u64, turns: &mut Turns<'a>) {
     state.current_id.store(0, Ordering::Relaxed);
     turns.leave(slot, id, true);
 }

@@ -154,17 +154,18 @@ impl Executor {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(feature = "alloc")]
+    #[inline]
     pub fn spawn<F>(&self, future: F, priority: Priority) -> Result<CoroutineId, SpawnError>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (data, vtable) = cell::boxed(future);
-        // SAFETY: `boxed` makes what `spawn_raw` asks for of a future that is Send and 'static; on an error it
-        // is still ours.
+        // SAFETY: `boxed` makes what `spawn` of the core asks for of a future that is Send and 'static.
         #[allow(unsafe_code)]
-        unsafe {
-            self.spawn_raw(data, vtable, priority).inspect_err(|_| cell::unbox::<F>(data))
-        }
+        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
+        // SAFETY: on an error it is still ours.
+        #[allow(unsafe_code)]
+        CoroutineId::from_raw(raw).ok_or_else(|| unsafe { refused::<F>(data, raw) })
     }
 
     /// As [`spawn`](Executor::spawn), with a handle that yields the output and can cancel.
@@ -358,6 +359,20 @@ impl ::core::error::Error for SpawnError {}
 impl ::core::error::Error for StartError {}
 
 impl ::core::error::Error for AddWorkerError {}
+
+/// Why the future of `data` was not spawned; drops it.
+///
+/// # Safety
+///
+/// `data` is from `cell::boxed::<F>`, and the caller's.
+#[cfg(feature = "alloc")]
+#[allow(unsafe_code)]
+#[cold]
+unsafe fn refused<F>(data: *mut (), status: u64) -> SpawnError {
+    // SAFETY: the caller's promise.
+    unsafe { cell::unbox::<F>(data) };
+    if status == STATUS_NO_MEMORY as u64 { SpawnError::OutOfMemory } else { SpawnError::NotStarted }
+}
 
 /// What the core's spawns return: an id, or a status.
 #[inline]
