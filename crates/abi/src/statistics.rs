@@ -94,6 +94,8 @@ statistics! {
     user_interrupts_suppressed,
     /// Times a handler was entered.
     user_interrupts_taken,
+    /// What `rdtime` showed when the last interrupt of a device was taken.
+    device_interrupt_ticks,
 }
 
 #[cfg(test)]

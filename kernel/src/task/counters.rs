@@ -20,6 +20,10 @@ impl Counter {
     pub fn subtract(&self, count: u64) {
         self.0.fetch_sub(count, Relaxed);
     }
+    /// Sets it; for what is no count.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
     /// How much it is now.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -72,4 +76,6 @@ counters! {
     user_interrupts_suppressed,
     /// Handlers entered.
     user_interrupts_taken,
+    /// When the last device interrupt was taken.
+    device_interrupt_ticks,
 }

@@ -2,6 +2,7 @@
 
 use super::counters::COUNTERS;
 use super::timer;
+use crate::arch;
 use crate::trace::{self, Event};
 
 /// The hart's clock rang.
@@ -22,4 +23,5 @@ pub fn on_interprocessor() {
 pub fn on_external() {
     COUNTERS.interrupts.add(1);
     trace::emit(|| Event::Interrupt { source: 3 });
+    COUNTERS.device_interrupt_ticks.set(arch::now_ticks());
 }

@@ -54,6 +54,7 @@ fn set_up() {
     }
     executor::prepare();
     trace::initialise();
+    switching::configure();
 
     let files = fs::set_root(device_tree::root_image());
     log::info!("root image: {files} files");
@@ -178,5 +179,6 @@ pub fn statistics() -> Statistics {
         user_interrupts_sent: COUNTERS.user_interrupts_sent.get(),
         user_interrupts_suppressed: COUNTERS.user_interrupts_suppressed.get(),
         user_interrupts_taken: COUNTERS.user_interrupts_taken.get(),
+        device_interrupt_ticks: COUNTERS.device_interrupt_ticks.get(),
     }
 }

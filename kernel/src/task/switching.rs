@@ -7,7 +7,7 @@
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::task::Poll;
 
 use cops_abi::syscall::{signal, wait_status};
@@ -20,10 +20,20 @@ use super::run_queue::RUN_QUEUE;
 use super::slice::Slice;
 use super::{timer, urgency};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
+use crate::drivers::device_tree;
 use crate::log;
 use crate::mm::FaultError;
 use crate::syscall;
 use crate::trace::{self, Event};
+
+/// Set by the boot argument `preempt=tick`: what becomes ready waits for the end of the slice of whoever runs, however urgent it is.
+/// What the system would be without preemption on wake, to be measured beside it.
+static ONLY_AT_TICKS: AtomicBool = AtomicBool::new(false);
+
+/// Reads the boot argument. Before the first process.
+pub fn configure() {
+    ONLY_AT_TICKS.store(device_tree::boot_argument("preempt") == Some("tick"), Relaxed);
+}
 
 /// Why a virtual CPU stopped running for the moment.
 enum Stopped {
@@ -191,6 +201,9 @@ fn reason_to_stop(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &Slice, shown: &mu
         // Even if nobody waits: the next one begins by coming back, once in 10 ms.
         process.hurry_results();
         return Some(Stopped::Preempted);
+    }
+    if ONLY_AT_TICKS.load(Relaxed) {
+        return None;
     }
     if RUN_QUEUE.must_stop(me.number, level, slice) {
         return Some(Stopped::Preempted);

@@ -188,6 +188,10 @@ pub enum Measurement {
     IdleMemory,
     /// The executor on this host, beside tokio, embassy and others; with --icount no times
     Executor,
+    /// Latency of an honest program beside each kind of program that means harm
+    Hostile,
+    /// How soon urgent coroutines run, and what each way into the kernel costs
+    Priority,
 }
 
 #[derive(Debug, Args, Clone)]

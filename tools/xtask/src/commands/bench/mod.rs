@@ -2,13 +2,17 @@
 
 mod closed;
 mod executor;
+mod hostile;
 mod idle_memory;
+mod priority;
+mod table;
+mod words;
 
 use serde_json::{Map, Value, json};
 
 use super::Prepared;
 use crate::cli::{Bench, Measurement};
-use crate::error::Outcome;
+use crate::error::{Because, Outcome};
 use crate::service;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
@@ -27,10 +31,21 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         options.machine.smp = 1;
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?;
+    let mut report = None;
     let (name, rows) = match options.name {
         Measurement::Closed => ("closed", closed::measure(workspace, &prepared, &options)?),
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
         Measurement::Executor => unreachable!("done above"),
+        Measurement::Hostile => {
+            let (rows, text) = hostile::measure(&prepared, &options)?;
+            report = Some(text);
+            ("hostile", rows)
+        }
+        Measurement::Priority => {
+            let (rows, text) = priority::measure(&prepared, &options)?;
+            report = Some(text);
+            ("priority", rows)
+        }
     };
     let mut document = Map::new();
     document.insert("bench".into(), name.into());
@@ -41,8 +56,35 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let file = workspace.results_folder().join(format!("{name}.json"));
     service::write_document(&document, &file)?;
     println!("data: {}", file.display());
+    if let Some(report) = report {
+        publish(workspace, &options, name, &document, &report)?;
+    }
     if let Some(file) = &options.json {
         service::write_document(&document, file)?;
     }
     Ok(0)
+}
+
+/// Puts the data and the report of a full run where the repository keeps results.
+fn publish(
+    workspace: &Workspace,
+    options: &Bench,
+    name: &str,
+    document: &Map<String, Value>,
+    report: &str,
+) -> Outcome<()> {
+    let folder = if options.quick || options.icount {
+        workspace.results_folder()
+    } else {
+        workspace.root.join("docs/results")
+    };
+    service::write_document(document, &folder.join(format!("{name}.json")))?;
+    let of = |key: &str| document["config"][key].as_str().unwrap_or_default().to_owned();
+    let made =
+        format!("\nMade by `./cops {}` at commit {}, QEMU {}.\n", of("command"), of("commit"), of("qemu"));
+    let file = folder.join(format!("{name}.md"));
+    std::fs::write(&file, format!("{report}{made}"))
+        .because(|| format!("cannot write {}", file.display()))?;
+    println!("report: {}", file.display());
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! More than one's share: of time, of processes, of memory.
 
+use core::ffi::CStr;
 use core::hint::{black_box, spin_loop};
 
 use cops::abi::page::MAX_CPUS;
@@ -43,10 +44,22 @@ pub fn trap_storm(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// Starts this program again, to be `kind`.
-fn start(kind: &core::ffi::CStr, cpus: &core::ffi::CStr) -> bool {
+/// Starts this program again, to be `kind` with this seed.
+pub fn start(kind: &CStr, cpus: &CStr, seed: u64) -> bool {
     let path = c"/bin/hostile";
-    let arguments = [path.as_ptr(), kind.as_ptr(), cpus.as_ptr(), core::ptr::null()];
+    // Twenty digits are enough for it, and the rest stays zero.
+    let mut digits = [0u8; 24];
+    let (mut rest, mut place) = (seed, 20);
+    loop {
+        place -= 1;
+        digits[place] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let seed = digits[place..].as_ptr().cast();
+    let arguments = [path.as_ptr(), kind.as_ptr(), cpus.as_ptr(), seed, core::ptr::null()];
     let addresses = arguments.map(|argument| argument.addr());
     call(number::COPS_SPAWN_PROCESS, [path.as_ptr().addr(), addresses.as_ptr().addr()]).is_ok()
 }
@@ -55,7 +68,7 @@ fn start(kind: &core::ffi::CStr, cpus: &core::ffi::CStr) -> bool {
 pub fn spawn_wide(cpu: usize, _garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
-        start(c"spin", c"1");
+        start(c"spin", c"1", 1);
     }
 }
 
@@ -63,7 +76,7 @@ pub fn spawn_wide(cpu: usize, _garbage: Garbage) -> ! {
 pub fn spawn_deep(cpu: usize, mut garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
-        start(c"spawn-deep", c"1");
+        start(c"spawn-deep", c"1", garbage.below(1 << 32));
         if garbage.below(4) == 0 {
             sleep_microseconds(200);
         }
@@ -74,7 +87,7 @@ pub fn spawn_deep(cpu: usize, mut garbage: Garbage) -> ! {
 pub fn spawn_churn(cpu: usize, _garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
-        if !start(c"exit", c"1") {
+        if !start(c"exit", c"1", 1) {
             // Those that have ended keep their places until somebody waits for them.
             let _ = call(number::WAIT4, [usize::MAX, 0, number::WNOHANG, 0]);
         }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Does the one thing its kind is named after, on all its virtual CPUs (as many as it can get, if not told), until it is
-//! killed. Everything in it goes straight to the kernel: the user library's own executor runs in a page that these
+//! killed. The seed decides about everything random in it. Everything in it goes straight to the kernel: the user library's own executor runs in a page that these
 //! programs ruin, so nothing here awaits, allocates after the start, or returns. With the same seed it does the same.
 //! `/bin/victim` measures what an honest program notices of it.
 #![no_std]
@@ -35,10 +35,11 @@ struct Kind {
     run: fn(usize, Garbage) -> !,
 }
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind { name: "bitmap-all", run: lies::bitmap_all },
     Kind { name: "bitmap-random", run: lies::bitmap_random },
-    Kind { name: "page-garbage", run: lies::page_garbage },
+    Kind { name: "page-garbage", run: lies::keep_writing_garbage },
+    Kind { name: "page-garbage-once", run: lies::page_garbage },
     Kind { name: "index-race", run: lies::index_race },
     Kind { name: "overflow-forger", run: lies::overflow_forger },
     Kind { name: "spin", run: greed::spin },
@@ -61,7 +62,7 @@ static SEED: AtomicU64 = AtomicU64::new(1);
 fn main(arguments: Arguments) -> ExitCode {
     let arguments: Vec<&str> = arguments.skip(1).collect();
     let (name, cpus, seed) = match arguments.as_slice() {
-        ["exit"] => return ExitCode::SUCCESS,
+        ["exit", ..] => return ExitCode::SUCCESS,
         [name] => (*name, MAX_CPUS, 1),
         [name, cpus] => (*name, cpus.parse().unwrap_or(MAX_CPUS), 1),
         [name, cpus, seed] => (*name, cpus.parse().unwrap_or(MAX_CPUS), seed.parse().unwrap_or(1)),
@@ -85,7 +86,12 @@ extern "C" fn begin(cpu: usize) -> ! {
     do_harm(cpu)
 }
 
+/// What this process was told to make of its random numbers.
+fn seed() -> u64 {
+    SEED.load(Relaxed)
+}
+
 fn do_harm(cpu: usize) -> ! {
-    let seed = SEED.load(Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(cpu as u64 + 1);
+    let seed = seed().wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(cpu as u64 + 1);
     (KINDS[CHOSEN.load(Relaxed) % KINDS.len()].run)(cpu, Garbage::new(seed))
 }

@@ -12,6 +12,8 @@
 
 extern crate alloc;
 
+mod beside;
+mod boundary;
 mod channels;
 mod coroutines;
 mod files;
@@ -26,6 +28,7 @@ mod leak;
 mod limits;
 mod network;
 mod network_load;
+mod order;
 mod pipes;
 mod processes;
 mod raw;
@@ -68,6 +71,9 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         interrupts::TESTS,
         scheduling::TESTS,
         regressions::TESTS,
+        boundary::TESTS,
+        order::TESTS,
+        beside::TESTS,
         heap::TESTS,
         inspection::TESTS,
         network::TESTS,
@@ -88,6 +94,7 @@ async fn main(arguments: Arguments) -> ExitCode {
             scheduling::RUN_ON => core::future::pending().await,
             code => code,
         },
+        [order::HELPER, yielding, port] => order::help(yielding, port).await,
         [hostile_memory::MISBEHAVE, case] => hostile_memory::misbehave(case),
         [filter] => run_all(filter).await,
         _ => {

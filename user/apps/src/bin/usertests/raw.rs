@@ -3,7 +3,8 @@
 
 use cops::abi::Errno;
 use cops::abi::errno::{CallResult, decode};
-use cops::abi::layout::USER_END;
+use cops::abi::layout::{SYSTEM_PAGE, USER_END};
+use cops::abi::page::SystemPage;
 use cops::abi::syscall::{COPS_CANCEL, COPS_REFILL_RING};
 
 use crate::check;
@@ -125,4 +126,18 @@ impl Garbage {
         self.0 ^= self.0 << 17;
         self.0 as usize
     }
+}
+
+/// The clock as every process and hart sees it.
+pub fn clock_ticks() -> u64 {
+    let ticks;
+    // SAFETY: reads a counter.
+    unsafe { core::arch::asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
+    ticks
+}
+
+/// What the kernel shows to every process.
+pub fn system_page() -> &'static SystemPage {
+    // SAFETY: the kernel maps it there, readable, for as long as the process lives; its fields are atomics.
+    unsafe { &*core::ptr::with_exposed_provenance(SYSTEM_PAGE) }
 }

@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 /// How the victim runs beside whom.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub struct Options {
     pub mean_microseconds: u64,
     /// The probe's priority, and the ceiling of its process.
     pub level: u8,
+    /// Time before the first.
+    pub delay_milliseconds: u64,
     /// A latency longer than this is a failure.
     pub bound_milliseconds: u64,
     /// Virtual CPUs of the hostile program.
@@ -32,7 +35,8 @@ impl Options {
         let mut options = Options {
             samples: 500,
             mean_microseconds: 2000,
-            level: 20,
+            level: 32,
+            delay_milliseconds: 5,
             bound_milliseconds: u64::MAX,
             hostile_cpus: 8,
             seed: 1,
@@ -52,6 +56,7 @@ impl Options {
                 self.samples = value.parse().ok().filter(|&samples| (1..=1_000_000).contains(&samples))?
             }
             "mean-us" => self.mean_microseconds = value.parse().ok()?,
+            "delay-ms" => self.delay_milliseconds = value.parse().ok()?,
             "level" => self.level = value.parse().ok().filter(|&level| level < 64)?,
             "bound-ms" => self.bound_milliseconds = value.parse().ok()?,
             "cpus" => self.hostile_cpus = value.parse().ok()?,
@@ -66,8 +71,9 @@ impl Options {
     }
 
     /// The words that tell the probe what it needs to know of these.
-    pub fn for_probe(&self) -> [String; 4] {
+    pub fn for_probe(&self, delay: Duration) -> [String; 5] {
         [
+            format!("delay-ms={}", delay.as_millis()),
             format!("samples={}", self.samples),
             format!("mean-us={}", self.mean_microseconds),
             format!("level={}", self.level),

@@ -51,7 +51,7 @@ async fn measure(options: &Options, level: Priority) -> io::Result<Vec<Sample>> 
     );
     let mut random = 0x9e37_79b9_7f4a_7c15u64 ^ options.seed;
     let mut samples = Vec::with_capacity(options.samples);
-    let mut due = Instant::now() + Duration::from_millis(5);
+    let mut due = Instant::now() + Duration::from_millis(options.delay_milliseconds);
     for count in 0..options.samples {
         sleep_until(due).await;
         let woken = Instant::now() - due;

@@ -7,8 +7,10 @@ use cops::time::{Duration, Instant, sleep};
 
 /// So many process numbers in a row that nobody has: then there are none above either.
 const GAP: u32 = 20_000;
-/// How long what they held may take to come back.
+/// How long they may go on starting others while they are being ended.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long what they held may take to come back.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Ends every process whose number is `first` or larger, those included that are started meanwhile.
 pub async fn end_all_from(first: u32) {
@@ -77,7 +79,7 @@ pub async fn settle(before: &Holdings) -> [u64; 4] {
     let begin = Instant::now();
     loop {
         let excess = Holdings::now().excess(before);
-        if excess == [0; 4] || begin.elapsed() > PATIENCE {
+        if excess == [0; 4] || begin.elapsed() > GRACE {
             return excess;
         }
         sleep(Duration::from_millis(20)).await;

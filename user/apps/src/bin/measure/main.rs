@@ -1,0 +1,37 @@
+//! What the scheduler's mechanisms cost, measured by a program that uses them.
+//!
+//! ```text
+//! measure costs               instructions of calls, synchronous and asynchronous, and of switches
+//! measure interrupts          instructions of a wake that interrupts a running coroutine, and of one that need not
+//! measure packets             latencies of a most urgent coroutine that packets wake, beside programs that compute
+//! ```
+//!
+//! Prints lines of words for `./cops bench priority`, which counts instructions on one hart (`-icount`); without that the
+//! processor's counter does not count instructions.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod costs;
+mod counter;
+mod interrupts;
+mod packets;
+mod summary;
+
+use cops::process::ExitCode;
+use cops::{Arguments, io, println};
+
+#[cops::main]
+async fn main(mut arguments: Arguments) -> io::Result<ExitCode> {
+    match arguments.nth(1) {
+        Some("costs") => costs::run().await?,
+        Some("interrupts") => interrupts::run().await?,
+        Some("packets") => packets::run().await?,
+        _ => {
+            println!("usage: measure costs|interrupts|packets");
+            return Ok(ExitCode(2));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

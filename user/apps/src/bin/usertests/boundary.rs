@@ -1,0 +1,41 @@
+//! What does not cross the boundary: switching between coroutines, counted exactly. SPEC 2.3.
+
+use cops::memory::statistics;
+use cops::task::{self, Priority, yield_now};
+use cops::time::{Duration, sleep};
+
+use crate::harness::Outcome;
+use crate::{check_equal, tests};
+
+tests! { boundary:
+    a_million_switches_make_no_system_call,
+}
+
+const SWITCHES: u32 = 1_000_000;
+/// The call that reads the counter is counted when it is made: one between the two readings.
+const OF_THE_READING: u64 = 1;
+
+/// Two coroutines that give way to each other.
+async fn a_million_switches_make_no_system_call() -> Outcome {
+    async fn give_way() -> u32 {
+        for _ in 0..SWITCHES / 2 {
+            yield_now().await;
+        }
+        SWITCHES / 2
+    }
+    // Whoever started this test is done with what it does on other harts.
+    sleep(Duration::from_millis(10)).await;
+    let before = statistics()?;
+    let other = task::spawn_join(give_way(), Priority::DEFAULT);
+    let mine = give_way().await;
+    let others = other.await?;
+    let after = statistics()?;
+    check_equal!(mine + others, SWITCHES, "switches");
+    let calls = after.system_calls - before.system_calls - OF_THE_READING;
+    check_equal!(calls, 0, "system calls in {SWITCHES} switches");
+    let traps = after.traps_from_user - before.traps_from_user;
+    cops::println!(
+        "# {SWITCHES} switches: no system call, {traps} entries into the kernel, the clock's included"
+    );
+    Ok(())
+}
