@@ -65,27 +65,31 @@ impl Executor {
         if target.state().posted.load(Ordering::SeqCst) & priority.bit() == 0 {
             target.state().posted.fetch_or(priority.bit(), Ordering::SeqCst);
         }
-        self.tell(target, priority, here, busy);
+        self.tell(target, priority, here, busy, ());
     }
 
-    /// The second half of `announce`: notifies and interrupts. What waits has been marked before.
+    /// The second half of `announce`: notifies and interrupts. What waits has been marked before. Returns `result`: so
+    /// the callers end with this call, and save no registers for it.
     #[inline(always)]
-    pub(super) fn tell(&self, target: &Worker, priority: Priority, here: u32, busy: bool) {
+    pub(super) fn tell<R>(&self, target: &Worker, priority: Priority, here: u32, busy: bool, result: R) -> R {
         let parked = self.parked.load(Ordering::SeqCst);
         if parked != 0 || self.preempts.load(Ordering::Relaxed) {
-            self.tell_others(target, parked, priority, here, busy);
+            return self.tell_others(target, priority, here, busy, result);
         }
+        result
     }
 
     /// Apart, since usually there is nobody to be told.
     #[inline(never)]
-    fn tell_others(&self, target: &Worker, parked: u64, priority: Priority, here: u32, busy: bool) {
+    fn tell_others<R>(&self, target: &Worker, priority: Priority, here: u32, busy: bool, result: R) -> R {
+        let parked = self.parked.load(Ordering::SeqCst);
         if parked != 0 && self.unpark_for(target, parked, here, busy) {
-            return;
+            return result;
         }
         if self.preempts.load(Ordering::Relaxed) {
             self.preempt_for(target, priority, here);
         }
+        result
     }
 
     /// True if it has notified somebody.

@@ -61,8 +61,7 @@ impl Executor {
         slot.set_future(data, vtable);
         self.live.fetch_add(1, Ordering::Relaxed);
         let id = slot.state.occupy_listed(priority, here) | slot.handle() as u64;
-        self.link(locked, worker, slot, priority);
-        id
+        self.link(locked, worker, slot, priority, id)
     }
 
     /// A spawn that needs another slot than one of its own worker's free ones, or goes through an inbox.
@@ -163,8 +162,7 @@ impl Executor {
             && let Some(locked) = worker.lock_to_link()
         {
             if let Some(priority) = slot.state.wake_listed(seen, here) {
-                self.link(locked, worker, slot, priority);
-                return true;
+                return self.link(locked, worker, slot, priority, true);
             }
             drop(locked);
         }
@@ -179,12 +177,12 @@ impl Executor {
     }
 
     /// The short way of making something ready on one's own worker: into its list, whose lock is held, rather
-    /// than through its inbox.
+    /// than through its inbox. Returns `result`, as `tell` does.
     #[inline(always)]
-    fn link(&self, locked: Locked<'_>, worker: &Worker, slot: &Slot, priority: Priority) {
+    fn link<R>(&self, locked: Locked<'_>, worker: &Worker, slot: &Slot, priority: Priority, result: R) -> R {
         let busy = locked.push(slot, priority);
         drop(locked);
-        self.tell(worker, priority, worker.number(), busy);
+        self.tell(worker, priority, worker.number(), busy, result)
     }
 
     /// Has a worker drop the future: at once if it runs (after its poll), else when the coroutine's turn
@@ -284,7 +282,7 @@ impl Executor {
                     Refiled::Done => return,
                     Refiled::Moved { priority, busy } => {
                         drop(locked);
-                        return self.tell(worker, priority, here, busy);
+                        return self.tell(worker, priority, here, busy, ());
                     }
                 }
             }
@@ -296,7 +294,7 @@ impl Executor {
             worker.note_misfiled(word.level(), word.priority());
             // If a thief has taken it elsewhere before our mark was there, nobody would look for it.
             if slot.state.load().worker() == word.worker() {
-                return self.tell(worker, word.priority(), here, true);
+                return self.tell(worker, word.priority(), here, true, ());
             }
         }
     }

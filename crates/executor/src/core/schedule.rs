@@ -251,7 +251,11 @@ impl Executor {
             turns.leave(slot, id, woken);
             return None;
         }
-        let locked = worker.lock();
+        // Nobody waits for the lock here: all calls are the last ones, so that no registers are saved for them.
+        let Some(locked) = worker.try_lock() else {
+            turns.leave(slot, id, false);
+            return None;
+        };
         // Before it is blocked: from then on whoever wakes it may push it into an inbox, by the same field.
         let next = slot.next(&self.slab);
         if !slot.state.block(Snapshot::plain_of(id, turns.plain)) {
