@@ -135,9 +135,9 @@ impl Executor {
                 self.poll_once(worker, begun)
             } else {
                 if attention == 0 {
-                    self.poll_in_turn::<true>(worker, begun.slot, &mut turns);
+                    self.poll_in_turn::<true>(worker, begun, &mut turns);
                 } else {
-                    self.poll_in_turn::<false>(worker, begun.slot, &mut turns);
+                    self.poll_in_turn::<false>(worker, begun, &mut turns);
                 }
                 turns.polled
             };
@@ -147,7 +147,7 @@ impl Executor {
         }
     }
 
-    /// Polls `slot`, whose word is plain, and then, as long as each only yields, blocks or exits and nothing else is to
+    /// Polls what has begun, whose word is plain, and then, as long as each only yields, blocks or exits and nothing else is to
     /// be seen to, one after the other of its list, and of others: the loop that an executor lives in. `ALONE`: nobody but this worker's own
     /// record need be looked at in between.
     ///
@@ -156,11 +156,13 @@ impl Executor {
     fn poll_in_turn<'a, const ALONE: bool>(
         &'a self,
         worker: &'a Worker,
-        mut slot: &'a Slot,
+        begun: Begun<'a>,
         turns: &mut Turns<'a>,
     ) {
         let state = worker.state();
-        let mut word = slot.state.peek();
+        // Not looked at again: since it was found to be plain somebody may have asked for something, which is as if he
+        // had during the poll.
+        let Begun { mut slot, mut word } = begun;
         loop {
             let id = word.id_high_of(turns.plain) | slot.handle() as u64;
             if poll(state, slot, id) {
