@@ -10,7 +10,7 @@ use cops_executor::time::{ManualClock, Timers};
 use cops_executor::*;
 
 const WORKERS: u32 = 3;
-const COROUTINES: u64 = 60;
+const COROUTINES: u64 = if cfg!(miri) { 6 } else { 60 };
 const ROUNDS: u64 = if cfg!(miri) { 3 } else { 400 };
 
 macro_rules! executor {

@@ -221,7 +221,7 @@ fn a_hundred_thousand_timers() {
 fn threads_sleep_drop_and_fire_at_once() {
     let executor = executor!(12);
     let timers = timers();
-    const SLEEPERS: u64 = 200;
+    const SLEEPERS: u64 = if cfg!(miri) { 4 } else { 200 };
     let done = Arc::new(AtomicUsize::new(0));
     for number in 0..SLEEPERS {
         let done = done.clone();
@@ -255,7 +255,7 @@ fn threads_sleep_drop_and_fire_at_once() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 300 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn everybody_is_woken_at_the_first_firing_after_its_deadline(
