@@ -61,7 +61,7 @@ impl Executor {
         slot.set_future(data, vtable);
         self.live.fetch_add(1, Ordering::Relaxed);
         let id = slot.state.occupy_listed(priority, here) | slot.handle() as u64;
-        self.link(locked, worker, slot, priority, id)
+        self.link(locked, worker, slot, priority, here, id)
     }
 
     /// A spawn that needs another slot than one of its own worker's free ones, or goes through an inbox.
@@ -155,23 +155,23 @@ impl Executor {
     /// if the coroutine has exited.
     #[inline]
     pub fn wake(&self, id: u64, here: u32) -> bool {
-        let Some((slot, generation)) = self.find(id) else { return false };
-        let seen = slot.state.peek();
-        if seen.is_blocked(generation)
+        if let Some((slot, generation)) = self.find(id)
+            && let seen = slot.state.peek()
+            && seen.is_blocked(generation)
             && let Some(worker) = self.worker(here)
             && let Some(locked) = worker.lock_to_link()
+            && let Some(priority) = slot.state.wake_listed(seen, here)
         {
-            if let Some(priority) = slot.state.wake_listed(seen, here) {
-                return self.link(locked, worker, slot, priority, true);
-            }
-            drop(locked);
+            return self.link(locked, worker, slot, priority, here, true);
         }
-        self.wake_posted(slot, generation, here)
+        self.wake_posted(id, here)
     }
 
-    /// A wake that finds the coroutine ready, or the worker's lock taken.
+    /// A wake that finds the coroutine ready or gone, or the worker's lock taken. It looks the coroutine up again, so that the
+    /// short way has less to remember.
     #[inline(never)]
-    fn wake_posted(&self, slot: &Slot, generation: u32, here: u32) -> bool {
+    fn wake_posted(&self, id: u64, here: u32) -> bool {
+        let Some((slot, generation)) = self.find(id) else { return false };
         let request = slot.state.wake(generation, self.near(here));
         self.fulfil(slot, generation, request, here)
     }
@@ -179,10 +179,18 @@ impl Executor {
     /// The short way of making something ready on one's own worker: into its list, whose lock is held, rather
     /// than through its inbox. Returns `result`, as `tell` does.
     #[inline(always)]
-    fn link<R>(&self, locked: Locked<'_>, worker: &Worker, slot: &Slot, priority: Priority, result: R) -> R {
+    fn link<R>(
+        &self,
+        locked: Locked<'_>,
+        worker: &Worker,
+        slot: &Slot,
+        priority: Priority,
+        here: u32,
+        result: R,
+    ) -> R {
         let busy = locked.push(slot, priority);
         drop(locked);
-        self.tell(worker, priority, worker.number(), busy, result)
+        self.tell(worker, priority, here, busy, result)
     }
 
     /// Has a worker drop the future: at once if it runs (after its poll), else when the coroutine's turn

@@ -94,7 +94,7 @@ impl Snapshot {
         Priority::from_bits(self.0 >> BASE_SHIFT)
     }
 
-    /// The list in which it is, if it is in one.
+    /// The list in which it is, if it is in one; else that of its priority.
     #[inline(always)]
     pub fn level(self) -> Priority {
         Priority::from_bits(self.0 >> LEVEL_SHIFT)
@@ -162,10 +162,10 @@ impl Snapshot {
         Snapshot(self.0 & !PLACE_MASK | place as u64)
     }
 
-    /// In the list of its priority.
+    /// The same, with the level of its priority.
     #[inline(always)]
-    pub(super) fn listed(self) -> Snapshot {
-        self.with_six_bits(LEVEL_SHIFT, self.priority().level() as u64).at(Place::List)
+    pub(super) fn levelled(self) -> Snapshot {
+        self.with_six_bits(LEVEL_SHIFT, self.priority().level() as u64)
     }
 
     #[inline(always)]

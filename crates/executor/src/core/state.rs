@@ -37,7 +37,8 @@
 //! - The place is List, and `worker` and `level` while it is, change under the lock of that worker only. Inbox becomes List
 //!   under the lock of the worker whose inbox it is.
 //! - `level` is the list in which a coroutine is; it differs from its priority only while whoever has changed that is
-//!   about to move it (`Executor::refile`), or has left that to the worker.
+//!   about to move it (`Executor::refile`), or has left that to the worker. In no list, it is the priority: so a wake need
+//!   not work that out.
 //!
 //! # Orderings
 //!
@@ -167,8 +168,8 @@ impl State {
     /// links the coroutine in that list. Otherwise nothing has happened, and `wake` does the right thing.
     #[inline(always)]
     pub fn wake_listed(&self, seen: Snapshot, worker: u32) -> Option<Priority> {
-        let next = seen.with_worker(worker).listed();
-        self.replace(seen, next).then_some(next.level())
+        let next = seen.with_worker(worker).at(Place::List);
+        self.replace(seen, next).then_some(seen.level())
     }
 
     /// (2) `near` is the worker to post to; without one the coroutine goes back to where it was.
@@ -207,6 +208,7 @@ impl State {
     fn set_urgency(&self, generation: u32, shift: u32, priority: Priority) -> Request {
         self.update(Request::Gone, |word| {
             let next = word.with_six_bits(shift, priority.level() as u64);
+            let next = if word.place() == Place::List { next } else { next.levelled() };
             let (worker, priority) = (next.worker(), next.priority());
             word.names(generation).then_some((
                 next,
@@ -222,10 +224,7 @@ impl State {
     /// (4) The slot was taken out of the inbox of `worker`, whose lock the caller holds. Returns the list at whose
     /// tail the caller links it.
     pub fn take_from_inbox(&self, worker: u32) -> Priority {
-        self.update(Priority::DEFAULT, |word| {
-            let next = word.with_worker(worker).listed();
-            Some((next, next.level()))
-        })
+        self.update(Priority::DEFAULT, |word| Some((word.with_worker(worker).at(Place::List), word.level())))
     }
 
     /// (5) From which list to which the caller moves it, if it is misfiled. The caller holds the lock of `worker`,
@@ -233,7 +232,7 @@ impl State {
     pub fn relevel(&self, generation: u32, worker: u32) -> Option<(Priority, Priority)> {
         self.update(None, |word| {
             let here = word.names(generation) && word.worker() == worker && word.is_misfiled();
-            here.then(|| (word.listed(), Some((word.level(), word.priority()))))
+            here.then(|| (word.levelled(), Some((word.level(), word.priority()))))
         })
     }
 
@@ -242,7 +241,7 @@ impl State {
         Snapshot(self.0.fetch_and(!WOKEN, Ordering::AcqRel)).without(WOKEN)
     }
 
-    /// (6) at its shortest, for one that has not woken itself. False, and nothing has happened, if anybody has touched
+    /// (6) at its shortest, for one that has not woken itself and is not misfiled. False, and nothing has happened, if anybody has touched
     /// the word since it was `begun`, when nobody had.
     #[inline(always)]
     pub fn block(&self, begun: Snapshot) -> bool {
@@ -258,7 +257,7 @@ impl State {
             if word.is_untouched() && !word.is_misfiled() {
                 return Settled::Stays;
             }
-        } else if begun.is_untouched() && self.block(begun) {
+        } else if begun.is_untouched() && !begun.is_misfiled() && self.block(begun) {
             return Settled::Blocks;
         }
         self.settle_touched(woken)
@@ -270,13 +269,13 @@ impl State {
             if word.is_cancelled() {
                 return None;
             }
-            let listed = word.without(WOKEN).listed();
+            let next = word.without(WOKEN).levelled();
             Some(if !word.has(WOKEN) && !woken {
-                (word.at(Place::Blocked), Settled::Blocks)
+                (next.at(Place::Blocked), Settled::Blocks)
             } else if word.is_misfiled() {
-                (listed, Settled::Moves { to: listed.level() })
+                (next, Settled::Moves { to: next.level() })
             } else {
-                (listed, Settled::Stays)
+                (next, Settled::Stays)
             })
         })
     }
@@ -312,7 +311,7 @@ impl State {
 #[inline(always)]
 fn post(word: Snapshot, near: Option<u32>) -> (Snapshot, Request) {
     let worker = near.unwrap_or(word.worker());
-    (word.at(Place::Inbox).with_worker(worker), Request::Post { worker, priority: word.priority() })
+    (word.at(Place::Inbox).with_worker(worker), Request::Post { worker, priority: word.level() })
 }
 
 #[cfg(test)]

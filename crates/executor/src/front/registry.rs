@@ -7,7 +7,7 @@ use crate::core::atomic::unmodelled::{AtomicPtr, Ordering};
 use ::core::ptr;
 
 use super::calls;
-use super::current::state;
+use super::current::{current_worker_of, state};
 use super::executor::Executor;
 use crate::core::{CoroutineId, Priority, id::LAST_EXECUTOR};
 
@@ -64,8 +64,9 @@ pub(super) fn wake_up_raw(id: u64) -> bool {
 
 #[inline(never)]
 fn wake_another(id: u64) -> bool {
-    let Some(id) = CoroutineId::from_raw(id) else { return false };
-    executor(id.executor()).is_some_and(|executor| calls::wake(&executor.core, id.raw(), executor.here()))
+    // No id that anybody can have is of generation 0; the core finds nobody by such a one.
+    let number = (id >> 24) as u8;
+    executor(number).is_some_and(|executor| calls::wake(&executor.core, id, current_worker_of(number)))
 }
 
 /// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May be called
