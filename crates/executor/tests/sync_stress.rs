@@ -231,7 +231,10 @@ fn nobody_keeps_what_it_inherited() {
         };
         handles.push(executor.spawn_join(work, some_level(number)).unwrap());
     }
-    run(executor, handles, || COME.set());
+    run(executor, handles, || {
+        thread::sleep(Duration::from_micros(50));
+        COME.set();
+    });
     assert!(cfg!(miri) || raised.load(Ordering::Relaxed) != 0, "somebody was raised");
     assert!(MUTEXES.iter().all(|mutex| !mutex.is_locked()));
 }
