@@ -38,7 +38,9 @@ pub struct ProcessPage {
     pub workers: [WorkerState; MAX_CPUS],
     /// Each virtual CPU's interrupt registers.
     pub cpus: [CpuRecord; MAX_CPUS],
-    reserved_tail: [u64; 288],
+    /// Where in the process's memory its executor lies, number 0 of the kernel's version; 0: nowhere. For `inspect`.
+    pub executor: AtomicU64,
+    reserved_tail: [u64; 287],
 }
 
 /// One for the machine, readable by every process, writable by none.
@@ -88,6 +90,7 @@ const _: () = {
     assert!(offset_of!(ProcessPage, ring) == 128);
     assert!(offset_of!(ProcessPage, workers) == 256);
     assert!(offset_of!(ProcessPage, cpus) == 1280);
+    assert!(offset_of!(ProcessPage, executor) == 1792);
     assert!(size_of::<SystemPage>() == 4096);
     assert!(offset_of!(SystemPage, ticks_per_second) == 8);
     assert!(offset_of!(SystemPage, clock_base_ticks) == 16);

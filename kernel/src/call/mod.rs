@@ -119,8 +119,10 @@ pub fn submit(
 /// A trace point about an asynchronous call; what a synchronous one does, its virtual CPU does.
 #[inline(always)]
 fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64, u64) -> Event) {
-    if let Delivery::Ring { coroutine, token } = delivery {
-        trace::emit(|| event(process.id, coroutine, token));
+    if trace::is_on()
+        && let Delivery::Ring { coroutine, token } = delivery
+    {
+        trace::emit(move || event(process.id, coroutine, token));
     }
 }
 

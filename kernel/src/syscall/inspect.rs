@@ -15,8 +15,8 @@ use crate::task::inspect::{self, Found};
 use crate::task::{Process, VirtualCpu, children};
 use crate::trace;
 
-/// Empty slots looked at in one call, at most.
-const SLOTS_MAX: u32 = 1024;
+/// Slots looked at in one call, at most: in a process's memory each costs three walks of its page table.
+const SLOTS_MAX: u32 = 256;
 
 /// A reply on its way: records behind a header.
 struct Reply {

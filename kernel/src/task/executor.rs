@@ -84,7 +84,7 @@ pub fn run_hart() -> ! {
             mm::release_dead();
             parked = EXECUTOR.prepare_park(worker);
             if parked {
-                trace::emit(|| Event::Sleep {});
+                trace::emit(move || Event::Sleep {});
             }
             !parked
         });
@@ -92,7 +92,7 @@ pub fn run_hart() -> ! {
         // An emulator that counts instructions lets the counter run on while a hart sleeps.
         COUNTERS.instructions_asleep.add(arch::instructions_retired().saturating_sub(before));
         if parked {
-            trace::emit(|| Event::Awake {});
+            trace::emit(move || Event::Awake {});
             EXECUTOR.finish_park(worker);
         }
     }
@@ -129,13 +129,13 @@ unsafe extern "C" fn release(_context: *mut (), block: *mut u8, bytes: usize) {
 
 /// Ends the sleep of the hart that carries `worker`.
 unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
-    trace::emit(|| Event::SendInterrupt { hart: worker.into(), why: 1 });
+    trace::emit(move || Event::SendInterrupt { hart: worker.into(), why: 1 });
     arch::send_interrupt_to(worker as usize);
 }
 
 /// Makes the hart that carries `worker` look whether it should be doing something more urgent.
 unsafe extern "C" fn preempt(_context: *mut (), worker: u32) {
-    trace::emit(|| Event::SendInterrupt { hart: worker.into(), why: 2 });
+    trace::emit(move || Event::SendInterrupt { hart: worker.into(), why: 2 });
     arch::send_interrupt_to(worker as usize);
 }
 

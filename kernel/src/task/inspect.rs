@@ -3,18 +3,21 @@
 //! Each record is made under the locks that its facts need, one at a time, and none is held when the next is made.
 //! May touch: processes, the kernel's executor; a process's memory only as `coroutines` says.
 
-use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
 use cops_abi::page::MAX_CPUS;
-use cops_executor::core::{Inspection, Phase};
+use cops_executor::core::{Executor, Inspection, Phase};
 
 use super::children::{self, Entry};
 use super::cpu::{CpuState, VirtualCpu};
 use super::run_queue::RUN_QUEUE;
 use super::{Process, ProcessId, executor};
+use crate::mm::UserRange;
 use crate::{arch, trace};
+
+/// The number of the executor in every process.
+const EXECUTOR_NUMBER: u8 = 0;
 
 /// What a hart spends its time on.
 #[repr(align(64))]
@@ -235,21 +238,26 @@ fn record(found: &Inspection) -> CoroutineRecord {
     CoroutineRecord { coroutine, state, priority, worker, ..CoroutineRecord::default() }
 }
 
-/// The coroutine in slot `slot` of `process`: as far as the process shows it.
-pub fn user_coroutine(process: &Arc<Process>, slot: u32) -> Found {
-    let Some(cpu) = (slot as usize).checked_sub(1) else { return Found::Empty };
-    if cpu >= process.cpu_count() {
-        return Found::End;
-    }
-    match process.cpu_record(cpu) {
-        Some(cpu) if cpu.current_coroutine != 0 => Found::Coroutine(CoroutineRecord {
-            coroutine: cpu.current_coroutine,
-            process: process.id,
-            state: if cpu.state == state::RUNNING { state::RUNNING } else { state::SUSPENDED },
-            priority: cpu.current_priority.min(63),
-            worker: cpu.cpu,
-            name: [0; 16],
-        }),
-        _ => Found::Empty,
+/// The coroutine in slot `slot` of `process`, from 1 on: read out of its executor, word by word through its page table,
+/// each word an allegation. The addresses are its own; where they lead nowhere the list ends.
+pub fn user_coroutine(process: &Process, slot: u32) -> Found {
+    let read = |address: u64| {
+        let mut bytes = [0; 8];
+        UserRange::new(address as usize, bytes.len()).copy_in(&process.space, &mut bytes).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    };
+    let executor = process.page.executor.load(Relaxed);
+    match Executor::inspect_remote(executor, EXECUTOR_NUMBER, slot, read) {
+        None => Found::End,
+        Some(None) => Found::Empty,
+        Some(Some(found)) => {
+            let polled_by = (0..process.cpu_count()).find(|&cpu| process.current_coroutine(cpu) == found.id);
+            let state = match polled_by.and_then(|cpu| process.cpu_record(cpu)) {
+                Some(cpu) if cpu.state == state::RUNNING => state::RUNNING,
+                Some(_) => state::SUSPENDED,
+                None => record(&found).state,
+            };
+            Found::Coroutine(CoroutineRecord { process: process.id, state, ..record(&found) })
+        }
     }
 }

@@ -76,13 +76,14 @@ impl Process {
             Action::Nothing => {}
             Action::Queue(cpu) => {
                 COUNTERS.unparks.add(1);
-                trace::emit(|| cpu.event(|process, cpu| Event::Unpark { process, cpu }));
+                let woken = &cpu;
+                trace::emit(move || woken.event(|process, cpu| Event::Unpark { process, cpu }));
                 self.queue(cpu);
             }
             Action::Raise => self.requeue_less_urgent(),
             Action::Interrupt { hart } => {
                 COUNTERS.user_interrupts_sent.add(1);
-                trace::emit(|| Event::UserInterruptSent { process: self.id, level, hart: hart as u64 });
+                trace::emit(move || Event::UserInterruptSent { process: self.id, level, hart: hart as u64 });
                 arch::send_interrupt_to(hart);
             }
         }
@@ -130,7 +131,7 @@ impl Process {
             }
         } else if count > 0 {
             COUNTERS.user_interrupts_suppressed.add(1);
-            trace::emit(|| Event::UserInterruptSuppressed { process: self.id, level });
+            trace::emit(move || Event::UserInterruptSuppressed { process: self.id, level });
         }
         if queued_less_urgent { Action::Raise } else { Action::Nothing }
     }
@@ -179,7 +180,8 @@ impl Process {
         match parked {
             Some(cpu) => {
                 COUNTERS.unparks.add(1);
-                trace::emit(|| cpu.event(|process, cpu| Event::Unpark { process, cpu }));
+                let woken = &cpu;
+                trace::emit(move || woken.event(|process, cpu| Event::Unpark { process, cpu }));
                 self.queue(cpu);
             }
             None => self.interrupt_level.store(OVERDUE, SeqCst),
@@ -215,7 +217,7 @@ impl Process {
         }
         self.interrupt_level.store(NOT_WANTED, SeqCst);
         COUNTERS.user_interrupts_taken.add(1);
-        trace::emit(|| Event::UserInterruptTaken { process: self.id, cpu: index as u8 });
+        trace::emit(move || Event::UserInterruptTaken { process: self.id, cpu: index as u8 });
         record.status.store(state & !status::ENABLE | status::PREVIOUS_ENABLE, Relaxed);
         context.begin_user_interrupt(record, handler as usize, cause::RESULTS);
     }

@@ -265,7 +265,7 @@ impl Process {
         }
         self.set_state(cpu.index, status, CpuState::Parked);
         COUNTERS.parks.add(1);
-        trace::emit(|| Event::Park { process: self.id, cpu: cpu.index as u8 });
+        trace::emit(move || Event::Park { process: self.id, cpu: cpu.index as u8 });
         drop(cpus);
         self.show_waiting();
         true
@@ -285,14 +285,14 @@ impl Process {
         self.set_state(index, status, CpuState::Runnable);
         let cpu = cpu.clone();
         drop(cpus);
-        trace::emit(|| Event::Unpark { process: self.id, cpu: index as u8 });
+        trace::emit(move || Event::Unpark { process: self.id, cpu: index as u8 });
         self.queue(cpu);
         Ok(())
     }
 
     /// `cpu`, which is running, is about to wait for a synchronous call.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) {
-        trace::emit(|| Event::WaitBegin { process: self.id, cpu: cpu.index as u8 });
+        trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.index as u8 });
         self.set_state(cpu.index, &mut self.cpus.lock().list[cpu.index].1, CpuState::Waiting);
     }
 
@@ -307,7 +307,7 @@ impl Process {
         status.result = Some(result);
         let cpu = cpu.clone();
         drop(cpus);
-        trace::emit(|| Event::WaitEnd { process: self.id, cpu: index as u8 });
+        trace::emit(move || Event::WaitEnd { process: self.id, cpu: index as u8 });
         self.queue(cpu);
     }
 

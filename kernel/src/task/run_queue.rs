@@ -218,7 +218,7 @@ impl RunQueue {
         match victim {
             Some(Victim::Hart(hart)) if hart != here => {
                 COUNTERS.preemptions.add(1);
-                trace::emit(|| Event::SendInterrupt { hart: hart as u64, why: 2 });
+                trace::emit(move || Event::SendInterrupt { hart: hart as u64, why: 2 });
                 arch::send_interrupt_to(hart);
             }
             Some(Victim::Paused(switcher)) => {

@@ -36,6 +36,7 @@ pub fn configure() {
 }
 
 /// Why a virtual CPU stopped running for the moment.
+#[derive(Clone, Copy)]
 enum Stopped {
     /// Coroutines of the kernel are to run first; it keeps the hart.
     Paused,
@@ -138,18 +139,19 @@ fn run_until_stopped(
             stop = reason_to_stop(me, cpu, slice, &mut shown);
             if stop.is_none() {
                 process.deliver_interrupt(cpu, context);
-                trace::emit(|| {
+                trace::emit(move || {
                     cpu.event(|process, index| Event::EnterUser { process, cpu: index, level: cpu.level() })
                 });
             }
             stop.is_some()
         });
         if let Some(stop) = stop {
-            trace::emit(|| trace_stop(cpu, &stop));
+            trace::emit(move || trace_stop(cpu, stop));
             return stop;
         }
         COUNTERS.traps_from_user.add(1);
-        trace::emit(|| trace_trap(cpu, &trap, context));
+        let registers = &*context;
+        trace::emit(move || trace_trap(cpu, trap, registers));
         match trap {
             UserTrap::Interrupt => {}
             UserTrap::Syscall => {
@@ -166,7 +168,7 @@ fn run_until_stopped(
 }
 
 /// What a trap is in the trace, after what the process has written into its own.
-fn trace_trap(cpu: &VirtualCpu, trap: &UserTrap, context: &UserContext) -> Event {
+fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event {
     cpu.process.collect_trace(cpu.index);
     let coroutine = cpu.process.current_coroutine(cpu.index);
     cpu.event(|process, cpu| match trap {
@@ -180,7 +182,7 @@ fn trace_trap(cpu: &VirtualCpu, trap: &UserTrap, context: &UserContext) -> Event
 }
 
 /// What the end of a slice is in the trace.
-fn trace_stop(cpu: &VirtualCpu, stop: &Stopped) -> Event {
+fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
     cpu.event(|process, cpu| match stop {
         Stopped::Paused => Event::Paused { process, cpu },
         _ => Event::Preempted { process, cpu, level: RUN_QUEUE.most_urgent() as u8 },

@@ -58,6 +58,9 @@ pub fn is_on() -> bool {
 }
 
 /// A trace point. From any context, interrupt handlers included.
+///
+/// `event` had better be a `move` closure over integers and references: a local that it borrows has to be in memory
+/// for its sake, also when it is not called.
 #[inline(always)]
 pub fn emit(event: impl FnOnce() -> Event) {
     if ON.load(Relaxed) {

@@ -7,7 +7,7 @@ use core::pin::pin;
 
 use spin::Mutex;
 
-use super::{Event, emit};
+use super::{Event, emit, is_on};
 use crate::task;
 
 /// `future`, with polls that are events. Whoever spawns a coroutine of the kernel wraps its future in this.
@@ -19,9 +19,12 @@ pub async fn traced<F: Future<Output = ()>>(future: F) {
 /// Does `work`, one poll of the coroutine that runs here, between the events of its begin and its end.
 #[inline]
 pub fn poll<R>(work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -> R {
-    emit(|| Event::PollBegin { coroutine: task::current_number(), level: current_level() });
+    emit(move || Event::PollBegin { coroutine: task::current_number(), level: current_level() });
     let result = work();
-    emit(|| Event::PollEnd { coroutine: task::current_number(), finished: is_finished(&result).into() });
+    if is_on() {
+        let finished = is_finished(&result).into();
+        emit(move || Event::PollEnd { coroutine: task::current_number(), finished });
+    }
     result
 }
 

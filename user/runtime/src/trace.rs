@@ -75,16 +75,20 @@ impl<F: Future> Future for Traced<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         // SAFETY: the future is pinned with the whole, is reached in no other way, and `Traced` has no `Drop`.
         let future = unsafe { self.map_unchecked_mut(|traced| &mut traced.0) };
-        let coroutine = || current().map_or(0, |id| id.raw());
-        emit(|cpu| {
-            let level = current().and_then(priority).unwrap_or_default().level();
-            Event::UserPollBegin { process: 0, cpu, coroutine: coroutine(), level }
-        });
-        let poll = future.poll(context);
-        let finished = poll.is_ready().into();
-        emit(|cpu| Event::UserPollEnd { process: 0, cpu, coroutine: coroutine(), finished });
-        poll
+        if ON.load(Relaxed) { poll_traced(future, context) } else { future.poll(context) }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn poll_traced<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+    let (coroutine, level) =
+        current().map_or((0, 0), |id| (id.raw(), priority(id).unwrap_or_default().level()));
+    record(|cpu| Event::UserPollBegin { process: 0, cpu, coroutine, level });
+    let poll = future.poll(context);
+    let finished = poll.is_ready().into();
+    record(|cpu| Event::UserPollEnd { process: 0, cpu, coroutine, finished });
+    poll
 }
 
 /// Whether this process's coroutines are traced: whether tracing was on when it was started.

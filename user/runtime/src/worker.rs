@@ -57,6 +57,13 @@ pub(crate) fn start_executor() {
     if let Err(error) = unsafe { EXECUTOR.start(&hooks) } {
         fatal(format_args!("the executor does not start: {error:?}"));
     }
+    show_executor();
+}
+
+/// Tells the kernel where the executor is, for `ps`.
+fn show_executor() {
+    let address = ptr::from_ref(EXECUTOR.core()).addr() as u64;
+    shared::process_page().executor.store(address, core::sync::atomic::Ordering::Relaxed);
 }
 
 /// Makes this virtual CPU worker `index`.

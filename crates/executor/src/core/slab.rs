@@ -13,6 +13,10 @@
 use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ::core::ptr;
 
+#[cfg(target_pointer_width = "64")]
+#[path = "slab_remote.rs"]
+mod remote;
+
 use super::hooks::Hooks;
 use super::id::{INDEX_BITS, INDEX_LIMIT};
 use super::slot::Slot;

@@ -307,6 +307,12 @@ impl Executor {
         Priority::new(calls::most_urgent(&self.core, worker) as u8)
     }
 
+    /// The core's half, for those who look at it from outside
+    /// ([`inspect_remote`](core::Executor::inspect_remote)).
+    pub fn core(&self) -> &core::Executor {
+        &self.core
+    }
+
     /// Coroutines that have been spawned and have not exited.
     pub fn live_count(&self) -> u64 {
         calls::live_count(&self.core)

@@ -77,7 +77,8 @@ fn serve(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     let boot = boot(&prepared, options, &service::server_arguments(Model::Kcuc, options.machine.smp))?;
     let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: false };
     let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
-    let json = workspace.scratch()?.file("load.json");
+    let scratch = workspace.scratch()?;
+    let json = scratch.file("load.json");
     let mut load = client.load(port, &LOAD, &json);
     let is_clean = service::drive(&mut server, load.stdout(Stdio::null()))?;
     let collector = server.trace()?;

@@ -267,7 +267,11 @@ impl Teller<'_> {
                 self.depart(cpu, user);
             }
             kind::USER_MARK => self.moment(cpu, &format!("mark {argument}"), json!({ "value": argument })),
-            kind::LOST => self.moment(cpu, "records lost", json!({ "count": argument })),
+            kind::LOST => {
+                // An end may be among them.
+                self.close_all(cpu);
+                self.moment(cpu, "records lost", json!({ "count": argument }));
+            }
             // A later kernel's.
             other => self.moment(hart, &format!("event {other}"), json!({ "argument": argument })),
         }

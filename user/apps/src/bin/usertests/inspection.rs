@@ -23,6 +23,8 @@ tests! { inspection:
     processes_are_seen,
     virtual_cpus_are_seen,
     coroutines_are_seen,
+    coroutines_of_processes_are_seen,
+    lies_about_coroutines_are_harmless,
     harts_are_seen,
     time_is_counted,
     portions_make_the_whole,
@@ -113,10 +115,92 @@ async fn coroutines_are_seen() -> Outcome {
     ids.sort_unstable();
     ids.dedup();
     check_equal!(ids.len(), kernel.len(), "different ids");
-    let me = task::current().map_or(0, |id| id.raw());
-    let own = inspect::coroutines(process::id())?;
-    let mine = own.iter().find(|coroutine| coroutine.coroutine == me);
-    check_equal!(mine.map(|mine| (mine.state, mine.priority)), Some((state::RUNNING, 32)), "this coroutine");
+    Ok(())
+}
+
+/// Every coroutine of a process, with its state and priority: this one's, and another process's.
+async fn coroutines_of_processes_are_seen() -> Outcome {
+    let Some(me) = task::current() else { return Err(Failure("no coroutine".into())) };
+    let blocked: Vec<_> = (0..300u32)
+        .map(|number| task::spawn(core::future::pending(), Priority::saturating(number % 64)))
+        .collect();
+    task::yield_now().await;
+    // The urgent ones have run into their waits; the others are ready still.
+    let all = inspect::coroutines(process::id())?;
+    let find = |id: task::CoroutineId| all.iter().find(|coroutine| coroutine.coroutine == id.raw());
+    check_equal!(find(me).map(|me| (me.state, me.priority)), Some((state::RUNNING, 32)), "this coroutine");
+    for (number, &id) in blocked.iter().enumerate() {
+        let (level, found) = (number as u32 % 64, find(id).map(|found| (found.state, found.priority)));
+        let expected = if level <= 32 { state::BLOCKED } else { state::READY };
+        check_equal!(found, Some((expected, level)), "coroutine {number}");
+    }
+    check_equal!(all.len(), 301, "coroutines");
+    for id in blocked {
+        task::cancel(id);
+    }
+
+    let mut sleeping = start(&[HELPER, "sleep", "60000"])?;
+    let mut computing = start(&[HELPER, "compute"])?;
+    seen_as(sleeping.id(), &[state::BLOCKED]).await?;
+    seen_as(computing.id(), &[state::RUNNING, state::SUSPENDED]).await?;
+    let of_sleeping = inspect::coroutines(sleeping.id())?;
+    let of_computing = inspect::coroutines(computing.id())?;
+    for child in [&mut sleeping, &mut computing] {
+        child.kill()?;
+        soon("the end of a child", child.wait()).await??;
+    }
+    let states = |list: &[inspect::CoroutineRecord]| list.iter().map(|one| one.state).collect::<Vec<_>>();
+    check_equal!(states(&of_sleeping), [state::SUSPENDED], "states in a process that waits in a call");
+    let computing = states(&of_computing);
+    check!(computing == [state::RUNNING] || computing == [state::SUSPENDED], "{computing:?}");
+    Ok(())
+}
+
+/// A process may say that its executor is anywhere, and have anything there.
+async fn lies_about_coroutines_are_harmless() -> Outcome {
+    use cops::abi::layout::{PAGE_BYTES, PROCESS_PAGE};
+    const EXECUTOR: usize = PROCESS_PAGE + 1792;
+    let honest = raw::peek(EXECUTOR);
+    let mut garbage = raw::Garbage::new(0x11e5);
+    let mut memory = vec![0u64; 3 * PAGE_BYTES / 8];
+    let mut longest = 0;
+    for round in 0..200 {
+        let inside = memory.as_ptr().addr() as u64;
+        // Words that lead back into the same memory, so that the walk goes on.
+        for word in &mut memory {
+            *word = match garbage.next() % 4 {
+                0 => garbage.next() as u64,
+                _ => inside + garbage.next() as u64 % (2 * PAGE_BYTES) as u64,
+            };
+        }
+        let address = match BAD_ADDRESSES.get(round) {
+            Some(&address) => address as u64,
+            None => inside + (garbage.next() % PAGE_BYTES) as u64,
+        };
+        raw::poke(EXECUTOR, address);
+        // In portions: a liar's list may be as long as ids allow.
+        let mut from = (process::id() as usize) << 32;
+        let mut buffer = [0u8; 2048];
+        for _ in 0..50 {
+            let arguments = [request(4), from, buffer.as_mut_ptr().addr(), buffer.len()];
+            let length = raw::call(COPS_INSPECT, arguments)?;
+            let parsed = records::parse::<inspect::CoroutineRecord>(&buffer[..length]);
+            let Some((header, mut coroutines)) = parsed else { return Err(Failure("no records".into())) };
+            longest = longest.max(header.count);
+            check!(
+                coroutines
+                    .all(|one| one.priority < 64 && one.worker < 64 && one.state <= 3 || one.state == 4),
+                "nonsense"
+            );
+            if header.next == 0 {
+                break;
+            }
+            check!(header.next > from as u64, "from {from:#x} on to {:#x}", header.next);
+            from = header.next as usize;
+        }
+    }
+    raw::poke(EXECUTOR, honest);
+    check!(longest > 0, "no lie was ever believed: the test tests nothing");
     Ok(())
 }
 

@@ -48,6 +48,13 @@ pub fn poke(address: usize, word: u64) {
     unsafe { place.write_volatile(word) };
 }
 
+/// Reads a word of this program's memory, wherever that is.
+pub fn peek(address: usize) -> u64 {
+    let place = core::ptr::with_exposed_provenance::<u64>(address);
+    // SAFETY: as above.
+    unsafe { place.read_volatile() }
+}
+
 /// A call in flight.
 #[must_use]
 pub struct Handle(u64);
