@@ -205,15 +205,24 @@ fn nobody_keeps_what_it_inherited() {
     let executor = executor!(15);
     let mut handles = Vec::new();
     static MUTEXES: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
-    // The urgent come when somebody outside says so: while others hold what they want.
+    // The urgent come when somebody outside says so, and the others are there as long as they are: so some hold what
+    // the urgent want.
     static COME: Event = Event::new();
+    static URGENT_LEFT: AtomicU64 = AtomicU64::new(0);
+    let is_urgent = |number| some_level(number).level() < 32;
+    URGENT_LEFT.store((0..COROUTINES).filter(|&number| is_urgent(number)).count() as u64, Ordering::Relaxed);
     let raised = Arc::new(AtomicU64::new(0));
     for number in 0..COROUTINES {
         let raised = raised.clone();
         let work = async move {
             let id = current().expect("in a coroutine");
-            for round in 0..ROUNDS {
-                if round % 4 == 0 && some_level(number).level() < 32 {
+            let mut round = 0;
+            while if is_urgent(number) {
+                round < ROUNDS / 10 + 1
+            } else {
+                URGENT_LEFT.load(Ordering::Relaxed) != 0
+            } {
+                if is_urgent(number) {
                     COME.clear();
                     COME.wait().await;
                 }
@@ -227,14 +236,13 @@ fn nobody_keeps_what_it_inherited() {
                 drop(lower);
                 drop(upper);
                 assert_eq!(priority(id), Some(some_level(number)), "it holds nothing any more");
+                round += 1;
             }
+            URGENT_LEFT.fetch_sub(is_urgent(number) as u64, Ordering::Relaxed);
         };
         handles.push(executor.spawn_join(work, some_level(number)).unwrap());
     }
-    run(executor, handles, || {
-        thread::sleep(Duration::from_micros(50));
-        COME.set();
-    });
+    run(executor, handles, || COME.set());
     assert!(cfg!(miri) || raised.load(Ordering::Relaxed) != 0, "somebody was raised");
     assert!(MUTEXES.iter().all(|mutex| !mutex.is_locked()));
 }
