@@ -103,15 +103,16 @@
 //! unless U has been taken by a worker that has not begun to poll it yet. Hence at most one less urgent poll
 //! begins on each worker after the announcement, the one that it had picked already.
 //!
-//! *Why.* A READY coroutine is in one inbox or one list of one worker V. Its level is marked in V's record:
+//! *Why.* A coroutine that is ready is in one inbox or one list of one worker V. Its level is marked in V's record:
 //! in `posted` while it is in the inbox (the mark is set before the announcement ends, and is cleared only
-//! when the inbox is emptied), in `ready` while it is in the list, and on its way from one to the other in
+//! when the inbox is emptied), in `ready` while it waits in the list, and on its way from one to the other in
 //! `ready` before it goes from `posted` ([`WorkerState::waiting`]). At a scheduling point a worker files its own
-//! inbox and looks at the marks of all others. If V is itself, it pops the most urgent of its lists, which
+//! inbox and looks at the marks of all others. If V is itself, it begins the most urgent of its lists, which
 //! is at least as urgent as U. If V is another and shows something more urgent than the worker has, it takes
-//! V's lock, files V's inbox, and takes the most urgent there. If V's lock is held, somebody is
-//! at a scheduling point there and takes the most urgent; the worker looks again rather than run something
-//! less urgent.
+//! V's lock, files V's inbox, and takes the most urgent there, if that is as urgent as what was shown; otherwise it looks
+//! again. If V's lock is held, somebody is at a scheduling point there and takes the most urgent; the worker looks again
+//! rather than run something less urgent. (The scheduling points of `poll_in_turn`, which are shorter, are those at which none
+//! of this would find anything: it leaves as soon as one of the marks it looks at says otherwise.)
 //!
 //! *Limits.* Looking again ends after 200 times: if the host suspends a worker under the lock (some tens of
 //! instructions), the others go on with what they have. When an idle worker takes half of what waits at
@@ -119,10 +120,19 @@
 //! run one less urgent coroutine for each such transfer. And a long poll is a long poll:
 //! [`Executor::most_urgent`] and the hook `preempt` are for ending it early.
 //!
-//! `tests/stress.rs` counts polls between announcement and poll; `tests/notify.rs` fixes who steals what.
+//! `tests/stress.rs` counts polls between announcement and poll; `tests/notify.rs` fixes who steals what; `tests/simulator`
+//! has several workers take turns in virtual time and asserts the bound at each of some hundred thousand polls.
+//!
+//! # Equals, and those that starve
 //!
 //! Equal priorities are served round-robin by each worker. Between workers the balance is kept by stealing
-//! alone: one that runs out takes half of what waits at another.
+//! alone: one that runs out takes half of what waits at another, and one that has less urgent work takes what is more urgent.
+//! Nobody takes an equal. So a worker that always has something more urgent does not serve its less urgent ones, and if the others always
+//! have some of their own, those wait, though their equals elsewhere run.
+//!
+//! Strict priorities starve whoever is less urgent as long as there is enough to do above; that is what they are for.
+//! [`Executor::set_aging`] gives every waiting level a share: of every so many polls *of each worker* one goes to a less urgent
+//! level of that worker. It cures both.
 #![no_std]
 #![warn(missing_docs)]
 
