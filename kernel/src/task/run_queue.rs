@@ -241,7 +241,8 @@ impl RunQueue {
             // What it will have been charged if it stops now.
             let unused = held.slice_end_ticks.saturating_sub(now) as i64 * i64::from(held.divisor);
             let excess = process.account.charge() - unused - key.charge;
-            let tolerated = timer::slice_ticks() as i64 / 4 * i64::from(held.divisor);
+            // By what a process is charged that shares with nobody: of a thousand children, each must run for next to nothing.
+            let tolerated = timer::slice_ticks() as i64 / 4;
             let is_weaker = level > key.level || level == key.level && excess > tolerated;
             if is_weaker
                 && worst.is_none_or(|(level_so_far, excess_so_far, _)| {

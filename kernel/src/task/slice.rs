@@ -3,6 +3,8 @@
 //! May touch: the clock.
 #![forbid(unsafe_code)]
 
+use core::cell::Cell;
+
 use crate::arch;
 
 /// One slice. Time passes while its virtual CPU runs, not while it waits for kernel coroutines.
@@ -14,12 +16,21 @@ pub struct Slice {
     end_ticks: u64,
     divisor: u32,
     granted: bool,
+    /// Its virtual CPU has been in user mode since it last gave way to an equal of the kernel's.
+    had_turn: Cell<bool>,
 }
 
 impl Slice {
     /// A slice of so many ticks; `granted`: nobody is to take it away.
     pub fn new(ticks: u64, divisor: u32, granted: bool) -> Self {
-        Self { whole_ticks: ticks, remaining_ticks: ticks, end_ticks: u64::MAX, divisor, granted }
+        Self {
+            whole_ticks: ticks,
+            remaining_ticks: ticks,
+            end_ticks: u64::MAX,
+            divisor,
+            granted,
+            had_turn: Cell::new(false),
+        }
     }
 
     /// Its virtual CPU runs from now on. Returns when it will have to stop.
@@ -32,6 +43,16 @@ impl Slice {
     pub fn pause(&mut self) {
         self.remaining_ticks = self.end_ticks.saturating_sub(arch::now_ticks());
         self.end_ticks = u64::MAX;
+    }
+
+    /// Its virtual CPU enters user mode.
+    pub fn take_turn(&self) {
+        self.had_turn.set(true);
+    }
+
+    /// Whether its virtual CPU has been in user mode since this was last asked: then it is the turn of equals.
+    pub fn give_turn(&self) -> bool {
+        self.had_turn.take()
     }
 
     /// Whether it is over, while it runs.

@@ -215,7 +215,7 @@ fn reason_to_stop(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &Slice, shown: &mu
         // Equals take turns, and this coroutine has had its own once it has been in user mode.
         let level = u32::from(level);
         let kernel = kernel.trailing_zeros();
-        if kernel < level || kernel == level && *shown < 64 {
+        if kernel < level || kernel == level && slice.give_turn() {
             return Some(Stopped::Paused);
         }
         // It waits here, unless a hart that sleeps can take it now.
@@ -227,6 +227,8 @@ fn reason_to_stop(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &Slice, shown: &mu
         urgency::show_hart(level, process.id);
         *shown = level;
     }
+    // Kept across pauses for what is more urgent: an equal that became ready meanwhile comes next.
+    slice.take_turn();
     None
 }
 
