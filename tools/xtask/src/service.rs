@@ -13,6 +13,7 @@ use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::process::shown;
 use crate::qemu::server::Server;
+use crate::qemu::statistics::Statistics;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
@@ -118,6 +119,32 @@ pub fn drive(server: &mut Server, client: &mut Command) -> Outcome<bool> {
         Some(1) => Ok(false),
         _ => Err(Failure::new(format!("the load generator failed ({status}): {}", shown(client)))),
     }
+}
+
+/// Counters that are looked at per request, with the columns' names and what they are called.
+const PER_REQUEST: [(&str, &str, &str); 5] = [
+    ("traps_from_user", "traps_per_request", "traps"),
+    ("system_calls", "system_calls_per_request", "system calls"),
+    ("interrupts", "interrupts_per_request", "interrupts"),
+    ("calls_deferred", "deferred_calls_per_request", "calls that waited"),
+    ("cpu_switches", "cpu_switches_per_request", "switches of virtual CPUs"),
+];
+
+/// How often the kernel was entered, and why, for each of so many requests: opening and closing connections included.
+pub fn per_request(before: &Statistics, after: &Statistics, requests: u64) -> Map<String, Value> {
+    let columns = PER_REQUEST.iter().map(|(counter, column, _)| {
+        let each = after.growth(before, counter) as f64 / requests.max(1) as f64;
+        ((*column).to_owned(), Value::from((each * 1000.0).round() / 1000.0))
+    });
+    columns.collect()
+}
+
+/// Prints what [`per_request`] gives, on one line.
+pub fn print_per_request(row: &Map<String, Value>) {
+    let words = PER_REQUEST
+        .iter()
+        .map(|(_, column, title)| format!("{title} {:.2}", row[*column].as_f64().unwrap_or(0.0)));
+    println!("per request: {}", words.collect::<Vec<_>>().join(", "));
 }
 
 /// The client's result: SPEC 5.6's document for `models`.

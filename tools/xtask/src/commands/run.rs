@@ -1,5 +1,7 @@
 //! `./cops run`: the main job. Boots the matrix server, drives it with the real client, shows and records the result.
 
+use serde_json::Value;
+
 use super::Prepared;
 use crate::cli::Run;
 use crate::error::{Because, Outcome};
@@ -27,11 +29,21 @@ pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
     load.args(["--label", &format!("model={}", options.model.name())]);
     load.args(["--label", &format!("vcpus={}", machine.smp)]);
     load.arg("--plots").arg(&results);
+    let before = server.statistics()?;
     let is_clean = service::drive(&mut server, &mut load)?;
+    let after = server.statistics()?;
     server.shut_down();
 
     let provenance = service::provenance(workspace, &prepared, machine);
-    let document = service::with_configuration(service::read_result(&measured)?, provenance);
+    let mut document = service::with_configuration(service::read_result(&measured)?, provenance);
+    if let Some(Value::Object(row)) = document.get_mut("rows").and_then(|rows| rows.get_mut(0)) {
+        // The counters cover the warm-up too, which answers at the same rate.
+        let received = row.get("received").and_then(Value::as_u64).unwrap_or(0);
+        let requests = received * u64::from(options.seconds + WARM_UP_SECONDS) / u64::from(options.seconds);
+        let entries = service::per_request(&before, &after, requests);
+        service::print_per_request(&entries);
+        row.extend(entries);
+    }
     service::write_document(&document, &results.join("result.json"))?;
     println!("plots and data: {}", results.display());
     if let Some(file) = &options.json {

@@ -12,7 +12,7 @@ use crate::error::{Failure, Outcome};
 use crate::qemu::command::Idle;
 use crate::qemu::console::PassThrough;
 use crate::qemu::server::Server;
-use crate::service::{self, Client, Load, Pace};
+use crate::service::{self, Client, Load, Pace, per_request, print_per_request};
 use crate::terminal::Progress;
 use crate::workspace::{Scratch, Workspace};
 
@@ -61,13 +61,33 @@ impl Session {
         service::drive(&mut self.server, &mut command)?;
         let document = service::read_result(&json)?;
         let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(|row| row.as_object());
-        row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
+        let mut row = row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))?;
+        // Counted apart, over so many requests that what else goes on does not matter.
+        row.extend(self.entries()?);
+        Ok(row)
+    }
+
+    /// Entries into the kernel and interrupts per request, of a run of so many requests; printed, and as columns.
+    fn entries(&mut self) -> Outcome<Row> {
+        let before = self.server.statistics()?;
+        let load = self.load(Pace::Counted { requests: MANY }, LIMIT_SECONDS, 0);
+        let mut command = self.client.load(self.port, &load, &self.scratch.file("entries.json"));
+        if !service::drive(&mut self.server, command.stdout(Stdio::null()))? {
+            return Err(Failure::new("the client saw errors in the counted run"));
+        }
+        let after = self.server.statistics()?;
+        let requests = u64::from(MANY) * u64::from(self.connections);
+        let row = per_request(&before, &after, requests);
+        print_per_request(&row);
+        Ok(row)
     }
 
     /// Instructions per request: the difference of two counted runs.
     fn count(&mut self, many: u32) -> Outcome<Row> {
         let (few_requests, few_instructions) = self.counted(FEW)?;
+        let before = self.server.statistics()?;
         let (many_requests, many_instructions) = self.counted(many)?;
+        let entries = per_request(&before, &self.server.statistics()?, many_requests);
         let requests = many_requests.saturating_sub(few_requests);
         if requests == 0 || many_instructions <= few_instructions {
             return Err(Failure::new(format!(
@@ -75,16 +95,18 @@ impl Session {
                  {many_requests}: that makes no sense"
             )));
         }
-        let per_request = (many_instructions - few_instructions) as f64 / requests as f64;
+        let instructions = (many_instructions - few_instructions) as f64 / requests as f64;
         println!("connections  matrix  requests  instructions/request");
-        println!("{:>11}  {:>6}  {requests:>8}  {per_request:>20.0}", self.connections, 1);
+        println!("{:>11}  {:>6}  {requests:>8}  {instructions:>20.0}", self.connections, 1);
         let mut row = Row::new();
         row.insert("model".into(), Model::Kcuc.name().into());
         row.insert("connections".into(), self.connections.into());
         row.insert("matrix".into(), 1.into());
         row.insert("vcpus".into(), 1.into());
         row.insert("requests".into(), requests.into());
-        row.insert("instructions_per_request".into(), per_request.into());
+        row.insert("instructions_per_request".into(), instructions.into());
+        print_per_request(&entries);
+        row.extend(entries);
         Ok(row)
     }
 

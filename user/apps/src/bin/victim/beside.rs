@@ -9,7 +9,7 @@ use cops::time::{Duration, sleep, timeout};
 use cops::{io, println};
 
 use crate::options::Options;
-use crate::sweep::{self, Holdings};
+use crate::sweep::{self, Holdings, MOMENT};
 
 const KINDS: [&str; 15] = [
     "bitmap-all",
@@ -81,7 +81,7 @@ async fn repeatedly(options: &Options, hostile: Option<(&str, u8)>) -> io::Resul
 
 /// One run of the probe, beside a hostile program of this kind and ceiling. Whether all is well.
 async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bool> {
-    let before = Holdings::now();
+    let before = Holdings::after(MOMENT);
     // The victim first: it is a program that was there when trouble came.
     let mut arguments = Vec::from([String::from("probe")]);
     arguments.extend(options.for_probe(HEAD_START));
