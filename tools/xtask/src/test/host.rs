@@ -12,7 +12,13 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let cargo = host::cargo(context.workspace);
     // One stream, so that the test programs' names (standard error) stay in order with their results.
     let mut command = Command::new("sh");
-    command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(cargo.get_program()).args(["test", "--no-fail-fast"]);
+    command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(cargo.get_program()).args([
+        "test",
+        "--no-fail-fast",
+        // What the executor does only if it is asked to.
+        "--features",
+        "cops-executor/reactor",
+    ]);
     command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.current_dir(&context.workspace.root);
     if !context.filter().is_empty() {
