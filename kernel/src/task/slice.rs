@@ -16,7 +16,8 @@ pub struct Slice {
     end_ticks: u64,
     divisor: u32,
     granted: bool,
-    /// Its virtual CPU has been in user mode since it last gave way to an equal of the kernel's.
+    /// It is the turn of the kernel's equals: its virtual CPU has been in user mode since it last gave way to them, or another's, whose slice
+    /// was over, has.
     had_turn: Cell<bool>,
 }
 
@@ -29,7 +30,7 @@ impl Slice {
             end_ticks: u64::MAX,
             divisor,
             granted,
-            had_turn: Cell::new(false),
+            had_turn: Cell::new(true),
         }
     }
 
