@@ -13,6 +13,7 @@ use crate::mm::{kernel_space, layout};
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
@@ -34,6 +35,10 @@ static EARLY_ROOT: EarlyRoot = EarlyRoot({
     entries
 });
 
+/// Whether the boot hart has come, as a word that clearing `.bss` leaves alone.
+#[unsafe(link_section = ".data")]
+static BOOT_HART_CAME: AtomicU32 = AtomicU32::new(0);
+
 const BOOT_STACK_BYTES: usize = 64 * 1024;
 
 /// The boot hart's stack until its own is mapped.
@@ -51,6 +56,15 @@ global_asm!(
     // a0: this hart's id, a1: physical address of the device tree.
     "__start_boot:",
     "    csrw sie, zero",
+    // Only the first to come here is the boot hart. OpenSBI before 1.3 marks a hart as to be started before it
+    // notes where; one that is just then looking for its mark comes here, with the boot hart's arguments.
+    "    lla t0, {boot_hart_came}",
+    "    li t1, 1",
+    ".option push", // some assemblers know nothing of the target's extensions out here
+    ".option arch, +a",
+    "    amoswap.w.aq t1, t1, (t0)",
+    ".option pop",
+    "    bnez t1, 5f",
     "    lla t0, __bss_start",
     "    lla t1, __bss_end",
     "1:  bgeu t0, t1, 2f",
@@ -77,6 +91,18 @@ global_asm!(
     "    mv s0, zero",
     "    mv ra, zero",
     "    tail {boot_hart}",
+    // Started, but sent to the wrong place: the block that was made for it is that of the record with its id.
+    "5:  lla t0, {records}",
+    "    lla a1, {start_blocks}",
+    "    li t1, {harts}",
+    "6:  ld t2, {record_id}(t0)",
+    "    beq t2, a0, __start_other",
+    "    addi t0, t0, {record_bytes}",
+    "    addi a1, a1, {block_bytes}",
+    "    addi t1, t1, -1",
+    "    bnez t1, 6b",
+    "7:  wfi", // one more than the kernel uses
+    "    j 7b",
     // a0: this hart's id, a1: physical address of its `StartBlock`.
     ".globl __start_other",
     "__start_other:",
@@ -106,7 +132,13 @@ global_asm!(
     ".popsection",
     early_root = sym EARLY_ROOT,
     direct_map = const layout::DIRECT_MAP,
+    boot_hart_came = sym BOOT_HART_CAME,
     records = sym hart::RECORDS,
+    record_id = const offset_of!(HartRecord, id),
+    record_bytes = const size_of::<HartRecord>(),
+    start_blocks = sym START_BLOCKS,
+    block_bytes = const size_of::<StartBlock>(),
+    harts = const crate::arch::MAX_HARTS,
     boot_stack = sym BOOT_STACK,
     boot_stack_bytes = const BOOT_STACK_BYTES,
     boot_hart = sym boot_hart,
