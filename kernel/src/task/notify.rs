@@ -48,7 +48,7 @@ impl Process {
         let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
         // After the push: who finds the ring empty and takes marks away looks at the ring once more.
         self.woken.fetch_or(1 << level, SeqCst);
-        self.show_waiting();
+        self.show_result(level);
         self.notify(occupancy as usize, level);
         delivered
     }
@@ -90,7 +90,9 @@ impl Process {
     }
 
     fn decide(&self, cpus: &mut Cpus, occupancy: usize, level: u8) -> Action {
-        if self.page.posted.pending.fetch_or(cause::RESULTS, SeqCst) & cause::RESULTS == 0 {
+        let pending = &self.page.posted.pending;
+        if pending.load(Relaxed) & cause::RESULTS == 0 {
+            pending.fetch_or(cause::RESULTS, Relaxed);
             COUNTERS.user_interrupts_posted.add(1);
         }
         // Partner of the fence in the library's scheduling point: either that sees the result, or we see that it has looked.

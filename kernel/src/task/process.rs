@@ -200,7 +200,7 @@ impl Process {
     /// Puts a virtual CPU whose state has just become `Runnable` into the run queue.
     pub(super) fn queue(&self, cpu: Arc<VirtualCpu>) {
         cpu.level.store(self.urgency(cpu.index), Relaxed);
-        self.show_waiting();
+        self.show();
         RUN_QUEUE.push(cpu);
     }
 
@@ -240,7 +240,9 @@ impl Process {
             return self.hand_over_if_ended(&mut cpus);
         }
         drop(cpus);
-        self.queue(cpu.clone());
+        cpu.level.store(self.urgency(cpu.index), Relaxed);
+        self.show();
+        RUN_QUEUE.put_back(cpu.clone());
     }
 
     /// `cpu` ends by itself with `code`; the last one ends the process.
@@ -267,7 +269,7 @@ impl Process {
         COUNTERS.parks.add(1);
         trace::emit(move || Event::Park { process: self.id, cpu: cpu.index as u8 });
         drop(cpus);
-        self.show_waiting();
+        self.show();
         true
     }
 

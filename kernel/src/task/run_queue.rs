@@ -184,6 +184,35 @@ impl RunQueue {
         self.announce(inner, key);
     }
 
+    /// Puts `cpu` back, which its switching coroutine has stopped: that takes whose turn it is next, and tells others of the rest.
+    pub fn put_back(&self, cpu: Arc<VirtualCpu>) {
+        let mut inner = self.inner.lock();
+        let key = inner.key_for(&cpu.process, cpu.level() & 63);
+        inner.insert(key, cpu);
+        self.publish(&inner);
+    }
+
+    /// Gives what `number` runs, which is of `level`, another slice if nobody is there to take turns with.
+    pub fn renew(&self, number: usize, level: u8, process: &Process, slice: &mut Slice) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.levels.trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
+            return false;
+        }
+        slice.pause();
+        process.account.end(slice);
+        *slice = Slice::new(timer::slice_ticks(), process.share.divisor(), false);
+        process.account.begin(slice);
+        let floor = process.account.charge() - slice.whole_charge();
+        let place = &mut inner.floors[usize::from(level)];
+        *place = floor.max(*place);
+        if let Some(held) = &mut inner.in_hand[number] {
+            held.slice_end_ticks = arch::now_ticks() + timer::slice_ticks();
+            held.divisor = slice.divisor();
+            held.granted = false;
+        }
+        true
+    }
+
     /// Moves `cpu` forward if it waits here and has become more urgent.
     pub fn raise(&self, cpu: &Arc<VirtualCpu>, level: u8) {
         let mut inner = self.inner.lock();
@@ -200,19 +229,11 @@ impl RunQueue {
 
     fn announce(&self, mut inner: MutexGuard<'_, Inner>, key: Key) {
         self.publish(&inner);
-        let here = arch::hart_index();
-        // This hart's own is preferred unless it is running something: then whoever queues goes on at
-        // once, and another hart, asleep, takes the newcomer.
-        let chosen =
-            if inner.idle[here].is_some() { Some(here) } else { inner.idle.iter().position(Option::is_some) };
-        if let Some(switcher) = chosen.and_then(|number| inner.idle[number].take()) {
+        if let Some(switcher) = inner.take_idle() {
             drop(inner);
-            cops_executor::set_priority(switcher, Priority::saturating(key.level.into()));
-            cops_executor::wake_up(switcher);
-            // Should this hart go on with what it does, a sleeping one takes over what waits here.
-            super::executor().offer(here as u32);
-            return;
+            return wake_idle(switcher, key.level);
         }
+        let here = arch::hart_index();
         let victim = self.weakest(&inner, key);
         drop(inner);
         match victim {
@@ -279,6 +300,14 @@ impl RunQueue {
             }
         }
         self.publish(&inner);
+        // What was put back, perhaps: nobody else has been told of it.
+        if let Some((key, _)) = inner.queued.first_key_value()
+            && let level = key.level
+            && let Some(switcher) = inner.take_idle()
+        {
+            drop(inner);
+            wake_idle(switcher, level);
+        }
         chosen
     }
 
@@ -320,7 +349,24 @@ impl RunQueue {
     }
 }
 
+/// Has an idle switching coroutine look into the queue, where something of `level` waits.
+fn wake_idle(switcher: CoroutineId, level: u8) {
+    cops_executor::set_priority(switcher, Priority::saturating(level.into()));
+    cops_executor::wake_up(switcher);
+    // Should this hart go on with what it does, a sleeping one takes over what waits here.
+    super::executor().offer(arch::hart_index() as u32);
+}
+
 impl Inner {
+    /// A switching coroutine that has nothing to run. This hart's own is preferred unless it is running something: then whoever
+    /// queues goes on at once, and another hart, asleep, takes the newcomer.
+    fn take_idle(&mut self) -> Option<CoroutineId> {
+        let here = arch::hart_index();
+        let number =
+            if self.idle[here].is_some() { here } else { self.idle.iter().position(Option::is_some)? };
+        self.idle[number].take()
+    }
+
     /// The place of a virtual CPU of `process` at `level`. Who comes back after a while is credited a slice, no more; debts remain.
     fn key_for(&mut self, process: &Process, level: u8) -> Key {
         let account = &process.account;

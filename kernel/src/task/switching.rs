@@ -101,6 +101,23 @@ impl Switcher {
     }
 }
 
+/// A virtual CPU's time on a hart: what it may have, and what it has had.
+struct Stretch<'a> {
+    slice: &'a mut Slice,
+    running: inspect::Running,
+}
+
+impl Stretch<'_> {
+    /// The slice has been renewed: what was had of the last one is counted.
+    fn begin_anew(&mut self, cpu: &VirtualCpu) {
+        let last = core::mem::replace(&mut self.running, inspect::Running::begin(cpu));
+        cpu.process.used_ticks.fetch_add(last.end(cpu), Relaxed);
+        // The end has cleared what the beginning has set.
+        self.running = inspect::Running::begin(cpu);
+        timer::begin_slice(self.slice.begin());
+    }
+}
+
 /// Runs `cpu` on this hart until it stops.
 fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice) -> Stopped {
     let process = &cpu.process;
@@ -110,15 +127,15 @@ fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice) -> Stopped {
         context.set_result(result as usize);
     }
     context.restore_floating_point();
-    let running = inspect::Running::begin(cpu);
-    timer::begin_slice(slice.begin());
+    let mut stretch = Stretch { slice, running: inspect::Running::begin(cpu) };
+    timer::begin_slice(stretch.slice.begin());
     RUN_QUEUE.entering(me.number);
-    let stopped = run_until_stopped(me, cpu, &mut context, slice);
+    let stopped = run_until_stopped(me, cpu, &mut context, &mut stretch);
     RUN_QUEUE.left(me.number);
     urgency::show_hart_in_kernel();
     timer::end_slice();
-    slice.pause();
-    process.used_ticks.fetch_add(running.end(cpu), Relaxed);
+    stretch.slice.pause();
+    process.used_ticks.fetch_add(stretch.running.end(cpu), Relaxed);
     context.save_floating_point();
     // The state may have been changed to runnable by a wake already; whoever takes it waits for this lock.
     stopped
@@ -128,15 +145,15 @@ fn run_until_stopped(
     me: Switcher,
     cpu: &Arc<VirtualCpu>,
     context: &mut UserContext,
-    slice: &Slice,
+    stretch: &mut Stretch<'_>,
 ) -> Stopped {
     let process = &cpu.process;
-    // The level that this coroutine's priority shows to other harts; 64 until user mode is entered for the first time.
+    // The level that this coroutine's priority shows to other harts.
     let mut shown = 64;
     loop {
         let mut stop = None;
         let trap = arch::enter_user_unless(context, &process.space, |context| {
-            stop = reason_to_stop(me, cpu, slice, &mut shown);
+            stop = reason_to_stop(me, cpu, stretch, &mut shown);
             if stop.is_none() {
                 process.deliver_interrupt(cpu, context);
                 trace::emit(move || {
@@ -193,21 +210,29 @@ fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
 ///
 /// Asked at every kernel entry, with interrupts off. The priority of the process is looked at
 /// afresh: it may have made something more or less urgent ready, or been woken for it.
-fn reason_to_stop(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &Slice, shown: &mut u8) -> Option<Stopped> {
+fn reason_to_stop(
+    me: Switcher,
+    cpu: &Arc<VirtualCpu>,
+    stretch: &mut Stretch<'_>,
+    shown: &mut u8,
+) -> Option<Stopped> {
     let process = &cpu.process;
     if process.is_ending() {
         return Some(Stopped::Preempted);
     }
     let level = process.refresh_level(cpu);
-    if slice.is_over() {
-        // Even if nobody waits: the next one begins by coming back, once in 10 ms.
+    if stretch.slice.is_over() {
+        process.show();
         process.hurry_results();
-        return Some(Stopped::Preempted);
+        if !RUN_QUEUE.renew(me.number, level, process, stretch.slice) {
+            return Some(Stopped::Preempted);
+        }
+        stretch.begin_anew(cpu);
     }
     if ONLY_AT_TICKS.load(Relaxed) {
         return None;
     }
-    if RUN_QUEUE.must_stop(me.number, level, slice) {
+    if RUN_QUEUE.must_stop(me.number, level, stretch.slice) {
         return Some(Stopped::Preempted);
     }
     let kernel = urgency::kernel_waiting();
@@ -215,7 +240,7 @@ fn reason_to_stop(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &Slice, shown: &mu
         // Equals take turns, and this coroutine has had its own once it has been in user mode.
         let level = u32::from(level);
         let kernel = kernel.trailing_zeros();
-        if kernel < level || kernel == level && slice.give_turn() {
+        if kernel < level || kernel == level && stretch.slice.give_turn() {
             return Some(Stopped::Paused);
         }
         // It waits here, unless a hart that sleeps can take it now.
@@ -228,7 +253,7 @@ fn reason_to_stop(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &Slice, shown: &mu
         *shown = level;
     }
     // Kept across pauses for what is more urgent: an equal that became ready meanwhile comes next.
-    slice.take_turn();
+    stretch.slice.take_turn();
     None
 }
 

@@ -141,18 +141,19 @@ impl Process {
         self.ceiling.cap(if level < NO_LEVEL { level as u8 } else { Priority::DEFAULT.level() })
     }
 
-    /// Looks afresh at how urgent the process is, for a virtual CPU of it that runs, and shows it to the system.
+    /// Looks afresh at how urgent the process is, for a virtual CPU of it that runs.
     ///
-    /// Done at every kernel entry of the process.
+    /// Done at every kernel entry of the process. The system bitmap follows if the most urgent level has changed; the rest of it is
+    /// brought up to date by [`show`](Self::show), with each slice.
     pub fn refresh_level(&self, cpu: &VirtualCpu) -> u8 {
         let waiting = self.waiting_levels();
         let level = self.most_urgent_for(cpu.index, waiting);
         cpu.level.store(level, Relaxed);
-        let before = self.shown.0.load(Relaxed);
-        let shows = waiting | 1 << level;
-        if before != shows {
-            self.shown.replace(shows);
-            if waiting.trailing_zeros() < before.trailing_zeros() && self.cpu_count() > 1 {
+        let before = self.shown.0.load(Relaxed).trailing_zeros();
+        let now = waiting.trailing_zeros().min(level.into());
+        if before != now {
+            self.shown.replace(waiting | 1 << level);
+            if now < before && self.cpu_count() > 1 {
                 // Virtual CPUs of it that wait for a hart could run what has become ready.
                 self.requeue_less_urgent();
             }
@@ -160,9 +161,22 @@ impl Process {
         level
     }
 
-    /// Shows what waits in a process that does not run.
-    pub fn show_waiting(&self) {
-        self.shown.replace(self.waiting_levels());
+    /// A result of `level` has come.
+    pub(super) fn show_result(&self, level: u8) {
+        if self.shown.0.load(Relaxed) & 1 << level == 0 {
+            self.show();
+        }
+    }
+
+    /// Counts in the system bitmap what the process shows now: all that waits, and all that its workers poll.
+    pub fn show(&self) {
+        let mut levels = self.waiting_levels();
+        for worker in self.page.workers.iter().take(self.cpu_count()) {
+            if let Some(polled) = worker.current_priority() {
+                levels |= 1 << self.ceiling.cap(polled.level());
+            }
+        }
+        self.shown.replace(levels);
     }
 
     /// The process has ended.

@@ -136,6 +136,11 @@ pub(crate) fn set_strict(strict: bool) {
     EXECUTOR.request_stop(true);
 }
 
+/// Number of the worker on this virtual CPU; none has this one outside of it.
+pub(crate) fn current() -> usize {
+    _cops_executor_current_worker() as usize
+}
+
 /// Has a parked virtual CPU take over what waits on this one.
 pub(crate) fn offer() {
     EXECUTOR.offer(_cops_executor_current_worker());
@@ -163,14 +168,12 @@ unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
 unsafe extern "C" fn external(_context: *mut (), worker: u32) {
     if limit::any_in_flight() {
         let page = shared::process_page();
-        if let (Some(state), Some(record)) =
-            (page.workers.get(worker as usize), page.cpus.get(worker as usize))
-        {
-            // Says that results which come from now on are not seen before the next poll is over. Partner of the kernel's
-            // fence between its push and its look at this: either that sees it, or we see the result.
-            record.looked.store(state.polls.load(Relaxed), Relaxed);
-            fence(SeqCst);
-        }
+        let index = worker as usize % MAX_CPUS;
+        let (state, record) = (&page.workers[index], &page.cpus[index]);
+        // Says that results which come from now on are not seen before the next poll is over. Partner of the kernel's
+        // fence between its push and its look at this: either that sees it, or we see the result.
+        record.looked.store(state.polls.load(Relaxed), Relaxed);
+        fence(SeqCst);
     }
     results::drain();
 }

@@ -226,7 +226,7 @@ pub fn interrupts_off() {
 /// Interrupts another hart, or this one: it leaves user mode or `wfi` and finds
 /// `task::interrupt::on_interprocessor` called. Callable from interrupt handlers.
 pub fn send_interrupt_to(hart: usize) {
-    crate::task::COUNTERS.interprocessor_interrupts.add(1);
+    crate::task::interrupt::on_send();
     firmware::send_interrupt(hart::id_of(hart));
 }
 

@@ -16,7 +16,7 @@ use core::sync::atomic::{
 use cops_abi::{CoroutineId, Priority};
 
 use super::slot;
-use crate::{system, task};
+use crate::{shared, system, task, worker};
 
 const COUNTERS: usize = 256;
 
@@ -36,17 +36,21 @@ pub fn leave(coroutine: CoroutineId) {
     counter(coroutine).fetch_sub(1, Relaxed);
 }
 
-/// The priority that a call made now inherits.
-pub fn inherited() -> Priority {
-    task::current_priority()
+/// The level that a call made now inherits: what the kernel sees in this worker's record.
+#[inline]
+pub fn inherited() -> u32 {
+    let workers = &shared::process_page().workers;
+    workers[worker::current() % workers.len()].current_priority.load(Relaxed)
 }
 
 /// The call is in flight: corrects its priority if that of the coroutine has changed meanwhile, or is not the calling one's.
-pub fn check_priority(coroutine: CoroutineId, inherited: Priority, handle: u64) {
+#[inline]
+pub fn check_priority(coroutine: CoroutineId, inherited: u32, handle: u64) {
     fence(SeqCst);
-    match task::priority(coroutine) {
-        Some(priority) if priority != inherited => system::set_call_priority(handle, priority),
-        _ => {}
+    if let Some(priority) = task::priority(coroutine)
+        && u32::from(priority.level()) != inherited
+    {
+        system::set_call_priority(handle, priority);
     }
 }
 

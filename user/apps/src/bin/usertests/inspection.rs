@@ -144,7 +144,12 @@ async fn coroutines_of_processes_are_seen() -> Outcome {
     seen_as(sleeping.id(), &[state::BLOCKED]).await?;
     seen_as(computing.id(), &[state::RUNNING, state::SUSPENDED]).await?;
     let of_sleeping = inspect::coroutines(sleeping.id())?;
-    let of_computing = inspect::coroutines(computing.id())?;
+    // It runs before it has a coroutine.
+    let mut of_computing = inspect::coroutines(computing.id())?;
+    while of_computing.is_empty() {
+        sleep(Duration::from_millis(5)).await;
+        of_computing = inspect::coroutines(computing.id())?;
+    }
     for child in [&mut sleeping, &mut computing] {
         child.kill()?;
         soon("the end of a child", child.wait()).await??;
