@@ -1,5 +1,6 @@
 //! `./cops test`: all that CI checks, in stages that can be run one by one, counted to one last line.
 
+mod book;
 mod cargo_output;
 mod clippy;
 mod docs;
