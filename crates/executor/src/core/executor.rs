@@ -15,6 +15,38 @@ use super::worker::{MAX_WORKERS, Worker};
 
 /// All of an executor except what its hooks hand out. The caller places it, usually in a static, and it
 /// must stay there for ever: ids and wakers are never counted.
+///
+/// ```
+/// use cops_executor::core::{Executor, FutureVTable, Hooks, NO_WORKER, RUN_STALLED, STATUS_OK, WorkerState};
+/// use std::alloc::{Layout, alloc_zeroed};
+/// use std::ptr::null_mut;
+///
+/// static CORE: Executor = Executor::new();
+/// static WORKER: WorkerState = WorkerState::new();
+/// // A future that is ready at once.
+/// static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+///
+/// unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
+/// unsafe extern "C" fn drop_future(_data: *mut ()) {}
+/// unsafe extern "C" fn grow(_: *mut (), bytes: usize) -> *mut u8 {
+///     let layout = Layout::from_size_align(bytes, 64).unwrap();
+///     // SAFETY: the core never asks for nothing.
+///     unsafe { alloc_zeroed(layout) }
+/// }
+/// unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
+/// unsafe extern "C" fn notify(_: *mut (), _worker: u32) {}
+///
+/// let hooks = Hooks { context: null_mut(), grow, release, notify, preempt: None, external: None };
+/// // SAFETY: the hooks and the future are what the core asks for, and all of it lives for ever.
+/// unsafe {
+///     assert_eq!(CORE.initialise(0, &hooks), STATUS_OK);
+///     assert_eq!(CORE.add_worker(0, &WORKER), STATUS_OK);
+///     let id = CORE.spawn(null_mut(), &FUTURE, 32, NO_WORKER);
+///     assert_eq!(CORE.priority(id), 32);
+///     assert_eq!(CORE.run(0, u64::MAX), RUN_STALLED);
+///     assert_eq!(CORE.priority(id), 64, "it has exited");
+/// }
+/// ```
 #[repr(C, align(64))]
 pub struct Executor {
     /// Bit w: worker w has parked or is about to. On a line of its own: every wake reads it.
@@ -40,6 +72,11 @@ pub struct Executor {
 }
 
 /// What a coroutine is doing, as `ps` sees it.
+///
+/// ```
+/// use cops_executor::Phase;
+/// assert_eq!([Phase::Free, Phase::Blocked, Phase::Ready, Phase::Running].map(|phase| phase as u32), [0, 1, 2, 3]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
@@ -54,6 +91,16 @@ pub enum Phase {
 }
 
 /// A coroutine as `ps` sees it.
+///
+/// ```
+/// use cops_executor::{Executor, Phase, Priority};
+/// static EXECUTOR: Executor = Executor::new(1);
+/// EXECUTOR.start_on_host(1)?;
+/// let id = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+/// let seen = EXECUTOR.inspect(id.index()).flatten().expect("somebody is there");
+/// assert_eq!((seen.id, seen.phase, seen.priority), (id.raw(), Phase::Ready as u32, 32));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Inspection {
@@ -88,6 +135,12 @@ pub(super) const ATTENTION_FELLOWS: u32 = 4;
 
 impl Executor {
     /// An executor that has no hooks and no workers yet.
+    ///
+    /// ```
+    /// # use cops_executor::core::Executor;
+    /// static CORE: Executor = Executor::new();
+    /// assert_eq!(CORE.live_count(), 0);
+    /// ```
     pub const fn new() -> Executor {
         Executor {
             parked: AtomicU64::new(0),
@@ -106,11 +159,24 @@ impl Executor {
         }
     }
 
-    /// Sets the number that its ids carry and its hooks, once. A status of [`interface`](super).
+    /// Sets the number that its ids carry, 0 to 255, and its hooks, once. `STATUS_OK`, `STATUS_ALREADY_DONE` or
+    /// `STATUS_OUT_OF_RANGE`. Not in interrupt handlers.
     ///
     /// # Safety
     ///
     /// The hooks do what [`Hooks`] says.
+    ///
+    /// ```
+    /// use cops_executor::{Executor, core::STATUS_ALREADY_DONE};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// EXECUTOR.start_on_host(1)?; // calls it
+    /// # unsafe extern "C" fn grow(_: *mut (), _: usize) -> *mut u8 { std::ptr::null_mut() }
+    /// # unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {} unsafe extern "C" fn notify(_: *mut (), _: u32) {}
+    /// # let hooks = cops_executor::Hooks { context: std::ptr::null_mut(), grow, release, notify, preempt: None, external: None };
+    /// // SAFETY: these hooks hand out nothing, which they may.
+    /// assert_eq!(unsafe { EXECUTOR.core().initialise(1, &hooks) }, STATUS_ALREADY_DONE);
+    /// # Ok::<(), cops_executor::StartError>(())
+    /// ```
     #[allow(unsafe_code)]
     pub unsafe fn initialise(&self, number: u32, hooks: &Hooks) -> u32 {
         if number > u8::MAX as u32 {
@@ -141,12 +207,22 @@ impl Executor {
     }
 
     /// Registers worker `number` (below 64, each once, in any order) and the record it shall publish in.
-    /// A status of [`interface`](super).
+    /// `STATUS_OK`, `STATUS_NOT_INITIALISED`, `STATUS_OUT_OF_RANGE` (also for null), `STATUS_ALREADY_DONE` or
+    /// `STATUS_NO_MEMORY`. At any time, also while others run; not in interrupt handlers.
     ///
     /// # Safety
     ///
     /// `state` points to a `WorkerState` that stays valid, and is used as atomics only, as long as the
     /// executor lives.
+    ///
+    /// ```
+    /// use cops_executor::WorkerState;
+    /// use cops_executor::core::{Executor, STATUS_NOT_INITIALISED};
+    /// static CORE: Executor = Executor::new();
+    /// static WORKER: WorkerState = WorkerState::new();
+    /// // SAFETY: the record is a static.
+    /// assert_eq!(unsafe { CORE.add_worker(0, &WORKER) }, STATUS_NOT_INITIALISED);
+    /// ```
     #[allow(unsafe_code)]
     pub unsafe fn add_worker(&self, number: u32, state: *const WorkerState) -> u32 {
         let Some(hooks) = self.hooks() else { return STATUS_NOT_INITIALISED };
@@ -207,6 +283,14 @@ impl Executor {
 
     /// Of every `period` polls of a worker, has one go to a level that is less urgent than the most urgent ready one, in
     /// turn among those at which somebody waits for that worker. 0 (as it begins): never, priorities are strict.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::core::Executor;
+    /// # static CORE: Executor = Executor::new();
+    /// CORE.set_aging(20); // One poll in twenty.
+    /// ```
     pub fn set_aging(&self, period: u32) {
         self.aging_period.store(period, Ordering::Relaxed);
         self.unsettle_all();
@@ -217,7 +301,18 @@ impl Executor {
     }
 
     /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it is called
-    /// with false. (A worker on another thread may miss it for some polls, 256 at most.)
+    /// with false. (A worker on another thread may miss it for some polls, 256 at most.) In any context in which
+    /// `notify` may be called.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::core::RUN_STOP_REQUESTED;
+    /// EXECUTOR.core().request_stop(true);
+    /// assert_eq!(EXECUTOR.core().run(0, u64::MAX), RUN_STOP_REQUESTED);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn request_stop(&self, stop: bool) {
         if stop {
             self.attention.fetch_or(ATTENTION_STOP, Ordering::SeqCst);
@@ -229,17 +324,52 @@ impl Executor {
     }
 
     /// Coroutines that have been spawned and not exited. When it becomes 0, parked workers are notified.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::core::Executor;
+    /// # static CORE: Executor = Executor::new();
+    /// assert_eq!(CORE.live_count(), 0);
+    /// ```
     pub fn live_count(&self) -> u64 {
         self.live.load(Ordering::SeqCst)
     }
 
     /// Id of the coroutine that worker `here` polls; 0 if none, or not a worker.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let asks = EXECUTOR.spawn_join(async { EXECUTOR.core().current(0) }, Priority::DEFAULT)?;
+    /// let id = asks.id();
+    /// assert_eq!(EXECUTOR.block_on(0, asks)?, id.raw());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn current(&self, here: u32) -> u64 {
         self.worker(here).map_or(0, |worker| worker.state().current_id.load(Ordering::Relaxed))
     }
 
     /// Describes the coroutine in slot `index`. 0 if there is no such slot, 1 if it is free, 2 if `out` was
     /// filled. So all coroutines are found by counting up from 1 until 0 is returned.
+    ///
+    /// In any context, interrupt handlers included. What it describes may have changed when it returns.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::Inspection;
+    /// let id = EXECUTOR.spawn(async {}, Priority::LEAST_URGENT)?;
+    /// let mut out = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
+    /// assert_eq!(EXECUTOR.core().inspect(id.index(), &mut out), 2);
+    /// assert_eq!((out.id, out.priority), (id.raw(), 63));
+    /// assert_eq!(EXECUTOR.core().inspect(0, &mut out), 0, "no slot has index 0");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn inspect(&self, index: u32, out: &mut Inspection) -> u32 {
         let Some(slot) = (if index == 0 { None } else { self.slab.get(index) }) else { return 0 };
         let word = slot.state.load();

@@ -5,6 +5,31 @@
 /// All of them may be called from every worker at once. `notify` and `preempt` are called by `wake`, hence
 /// possibly inside an interrupt handler: they must not block, allocate or take a lock. `grow` and `release`
 /// are called by `spawn` and `add_worker` only, `external` by `run` only.
+///
+/// Programs seldom write them: [`StaticMemory`](crate::StaticMemory) brings its own, and so do hosts with `std`.
+///
+/// ```
+/// use cops_executor::{Executor, Hooks, Priority, RunOutcome, WorkerState};
+/// use std::alloc::{Layout, alloc_zeroed};
+///
+/// unsafe extern "C" fn grow(_: *mut (), bytes: usize) -> *mut u8 {
+///     // SAFETY: nobody asks for nothing.
+///     unsafe { alloc_zeroed(Layout::from_size_align(bytes, 64).unwrap()) }
+/// }
+/// unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {} // Leaks it.
+/// unsafe extern "C" fn notify(_: *mut (), _worker: u32) {} // Nobody parks here.
+///
+/// static EXECUTOR: Executor = Executor::new(0);
+/// static WORKER: WorkerState = WorkerState::new();
+/// let context = std::ptr::null_mut();
+/// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None };
+/// // SAFETY: the hooks do what is said above.
+/// unsafe { EXECUTOR.start(&hooks) }?;
+/// EXECUTOR.add_worker(0, &WORKER)?;
+/// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+/// assert_eq!(EXECUTOR.run_until_stalled(0), RunOutcome::Stalled);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Hooks {

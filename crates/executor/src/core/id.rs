@@ -42,6 +42,14 @@ impl CoroutineId {
     /// which stands for "none" wherever an id is optional).
     ///
     /// Any other value is harmless wherever an id is taken: it names a coroutine or nobody.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::CoroutineId;
+    /// assert_eq!(CoroutineId::from_raw(0), None);
+    /// assert_eq!(CoroutineId::from_raw(1 << 32 | 5).map(CoroutineId::index), Some(5));
+    /// ```
     pub const fn from_raw(raw: u64) -> Option<CoroutineId> {
         if raw >> 32 == 0 {
             return None;
@@ -53,21 +61,42 @@ impl CoroutineId {
     }
 
     /// The bits of the id; never zero.
+    ///
+    /// ```
+    /// # use cops_executor::CoroutineId;
+    /// let id = CoroutineId::from_raw(7 << 32 | 5).unwrap();
+    /// assert_eq!(id.raw(), 0x7_0000_0005);
+    /// ```
     pub const fn raw(self) -> u64 {
         self.0.get()
     }
 
     /// How often the slot has been used, counting this coroutine.
+    ///
+    /// ```
+    /// # use cops_executor::CoroutineId;
+    /// assert_eq!(CoroutineId::from_raw(7 << 32 | 5).unwrap().generation(), 7);
+    /// ```
     pub const fn generation(self) -> u32 {
         (self.raw() >> 32) as u32
     }
 
     /// The number of the executor that the coroutine belongs to.
+    ///
+    /// ```
+    /// # use cops_executor::CoroutineId;
+    /// assert_eq!(CoroutineId::from_raw(7 << 32 | 2 << 24 | 5).unwrap().executor(), 2);
+    /// ```
     pub const fn executor(self) -> u8 {
         (self.raw() >> 24) as u8
     }
 
     /// The index of the coroutine's slot in its executor.
+    ///
+    /// ```
+    /// # use cops_executor::CoroutineId;
+    /// assert_eq!(CoroutineId::from_raw(7 << 32 | 2 << 24 | 5).unwrap().index(), 5);
+    /// ```
     pub const fn index(self) -> u32 {
         (self.raw() as u32) & 0x00ff_ffff
     }

@@ -6,9 +6,29 @@ use super::executor::Executor;
 /// Version of the interface and of the layouts it shares ([`WorkerState`](super::WorkerState),
 /// [`FutureVTable`](super::FutureVTable), [`Hooks`](super::Hooks)) in the high half; in the low half the size
 /// of [`Executor`] in bytes, whose memory is the caller's. Image and front must agree on both.
+///
+/// ```
+/// use cops_executor::core::{Executor, INTERFACE_VERSION};
+/// assert_eq!(INTERFACE_VERSION as u32 as usize, size_of::<Executor>());
+/// ```
 pub const INTERFACE_VERSION: u64 = 3 << 32 | size_of::<Executor>() as u64;
 
 /// It worked.
+///
+/// It and the other statuses are returned by [`initialise`](Executor::initialise) and [`add_worker`](Executor::add_worker);
+/// the [spawns](Executor::spawn) return an id, or one of them: no id is below 2^32.
+///
+/// ```
+/// use cops_executor::core::{Executor, FutureVTable, NO_WORKER, STATUS_NOT_INITIALISED, STATUS_OK};
+/// static CORE: Executor = Executor::new();
+/// static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+/// unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
+/// unsafe extern "C" fn drop_future(_data: *mut ()) {}
+/// // SAFETY: the table does what a table has to.
+/// let id_or_status = unsafe { CORE.spawn(std::ptr::null_mut(), &FUTURE, 0, NO_WORKER) };
+/// assert_eq!(id_or_status, u64::from(STATUS_NOT_INITIALISED));
+/// assert_ne!(STATUS_NOT_INITIALISED, STATUS_OK);
+/// ```
 pub const STATUS_OK: u32 = 0;
 /// There was no memory, or no index.
 pub const STATUS_NO_MEMORY: u32 = 1;
@@ -20,6 +40,13 @@ pub const STATUS_ALREADY_DONE: u32 = 3;
 pub const STATUS_OUT_OF_RANGE: u32 = 4;
 
 /// `run`: nothing is ready.
+///
+/// ```
+/// use cops_executor::core::{Executor, RUN_REFUSED, RUN_STALLED};
+/// static CORE: Executor = Executor::new();
+/// assert_eq!(CORE.run(0, 1), RUN_REFUSED, "it has no worker");
+/// assert_ne!(RUN_REFUSED, RUN_STALLED);
+/// ```
 pub const RUN_STALLED: u32 = 0;
 /// `run`: the polls that were allowed have been made.
 pub const RUN_BUDGET_USED: u32 = 1;
@@ -30,6 +57,16 @@ pub const RUN_REFUSED: u32 = 3;
 
 /// Calls the macro `$callback` with all functions of the core: `export = method(arguments) -> result;`,
 /// each a method of [`Executor`]; `[unsafe]` before those that are. Ids, priorities and workers are integers here, 0 is no id, 64 no priority.
+///
+/// ```
+/// macro_rules! count {
+///     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
+///         [$(stringify!($export)),*]
+///     };
+/// }
+/// let exports = cops_executor::for_each_core_function!(count);
+/// assert!(exports.contains(&"cops_wake"));
+/// ```
 #[macro_export]
 macro_rules! for_each_core_function {
     ($callback:ident) => {

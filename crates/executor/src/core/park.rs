@@ -22,6 +22,22 @@ impl Executor {
     /// notified, then call `finish_park`. False: there may be work (or a stop request), call `run` again.
     ///
     /// Interrupt handlers on this worker may wake coroutines at any time between this and the sleep.
+    ///
+    /// On that worker, outside of `run`; not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let core = EXECUTOR.core();
+    /// let id = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert!(!core.prepare_park(0), "there is something to do");
+    /// core.run(0, u64::MAX);
+    /// assert!(core.prepare_park(0));
+    /// // Here it would sleep until notified.
+    /// core.finish_park(0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn prepare_park(&self, number: u32) -> bool {
         let Some(worker) = self.worker(number) else { return false };
         worker.state().phase.store(PHASE_PARKED, Ordering::Relaxed);
@@ -34,6 +50,16 @@ impl Executor {
     }
 
     /// Ends what a true `prepare_park` began. Harmless otherwise.
+    ///
+    /// On that worker; see [`prepare_park`](Self::prepare_park).
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.core().finish_park(0); // Harmless: it was not parked.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn finish_park(&self, number: u32) {
         let Some(worker) = self.worker(number) else { return };
         self.parked.fetch_and(!(1 << number), Ordering::SeqCst);
@@ -104,6 +130,21 @@ impl Executor {
 
     /// Notifies parked workers if worker `number` has more waiting than it can run at once: to be called
     /// before a poll goes on to something long (entering user mode).
+    ///
+    /// On that worker, in a poll. Takes no lock.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let long = async {
+    ///     EXECUTOR.core().offer(0);
+    ///     // Something long follows.
+    /// };
+    /// let long = EXECUTOR.spawn_join(long, Priority::DEFAULT)?;
+    /// EXECUTOR.block_on(0, long)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn offer(&self, number: u32) {
         let parked = self.parked.load(Ordering::SeqCst);
         if parked == 0 {
@@ -171,6 +212,18 @@ impl Executor {
     ///
     /// For a long poll to decide whether to end early. May see something that is gone already; misses only
     /// what is being announced at this moment.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// assert_eq!(EXECUTOR.core().most_urgent(0), 64);
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert_eq!(EXECUTOR.core().most_urgent(0), 32);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn most_urgent(&self, number: u32) -> u32 {
         let _ = number;
         let waiting = self.records().fold(0, |levels, (_, state)| levels | state.waiting());

@@ -18,45 +18,104 @@ pub struct Priority(u8);
 
 impl Priority {
     /// The number of levels.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::LEAST_URGENT.level() as u32, Priority::COUNT - 1);
+    /// ```
     pub const COUNT: u32 = 64;
     /// Level 0.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::new(0), Some(Priority::MOST_URGENT));
+    /// ```
     pub const MOST_URGENT: Priority = Priority(0);
     /// Level 32: what a coroutine has when nobody asked for anything else.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::default(), Priority::DEFAULT);
+    /// ```
     pub const DEFAULT: Priority = Priority(32);
     /// Level 63.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::new(63), Some(Priority::LEAST_URGENT));
+    /// ```
     pub const LEAST_URGENT: Priority = Priority(63);
 
     /// The priority of `level`, or `None` if it is above 63.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::new(7).map(Priority::level), Some(7));
+    /// assert_eq!(Priority::new(64), None);
+    /// ```
     pub const fn new(level: u8) -> Option<Priority> {
         if level < Self::COUNT as u8 { Some(Priority(level)) } else { None }
     }
 
     /// The priority of `level`, with everything above 63 taken as 63.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::saturating(7).level(), 7);
+    /// assert_eq!(Priority::saturating(700), Priority::LEAST_URGENT);
+    /// ```
     pub const fn saturating(level: u32) -> Priority {
         if level < Self::COUNT { Priority(level as u8) } else { Self::LEAST_URGENT }
     }
 
     /// The level, 0 to 63.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::DEFAULT.level(), 32);
+    /// ```
     pub const fn level(self) -> u8 {
         self.0
     }
 
     /// Whether `self` is strictly more urgent than `other`.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert!(Priority::MOST_URGENT.is_more_urgent_than(Priority::DEFAULT));
+    /// assert!(!Priority::DEFAULT.is_more_urgent_than(Priority::DEFAULT));
+    /// ```
     pub const fn is_more_urgent_than(self, other: Priority) -> bool {
         self.0 < other.0
     }
 
     /// The more urgent of two.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::DEFAULT.more_urgent_of(Priority::MOST_URGENT), Priority::MOST_URGENT);
+    /// ```
     pub const fn more_urgent_of(self, other: Priority) -> Priority {
         if other.is_more_urgent_than(self) { other } else { self }
     }
 
     /// This level's bit in a bitmap of levels.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::new(3).unwrap().bit(), 0b1000);
+    /// ```
     pub const fn bit(self) -> u64 {
         1 << (self.0 & 63)
     }
 
     /// The most urgent level whose bit is set in `bitmap`, `None` if no bit is.
+    ///
+    /// ```
+    /// # use cops_executor::Priority;
+    /// assert_eq!(Priority::most_urgent_in(0b1100).map(Priority::level), Some(2));
+    /// assert_eq!(Priority::most_urgent_in(0), None);
+    /// ```
     pub const fn most_urgent_in(bitmap: u64) -> Option<Priority> {
         if bitmap == 0 { None } else { Some(Priority(bitmap.trailing_zeros() as u8)) }
     }

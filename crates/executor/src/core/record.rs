@@ -9,6 +9,23 @@ use super::priority::Priority;
 ///
 /// Two cache lines, because fellows read the first at each of their scheduling points and the worker
 /// writes the second at each of its own. Zeroed memory is a valid initial value.
+///
+/// ```
+/// use cops_executor::{Executor, Priority, WorkerState};
+/// use std::sync::atomic::Ordering;
+/// static RECORD: WorkerState = WorkerState::new();
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static MEMORY: cops_executor::StaticMemory<{ cops_executor::memory_for(1, 10) }> = cops_executor::StaticMemory::new();
+/// # EXECUTOR.start_static(&MEMORY, |_| ())?;
+///
+/// EXECUTOR.add_worker(0, &RECORD)?;
+/// EXECUTOR.spawn(async {}, Priority::new(5).unwrap())?;
+/// assert_eq!(RECORD.waiting(), 1 << 5);
+/// EXECUTOR.run_until_stalled(0);
+/// assert_eq!(RECORD.waiting(), 0);
+/// assert_eq!(RECORD.polls.load(Ordering::Relaxed), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct WorkerState {
@@ -54,6 +71,12 @@ pub(crate) const PHASE_PARKED: u32 = 2;
 
 impl WorkerState {
     /// A record of a worker that has not run yet.
+    ///
+    /// ```
+    /// # use cops_executor::WorkerState;
+    /// static RECORD: WorkerState = WorkerState::new();
+    /// assert_eq!(RECORD.waiting(), 0);
+    /// ```
     pub const fn new() -> WorkerState {
         WorkerState {
             ready: AtomicU64::new(0),
@@ -72,6 +95,16 @@ impl WorkerState {
     /// Levels at which something waits for this worker, in its lists or its inbox. May name a level that has
     /// just become empty, but never misses one: what moves from inbox to lists is marked there (`ready`)
     /// before the mark here (`posted`) goes, and we look in the opposite order.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Priority, WorkerState};
+    /// # static RECORD: WorkerState = WorkerState::new();
+    /// if let Some(priority) = Priority::most_urgent_in(RECORD.waiting()) {
+    ///     println!("something of priority {priority} waits");
+    /// }
+    /// ```
     #[inline]
     pub fn waiting(&self) -> u64 {
         let posted = self.posted.load(Ordering::Acquire);
@@ -79,6 +112,14 @@ impl WorkerState {
     }
 
     /// Priority of what the worker polls, `None` if it polls nothing.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::WorkerState;
+    /// # static RECORD: WorkerState = WorkerState::new();
+    /// assert_eq!(RECORD.current_priority(), None, "it polls nothing");
+    /// ```
     pub fn current_priority(&self) -> Option<Priority> {
         let level = self.current_priority.load(Ordering::Relaxed);
         let polls = self.current_id.load(Ordering::Relaxed) != 0;
@@ -92,6 +133,12 @@ impl WorkerState {
     /// then reads the note, all on this worker. An interrupt handler that still finds the id writes the note before that;
     /// one that comes later does not find the id, and wakes in the ordinary way. One that finds the id of a coroutine that
     /// has just yielded leaves a note that is not needed, and costs one poll too many at most.
+    ///
+    /// ```
+    /// # use cops_executor::WorkerState;
+    /// # static RECORD: WorkerState = WorkerState::new();
+    /// assert!(!RECORD.wakes_itself(1 << 32 | 1), "it does not poll that one: wake it in the ordinary way");
+    /// ```
     #[inline(always)]
     pub fn wakes_itself(&self, id: u64) -> bool {
         let itself = self.current_id.load(Ordering::Relaxed) == id;

@@ -27,12 +27,26 @@ impl Executor {
     /// no memory, no worker yet, or not initialised. `here` is the calling worker or
     /// [`NO_WORKER`](super::NO_WORKER).
     ///
-    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free.
+    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free. Not in interrupt handlers. Priorities above
+    /// 63 count as 63.
     ///
     /// # Safety
     ///
     /// `data` and `vtable` are fit for any worker to poll and drop by the rules of [`FutureVTable`]. On a
     /// status they are still the caller's.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, core::{FutureVTable, NO_WORKER}};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// # unsafe extern "C" fn poll(_: *mut (), _: u64) -> bool { true } unsafe extern "C" fn drop_future(_: *mut ()) {}
+    /// // SAFETY: a table of functions that do nothing.
+    /// let id = unsafe { EXECUTOR.core().spawn(std::ptr::null_mut(), &FUTURE, 32, NO_WORKER) };
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert_eq!(EXECUTOR.live_count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[allow(unsafe_code)]
     pub unsafe fn spawn(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
         if let Some(worker) = self.worker(here)
@@ -121,6 +135,20 @@ impl Executor {
     /// # Safety
     ///
     /// As `spawn`.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, core::{FutureVTable, NO_WORKER}};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// # unsafe extern "C" fn poll(_: *mut (), _: u64) -> bool { true } unsafe extern "C" fn drop_future(_: *mut ()) {}
+    /// // SAFETY: a table of functions that do nothing.
+    /// let id = unsafe { EXECUTOR.core().spawn_blocked(std::ptr::null_mut(), &FUTURE, 32, NO_WORKER) };
+    /// assert!(EXECUTOR.core().wake(id, NO_WORKER));
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert_eq!(EXECUTOR.live_count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[allow(unsafe_code)]
     pub unsafe fn spawn_blocked(
         &self,
@@ -152,7 +180,17 @@ impl Executor {
     }
 
     /// Makes a blocked coroutine READY; one that runs will run again; a READY one stays where it is. False
-    /// if the coroutine has exited.
+    /// if the coroutine has exited. In any context, interrupt handlers included, as the other requests here.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
+    /// core.run(0, u64::MAX);
+    /// assert!(core.wake(id, NO_WORKER));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn wake(&self, id: u64, here: u32) -> bool {
         if let Some((slot, generation)) = self.find(id)
@@ -195,6 +233,17 @@ impl Executor {
 
     /// Has a worker drop the future: at once if it runs (after its poll), else when the coroutine's turn
     /// comes. False if it has exited.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
+    /// assert!(core.cancel(id, NO_WORKER));
+    /// core.run(0, u64::MAX);
+    /// assert!(!core.cancel(id, NO_WORKER), "it is gone");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(&self, id: u64, here: u32) -> bool {
         let Some((slot, generation)) = self.find(id) else { return false };
         let request = slot.state.cancel(generation, self.near(here));
@@ -203,6 +252,16 @@ impl Executor {
 
     /// Changes the coroutine's own priority. One that waits moves to the tail of its new level, unless it has inherited
     /// a more urgent one. False if it has exited.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
+    /// core.set_priority(id, 3, NO_WORKER);
+    /// assert_eq!(core.priority(id), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_priority(&self, id: u64, priority: u32, here: u32) -> bool {
         let Some((slot, generation)) = self.find(id) else { return false };
         let request = slot.state.set_base(generation, Priority::saturating(priority));
@@ -211,6 +270,16 @@ impl Executor {
 
     /// Lends the coroutine a priority: it runs at the more urgent of this and its own. The least urgent takes back what was lent.
     /// False if it has exited.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
+    /// core.set_inherited(id, 3, NO_WORKER);
+    /// assert_eq!((core.priority(id), core.base_priority(id)), (3, 32));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_inherited(&self, id: u64, priority: u32, here: u32) -> bool {
         let Some((slot, generation)) = self.find(id) else { return false };
         let request = slot.state.set_inherited(generation, Priority::saturating(priority));
@@ -231,11 +300,23 @@ impl Executor {
     }
 
     /// What a coroutine runs at: its own priority or a more urgent one that it has inherited. 64 if it has exited.
+    ///
+    /// ```
+    /// # use cops_executor::core::Executor;
+    /// # static CORE: Executor = Executor::new();
+    /// assert_eq!(CORE.priority(0), 64, "0 names nobody");
+    /// ```
     pub fn priority(&self, id: u64) -> u32 {
         self.named(id).map_or(Priority::COUNT, |word| word.priority().level() as u32)
     }
 
     /// A coroutine's own priority, 64 if it has exited.
+    ///
+    /// ```
+    /// # use cops_executor::core::Executor;
+    /// # static CORE: Executor = Executor::new();
+    /// assert_eq!(CORE.base_priority(0), 64, "0 names nobody");
+    /// ```
     pub fn base_priority(&self, id: u64) -> u32 {
         self.named(id).map_or(Priority::COUNT, |word| word.base().level() as u32)
     }

@@ -96,6 +96,20 @@ impl Executor {
     ///
     /// Must be called by one thread or hart at a time for each worker. Called again from inside a poll on
     /// the same worker it returns `RUN_REFUSED` and does nothing.
+    ///
+    /// Not in interrupt handlers, unless the executor is used in interrupt handlers only.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::core::{RUN_BUDGET_USED, RUN_STALLED};
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert_eq!(EXECUTOR.core().run(0, 1), RUN_BUDGET_USED);
+    /// assert_eq!(EXECUTOR.core().run(0, u64::MAX), RUN_STALLED);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn run(&self, number: u32, max_polls: u64) -> u32 {
         let (Some(worker), Some(hooks)) = (self.worker(number), self.hooks()) else { return RUN_REFUSED };
         if worker.running.swap(true, Ordering::Acquire) {

@@ -21,6 +21,12 @@ impl Executor {
     ///
     /// Which of those that are ready is running is not known here: it is the current one of a worker
     /// ([`WorkerState::current_id`](crate::WorkerState)).
+    ///
+    /// ```
+    /// use cops_executor::core::Executor;
+    /// // Nothing can be read there, so nobody is found.
+    /// assert!(Executor::inspect_remote(0x1000, 0, 1, |_address| None).is_none());
+    /// ```
     pub fn inspect_remote(
         address: u64,
         number: u8,

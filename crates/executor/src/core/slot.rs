@@ -5,6 +5,29 @@ use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 use super::state::State;
 
 /// How the core polls and drops a future whose type it does not know. The caller owns the table.
+///
+/// ```
+/// use cops_executor::{CoroutineId, Executor, FutureVTable, Priority};
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+///
+/// // A future that counts down, and lives in a static.
+/// static LEFT: AtomicU32 = AtomicU32::new(3);
+/// static COUNTDOWN: FutureVTable = FutureVTable { poll, drop: drop_nothing };
+///
+/// unsafe extern "C" fn poll(_data: *mut (), id: u64) -> bool {
+///     CoroutineId::from_raw(id).map(cops_executor::wake_up);
+///     LEFT.fetch_sub(1, Ordering::Relaxed) == 1
+/// }
+/// unsafe extern "C" fn drop_nothing(_data: *mut ()) {}
+///
+/// // SAFETY: the functions touch atomics only.
+/// unsafe { EXECUTOR.spawn_raw(std::ptr::null_mut(), &COUNTDOWN, Priority::DEFAULT) }?;
+/// EXECUTOR.run_until_stalled(0);
+/// assert_eq!(LEFT.load(Ordering::Relaxed), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct FutureVTable {

@@ -14,8 +14,22 @@ use super::record::WorkerState;
 use super::slot::Slot;
 
 /// Workers an executor can have; their numbers are 0 to 63.
+///
+/// ```
+/// # use cops_executor::{AddWorkerError, Executor, WorkerState, core::MAX_WORKERS};
+/// # static WORKER: WorkerState = WorkerState::new();
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// assert_eq!(EXECUTOR.add_worker(MAX_WORKERS, &WORKER), Err(AddWorkerError::NumberOutOfRange));
+/// # Ok::<(), cops_executor::StartError>(())
+/// ```
 pub const MAX_WORKERS: u32 = 64;
 /// Stands for "not on a worker of this executor" wherever a worker number is passed.
+///
+/// ```
+/// # use cops_executor::{core::NO_WORKER, current_worker_of};
+/// assert_eq!(current_worker_of(0), NO_WORKER, "this thread is none");
+/// ```
 pub const NO_WORKER: u32 = u32::MAX;
 
 /// `Worker::running_level` of a worker that polls nothing.

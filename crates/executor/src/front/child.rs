@@ -4,8 +4,9 @@ use ::core::future::Future;
 use ::core::pin::Pin;
 use ::core::task::{Context, Poll};
 
-use super::executor::{Executor, SpawnError};
+use super::executor::Executor;
 use super::join::{JoinError, JoinHandle};
+use super::outcome::SpawnError;
 use super::registry;
 use crate::core::{CoroutineId, Priority};
 
@@ -106,16 +107,46 @@ impl<T> JoinHandle<T> {
 }
 
 /// Cancels a coroutine; see [`JoinHandle::abort_handle`]. Never reaches another one: ids are not used again.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let polite = EXECUTOR.spawn_join(async { "done" }, Priority::DEFAULT)?;
+/// let switch = polite.abort_handle();
+/// std::thread::spawn(move || switch.abort()).join().unwrap();
+/// assert!(EXECUTOR.block_on(0, polite).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AbortHandle(CoroutineId);
 
 impl AbortHandle {
     /// Cancels it, see [`cancel`](super::cancel). False if it has exited. In any context.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let switch = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?.abort_handle();
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert!(!switch.abort(), "it has exited");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn abort(self) -> bool {
         registry::cancel(self.0)
     }
 
     /// The coroutine.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let handle = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?;
+    /// assert_eq!(handle.abort_handle().id(), handle.id());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn id(self) -> CoroutineId {
         self.0
@@ -125,17 +156,49 @@ impl AbortHandle {
 /// A [`JoinHandle`] whose coroutine is cancelled when it is dropped; see [`JoinHandle::abort_on_drop`].
 ///
 /// Awaiting is as with a `JoinHandle`. (Cancelling a coroutine that has exited does nothing.)
+///
+/// Cancel-safe as the handle is, as long as it is awaited by reference; awaited by value, whoever drops the future cancels the
+/// coroutine.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let child = EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT)?.abort_on_drop();
+/// assert_eq!(EXECUTOR.block_on(0, child)?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping it cancels the coroutine"]
 pub struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> AbortOnDrop<T> {
     /// The coroutine's id.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let child = EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT)?.abort_on_drop();
+    /// assert_eq!(cops_executor::priority(child.id()), Some(Priority::DEFAULT));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> CoroutineId {
         self.0.id()
     }
 
     /// Whether the output, or the reason why there is none, is there.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let child = EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT)?.abort_on_drop();
+    /// assert!(!child.is_finished());
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert!(child.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()

@@ -4,9 +4,20 @@
 //! the symbol `_cops_executor_current_worker`: a hart-local or thread-pointer-relative load.
 
 /// The word of a thread that is no worker.
+///
+/// ```
+/// use cops_executor::{NO_CURRENT_WORKER, encode_current_worker};
+/// // No executor and worker have this word.
+/// assert_ne!(encode_current_worker(255, 63), NO_CURRENT_WORKER);
+/// ```
 pub const NO_CURRENT_WORKER: u32 = u32::MAX;
 
 /// The word of worker `worker` (below 64) of executor number `executor`.
+///
+/// ```
+/// use cops_executor::encode_current_worker;
+/// assert_eq!(encode_current_worker(2, 5), 2 << 8 | 5);
+/// ```
 pub const fn encode_current_worker(executor: u8, worker: u32) -> u32 {
     (executor as u32) << 8 | worker & 0xff
 }
@@ -89,6 +100,19 @@ pub(super) use provided::*;
 
 /// The number of the worker of executor number `executor` that runs on this thread or hart, or
 /// [`NO_WORKER`](crate::core::NO_WORKER).
+///
+/// In any context, interrupt handlers included.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// use cops_executor::{core::NO_WORKER, current_worker_of};
+/// let asks = EXECUTOR.spawn_join(async { current_worker_of(1) }, Priority::DEFAULT)?;
+/// assert_eq!(EXECUTOR.block_on(0, asks)?, 0);
+/// assert_eq!(current_worker_of(1), NO_WORKER, "this thread is no longer one");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[inline(always)]
 pub fn current_worker_of(executor: u8) -> u32 {
     let word = get();

@@ -1,74 +1,46 @@
 //! The executor as a program sees it.
 
 use crate::core::atomic::unmodelled::{AtomicPtr, Ordering};
-use ::core::fmt;
 #[cfg(feature = "alloc")]
 use ::core::future::Future;
 use ::core::ptr;
 
+use super::outcome::{AddWorkerError, RunOutcome, SpawnError, StartError};
 use super::{calls, current, registry};
 #[cfg(feature = "alloc")]
 use super::{cell, join::JoinHandle};
 use crate::core::{
-    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, Inspection, MAX_WORKERS, Priority,
-    RUN_BUDGET_USED, RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK,
-    WorkerState, id::LAST_EXECUTOR,
+    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, MAX_WORKERS, Priority, RUN_BUDGET_USED,
+    RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState,
+    id::LAST_EXECUTOR,
 };
 
 const _: () = assert!(INTERFACE_VERSION >> 32 == 3);
 
 /// A priority executor: place it in a static, start it, give it workers, spawn.
+///
+/// On a host, `start_on_host` does two of these at once, and `Runtime` does all.
+/// In firmware: [`start_static`](Executor::start_static). Elsewhere: [`start`](Executor::start).
+///
+/// ```
+/// use cops_executor::{Executor, Priority, StaticMemory, WorkerState, memory_for};
+///
+/// static EXECUTOR: Executor = Executor::new(0);
+/// static WORKER: WorkerState = WorkerState::new();
+/// static MEMORY: StaticMemory<{ memory_for(1, 100) }> = StaticMemory::new();
+///
+/// EXECUTOR.start_static(&MEMORY, |_worker| ())?;
+/// EXECUTOR.add_worker(0, &WORKER)?;
+/// EXECUTOR.spawn(async { println!("on worker 0") }, Priority::DEFAULT)?;
+/// EXECUTOR.run_until_stalled(0);
+/// assert_eq!(EXECUTOR.live_count(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Executor {
     pub(super) core: core::Executor,
     /// The records of the workers, for wakes that need not go to the core.
     states: [AtomicPtr<WorkerState>; MAX_WORKERS as usize],
     number: u8,
-}
-
-/// Why an executor does not start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StartError {
-    /// It was started before, or another executor has its number.
-    NumberTaken,
-    /// Another executor has this [`StaticMemory`](super::StaticMemory).
-    MemoryTaken,
-}
-
-/// Why a worker cannot be added.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AddWorkerError {
-    /// The executor was not started.
-    NotStarted,
-    /// The worker's number is above 63.
-    NumberOutOfRange,
-    /// There is a worker of this number.
-    NumberTaken,
-    /// `Hooks::grow` returned null.
-    OutOfMemory,
-}
-
-/// Why a coroutine is not spawned. Its future has been dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SpawnError {
-    /// `Hooks::grow` returned null, or there are 2^24 - 1 coroutines (2^12 - 1 where pointers have 32 bits).
-    OutOfMemory,
-    /// The executor was not started, or has no worker.
-    NotStarted,
-    /// A coroutine is in this [`StaticTask`](super::StaticTask).
-    Occupied,
-}
-
-/// Why `run` returned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RunOutcome {
-    /// Nothing is ready.
-    Stalled,
-    /// The polls that were allowed have been made.
-    BudgetUsed,
-    /// `request_stop` was called.
-    StopRequested,
-    /// There is no such worker, or it is running already (`run` was called inside a coroutine).
-    Refused,
 }
 
 impl Executor {
@@ -78,6 +50,12 @@ impl Executor {
     ///
     /// Where pointers have 32 bits and there is no `std`, if the number is above 3 (see [`CoroutineId`]): for an
     /// executor in a static that is an error of compilation.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// static EXECUTOR: Executor = Executor::new(3);
+    /// assert_eq!(EXECUTOR.number(), 3);
+    /// ```
     pub const fn new(number: u8) -> Executor {
         assert!(
             number as usize <= LAST_EXECUTOR as usize,
@@ -92,6 +70,26 @@ impl Executor {
     /// # Safety
     ///
     /// The hooks do what [`Hooks`] says, as long as the program runs.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::NumberTaken`].
+    ///
+    /// There is a program that does so at [`Hooks`]. This one lets nobody run:
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Hooks, Priority, SpawnError};
+    /// static EXECUTOR: Executor = Executor::new(0);
+    /// # unsafe extern "C" fn grow(_: *mut (), _: usize) -> *mut u8 { std::ptr::null_mut() }
+    /// # unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
+    /// # unsafe extern "C" fn notify(_: *mut (), _: u32) {}
+    /// # let context = std::ptr::null_mut();
+    /// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None };
+    /// // SAFETY: these hooks hand out nothing, which they may.
+    /// unsafe { EXECUTOR.start(&hooks) }?;
+    /// assert_eq!(EXECUTOR.spawn(async {}, Priority::DEFAULT), Err(SpawnError::NotStarted), "there is no worker");
+    /// # Ok::<(), cops_executor::StartError>(())
+    /// ```
     #[allow(unsafe_code)]
     pub unsafe fn start(&'static self, hooks: &Hooks) -> Result<(), StartError> {
         // SAFETY: the caller's promise.
@@ -102,6 +100,19 @@ impl Executor {
     }
 
     /// Registers worker `worker` (0 to 63, each once, in any order), which publishes in `state`.
+    ///
+    /// At any time, also while others run; not in interrupt handlers. Calls `Hooks::grow`.
+    ///
+    /// # Errors
+    ///
+    /// See [`AddWorkerError`].
+    ///
+    /// ```
+    /// # use cops_executor::{AddWorkerError, Executor, WorkerState};
+    /// static EXECUTOR: Executor = Executor::new(0);
+    /// static WORKER: WorkerState = WorkerState::new();
+    /// assert_eq!(EXECUTOR.add_worker(0, &WORKER), Err(AddWorkerError::NotStarted));
+    /// ```
     pub fn add_worker(&self, worker: u32, state: &'static WorkerState) -> Result<(), AddWorkerError> {
         // SAFETY: a reference that lives for ever.
         #[allow(unsafe_code)]
@@ -120,6 +131,11 @@ impl Executor {
     }
 
     /// The number given to [`new`](Executor::new).
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// assert_eq!(Executor::new(2).number(), 2);
+    /// ```
     pub const fn number(&self) -> u8 {
         self.number
     }
@@ -153,6 +169,11 @@ impl Executor {
     /// assert_eq!(cops_executor::priority(id), None, "it has exited");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError::OutOfMemory`], [`SpawnError::NotStarted`]: the future has been dropped. Not in interrupt handlers, which wake
+    /// what was spawned before.
     #[cfg(feature = "alloc")]
     #[inline]
     pub fn spawn<F>(&self, future: F, priority: Priority) -> Result<CoroutineId, SpawnError>
@@ -181,6 +202,10 @@ impl Executor {
     /// assert_eq!(EXECUTOR.block_on(0, endless), Err(JoinError::Cancelled));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// As `spawn`.
     #[cfg(feature = "alloc")]
     pub fn spawn_join<F>(&self, future: F, priority: Priority) -> Result<JoinHandle<F::Output>, SpawnError>
     where
@@ -197,6 +222,26 @@ impl Executor {
     ///
     /// `data` and `vtable` obey the rules of [`FutureVTable`], and may be polled and dropped on any worker.
     /// On an error `data` is still the caller's.
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError::OutOfMemory`], [`SpawnError::NotStarted`].
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::FutureVTable;
+    /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
+    /// # unsafe extern "C" fn drop_future(_data: *mut ()) {}
+    /// // Of functions that poll and drop what `data` points to; here it is ready at once.
+    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// // SAFETY: they need no data, and any worker may call them.
+    /// let id = unsafe { EXECUTOR.spawn_raw(std::ptr::null_mut(), &READY, Priority::DEFAULT) }?;
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert!(!cops_executor::wake_up(id), "it has exited");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[allow(unsafe_code)]
     #[inline]
     pub unsafe fn spawn_raw(
@@ -220,6 +265,25 @@ impl Executor {
     /// # Errors
     ///
     /// As `spawn_raw`; `data` is still the caller's then.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::FutureVTable;
+    /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
+    /// # unsafe extern "C" fn drop_future(_data: *mut ()) {}
+    /// // As for `spawn_raw`.
+    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// // SAFETY: they need no data, and any worker may call them.
+    /// let id = unsafe { EXECUTOR.spawn_raw_blocked(std::ptr::null_mut(), &READY, Priority::DEFAULT) }?;
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert_eq!(EXECUTOR.live_count(), 1, "it waits");
+    /// assert!(cops_executor::wake_up(id));
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert_eq!(EXECUTOR.live_count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[allow(unsafe_code)]
     pub unsafe fn spawn_raw_blocked(
         &self,
@@ -235,11 +299,33 @@ impl Executor {
     /// Polls coroutines on worker `worker` until nothing is ready.
     ///
     /// One thread or hart at a time may do so for each worker.
+    ///
+    /// Outside of this executor's coroutines (`Refused` inside); not in interrupt handlers, unless all that share anything with
+    /// it are.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, RunOutcome};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert_eq!(EXECUTOR.run_until_stalled(0), RunOutcome::Stalled);
+    /// assert_eq!(EXECUTOR.live_count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn run_until_stalled(&self, worker: u32) -> RunOutcome {
         self.run(worker, u64::MAX)
     }
 
     /// As [`run_until_stalled`](Executor::run_until_stalled), with at most `max_polls` polls.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, RunOutcome, yield_now};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.spawn(async { loop { yield_now().await } }, Priority::DEFAULT)?;
+    /// assert_eq!(EXECUTOR.run(0, 100), RunOutcome::BudgetUsed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn run(&self, worker: u32, max_polls: u64) -> RunOutcome {
         #[cfg(feature = "std")]
         let _entered =
@@ -275,96 +361,7 @@ impl Executor {
     pub fn set_aging(&self, period: Option<::core::num::NonZeroU32>) {
         calls::set_aging(&self.core, period.map_or(0, ::core::num::NonZeroU32::get));
     }
-
-    /// With true, makes every `run` return at its next scheduling point and notifies parked workers, until
-    /// called with false.
-    pub fn request_stop(&self, stop: bool) {
-        calls::request_stop(&self.core, stop);
-    }
-
-    /// To be called before worker `worker` sleeps. True: sleep until notified (`Hooks::notify`, which may
-    /// come before the sleep begins and must not be lost), then call
-    /// [`finish_park`](Executor::finish_park). False: call `run` again.
-    #[must_use]
-    pub fn prepare_park(&self, worker: u32) -> bool {
-        calls::prepare_park(&self.core, worker)
-    }
-
-    /// To be called after the sleep. Harmless otherwise.
-    pub fn finish_park(&self, worker: u32) {
-        calls::finish_park(&self.core, worker);
-    }
-
-    /// To be called inside a poll that goes on to something long: notifies a parked worker if anything waits
-    /// here.
-    pub fn offer(&self, worker: u32) {
-        calls::offer(&self.core, worker);
-    }
-
-    /// The most urgent level at which anything waits for any worker; `None` if nothing does. What is being
-    /// polled does not count. For a long poll to decide whether to end.
-    pub fn most_urgent(&self, worker: u32) -> Option<Priority> {
-        Priority::new(calls::most_urgent(&self.core, worker) as u8)
-    }
-
-    /// The core's half, for those who look at it from outside
-    /// ([`inspect_remote`](core::Executor::inspect_remote)).
-    pub fn core(&self) -> &core::Executor {
-        &self.core
-    }
-
-    /// Coroutines that have been spawned and have not exited.
-    pub fn live_count(&self) -> u64 {
-        calls::live_count(&self.core)
-    }
-
-    /// Describes the coroutine in the slot `index`: `None` if there is no such slot, `Some(None)` if nobody
-    /// is in it. Count up from 1 until `None` to see all.
-    pub fn inspect(&self, index: u32) -> Option<Option<Inspection>> {
-        let mut out = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
-        match calls::inspect(&self.core, index, &mut out) {
-            0 => None,
-            1 => Some(None),
-            _ => Some(Some(out)),
-        }
-    }
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            StartError::NumberTaken => "the executor was started before, or another has its number",
-            StartError::MemoryTaken => "another executor has this memory",
-        })
-    }
-}
-
-impl fmt::Display for AddWorkerError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            AddWorkerError::NotStarted => "the executor has not been started",
-            AddWorkerError::NumberOutOfRange => "worker numbers are 0 to 63",
-            AddWorkerError::NumberTaken => "there is a worker of this number",
-            AddWorkerError::OutOfMemory => "no memory for another worker",
-        })
-    }
-}
-
-impl fmt::Display for SpawnError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            SpawnError::OutOfMemory => "no memory for another coroutine",
-            SpawnError::NotStarted => "the executor has not been started or has no worker",
-            SpawnError::Occupied => "a coroutine is in this static task",
-        })
-    }
-}
-
-impl ::core::error::Error for SpawnError {}
-
-impl ::core::error::Error for StartError {}
-
-impl ::core::error::Error for AddWorkerError {}
 
 /// Why the future of `data` was not spawned; drops it.
 ///

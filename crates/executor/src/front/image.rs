@@ -14,6 +14,13 @@ use crate::core::{Executor, INTERFACE_VERSION};
 pub use super::observe::Observer;
 
 /// Why an image cannot be used.
+///
+/// ```
+/// use cops_executor::image::{CoreTable, ImageError};
+/// // SAFETY: there is nothing to be found here.
+/// let table = unsafe { CoreTable::resolve(|_name| None) };
+/// assert_eq!(table.err(), Some(ImageError::Missing("cops_interface_version")));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageError {
     /// It is no ELF image of the form that the link script makes.
@@ -27,6 +34,40 @@ pub enum ImageError {
 macro_rules! define_table {
     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
         /// Pointers to all functions of the core.
+        ///
+        /// ```
+        /// use cops_executor::core::{Executor as Core, INTERFACE_VERSION};
+        /// use cops_executor::image::{CoreTable, install};
+        /// # extern "C" fn version() -> u64 { INTERFACE_VERSION }
+        /// # macro_rules! define_exports {
+        /// #     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
+        /// #         $($($unsafety)? extern "C" fn $export(executor: &Core $(, $name: $type)*) -> $result {
+        /// #             $($unsafety)? { executor.$method($($name),*) }
+        /// #         })*
+        /// #         fn find(name: &str) -> Option<*const ()> {
+        /// #             match name {
+        /// #                 "cops_interface_version" => Some(version as *const ()),
+        /// #                 $(stringify!($export) => Some($export as *const ()),)*
+        /// #                 _ => None,
+        /// #             }
+        /// #         }
+        /// #     };
+        /// # }
+        /// # cops_executor::for_each_core_function!(define_exports);
+        /// use std::sync::OnceLock;
+        /// static TABLE: OnceLock<CoreTable> = OnceLock::new();
+        /// // `find` looks names up among functions of this program, as if it were an image.
+        /// // SAFETY: they are what their names say.
+        /// let table = unsafe { CoreTable::resolve(find) }?;
+        /// install(TABLE.get_or_init(|| table));
+        ///
+        /// # use cops_executor::{Executor, Priority};
+        /// static EXECUTOR: Executor = Executor::new(1);
+        /// EXECUTOR.start_on_host(1)?;
+        /// let sum = EXECUTOR.spawn_join(async { 2 + 2 }, Priority::DEFAULT)?;
+        /// assert_eq!(EXECUTOR.block_on(0, sum)?, 4);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
         #[derive(Clone, Copy)]
         pub struct CoreTable {
             $(pub(super) $method: $($unsafety)? extern "C" fn(&Executor $(, $name: $type)*) -> $result,)*
@@ -39,6 +80,36 @@ macro_rules! define_table {
             ///
             /// An address that `find` returns for a name is that of the function which the vDSO crate
             /// exports by this name, and executable for ever.
+            ///
+            /// # Errors
+            ///
+            /// [`ImageError::Missing`], [`ImageError::WrongVersion`].
+            ///
+            /// ```
+            /// use cops_executor::core::{Executor as Core, INTERFACE_VERSION};
+            /// use cops_executor::image::CoreTable;
+            /// # extern "C" fn version() -> u64 { INTERFACE_VERSION }
+            /// # macro_rules! define_exports {
+            /// #     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
+            /// #         $($($unsafety)? extern "C" fn $export(executor: &Core $(, $name: $type)*) -> $result {
+            /// #             $($unsafety)? { executor.$method($($name),*) }
+            /// #         })*
+            /// #         fn find(name: &str) -> Option<*const ()> {
+            /// #             match name {
+            /// #                 "cops_interface_version" => Some(version as *const ()),
+            /// #                 $(stringify!($export) => Some($export as *const ()),)*
+            /// #                 _ => None,
+            /// #             }
+            /// #         }
+            /// #     };
+            /// # }
+            /// # cops_executor::for_each_core_function!(define_exports);
+            /// // SAFETY: `find` knows functions of this program by their names.
+            /// assert!(unsafe { CoreTable::resolve(find) }.is_ok());
+            /// // SAFETY: as above.
+            /// let incomplete = unsafe { CoreTable::resolve(|name| if name == "cops_run" { None } else { find(name) }) };
+            /// assert!(incomplete.is_err());
+            /// ```
             pub unsafe fn resolve(
                 mut find: impl FnMut(&str) -> Option<*const ()>,
             ) -> Result<CoreTable, ImageError> {
@@ -80,6 +151,18 @@ impl CoreTable {
     /// # Safety
     ///
     /// `image` points to the whole image of the vDSO crate, mapped readable and executable for ever.
+    ///
+    /// # Errors
+    ///
+    /// See [`ImageError`].
+    ///
+    /// ```
+    /// use cops_executor::image::{CoreTable, ImageError};
+    /// static NO_IMAGE: [u64; 64] = [0; 64];
+    /// // SAFETY: it begins unlike an image, so nothing else is read.
+    /// let table = unsafe { CoreTable::from_image(NO_IMAGE.as_ptr().cast()) };
+    /// assert_eq!(table.err(), Some(ImageError::Malformed));
+    /// ```
     pub unsafe fn from_image(image: *const u8) -> Result<CoreTable, ImageError> {
         // SAFETY: the caller's promise.
         let symbols = unsafe { DynamicSymbols::of(image) }.ok_or(ImageError::Malformed)?;
@@ -92,6 +175,32 @@ static INSTALLED: AtomicPtr<CoreTable> = AtomicPtr::new(ptr::null_mut());
 
 /// Installs the table for all calls of this program. Must come before the first executor is started; a
 /// later call replaces the table.
+///
+/// Not in interrupt handlers of a program that uses its executor already. Calls panic while none is installed.
+///
+/// ```
+/// use cops_executor::core::{Executor as Core, INTERFACE_VERSION};
+/// use cops_executor::image::{CoreTable, install};
+/// # extern "C" fn version() -> u64 { INTERFACE_VERSION }
+/// # macro_rules! define_exports {
+/// #     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
+/// #         $($($unsafety)? extern "C" fn $export(executor: &Core $(, $name: $type)*) -> $result {
+/// #             $($unsafety)? { executor.$method($($name),*) }
+/// #         })*
+/// #         fn find(name: &str) -> Option<*const ()> {
+/// #             match name {
+/// #                 "cops_interface_version" => Some(version as *const ()),
+/// #                 $(stringify!($export) => Some($export as *const ()),)*
+/// #                 _ => None,
+/// #             }
+/// #         }
+/// #     };
+/// # }
+/// # cops_executor::for_each_core_function!(define_exports);
+/// // SAFETY: `find` knows functions of this program by their names.
+/// let table = Box::leak(Box::new(unsafe { CoreTable::resolve(find) }.unwrap()));
+/// install(table);
+/// ```
 pub fn install(table: &'static CoreTable) {
     INSTALLED.store(ptr::from_ref(table).cast_mut(), Ordering::Release);
 }

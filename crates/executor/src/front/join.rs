@@ -13,6 +13,16 @@ use super::registry;
 use crate::core::CoroutineId;
 
 /// Why a coroutine has no output.
+///
+/// ```
+/// # use cops_executor::{Executor, JoinError, Priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let panics = EXECUTOR.spawn_join(async { panic!("for the example") }, Priority::DEFAULT)?;
+/// let result: Result<(), JoinError> = EXECUTOR.block_on(0, panics);
+/// assert_eq!(result, Err(JoinError::Panicked));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JoinError {
     /// It was cancelled.
@@ -36,6 +46,16 @@ impl ::core::error::Error for JoinError {}
 ///
 /// Dropping it detaches the coroutine, which runs on. Awaiting is cancel-safe: the output stays until a
 /// poll of the handle returns it. Polling again after that panics.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let mut handle = EXECUTOR.spawn_join(async { 6 * 7 }, Priority::DEFAULT)?;
+/// // By reference, as in a `select`: if it is dropped before it is ready, nothing is lost.
+/// assert_eq!(EXECUTOR.block_on(0, &mut handle)?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "await it, or drop it to detach the coroutine"]
 pub struct JoinHandle<T> {
     id: CoroutineId,
@@ -104,17 +124,51 @@ impl<T> JoinHandle<T> {
     }
 
     /// The coroutine's id.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let handle = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?;
+    /// assert_eq!(cops_executor::priority(handle.id()), Some(Priority::DEFAULT));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn id(&self) -> CoroutineId {
         self.id
     }
 
     /// Cancels the coroutine, see [`cancel`](super::cancel). Awaiting the handle then yields
     /// [`JoinError::Cancelled`], or the output if that came first.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, JoinError, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let handle = EXECUTOR.spawn_join(std::future::pending::<()>(), Priority::DEFAULT)?;
+    /// handle.abort();
+    /// assert_eq!(EXECUTOR.block_on(0, handle), Err(JoinError::Cancelled));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn abort(&self) {
         registry::cancel(self.id);
     }
 
     /// Whether the output, or the reason why there is none, is there.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let handle = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?;
+    /// assert!(!handle.is_finished());
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert!(handle.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.outcome.phase.load(Ordering::Acquire) == DONE
     }

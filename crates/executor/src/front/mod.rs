@@ -16,12 +16,14 @@ mod elf;
 mod executor;
 #[cfg(feature = "std")]
 mod host;
+mod hosting;
 #[cfg(feature = "image")]
 pub mod image;
 #[cfg(feature = "alloc")]
 mod join;
 #[cfg(feature = "image")]
 mod observe;
+mod outcome;
 mod poll;
 #[cfg(feature = "alloc")]
 mod pool;
@@ -37,11 +39,12 @@ mod yield_now;
 #[cfg(feature = "alloc")]
 pub use self::child::{AbortHandle, AbortOnDrop};
 pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
-pub use self::executor::{AddWorkerError, Executor, RunOutcome, SpawnError, StartError};
+pub use self::executor::Executor;
 #[cfg(feature = "std")]
 pub use self::host::{BuildError, Builder, Handle, HostClock, Runtime, timers};
 #[cfg(feature = "alloc")]
 pub use self::join::{JoinError, JoinHandle};
+pub use self::outcome::{AddWorkerError, RunOutcome, SpawnError, StartError};
 pub use self::registry::{base_priority, cancel, current, priority, set_priority, wake_up};
 pub use self::static_memory::StaticMemory;
 pub use self::static_task::{FutureFunction, StaticTask, future_size};

@@ -13,6 +13,17 @@ use crate::core::{CoroutineId, Executor, FutureVTable, Priority};
 
 /// What is to be called, by whichever worker or interrupt handler does the thing. So these must be fit for
 /// interrupt handlers, and must not use the executor.
+///
+/// ```
+/// use cops_executor::image::Observer;
+/// static OBSERVER: Observer = Observer {
+///     wake: |id| println!("wake {id}"),
+///     spawn: |id, priority| println!("spawn {id} at {priority}"),
+///     set_priority: |id, priority| println!("{id} goes to {priority}"),
+/// };
+/// # let id = cops_executor::CoroutineId::from_raw(1 << 32 | 1).unwrap();
+/// (OBSERVER.wake)(id);
+/// ```
 pub struct Observer {
     /// A coroutine is about to be woken.
     pub wake: fn(CoroutineId),
@@ -28,6 +39,37 @@ static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(ptr::null_mut());
 impl CoreTable {
     /// A table that calls the functions of `plain` and tells `observer`. One pair for each program: all such
     /// tables use the latest.
+    ///
+    /// In any context.
+    ///
+    /// ```
+    /// use cops_executor::core::{Executor as Core, INTERFACE_VERSION};
+    /// use cops_executor::image::{CoreTable, Observer, install};
+    /// # extern "C" fn version() -> u64 { INTERFACE_VERSION }
+    /// # macro_rules! define_exports {
+    /// #     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
+    /// #         $($($unsafety)? extern "C" fn $export(executor: &Core $(, $name: $type)*) -> $result {
+    /// #             $($unsafety)? { executor.$method($($name),*) }
+    /// #         })*
+    /// #         fn find(name: &str) -> Option<*const ()> {
+    /// #             match name {
+    /// #                 "cops_interface_version" => Some(version as *const ()),
+    /// #                 $(stringify!($export) => Some($export as *const ()),)*
+    /// #                 _ => None,
+    /// #             }
+    /// #         }
+    /// #     };
+    /// # }
+    /// # cops_executor::for_each_core_function!(define_exports);
+    /// static OBSERVER: Observer = Observer {
+    ///     wake: |id| println!("wake {id}"),
+    ///     spawn: |id, priority| println!("spawn {id} at {priority}"),
+    ///     set_priority: |id, priority| println!("{id} goes to {priority}"),
+    /// };
+    /// // SAFETY: `find` knows functions of this program by their names.
+    /// let plain: &'static CoreTable = Box::leak(Box::new(unsafe { CoreTable::resolve(find) }.unwrap()));
+    /// install(Box::leak(Box::new(CoreTable::observed(plain, &OBSERVER))));
+    /// ```
     pub fn observed(plain: &'static CoreTable, observer: &'static Observer) -> CoreTable {
         PLAIN.store(ptr::from_ref(plain).cast_mut(), Ordering::Release);
         OBSERVER.store(ptr::from_ref(observer).cast_mut(), Ordering::Release);

@@ -74,6 +74,16 @@ fn wake_another(id: u64) -> bool {
 ///
 /// One that waits in a queue of [`sync`](super::sync) comes to stand at the end of its new level there; it may be
 /// polled for that. (While one waits for a mutex, this takes time in the number of mutexes that are contended.)
+///
+/// ```
+/// # use cops_executor::{Executor, Priority, priority, set_priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
+/// assert!(set_priority(id, Priority::MOST_URGENT));
+/// assert_eq!(priority(id), Some(Priority::MOST_URGENT));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     let changed = executor(id.executor()).is_some_and(|executor| {
         calls::set_priority(&executor.core, id.raw(), priority.level() as u32, executor.here())
@@ -108,6 +118,20 @@ pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> boo
 }
 
 /// The priority of a coroutine, `None` if it has exited.
+///
+/// What it runs at now: the one that it was given, or a more urgent one that it has inherited. In any context, interrupt handlers included.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority, priority};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
+/// assert_eq!(priority(id), Some(Priority::DEFAULT));
+/// cops_executor::cancel(id);
+/// EXECUTOR.run_until_stalled(0);
+/// assert_eq!(priority(id), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn priority(id: CoroutineId) -> Option<Priority> {
     let level = calls::priority(&executor(id.executor())?.core, id.raw());
     Priority::new(level as u8)
@@ -115,11 +139,36 @@ pub fn priority(id: CoroutineId) -> Option<Priority> {
 
 /// Has a worker drop the coroutine's future: right after the present poll if it runs, else when its turn
 /// comes. May be called wherever [`wake_up`] may. False if the coroutine has exited.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority, cancel};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
+/// assert!(cancel(id));
+/// assert_eq!(EXECUTOR.live_count(), 1, "until a worker drops it");
+/// EXECUTOR.run_until_stalled(0);
+/// assert!(!cancel(id), "it is gone");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn cancel(id: CoroutineId) -> bool {
     executor(id.executor()).is_some_and(|executor| calls::cancel(&executor.core, id.raw(), executor.here()))
 }
 
 /// The coroutine that is being polled on this thread or hart; `None` outside of one.
+///
+/// In any context, interrupt handlers included.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority, current};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let asks = EXECUTOR.spawn_join(async { current() }, Priority::DEFAULT)?;
+/// let id = asks.id();
+/// assert_eq!(EXECUTOR.block_on(0, asks)?, Some(id));
+/// assert_eq!(current(), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[inline]
 pub fn current() -> Option<CoroutineId> {
     CoroutineId::from_raw(state()?.current_id.load(Ordering::Relaxed))

@@ -1,6 +1,7 @@
 //! The explicit runner (SPEC 2.4): run on the calling thread until all coroutines have exited.
 
-use super::executor::{Executor, RunOutcome};
+use super::executor::Executor;
+use super::outcome::RunOutcome;
 
 impl Executor {
     /// Runs coroutines on the calling thread or hart as worker `worker`, until all have exited (`Stalled`) or a stop is

@@ -6,7 +6,8 @@
 use ::core::cell::UnsafeCell;
 use ::core::ptr;
 
-use super::executor::{Executor, StartError};
+use super::executor::Executor;
+use super::outcome::StartError;
 use crate::core::Hooks;
 use crate::core::atomic::unmodelled::{AtomicBool, AtomicU32, Ordering};
 
@@ -48,6 +49,12 @@ unsafe impl<const BYTES: usize> Sync for StaticMemory<BYTES> {}
 
 impl<const BYTES: usize> StaticMemory<BYTES> {
     /// Memory of which nothing is used.
+    ///
+    /// ```
+    /// # use cops_executor::{StaticMemory, memory_for};
+    /// static MEMORY: StaticMemory<{ memory_for(1, 15) }> = StaticMemory::new();
+    /// assert_eq!(MEMORY.used(), 0);
+    /// ```
     pub const fn new() -> Self {
         StaticMemory {
             bytes: UnsafeCell::new([0; BYTES]),
@@ -58,6 +65,19 @@ impl<const BYTES: usize> StaticMemory<BYTES> {
     }
 
     /// How many bytes the executor has taken.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, StaticMemory, WorkerState, memory_for};
+    /// static EXECUTOR: Executor = Executor::new(0);
+    /// static WORKER: WorkerState = WorkerState::new();
+    /// static MEMORY: StaticMemory<{ memory_for(1, 15) }> = StaticMemory::new();
+    /// EXECUTOR.start_static(&MEMORY, |_worker| ())?;
+    /// EXECUTOR.add_worker(0, &WORKER)?;
+    /// assert!(MEMORY.used() > 0 && MEMORY.used() <= memory_for(1, 15));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) as usize
     }

@@ -13,7 +13,8 @@ use ::core::future::Future;
 use ::core::mem::{MaybeUninit, offset_of};
 use ::core::ptr;
 
-use super::executor::{Executor, SpawnError};
+use super::executor::Executor;
+use super::outcome::SpawnError;
 use super::poll::poll;
 use crate::core::atomic::unmodelled::{AtomicBool, Ordering};
 use crate::core::{CoroutineId, FutureVTable, Priority};
@@ -69,12 +70,31 @@ unsafe impl<const BYTES: usize> Sync for StaticTask<BYTES> {}
 
 impl<const BYTES: usize> StaticTask<BYTES> {
     /// Room that is free.
+    ///
+    /// ```
+    /// # use cops_executor::StaticTask;
+    /// static TASK: StaticTask<64> = StaticTask::new();
+    /// assert!(!TASK.is_occupied());
+    /// ```
     pub const fn new() -> Self {
         StaticTask { future: UnsafeCell::new(MaybeUninit::uninit()), occupied: AtomicBool::new(false) }
     }
 
     /// Whether a coroutine is in it whose future has not been dropped. A hint: an interrupt handler or another worker
     /// may change that at any time.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// # use cops_executor::StaticTask;
+    /// static TASK: StaticTask<64> = StaticTask::new();
+    /// EXECUTOR.spawn_static(&TASK, async {}, Priority::DEFAULT)?;
+    /// assert!(TASK.is_occupied());
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert!(!TASK.is_occupied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_occupied(&self) -> bool {
         self.occupied.load(Ordering::Relaxed)
     }
@@ -164,8 +184,27 @@ impl Executor {
 }
 
 /// A function that returns a future, usually an `async fn`, of up to six arguments.
+///
+/// Implemented for all of them; there is nothing to implement.
+///
+/// ```
+/// use cops_executor::FutureFunction;
+/// fn bytes_of<A, F: FutureFunction<A>>(_: F) -> usize {
+///     size_of::<F::Future>()
+/// }
+/// async fn listen(port: u16) {
+///     let _ = port;
+/// }
+/// assert_eq!(bytes_of(listen), cops_executor::future_size(&listen));
+/// ```
 pub trait FutureFunction<Arguments> {
     /// What it returns.
+    ///
+    /// ```
+    /// use cops_executor::FutureFunction;
+    /// fn call<F: FutureFunction<(), Future = std::future::Ready<()>>>(_: F) {}
+    /// call(|| std::future::ready(()));
+    /// ```
     type Future: Future<Output = ()>;
 }
 

@@ -24,6 +24,13 @@ static NEXT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 const TICKS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The monotonic clock of the host: a tick is a nanosecond. It is the clock of [`timers`].
+///
+/// ```
+/// use cops_executor::{time::Clock, timers};
+/// let before = timers().clock().now_ticks();
+/// assert!(timers().clock().now_ticks() >= before);
+/// assert_eq!(timers().clock().ticks_per_second(), 1_000_000_000);
+/// ```
 #[derive(Debug)]
 pub struct HostClock(());
 

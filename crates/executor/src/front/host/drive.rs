@@ -14,7 +14,8 @@ use super::pace::Pace;
 use super::park::{self, Alarm};
 use super::record::Record;
 use crate::front::current;
-use crate::front::executor::{Executor, RunOutcome};
+use crate::front::executor::Executor;
+use crate::front::outcome::RunOutcome;
 
 /// When a worker asks whether its goal is reached.
 #[derive(Clone, Copy, PartialEq, Eq)]

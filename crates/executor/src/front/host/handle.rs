@@ -12,6 +12,15 @@ use crate::front::{JoinHandle, SpawnError, current};
 use ::core::sync::atomic::Ordering;
 
 /// Spawns on a [`Runtime`](super::Runtime), from any thread. A copy of two words; does not keep the runtime alive.
+///
+/// ```
+/// use cops_executor::{Handle, Priority, Runtime};
+/// let runtime = Runtime::new(1)?;
+/// let handle: Handle = runtime.handle();
+/// let answer = std::thread::spawn(move || handle.block_on(handle.spawn(async { 42 }, Priority::DEFAULT)));
+/// assert_eq!(answer.join().unwrap(), Ok(42));
+/// # Ok::<(), cops_executor::BuildError>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Handle {
     pub(super) record: &'static Record,
@@ -122,6 +131,15 @@ impl Handle {
     ///
     /// On a worker of the same runtime: it would keep the worker from what `future` may wait for. Await instead.
     /// On a worker of another runtime it works, and blocks that worker.
+    ///
+    /// ```
+    /// # use cops_executor::{Priority, Runtime};
+    /// # let runtime = Runtime::new(1)?;
+    /// let handle = runtime.handle();
+    /// let four = handle.spawn(async { 2 + 2 }, Priority::DEFAULT);
+    /// assert_eq!(handle.block_on(async { four.await.map(|four| four + 1) }), Ok(5));
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
             current::current_worker_of(self.record.executor.number()) == NO_WORKER,
@@ -131,6 +149,17 @@ impl Handle {
     }
 
     /// Coroutines that have been spawned and have not exited.
+    ///
+    /// 0 once the runtime has ended.
+    ///
+    /// ```
+    /// # use cops_executor::{Priority, Runtime};
+    /// # let runtime = Runtime::new(1)?;
+    /// let endless = runtime.spawn(std::future::pending::<()>(), Priority::DEFAULT);
+    /// assert_eq!(runtime.handle().live_count(), 1);
+    /// endless.abort();
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn live_count(&self) -> u64 {
         if self.record.tenancy.load(Ordering::Relaxed) == self.tenancy {
             self.record.executor.live_count()

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::drive::{Moment, drive};
 use super::record::Record;
 use crate::core::MAX_WORKERS;
-use crate::front::executor::{Executor, RunOutcome, StartError};
+use crate::front::executor::Executor;
+use crate::front::outcome::{RunOutcome, StartError};
 
 impl Executor {
     /// Starts it with workers 0 to `workers - 1` (1 to 64) that are to be threads of this program.
@@ -31,6 +32,10 @@ impl Executor {
     /// # Panics
     ///
     /// If `workers` is not 1 to 64.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::NumberTaken`].
     pub fn start_on_host(&'static self, workers: u32) -> Result<(), StartError> {
         assert!((1..=MAX_WORKERS).contains(&workers), "1 to 64 workers, not {workers}");
         Record::start(self, workers).map(|_| ())

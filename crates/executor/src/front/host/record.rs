@@ -22,7 +22,8 @@ use super::memory::{grow, release};
 use super::pace::LOOK_INTERVAL;
 use crate::core::{Hooks, MAX_WORKERS, NO_WORKER, WorkerState};
 use crate::front::current;
-use crate::front::executor::{AddWorkerError, Executor, StartError};
+use crate::front::executor::Executor;
+use crate::front::outcome::{AddWorkerError, StartError};
 
 /// How long a long poll is remembered.
 const LONG_MEMORY: Duration = Duration::from_secs(1);

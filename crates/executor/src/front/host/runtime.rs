@@ -63,11 +63,30 @@ pub struct Runtime {
 
 impl Runtime {
     /// A runtime of `workers` threads (1 to 64).
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    ///
+    /// ```
+    /// # use cops_executor::Runtime;
+    /// let runtime = Runtime::new(2)?;
+    /// assert_eq!(runtime.block_on(async { 42 }), 42);
+    /// assert!(Runtime::new(65).is_err());
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn new(workers: u32) -> Result<Runtime, BuildError> {
         Runtime::builder().workers(workers).build()
     }
 
     /// Says how a runtime shall be. Without further words: a worker for each processor this program may use.
+    ///
+    /// ```
+    /// # use cops_executor::Runtime;
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// assert_eq!(runtime.block_on(async { 42 }), 42);
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn builder() -> Builder {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         Builder {
@@ -78,11 +97,32 @@ impl Runtime {
     }
 
     /// A handle to spawn with from anywhere.
+    ///
+    /// ```
+    /// # use cops_executor::{Priority, Runtime};
+    /// # let runtime = Runtime::new(1)?;
+    /// let handle = runtime.handle();
+    /// let spawned = std::thread::spawn(move || handle.spawn(async { "elsewhere" }, Priority::DEFAULT)).join().unwrap();
+    /// assert_eq!(runtime.block_on(spawned), Ok("elsewhere"));
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
     /// Makes a coroutine of `future`: see [`Handle::spawn`].
+    ///
+    /// # Panics
+    ///
+    /// If there are 2^24 - 1 coroutines.
+    ///
+    /// ```
+    /// # use cops_executor::{Priority, Runtime};
+    /// # let runtime = Runtime::new(1)?;
+    /// let four = runtime.spawn(async { 2 + 2 }, Priority::DEFAULT);
+    /// assert_eq!(runtime.block_on(four), Ok(4));
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn spawn<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -92,6 +132,17 @@ impl Runtime {
     }
 
     /// Polls `future` on this thread: see [`Handle::block_on`].
+    ///
+    /// # Panics
+    ///
+    /// On a worker of this runtime.
+    ///
+    /// ```
+    /// # use cops_executor::{Runtime};
+    /// # let runtime = Runtime::new(1)?;
+    /// assert_eq!(runtime.block_on(async { 2 + 2 }), 4);
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.handle.block_on(future)
     }
@@ -200,18 +251,41 @@ pub struct Builder {
 
 impl Builder {
     /// Threads, 1 to 64.
+    ///
+    /// Checked by [`build`](Builder::build).
+    ///
+    /// ```
+    /// # use cops_executor::Runtime;
+    /// assert!(Runtime::builder().workers(1).build().is_ok());
+    /// assert!(Runtime::builder().workers(0).build().is_err());
+    /// ```
     pub fn workers(mut self, workers: u32) -> Builder {
         self.workers = workers;
         self
     }
 
     /// What threads are called: this, a dash, and the worker's number. Linux shows the first 15 bytes.
+    ///
+    /// ```
+    /// # use cops_executor::{Priority, Runtime};
+    /// let runtime = Runtime::builder().workers(1).name("mail").build()?;
+    /// let name = runtime.spawn(async { std::thread::current().name().map(String::from) }, Priority::DEFAULT);
+    /// assert_eq!(runtime.block_on(name), Ok(Some(String::from("mail-0"))));
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = name.into();
         self
     }
 
     /// The stack of each thread, in bytes. Coroutines have none, but their polls run on it.
+    ///
+    /// ```
+    /// # use cops_executor::Runtime;
+    /// let runtime = Runtime::builder().workers(1).stack_bytes(256 << 10).build()?;
+    /// # drop(runtime);
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn stack_bytes(mut self, bytes: usize) -> Builder {
         self.stack_bytes = Some(bytes);
         self
@@ -222,6 +296,11 @@ impl Builder {
     /// # Errors
     ///
     /// See [`BuildError`]. Nothing is left over then but what is kept for the next runtime.
+    ///
+    /// ```
+    /// # use cops_executor::{BuildError, Runtime};
+    /// assert!(matches!(Runtime::builder().workers(65).build(), Err(BuildError::WorkersOutOfRange)));
+    /// ```
     pub fn build(self) -> Result<Runtime, BuildError> {
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return Err(BuildError::WorkersOutOfRange);
@@ -268,6 +347,11 @@ impl Builder {
 }
 
 /// Why a runtime is not built.
+///
+/// ```
+/// use cops_executor::Runtime;
+/// assert_eq!(Runtime::new(0).unwrap_err().to_string(), "a runtime has 1 to 64 workers");
+/// ```
 #[derive(Debug)]
 pub enum BuildError {
     /// It shall have no workers, or more than 64.

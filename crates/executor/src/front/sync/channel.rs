@@ -11,132 +11,9 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use super::channel_error::{SendError, TryReceiveError, TrySendError};
-use super::monitor::{Line, Monitor, Resource, Ticket, Wakes};
-use crate::core::CoroutineId;
+use super::channel_state::{Side, State};
+use super::monitor::{Monitor, Resource, Ticket};
 use crate::front::registry::current;
-
-/// What an end of the channel asks for.
-#[derive(Clone, Copy)]
-enum Side {
-    Send,
-    Receive,
-}
-
-#[derive(Clone, Copy)]
-enum Grant {
-    /// A free place, or a value.
-    Claim,
-    /// There will never be one.
-    Closed,
-}
-
-struct State<T> {
-    buffer: VecDeque<T>,
-    capacity: usize,
-    /// Free places, and values, that belong to somebody who has not been polled since.
-    places_claimed: usize,
-    values_claimed: usize,
-    closed: bool,
-    senders: usize,
-    receivers: usize,
-    send_line: Line<State<T>>,
-    receive_line: Line<State<T>>,
-}
-
-impl<T> State<T> {
-    fn free_places(&self) -> usize {
-        self.capacity.saturating_sub(self.buffer.len() + self.places_claimed)
-    }
-
-    fn free_values(&self) -> usize {
-        // Less than zero after a claim that was leaked, once the buffer is gone.
-        self.buffer.len().saturating_sub(self.values_claimed)
-    }
-
-    /// A sender uses its grant.
-    fn push(&mut self, grant: Grant, value: &mut Option<T>) -> Result<(), ()> {
-        if let Grant::Claim = grant {
-            self.places_claimed -= 1;
-            if !self.closed {
-                self.buffer.extend(value.take());
-                return Ok(());
-            }
-        }
-        Err(())
-    }
-
-    /// A receiver uses its grant.
-    fn pop(&mut self, grant: Grant) -> Option<T> {
-        match grant {
-            Grant::Claim => {
-                self.values_claimed -= 1;
-                self.buffer.pop_front()
-            }
-            Grant::Closed => None,
-        }
-    }
-}
-
-impl<T> Resource for State<T> {
-    type Demand = Side;
-    type Grant = Grant;
-
-    fn accept(&mut self, _: u64) {}
-
-    fn try_now(&mut self, side: &mut Side, owner: Option<CoroutineId>) -> Option<Grant> {
-        match side {
-            Side::Send if self.closed => Some(Grant::Closed),
-            Side::Send if self.free_places() != 0 && self.send_line.lets_pass(owner) => {
-                self.places_claimed += 1;
-                Some(Grant::Claim)
-            }
-            Side::Receive if self.free_values() != 0 && self.receive_line.lets_pass(owner) => {
-                self.values_claimed += 1;
-                Some(Grant::Claim)
-            }
-            Side::Receive if self.closed && self.free_values() == 0 => Some(Grant::Closed),
-            _ => None,
-        }
-    }
-
-    fn line(&mut self, side: Side) -> &mut Line<Self> {
-        match side {
-            Side::Send => &mut self.send_line,
-            Side::Receive => &mut self.receive_line,
-        }
-    }
-
-    fn distribute(&mut self, wakes: &mut Wakes) {
-        while !wakes.is_full() && self.receive_line.first().is_some() {
-            if self.free_values() != 0 {
-                self.values_claimed += 1;
-                self.receive_line.grant_first(Grant::Claim, wakes);
-            } else if self.closed {
-                self.receive_line.grant_first(Grant::Closed, wakes);
-            } else {
-                break;
-            }
-        }
-        while !wakes.is_full() && self.send_line.first().is_some() {
-            if self.closed {
-                self.send_line.grant_first(Grant::Closed, wakes);
-            } else if self.free_places() != 0 {
-                self.places_claimed += 1;
-                self.send_line.grant_first(Grant::Claim, wakes);
-            } else {
-                break;
-            }
-        }
-    }
-
-    fn give_back(&mut self, side: Side, grant: Grant, _: &mut Wakes) {
-        match (side, grant) {
-            (Side::Send, Grant::Claim) => self.places_claimed -= 1,
-            (Side::Receive, Grant::Claim) => self.values_claimed -= 1,
-            (_, Grant::Closed) => {}
-        }
-    }
-}
 
 /// Makes a channel that holds at most `capacity` values. It allocates here, for all of them, and never again.
 ///
@@ -193,26 +70,42 @@ impl<T> Resource for State<T> {
 #[must_use]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity != 0, "a channel holds at least one value");
-    let state = Arc::new(Monitor::new(State {
-        buffer: VecDeque::with_capacity(capacity),
-        capacity,
-        places_claimed: 0,
-        values_claimed: 0,
-        closed: false,
-        senders: 1,
-        receivers: 1,
-        send_line: Line::new(),
-        receive_line: Line::new(),
-    }));
+    let state = Arc::new(Monitor::new(State::new(capacity)));
     (Sender { state: state.clone() }, Receiver { state })
 }
 
 /// The end of a [`channel`] where values go in; may be cloned.
+///
+/// When the last is dropped, the channel is closed. Not to be cloned or dropped in interrupt handlers.
+///
+/// ```
+/// # use cops_executor::sync::{TryReceiveError, channel};
+/// let (sender, receiver) = channel(2);
+/// let other = sender.clone();
+/// sender.try_send(1).unwrap();
+/// drop(sender);
+/// other.try_send(2).unwrap();
+/// drop(other);
+/// assert_eq!([receiver.try_receive(), receiver.try_receive()], [Ok(1), Ok(2)]);
+/// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
+/// ```
 pub struct Sender<T> {
     state: Arc<Monitor<State<T>>>,
 }
 
 /// The end of a [`channel`] where values come out; may be cloned, and each value goes to one receiver.
+///
+/// When the last is dropped, the channel is closed, and what is in it is dropped. Not to be cloned or dropped in interrupt
+/// handlers.
+///
+/// ```
+/// # use cops_executor::sync::channel;
+/// let (sender, receiver) = channel(2);
+/// let other = receiver.clone();
+/// sender.try_send(1).unwrap();
+/// assert_eq!(other.try_receive(), Ok(1));
+/// assert!(receiver.is_empty(), "each value goes to one of them");
+/// ```
 pub struct Receiver<T> {
     state: Arc<Monitor<State<T>>>,
 }
@@ -361,6 +254,16 @@ impl<T> Receiver<T> {
     }
 
     /// Whether there is no value in it now.
+    ///
+    /// Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::sync::channel;
+    /// let (sender, receiver) = channel(1);
+    /// assert!(receiver.is_empty());
+    /// sender.try_send(1).unwrap();
+    /// assert!(!receiver.is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

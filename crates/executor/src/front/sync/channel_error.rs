@@ -3,10 +3,31 @@
 use ::core::fmt;
 
 /// Nobody will receive it: the channel is closed, or all receivers are gone. Gives the value back.
+///
+/// ```
+/// # use cops_executor::Executor;
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// use cops_executor::sync::{SendError, channel};
+/// let (sender, receiver) = channel(1);
+/// drop(receiver);
+/// let refused = EXECUTOR.block_on(0, sender.send("letter")).unwrap_err();
+/// assert_eq!(refused, SendError("letter"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SendError<T>(pub T);
 
 /// Why a value is not sent at once. Gives it back.
+///
+/// ```
+/// use cops_executor::sync::{TrySendError, channel};
+/// let (sender, receiver) = channel(1);
+/// sender.try_send(1).unwrap();
+/// assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
+/// drop(receiver);
+/// assert_eq!(sender.try_send(3), Err(TrySendError::Closed(3)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
     /// There is no free place, or somebody at least as urgent waits for it.
@@ -16,6 +37,14 @@ pub enum TrySendError<T> {
 }
 
 /// Why there is no value at once.
+///
+/// ```
+/// use cops_executor::sync::{TryReceiveError, channel};
+/// let (sender, receiver) = channel::<u32>(1);
+/// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Empty));
+/// drop(sender);
+/// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryReceiveError {
     /// There is none now, or somebody at least as urgent waits for it.

@@ -79,6 +79,12 @@ impl Resource for Happened {
 
 impl Event {
     /// It has not happened.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Event;
+    /// static STARTED: Event = Event::new();
+    /// assert!(!STARTED.is_set());
+    /// ```
     #[must_use]
     pub const fn new() -> Event {
         Event {
@@ -96,6 +102,13 @@ impl Event {
     /// not wait.
     ///
     /// In any context, interrupt handlers included: it waits for nobody.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Event;
+    /// let event = Event::new();
+    /// event.set();
+    /// assert!(event.is_set());
+    /// ```
     pub fn set(&self) {
         self.monitor.post(1);
     }
@@ -115,12 +128,31 @@ impl Event {
     }
 
     /// Whether it has happened. Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Event;
+    /// assert!(!Event::new().is_set());
+    /// ```
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.monitor.with(|happened, _| happened.set)
     }
 
     /// Waits until it has happened. Cancel-safe.
+    ///
+    /// A future that is dropped gives up its place; the event is not used up by anybody. In coroutines, and wherever futures are
+    /// polled; not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, sync::Event};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// static READY: Event = Event::new();
+    /// let waiter = EXECUTOR.spawn_join(READY.wait(), Priority::DEFAULT)?;
+    /// EXECUTOR.spawn(async { READY.set() }, Priority::LEAST_URGENT)?;
+    /// EXECUTOR.block_on(0, waiter)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn wait(&self) {
         let mut ticket = pin!(Ticket::new(&self.monitor, 0));
         poll_fn(|context| ticket.as_mut().poll(context, |_, ()| ())).await;

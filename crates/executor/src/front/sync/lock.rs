@@ -108,6 +108,12 @@ mod hook {
     ///
     /// To be set where a worker can lose its hart while it holds a lock (a virtual CPU of a process): the hook then
     /// lets somebody else run. Kernels and firmware, whose workers are interrupted but not replaced, need none.
+    ///
+    /// ```ignore
+    /// // Without `std`; not compiled here.
+    /// static YIELD: fn() = || my_kernel::yield_virtual_cpu();
+    /// cops_executor::sync::set_contention_hook(&YIELD);
+    /// ```
     pub fn set_contention_hook(hook: &'static fn()) {
         HOOK.store(ptr::from_ref(hook).cast_mut(), Ordering::Release);
     }

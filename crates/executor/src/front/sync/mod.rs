@@ -1,4 +1,4 @@
-//! What coroutines share: [`Mutex`] with priority inheritance, [`Semaphore`], [`Event`], [`channel`], [`oneshot`],
+//! What coroutines share: [`Mutex`] with priority inheritance, [`Semaphore`], [`Event`], [`channel()`], [`oneshot()`],
 //! [`Rendezvous`].
 //!
 //! # Order
@@ -60,6 +60,8 @@
 mod channel;
 #[cfg(feature = "alloc")]
 mod channel_error;
+#[cfg(feature = "alloc")]
+mod channel_state;
 mod contended;
 mod event;
 mod inheritance;

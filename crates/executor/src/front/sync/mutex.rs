@@ -72,6 +72,12 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl<T> Mutex<T> {
     /// A mutex that nobody holds.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Mutex;
+    /// static COUNT: Mutex<u32> = Mutex::new(0);
+    /// assert!(!COUNT.is_locked());
+    /// ```
     #[must_use]
     pub const fn new(value: T) -> Mutex<T> {
         Mutex { word: AtomicU64::new(FREE), value: UnsafeCell::new(value) }
@@ -94,6 +100,17 @@ impl<T: ?Sized> Mutex<T> {
     /// Cancel-safe: a future that is dropped gives up its place, ends the inheritance that it caused, and passes the
     /// mutex on if it had got it. A time limit: `timers.timeout(duration, mutex.lock())`
     /// ([`Timers`](crate::time::Timers)). Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::sync::Mutex;
+    /// let count = Mutex::new(0);
+    /// EXECUTOR.block_on(0, async { *count.lock().await += 1 });
+    /// assert_eq!(count.into_inner(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn lock(&self) -> MutexGuard<'_, T> {
         if let Some(guard) = self.try_lock() {
             return guard;
@@ -275,6 +292,17 @@ impl Drop for Wait<'_> {
 /// Access to the value of a [`Mutex`] until it is dropped.
 ///
 /// May be sent to another coroutine; the one that locked goes on inheriting until it is dropped.
+///
+/// Not to be dropped in interrupt handlers (see [`Mutex::try_lock`]). A panic does not poison: the mutex is unlocked.
+///
+/// ```
+/// # use cops_executor::sync::{Mutex, MutexGuard};
+/// let list = Mutex::new(vec![1]);
+/// let mut guard: MutexGuard<'_, Vec<u32>> = list.try_lock().unwrap();
+/// guard.push(2);
+/// drop(guard);
+/// assert_eq!(list.into_inner(), [1, 2]);
+/// ```
 #[must_use = "the mutex is unlocked when this is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,

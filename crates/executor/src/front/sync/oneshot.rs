@@ -58,11 +58,31 @@ pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
 }
 
 /// Where the value goes in; see [`oneshot`].
+///
+/// Dropping it without having sent tells the receiver. Not in interrupt handlers.
+///
+/// ```
+/// # use cops_executor::{Executor, sync::oneshot};
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// let (sender, mut receiver) = oneshot::<u32>();
+/// drop(sender);
+/// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), None);
+/// # Ok::<(), cops_executor::StartError>(())
+/// ```
 pub struct OneshotSender<T> {
     place: Arc<Monitor<Place<T>>>,
 }
 
 /// Where the value comes out; see [`oneshot`].
+///
+/// Dropping it drops what was sent, and tells the sender. Not in interrupt handlers.
+///
+/// ```
+/// # let (sender, receiver) = cops_executor::sync::oneshot();
+/// drop(receiver);
+/// assert_eq!(sender.send("come back"), Err("come back"));
+/// ```
 pub struct OneshotReceiver<T> {
     place: Arc<Monitor<Place<T>>>,
 }
@@ -108,6 +128,20 @@ impl<T> OneshotReceiver<T> {
     /// The value, or `None` if the sender is gone without having sent, or the value was received before.
     ///
     /// Cancel-safe: a future that is dropped takes nothing.
+    ///
+    /// In coroutines, and wherever futures are polled; not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::sync::oneshot;
+    /// let (sender, mut receiver) = oneshot();
+    /// sender.send(1).unwrap();
+    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), Some(1));
+    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn receive(&mut self) -> Option<T> {
         let mut ticket = pin!(Ticket::new(&*self.place, ()));
         poll_fn(|context| ticket.as_mut().poll(context, |place, ()| place.value.take())).await

@@ -128,11 +128,25 @@ impl<const KEYS: usize> Resource for Keys<KEYS> {
 }
 
 /// The signal was refused: as many are on their way as the rendezvous can remember, or 2^32 of this key.
+///
+/// ```
+/// use cops_executor::sync::{Full, Rendezvous};
+/// let small = Rendezvous::<1>::new();
+/// small.signal(1)?;
+/// assert_eq!(small.signal(2), Err(Full), "there is room for one key");
+/// # Ok::<(), cops_executor::sync::Full>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
 impl<const KEYS: usize> Rendezvous<KEYS> {
     /// A rendezvous where nobody waits and nothing is remembered.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Rendezvous;
+    /// static REPLIES: Rendezvous<16> = Rendezvous::new();
+    /// assert_eq!(REPLIES.remembered(1), 0);
+    /// ```
     #[must_use]
     pub const fn new() -> Rendezvous<KEYS> {
         const { assert!(KEYS != 0, "a rendezvous has room for at least one key") };
@@ -150,6 +164,20 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
     ///
     /// Cancel-safe: a signal that was granted to a future which is dropped goes to the next waiter of the key, or is
     /// remembered.
+    ///
+    /// In coroutines, and wherever futures are polled; not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::sync::Rendezvous;
+    /// let replies = Rendezvous::<4>::new();
+    /// replies.signal(7)?;
+    /// EXECUTOR.block_on(0, replies.wait_on(7));
+    /// assert_eq!(replies.remembered(7), 0, "it was taken");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn wait_on(&self, key: u64) {
         let mut ticket = pin!(Ticket::new(&self.monitor, key));
         let finish = |keys: &mut Keys<KEYS>, met| {
@@ -252,6 +280,8 @@ static PROGRAM: Rendezvous<256> = Rendezvous::new();
 /// EXECUTOR.block_on(0, waiter)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Cancel-safe, as [`Rendezvous::wait_on`]. Not in interrupt handlers.
 #[cfg(not(loom))]
 pub async fn wait_on(key: u64) {
     PROGRAM.wait_on(key).await;
@@ -262,6 +292,18 @@ pub async fn wait_on(key: u64) {
 /// # Errors
 ///
 /// [`Full`].
+///
+/// Not in interrupt handlers.
+///
+/// ```
+/// # use cops_executor::Executor;
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// use cops_executor::sync::{signal, wait_on};
+/// signal(0xbeef)?;
+/// EXECUTOR.block_on(0, wait_on(0xbeef)); // It was remembered.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[cfg(not(loom))]
 pub fn signal(key: u64) -> Result<(), Full> {
     PROGRAM.signal(key)

@@ -82,6 +82,12 @@ impl Resource for Permits {
 
 impl Semaphore {
     /// A semaphore with so many permits.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Semaphore;
+    /// static CONNECTIONS: Semaphore = Semaphore::new(100);
+    /// assert_eq!(CONNECTIONS.available(), 100);
+    /// ```
     #[must_use]
     pub const fn new(permits: usize) -> Semaphore {
         Semaphore { monitor: Monitor::new(Permits { available: permits, line: Line::new() }) }
@@ -91,6 +97,19 @@ impl Semaphore {
     ///
     /// Cancel-safe: a future that is dropped takes nothing, gives up its place, and passes on what it was granted.
     /// In coroutines, and wherever futures are polled; not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::sync::Semaphore;
+    /// let semaphore = Semaphore::new(3);
+    /// let permit = EXECUTOR.block_on(0, semaphore.acquire(2));
+    /// assert_eq!(semaphore.available(), 1);
+    /// drop(permit);
+    /// assert_eq!(semaphore.available(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn acquire(&self, count: usize) -> Permit<'_> {
         let mut ticket = pin!(Ticket::new(&self.monitor, count));
         poll_fn(|context| ticket.as_mut().poll(context, |_, ()| ())).await;
@@ -99,6 +118,14 @@ impl Semaphore {
 
     /// The permits, if they are there and nobody at least as urgent waits. Not in interrupt handlers: it takes a
     /// lock.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Semaphore;
+    /// let semaphore = Semaphore::new(1);
+    /// let permit = semaphore.try_acquire(1).unwrap();
+    /// assert!(semaphore.try_acquire(1).is_none());
+    /// # drop(permit);
+    /// ```
     pub fn try_acquire(&self, mut count: usize) -> Option<Permit<'_>> {
         let owner = crate::front::registry::current();
         let granted = self.monitor.with(|permits, _| permits.try_now(&mut count, owner));
@@ -122,6 +149,11 @@ impl Semaphore {
     }
 
     /// Permits that nobody has. Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::sync::Semaphore;
+    /// assert_eq!(Semaphore::new(3).available(), 3);
+    /// ```
     pub fn available(&self) -> usize {
         self.monitor.with(|permits, _| permits.available)
     }
@@ -134,6 +166,15 @@ impl fmt::Debug for Semaphore {
 }
 
 /// Permits of a [`Semaphore`], given back when dropped (in any context).
+///
+/// ```
+/// # use cops_executor::sync::{Permit, Semaphore};
+/// let semaphore = Semaphore::new(2);
+/// let both: Permit<'_> = semaphore.try_acquire(2).unwrap();
+/// assert_eq!(semaphore.available(), 0);
+/// drop(both);
+/// assert_eq!(semaphore.available(), 2);
+/// ```
 #[must_use = "permits are given back when this is dropped"]
 #[derive(Debug)]
 pub struct Permit<'a> {

@@ -7,11 +7,40 @@ use crate::core::atomic::{AtomicU64, Ordering};
 const NANOSECONDS_PER_SECOND: u128 = 1_000_000_000;
 
 /// Where the time comes from: a counter that never goes back.
+///
+/// ```
+/// use cops_executor::time::{Clock, Timers};
+/// use std::cell::Cell;
+///
+/// /// Counts milliseconds, by hand.
+/// struct Metronome(Cell<u64>);
+/// impl Clock for Metronome {
+///     fn now_ticks(&self) -> u64 {
+///         self.0.get()
+///     }
+///     fn ticks_per_second(&self) -> u64 {
+///         1_000
+///     }
+/// }
+///
+/// let timers = Timers::new(Metronome(Cell::new(5)));
+/// assert_eq!(timers.ticks_after(std::time::Duration::from_secs(2)), 2_005);
+/// ```
 pub trait Clock {
     /// The counter now. Called in any context, also under the lock of the timers, which it must not use.
+    ///
+    /// ```
+    /// # use cops_executor::time::{Clock, ManualClock};
+    /// assert_eq!(ManualClock::new().now_ticks(), 0);
+    /// ```
     fn now_ticks(&self) -> u64;
 
     /// How fast it counts; at least 1, and always the same.
+    ///
+    /// ```
+    /// # use cops_executor::time::{Clock, ManualClock};
+    /// assert_eq!(ManualClock::new().ticks_per_second(), 1_000_000_000);
+    /// ```
     fn ticks_per_second(&self) -> u64;
 
     /// Somebody sleeps until `deadline_ticks`, and nobody who sleeps has an earlier deadline: the host has to call
@@ -20,6 +49,34 @@ pub trait Clock {
     ///
     /// Does nothing by default, for hosts that ask for [`next_deadline`](super::Timers::next_deadline) each time before they
     /// sleep, and sleep on the worker that would call this.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, time::{Clock, Timers}};
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// /// When the interrupt of this hardware comes.
+    /// static COMPARE: AtomicU64 = AtomicU64::new(u64::MAX);
+    ///
+    /// struct Hardware;
+    /// impl Clock for Hardware {
+    ///     fn now_ticks(&self) -> u64 {
+    ///         100
+    ///     }
+    ///     fn ticks_per_second(&self) -> u64 {
+    ///         1_000
+    ///     }
+    ///     fn deadline_set(&self, deadline_ticks: u64) {
+    ///         COMPARE.store(deadline_ticks, Ordering::Relaxed);
+    ///     }
+    /// }
+    ///
+    /// static TIMERS: Timers<Hardware> = Timers::new(Hardware);
+    /// EXECUTOR.spawn(TIMERS.sleep_until(150), Priority::DEFAULT)?;
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert_eq!(COMPARE.load(Ordering::Relaxed), 150);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn deadline_set(&self, deadline_ticks: u64) {
         let _ = deadline_ticks;
     }
@@ -79,12 +136,26 @@ pub struct ManualClock {
 
 impl ManualClock {
     /// A clock at 0.
+    ///
+    /// ```
+    /// # use cops_executor::time::{Clock, ManualClock};
+    /// assert_eq!(ManualClock::new().now_ticks(), 0);
+    /// ```
     #[must_use]
     pub const fn new() -> ManualClock {
         ManualClock { now_ticks: AtomicU64::new(0) }
     }
 
     /// Moves it on; nobody is woken by that alone ([`fire_due`](super::Timers::fire_due)).
+    ///
+    /// Not beyond 2^64 - 1 nanoseconds, 584 years: it would begin at 0 again. In any context.
+    ///
+    /// ```
+    /// # use cops_executor::time::{Clock, ManualClock};
+    /// let clock = ManualClock::new();
+    /// clock.advance(std::time::Duration::from_millis(3));
+    /// assert_eq!(clock.now_ticks(), 3_000_000);
+    /// ```
     pub fn advance(&self, duration: Duration) {
         self.now_ticks.fetch_add(ticks_in(duration, self.ticks_per_second()), Ordering::AcqRel);
     }

@@ -12,6 +12,17 @@ use super::heap::{self, Link, Node};
 use super::timers::Timers;
 
 /// The future of [`Timers::sleep`] and [`Timers::sleep_until`].
+///
+/// Cancel-safe: dropped, it is taken out of the queue of deadlines. Polled again after it was ready, it is ready. Not to be
+/// polled or dropped in interrupt handlers.
+///
+/// ```
+/// use cops_executor::time::{ManualClock, Sleep, Timers};
+/// use std::time::Duration;
+/// let timers = Timers::new(ManualClock::new());
+/// let nap: Sleep<'_, ManualClock> = timers.sleep(Duration::from_secs(1));
+/// assert_eq!(nap.deadline_ticks(), 1_000_000_000);
+/// ```
 #[must_use = "await it"]
 pub struct Sleep<'a, C: Clock> {
     timers: &'a Timers<C>,
@@ -95,6 +106,21 @@ impl<C: Clock> Drop for Sleep<'_, C> {
 }
 
 /// Ticks at equal distances; see [`Timers::interval`].
+///
+/// ```
+/// # use cops_executor::Executor;
+/// # static EXECUTOR: Executor = Executor::new(1);
+/// # EXECUTOR.start_on_host(1)?;
+/// use cops_executor::time::{Interval, ManualClock, Timers};
+/// use std::time::Duration;
+/// let timers = Timers::new(ManualClock::new());
+/// let mut seconds: Interval<'_, ManualClock> = timers.interval(Duration::from_secs(1));
+/// for _ in 0..3 {
+///     timers.clock().advance(Duration::from_secs(1));
+///     assert_eq!(EXECUTOR.block_on(0, seconds.tick()), 1);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Interval<'a, C> {
     timers: &'a Timers<C>,
@@ -137,6 +163,16 @@ impl<'a, C: Clock> Interval<'a, C> {
 }
 
 /// The time limit was reached.
+///
+/// ```
+/// use cops_executor::{Priority, Runtime, time::Elapsed, timers};
+/// use std::{future::pending, time::Duration};
+/// let runtime = Runtime::new(1)?;
+/// let limited = async { timers().timeout(Duration::from_millis(1), pending::<()>()).await };
+/// let limited = runtime.spawn(limited, Priority::DEFAULT);
+/// assert_eq!(runtime.block_on(limited), Ok(Err(Elapsed)));
+/// # Ok::<(), cops_executor::BuildError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 

@@ -62,12 +62,24 @@ unsafe impl<C: Sync> Sync for Timers<C> {}
 
 impl<C: Clock> Timers<C> {
     /// Timers by this clock; nobody sleeps.
+    ///
+    /// ```
+    /// # use cops_executor::time::{ManualClock, Timers};
+    /// static TIMERS: Timers<ManualClock> = Timers::new(ManualClock::new());
+    /// assert_eq!(TIMERS.next_deadline(), None);
+    /// ```
     #[must_use]
     pub const fn new(clock: C) -> Timers<C> {
         Timers { clock, lock: SpinLock::new(), heap: UnsafeCell::new(Heap::new()) }
     }
 
     /// The clock.
+    ///
+    /// ```
+    /// # use cops_executor::time::{Clock, ManualClock, Timers};
+    /// let timers = Timers::new(ManualClock::new());
+    /// assert_eq!(timers.clock().now_ticks(), 0);
+    /// ```
     #[must_use]
     pub const fn clock(&self) -> &C {
         &self.clock
@@ -87,6 +99,17 @@ impl<C: Clock> Timers<C> {
     }
 
     /// Waits for at least `duration`, from this call on (not from the first poll on). Cancel-safe.
+    ///
+    /// A future that is dropped takes its deadline with it. In coroutines, and wherever futures are polled; not in interrupt handlers.
+    ///
+    /// ```
+    /// use cops_executor::{Priority, Runtime, timers};
+    /// use std::time::Duration;
+    /// let runtime = Runtime::new(1)?;
+    /// let nap = runtime.spawn(async { timers().sleep(Duration::from_millis(1)).await }, Priority::DEFAULT);
+    /// assert_eq!(runtime.block_on(nap), Ok(()));
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
     pub fn sleep(&self, duration: Duration) -> Sleep<'_, C> {
         self.sleep_until(self.ticks_after(duration))
     }
@@ -152,6 +175,19 @@ impl<C: Clock> Timers<C> {
     /// # Panics
     ///
     /// If `period` is zero.
+    ///
+    /// ```
+    /// # use cops_executor::time::{ManualClock, Timers};
+    /// # use std::time::Duration;
+    /// let timers = Timers::new(ManualClock::new());
+    /// let mut interval = timers.interval(Duration::from_millis(20));
+    /// timers.clock().advance(Duration::from_millis(20));
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// assert_eq!(EXECUTOR.block_on(0, interval.tick()), 1);
+    /// # Ok::<(), cops_executor::StartError>(())
+    /// ```
     pub fn interval(&self, period: Duration) -> Interval<'_, C> {
         let period_ticks = ticks_in(period, self.clock.ticks_per_second());
         assert!(period_ticks != 0, "an interval has a length");
@@ -175,6 +211,12 @@ impl<C: Clock> Timers<C> {
     }
 
     /// Those who sleep now. Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::time::{ManualClock, Timers};
+    /// # use std::time::Duration;
+    /// assert_eq!(Timers::new(ManualClock::new()).count(), 0);
+    /// ```
     #[must_use]
     pub fn count(&self) -> usize {
         self.with(|heap| heap.count())
@@ -185,6 +227,24 @@ impl<C: Clock> Timers<C> {
     /// In any context, interrupt handlers included: it waits for nobody. If somebody is adding or taking out a
     /// timer at this moment, that one does it instead, and then calls [`Clock::deadline_set`] for the next deadline; this
     /// returns the default.
+    ///
+    /// Wakers run in the call; those of coroutines of this crate are an atomic update and a push each.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::time::{ManualClock, Timers};
+    /// static TIMERS: Timers<ManualClock> = Timers::new(ManualClock::new());
+    /// for ticks in [10, 20] {
+    ///     EXECUTOR.spawn(TIMERS.sleep_until(ticks), Priority::DEFAULT)?;
+    /// }
+    /// EXECUTOR.run_until_stalled(0);
+    /// TIMERS.clock().advance_to(10);
+    /// let fired = TIMERS.fire_due(); // In earnest: in the handler of the timer's interrupt.
+    /// assert_eq!((fired.count, fired.next_deadline), (1, Some(20)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fire_due(&self) -> Fired {
         if self.lock.lock_or_note() { self.fire_and_unlock() } else { Fired::default() }
     }
@@ -231,6 +291,12 @@ impl<C: Clock> Timers<C> {
 }
 
 /// What [`Timers::fire_due`] has done.
+///
+/// ```
+/// use cops_executor::time::{Fired, ManualClock, Timers};
+/// let timers = Timers::new(ManualClock::new());
+/// assert_eq!(timers.fire_due(), Fired { count: 0, next_deadline: None });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fired {
     /// Those who were woken.

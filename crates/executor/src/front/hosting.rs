@@ -1,0 +1,162 @@
+//! What those who host an executor ask of it: to stop, whether to sleep, how it stands.
+
+use super::calls;
+use super::executor::Executor;
+use crate::core::{self, Inspection, Priority};
+
+impl Executor {
+    /// With true, makes every `run` return at its next scheduling point and notifies parked workers, until
+    /// called with false.
+    ///
+    /// In any context in which the hook `notify` may be called.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, RunOutcome};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// EXECUTOR.request_stop(true);
+    /// assert_eq!(EXECUTOR.run_until_stalled(0), RunOutcome::StopRequested);
+    /// EXECUTOR.request_stop(false);
+    /// assert_eq!(EXECUTOR.run_until_stalled(0), RunOutcome::Stalled);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn request_stop(&self, stop: bool) {
+        calls::request_stop(&self.core, stop);
+    }
+
+    /// To be called before worker `worker` sleeps. True: sleep until notified (`Hooks::notify`, which may
+    /// come before the sleep begins and must not be lost), then call
+    /// [`finish_park`](Executor::finish_park). False: call `run` again.
+    ///
+    /// On that worker, outside of `run`; not in interrupt handlers, which may wake coroutines between this and the sleep.
+    /// [`run_until_empty`](Executor::run_until_empty) is the loop that calls it.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert!(!EXECUTOR.prepare_park(0), "somebody is ready");
+    /// EXECUTOR.run_until_stalled(0);
+    /// if EXECUTOR.prepare_park(0) {
+    ///     // `wfi`, or the park of a thread.
+    ///     EXECUTOR.finish_park(0);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn prepare_park(&self, worker: u32) -> bool {
+        calls::prepare_park(&self.core, worker)
+    }
+
+    /// To be called after the sleep. Harmless otherwise.
+    ///
+    /// On that worker.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.finish_park(0); // It was not parked.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn finish_park(&self, worker: u32) {
+        calls::finish_park(&self.core, worker);
+    }
+
+    /// To be called inside a poll that goes on to something long: notifies a parked worker if anything waits
+    /// here.
+    ///
+    /// Takes no lock.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let long = async {
+    ///     EXECUTOR.offer(0);
+    ///     // What takes long follows.
+    /// };
+    /// EXECUTOR.spawn(long, Priority::DEFAULT)?;
+    /// EXECUTOR.run_until_stalled(0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn offer(&self, worker: u32) {
+        calls::offer(&self.core, worker);
+    }
+
+    /// The most urgent level at which anything waits for any worker; `None` if nothing does. What is being
+    /// polled does not count. For a long poll to decide whether to end.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// assert_eq!(EXECUTOR.most_urgent(0), None);
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert_eq!(EXECUTOR.most_urgent(0), Some(Priority::DEFAULT));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn most_urgent(&self, worker: u32) -> Option<Priority> {
+        Priority::new(calls::most_urgent(&self.core, worker) as u8)
+    }
+
+    /// The core's half, for those who look at it from outside
+    /// ([`inspect_remote`](core::Executor::inspect_remote)).
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// assert_eq!(EXECUTOR.core().live_count(), EXECUTOR.live_count());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn core(&self) -> &core::Executor {
+        &self.core
+    }
+
+    /// Coroutines that have been spawned and have not exited.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert_eq!(EXECUTOR.live_count(), 1);
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert_eq!(EXECUTOR.live_count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn live_count(&self) -> u64 {
+        calls::live_count(&self.core)
+    }
+
+    /// Describes the coroutine in the slot `index`: `None` if there is no such slot, `Some(None)` if nobody
+    /// is in it. Count up from 1 until `None` to see all.
+    ///
+    /// In any context, interrupt handlers included. It takes no lock: what it says may be over when it returns.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// EXECUTOR.spawn(async {}, Priority::MOST_URGENT)?;
+    /// let everybody: Vec<_> = (1..).map_while(|index| EXECUTOR.inspect(index)).flatten().collect();
+    /// assert_eq!(everybody.iter().map(|one| one.priority).collect::<Vec<_>>(), [32, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn inspect(&self, index: u32) -> Option<Option<Inspection>> {
+        let mut out = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
+        match calls::inspect(&self.core, index, &mut out) {
+            0 => None,
+            1 => Some(None),
+            _ => Some(Some(out)),
+        }
+    }
+}
