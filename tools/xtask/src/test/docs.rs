@@ -1,10 +1,11 @@
 //! Documentation builds without a warning. Private items are documented too: in a kernel they are where a reader goes,
-//! and their links must not be dead either. What the book names must exist (see `book`).
+//! and their links must not be dead either. What the book names must exist (see `book`), and public
+//! items of the executor have examples (see `examples`).
 
 use std::process::Command;
 
 use super::cargo_output::complaints;
-use super::{Case, Context, book, step};
+use super::{Case, Context, book, examples, step};
 use crate::build::{host, vdso};
 use crate::error::Outcome;
 use crate::process::capture;
@@ -16,6 +17,7 @@ const GUEST_PACKAGES: [&str; 3] = ["cops-vdso", "cops-kernel", "cops"];
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let workspace = context.workspace;
     let mut cases = vec![Case::judged("book", &book::judge(&workspace.root)?)];
+    cases.push(Case::judged("examples of the executor", &examples::judge(&workspace.root)?));
     cases.push(document("host", host::cargo(workspace).arg("doc"))?);
     let toolchain = context.toolchain()?;
     let vdso = vdso::build(workspace, toolchain, Progress::Transient)?;

@@ -4,6 +4,7 @@ mod book;
 mod cargo_output;
 mod clippy;
 mod docs;
+mod examples;
 mod exec;
 mod firmware;
 mod format;
@@ -127,7 +128,7 @@ const STAGES: [Stage; 12] = [
     },
     Stage {
         name: "docs",
-        about: "cargo doc without a warning, host and user library",
+        about: "cargo doc without a warning, examples of the executor, what the book names",
         is_long: true,
         can_choose: false,
         run: docs::run,
