@@ -41,7 +41,8 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     for (file, text) in &sources {
         let place = file.strip_prefix(root).unwrap_or(file).display();
         let lacking = without_example(text, is_module_of(file, &modules), &known);
-        let lacking = lacking.into_iter().map(|(line, item)| format!("{place}:{line}: {item} has no example"));
+        let lacking =
+            lacking.into_iter().map(|(line, item)| format!("{place}:{line}: {item} has no example"));
         wrong.extend(lacking);
     }
     if known.is_empty() {
