@@ -15,7 +15,7 @@ use cops_executor::image::CoreTable;
 
 use crate::process::{ExitCode, exit};
 use crate::task::Priority;
-use crate::{fatal, shared, trace, worker};
+use crate::{fatal, shared, sync, trace, worker};
 
 /// Marks the program as a native one. The link script keeps it.
 #[used]
@@ -50,6 +50,7 @@ pub(crate) extern "C" fn start(stack: *const usize) -> ! {
         Ok(_) => fatal(format_args!("the kernel maps no vDSO")),
         Err(error) => fatal(format_args!("the vDSO is of no use: {error}")),
     }
+    sync::install();
     worker::start_executor();
     worker::become_worker(0);
     crate::task::spawn(async { exit(_cops_main(arguments).await.0) }, Priority::DEFAULT);
