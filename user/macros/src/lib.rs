@@ -11,13 +11,23 @@ use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenSt
 /// `main` may be `async` or not; it takes nothing or `cops::Arguments`; it returns anything that implements
 /// `cops::process::Termination`: `()`, `ExitCode`, `Result`. When it returns, the process ends, with whatever other
 /// coroutines there are. The program itself says `#![no_std]` and `#![no_main]`.
+///
+/// `#[cops::main(explicit_runner)]`, for a `main` that is not `async`: it is no coroutine, and coroutines run when it calls
+/// `cops::task::run`.
 #[proc_macro_attribute]
 pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    if let Some(unexpected) = attribute.into_iter().next() {
-        return error("#[cops::main] takes no arguments", unexpected.span());
+    let mut is_runner = false;
+    for argument in attribute {
+        match argument {
+            TokenTree::Ident(word) if !is_runner && word.to_string() == "explicit_runner" => is_runner = true,
+            other => return error("#[cops::main] takes nothing, or `explicit_runner`", other.span()),
+        }
     }
     match Function::find(item.clone()) {
-        Ok(function) => item.into_iter().chain(entry(&function)).collect(),
+        Ok(function) if is_runner && function.is_async => {
+            error("an explicit runner is no coroutine: it cannot be async", function.name.span())
+        }
+        Ok(function) => item.into_iter().chain(entry(&function, is_runner)).collect(),
         Err((message, span)) => error(message, span),
     }
 }
@@ -65,10 +75,21 @@ impl Function {
 ///     })
 /// }
 /// ```
-fn entry(function: &Function) -> TokenStream {
-    let source = "#[unsafe(no_mangle)] fn _cops_main(arguments: ::cops::Arguments) -> ::cops::private::Main {
+///
+/// The library calls it outside of coroutines. An explicit runner's `main` is called in there:
+///
+/// ```text
+///     ::cops::process::exit(::cops::private::Termination::report(main(arguments)).0)
+/// ```
+fn entry(function: &Function, is_runner: bool) -> TokenStream {
+    let runner = "#[unsafe(no_mangle)] fn _cops_main(arguments: ::cops::Arguments) -> ::cops::private::Main {
+        ::cops::process::exit(::cops::private::Termination::report(__CALL__).0)
+    }";
+    let coroutine =
+        "#[unsafe(no_mangle)] fn _cops_main(arguments: ::cops::Arguments) -> ::cops::private::Main {
         ::cops::private::Box::pin(async move { ::cops::private::Termination::report(__CALL__) })
     }";
+    let source = if is_runner { runner } else { coroutine };
     let arguments = if function.takes_arguments { "arguments" } else { "" };
     let awaited = if function.is_async { ".await" } else { "" };
     // An unused parameter is no fault of the program's.

@@ -24,6 +24,7 @@
 //! | `arch` | registers: entry, the `ecall`, the thread pointer, the clock |
 //! | `start` | stack and auxiliary vector to `main` |
 //! | `worker` | the executor; the loop of a virtual CPU; parking |
+//! | `runner` | the same loop for a `main` that is no coroutine |
 //! | `interrupt` | the handler of user-level interrupts |
 //! | `shared` | the pages shared with the kernel |
 //! | `system` | calls that never wait |
@@ -49,6 +50,7 @@ pub mod memory;
 pub mod net;
 mod panic;
 pub mod process;
+mod runner;
 mod shared;
 mod start;
 pub mod sync;

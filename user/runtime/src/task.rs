@@ -8,6 +8,7 @@ use core::future::Future;
 use crate::trace::Traced;
 use crate::worker::EXECUTOR;
 
+pub use crate::runner::{InsideCoroutine, Until, run};
 pub use cops_abi::{CoroutineId, Priority};
 pub use cops_executor::{JoinError, JoinHandle, SpawnError, YieldNow, cancel, current, priority};
 pub use cops_executor::{wake_up, waker_of, yield_now};

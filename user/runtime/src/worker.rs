@@ -7,7 +7,7 @@ use core::ptr;
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use cops_abi::page::{MAX_CPUS, flags};
-use cops_abi::ring;
+use cops_abi::{Priority, ring};
 use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
 use core::sync::atomic::{Ordering::*, fence};
 
@@ -90,23 +90,41 @@ pub(crate) extern "C" fn begin(index: usize) -> ! {
 /// Runs coroutines until the process ends; parks when there is nothing to do.
 pub(crate) fn run(index: usize) -> ! {
     let worker = index as u32;
+    while run_until_stalled(worker) {
+        park(worker, || false);
+    }
+    fatal(format_args!("worker {worker} cannot run"))
+}
+
+/// Runs coroutines until none is ready. False, and nothing is done, if this virtual CPU is polling one.
+pub(crate) fn run_until_stalled(worker: u32) -> bool {
     loop {
         let is_strict = shared::process_page().flags.load(Relaxed) & flags::STRICT != 0;
         match EXECUTOR.run(worker, if is_strict { 1 } else { POLLS_BETWEEN_LOOKS }) {
-            RunOutcome::Stalled => park(worker),
+            RunOutcome::Stalled => return true,
             RunOutcome::BudgetUsed if is_strict => give_way(),
             RunOutcome::BudgetUsed => {}
             // `set_strict` wants this loop to come by.
             RunOutcome::StopRequested => EXECUTOR.request_stop(false),
-            RunOutcome::Refused => fatal(format_args!("worker {worker} cannot run")),
+            RunOutcome::Refused => return false,
         }
     }
 }
 
-fn park(worker: u32) {
+/// Shows that worker `worker` runs something of the default priority that is no coroutine, so that the kernel does not take it for
+/// one that is about to look for results.
+pub(crate) fn show_outside(worker: u32) {
+    if let Some(state) = shared::process_page().workers.get(worker as usize) {
+        state.current_priority.store(Priority::DEFAULT.level().into(), Relaxed);
+    }
+}
+
+/// Sleeps in the kernel until there is something to do, unless there is now or `is_over`, which is asked after this worker is
+/// marked as parked.
+pub(crate) fn park(worker: u32, is_over: impl FnOnce() -> bool) {
     if EXECUTOR.prepare_park(worker) {
         // Results that come after this look find the virtual CPU parked, or make the kernel refuse to park it.
-        if !ring::has_work(&shared::process_page().ring) {
+        if !ring::has_work(&shared::process_page().ring) && !is_over() {
             system::park();
         }
         EXECUTOR.finish_park(worker);
