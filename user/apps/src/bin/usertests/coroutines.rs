@@ -61,7 +61,7 @@ fn level(level: u32) -> Priority {
 }
 
 /// Lets everything run that is ready.
-async fn let_others_run() -> Result<(), Failure> {
+pub async fn let_others_run() -> Result<(), Failure> {
     let name = task::current().ok_or(Failure("no coroutine".into()))?;
     let before = task::current_priority();
     task::set_priority(name, Priority::LEAST_URGENT);

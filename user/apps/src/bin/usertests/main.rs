@@ -34,6 +34,7 @@ mod processes;
 mod raw;
 mod registers;
 mod regressions;
+mod rendezvous;
 mod results;
 mod scheduling;
 mod timers;
@@ -66,6 +67,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         timers::TESTS,
         coroutines::TESTS,
         channels::TESTS,
+        rendezvous::TESTS,
         virtual_cpus::TESTS,
         registers::TESTS,
         interrupts::TESTS,
