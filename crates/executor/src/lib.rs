@@ -96,6 +96,42 @@
 //! - **Cost.** All of it O(1) in the number of coroutines; O(workers) at a scheduling point. 40 bytes a
 //!   coroutine beside its future.
 //!
+//! # Contexts
+//!
+//! Kernel and user mode make no difference: no system call is made but by the program's [`Hooks`] and `park` and, with `std`, to
+//! let threads sleep. What says nothing else may be called on any thread or hart, in coroutines and outside of them, but not in
+//! interrupt handlers.
+//!
+//! | | in a coroutine | outside of one | in an interrupt handler |
+//! | --- | --- | --- | --- |
+//! | wakers, `wake_up`, `cancel`, `set_priority`, `AbortHandle::abort` | yes | yes | yes |
+//! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `most_urgent`, `waiting` | yes | yes | yes |
+//! | `Event::set`, `Semaphore::add_permits`, `Mutex::try_lock`, `Timers::fire_due`, `set_aging` | yes | yes | yes |
+//! | `spawn_static`, `spawn_raw`, `request_stop` | yes | yes | if its hook (`grow`, `notify`) may be |
+//! | other spawns, dropping a `MutexGuard`, all else of `sync` and `time` | yes | yes | no |
+//! | awaiting | yes | under `block_on` or any other executor | no |
+//! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic | one thread or hart for each worker | no |
+//!
+//! # Cancelling
+//!
+//! A coroutine that is cancelled, by [`cancel`] or a handle, is not polled again: its future is dropped by a worker, at the end of
+//! the poll under way if there is one. All futures of this crate may be dropped at any time, which is what `select`,
+//! a time limit, or cancelling does to them. What happens then:
+//!
+//! | future | dropped before it was ready |
+//! | --- | --- |
+//! | [`JoinHandle`] | the coroutine runs on, detached; by reference nothing is lost |
+//! | [`AbortOnDrop`] | the coroutine is cancelled |
+//! | [`yield_now`] | nothing |
+//! | [`Mutex::lock`](sync::Mutex::lock) | the place is given up, what was lent to the holder ends; if the lock was granted, the next has it |
+//! | [`Semaphore::acquire`](sync::Semaphore::acquire) | the place is given up, granted permits go to the next |
+//! | [`Event::wait`](sync::Event::wait) | nothing |
+//! | [`Sender::send`](sync::Sender::send) | nothing was sent; the value is dropped |
+//! | [`Receiver::receive`](sync::Receiver::receive), [`OneshotReceiver::receive`](sync::OneshotReceiver::receive) | nothing was taken |
+//! | [`Rendezvous::wait_on`](sync::Rendezvous::wait_on) | a signal that was granted goes to the next, or is remembered |
+//! | [`Sleep`](time::Sleep), [`Interval::tick`](time::Interval::tick) | the deadline is forgotten; a tick is not lost |
+//! | [`Timers::timeout`](time::Timers::timeout) | its future is dropped |
+//!
 //! # Proposition: priorities with several workers
 //!
 //! Let coroutine U, of priority p, be announced: made ready, and the call that did it has returned. *No worker

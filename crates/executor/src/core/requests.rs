@@ -27,8 +27,8 @@ impl Executor {
     /// no memory, no worker yet, or not initialised. `here` is the calling worker or
     /// [`NO_WORKER`](super::NO_WORKER).
     ///
-    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free. Not in interrupt handlers. Priorities above
-    /// 63 count as 63.
+    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free; may be called wherever that may. Priorities
+    /// above 63 count as 63.
     ///
     /// # Safety
     ///

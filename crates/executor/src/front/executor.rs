@@ -157,7 +157,8 @@ impl Executor {
     /// Makes a coroutine of `future`, ready to run. It runs until it ends or is cancelled, whatever becomes
     /// of the id. Its output is dropped.
     ///
-    /// Boxes the future; may call `Hooks::grow`. Otherwise lock-free.
+    /// Boxes the future; may call `Hooks::grow`. Otherwise lock-free. Not in interrupt handlers, because of the box:
+    /// [`spawn_static`](Executor::spawn_static) makes none.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome};
@@ -172,8 +173,7 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// [`SpawnError::OutOfMemory`], [`SpawnError::NotStarted`]: the future has been dropped. Not in interrupt handlers, which wake
-    /// what was spawned before.
+    /// [`SpawnError::OutOfMemory`], [`SpawnError::NotStarted`]: the future has been dropped.
     #[cfg(feature = "alloc")]
     #[inline]
     pub fn spawn<F>(&self, future: F, priority: Priority) -> Result<CoroutineId, SpawnError>

@@ -10,7 +10,7 @@ impl Executor {
     /// While nothing is ready, `park` is called: it sleeps until this worker is notified
     /// ([`Hooks::notify`](crate::Hooks), which may come before it begins to sleep and must not be lost). It may return early.
     /// To return instead of sleeping there is [`run_until_stalled`](Executor::run_until_stalled); with `std`,
-    /// `run_until_done` brings its own `park`.
+    /// `run_until_done` brings its own `park`. `StopRequested` and `Refused` are as of [`run`](Executor::run).
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome, wake_up};

@@ -139,7 +139,8 @@ impl Executor {
     /// As `spawn`, but the future is put into `task` instead of a box.
     ///
     /// When the coroutine has exited, and its future has been dropped, `task` is free for the next. May call
-    /// `Hooks::grow`; otherwise lock-free.
+    /// `Hooks::grow`; otherwise lock-free. In interrupt handlers too, if `Hooks::grow` may be called there, as that of
+    /// [`StaticMemory`](super::StaticMemory) may.
     ///
     /// # Errors
     ///

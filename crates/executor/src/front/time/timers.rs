@@ -130,7 +130,7 @@ impl<C: Clock> Timers<C> {
     }
 
     /// The output of `future`, if it comes within `limit` from this call on; otherwise `future` is dropped. If both
-    /// are ready at the same time, the output wins. Cancel-safe if `future` is.
+    /// are ready at the same time, the output wins. Cancel-safe if `future` is; a limit cancels it in the same way.
     ///
     /// # Errors
     ///
