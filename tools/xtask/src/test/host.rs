@@ -8,22 +8,38 @@ use crate::build::host;
 use crate::error::Outcome;
 use crate::process::capture;
 
+/// What the executor does only if it is asked to.
+const REACTOR: [&str; 2] = ["--features", "cops-executor/reactor"];
+/// Apart, since with this feature nothing works before an image is installed.
+const IMAGE: [&str; 4] = ["-p", "cops-executor", "--features", "image"];
+
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let filter = context.filter();
+    let mut cases = tests(context, &REACTOR, &[filter])?;
+    cases.extend(tests(context, &[&IMAGE[..], &["--test", "image"]].concat(), &[filter])?);
+    if filter.is_empty() {
+        cases.extend(tests(
+            context,
+            &[&IMAGE[..], &["--doc"]].concat(),
+            &["front::image", "front::observe"],
+        )?);
+    }
+    Ok(cases)
+}
+
+/// Runs those with one of these texts in their names.
+fn tests(context: &Context<'_>, options: &[&str], names: &[&str]) -> Outcome<Vec<Case>> {
     let cargo = host::cargo(context.workspace);
     // One stream, so that the test programs' names (standard error) stay in order with their results.
     let mut command = Command::new("sh");
-    command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(cargo.get_program()).args([
-        "test",
-        "--no-fail-fast",
-        // What the executor does only if it is asked to.
-        "--features",
-        "cops-executor/reactor",
-    ]);
+    command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(cargo.get_program());
+    command
+        .args(["test", "--no-fail-fast"])
+        .args(options)
+        .arg("--")
+        .args(names.iter().filter(|name| !name.is_empty()));
     command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.current_dir(&context.workspace.root);
-    if !context.filter().is_empty() {
-        command.args(["--", context.filter()]);
-    }
     let mut step = step("host tests");
     let captured = capture(&mut command, None, |line| step.detail(line))?;
     let mut cases = cargo_output::cases(&captured.stdout);
