@@ -5,7 +5,7 @@
 //! the memory the executor's [`Hooks`] handed out, and the [`WorkerState`] records it was registered with.
 //!
 //! Reading order: `priority`, `id`, `snapshot` and `state` (the heart), `slot`, `slab`, `inbox`, `ready`, `record`, `worker`,
-//! `locked`, `executor`, `requests` (spawn, wake, cancel, set_priority), `schedule` (run), `aging`, `park`.
+//! `locked`, `executor`, `requests` (spawn, wake, cancel, set_priority), `schedule` (run), `turns`, `steal`, `aging`, `park`.
 
 mod aging;
 pub(crate) mod atomic;
@@ -25,6 +25,8 @@ mod slab;
 mod slot;
 mod snapshot;
 mod state;
+mod steal;
+mod turns;
 mod worker;
 
 #[cfg(loom)]

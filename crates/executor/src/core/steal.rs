@@ -1,0 +1,105 @@
+//! Looking at the other workers: what is more urgent there than here, or anything if there is nothing here.
+
+use super::atomic::{Ordering, spin_loop};
+
+use super::executor::Executor;
+use super::locked::Locked;
+use super::priority::Priority;
+use super::schedule::{Begun, begin};
+use super::slot::Slot;
+use super::worker::Worker;
+
+/// How often a worker looks again when it is kept from something more urgent by a lock, before it runs
+/// what it has. A holder is in the middle of a scheduling point, a fraction of a microsecond, unless its
+/// host has suspended it there: then progress counts for more than order.
+const LOOKS_AT_LOCKED_WORKERS: u32 = if cfg!(loom) { 2 } else { 200 };
+
+/// What came of looking at the other workers.
+enum Stolen<'a> {
+    /// This one begins: it is the head of its list, here.
+    Coroutine(&'a Slot),
+    /// They show something, but it could not be had now.
+    Contended,
+    Nothing,
+}
+
+impl Executor {
+    /// Whether any other worker shows one of `levels`.
+    #[inline(always)]
+    pub(super) fn others_show(&self, worker: &Worker, levels: u64) -> bool {
+        let me = worker.number();
+        self.records().any(|(number, state)| number != me && state.waiting() & levels != 0)
+    }
+
+    /// The rest of a scheduling point, if there is something to steal, or nothing to begin.
+    #[inline(never)]
+    pub(super) fn pick<'a>(&'a self, worker: &'a Worker, mut locked: Locked<'a>) -> Option<Begun<'a>> {
+        let mut looks = LOOKS_AT_LOCKED_WORKERS;
+        loop {
+            let own = locked.bitmap();
+            match self.steal(worker, &locked, (own & own.wrapping_neg()).wrapping_sub(1)) {
+                Stolen::Coroutine(slot) => {
+                    return Some(begin(&locked, &self.slab, slot.state.peek().level()));
+                }
+                Stolen::Contended if looks != 0 => {
+                    // Something more urgent waits where somebody is just picking. Rather than run something
+                    // less urgent, unlock (others may want our lock) and look again.
+                    looks = looks.wrapping_sub(1);
+                    drop(locked);
+                    spin_loop();
+                    locked = worker.lock();
+                    locked.drain(&self.slab);
+                    continue;
+                }
+                _ => {}
+            }
+            if let Some(level) = Priority::most_urgent_in(locked.bitmap()) {
+                return Some(begin(&locked, &self.slab, level));
+            }
+            if !locked.drain_unannounced(&self.slab) {
+                return None;
+            }
+        }
+    }
+
+    /// Takes the most urgent coroutine that waits on another worker over to the thief, whose lock is held and has nothing
+    /// in that list, if its level is one of `levels`; and half of what else waits there, if the thief has nothing at all.
+    fn steal<'a>(&'a self, thief: &'a Worker, own: &Locked<'_>, levels: u64) -> Stolen<'a> {
+        let Some((victim, shown)) = self.most_urgent_victim(thief.number(), levels) else {
+            return Stolen::Nothing;
+        };
+        let Some(locked) = victim.try_lock() else {
+            return Stolen::Contended;
+        };
+        locked.drain(&self.slab);
+        let found = Priority::most_urgent_in(locked.waiting());
+        let Some(level) = found.filter(|found| !shown.is_more_urgent_than(*found)) else {
+            // What was shown is gone, or has another priority now; others may have something more urgent than what is here.
+            return Stolen::Contended;
+        };
+        let had_nothing = own.bitmap() == 0;
+        let slot = locked.hand_over(&self.slab, level, own);
+        if had_nothing {
+            locked.hand_over_half(&self.slab, own);
+        }
+        let steals = thief.state().steals.load(Ordering::Relaxed);
+        thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
+        Stolen::Coroutine(slot)
+    }
+
+    /// The worker other than `thief` that shows the most urgent of `levels`, and which that is.
+    fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<(&Worker, Priority)> {
+        let mut best = None;
+        let mut wanted = levels;
+        for (number, state) in self.records() {
+            if number != thief
+                && let Some(shown) = Priority::most_urgent_in(state.waiting() & wanted)
+            {
+                best = Some((number, shown));
+                wanted = shown.bit().wrapping_sub(1);
+            }
+        }
+        let (number, shown) = best?;
+        Some((self.worker(number)?, shown))
+    }
+}
