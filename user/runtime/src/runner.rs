@@ -32,9 +32,9 @@ impl core::error::Error for InsideCoroutine {}
 /// Runs coroutines of this process on the calling virtual CPU, the most urgent first.
 ///
 /// For programs whose `main` is no coroutine: those that say `#[cops::main(explicit_runner)]`. May be called as often as they
-/// like; what is spawned between two calls runs in the next (or earlier, on a virtual CPU from
-/// [`alloc_cpu`](crate::task::alloc_cpu): those run coroutines all the time). Outside of it, calls of this library that can wait are
-/// synchronous. When such a `main` returns the process ends, with whatever coroutines there are.
+/// like; what is spawned between two calls begins in the next. (Virtual CPUs from [`alloc_cpu`](crate::task::alloc_cpu) run coroutines all
+/// the time, and may come by earlier; one that sleeps is not woken by a spawn outside of this.) Between two calls, whatever of this
+/// library can wait makes its virtual CPU wait. When such a `main` returns the process ends, with whatever coroutines there are.
 ///
 /// ```ignore
 /// use cops::sync::{signal, wait_on};
