@@ -8,7 +8,7 @@
 //! lower half.
 
 use super::frames::Frame;
-use super::page_table::{PageTable, Slot};
+use super::page_table::{LowerHalf, PageTable, Slot};
 use super::region::{Backing, Region, Regions};
 use super::root::Root;
 use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
@@ -248,6 +248,15 @@ impl AddressSpace {
         Ok(work(layout::direct(physical)))
     }
 
+    /// Takes all pages from everybody and returns them, to be freed bit by bit with [`Remains::free_some`].
+    ///
+    /// For whoever has the space to himself and is about to drop it, but has not the time to free all in one go.
+    pub(crate) fn take_remains(&mut self) -> Remains {
+        let lower = self.inner.get_mut().table.detach_lower();
+        self.flush(0..layout::USER_END);
+        Remains(lower)
+    }
+
     /// Adds a region after checking everything about it.
     fn insert(
         &self,
@@ -326,12 +335,19 @@ impl AddressSpace {
     }
 }
 
+/// Tables and pages of a space, which nobody reaches any more. Dropping it frees them.
+pub(crate) struct Remains(LowerHalf);
+
+impl Remains {
+    /// Goes on freeing, for about as long as `frames` frames take. Returns whether there is anything left.
+    pub(crate) fn free_some(&mut self, frames: usize) -> bool {
+        self.0.free_some(frames)
+    }
+}
+
 impl Drop for AddressSpace {
     fn drop(&mut self) {
-        let lower = self.inner.get_mut().table.detach_lower();
-        self.flush(0..layout::USER_END);
-        // Nobody reaches the tables or the pages any more.
-        drop(lower);
+        drop(self.take_remains());
         self.root.retire();
     }
 }

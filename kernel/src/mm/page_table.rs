@@ -157,31 +157,69 @@ impl PageTable {
         for (place, entry) in entries.iter_mut().zip(table_at(self.root.physical())) {
             *place = Entry::from_bits(entry.swap(Entry::EMPTY.bits(), Ordering::Relaxed));
         }
-        LowerHalf(entries)
+        LowerHalf { entries, next: 0 }
     }
 }
 
-/// The tables and frames of a process that is gone. Dropping it frees them.
-pub(super) struct LowerHalf([Entry; TABLE_ENTRIES / 2]);
+/// The tables and frames of a process that is gone. Dropping it frees what is left of them.
+pub(super) struct LowerHalf {
+    entries: [Entry; TABLE_ENTRIES / 2],
+    /// What lies below is freed.
+    next: usize,
+}
+
+/// What freeing a frame costs, in entries looked at.
+const FREE_COST: usize = 16;
+
+impl LowerHalf {
+    /// Goes on freeing, for about as long as `frames` frames take. Returns whether there is anything left.
+    pub(super) fn free_some(&mut self, frames: usize) -> bool {
+        let mut work = frames.saturating_mul(FREE_COST);
+        while work > 0 && self.next < layout::USER_END {
+            let top = &mut self.entries[arch::table_index(self.next, TABLE_LEVELS - 1)];
+            let mut next = self.next;
+            let is_done = free_below(*top, TABLE_LEVELS - 1, &mut next, &mut work);
+            if is_done {
+                *top = Entry::EMPTY;
+            }
+            self.next = next;
+        }
+        self.next < layout::USER_END
+    }
+}
 
 impl Drop for LowerHalf {
     fn drop(&mut self) {
-        for entry in self.0 {
-            free_subtree(entry, TABLE_LEVELS - 1);
-        }
+        self.free_some(usize::MAX);
     }
 }
 
-/// Frees what an entry in a table of `level` leads to. Not recursion without end: the
-/// levels count down.
-fn free_subtree(entry: Entry, level: usize) {
-    if entry == Entry::EMPTY {
-        return;
-    }
-    if level > 0 {
-        for below in table_at(entry.physical()) {
-            free_subtree(Entry::from_bits(below.load(Ordering::Relaxed)), level - 1);
+/// Frees what an entry of `level` that covers the address `next` leads to, from there on; advances `next` over what
+/// is done and takes its cost off `work`. Returns whether the entry is done, its own frame included.
+///
+/// Not recursion without end: the levels count down.
+fn free_below(entry: Entry, level: usize, next: &mut usize, work: &mut usize) -> bool {
+    let span = arch::page_size_of_level(level);
+    let end = (*next & !(span - 1)) + span;
+    *work = work.saturating_sub(1);
+    if entry != Entry::EMPTY {
+        if level > 0 {
+            let table = table_at(entry.physical());
+            while *next < end {
+                if *work == 0 {
+                    return false;
+                }
+                let below =
+                    Entry::from_bits(table[arch::table_index(*next, level - 1)].load(Ordering::Relaxed));
+                // What is done is not looked at again: `next` is past it.
+                if !free_below(below, level - 1, next, work) {
+                    return false;
+                }
+            }
         }
+        *work = work.saturating_sub(FREE_COST);
+        drop(Frame::from_physical(entry.physical()));
     }
-    drop(Frame::from_physical(entry.physical()));
+    *next = end;
+    true
 }

@@ -8,6 +8,7 @@ use core::future::poll_fn;
 use core::sync::atomic::Ordering::Relaxed;
 use core::task::Poll;
 
+use cops_executor::yield_now;
 use spin::Mutex;
 
 use super::process::{Process, ProcessId};
@@ -17,6 +18,9 @@ use super::{WaitQueue, children};
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
 static ENDED: Mutex<alloc::collections::VecDeque<ProcessId>> =
     Mutex::new(alloc::collections::VecDeque::new());
+/// Frames freed before others have their turn: some microseconds. Who waits is often waiting several times on its way.
+const PORTION_FRAMES: usize = 16;
+
 static NEWS: WaitQueue = WaitQueue::new();
 
 /// Hands a process over: no virtual CPU of it runs or ever will.
@@ -38,12 +42,14 @@ pub async fn service() {
         .await;
         let Some(process) = children::find(id) else { continue };
         process.take_apart();
+        yield_now().await;
         if let Some(parent) = children::find(process.parent.load(Relaxed)) {
             RUN_QUEUE.inherit_debt(&process, &parent);
         }
         let status = process.ending().unwrap_or_default();
         release(process).await;
         children::ended(id, status);
+        yield_now().await;
     }
 }
 
@@ -54,9 +60,18 @@ async fn release(mut process: Arc<Process>) {
     children::forget(process.id);
     loop {
         match Arc::try_unwrap(process) {
-            Ok(process) => return drop(process),
+            Ok(process) => return free(process).await,
             Err(shared) => process = shared,
         }
-        cops_executor::yield_now().await;
+        yield_now().await;
+    }
+}
+
+/// Frees a process and its memory, letting others run in between.
+async fn free(mut process: Process) {
+    let mut remains = process.space.take_remains();
+    drop(process);
+    while remains.free_some(PORTION_FRAMES) {
+        yield_now().await;
     }
 }
