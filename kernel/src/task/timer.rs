@@ -17,6 +17,9 @@ use crate::arch;
 /// Longest time a hart runs one virtual CPU while another of the same priority is ready.
 pub const SLICE_MILLISECONDS: u64 = 10;
 
+/// Deadlines served before what is more urgent, or as urgent, has its turn.
+const PORTION_DEADLINES: usize = 8;
+
 /// A deadline and a number that tells equal deadlines apart, in order of arrival.
 type Key = (u64, u64);
 
@@ -138,7 +141,7 @@ pub async fn service() {
     poll_fn(|context| {
         SERVICE.store(super::current_number(), Relaxed);
         // Bounded portion: a burst of deadlines must not hold up what is more urgent.
-        for _ in 0..64 {
+        for _ in 0..PORTION_DEADLINES {
             let mut queue = QUEUE.lock();
             match queue.entries.first_key_value() {
                 Some((&key, _)) if key.0 <= arch::now_ticks() => {
