@@ -219,26 +219,34 @@ pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Re
     Ok(true)
 }
 
-/// Takes every call of `process` out. Costs a look at every cell there is; only the end of a process does it.
-pub(super) fn take_out_all(process: &Arc<Process>, mut each: impl FnMut(Call)) {
-    for (segment, cells) in SEGMENTS.iter().map_while(Once::get).enumerate() {
-        for (number, place) in cells.iter().enumerate() {
-            let mut guard = place.lock();
-            if !guard.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process)) {
-                continue;
-            }
-            let call = guard.call.take();
-            let coroutine = guard.coroutine.take();
-            drop(guard);
-            release(CellIndex((segment * SEGMENT_CELLS + number) as u32));
-            if let Some(coroutine) = coroutine {
-                cops_executor::cancel(coroutine);
-            }
-            if let Some(call) = call {
-                each(call);
-            }
+/// Takes calls of `process` out, looking at `count` cells from number `first` on. Returns whether there are more cells.
+///
+/// Only the end of a process does it, which looks at every cell there is.
+pub(super) fn take_out_some(
+    process: &Arc<Process>,
+    first: usize,
+    count: usize,
+    mut each: impl FnMut(Call),
+) -> bool {
+    for number in first..first + count {
+        let index = CellIndex(number as u32);
+        let Some(place) = cell(index) else { return false };
+        let mut guard = place.lock();
+        if !guard.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process)) {
+            continue;
+        }
+        let call = guard.call.take();
+        let coroutine = guard.coroutine.take();
+        drop(guard);
+        release(index);
+        if let Some(coroutine) = coroutine {
+            cops_executor::cancel(coroutine);
+        }
+        if let Some(call) = call {
+            each(call);
         }
     }
+    true
 }
 
 /// Results that found the ring full, oldest first, linked through their cells: no memory is needed to keep them.

@@ -34,8 +34,11 @@ struct Inner {
     pages: usize,
 }
 
-/// Frames taken out of the table that wait for the flush, at most.
-const BATCH: usize = 64;
+/// Frames taken out of the table that wait for the flush, at most; nobody else has his turn for so long.
+const BATCH: usize = 32;
+
+/// Holes without tables that are skipped in one go, at most.
+const HOLES: usize = 64;
 
 impl AddressSpace {
     /// A space with nothing mapped.
@@ -123,71 +126,81 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Maps `range` with `bytes` at `offset` from its start; the rest is zero and given out
-    /// on first touch. For the segments of a program.
+    /// Puts the beginning of `bytes` to `address`, which lies in fresh anonymous memory: the bytes of a program that
+    /// belong into one page. Returns how many these are.
     ///
     /// # Errors
-    /// See [`MapError`]. Pages may have been mapped when memory runs out midway.
-    pub fn map_data(
-        &self,
-        range: Range<usize>,
-        rights: Rights,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<(), MapError> {
-        let fits =
-            offset.checked_add(bytes.len()).is_some_and(|end| end <= range.end.saturating_sub(range.start));
-        if !fits {
-            return Err(MapError::BadRange);
-        }
+    /// `BadRange` if nothing is mapped there, `OutOfMemory`.
+    pub fn fill_page(&self, address: usize, bytes: &[u8]) -> Result<usize, MapError> {
         let mut inner = self.inner.lock();
-        self.insert(&mut inner, range.clone(), rights, Backing::Anonymous)?;
-        let (mut at, mut rest) = (range.start + offset, bytes);
-        while !rest.is_empty() {
-            let page = layout::page_down(at);
-            let (now, later) = rest.split_at(rest.len().min(page + layout::PAGE_BYTES - at));
-            let frame = Frame::allocate_zeroed()?;
-            frame.write(at - page, now);
-            self.put(&mut inner, page, frame, rights)?;
-            (at, rest) = (at + now.len(), later);
-        }
+        let rights = inner.regions.at(address).ok_or(MapError::BadRange)?.rights;
+        let page = layout::page_down(address);
+        let bytes = &bytes[..bytes.len().min(page + layout::PAGE_BYTES - address)];
+        let frame = Frame::allocate_zeroed()?;
+        frame.write(address - page, bytes);
+        self.put(&mut inner, page, frame, rights)?;
         if rights.execute {
             arch::sync_instruction_stream();
         }
-        Ok(())
+        Ok(bytes.len())
     }
 
-    /// Unmaps what there is in `range`; holes are no error.
+    /// Whether the program may unmap `range`.
+    ///
+    /// # Errors
+    /// `BadRange`, `Protected`.
+    pub fn check_unmap(&self, range: &Range<usize>) -> Result<(), MapError> {
+        check_range(range)?;
+        if self.inner.lock().regions.touches_kernel(range) { Err(MapError::Protected) } else { Ok(()) }
+    }
+
+    /// Unmaps some of what there is at the beginning of `range`, some microseconds' worth; holes are no error.
+    /// Returns what is left to be done, `None` if nothing.
     ///
     /// # Errors
     /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory
     /// for its record); nothing has changed then.
-    pub fn unmap(&self, range: Range<usize>) -> Result<(), MapError> {
-        check_range(&range)?;
-        let mut inner = self.inner.lock();
-        inner.regions.remove(&range)?;
+    pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
+        check_range(range)?;
+        let inner = &mut *self.inner.lock();
+        // What there is no table for has no pages.
         let mut at = range.start;
-        while at < range.end {
-            let mut frames = [const { None }; BATCH];
-            let (mut count, start) = (0, at);
-            at = range.end;
-            inner.table.for_each_present(start..range.end, |address, slot| {
-                frames[count] = Some(Frame::from_physical(slot.get().physical()));
-                slot.set(Entry::EMPTY);
-                count += 1;
-                if count == BATCH {
-                    at = address + layout::PAGE_BYTES;
-                }
-                count < BATCH
-            });
-            if count == 0 {
-                break;
+        for _ in 0..HOLES {
+            match inner.table.next_table(at) {
+                Err(next) if at < range.end => at = next,
+                _ => break,
             }
-            inner.pages -= count;
-            self.flush(start..at);
         }
-        self.free_empty_tables(&mut inner, &range);
-        Ok(())
+        let span = arch::page_size_of_level(1);
+        let (start, covered) = (at.min(range.end), (at & !(span - 1)) + span);
+        let mut end = range.end.min(covered);
+        let mut count = 0;
+        inner.table.for_each_present(start..end, |address, _| {
+            count += 1;
+            if count == BATCH {
+                end = address + layout::PAGE_BYTES;
+            }
+            count < BATCH
+        });
+        // Nothing can fail after this.
+        inner.regions.remove(&(range.start..end))?;
+        let mut frames = [const { None }; BATCH];
+        let mut places = frames.iter_mut();
+        inner.table.for_each_present(start..end, |_, slot| {
+            if let Some(place) = places.next() {
+                *place = Some(Frame::from_physical(slot.get().physical()));
+                slot.set(Entry::EMPTY);
+            }
+            true
+        });
+        if count > 0 {
+            inner.pages -= count;
+            self.flush(start..end);
+        }
+        if start < end && (end == range.end || end == covered) {
+            self.free_empty_tables(inner, &(start..end));
+        }
+        Ok((end < range.end).then_some(end..range.end))
     }
 
     /// Changes the rights of `range`, which must be mapped without a hole.

@@ -102,7 +102,7 @@ impl Regions {
     }
 
     /// Whether any region in `range` is the kernel's.
-    fn touches_kernel(&self, range: &Range<usize>) -> bool {
+    pub(super) fn touches_kernel(&self, range: &Range<usize>) -> bool {
         self.list[self.first_above(range.start)..]
             .iter()
             .take_while(|region| region.range.start < range.end)

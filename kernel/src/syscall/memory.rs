@@ -7,6 +7,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::syscall::{map_flags, protection};
 use cops_abi::{Errno, layout};
 
+use super::work::Work;
 use crate::mm::{self, Rights, UserRange};
 use crate::task::{Process, random};
 
@@ -37,9 +38,10 @@ pub fn map(
 }
 
 /// `munmap(address, length)`.
-pub fn unmap(process: &Process, address: usize, length: usize) -> CallResult {
-    process.space.unmap(own_range(address, length)?)?;
-    Ok(0)
+pub fn unmap(process: &Process, address: usize, length: usize) -> Result<Work, Errno> {
+    let range = own_range(address, length)?;
+    process.space.check_unmap(&range)?;
+    Ok(Work::Unmap(range))
 }
 
 /// `mprotect(address, length, protection)`.

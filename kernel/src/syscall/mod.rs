@@ -13,13 +13,14 @@ mod network;
 mod process;
 mod scheduling;
 mod time;
+pub mod work;
 
 use alloc::sync::Arc;
 
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::{Errno, syscall as number};
 
-use crate::arch::UserContext;
+use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{self, Delivery, Operation, Submitted};
 use crate::task::{Process, VirtualCpu};
 
@@ -38,6 +39,8 @@ pub enum Outcome {
 enum Reply {
     /// The call is done.
     Done(CallResult),
+    /// A portion of it is done; it is to be asked for again.
+    Again,
     /// It may have to wait.
     Operation(Operation),
     /// It is about the virtual CPU itself.
@@ -47,6 +50,12 @@ enum Reply {
 impl From<CallResult> for Reply {
     fn from(result: CallResult) -> Self {
         Reply::Done(result)
+    }
+}
+
+impl From<Option<CallResult>> for Reply {
+    fn from(result: Option<CallResult>) -> Self {
+        result.map_or(Reply::Again, Reply::Done)
     }
 }
 
@@ -65,8 +74,12 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         return Outcome::Return;
     }
     context.skip_syscall();
-    match dispatch(cpu, frame.number, frame.arguments) {
+    match dispatch(cpu, &frame) {
         Reply::Done(result) => finish(context, frame.coroutine, result),
+        Reply::Again => {
+            context.repeat_syscall();
+            Outcome::Return
+        }
         Reply::Operation(operation) => {
             let process = &cpu.process;
             let level = process.current_level(cpu.index);
@@ -107,10 +120,10 @@ fn finish(context: &mut UserContext, coroutine: usize, result: CallResult) -> Ou
     Outcome::Return
 }
 
-fn dispatch(cpu: &Arc<VirtualCpu>, call: usize, arguments: [usize; 6]) -> Reply {
+fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
     let process: &Arc<Process> = &cpu.process;
-    let [a, b, c, d, e, f] = arguments;
-    match call {
+    let [a, b, c, d, e, f] = frame.arguments;
+    match frame.number {
         number::OPENAT => file::open(process, a as isize, b, c).into(),
         number::CLOSE => file::close(process, a).into(),
         number::PIPE2 => file::pipe(process, a, b).into(),
@@ -125,7 +138,9 @@ fn dispatch(cpu: &Arc<VirtualCpu>, call: usize, arguments: [usize; 6]) -> Reply 
         number::GETPID => Ok(process.id as usize).into(),
         number::GETPPID => process::parent(process).into(),
         number::WAIT4 => process::wait(process, a as isize, b, c, d).into(),
-        number::COPS_SPAWN_PROCESS => process::spawn(process, a, b, c).into(),
+        number::COPS_SPAWN_PROCESS => {
+            work::go_on(cpu, frame, |process| process::spawn(process, a, b, c)).into()
+        }
 
         number::CLOCK_GETTIME => time::get(process, a, b).into(),
         number::CLOCK_NANOSLEEP => time::sleep(process, a, b, c).into(),
@@ -141,7 +156,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, call: usize, arguments: [usize; 6]) -> Reply 
         number::SHUTDOWN => network::shutdown(process, a, b).into(),
 
         number::MMAP => memory::map(process, a, b, c, d, e as isize, f).into(),
-        number::MUNMAP => memory::unmap(process, a, b).into(),
+        number::MUNMAP => work::go_on(cpu, frame, |process| memory::unmap(process, a, b)).into(),
         number::MPROTECT => memory::protect(process, a, b, c).into(),
         number::GETRANDOM => memory::random(process, a, b, c).into(),
 

@@ -9,11 +9,12 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX, WNOHANG, wait_status};
 
+use super::work::Work;
 use super::{Outcome, Reply, scheduling};
 use crate::call::Operation;
 use crate::fs::FileTable;
-use crate::mm::{Access, UserRange};
-use crate::task::{self, Process, VirtualCpu, children};
+use crate::mm::{self, Access, UserRange};
+use crate::task::{Loading, Process, VirtualCpu, children};
 
 /// `exit(code)`.
 pub fn exit_cpu(cpu: &VirtualCpu, code: usize) -> Reply {
@@ -74,7 +75,7 @@ pub fn wait(
 }
 
 /// `spawn_process(path, argv, ceiling)`.
-pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -> CallResult {
+pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -> Result<Work, Errno> {
     let ceiling = match ceiling.checked_sub(1) {
         None => process.ceiling.level(),
         Some(level) => scheduling::ceiling_for_child(process, level)?,
@@ -102,6 +103,6 @@ pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -
         bytes_left -= argument.len() + 1;
         arguments.push(argument.into_bytes());
     }
-    let child = task::start_program(&path, &arguments, Some(process), ceiling, FileTable::with_console())?;
-    Ok(child.id as usize)
+    let loading = Loading::new(&path, arguments, ceiling, FileTable::with_console())?;
+    Ok(Work::Spawn(mm::try_box(loading)?))
 }

@@ -14,6 +14,7 @@ use spin::Mutex;
 use super::process::Process;
 use super::run_queue::Key;
 use crate::arch::UserContext;
+use crate::syscall::work::Unfinished;
 use crate::trace::Event;
 
 /// Where a virtual CPU is.
@@ -67,6 +68,8 @@ pub struct VirtualCpu {
     pub level: AtomicU8,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
     pub(super) queued: Mutex<Option<Key>>,
+    /// A call of its that is done in portions, between two of them; only the hart that runs it looks.
+    pub(crate) unfinished: Mutex<Option<Unfinished>>,
     /// Ticks that it had a hart.
     pub run_ticks: AtomicU64,
 }
@@ -80,6 +83,7 @@ impl VirtualCpu {
             context: Mutex::new(context),
             level,
             queued: Mutex::new(None),
+            unfinished: Mutex::new(None),
             run_ticks: AtomicU64::new(0),
         }
     }

@@ -3,6 +3,7 @@
 //! May touch: the root image, `mm`, processes. Everything in the file is an allegation.
 #![forbid(unsafe_code)]
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -16,33 +17,114 @@ use super::{children, random};
 use crate::fs::{FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
 
+/// Pages of a program that are copied before others have their turn.
+const PORTION_PAGES: usize = 1;
+
 type File<'a> = ElfBytes<'a, LittleEndian>;
 
-/// Starts the program at `path` with `arguments` as a child of `parent`, never more urgent than `ceiling`.
+/// Starts the program at `path` with `arguments`, in one go: for the first one.
 ///
 /// # Errors
-/// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is no program of this machine and ABI version, `E2BIG`, `ENOMEM`, `EAGAIN`.
+/// As [`Loading::new`] and [`Loading::go_on`].
 pub fn start_program(
     path: &str,
-    arguments: &[Vec<u8>],
-    parent: Option<&Process>,
+    arguments: Vec<Vec<u8>>,
     ceiling: u8,
     files: FileTable,
 ) -> Result<Arc<Process>, Errno> {
-    mm::admit()?;
-    if path.is_empty() {
-        return Err(Errno::ENOENT);
+    let mut loading = Loading::new(path, arguments, ceiling, files)?;
+    loop {
+        if let Some(started) = loading.go_on(None) {
+            return started;
+        }
     }
-    let program = match root().look_up(path)? {
-        Node::File(entry) => entry,
-        Node::Directory(_) => return Err(Errno::EISDIR),
-    };
-    let space = AddressSpace::new()?;
-    let entry = load(&space, program.data)?;
-    let id = children::reserve(parent.map_or(0, |parent| parent.id))?;
-    Process::new(id, parent, ceiling, program.path.clone(), space, files)
-        .and_then(|process| start(process, entry, arguments))
-        .inspect_err(|_| children::give_back(id))
+}
+
+/// Bytes of the root image on their way into a program's memory.
+struct Piece {
+    address: usize,
+    bytes: &'static [u8],
+}
+
+/// A program that is being loaded. Dropping it gives everything back.
+pub struct Loading {
+    name: String,
+    arguments: Vec<Vec<u8>>,
+    ceiling: u8,
+    entry: usize,
+    /// What has still to be copied, last piece first.
+    pieces: Vec<Piece>,
+    /// The memory and the files, until the process has them.
+    parts: Option<(AddressSpace, FileTable)>,
+    process: Option<Arc<Process>>,
+}
+
+impl Loading {
+    /// Looks at the program at `path`, which is to be started with `arguments` and never be more urgent than `ceiling`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is no program of this machine and ABI version, `ENOMEM`.
+    pub fn new(path: &str, arguments: Vec<Vec<u8>>, ceiling: u8, files: FileTable) -> Result<Self, Errno> {
+        mm::admit()?;
+        if path.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        let program = match root().look_up(path)? {
+            Node::File(entry) => entry,
+            Node::Directory(_) => return Err(Errno::EISDIR),
+        };
+        let space = AddressSpace::new()?;
+        let mut pieces = Vec::new();
+        let entry = load(&space, program.data, &mut pieces)?;
+        let name = program.path.clone();
+        Ok(Self { name, arguments, ceiling, entry, pieces, parts: Some((space, files)), process: None })
+    }
+
+    /// Does a portion of the work, some microseconds of it. `None`: there is more to do; otherwise the process, which
+    /// is a child of `parent` and runs.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there are too many processes, `E2BIG`, `ENOMEM`.
+    pub fn go_on(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
+        if let Some(process) = self.process.take() {
+            let id = process.id;
+            let started = start(process, self.entry, &self.arguments);
+            return Some(started.inspect_err(|_| children::give_back(id)));
+        }
+        match self.load_some(parent) {
+            Ok(()) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn load_some(&mut self, parent: Option<&Process>) -> Result<(), Errno> {
+        if let Some((space, _)) = self.parts.as_ref().filter(|_| !self.pieces.is_empty()) {
+            for _ in 0..PORTION_PAGES {
+                let Some(piece) = self.pieces.last_mut() else { break };
+                let done = space.fill_page(piece.address, piece.bytes).map_err(errno)?;
+                piece.address += done;
+                piece.bytes = &piece.bytes[done..];
+                if piece.bytes.is_empty() {
+                    self.pieces.pop();
+                }
+            }
+            return Ok(());
+        }
+        let (space, files) = self.parts.take().ok_or(Errno::ENOMEM)?;
+        let id = children::reserve(parent.map_or(0, |parent| parent.id))?;
+        let made = Process::new(id, parent, self.ceiling, core::mem::take(&mut self.name), space, files);
+        self.process = Some(made.inspect_err(|_| children::give_back(id))?);
+        Ok(())
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        // Cancelled between the last two portions.
+        if let Some(process) = self.process.take() {
+            children::give_back(process.id);
+        }
+    }
 }
 
 fn start(process: Arc<Process>, entry: usize, arguments: &[Vec<u8>]) -> Result<Arc<Process>, Errno> {
@@ -54,8 +136,8 @@ fn start(process: Arc<Process>, entry: usize, arguments: &[Vec<u8>]) -> Result<A
     Ok(process)
 }
 
-/// Maps the segments of the program and returns its entry point.
-fn load(space: &AddressSpace, bytes: &[u8]) -> Result<usize, Errno> {
+/// Maps the segments of the program and returns its entry point; what is to be put there is added to `pieces`.
+fn load(space: &AddressSpace, bytes: &'static [u8], pieces: &mut Vec<Piece>) -> Result<usize, Errno> {
     let file = File::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
     if file.ehdr.e_machine != EM_RISCV || file.ehdr.e_type != ET_EXEC {
         return Err(Errno::ENOEXEC);
@@ -74,6 +156,10 @@ fn load(space: &AddressSpace, bytes: &[u8]) -> Result<usize, Errno> {
                     execute: segment.p_flags & PF_X != 0,
                 };
                 load_segment(space, start, length, rights, data)?;
+                if !data.is_empty() {
+                    pieces.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                    pieces.push(Piece { address: start, bytes: data });
+                }
             }
             PT_NOTE => native |= has_native_note(&file, &segment),
             PT_INTERP => return Err(Errno::ENOEXEC),
@@ -95,7 +181,7 @@ fn load_segment(
     data: &[u8],
 ) -> Result<(), Errno> {
     if length == 0 {
-        return Ok(());
+        return if data.is_empty() { Ok(()) } else { Err(Errno::ENOEXEC) };
     }
     let end = start.checked_add(length).filter(|&end| end <= layout::MAP_START).ok_or(Errno::ENOEXEC)?;
     if start < layout::USER_START || data.len() > length || rights.write && rights.execute {
@@ -103,10 +189,15 @@ fn load_segment(
     }
     let first_page = start - start % layout::PAGE_BYTES;
     let range = first_page..end.next_multiple_of(layout::PAGE_BYTES);
-    space.map_data(range, rights, start - first_page, data).map_err(|error| match error {
+    space.map_anonymous(range, rights).map_err(errno)
+}
+
+/// What is wrong with a program that cannot be mapped.
+fn errno(error: mm::MapError) -> Errno {
+    match error {
         mm::MapError::OutOfMemory => Errno::ENOMEM,
         _ => Errno::ENOEXEC,
-    })
+    }
 }
 
 /// Whether a note of this segment says that the program speaks this kernel's ABI version.

@@ -14,6 +14,7 @@ use spin::Mutex;
 use super::process::{Process, ProcessId};
 use super::run_queue::RUN_QUEUE;
 use super::{WaitQueue, children};
+use crate::call;
 
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
 static ENDED: Mutex<alloc::collections::VecDeque<ProcessId>> =
@@ -41,6 +42,7 @@ pub async fn service() {
         })
         .await;
         let Some(process) = children::find(id) else { continue };
+        call::cancel_in_portions(&process).await;
         process.take_apart();
         yield_now().await;
         if let Some(parent) = children::find(process.parent.load(Relaxed)) {

@@ -92,8 +92,7 @@ async fn start_first_program() {
     let path = arguments.first().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
     if let Err(error) = loader::start_program(
         path,
-        &arguments,
-        None,
+        arguments.clone(),
         Priority::MOST_URGENT.level(),
         FileTable::with_console(),
     ) {

@@ -211,6 +211,11 @@ impl UserContext {
         self.program_counter = self.program_counter.wrapping_add(4);
     }
 
+    /// Undoes [`UserContext::skip_syscall`]: the call is asked for once more.
+    pub fn repeat_syscall(&mut self) {
+        self.program_counter = self.program_counter.wrapping_sub(4);
+    }
+
     pub fn set_result(&mut self, a0: usize) {
         self.registers[REGISTER_A0] = a0;
     }

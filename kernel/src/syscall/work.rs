@@ -1,0 +1,71 @@
+//! Calls that compute for long: done in portions of some microseconds, between which others have their turn.
+//!
+//! After a portion the virtual CPU goes back to its call instruction, as if it had not made the call yet, and what has
+//! been done is kept for when it comes again. So it can be preempted there, has its time charged, and ends with its process
+//! as anywhere else; the program notices nothing.
+//! May touch: address spaces, the loader.
+#![forbid(unsafe_code)]
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+
+use crate::arch::SyscallFrame;
+use crate::task::{Loading, Process, VirtualCpu};
+
+/// What is left to do.
+pub enum Work {
+    /// Unmap this.
+    Unmap(Range<usize>),
+    /// Load a program and start it.
+    Spawn(Box<Loading>),
+}
+
+/// Work that has been interrupted, and the call that asked for it.
+pub struct Unfinished {
+    frame: SyscallFrame,
+    work: Work,
+}
+
+/// Does a portion of the work that `frame` asks for; `begin` says what that is if it has not been begun yet.
+/// `None`: there is more to do.
+///
+/// Another such call of the same virtual CPU, which only a handler of its interrupts can make in between, has it
+/// begin anew.
+pub fn go_on(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    begin: impl FnOnce(&Arc<Process>) -> Result<Work, Errno>,
+) -> Option<CallResult> {
+    let begun = cpu.unfinished.lock().take().filter(|unfinished| unfinished.frame == *frame);
+    let mut work = match begun.map_or_else(|| begin(&cpu.process), |unfinished| Ok(unfinished.work)) {
+        Ok(work) => work,
+        Err(error) => return Some(Err(error)),
+    };
+    let result = work.go_on(&cpu.process);
+    if result.is_none() {
+        *cpu.unfinished.lock() = Some(Unfinished { frame: *frame, work });
+    }
+    result
+}
+
+impl Work {
+    fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+        match self {
+            Work::Unmap(rest) => match process.space.unmap_some(rest) {
+                Ok(Some(left)) => {
+                    *rest = left;
+                    None
+                }
+                Ok(None) => Some(Ok(0)),
+                Err(error) => Some(Err(error.into())),
+            },
+            Work::Spawn(loading) => {
+                loading.go_on(Some(process)).map(|started| started.map(|child| child.id as usize))
+            }
+        }
+    }
+}
