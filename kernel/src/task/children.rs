@@ -2,8 +2,9 @@
 //!
 //! May touch: processes.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
@@ -25,10 +26,33 @@ struct Record {
 
 struct Table {
     records: BTreeMap<ProcessId, Record>,
+    /// Every record again, by its parent.
+    families: BTreeSet<(ProcessId, ProcessId)>,
+    /// As `families`, of those only that have a status: who waits for a child looks at no other.
+    ended: BTreeSet<(ProcessId, ProcessId)>,
     next: ProcessId,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table { records: BTreeMap::new(), next: 1 });
+/// All pairs that begin with `parent`.
+fn of_parent(parent: ProcessId) -> RangeInclusive<(ProcessId, ProcessId)> {
+    (parent, 0)..=(parent, ProcessId::MAX)
+}
+
+impl Table {
+    fn remove(&mut self, id: ProcessId) {
+        if let Some(record) = self.records.remove(&id) {
+            self.families.remove(&(record.parent, id));
+            self.ended.remove(&(record.parent, id));
+        }
+    }
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table {
+    records: BTreeMap::new(),
+    families: BTreeSet::new(),
+    ended: BTreeSet::new(),
+    next: 1,
+});
 
 /// Reserves a number for a new process of `parent`.
 ///
@@ -42,6 +66,7 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     let id = table.next;
     table.next += 1;
     table.records.insert(id, Record { parent, process: None, status: None });
+    table.families.insert((parent, id));
     Ok(id)
 }
 
@@ -54,7 +79,7 @@ pub fn enter(process: &Arc<Process>) {
 
 /// Gives back a number that no process has taken.
 pub fn give_back(id: ProcessId) {
-    TABLE.lock().records.remove(&id);
+    TABLE.lock().remove(id);
 }
 
 /// The process with this number, unless it has ended.
@@ -104,28 +129,42 @@ pub(super) fn forget(id: ProcessId) {
 
 /// A process is gone: keeps how it ended for its parent, makes orphans of its children.
 pub(super) fn ended(id: ProcessId, status: WaitStatus) {
-    let mut table = TABLE.lock();
-    // Orphans that have ended are nobody's any more; the others forget their parent.
-    table.records.retain(|_, record| record.parent != id || record.status.is_none());
-    for record in table.records.values_mut().filter(|record| record.parent == id) {
-        record.parent = 0;
-        if let Some(process) = &record.process {
-            process.parent.store(0, Relaxed);
-        }
-    }
-    let Some(record) = table.records.get_mut(&id) else { return };
-    record.status = Some(status);
-    let parent = record.parent;
-    let parent = table.records.get(&parent).and_then(|record| record.process.clone());
-    if parent.is_none() && id != 1 {
-        table.records.remove(&id);
-    }
-    drop(table);
-    match parent {
+    match enter_end(id, status) {
         Some(parent) => parent.child_ended.wake_all(),
         None if id == 1 => super::first_process_ended(status),
         None => {}
     }
+}
+
+/// What [`ended`] does to the table. Returns the parent.
+fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
+    let table = &mut *TABLE.lock();
+    // Orphans that have ended are nobody's any more; the others forget their parent.
+    while let Some(&(_, child)) = table.families.range(of_parent(id)).next() {
+        match table.records.get_mut(&child) {
+            Some(record) if record.status.is_none() => {
+                record.parent = 0;
+                if let Some(process) = &record.process {
+                    process.parent.store(0, Relaxed);
+                }
+                table.families.remove(&(id, child));
+                table.families.insert((0, child));
+            }
+            _ => {
+                table.remove(child);
+                table.families.remove(&(id, child));
+            }
+        }
+    }
+    let record = table.records.get_mut(&id)?;
+    record.status = Some(status);
+    let parent = record.parent;
+    table.ended.insert((parent, id));
+    let process = table.records.get(&parent).and_then(|record| record.process.clone());
+    if process.is_none() && id != 1 {
+        table.remove(id);
+    }
+    process
 }
 
 /// Takes a child of `parent` that has ended (`None`: any) out of the table. `Ok(None)`: none has yet.
@@ -134,20 +173,18 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
 /// `ECHILD` if there is no such child.
 pub fn reap(parent: ProcessId, child: Option<ProcessId>) -> Result<Option<(ProcessId, WaitStatus)>, Errno> {
     let mut table = TABLE.lock();
-    let mut any = false;
-    let mut found = None;
-    for (&id, record) in &table.records {
-        if record.parent != parent || child.is_some_and(|child| child != id) {
-            continue;
-        }
-        any = true;
-        if let Some(status) = record.status {
-            found = Some((id, status));
-            break;
-        }
+    let found = match child {
+        Some(child) => table.ended.get(&(parent, child)),
+        None => table.ended.range(of_parent(parent)).next(),
+    };
+    if let Some(&(_, id)) = found {
+        let status = table.records.get(&id).and_then(|record| record.status);
+        table.remove(id);
+        return Ok(status.map(|status| (id, status)));
     }
-    if let Some((id, _)) = found {
-        table.records.remove(&id);
-    }
-    if any { Ok(found) } else { Err(Errno::ECHILD) }
+    let has_child = match child {
+        Some(child) => table.families.contains(&(parent, child)),
+        None => table.families.range(of_parent(parent)).next().is_some(),
+    };
+    if has_child { Ok(None) } else { Err(Errno::ECHILD) }
 }
