@@ -103,6 +103,6 @@ pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -
         bytes_left -= argument.len() + 1;
         arguments.push(argument.into_bytes());
     }
-    let loading = Loading::new(&path, arguments, ceiling, FileTable::with_console())?;
+    let loading = Loading::new(&path, arguments, process.id, ceiling, FileTable::with_console())?;
     Ok(Work::Spawn(mm::try_box(loading)?))
 }

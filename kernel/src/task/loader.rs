@@ -12,7 +12,7 @@ use elf::ElfBytes;
 use elf::abi::{EM_RISCV, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
 use elf::endian::LittleEndian;
 
-use super::process::Process;
+use super::process::{Process, ProcessId};
 use super::{children, random};
 use crate::fs::{FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
@@ -32,7 +32,7 @@ pub fn start_program(
     ceiling: u8,
     files: FileTable,
 ) -> Result<Arc<Process>, Errno> {
-    let mut loading = Loading::new(path, arguments, ceiling, files)?;
+    let mut loading = Loading::new(path, arguments, 0, ceiling, files)?;
     loop {
         if let Some(started) = loading.go_on(None) {
             return started;
@@ -48,6 +48,8 @@ struct Piece {
 
 /// A program that is being loaded. Dropping it gives everything back.
 pub struct Loading {
+    /// The number of the process to be; 0 once that has it, or has it no more.
+    id: ProcessId,
     name: String,
     arguments: Vec<Vec<u8>>,
     ceiling: u8,
@@ -60,11 +62,19 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Looks at the program at `path`, which is to be started with `arguments` and never be more urgent than `ceiling`.
+    /// Looks at the program at `path`, which is to be started with `arguments` as a child of `parent` and never be more
+    /// urgent than `ceiling`.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is no program of this machine and ABI version, `ENOMEM`.
-    pub fn new(path: &str, arguments: Vec<Vec<u8>>, ceiling: u8, files: FileTable) -> Result<Self, Errno> {
+    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is no program of this machine and ABI version, `ENOMEM`, `EAGAIN` if
+    /// there are too many processes.
+    pub fn new(
+        path: &str,
+        arguments: Vec<Vec<u8>>,
+        parent: ProcessId,
+        ceiling: u8,
+        files: FileTable,
+    ) -> Result<Self, Errno> {
         mm::admit()?;
         if path.is_empty() {
             return Err(Errno::ENOENT);
@@ -77,23 +87,39 @@ impl Loading {
         let mut pieces = Vec::new();
         let entry = load(&space, program.data, &mut pieces)?;
         let name = program.path.clone();
-        Ok(Self { name, arguments, ceiling, entry, pieces, parts: Some((space, files)), process: None })
+        // Before the long work, which would be in vain.
+        let id = children::reserve(parent)?;
+        Ok(Self { id, name, arguments, ceiling, entry, pieces, parts: Some((space, files)), process: None })
     }
 
     /// Does a portion of the work, some microseconds of it. `None`: there is more to do; otherwise the process, which
     /// is a child of `parent` and runs.
     ///
     /// # Errors
-    /// `EAGAIN` if there are too many processes, `E2BIG`, `ENOMEM`.
+    /// `ENOMEM`.
     pub fn go_on(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
-        if let Some(process) = self.process.take() {
-            let id = process.id;
-            let started = start(process, self.entry, &self.arguments);
-            return Some(started.inspect_err(|_| children::give_back(id)));
+        let started = match self.process.take() {
+            Some(process) => start(process, self.entry, &self.arguments),
+            None => match self.load_some(parent) {
+                Ok(()) => return None,
+                Err(error) => Err(error),
+            },
+        };
+        match started {
+            Ok(_) => self.id = 0,
+            Err(_) => {
+                self.give_back();
+                // Somebody may be waiting for it already.
+                parent.inspect(|parent| parent.child_ended.wake_all());
+            }
         }
-        match self.load_some(parent) {
-            Ok(()) => None,
-            Err(error) => Some(Err(error)),
+        Some(started)
+    }
+
+    fn give_back(&mut self) {
+        let id = core::mem::take(&mut self.id);
+        if id != 0 {
+            children::give_back(id);
         }
     }
 
@@ -111,19 +137,16 @@ impl Loading {
             return Ok(());
         }
         let (space, files) = self.parts.take().ok_or(Errno::ENOMEM)?;
-        let id = children::reserve(parent.map_or(0, |parent| parent.id))?;
-        let made = Process::new(id, parent, self.ceiling, core::mem::take(&mut self.name), space, files);
-        self.process = Some(made.inspect_err(|_| children::give_back(id))?);
+        let name = core::mem::take(&mut self.name);
+        self.process = Some(Process::new(self.id, parent, self.ceiling, name, space, files)?);
         Ok(())
     }
 }
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        // Cancelled between the last two portions.
-        if let Some(process) = self.process.take() {
-            children::give_back(process.id);
-        }
+        // If the parent ended before it was done.
+        self.give_back();
     }
 }
 
