@@ -24,10 +24,8 @@ impl Executor {
 }
 
 impl Worker {
-    /// Counts polls; `aged` if the last of them went to a less urgent level, or would have.
+    /// Counts polls towards the next that goes to a less urgent level; `aged` if the last of them did, or would have.
     pub(super) fn note_polls(&self, made: u64, aged: bool) {
-        let polls = &self.state().polls;
-        polls.store(polls.load(Ordering::Relaxed).wrapping_add(made), Ordering::Relaxed);
         let since = self.polls_since_aged.load(Ordering::Relaxed).saturating_add(made as u32);
         self.polls_since_aged.store(if aged { 0 } else { since }, Ordering::Relaxed);
     }

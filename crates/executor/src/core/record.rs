@@ -40,7 +40,7 @@ pub struct WorkerState {
     pub current_priority: AtomicU32,
     /// 0: not in `run`; 1: in `run`; 2: parked or about to park.
     pub phase: AtomicU32,
-    /// Polls so far. Shown when the worker looks at everything, and after 256 polls at the latest.
+    /// Polls so far.
     pub polls: AtomicU64,
     /// How many of the coroutines it polled were taken from other workers.
     pub steals: AtomicU64,

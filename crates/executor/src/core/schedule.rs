@@ -20,7 +20,7 @@ use super::state::Settled;
 use super::turns::Turns;
 use super::worker::Worker;
 
-/// After so many polls in turn a worker looks at everything, whatever happens, and shows its count of polls.
+/// After so many polls in turn a worker looks at everything, whatever happens.
 const POLLS_IN_TURN: u64 = 256;
 
 /// A coroutine that this worker polls: the head of one of its lists. Its future is ours.
@@ -240,6 +240,8 @@ pub(super) fn begin<'a>(locked: &Locked<'_>, slab: &'a super::slab::Slab, level:
 #[inline(always)]
 pub(super) fn poll(state: &WorkerState, slot: &Slot, id: u64) -> bool {
     state.current_id.store(id, Ordering::Relaxed);
+    let polls = state.polls.load(Ordering::Relaxed);
+    state.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
     // SAFETY: spawn's caller vouched for the table, and the lock under which the coroutine was listed, or its inbox,
     // acquired its stores. At the head of this worker's list and begun, so this worker alone has the future; it
     // has not finished before, or it would have been dropped and its slot vacated.
