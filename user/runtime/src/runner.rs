@@ -34,7 +34,8 @@ impl core::error::Error for InsideCoroutine {}
 /// For programs whose `main` is no coroutine: those that say `#[cops::main(explicit_runner)]`. May be called as often as they
 /// like; what is spawned between two calls begins in the next. (Virtual CPUs from [`alloc_cpu`](crate::task::alloc_cpu) run coroutines all
 /// the time, and may come by earlier; one that sleeps is not woken by a spawn outside of this.) Between two calls, whatever of this
-/// library can wait makes its virtual CPU wait. When such a `main` returns the process ends, with whatever coroutines there are.
+/// library can wait makes its virtual CPU wait; results for coroutines are taken by the other virtual CPUs, at the latest after a
+/// slice (10 ms), or by the next call. The kernel counts such a `main` as of the default priority. When such a `main` returns the process ends, with whatever coroutines there are.
 ///
 /// ```ignore
 /// use cops::sync::{signal, wait_on};
@@ -63,7 +64,6 @@ pub fn run(until: Until) -> Result<(), InsideCoroutine> {
             return Err(InsideCoroutine);
         }
         if until == Until::Stalled || is_empty() {
-            worker::show_outside(worker);
             return Ok(());
         }
         // Looked at again once it is marked as parked: the exit of the last one wakes those that are.

@@ -53,7 +53,6 @@ pub(crate) extern "C" fn start(stack: *const usize) -> ! {
     sync::install();
     worker::start_executor();
     worker::become_worker(0);
-    worker::show_outside(0);
     // An explicit runner's `main` is called here, outside of coroutines, and ends the process.
     let main = _cops_main(arguments);
     crate::task::spawn(async { exit(main.await.0) }, Priority::DEFAULT);

@@ -7,7 +7,7 @@ use core::ptr;
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use cops_abi::page::{MAX_CPUS, flags};
-use cops_abi::{Priority, ring};
+use cops_abi::ring;
 use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
 use core::sync::atomic::{Ordering::*, fence};
 
@@ -108,14 +108,6 @@ pub(crate) fn run_until_stalled(worker: u32) -> bool {
             RunOutcome::StopRequested => EXECUTOR.request_stop(false),
             RunOutcome::Refused => return false,
         }
-    }
-}
-
-/// Shows that worker `worker` runs something of the default priority that is no coroutine, so that the kernel does not take it for
-/// one that is about to look for results.
-pub(crate) fn show_outside(worker: u32) {
-    if let Some(state) = shared::process_page().workers.get(worker as usize) {
-        state.current_priority.store(Priority::DEFAULT.level().into(), Relaxed);
     }
 }
 
