@@ -134,7 +134,10 @@ const OPERATIONS: [(&str, &str); 12] = [
     ("async-read-at-once", "read of a byte that is there, asynchronous"),
     ("async-read-submitted", "asynchronous read that has to wait: until it is in flight"),
     ("async-read-completed", "... from the write that ends the wait (without it) until the reader goes on"),
-    ("wake-suppressed", "timer rings for a coroutine that is less urgent than the one that runs: it waits, and nothing is sent"),
+    (
+        "wake-suppressed",
+        "timer rings for a coroutine that is less urgent than the one that runs: it waits, and nothing is sent",
+    ),
     ("user-interrupt", "... that is more urgent: posted, handler, id in the ready queue, return"),
     ("spawn-process", "start of a small process"),
     ("spawn-exit-wait", "... its whole life, and the wait for its end"),
