@@ -24,11 +24,11 @@ pub use cops_executor::sync::{Rendezvous, Semaphore, oneshot, signal, wait_on};
 pub use futures_intrusive::channel::{TryReceiveError, TrySendError};
 
 /// What waiters do when a lock inside of all this stays taken: its holder may have lost its hart.
-static GIVE_HART_AWAY: fn() = crate::system::yield_cpu;
+static STAND_ASIDE: fn() = crate::system::stand_aside;
 
 /// Once, before there are coroutines.
 pub(crate) fn install() {
-    cops_executor::sync::set_contention_hook(&GIVE_HART_AWAY);
+    cops_executor::sync::set_contention_hook(&STAND_ASIDE);
 }
 
 /// The end of a [`channel`] where values go in; may be cloned. `send(value).await` waits for room and gives the

@@ -34,6 +34,16 @@ pub(crate) fn yield_cpu() {
     let _ = unsafe { call(number::SCHED_YIELD, []) };
 }
 
+/// Lets the kernel run something else, however much less urgent it is: for who waits for a lock whose holder has lost its
+/// hart. After `yield_cpu` the kernel goes on with the most urgent, which may be the one that waits, for ever.
+pub(crate) fn stand_aside() {
+    const MONOTONIC: usize = 1;
+    let duration = [0_u64, 50_000];
+    // SAFETY: the kernel only reads the duration, and has done so when the call returns.
+    let _ =
+        unsafe { call(number::CLOCK_NANOSLEEP, [MONOTONIC, 0, duration.as_ptr().expose_provenance(), 0]) };
+}
+
 /// Ends the process.
 pub(crate) fn exit_group(code: u8) -> ! {
     loop {

@@ -108,7 +108,7 @@ impl Locked<'_> {
     /// The commonest scheduling point, in one go, if all is steady: `polled`, the head of `list`, has yielded, goes to the
     /// tail, and the next begins. What waits is as it was.
     #[inline(always)]
-    pub fn turn<'s>(self, slab: &'s Slab, list: &List, polled: &Slot) -> &'s Slot {
+    pub fn turn<'s>(&self, slab: &'s Slab, list: &List, polled: &Slot) -> &'s Slot {
         list.rotate(slab, polled)
     }
 

@@ -235,11 +235,17 @@ pub(super) fn begin<'a>(locked: &Locked<'_>, slab: &'a super::slab::Slab, level:
     Begun { slot, word }
 }
 
-/// Polls the future of `slot`, which is not cancelled; true if it is finished.
+/// Polls the future of `slot`, which is not cancelled, as the current coroutine; true if it is finished.
+#[inline(always)]
+fn poll(state: &WorkerState, slot: &Slot, id: u64) -> bool {
+    state.current_id.store(id, Ordering::Relaxed);
+    poll_current(state, slot, id)
+}
+
+/// As `poll`, of the one that is shown as the current coroutine already.
 #[allow(unsafe_code)]
 #[inline(always)]
-pub(super) fn poll(state: &WorkerState, slot: &Slot, id: u64) -> bool {
-    state.current_id.store(id, Ordering::Relaxed);
+pub(super) fn poll_current(state: &WorkerState, slot: &Slot, id: u64) -> bool {
     let polls = state.polls.load(Ordering::Relaxed);
     state.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
     // SAFETY: spawn's caller vouched for the table, and the lock under which the coroutine was listed, or its inbox,

@@ -10,7 +10,7 @@ use super::locked::Locked;
 use super::priority::Priority;
 use super::ready::List;
 use super::record::WorkerState;
-use super::schedule::{Begun, Polled, call_external, drop_future, poll, woke_itself};
+use super::schedule::{Begun, Polled, call_external, drop_future, poll_current, woke_itself};
 use super::slot::Slot;
 use super::snapshot::Snapshot;
 use super::worker::Worker;
@@ -43,6 +43,14 @@ impl<'a> Turns<'a> {
         worker.state().current_priority.store(level.level() as u32, Ordering::Relaxed);
     }
 
+    /// Shows a coroutine that takes part as the current one. Returns its id.
+    #[inline(always)]
+    fn show_current(&self, state: &WorkerState, slot: &Slot, word: Snapshot) -> u64 {
+        let id = word.id_high_of(self.plain) | slot.handle() as u64;
+        state.current_id.store(id, Ordering::Relaxed);
+        id
+    }
+
     /// Leaves a coroutine that takes part to the next scheduling point.
     #[inline(always)]
     fn leave(&mut self, slot: &'a Slot, id: u64, woken: bool) {
@@ -67,10 +75,10 @@ impl Executor {
         let state = worker.state();
         // Not looked at again: since it was found to be plain somebody may have asked for something, which is as if he
         // had during the poll.
-        let Begun { mut slot, mut word } = begun;
+        let Begun { mut slot, word } = begun;
+        let mut id = turns.show_current(state, slot, word);
         loop {
-            let id = word.id_high_of(turns.plain) | slot.handle() as u64;
-            if poll(state, slot, id) {
+            if poll_current(state, slot, id) {
                 match self.exited::<ALONE>(worker, slot, turns) {
                     Some(next) => slot = next,
                     None => return,
@@ -80,14 +88,26 @@ impl Executor {
                 if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
                     break leave(state, slot, id, turns);
                 }
-                let locked = worker.lock();
+                // Who has to wait for the lock does not show a current coroutine meanwhile: a host that goes by that would
+                // prefer it to the thief that it waits for.
+                let Some(locked) = worker.try_lock() else { break leave(state, slot, id, turns) };
                 if locked.is_steady() {
                     slot = locked.turn(&self.slab, turns.list, slot);
-                } else {
-                    match self.change_level::<ALONE>(worker, locked, slot, turns) {
-                        Some(next) => slot = next,
-                        None => break leave(state, slot, id, turns),
+                    let word = slot.state.peek();
+                    if !word.is(turns.plain) {
+                        state.current_id.store(0, Ordering::Relaxed);
+                        drop(locked);
+                        break self.poll_touched(worker, slot, turns);
                     }
+                    // Before the lock is free: then a thief may take, poll and block the one that has yielded, and an interrupt
+                    // handler here that wakes it must not find it shown as the current one (`wakes_itself`).
+                    id = turns.show_current(state, slot, word);
+                    drop(locked);
+                    continue;
+                }
+                match self.change_level::<ALONE>(worker, locked, slot, turns) {
+                    Some(next) => slot = next,
+                    None => break leave(state, slot, id, turns),
                 }
             } else {
                 match self.blocked::<ALONE>(worker, slot, id, turns) {
@@ -95,10 +115,11 @@ impl Executor {
                     None => return,
                 }
             }
-            word = slot.state.peek();
+            let word = slot.state.peek();
             if !word.is(turns.plain) {
                 break self.poll_touched(worker, slot, turns);
             }
+            id = turns.show_current(state, slot, word);
         }
     }
 
@@ -209,6 +230,8 @@ impl Executor {
         if self.must_look_round::<ALONE>(worker, level) || !polled.state.peek().is(turns.plain) {
             return None;
         }
+        // See `poll_in_turn`: before it can be taken elsewhere.
+        worker.state().current_id.store(0, Ordering::Relaxed);
         locked.end_and_rotate(&self.slab);
         turns.enter(worker, level);
         Some(locked.begin(&self.slab, level))
