@@ -21,12 +21,27 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     for harts in HARTS {
         let mut step = step(format!("usertests, {harts} harts"));
         let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
-        let boot = prepared.boot(&options, &argv, &[])?;
-        let machine = Machine::start(&prepared.qemu, &boot)?;
-        step.detail("running");
-        let mut transcript = Transcript::default();
-        let ending = follow(machine, Some(Instant::now() + LIMIT), &mut transcript);
-        cases.extend(judge(harts, &ending, &transcript));
+        // Several tests measure time, which a busy host takes: what fails is said, and has a second and a third boot to pass in.
+        for boots_left in (0..3).rev() {
+            let boot = prepared.boot(&options, &argv, &[])?;
+            let machine = Machine::start(&prepared.qemu, &boot)?;
+            step.detail("running");
+            let mut transcript = Transcript::default();
+            let ending = follow(machine, Some(Instant::now() + LIMIT), &mut transcript);
+            let judged = judge(harts, &ending, &transcript);
+            let failed: Vec<_> = judged.iter().filter(|case| case.failure.is_some()).collect();
+            if failed.is_empty() || boots_left == 0 {
+                cases.extend(judged);
+                break;
+            }
+            for case in failed {
+                eprintln!(
+                    "  once more, since this failed: {}: {}",
+                    case.name,
+                    case.failure.as_deref().unwrap_or_default()
+                );
+            }
+        }
     }
     Ok(cases)
 }
