@@ -83,19 +83,33 @@ impl Connection {
     /// [`Error::ConnectionRefused`], [`Error::TimedOut`], [`Error::ConnectionReset`], or how the
     /// connection ended later.
     pub fn poll_connected(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        pending_if_blocked(self.with(|socket, stream| {
+        pending_if_blocked(self.connected(Some(context.waker())))
+    }
+
+    /// Whether the connection is established.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the handshake is not complete; otherwise how it failed.
+    pub fn try_connected(&self) -> Result<(), Error> {
+        self.connected(None)
+    }
+
+    fn connected(&self, waker: Option<&Waker>) -> Result<(), Error> {
+        self.with(|socket, stream| {
             if stream.established {
                 return Ok(());
             }
             match (stream.failure, socket.state()) {
                 (Some(failure), _) => Err(failure),
                 (None, State::SynSent | State::SynReceived) => {
-                    stream.senders.register(context.waker());
+                    if let Some(waker) = waker {
+                        stream.senders.register(waker);
+                    }
                     Err(Error::WouldBlock)
                 }
                 _ => Err(Error::NotConnected),
             }
-        }))
+        })
     }
 
     /// Queues the beginning of `data` to be sent; returns how many bytes, at least one (none only

@@ -3,45 +3,39 @@
 //! A set is guarded by the lock of the object it belongs to, and its wakers are called under that
 //! lock: a wake must be an enqueue (as the executor's is) and must not call the stack.
 
-use alloc::vec::Vec;
 use core::task::Waker;
 
 /// Registrations beyond this wake all. Spurious wakes are always allowed, so this bounds the
-/// memory that cancelled waiters can leave behind without asking them to unregister.
-const MAXIMUM_WAITERS: usize = 16;
+/// memory that cancelled waiters can leave behind without asking them to unregister. A caller with
+/// many waiters keeps them itself and registers one waker.
+const MAXIMUM_WAITERS: usize = 3;
 
-/// Wakers waiting for one kind of event. The first, nearly always the only one, costs no allocation.
+/// Wakers waiting for one kind of event. Allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct WakerSet {
-    first: Option<Waker>,
-    others: Vec<Waker>,
+    wakers: [Option<Waker>; MAXIMUM_WAITERS],
 }
 
 impl WakerSet {
     /// Adds `waker`, unless one that wakes the same task is there.
     pub(crate) fn register(&mut self, waker: &Waker) {
-        let Some(first) = &self.first else {
-            self.first = Some(waker.clone());
-            return;
-        };
-        if first.will_wake(waker) || self.others.iter().any(|other| other.will_wake(waker)) {
+        if self.wakers.iter().flatten().any(|other| other.will_wake(waker)) {
             return;
         }
-        if self.others.len() + 1 >= MAXIMUM_WAITERS {
+        if self.wakers.iter().all(Option::is_some) {
             self.wake_all();
-            self.first = Some(waker.clone());
-        } else {
-            self.others.push(waker.clone());
+        }
+        if let Some(place) = self.wakers.iter_mut().find(|place| place.is_none()) {
+            *place = Some(waker.clone());
         }
     }
 
     /// Wakes and forgets all.
     pub(crate) fn wake_all(&mut self) {
-        if let Some(waker) = self.first.take() {
-            waker.wake();
-        }
-        for waker in self.others.drain(..) {
-            waker.wake();
+        for place in &mut self.wakers {
+            if let Some(waker) = place.take() {
+                waker.wake();
+            }
         }
     }
 }
@@ -51,6 +45,7 @@ mod tests {
     use super::*;
     use alloc::sync::Arc;
     use alloc::task::Wake;
+    use alloc::vec::Vec;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
     #[derive(Default)]
@@ -79,7 +74,6 @@ mod tests {
         let mut set = WakerSet::default();
         for count in &counts {
             set.register(&Waker::from(count.clone()));
-            assert!(set.others.len() < MAXIMUM_WAITERS);
         }
         set.wake_all();
         assert!(counts.iter().all(|count| count.0.load(Ordering::Relaxed) == 1));

@@ -14,17 +14,25 @@ use core::num::NonZeroU64;
 use cops_abi::errno::CallResult;
 use cops_abi::ring::Completion;
 use cops_abi::{CoroutineId, Errno, Priority};
+use cops_algorithms::wait_list::Node;
 use cops_executor::FutureVTable;
 use spin::{Mutex, MutexGuard, Once};
 
 use super::{Call, deliver};
 use crate::mm;
-use crate::task::{self, Process};
+use crate::task::{self, Process, Waiter};
 use crate::trace;
 
 /// Number of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellIndex(u32);
+
+impl CellIndex {
+    /// As a number: that of its wait node.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
 
 const SEGMENT_CELLS: usize = 64;
 const SEGMENTS_MAX: usize = 4096;
@@ -45,7 +53,15 @@ struct Cell {
     next: Option<CellIndex>,
 }
 
-type Segment = [Mutex<Cell>; SEGMENT_CELLS];
+/// A cell, and what stands for its call in the queue in which that waits.
+#[derive(Default)]
+struct Place {
+    cell: Mutex<Cell>,
+    /// Belongs to the call, and is protected by the lock of the queue; idle while the cell is free.
+    wait_node: Node,
+}
+
+type Segment = [Place; SEGMENT_CELLS];
 
 static SEGMENTS: [Once<Box<Segment>>; SEGMENTS_MAX] = [const { Once::new() }; SEGMENTS_MAX];
 
@@ -56,9 +72,24 @@ struct Free {
 
 static FREE: Mutex<Free> = Mutex::new(Free { cells: Vec::new(), segments: 0 });
 
-fn cell(index: CellIndex) -> Option<&'static Mutex<Cell>> {
+fn place(index: CellIndex) -> Option<&'static Place> {
     let index = index.0 as usize;
     SEGMENTS.get(index / SEGMENT_CELLS)?.get().map(|segment| &segment[index % SEGMENT_CELLS])
+}
+
+fn cell(index: CellIndex) -> Option<&'static Mutex<Cell>> {
+    place(index).map(|place| &place.cell)
+}
+
+/// The wait node of a cell.
+///
+/// # Panics
+/// If there is no such cell: queues know cells of calls only.
+pub fn wait_node(number: u32) -> &'static Node {
+    match place(CellIndex(number)) {
+        Some(place) => &place.wait_node,
+        None => panic!("cell {number} waits but does not exist"),
+    }
 }
 
 /// Takes a free cell, growing the pool if there is none.
@@ -68,13 +99,13 @@ fn allocate() -> Result<CellIndex, Errno> {
         return Ok(index);
     }
     let segment = free.segments;
-    let place = SEGMENTS.get(segment).ok_or(Errno::ENOMEM)?;
+    let vacant = SEGMENTS.get(segment).ok_or(Errno::ENOMEM)?;
     // Room for every cell there is, so that releasing one never allocates.
     let total = (segment + 1) * SEGMENT_CELLS;
     let more = total - free.cells.len();
     free.cells.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
-    let cells: Box<Segment> = mm::try_box(core::array::from_fn(|_| Mutex::default()))?;
-    place.call_once(|| cells);
+    let cells: Box<Segment> = mm::try_box(core::array::from_fn(|_| Place::default()))?;
+    vacant.call_once(|| cells);
     free.segments += 1;
     let first = (segment * SEGMENT_CELLS) as u32;
     free.cells.extend((first + 1..first + SEGMENT_CELLS as u32).map(CellIndex));
@@ -117,7 +148,7 @@ pub(super) fn start(
     guard.coroutine = Some(coroutine);
     let handle = u64::from(guard.generation) << 32 | u64::from(index.0);
     let call = guard.call.insert(call);
-    if let Some(result) = call.attempt_after_registering(coroutine) {
+    if let Some(result) = call.attempt_after_entering(index, coroutine) {
         finish(guard, index, result);
         cops_executor::cancel(coroutine);
     }
@@ -125,9 +156,9 @@ pub(super) fn start(
 }
 
 impl Call {
-    /// Registers the call's coroutine, then looks whether what it waits for has happened meanwhile.
-    fn attempt_after_registering(&mut self, coroutine: CoroutineId) -> Option<CallResult> {
-        self.operation.register(&self.process, &cops_executor::waker_of(coroutine));
+    /// Enters the queue of what the call waits for, then looks whether that has happened meanwhile.
+    fn attempt_after_entering(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
+        self.operation.enter(&self.process, Waiter { number: cell.0, coroutine, level: self.level });
         self.operation.attempt(&self.process)
     }
 }
@@ -138,6 +169,7 @@ fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult)
     guard.coroutine = None;
     drop(guard);
     if let Some(call) = call {
+        call.operation.leave(&call.process, index, result.is_err());
         deliver(call, result, index);
     }
 }
@@ -157,7 +189,7 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
     let Some(call) = guard.call.as_mut() else { return true };
     let mut result = call.operation.attempt(&call.process);
     if result.is_none() {
-        result = call.attempt_after_registering(coroutine);
+        result = call.attempt_after_entering(index, coroutine);
     }
     let Some(result) = result else { return false };
     finish(guard, index, result);
@@ -191,15 +223,23 @@ fn in_flight(
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
 pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Call>, Errno> {
-    let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(None) };
+    let Some((index, guard)) = in_flight(process, handle)? else { return Ok(None) };
+    Ok(cut_short(guard, index))
+}
+
+/// Takes a call that is not done out of its cell, and frees that.
+fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> {
     let call = guard.call.take();
     let coroutine = guard.coroutine.take();
     drop(guard);
+    if let Some(call) = &call {
+        call.operation.leave(&call.process, index, true);
+    }
     release(index);
     if let Some(coroutine) = coroutine {
         cops_executor::cancel(coroutine);
     }
-    Ok(call)
+    call
 }
 
 /// Changes the priority of the coroutine that works for a call. False if the call has completed.
@@ -207,14 +247,20 @@ pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Cal
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
 pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Result<bool, Errno> {
-    let Some((_, mut guard)) = in_flight(process, handle)? else { return Ok(false) };
-    if let Some(call) = &mut guard.call {
-        call.level = level;
+    let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(false) };
+    let mut must_attempt = false;
+    if let Some(call) = &mut guard.call
+        && core::mem::replace(&mut call.level, level) != level
+    {
+        must_attempt = call.operation.reorder(&call.process, index);
     }
     let coroutine = guard.coroutine;
     drop(guard);
     if let Some(coroutine) = coroutine {
         cops_executor::set_priority(coroutine, Priority::saturating(level.into()));
+        if must_attempt {
+            cops_executor::wake_up(coroutine);
+        }
     }
     Ok(true)
 }
@@ -231,18 +277,11 @@ pub(super) fn take_out_some(
     for number in first..first + count {
         let index = CellIndex(number as u32);
         let Some(place) = cell(index) else { return false };
-        let mut guard = place.lock();
+        let guard = place.lock();
         if !guard.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process)) {
             continue;
         }
-        let call = guard.call.take();
-        let coroutine = guard.coroutine.take();
-        drop(guard);
-        release(index);
-        if let Some(coroutine) = coroutine {
-            cops_executor::cancel(coroutine);
-        }
-        if let Some(call) = call {
+        if let Some(call) = cut_short(guard, index) {
             each(call);
         }
     }

@@ -26,7 +26,7 @@
 mod cell;
 mod operation;
 
-pub use cell::{CellIndex, UndeliveredList};
+pub use cell::{CellIndex, UndeliveredList, wait_node};
 pub use operation::{AddressOut, Operation};
 
 use alloc::sync::Arc;

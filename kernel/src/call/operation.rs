@@ -6,15 +6,15 @@
 
 use alloc::sync::Arc;
 use core::net::SocketAddr;
-use core::task::Waker;
 
 use cops_abi::errno::CallResult;
 use cops_abi::socket;
 
+use super::CellIndex;
 use crate::arch;
 use crate::fs::{File, Waiting};
 use crate::mm::PinnedBuffer;
-use crate::task::{Process, ProcessId, Timer, children};
+use crate::task::{Process, ProcessId, Timer, Waiter, children};
 
 /// Where `accept` puts the peer's address: the address and the word that says how long it is.
 pub struct AddressOut {
@@ -77,19 +77,48 @@ impl Operation {
         }
     }
 
-    /// Has `waker` woken when an attempt may succeed. The caller attempts once more afterwards.
-    pub fn register(&mut self, process: &Arc<Process>, waker: &Waker) {
+    /// Has `waiter` woken when an attempt may succeed. The caller attempts once more afterwards.
+    pub fn enter(&mut self, process: &Process, waiter: Waiter) {
         match self {
-            Operation::Read { file, .. } | Operation::Accept { file, .. } => {
-                file.register(Waiting::ToRead, waker)
-            }
-            Operation::Write { file, .. } | Operation::Connect { file } => {
-                file.register(Waiting::ToWrite, waker)
-            }
             Operation::Sleep { deadline_ticks, timer } => {
-                timer.get_or_insert_with(|| Timer::new(*deadline_ticks, waker));
+                let waker = cops_executor::waker_of(waiter.coroutine);
+                timer.get_or_insert_with(|| Timer::new(*deadline_ticks, &waker));
             }
-            Operation::WaitChild { .. } => process.child_ended.register(waker),
+            Operation::WaitChild { .. } => process.child_ended.enter(waiter),
+            other => {
+                if let Some((file, waiting)) = other.file() {
+                    file.enter(waiting, waiter);
+                }
+            }
+        }
+    }
+
+    /// The operation is over: the call in `cell` waits no more. `must_pass_on`: it has failed or been cancelled, so that
+    /// what it was woken for is another's.
+    pub fn leave(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
+        match (self, self.file()) {
+            (Operation::WaitChild { .. }, _) => process.child_ended.leave(cell.number(), must_pass_on),
+            (_, Some((file, waiting))) => file.leave(waiting, cell.number(), must_pass_on),
+            _ => {}
+        }
+    }
+
+    /// The call in `cell`, whose operation this is, has another priority: true if it is to attempt again, to wait by that.
+    pub fn reorder(&self, process: &Process, cell: CellIndex) -> bool {
+        match (self, self.file()) {
+            (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
+            (_, Some((file, waiting))) => file.pass_on(waiting, cell.number()),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The file it waits for, if that is what it waits for, and the direction.
+    fn file(&self) -> Option<(&File, Waiting)> {
+        match self {
+            Operation::Read { file, .. } | Operation::Accept { file, .. } => Some((file, Waiting::ToRead)),
+            Operation::Write { file, .. } | Operation::Connect { file } => Some((file, Waiting::ToWrite)),
+            Operation::Sleep { .. } | Operation::WaitChild { .. } => None,
         }
     }
 }

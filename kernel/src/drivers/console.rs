@@ -13,10 +13,8 @@ use super::multiplexer::{Demultiplexer, GROWTH, Multiplexer, Received, SWITCH_BY
 use super::ring::Ring;
 use super::uart::Uart;
 use crate::arch;
-use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::task::Waker;
 use spin::{Mutex, Once};
 
 pub use super::multiplexer::{Channel, Request};
@@ -30,7 +28,6 @@ static OUTPUT: Mutex<Output> =
 static INPUT: Mutex<Input> = Mutex::new(Input {
     queue: Ring::new(),
     demultiplexer: Demultiplexer::new(false),
-    wakers: Vec::new(),
     is_full: false,
     has_ended: false,
 });
@@ -45,16 +42,11 @@ struct Output {
 struct Input {
     queue: Ring<INPUT_BYTES>,
     demultiplexer: Demultiplexer,
-    /// Who waits for input. Bounded by waking all when it grows.
-    wakers: Vec<Waker>,
     /// The port's bytes are left in the port until there is room.
     is_full: bool,
     /// The other side said that there is no more.
     has_ended: bool,
 }
-
-/// Waiting readers at most; one more wakes the others, who register again.
-const WAKERS: usize = 16;
 
 /// Opens the port the tree names. Until then, and without one, output goes through the
 /// firmware.
@@ -189,17 +181,12 @@ fn accept_input(accept: bool) {
     output.send(); // tells the port what to interrupt for
 }
 
-/// Wakes `waker` once when input has come in. Register, then [`read`] again: what came in
-/// before is not announced.
-pub fn register_input_waker(waker: &Waker) {
-    let mut input = INPUT.lock();
-    if input.wakers.iter().any(|other| other.will_wake(waker)) {
-        return;
-    }
-    if input.wakers.len() >= WAKERS {
-        input.wakers.drain(..).for_each(Waker::wake);
-    }
-    input.wakers.push(waker.clone());
+/// Called when input has come in.
+static INPUT_HANDLER: Once<fn()> = Once::new();
+
+/// Chooses what is called when input has come in or has ended; the first choice counts. What came in before is not announced.
+pub fn set_input_handler(handler: fn()) {
+    INPUT_HANDLER.call_once(|| handler);
 }
 
 /// Who answers requests of the other side.
@@ -245,12 +232,13 @@ fn receive(port: &Uart) {
     }
     let full = input.queue.room() == 0;
     input.is_full = full;
-    let wakers = if any { core::mem::take(&mut input.wakers) } else { Vec::new() };
     drop(input);
     if full {
         accept_input(false);
     }
-    wakers.into_iter().for_each(Waker::wake);
+    if let Some(handler) = INPUT_HANDLER.get().filter(|_| any) {
+        handler();
+    }
     if let (Some(request), Some(handler)) = (request, REQUEST_HANDLER.get()) {
         handler(request);
     }

@@ -1,7 +1,6 @@
 //! Open files: one enum, one way to try and one way to wait.
 
 use alloc::string::String;
-use core::task::Waker;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -12,6 +11,15 @@ use super::pipe::{PipeReader, PipeWriter};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
 use crate::net::Socket;
+use crate::task::{WaitQueue, Waiter};
+
+/// Reads of the console that wait.
+static CONSOLE_INPUT: WaitQueue = WaitQueue::new();
+
+/// Input has come in at the console, or has ended.
+pub fn console_input_came() {
+    CONSOLE_INPUT.wake_one();
+}
 
 /// Which of a file's two directions somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,15 +109,39 @@ impl File {
         }
     }
 
-    /// Registers for a change of what the attempt in this direction would say.
-    pub fn register(&self, waiting: Waiting, waker: &Waker) {
-        match (self, waiting) {
-            (File::ConsoleInput, _) => console::register_input_waker(waker),
-            (File::PipeReader(pipe), _) => pipe.register(waker),
-            (File::PipeWriter(pipe), _) => pipe.register(waker),
-            (File::Socket(socket), waiting) => socket.register(waiting, waker),
-            // These never make anybody wait.
-            (File::ConsoleOutput | File::ConsoleError | File::Image { .. } | File::Directory { .. }, _) => {}
+    /// Has `waiter` woken when its attempt in this direction may succeed. It attempts once more afterwards.
+    pub fn enter(&self, waiting: Waiting, waiter: Waiter) {
+        if let Some((queue, _)) = self.queue(waiting) {
+            queue.enter(waiter);
+        }
+        if let File::Socket(socket) = self {
+            socket.listen_for(waiting);
+        }
+    }
+
+    /// The waiter of this number waits no more for this direction. `must_pass_on`: it has not used what it was woken for.
+    pub fn leave(&self, waiting: Waiting, waiter: u32, must_pass_on: bool) {
+        if let Some((queue, may_be_ready)) = self.queue(waiting) {
+            queue.leave(waiter, must_pass_on || may_be_ready);
+        }
+    }
+
+    /// The waiter of this number, in this direction, has become less urgent.
+    pub fn pass_on(&self, waiting: Waiting, waiter: u32) {
+        if let Some((queue, _)) = self.queue(waiting) {
+            queue.pass_on(waiter);
+        }
+    }
+
+    /// The calls that wait for this direction, and whether an attempt may succeed now; `None`: attempts never wait.
+    fn queue(&self, waiting: Waiting) -> Option<(&WaitQueue, bool)> {
+        match self {
+            File::ConsoleInput => Some((&CONSOLE_INPUT, true)),
+            File::PipeReader(pipe) => Some(pipe.queue()),
+            File::PipeWriter(pipe) => Some(pipe.queue()),
+            // An attempt costs as much as finding out.
+            File::Socket(socket) => Some((socket.queue(waiting), true)),
+            File::ConsoleOutput | File::ConsoleError | File::Image { .. } | File::Directory { .. } => None,
         }
     }
 

@@ -8,7 +8,7 @@ mod image;
 mod pipe;
 mod table;
 
-pub use file::{File, Waiting};
+pub use file::{File, Waiting, console_input_came};
 pub use image::{Node, root, set_root};
 pub use pipe::pipe;
 pub use table::FileTable;

@@ -2,7 +2,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::task::Waker;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -59,13 +58,14 @@ impl PipeReader {
         buffer.write_at(from_front, &back[..count - from_front]);
         state.bytes.drain(..count);
         drop(state);
-        self.0.writable.wake_all();
+        self.0.writable.wake_one();
         Some(Ok(count))
     }
 
-    /// Registers for a change of what [`Self::attempt`] would say.
-    pub fn register(&self, waker: &Waker) {
-        self.0.readable.register(waker);
+    /// The readers that wait, and whether an attempt would succeed now.
+    pub fn queue(&self) -> (&WaitQueue, bool) {
+        let state = self.0.state.lock();
+        (&self.0.readable, !state.bytes.is_empty() || state.writers == 0)
     }
 }
 
@@ -89,26 +89,29 @@ impl PipeWriter {
             done += part;
         }
         drop(state);
-        self.0.readable.wake_all();
+        self.0.readable.wake_one();
         Some(Ok(count))
     }
 
-    /// Registers for a change of what [`Self::attempt`] would say.
-    pub fn register(&self, waker: &Waker) {
-        self.0.writable.register(waker);
+    /// The writers that wait, and whether an attempt would succeed now.
+    pub fn queue(&self) -> (&WaitQueue, bool) {
+        let state = self.0.state.lock();
+        (&self.0.writable, state.bytes.len() < CAPACITY_BYTES || state.readers == 0)
     }
 }
 
 impl Drop for PipeReader {
     fn drop(&mut self) {
         self.0.state.lock().readers -= 1;
-        self.0.writable.wake_all();
+        // Each writer that finds it broken wakes the next.
+        self.0.writable.wake_one();
     }
 }
 
 impl Drop for PipeWriter {
     fn drop(&mut self) {
         self.0.state.lock().writers -= 1;
-        self.0.readable.wake_all();
+        // Each reader that finds the end wakes the next.
+        self.0.readable.wake_one();
     }
 }

@@ -1,5 +1,6 @@
 //! A TCP socket as a file: from `socket()` through `bind`, `listen` or `connect` to a stream of bytes.
 
+use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::task::Waker;
 
@@ -11,6 +12,7 @@ use spin::RwLock;
 use super::stack;
 use crate::fs::Waiting;
 use crate::mm::PinnedBuffer;
+use crate::task::WaitQueue;
 
 /// How far a socket has come.
 enum State {
@@ -30,16 +32,24 @@ pub struct Socket {
     v6: bool,
     /// Changed by `bind`, `listen` and `connect` only; everything else shares the lock.
     state: RwLock<State>,
+    /// Calls that wait for bytes or connections. Whichever is woken finds the rest for the others.
+    readable: Arc<WaitQueue>,
+    /// Calls that wait for room, or for the connection to be established.
+    writable: Arc<WaitQueue>,
 }
 
 impl Socket {
     /// A socket that is not connected to anything.
     pub fn new(v6: bool) -> Self {
-        Self { v6, state: RwLock::new(State::Fresh) }
+        Self::in_state(v6, State::Fresh)
     }
 
     fn accepted(connection: Connection) -> Self {
-        Self { v6: connection.local_address().is_ipv6(), state: RwLock::new(State::Connected(connection)) }
+        Self::in_state(connection.local_address().is_ipv6(), State::Connected(connection))
+    }
+
+    fn in_state(v6: bool, state: State) -> Self {
+        Self { v6, state: RwLock::new(state), readable: Arc::default(), writable: Arc::default() }
     }
 
     fn unspecified(&self) -> SocketAddr {
@@ -124,10 +134,10 @@ impl Socket {
     /// Whether the connection stands; `None`: not yet.
     pub fn attempt_connect(&self) -> Option<CallResult> {
         let State::Connected(connection) = &*self.state.read() else { return Some(Err(Errno::ENOTCONN)) };
-        let mut context = core::task::Context::from_waker(Waker::noop());
-        match connection.poll_connected(&mut context) {
-            core::task::Poll::Ready(result) => Some(result.map(|()| 0).map_err(errno)),
-            core::task::Poll::Pending => None,
+        match connection.try_connected() {
+            Ok(()) => Some(Ok(0)),
+            Err(Error::WouldBlock) => None,
+            Err(error) => Some(Err(errno(error))),
         }
     }
 
@@ -176,12 +186,25 @@ impl Socket {
         Some(Ok(done))
     }
 
-    /// Registers for a change of what an attempt would say.
-    pub fn register(&self, waiting: Waiting, waker: &Waker) {
+    /// The calls that wait for this direction.
+    pub fn queue(&self, waiting: Waiting) -> &WaitQueue {
+        self.shared_queue(waiting)
+    }
+
+    fn shared_queue(&self, waiting: Waiting) -> &Arc<WaitQueue> {
+        match waiting {
+            Waiting::ToRead => &self.readable,
+            Waiting::ToWrite => &self.writable,
+        }
+    }
+
+    /// Has the stack wake a call of this direction's queue, once, when an attempt may succeed.
+    pub fn listen_for(&self, waiting: Waiting) {
+        let waker = Waker::from(self.shared_queue(waiting).clone());
         match (&*self.state.read(), waiting) {
-            (State::Listening(listener), _) => listener.register_waker(waker),
-            (State::Connected(connection), Waiting::ToRead) => connection.register_receive_waker(waker),
-            (State::Connected(connection), Waiting::ToWrite) => connection.register_send_waker(waker),
+            (State::Listening(listener), _) => listener.register_waker(&waker),
+            (State::Connected(connection), Waiting::ToRead) => connection.register_receive_waker(&waker),
+            (State::Connected(connection), Waiting::ToWrite) => connection.register_send_waker(&waker),
             // Attempts on these fail at once.
             (State::Fresh | State::Bound(_), _) => {}
         }

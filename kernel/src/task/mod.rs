@@ -34,6 +34,6 @@ pub use process::{Process, ProcessId};
 pub use run_queue::{RUN_QUEUE, SHARE_MAX};
 pub use start::{spawn_service, start, statistics};
 pub use timer::Timer;
-pub use wait::WaitQueue;
+pub use wait::{WaitQueue, Waiter};
 
 use start::{first_process_ended, system_page};

@@ -5,15 +5,15 @@
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use core::task::Poll;
 
 use cops_executor::yield_now;
 use spin::Mutex;
 
+use super::children;
 use super::process::{Process, ProcessId};
 use super::run_queue::RUN_QUEUE;
-use super::{WaitQueue, children};
 use crate::call;
 
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
@@ -22,23 +22,23 @@ static ENDED: Mutex<alloc::collections::VecDeque<ProcessId>> =
 /// Frames freed before others have their turn: some microseconds. Who waits is often waiting several times on its way.
 const PORTION_FRAMES: usize = 16;
 
-static NEWS: WaitQueue = WaitQueue::new();
+/// The reaper's coroutine, once it runs.
+static SERVICE: AtomicU64 = AtomicU64::new(0);
 
 /// Hands a process over: no virtual CPU of it runs or ever will.
 pub fn take(process: ProcessId) {
     ENDED.lock().push_back(process);
-    NEWS.wake_all();
+    super::wake_by_number(SERVICE.load(Acquire));
 }
 
 /// The reaper itself.
 pub async fn service() {
+    // Before the first look: whatever comes after that wakes.
+    SERVICE.store(super::current_number(), Release);
     loop {
-        let id = poll_fn(|context| {
-            NEWS.register(context.waker());
-            match ENDED.lock().pop_front() {
-                Some(id) => Poll::Ready(id),
-                None => Poll::Pending,
-            }
+        let id = poll_fn(|_| match ENDED.lock().pop_front() {
+            Some(id) => Poll::Ready(id),
+            None => Poll::Pending,
         })
         .await;
         let Some(process) = children::find(id) else { continue };

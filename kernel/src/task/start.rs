@@ -63,6 +63,7 @@ fn set_up() {
     spawn_service("timer", Priority::MOST_URGENT, timer::service());
     spawn_service("console", Priority::MOST_URGENT, console::service());
     console::set_request_handler(answer);
+    console::set_input_handler(fs::console_input_came);
     spawn_service("reaper", Priority::DEFAULT, reaper::service());
     for hart in 0..arch::hart_count() {
         spawn_service(&format!("switching {hart}"), Priority::DEFAULT, switching::switching(hart));

@@ -13,12 +13,13 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 12] = [
+const PACKAGES: [(&str, &[&str]); 13] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
+    ("cops-algorithms", &[]),
     ("cops-net", &["cops-executor"]),
-    ("cops-kernel", &["cops-abi", "cops-executor", "cops-net"]),
+    ("cops-kernel", &["cops-abi", "cops-algorithms", "cops-executor", "cops-net"]),
     ("cops-macros", &[]),
     ("cops", &["cops-abi", "cops-executor", "cops-macros"]),
     ("matrix-message", &[]),

@@ -1,0 +1,10 @@
+//! The kernel's pure algorithms: state machines and arithmetic without hardware, locks or memory of
+//! their own.
+//!
+//! The kernel itself runs on RISC-V only. What decides without touching the machine is here, so that
+//! the host can test it: by tables, by exhaustion, and with random inputs.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod wait_list;

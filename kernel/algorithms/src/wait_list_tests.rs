@@ -1,0 +1,334 @@
+//! The list against a model, and the baton against every interleaving of a small system.
+
+extern crate std;
+
+use std::collections::HashSet;
+use std::vec;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+struct Table(Vec<Node>);
+
+impl Table {
+    fn new(count: usize) -> Self {
+        Self((0..count).map(|_| Node::new()).collect())
+    }
+}
+
+impl Nodes for Table {
+    fn node(&self, number: u32) -> &Node {
+        &self.0[number as usize]
+    }
+}
+
+const WAITERS: u32 = 12;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Enter { number: u32, level: u8 },
+    Leave { number: u32, ready: bool },
+    One,
+    All,
+    Pass { number: u32 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let number = || 0..WAITERS;
+    prop_oneof![
+        4 => (number(), 0..5u8).prop_map(|(number, level)| Step::Enter { number, level }),
+        2 => (number(), any::<bool>()).prop_map(|(number, ready)| Step::Leave { number, ready }),
+        2 => Just(Step::One),
+        1 => Just(Step::All),
+        1 => number().prop_map(|number| Step::Pass { number }),
+    ]
+}
+
+/// What the list promises, in the plainest form: a sorted vector.
+#[derive(Default)]
+struct Model {
+    /// Level, and the order within it; number; round.
+    queued: Vec<((u8, i64), u32, u32)>,
+    woken: Vec<(u32, bool)>,
+    clock: i64,
+    round: u32,
+}
+
+impl Model {
+    fn take(&mut self, position: Option<usize>, in_round: bool) -> Option<u64> {
+        let (_, number, _) = self.queued.remove(position?);
+        self.woken.push((number, in_round));
+        Some(number.into())
+    }
+
+    fn first(&self) -> Option<usize> {
+        (0..self.queued.len()).min_by_key(|&at| self.queued[at].0)
+    }
+
+    fn next_of_round(&mut self) -> Option<u64> {
+        let old = (0..self.queued.len()).filter(|&at| self.queued[at].2 < self.round);
+        let at = old.min_by_key(|&at| self.queued[at].0);
+        self.take(at, true)
+    }
+
+    fn forget(&mut self, number: u32) -> Option<bool> {
+        let at = self.woken.iter().position(|&(woken, _)| woken == number)?;
+        Some(self.woken.remove(at).1)
+    }
+
+    fn apply(&mut self, step: Step) -> Option<u64> {
+        self.clock += 1;
+        match step {
+            Step::Enter { number, level } => {
+                if let Some(at) = self.queued.iter().position(|&(_, queued, _)| queued == number) {
+                    if self.queued[at].0.0 == level {
+                        return None;
+                    }
+                    self.queued.remove(at);
+                }
+                let woken = self.forget(number);
+                let order = if woken == Some(false) { -self.clock } else { self.clock };
+                self.queued.push(((level, order), number, self.round));
+                if woken == Some(true) { self.next_of_round() } else { None }
+            }
+            Step::Leave { number, ready } => {
+                self.queued.retain(|&(_, queued, _)| queued != number);
+                match self.forget(number) {
+                    Some(true) => self.next_of_round(),
+                    Some(false) if ready => self.take(self.first(), false),
+                    _ => None,
+                }
+            }
+            Step::One => self.take(self.first(), false),
+            Step::All => {
+                self.round += 1;
+                self.next_of_round()
+            }
+            Step::Pass { number } => match self.woken.iter().find(|&&(woken, _)| woken == number)?.1 {
+                true => self.next_of_round(),
+                false => self.take(self.first(), false),
+            },
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_list_does_what_a_sorted_vector_would(steps in prop::collection::vec(step(), 1..200), alone in any::<bool>()) {
+        let nodes = Table::new(WAITERS as usize);
+        let (mut list, mut model) = (WaitList::new(), Model::default());
+        for step in steps {
+            // A front place and an old round do not meet in one queue: the kernel uses either wake.
+            let step = match step {
+                Step::All if alone => Step::One,
+                Step::One if !alone => Step::All,
+                step => step,
+            };
+            let woken = match step {
+                Step::Enter { number, level } => list.enter(&nodes, number, level, number.into()),
+                Step::Leave { number, ready } => list.leave(&nodes, number, ready),
+                Step::One => list.wake_one(&nodes),
+                Step::All => list.wake_all(&nodes),
+                Step::Pass { number } => list.pass_on(&nodes, number),
+            };
+            prop_assert_eq!(woken, model.apply(step), "{:?}", step);
+            prop_assert_eq!(list.is_empty(), model.queued.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_wake_takes_the_same_number_of_steps_however_many_wait() {
+    struct Counting(Vec<Node>, core::cell::Cell<usize>);
+    impl Nodes for Counting {
+        fn node(&self, number: u32) -> &Node {
+            self.1.set(self.1.get() + 1);
+            &self.0[number as usize]
+        }
+    }
+    const COUNT: u32 = 30_000;
+    let nodes = Counting((0..COUNT).map(|_| Node::new()).collect(), Default::default());
+    let mut list = WaitList::new();
+    let mut most = 0;
+    let mut measured = |list: &mut WaitList, operation: &dyn Fn(&mut WaitList) -> Option<u64>| {
+        nodes.1.set(0);
+        let woken = operation(list);
+        most = nodes.1.get().max(most);
+        woken
+    };
+    for number in 0..COUNT {
+        let level = (number % 64) as u8;
+        assert_eq!(measured(&mut list, &|list| list.enter(&nodes, number, level, number.into())), None);
+    }
+    let mut woken = measured(&mut list, &|list| list.wake_all(&nodes));
+    let mut count = 0;
+    while let Some(number) = woken {
+        count += 1;
+        woken = measured(&mut list, &|list| list.leave(&nodes, number as u32, true));
+    }
+    assert_eq!(count, COUNT);
+    // 64 levels, looked at twice each, and the neighbours.
+    assert!(most <= 64 * 2 + 12, "{most} nodes looked at in one operation");
+}
+
+// ---- every interleaving -------------------------------------------------------------------
+
+/// A pipe with three readers, two of which can be cancelled, and a writer that writes byte after byte and closes.
+/// A state is everything that the next step depends on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct World {
+    bytes: u8,
+    to_write: u8,
+    closed: bool,
+    readers: Vec<Reader>,
+    /// History of the list, from which it is rebuilt.
+    history: Vec<Call>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Reader {
+    /// Has looked in vain and is about to enter the list.
+    ToEnter,
+    /// Is in the list and is about to look again.
+    ToLook,
+    /// Waits to be woken.
+    Asleep,
+    /// Has been woken and is about to look.
+    Awake,
+    /// Has its result and is about to leave the list.
+    Took,
+    Done,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Call {
+    Enter(u32),
+    Leave(u32, bool),
+    One,
+}
+
+/// Replays a history; returns whom its last call woke.
+fn replay(history: &[Call]) -> Option<u64> {
+    let (nodes, mut list) = (Table::new(4), WaitList::new());
+    let mut woken = None;
+    for &call in history {
+        woken = match call {
+            Call::Enter(number) => list.enter(&nodes, number, (number % 2) as u8, number.into()),
+            Call::Leave(number, ready) => list.leave(&nodes, number, ready),
+            Call::One => list.wake_one(&nodes),
+        };
+    }
+    woken
+}
+
+impl World {
+    fn call(&mut self, call: Call) {
+        self.history.push(call);
+        if let Some(number) = replay(&self.history) {
+            let reader = &mut self.readers[number as usize];
+            match *reader {
+                // A wake of a coroutine that runs makes it look once more.
+                Reader::Asleep | Reader::ToLook => *reader = Reader::Awake,
+                _ => {}
+            }
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.bytes > 0 || self.closed
+    }
+
+    /// Takes a byte, or the end.
+    fn look(&mut self, number: usize) -> bool {
+        if !self.is_ready() {
+            return false;
+        }
+        self.bytes = self.bytes.saturating_sub(1);
+        self.readers[number] = Reader::Took;
+        true
+    }
+
+    fn successors(&self) -> Vec<World> {
+        let mut next = Vec::new();
+        let mut add = |change: &dyn Fn(&mut World)| {
+            let mut world = self.clone();
+            change(&mut world);
+            next.push(world);
+        };
+        if self.to_write > 0 {
+            add(&|world| {
+                world.to_write -= 1;
+                world.bytes += 1;
+                world.call(Call::One);
+            });
+        } else if !self.closed {
+            add(&|world| {
+                world.closed = true;
+                world.call(Call::One);
+            });
+        }
+        for number in 0..self.readers.len() {
+            let id = number as u32;
+            match self.readers[number] {
+                Reader::ToEnter => add(&|world| {
+                    world.readers[number] = Reader::ToLook;
+                    world.call(Call::Enter(id));
+                }),
+                Reader::ToLook | Reader::Awake => add(&|world| {
+                    let awake = world.readers[number] == Reader::Awake;
+                    if !world.look(number) {
+                        world.readers[number] = if awake { Reader::ToEnter } else { Reader::Asleep };
+                    }
+                }),
+                Reader::Took => add(&|world| {
+                    let ready = world.is_ready();
+                    world.readers[number] = Reader::Done;
+                    world.call(Call::Leave(id, ready));
+                }),
+                Reader::Asleep | Reader::Done | Reader::Cancelled => {}
+            }
+            let can_cancel = matches!(self.readers[number], Reader::Asleep | Reader::Awake | Reader::ToEnter);
+            if number < 2 && can_cancel {
+                add(&|world| {
+                    world.readers[number] = Reader::Cancelled;
+                    world.call(Call::Leave(id, true));
+                });
+            }
+        }
+        next
+    }
+}
+
+#[test]
+fn no_interleaving_of_reads_writes_and_cancels_loses_a_wake() {
+    let mut seen = HashSet::new();
+    let mut todo = vec![World {
+        bytes: 0,
+        to_write: 2,
+        closed: false,
+        readers: vec![Reader::ToEnter; 3],
+        history: Vec::new(),
+    }];
+    let mut ends = 0;
+    while let Some(world) = todo.pop() {
+        let next = world.successors();
+        let is_any = |which: &dyn Fn(&Reader) -> bool| world.readers.iter().any(which);
+        let goes_on = is_any(&|reader| {
+            matches!(reader, Reader::ToEnter | Reader::ToLook | Reader::Awake | Reader::Took)
+        });
+        let is_lost = world.is_ready() && !goes_on && is_any(&|reader| *reader == Reader::Asleep);
+        assert!(!is_lost, "a reader sleeps although there is something to read: {world:?}");
+        if next.is_empty() {
+            ends += 1;
+        }
+        for next in next {
+            if seen.insert(next.clone()) {
+                todo.push(next);
+            }
+        }
+    }
+    assert!(ends > 100, "{ends} ends");
+}
