@@ -7,4 +7,5 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cpu_state;
 pub mod wait_list;

@@ -7,7 +7,9 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 
-use cops_abi::interrupt::CpuPhase;
+use cops_abi::interrupt::{CpuPhase, CpuRecord};
+use cops_algorithms::cpu_state;
+pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 
 use spin::Mutex;
 
@@ -17,43 +19,62 @@ use crate::arch::UserContext;
 use crate::syscall::work::Unfinished;
 use crate::trace::Event;
 
-/// Where a virtual CPU is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuState {
-    /// In the run queue.
-    Runnable,
-    /// On this hart.
-    Running { hart: usize },
-    /// In `park`: nothing to do until a wake.
-    Parked,
-    /// In a synchronous call that has to wait.
-    Waiting,
-    /// Has ended.
-    Ended,
-}
-
-impl CpuState {
-    /// The same for others: without the hart.
-    pub fn phase(self) -> CpuPhase {
-        match self {
-            CpuState::Runnable => CpuPhase::Runnable,
-            CpuState::Running { .. } => CpuPhase::Running,
-            CpuState::Parked => CpuPhase::Parked,
-            CpuState::Waiting => CpuPhase::Waiting,
-            CpuState::Ended => CpuPhase::Ended,
-        }
+/// A state as its process sees it: without the hart.
+fn phase(state: CpuState) -> CpuPhase {
+    match state {
+        CpuState::Runnable => CpuPhase::Runnable,
+        CpuState::Running { .. } => CpuPhase::Running,
+        CpuState::Parked => CpuPhase::Parked,
+        CpuState::Waiting => CpuPhase::Waiting,
+        CpuState::Ended => CpuPhase::Ended,
     }
 }
 
 /// What others may know and change about a virtual CPU; guarded by its process's lock.
 #[derive(Debug)]
 pub struct CpuStatus {
-    /// Where it is.
-    pub state: CpuState,
+    /// Where it is. Changed by [`CpuStatus::apply`] only.
+    state: CpuState,
     /// A wake came while it was not parked: its next `park` returns at once.
     pub wake_pending: bool,
     /// Result of the synchronous call it waited for, to be put into its registers when it next runs.
     pub result: Option<isize>,
+}
+
+impl CpuStatus {
+    /// A new virtual CPU, which the caller queues.
+    pub(super) fn runnable(record: Option<&CpuRecord>) -> Self {
+        let status = Self { state: CpuState::Runnable, wake_pending: false, result: None };
+        status.publish(record);
+        status
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> CpuState {
+        self.state
+    }
+
+    /// Changes the state as [`cpu_state::next`] says and publishes it in `record`, the virtual CPU's part of the
+    /// process's page. Returns the new state, or `None` if the event is refused.
+    ///
+    /// The only way a state changes. `ending`: whether the process is ending.
+    #[must_use]
+    pub(super) fn apply(
+        &mut self,
+        event: CpuEvent,
+        ending: bool,
+        record: Option<&CpuRecord>,
+    ) -> Option<CpuState> {
+        self.state = cpu_state::next(self.state, event, ending)?;
+        self.publish(record);
+        Some(self.state)
+    }
+
+    fn publish(&self, record: Option<&CpuRecord>) {
+        if let Some(record) = record {
+            record.phase.store(phase(self.state) as u32, Relaxed);
+        }
+    }
 }
 
 /// One virtual CPU.

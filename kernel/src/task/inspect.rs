@@ -155,7 +155,7 @@ impl Process {
         let current_coroutine = worker.current_id.load(Relaxed);
         let cpus = self.cpus.lock();
         let (cpu, status) = cpus.list.get(index)?;
-        let (state, hart) = match status.state {
+        let (state, hart) = match status.state() {
             CpuState::Running { hart } => (state::RUNNING, hart),
             CpuState::Runnable if current_coroutine != 0 => (state::SUSPENDED, 0),
             CpuState::Runnable => (state::READY, 0),

@@ -10,7 +10,7 @@ use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 
 use super::counters::COUNTERS;
-use super::cpu::{CpuState, CpuStatus, VirtualCpu};
+use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
 use super::process::{Cpus, Process};
 use super::run_queue::RUN_QUEUE;
 use crate::arch::{self, UserContext};
@@ -98,7 +98,7 @@ impl Process {
         // Partner of the fence in the library's scheduling point: either that sees the result, or we see that it has looked.
         fence(SeqCst);
         let is_active =
-            |status: &CpuStatus| matches!(status.state, CpuState::Running { .. } | CpuState::Runnable);
+            |status: &CpuStatus| matches!(status.state(), CpuState::Running { .. } | CpuState::Runnable);
         let active = cpus.list.iter().filter(|(_, status)| is_active(status));
         let (mut count, mut queued_less_urgent) = (0, false);
         // The least urgent poll, and where.
@@ -106,11 +106,11 @@ impl Process {
         let mut somebody_looks = false;
         for (cpu, status) in active {
             count += 1;
-            queued_less_urgent |= status.state == CpuState::Runnable && cpu.level() > level;
+            queued_less_urgent |= status.state() == CpuState::Runnable && cpu.level() > level;
             match self.attention(cpu.index) {
                 Attention::AboutToLook => somebody_looks = true,
                 Attention::Polls(polled) if in_the_way.is_none_or(|(other, _)| polled > other) => {
-                    in_the_way = Some((polled, status.state));
+                    in_the_way = Some((polled, status.state()));
                 }
                 Attention::Polls(_) => {}
             }
@@ -140,9 +140,9 @@ impl Process {
 
     /// Makes a parked virtual CPU runnable, for the caller to queue.
     fn take_parked(&self, cpus: &mut Cpus) -> Option<Arc<VirtualCpu>> {
-        let (cpu, status) = cpus.list.iter_mut().find(|(_, status)| status.state == CpuState::Parked)?;
-        self.set_state(cpu.index, status, CpuState::Runnable);
-        Some(cpu.clone())
+        let index = cpus.list.iter().position(|(_, status)| status.state() == CpuState::Parked)?;
+        let state = self.apply(cpus, index, CpuEvent::Unpark);
+        (state == Some(CpuState::Runnable)).then(|| cpus.list[index].0.clone())
     }
 
     fn attention(&self, index: usize) -> Attention {
@@ -163,7 +163,7 @@ impl Process {
     pub(super) fn requeue_less_urgent(&self) {
         let mut found: [Option<Arc<VirtualCpu>>; MAX_CPUS] = [const { None }; MAX_CPUS];
         let cpus = self.cpus.lock();
-        let queued = cpus.list.iter().filter(|(_, status)| status.state == CpuState::Runnable);
+        let queued = cpus.list.iter().filter(|(_, status)| status.state() == CpuState::Runnable);
         for (place, (cpu, _)) in found.iter_mut().zip(queued) {
             *place = Some(cpu.clone());
         }

@@ -14,7 +14,7 @@ use cops_abi::{Errno, layout, note};
 use spin::Mutex;
 
 use super::counters::COUNTERS;
-use super::cpu::{CpuState, CpuStatus, VirtualCpu};
+use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
 use super::notify::NOT_WANTED;
 use super::run_queue::{Account, RUN_QUEUE};
 use super::share::Share;
@@ -161,11 +161,7 @@ impl Process {
         };
         let context = UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
         let cpu = Arc::new(VirtualCpu::new(self.clone(), index, context));
-        let status = CpuStatus { state: CpuState::Runnable, wake_pending: false, result: None };
-        cpus.list.push((cpu.clone(), status));
-        if let Some((_, status)) = cpus.list.last_mut() {
-            self.set_state(index, status, CpuState::Runnable);
-        }
+        cpus.list.push((cpu.clone(), CpuStatus::runnable(self.page.cpus.get(index))));
         self.cpu_count.store(cpus.list.len(), Relaxed);
         drop(cpus);
         self.queue(cpu);
@@ -204,12 +200,18 @@ impl Process {
         RUN_QUEUE.push(cpu);
     }
 
-    /// Changes the state of a virtual CPU, and shows it to the process.
-    pub(super) fn set_state(&self, index: usize, status: &mut CpuStatus, state: CpuState) {
-        status.state = state;
-        if let Some(record) = self.page.cpus.get(index) {
-            record.phase.store(state.phase() as u32, Relaxed);
+    /// Lets `event` happen to virtual CPU `index`. Returns its new state, `None` if the event is refused.
+    ///
+    /// If that ends the last virtual CPU of an ending process, the reaper takes over.
+    #[must_use]
+    pub(super) fn apply(&self, cpus: &mut Cpus, index: usize, event: CpuEvent) -> Option<CpuState> {
+        let ending = cpus.ending.is_some();
+        let (_, status) = cpus.list.get_mut(index)?;
+        let state = status.apply(event, ending, self.page.cpus.get(index));
+        if ending && state == Some(CpuState::Ended) {
+            self.hand_over_if_ended(cpus);
         }
+        state
     }
 
     // ---- states of virtual CPUs -----------------------------------------------------------
@@ -219,27 +221,20 @@ impl Process {
     /// The value is the result of the synchronous call it waited for, if it did.
     pub fn start_running(&self, cpu: &VirtualCpu) -> Result<Option<isize>, ()> {
         let mut cpus = self.cpus.lock();
-        let ending = cpus.ending.is_some();
-        let status = &mut cpus.list[cpu.index].1;
-        if ending {
-            self.set_state(cpu.index, status, CpuState::Ended);
-            self.hand_over_if_ended(&mut cpus);
-            return Err(());
+        match self.apply(&mut cpus, cpu.index, CpuEvent::Dispatch { hart: arch::hart_index() }) {
+            Some(CpuState::Running { .. }) => Ok(cpus.list[cpu.index].1.result.take()),
+            _ => Err(()),
         }
-        self.set_state(cpu.index, status, CpuState::Running { hart: arch::hart_index() });
-        Ok(status.result.take())
     }
 
     /// `cpu` stops running because others are to run; it stays runnable.
     pub fn stop_running(&self, cpu: &Arc<VirtualCpu>) {
         let mut cpus = self.cpus.lock();
-        let ending = cpus.ending.is_some();
-        let state = if ending { CpuState::Ended } else { CpuState::Runnable };
-        self.set_state(cpu.index, &mut cpus.list[cpu.index].1, state);
-        if ending {
-            return self.hand_over_if_ended(&mut cpus);
-        }
+        let state = self.apply(&mut cpus, cpu.index, CpuEvent::Preempt);
         drop(cpus);
+        if state != Some(CpuState::Runnable) {
+            return;
+        }
         cpu.level.store(self.urgency(cpu.index), Relaxed);
         self.show();
         RUN_QUEUE.put_back(cpu.clone());
@@ -248,15 +243,16 @@ impl Process {
     /// `cpu` ends by itself with `code`; the last one ends the process.
     pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
         let mut cpus = self.cpus.lock();
-        self.set_state(cpu.index, &mut cpus.list[cpu.index].1, CpuState::Ended);
-        if cpus.list.iter().all(|(_, status)| status.state == CpuState::Ended) {
+        let _ = self.apply(&mut cpus, cpu.index, CpuEvent::Exit);
+        if cpus.list.iter().all(|(_, status)| status.state() == CpuState::Ended) {
             cpus.ending.get_or_insert(cops_abi::syscall::wait_status::exited(code));
             self.is_ending.store(true, Release);
         }
         self.hand_over_if_ended(&mut cpus);
     }
 
-    /// Parks `cpu`, which is running, unless there is a reason not to. Returns whether it is parked now.
+    /// Parks `cpu`, which is running, unless a wake or a result is there for it or its process is ending. Returns
+    /// whether it is parked now.
     pub fn park(&self, cpu: &VirtualCpu) -> bool {
         let mut cpus = self.cpus.lock();
         // Under the lock that `complete` takes after its push: either we see the entry or it sees us parked.
@@ -265,7 +261,9 @@ impl Process {
         if core::mem::take(&mut status.wake_pending) || has_results {
             return false;
         }
-        self.set_state(cpu.index, status, CpuState::Parked);
+        if self.apply(&mut cpus, cpu.index, CpuEvent::Park).is_none() {
+            return false;
+        }
         COUNTERS.parks.add(1);
         trace::emit(move || Event::Park { process: self.id, cpu: cpu.index as u8 });
         drop(cpus);
@@ -280,32 +278,34 @@ impl Process {
     pub fn unpark(&self, index: usize) -> Result<(), Errno> {
         let mut cpus = self.cpus.lock();
         let (cpu, status) = cpus.list.get_mut(index).ok_or(Errno::EINVAL)?;
-        if status.state != CpuState::Parked {
+        let cpu = cpu.clone();
+        if status.state() != CpuState::Parked {
             status.wake_pending = true;
             return Ok(());
         }
-        self.set_state(index, status, CpuState::Runnable);
-        let cpu = cpu.clone();
+        if self.apply(&mut cpus, index, CpuEvent::Unpark) != Some(CpuState::Runnable) {
+            return Ok(());
+        }
         drop(cpus);
         trace::emit(move || Event::Unpark { process: self.id, cpu: index as u8 });
         self.queue(cpu);
         Ok(())
     }
 
-    /// `cpu`, which is running, is about to wait for a synchronous call.
+    /// `cpu`, which is running, is about to wait for a synchronous call. If the process is ending, `cpu` ends instead,
+    /// and the reaper cancels the call.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) {
         trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.index as u8 });
-        self.set_state(cpu.index, &mut self.cpus.lock().list[cpu.index].1, CpuState::Waiting);
+        let _ = self.apply(&mut self.cpus.lock(), cpu.index, CpuEvent::Wait);
     }
 
     /// The synchronous call of virtual CPU `index` has its result.
     pub fn end_waiting(&self, index: usize, result: isize) {
         let mut cpus = self.cpus.lock();
-        let Some((cpu, status)) = cpus.list.get_mut(index) else { return };
-        if status.state != CpuState::Waiting {
+        if self.apply(&mut cpus, index, CpuEvent::Complete) != Some(CpuState::Runnable) {
             return;
         }
-        self.set_state(index, status, CpuState::Runnable);
+        let (cpu, status) = &mut cpus.list[index];
         status.result = Some(result);
         let cpu = cpu.clone();
         drop(cpus);
@@ -326,12 +326,14 @@ impl Process {
         cpus.ending = Some(status);
         // Before the interrupts below: a hart that looks because of one sees it.
         self.is_ending.store(true, Release);
-        for (_, cpu) in &mut cpus.list {
-            match cpu.state {
-                CpuState::Parked | CpuState::Waiting => cpu.state = CpuState::Ended,
-                // The trap that this causes is enough: whoever runs it looks at `ending`.
-                CpuState::Running { hart } if hart != arch::hart_index() => arch::send_interrupt_to(hart),
-                CpuState::Running { .. } | CpuState::Runnable | CpuState::Ended => {}
+        for (cpu, status) in &mut cpus.list {
+            match status.apply(CpuEvent::Kill, true, self.page.cpus.get(cpu.index)) {
+                Some(_) => {}
+                // The trap that this causes is enough: the hart looks at `ending` before it enters user mode again.
+                None => match status.state() {
+                    CpuState::Running { hart } if hart != arch::hart_index() => arch::send_interrupt_to(hart),
+                    _ => {}
+                },
             }
         }
         self.hand_over_if_ended(&mut cpus);
@@ -340,7 +342,7 @@ impl Process {
 
     /// Once no virtual CPU can run any more, the reaper takes the process apart.
     fn hand_over_if_ended(&self, cpus: &mut Cpus) {
-        let all_ended = cpus.list.iter().all(|(_, status)| status.state == CpuState::Ended);
+        let all_ended = cpus.list.iter().all(|(_, status)| status.state() == CpuState::Ended);
         if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.handed_over, true) {
             reaper::take(self.id);
         }

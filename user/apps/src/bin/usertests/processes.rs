@@ -5,7 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use cops::abi::Errno;
-use cops::abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, signal};
+use cops::abi::syscall::{
+    ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, CLOCK_NANOSLEEP, COPS_PARK, COPS_UNPARK, signal,
+};
 use cops::io::pipe;
 use cops::process::{self, Child, ExitCode};
 use cops::time::{Duration, Instant, sleep, timeout};
@@ -13,7 +15,7 @@ use cops::{task, wait};
 use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
-use crate::{check, check_equal, interrupts, registers, scheduling, tests};
+use crate::{check, check_equal, interrupts, raw, registers, scheduling, tests};
 
 tests! { processes:
     exit_codes,
@@ -28,6 +30,7 @@ tests! { processes:
     arguments_at_the_limits,
     killed_with_calls_in_flight,
     killed_while_it_computes,
+    killed_while_it_enters_calls,
     orphans,
     out_of_memory_is_its_own_end,
 }
@@ -49,6 +52,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
         ["compute"] => loop {
             core::hint::spin_loop();
         },
+        ["enter-calls"] => enter_calls(),
         ["wait-in-many-ways"] => wait_in_many_ways(),
         ["leave-an-orphan"] => match start(&[HELPER, "sleep", "50"]) {
             Ok(_) => ExitCode::SUCCESS,
@@ -101,6 +105,19 @@ fn wait_in_many_ways() -> ExitCode {
     }
     let _ = cops::sleep!(Duration::from_secs(1000));
     ExitCode::SUCCESS
+}
+
+/// Enters calls that have to wait, one after the other: a virtual CPU sleeps, another parks and is unparked by the first.
+fn enter_calls() -> ExitCode {
+    // The second virtual CPU has nothing to poll, so that its worker parks in the kernel again after each wake.
+    if task::alloc_cpu(1).is_err() {
+        return ExitCode::FAILURE;
+    }
+    let soon = [0usize, 1_000];
+    loop {
+        let _ = raw::call(COPS_UNPARK, [1]);
+        let _ = raw::call(CLOCK_NANOSLEEP, [1, 0, soon.as_ptr().addr(), 0]);
+    }
 }
 
 fn use_all_memory() -> ExitCode {
@@ -244,6 +261,30 @@ async fn killed_while_it_computes() -> Outcome {
     child.kill()?;
     let status = soon("the end of a killed process", child.wait()).await??;
     check_equal!(status.signal(), Some(signal::SIGKILL), "how it ended");
+    Ok(())
+}
+
+/// Processes that are killed just as they enter calls that wait: all of them end.
+///
+/// A virtual CPU that began to wait after its process had begun to end stayed there for ever.
+async fn killed_while_it_enters_calls() -> Outcome {
+    const ROUNDS: u32 = 40;
+    const CHILDREN: u32 = 5;
+    for round in 0..ROUNDS {
+        let mut children = Vec::new();
+        for _ in 0..CHILDREN {
+            children.push(start(&[HELPER, "enter-calls"])?);
+        }
+        // At another moment of their lives in each round.
+        sleep(Duration::from_micros(u64::from(2_000 + 100 * round))).await;
+        for child in &mut children {
+            child.kill()?;
+        }
+        for child in &mut children {
+            let status = soon("the end of a process killed in a call", child.wait()).await??;
+            check_equal!(status.signal(), Some(signal::SIGKILL), "how it ended");
+        }
+    }
     Ok(())
 }
 
