@@ -1,7 +1,7 @@
 //! The COPS kernel: module list and boot order.
 //!
 //! `arch` and `mm` and `drivers` are the base, with the machine's details; `task`, `call`,
-//! `syscall`, `fs` and `net` are the system on top of it; `trace` is what it can be watched through.
+//! `syscall`, `fs` and `net` are the system on top of it; `trace` is what it can be watched through, `portions` measures it.
 #![no_std]
 #![no_main]
 
@@ -15,6 +15,7 @@ mod log;
 mod mm;
 mod net;
 mod panic;
+mod portions;
 mod syscall;
 mod task;
 mod trace;

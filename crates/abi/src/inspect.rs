@@ -27,6 +27,54 @@ pub mod kind {
     pub const CPUS: usize = 3;
     /// [`CoroutineRecord`](super::CoroutineRecord)s of one process (0: of the kernel), from process << 32 | slot on.
     pub const COROUTINES: usize = 4;
+    /// [`PortionRecord`](super::PortionRecord)s, from a number on. None unless the kernel was booted with `portions=on`.
+    pub const PORTIONS: usize = 5;
+}
+
+/// Kinds of portions and stretches: what the kernel executes between two points at which something more urgent can take
+/// the hart (SPEC 3.13a), and what it executes without interrupts or with the run queue locked.
+pub mod portion {
+    /// A system call, or a portion of one. Detail: its number.
+    pub const SYSTEM_CALL: u32 = 1;
+    /// A page fault or another exception of a process. Detail: 0.
+    pub const FAULT: u32 = 2;
+    /// What follows an interrupt of user mode, without the handler. Detail: 0.
+    pub const INTERRUPTED: u32 = 3;
+    /// Choosing and preparing what enters user mode next. Detail: 0.
+    pub const SWITCH: u32 = 4;
+    /// A poll of a service of the kernel. Detail: its slot.
+    pub const SERVICE: u32 = 5;
+    /// A poll of a coroutine that finishes a call. Detail: which operation.
+    pub const CALL: u32 = 6;
+    /// The executor, between two polls. Detail: 0.
+    pub const EXECUTOR: u32 = 7;
+    /// An interrupt handler. Detail: the cause.
+    pub const HANDLER: u32 = 8;
+    /// A stretch with interrupts off. Detail: 0.
+    pub const INTERRUPTS_OFF: u32 = 9;
+    /// The run queue's lock held. Detail: for what.
+    pub const RUN_QUEUE: u32 = 10;
+
+    /// Most instructions that one may take.
+    pub const LIMIT: u64 = 50_000;
+
+    /// For people.
+    #[must_use]
+    pub const fn name(kind: u32) -> &'static str {
+        match kind {
+            SYSTEM_CALL => "system-call",
+            FAULT => "fault",
+            INTERRUPTED => "interrupted",
+            SWITCH => "switch",
+            SERVICE => "service",
+            CALL => "call",
+            EXECUTOR => "executor",
+            HANDLER => "handler",
+            INTERRUPTS_OFF => "interrupts-off",
+            RUN_QUEUE => "run-queue",
+            _ => "?",
+        }
+    }
 }
 
 /// States of processes, virtual CPUs and coroutines (SPEC 3.6). Not all three have each.
@@ -241,6 +289,32 @@ records! {
         run_ticks: u64,
     }
 
+    /// The longest portion of one kind and detail that a hart has executed.
+    PortionRecord: 80, kind::PORTIONS => {
+        /// See [`portion`].
+        kind: u32,
+        /// See [`portion`].
+        detail: u32,
+        /// The hart.
+        hart: u32,
+        /// For later.
+        reserved: u32,
+        /// Instructions of the longest.
+        longest: u64,
+        /// How many there were.
+        count: u64,
+        /// About the longest: the first argument of the call, the service's coroutine, or the kind and detail of the portion in which it was.
+        about: u64,
+        /// The second argument of the call.
+        about_1: u64,
+        /// The third.
+        about_2: u64,
+        /// The fourth.
+        about_3: u64,
+        /// The service's name; zeros otherwise.
+        name: [u8; 16],
+    }
+
     /// A coroutine.
     CoroutineRecord: 40, kind::COROUTINES => {
         /// Its id.
@@ -313,6 +387,7 @@ mod tests {
         survives::<ProcessRecord>();
         survives::<CpuRecord>();
         survives::<CoroutineRecord>();
+        survives::<PortionRecord>();
     }
 
     #[test]

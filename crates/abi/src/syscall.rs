@@ -112,6 +112,13 @@ numbers! {
     COPS_TRACE = 4129;
 }
 
+/// The name of a call; `None` for a number that the kernel does not know.
+#[must_use]
+pub fn name(number: usize) -> Option<&'static str> {
+    let place = ALL.binary_search_by_key(&number, |&(number, _)| number).ok()?;
+    Some(ALL[place].1)
+}
+
 /// `openat`'s "relative to the working directory".
 pub const AT_FDCWD: isize = -100;
 /// `wait4`: do not wait.
@@ -189,6 +196,8 @@ mod tests {
     #[test]
     fn numbers_are_distinct_and_sorted() {
         assert!(ALL.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(ALL.iter().all(|&(number, text)| name(number) == Some(text)));
+        assert_eq!(name(0), None);
     }
 
     #[test]

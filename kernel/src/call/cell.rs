@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
 use cops_abi::errno::CallResult;
+use cops_abi::inspect::portion;
 use cops_abi::ring::Completion;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::wait_list::Node;
@@ -20,6 +21,7 @@ use spin::{Mutex, MutexGuard, Once};
 
 use super::{Call, deliver};
 use crate::mm;
+use crate::portions;
 use crate::task::{self, Process, Waiter};
 use crate::trace;
 
@@ -187,6 +189,7 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
     let mut guard = place.lock();
     let Some(coroutine) = guard.coroutine.filter(|mine| mine.raw() == coroutine) else { return true };
     let Some(call) = guard.call.as_mut() else { return true };
+    portions::is(portion::CALL, || (call.operation.number(), [coroutine.raw(), 0, 0, 0]));
     let mut result = call.operation.attempt(&call.process);
     if result.is_none() {
         result = call.attempt_after_entering(index, coroutine);

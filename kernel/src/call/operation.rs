@@ -51,6 +51,18 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Which it is, for what measures it (docs/abi.md, section 5).
+    pub fn number(&self) -> u32 {
+        match self {
+            Operation::Read { .. } => 1,
+            Operation::Write { .. } => 2,
+            Operation::Accept { .. } => 3,
+            Operation::Connect { .. } => 4,
+            Operation::Sleep { .. } => 5,
+            Operation::WaitChild { .. } => 6,
+        }
+    }
+
     /// Does the operation if it can be done now; `None` otherwise, and then nothing has changed.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {

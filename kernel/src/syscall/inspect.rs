@@ -7,10 +7,11 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::inspect::{INSPECT_VERSION, InspectHeader, Inspected, REPLY_BYTES_MAX, kind};
+use cops_abi::inspect::{INSPECT_VERSION, InspectHeader, Inspected, PortionRecord, REPLY_BYTES_MAX, kind};
 use cops_abi::trace::{Event, RECORD_BYTES, ReadHeader, operation};
 
 use crate::mm::UserRange;
+use crate::portions;
 use crate::task::inspect::{self, Found};
 use crate::task::{Process, VirtualCpu, children};
 use crate::trace;
@@ -82,11 +83,18 @@ pub fn inspect(process: &Process, request: usize, from: u64, address: usize, byt
             reply.fill(from, |number| Some((whose.cpu_record(number as u32 as usize)?, number + 1)))
         }
         kind::COROUTINES => coroutines(&mut reply, from)?,
+        kind::PORTIONS => reply.fill(from, portion),
         _ => return Err(Errno::EINVAL),
     };
     let reply = reply.finish(next);
     UserRange::new(address, reply.len()).copy_out(&process.space, reply)?;
     Ok(reply.len())
+}
+
+/// The portion record `number`, or the first after it, and the number behind it.
+fn portion(number: u64) -> Option<(PortionRecord, u64)> {
+    let (record, number) = portions::at_or_after(number)?;
+    Some((PortionRecord { name: portions::name_of(&record), ..record }, number + 1))
 }
 
 /// Coroutines from slot `from` (low half) of a process, or the kernel, (high half) on. Looks at so many slots and no

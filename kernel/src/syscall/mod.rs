@@ -18,10 +18,12 @@ pub mod work;
 use alloc::sync::Arc;
 
 use cops_abi::errno::{CallResult, encode};
+use cops_abi::inspect::portion;
 use cops_abi::{Errno, syscall as number};
 
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{self, Delivery, Operation, Submitted};
+use crate::portions;
 use crate::task::{Process, VirtualCpu};
 
 /// How a system call leaves its virtual CPU.
@@ -68,6 +70,11 @@ impl From<Result<Operation, Errno>> for Reply {
 /// Handles the system call whose registers are in `context`.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     let frame = context.syscall();
+    portions::is(portion::SYSTEM_CALL, || {
+        let known = number::name(frame.number).map_or(0, |_| frame.number as u32);
+        let [a, b, c, d, ..] = frame.arguments;
+        (known, [a, b, c, d].map(|argument| argument as u64))
+    });
     if frame.number == number::COPS_URET {
         // All registers become what they were, so there is no result, and nothing to skip.
         cpu.process.return_from_interrupt(cpu.index, context);

@@ -7,13 +7,14 @@
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 
+use cops_abi::inspect::portion;
 use cops_executor::image::{self, CoreTable};
 use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
 use spin::Once;
 
 use super::counters::COUNTERS;
 use crate::trace::{self, Event};
-use crate::{arch, mm};
+use crate::{arch, mm, portions};
 
 static TABLE: Once<CoreTable> = Once::new();
 static EXECUTOR: Executor = Executor::new(0);
@@ -72,6 +73,7 @@ pub fn prepare() {
 pub fn run_hart() -> ! {
     let worker = arch::hart_index() as u32;
     loop {
+        portions::point(portion::EXECUTOR, || 0);
         let _ = EXECUTOR.run_until_stalled(worker);
         // With interrupts off: a handler that wakes something after `prepare_park` looked would otherwise be
         // slept over. Parking is refused if anything is ready; a wake from another hart comes as an interrupt,

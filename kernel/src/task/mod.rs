@@ -31,7 +31,7 @@ pub use cpu::VirtualCpu;
 pub use executor::{core_table, current_number, executor, wake_by_number};
 pub use loader::Loading;
 pub use process::{Process, ProcessId};
-pub use run_queue::{RUN_QUEUE, SHARE_MAX};
+pub use run_queue::{RUN_QUEUE, SHARE_MAX, name_of_hold};
 pub use start::{spawn_service, start, statistics};
 pub use timer::Timer;
 pub use wait::{WaitQueue, Waiter};

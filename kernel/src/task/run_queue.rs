@@ -10,8 +10,10 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
+use cops_abi::inspect::portion;
 use cops_abi::{CoroutineId, Priority};
 use spin::{Mutex, MutexGuard};
 
@@ -21,6 +23,7 @@ use super::process::Process;
 use super::slice::Slice;
 use super::{system_page, timer};
 use crate::arch;
+use crate::portions::Stretch;
 use crate::trace::{self, Event};
 
 /// The order of the queue. Derived: level first, then charge, then number.
@@ -116,6 +119,46 @@ pub struct RunQueue {
     share: AtomicU32,
 }
 
+/// For what the lock is held, in the order of [`HOLDS`].
+#[derive(Clone, Copy)]
+enum Hold {
+    Push,
+    PutBack,
+    Renew,
+    Raise,
+    Pop,
+    Settle,
+    Inherit,
+}
+
+const HOLDS: [&str; 7] = ["push", "put-back", "renew", "raise", "pop", "settle", "inherit"];
+
+/// The name of a hold by its number, for what measures them.
+pub fn name_of_hold(number: u32) -> &'static str {
+    HOLDS.get(number as usize).copied().unwrap_or("?")
+}
+
+/// The lock held, and measured.
+struct Held<'a> {
+    inner: MutexGuard<'a, Inner>,
+    /// Ends after the lock is free.
+    _measured: Stretch,
+}
+
+impl Deref for Held<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
 const NOWHERE: usize = usize::MAX;
 /// Into how many parts a slice is divided at most when many of a level are ready.
 const SLICE_PARTS_MAX: u64 = 10;
@@ -149,6 +192,11 @@ enum Victim {
 }
 
 impl RunQueue {
+    fn lock(&self, hold: Hold) -> Held<'_> {
+        let inner = self.inner.lock();
+        Held { inner, _measured: Stretch::begin(portion::RUN_QUEUE, hold as u32) }
+    }
+
     /// The most urgent level with somebody in it, or 64.
     pub fn most_urgent(&self) -> u32 {
         self.ready.load(SeqCst).trailing_zeros()
@@ -178,7 +226,7 @@ impl RunQueue {
     /// Puts `cpu` in by its level, and sees to it that a hart runs it if one should: wakes a switching coroutine if one is idle,
     /// otherwise interrupts who has the weakest claim, if that is weaker than this.
     pub fn push(&self, cpu: Arc<VirtualCpu>) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock(Hold::Push);
         let key = inner.key_for(&cpu.process, cpu.level() & 63);
         inner.insert(key, cpu);
         self.announce(inner, key);
@@ -186,7 +234,7 @@ impl RunQueue {
 
     /// Puts `cpu` back, which its switching coroutine has stopped: that takes whose turn it is next, and tells others of the rest.
     pub fn put_back(&self, cpu: Arc<VirtualCpu>) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock(Hold::PutBack);
         let key = inner.key_for(&cpu.process, cpu.level() & 63);
         inner.insert(key, cpu);
         self.publish(&inner);
@@ -194,7 +242,7 @@ impl RunQueue {
 
     /// Gives what `number` runs, which is of `level`, another slice if nobody is there to take turns with.
     pub fn renew(&self, number: usize, level: u8, process: &Process, slice: &mut Slice) -> bool {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock(Hold::Renew);
         if inner.levels.trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
             return false;
         }
@@ -215,7 +263,7 @@ impl RunQueue {
 
     /// Moves `cpu` forward if it waits here and has become more urgent.
     pub fn raise(&self, cpu: &Arc<VirtualCpu>, level: u8) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock(Hold::Raise);
         let Some(key) = *cpu.queued.lock() else { return };
         if key.level <= level {
             return;
@@ -227,7 +275,7 @@ impl RunQueue {
         self.announce(inner, key);
     }
 
-    fn announce(&self, mut inner: MutexGuard<'_, Inner>, key: Key) {
+    fn announce(&self, mut inner: Held<'_>, key: Key) {
         self.publish(&inner);
         if let Some(switcher) = inner.take_idle() {
             drop(inner);
@@ -285,7 +333,7 @@ impl RunQueue {
     /// Takes the virtual CPU whose turn it is, and charges its process for a slice; if there is none, notes that
     /// `switcher`, that of hart `number`, is idle.
     pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<VirtualCpu>, Slice)> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock(Hold::Pop);
         let chosen = inner.choose(self.share.load(Relaxed));
         match &chosen {
             None => inner.idle[number] = Some(switcher),
@@ -313,7 +361,7 @@ impl RunQueue {
 
     /// Switching coroutine `number` gives up a virtual CPU of `process`: what is left of the slice is given back.
     pub fn settle(&self, number: usize, process: &Process, slice: &Slice) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock(Hold::Settle);
         let held = inner.in_hand[number].take();
         self.give_way[number].store(false, Relaxed);
         process.account.end(slice);
@@ -328,7 +376,7 @@ impl RunQueue {
     /// `process` has ended: what it used last is its parent's to pay, so that a process gets no time for nothing by running it in children
     /// that end before they are charged.
     pub fn inherit_debt(&self, process: &Process, parent: &Process) {
-        let inner = self.inner.lock();
+        let inner = self.lock(Hold::Inherit);
         let ticks = process.used_ticks.load(Relaxed).min(timer::slice_ticks());
         parent.account.add(ticks as i64 * i64::from(parent.share.divisor()));
         drop(inner);

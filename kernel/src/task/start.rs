@@ -24,6 +24,7 @@ use crate::fs::{self, FileTable};
 use crate::log;
 use crate::mm::{Frame, SharedFrame, frames, heap};
 use crate::net;
+use crate::portions;
 use crate::trace;
 
 /// File of the root image that names the first program and its arguments, each ended by a zero byte.
@@ -54,6 +55,7 @@ fn set_up() {
     }
     executor::prepare();
     trace::initialise();
+    portions::configure();
     switching::configure();
 
     let files = fs::set_root(device_tree::root_image());
@@ -134,6 +136,7 @@ fn shut_down(status: u8) {
         report();
     }
     trace::dump_at_power_off();
+    portions::print();
     power::power_off(status)
 }
 

@@ -10,6 +10,7 @@ use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::task::Poll;
 
+use cops_abi::inspect::portion;
 use cops_abi::syscall::{signal, wait_status};
 use cops_abi::{CoroutineId, Priority};
 
@@ -23,6 +24,7 @@ use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::drivers::device_tree;
 use crate::log;
 use crate::mm::FaultError;
+use crate::portions;
 use crate::syscall;
 use crate::trace::{self, Event};
 
@@ -179,7 +181,16 @@ fn run_until_stopped(
                     syscall::Outcome::Sleep => return Stopped::Gone,
                 }
             }
-            UserTrap::Fault(fault) => handle_fault(cpu, context, &fault),
+            UserTrap::Fault(fault) => {
+                portions::is(portion::FAULT, || {
+                    let address = match fault {
+                        Fault::Page { address, .. } => address as u64,
+                        _ => 0,
+                    };
+                    (0, [address, 0, 0, 0])
+                });
+                handle_fault(cpu, context, &fault);
+            }
         }
     }
 }

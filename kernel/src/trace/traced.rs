@@ -1,14 +1,15 @@
-//! Polls of the kernel's coroutines as events, and names for those that live as long as the kernel.
+//! Polls of the kernel's coroutines as events and as portions, and names for those that live as long as the kernel.
 //!
 //! May touch: nothing but the ring.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
 
+use cops_abi::inspect::portion;
 use spin::Mutex;
 
 use super::{Event, emit, is_on};
-use crate::task;
+use crate::{portions, task};
 
 /// `future`, with polls that are events. Whoever spawns a coroutine of the kernel wraps its future in this.
 pub async fn traced<F: Future<Output = ()>>(future: F) {
@@ -20,7 +21,13 @@ pub async fn traced<F: Future<Output = ()>>(future: F) {
 #[inline]
 pub fn poll<R>(work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -> R {
     emit(move || Event::PollBegin { coroutine: task::current_number(), level: current_level() });
+    portions::point(portion::SERVICE, || 0);
+    portions::is(portion::SERVICE, || {
+        let coroutine = task::current_number();
+        (coroutine as u32, [coroutine, 0, 0, 0])
+    });
     let result = work();
+    portions::point(portion::EXECUTOR, || 0);
     if is_on() {
         let finished = is_finished(&result).into();
         emit(move || Event::PollEnd { coroutine: task::current_number(), finished });

@@ -190,6 +190,8 @@ pub enum Measurement {
     Executor,
     /// Latency of an honest program beside each kind of program that means harm
     Hostile,
+    /// The longest portion of the kernel's work without a chance for something more urgent, by kind, counted
+    Portions,
     /// How soon urgent coroutines run, and what each way into the kernel costs
     Priority,
 }

@@ -44,8 +44,10 @@ pub use user::{UserContext, enter_user_unless};
 pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
     interrupts_off();
     if !pending() {
+        crate::portions::leave();
         // SAFETY: stalls until an interrupt is pending; touches nothing.
         unsafe { core::arch::asm!("wfi", options(nostack)) };
+        crate::portions::resume();
     }
     interrupts_on();
 }

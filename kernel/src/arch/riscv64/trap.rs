@@ -15,6 +15,8 @@ use super::user::UserContext;
 use super::{csr, firmware, timer};
 use crate::drivers::interrupt;
 use crate::mm::layout::{KERNEL_STACK_BYTES, KERNEL_STACK_STRIDE};
+use crate::portions::Stretch;
+use cops_abi::inspect::portion;
 use core::arch::{asm, global_asm};
 use core::fmt;
 use core::mem::{offset_of, size_of};
@@ -211,6 +213,7 @@ pub fn install_traps() {
 /// Lets this hart take interrupts.
 #[inline]
 pub fn interrupts_on() {
+    crate::portions::interrupts_on();
     // SAFETY: the handlers are always ready once `install_traps` has run, and before that no
     // source is enabled in `sie`.
     unsafe { csr::set!("sstatus", csr::STATUS_INTERRUPTS) };
@@ -221,6 +224,7 @@ pub fn interrupts_on() {
 pub fn interrupts_off() {
     // SAFETY: delaying interrupts is always allowed.
     unsafe { csr::clear!("sstatus", csr::STATUS_INTERRUPTS) };
+    crate::portions::interrupts_off();
 }
 
 /// Interrupts another hart, or this one: it leaves user mode or `wfi` and finds
@@ -244,6 +248,7 @@ pub fn stop_hart() -> ! {
 
 /// Runs the handler for interrupt `cause`. Interrupts are off.
 pub(super) extern "C" fn handle_interrupt(cause: usize) {
+    let _measured = Stretch::begin(portion::HANDLER, cause as u32 & 63);
     match 1usize << (cause & 63) {
         csr::INTERRUPT_TIMER => {
             timer::silence();

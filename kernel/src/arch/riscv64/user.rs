@@ -4,6 +4,8 @@ use super::floating_point::FloatingPoint;
 use super::{csr, paging, trap};
 use crate::arch::{Access, Fault, SyscallFrame, UserTrap};
 use crate::mm::AddressSpace;
+use crate::portions;
+use cops_abi::inspect::portion;
 use core::arch::global_asm;
 use core::fmt;
 use core::mem::offset_of;
@@ -130,6 +132,8 @@ pub fn enter_user_unless(
     space: &AddressSpace,
     pending: impl FnOnce(&mut UserContext) -> bool,
 ) -> UserTrap {
+    // Whoever is asked by `pending` may give the hart to something else.
+    portions::point(portion::SWITCH, || 0);
     trap::interrupts_off();
     if pending(context) {
         trap::interrupts_on();
@@ -141,10 +145,12 @@ pub fn enter_user_unless(
         context.status = csr::STATUS_USER_64
             | csr::STATUS_PREVIOUS_INTERRUPTS
             | context.status & csr::STATUS_FLOATING_POINT;
+        portions::leave();
         // SAFETY: the status returns to user mode with interrupts on and no other privilege;
         // the vector saves into the context, which is exclusively ours until then, and comes
         // back here with this hart's stack and record.
         unsafe { __enter_user(context) };
+        portions::enter();
         let cause = csr::read!("scause");
         let value = csr::read!("stval");
         if cause & csr::CAUSE_INTERRUPT != 0 {

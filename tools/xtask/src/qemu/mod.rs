@@ -4,6 +4,7 @@ pub mod command;
 pub mod console;
 pub mod demux;
 pub mod machine;
+pub mod portions;
 pub mod ports;
 pub mod server;
 pub mod statistics;

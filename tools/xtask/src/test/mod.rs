@@ -13,6 +13,7 @@ mod host;
 mod layers;
 mod miri;
 mod msrv;
+mod portions;
 mod rust_source;
 mod system;
 mod tap;
@@ -103,7 +104,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 12] = [
+const STAGES: [Stage; 13] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -160,6 +161,13 @@ const STAGES: [Stage; 12] = [
         is_long: false,
         can_choose: true,
         run: guest::run,
+    },
+    Stage {
+        name: "portions",
+        about: "no portion of the kernel's work is longer than 50,000 instructions, counted while usertests runs",
+        is_long: true,
+        can_choose: true,
+        run: portions::run,
     },
     Stage {
         name: "exec",
@@ -310,7 +318,10 @@ mod tests {
         assert_eq!(names(&["--only", "unsafe", "--only", "fmt"]).unwrap(), ["fmt", "unsafe"]);
         assert_eq!(names(&["--only", "miri"]).unwrap(), ["miri"]);
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
-        assert_eq!(names(&["--filter", "x"]).unwrap(), ["host", "firmware", "guest", "exec", "system"]);
+        assert_eq!(
+            names(&["--filter", "x"]).unwrap(),
+            ["host", "firmware", "guest", "portions", "exec", "system"]
+        );
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));
     }
 

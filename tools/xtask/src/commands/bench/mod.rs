@@ -4,6 +4,7 @@ mod closed;
 mod executor;
 mod hostile;
 mod idle_memory;
+mod portions;
 mod priority;
 mod table;
 mod words;
@@ -27,7 +28,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     }
     // Counting is for one hart; the option excludes --smp, so this overrides its default only.
     let mut options = options.clone();
-    if options.icount {
+    if options.icount || options.name == Measurement::Portions {
         options.machine.smp = 1;
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?;
@@ -40,6 +41,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             let (rows, text) = hostile::measure(&prepared, &options)?;
             report = Some(text);
             ("hostile", rows)
+        }
+        Measurement::Portions => {
+            let (rows, text) = portions::measure(&prepared, &options)?;
+            report = Some(text);
+            ("portions", rows)
         }
         Measurement::Priority => {
             let (rows, text) = priority::measure(&prepared, &options)?;

@@ -1,0 +1,305 @@
+//! The instrument for bounded portions (SPEC 3.13a): how many instructions a hart executes between two points at
+//! which something more urgent can take it (decision 18).
+//!
+//! A *portion* begins where the kernel is entered from user mode, where a poll of a kernel coroutine begins or ends, and
+//! where a hart asks whether it should stop what it runs; it ends where the next one begins, or where the kernel is left.
+//! *Stretches* are measured inside portions: interrupt handlers, interrupts off, the run queue's lock held. A handler's
+//! instructions, and those of the instrument itself, count for no portion and no other stretch.
+//!
+//! The boot argument `portions=on` switches it on. Otherwise each point costs one relaxed load and a branch that is not
+//! taken, so what is measured is the kernel that ships. The unit is what `instret` counts: exact under `-icount`,
+//! meaningless elsewhere.
+//! `report` prints what was found at power-off; `COPS_INSPECT` reads it while the system runs.
+//! May touch: the instruction counter. Each hart writes its own record; interrupt handlers write to it as well, and
+//! only to entries that exist from the start.
+#![forbid(unsafe_code)]
+
+mod report;
+
+pub use report::{name_of, print};
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use cops_abi::inspect::{PortionRecord, portion};
+
+use crate::arch;
+use crate::drivers::device_tree;
+
+/// Different portions that each hart tells apart. More than there are system calls, services and stretches.
+const ENTRIES: usize = 160;
+
+/// What a portion or stretch is: one of [`portion`], and a detail.
+type Key = u64;
+
+const fn key(kind: u32, detail: u32) -> Key {
+    (kind as u64) << 32 | detail as u64
+}
+
+struct Entry {
+    key: AtomicU64,
+    count: AtomicU64,
+    longest: AtomicU64,
+    /// About the longest: arguments of the call, or the number of the coroutine.
+    about: [AtomicU64; 4],
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self {
+            key: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+            about: [const { AtomicU64::new(0) }; 4],
+        }
+    }
+}
+
+#[repr(align(64))]
+struct Hart {
+    /// Where the running portion began; 0 if none runs.
+    begin: AtomicU64,
+    /// `excluded` at that moment.
+    begin_excluded: AtomicU64,
+    key: AtomicU64,
+    about: [AtomicU64; 4],
+    /// Where interrupts were switched off; 0 if they are on.
+    off: AtomicU64,
+    off_excluded: AtomicU64,
+    /// Instructions that count for no portion: interrupt handlers, and this instrument.
+    excluded: AtomicU64,
+    entries: [Entry; ENTRIES],
+}
+
+static HARTS: [Hart; arch::MAX_HARTS] = [const {
+    Hart {
+        begin: AtomicU64::new(0),
+        begin_excluded: AtomicU64::new(0),
+        key: AtomicU64::new(0),
+        about: [const { AtomicU64::new(0) }; 4],
+        off: AtomicU64::new(0),
+        off_excluded: AtomicU64::new(0),
+        excluded: AtomicU64::new(0),
+        entries: [const { Entry::new() }; ENTRIES],
+    }
+}; arch::MAX_HARTS];
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Reads the boot argument. Once, before the other harts start.
+pub fn configure() {
+    if device_tree::boot_argument("portions") != Some("on") {
+        return;
+    }
+    for hart in &HARTS {
+        // What interrupt handlers write to exists from the start: a handler never races for a free entry.
+        for (place, cause) in hart.entries.iter().zip([1, 5, 9]) {
+            place.key.store(key(portion::HANDLER, cause), Relaxed);
+        }
+    }
+    ON.store(true, Relaxed);
+}
+
+/// Whether anything is measured.
+#[inline(always)]
+pub fn is_on() -> bool {
+    ON.load(Relaxed)
+}
+
+/// A point at which something more urgent can take this hart: the portion so far ends, one of `kind` begins.
+#[inline(always)]
+pub fn point(kind: u32, detail: impl FnOnce() -> u32) {
+    if is_on() {
+        HARTS[arch::hart_index()].point(key(kind, detail()));
+    }
+}
+
+/// The kernel has been entered from user mode. Interrupts are off.
+#[inline(always)]
+pub fn enter() {
+    if is_on() {
+        let hart = &HARTS[arch::hart_index()];
+        hart.point(key(portion::INTERRUPTED, 0));
+        hart.off();
+    }
+}
+
+/// The kernel is left for user mode or sleep. Interrupts are off.
+#[inline(always)]
+pub fn leave() {
+    if is_on() {
+        let hart = &HARTS[arch::hart_index()];
+        hart.on();
+        hart.point(0);
+        hart.begin.store(0, Relaxed);
+    }
+}
+
+/// This hart was left by [`leave`] and goes on. Interrupts are off.
+#[inline(always)]
+pub fn resume() {
+    if is_on() {
+        HARTS[arch::hart_index()].off();
+    }
+}
+
+/// Says what the running portion is, once that is known.
+#[inline(always)]
+pub fn is(kind: u32, what: impl FnOnce() -> (u32, [u64; 4])) {
+    if is_on() {
+        let hart = &HARTS[arch::hart_index()];
+        let (detail, about) = what();
+        hart.key.store(key(kind, detail), Relaxed);
+        hart.about.iter().zip(about).for_each(|(place, word)| place.store(word, Relaxed));
+    }
+}
+
+/// Interrupts have been switched off.
+#[inline(always)]
+pub fn interrupts_off() {
+    if is_on() {
+        HARTS[arch::hart_index()].off();
+    }
+}
+
+/// Interrupts are about to be switched on.
+#[inline(always)]
+pub fn interrupts_on() {
+    if is_on() {
+        HARTS[arch::hart_index()].on();
+    }
+}
+
+/// A stretch that is measured inside a portion, from its making to its end.
+#[must_use]
+pub struct Stretch {
+    key: Key,
+    /// 0: nothing is measured.
+    begin: u64,
+    excluded: u64,
+}
+
+impl Stretch {
+    /// One of `kind` begins. It ends on the same hart.
+    #[inline(always)]
+    pub fn begin(kind: u32, detail: u32) -> Self {
+        if !is_on() {
+            return Self { key: 0, begin: 0, excluded: 0 };
+        }
+        let excluded = HARTS[arch::hart_index()].excluded.load(Relaxed);
+        Self { key: key(kind, detail), begin: arch::instructions_retired(), excluded }
+    }
+}
+
+impl Drop for Stretch {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.begin != 0 {
+            HARTS[arch::hart_index()].end(self);
+        }
+    }
+}
+
+impl Hart {
+    #[cold]
+    #[inline(never)]
+    fn point(&self, next: Key) {
+        let now = arch::instructions_retired();
+        let begin = self.begin.load(Relaxed);
+        if begin != 0 {
+            let length = self.length(now, begin, self.begin_excluded.load(Relaxed));
+            let about = [0, 1, 2, 3].map(|index| self.about[index].load(Relaxed));
+            self.record(self.key.load(Relaxed), length, about);
+        }
+        self.key.store(next, Relaxed);
+        self.about.iter().for_each(|word| word.store(0, Relaxed));
+        self.exclude_since(now);
+        self.begin_excluded.store(self.excluded.load(Relaxed), Relaxed);
+        self.begin.store(arch::instructions_retired(), Relaxed);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn off(&self) {
+        self.off_excluded.store(self.excluded.load(Relaxed), Relaxed);
+        self.off.store(arch::instructions_retired(), Relaxed);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on(&self) {
+        let now = arch::instructions_retired();
+        let begin = self.off.load(Relaxed);
+        self.off.store(0, Relaxed);
+        if begin != 0 {
+            let length = self.length(now, begin, self.off_excluded.load(Relaxed));
+            self.record(key(portion::INTERRUPTS_OFF, 0), length, [self.key.load(Relaxed), 0, 0, 0]);
+        }
+        self.exclude_since(now);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(&self, stretch: &Stretch) {
+        let now = arch::instructions_retired();
+        let length = self.length(now, stretch.begin, stretch.excluded);
+        self.record(stretch.key, length, [self.key.load(Relaxed), 0, 0, 0]);
+        if stretch.key >> 32 == u64::from(portion::HANDLER) {
+            self.excluded.store(self.excluded.load(Relaxed).wrapping_add(length), Relaxed);
+        }
+        self.exclude_since(now);
+    }
+
+    /// Instructions from `begin` to `now` that count.
+    fn length(&self, now: u64, begin: u64, excluded: u64) -> u64 {
+        now.wrapping_sub(begin).wrapping_sub(self.excluded.load(Relaxed).wrapping_sub(excluded))
+    }
+
+    /// What has been executed since `now` was this instrument's work.
+    fn exclude_since(&self, now: u64) {
+        let own = arch::instructions_retired().wrapping_sub(now);
+        self.excluded.store(self.excluded.load(Relaxed).wrapping_add(own), Relaxed);
+    }
+
+    fn record(&self, key: Key, length: u64, about: [u64; 4]) {
+        if key == 0 {
+            return;
+        }
+        let found = self.entries.iter().find(|entry| {
+            let other = entry.key.load(Relaxed);
+            other == key || other == 0
+        });
+        // What finds no room counts for the last entry, whatever that is.
+        let Some(entry) = found.or(self.entries.last()) else { return };
+        entry.key.store(key, Relaxed);
+        entry.count.store(entry.count.load(Relaxed) + 1, Relaxed);
+        if length > entry.longest.load(Relaxed) {
+            entry.longest.store(length, Relaxed);
+            entry.about.iter().zip(about).for_each(|(place, word)| place.store(word, Relaxed));
+        }
+    }
+}
+
+/// The record with this number, or the first after it that there is, and its number. `None`: there are no more.
+pub fn at_or_after(number: u64) -> Option<(PortionRecord, u64)> {
+    let first = usize::try_from(number).ok().filter(|_| is_on())?;
+    let last = arch::hart_count() * ENTRIES;
+    let (number, entry) = (first..last).find_map(|number| {
+        let entry = &HARTS[number / ENTRIES].entries[number % ENTRIES];
+        (entry.count.load(Relaxed) > 0).then_some((number, entry))
+    })?;
+    let key = entry.key.load(Relaxed);
+    let record = PortionRecord {
+        kind: (key >> 32) as u32,
+        detail: key as u32,
+        hart: (number / ENTRIES) as u32,
+        reserved: 0,
+        name: [0; 16],
+        longest: entry.longest.load(Relaxed),
+        count: entry.count.load(Relaxed),
+        about: entry.about[0].load(Relaxed),
+        about_1: entry.about[1].load(Relaxed),
+        about_2: entry.about[2].load(Relaxed),
+        about_3: entry.about[3].load(Relaxed),
+    };
+    Some((record, number as u64))
+}

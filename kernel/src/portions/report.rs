@@ -1,0 +1,80 @@
+//! What was measured, printed for people and for `./cops`: one line for each kind and detail of each hart.
+//!
+//! May touch: the console, names of calls and services.
+#![forbid(unsafe_code)]
+
+use cops_abi::inspect::{PortionRecord, portion, text};
+use cops_abi::syscall;
+
+use crate::drivers::console::{self, Channel};
+use crate::trace;
+
+/// Prints a line for each record, if anything is measured: the last thing before power is cut.
+pub fn print() {
+    let mut next = 0;
+    while let Some((record, number)) = super::at_or_after(next) {
+        print_record(&record);
+        next = number + 1;
+    }
+}
+
+fn print_record(record: &PortionRecord) {
+    let service = name_of(record);
+    let what = match record.kind {
+        portion::SYSTEM_CALL => syscall::name(record.detail as usize).unwrap_or("unknown"),
+        portion::SERVICE => text(&service),
+        portion::CALL => operation(record.detail),
+        portion::RUN_QUEUE => crate::task::name_of_hold(record.detail),
+        portion::HANDLER => match record.detail {
+            1 => "interprocessor",
+            5 => "timer",
+            9 => "device",
+            _ => "unexpected",
+        },
+        _ => "",
+    };
+    let kind = portion::name(record.kind);
+    let PortionRecord { hart, longest, count, about, about_1, about_2, about_3, .. } = *record;
+    // Names of services have blanks; a word of this line has none.
+    let words = what.split(' ');
+    console::write_formatted(
+        Channel::Kernel,
+        format_args!(
+            "portion: kind={kind} what={} hart={hart} longest={longest} count={count} about={about:#x},{about_1:#x},{about_2:#x},{about_3:#x}\n",
+            Joined(words)
+        ),
+    );
+}
+
+/// Words with a dash between them.
+struct Joined<I>(I);
+
+impl<'a, I: Iterator<Item = &'a str> + Clone> core::fmt::Display for Joined<I> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for (index, word) in self.0.clone().enumerate() {
+            if index > 0 {
+                f.write_str("-")?;
+            }
+            f.write_str(word)?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of the service whose portion this is; zeros if it is none, or has none.
+pub fn name_of(record: &PortionRecord) -> [u8; 16] {
+    if record.kind == portion::SERVICE { trace::name_of(record.about) } else { [0; 16] }
+}
+
+/// Operations as `call::Operation::number` numbers them.
+fn operation(number: u32) -> &'static str {
+    match number {
+        1 => "read",
+        2 => "write",
+        3 => "accept",
+        4 => "connect",
+        5 => "sleep",
+        6 => "wait",
+        _ => "none",
+    }
+}

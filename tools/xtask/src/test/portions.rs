@@ -1,0 +1,89 @@
+//! `/bin/usertests` on one hart with instructions counted, while the kernel measures itself: no portion of any kind is
+//! longer than SPEC 3.13a allows.
+//!
+//! What the tests themselves say is the business of the stage `guest`; here they only have to come to their end.
+
+use std::time::{Duration, Instant};
+
+use super::{Case, Context, step};
+use crate::cli::Machine as MachineOptions;
+use crate::error::Outcome;
+use crate::qemu::console::{Ending, Transcript, follow};
+use crate::qemu::machine::Machine;
+use crate::qemu::portions::{self, LIMIT, Portion};
+
+/// For the boot. Nothing is judged by it but a hang.
+const TIME_LIMIT: Duration = Duration::from_secs(1200);
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let prepared = context.prepared()?;
+    let mut argv = vec!["/bin/usertests".to_owned()];
+    argv.extend(context.options.filter.clone());
+    let mut step = step("usertests, instructions counted");
+    let options = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
+    let mut boot = prepared.boot(&options, &argv, &[])?;
+    portions::measure(&mut boot);
+    let machine = Machine::start(&prepared.qemu, &boot)?;
+    step.detail("running");
+    let mut transcript = Transcript::default();
+    let ending = follow(machine, Some(Instant::now() + TIME_LIMIT), &mut transcript);
+    Ok(judge(&ending, &String::from_utf8_lossy(&transcript.kernel)))
+}
+
+/// A case for each kind of portion, and one more: that the boot came to its end and measured anything.
+fn judge(ending: &Ending, kernel: &str) -> Vec<Case> {
+    let measured = portions::parse(kernel);
+    let mut cases: Vec<Case> = measured.iter().map(judge_one).collect();
+    let has = |kind: &str| measured.iter().any(|portion| portion.kind == kind);
+    let missing: Vec<&str> = ["system-call", "fault", "service", "call", "run-queue"]
+        .into_iter()
+        .filter(|kind| !has(kind))
+        .collect();
+    cases.push(match ending {
+        Ending::Status(0 | 1) if missing.is_empty() => Case::passed("end"),
+        other => Case::failed("end", format!("{other:?}; nothing measured of: {missing:?}\n{kernel}")),
+    });
+    cases
+}
+
+fn judge_one(portion: &Portion) -> Case {
+    let name = portion.name();
+    if portion.is_too_long() {
+        let why = format!(
+            "{} instructions without a point at which something more urgent takes the hart; {LIMIT} are allowed; about it: {}",
+            portion.longest, portion.about
+        );
+        return Case::failed(name, why);
+    }
+    Case::passed(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "\
+portion: kind=system-call what=MPROTECT hart=0 longest=50001 count=1 about=0x0,0x0,0x0,0x0
+portion: kind=fault what= hart=0 longest=50000 count=1 about=0x0,0x0,0x0,0x0
+portion: kind=service what=timer hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
+portion: kind=call what=read hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
+portion: kind=run-queue what=push hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
+";
+
+    fn failed(ending: Ending, kernel: &str) -> Vec<String> {
+        let cases = judge(&ending, kernel);
+        cases.into_iter().filter(|case| case.failure.is_some()).map(|case| case.name).collect()
+    }
+
+    #[test]
+    fn one_instruction_too_many_fails() {
+        assert_eq!(failed(Ending::Status(0), LINES), ["system-call/MPROTECT"]);
+        assert_eq!(failed(Ending::Status(1), &LINES.replace("50001", "50000")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_boot_that_measured_nothing_fails() {
+        assert_eq!(failed(Ending::Status(0), ""), ["end"]);
+        assert_eq!(failed(Ending::TimedOut, &LINES.replace("50001", "1")), ["end"]);
+    }
+}
