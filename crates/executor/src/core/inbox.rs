@@ -19,7 +19,7 @@ use super::slot::Slot;
 
 /// Head of the stack: the slot that was pushed last, null if empty.
 #[repr(transparent)]
-pub(crate) struct Inbox(AtomicPtr<Slot>);
+pub(crate) struct Inbox(pub(super) AtomicPtr<Slot>);
 
 impl Inbox {
     pub fn is_empty(&self) -> bool {

@@ -22,32 +22,39 @@ impl Locked<'_> {
         self.0.lists.bitmap()
     }
 
-    /// Levels at which somebody waits: not counting who is being polled. The record shows this at all times; under the
-    /// lock it is exact.
+    /// Levels at which a coroutine waits, not counting the one that is being polled. Exact.
+    ///
+    /// This is the worker's own word. The record has a copy for others to look at; nothing here believes that copy, because
+    /// safe code outside of this crate can write to it.
     #[inline(always)]
     pub fn waiting(&self) -> u64 {
-        self.0.state().ready.load(Ordering::Relaxed)
+        self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Shows that somebody waits at `level`. True if somebody waited before, at any level.
+    /// Sets the levels at which a coroutine waits, and publishes them.
+    #[inline(always)]
+    fn set_waiting(&self, levels: u64) {
+        self.0.waiting.store(levels, Ordering::Relaxed);
+        self.0.state().ready.store(levels, Ordering::Relaxed);
+    }
+
+    /// Publishes that a coroutine waits at `level`. True if any waited before, at any level.
     #[inline(always)]
     fn show(&self, level: Priority) -> bool {
-        let ready = &self.0.state().ready;
-        let waiting = ready.load(Ordering::Relaxed);
-        // A line that fellows read is written only if it changes.
+        let waiting = self.waiting();
+        // The record's line, which other workers read, is written only if it changes.
         if waiting & level.bit() == 0 {
-            ready.store(waiting | level.bit(), Ordering::Relaxed);
+            self.set_waiting(waiting | level.bit());
         }
         waiting != 0
     }
 
-    /// Shows that nobody waits at `level`.
+    /// Publishes that no coroutine waits at `level`.
     #[inline(always)]
     fn hide(&self, level: Priority) {
-        let ready = &self.0.state().ready;
-        let waiting = ready.load(Ordering::Relaxed);
+        let waiting = self.waiting();
         if waiting & level.bit() != 0 {
-            ready.store(waiting & !level.bit(), Ordering::Relaxed);
+            self.set_waiting(waiting & !level.bit());
         }
     }
 
@@ -55,11 +62,29 @@ impl Locked<'_> {
     /// here.
     #[inline(always)]
     pub fn push(&self, slot: &Slot, level: Priority) -> bool {
+        self.push_unpublished(slot, level);
+        self.show(level)
+    }
+
+    /// As `push`, for a caller that publishes the level itself.
+    #[inline(always)]
+    fn push_unpublished(&self, slot: &Slot, level: Priority) {
         self.0.lists.push(slot, level);
         if (level.level() as u32) < self.0.running_level.load(Ordering::Relaxed) {
             self.0.unsettle();
         }
-        self.show(level)
+    }
+
+    /// Moves one that waits from the list `from` to the tail of the list `to`. True if others wait here.
+    ///
+    /// The new level is published before the old one is taken back, so that a worker that looks without the lock, to park, sees at
+    /// least one of the two.
+    fn relist(&self, slab: &Slab, slot: &Slot, from: Priority, to: Priority) -> bool {
+        let has_equals = self.waiting() & to.bit() != 0;
+        self.show(to);
+        self.remove(slab, slot, from);
+        self.push_unpublished(slot, to);
+        has_equals || self.waiting() & !to.bit() != 0
     }
 
     /// The head of list `level`, which is not empty, is about to be polled. From now on it stays there until it is settled.
@@ -86,8 +111,8 @@ impl Locked<'_> {
     pub fn end_and_rotate(&self, slab: &Slab) {
         let level = self.end();
         let list = self.0.lists.list(level);
-        let _ = list.rotate(slab, list.first(slab));
-        let _ = self.show(level);
+        list.rotate(slab, list.first(slab));
+        self.show(level);
     }
 
     /// Takes one that waits out of list `level`.
@@ -112,23 +137,22 @@ impl Locked<'_> {
         list.rotate(slab, polled)
     }
 
-    /// As `turn`, for one that is blocked or has exited: `polled`, the head of `list`, is taken out, and `next`, which came
-    /// after it, begins. `None` if it was alone: then nobody begins.
+    /// As `turn`, for one that is blocked or has exited: the head of `list` is taken out, and `next`, which came after it,
+    /// begins. `None` if it was alone: then nothing begins.
     #[inline(always)]
     pub fn turn_removed<'s>(
         &self,
         slab: &'s Slab,
         list: &List,
         level: Priority,
-        polled: &Slot,
         next: &'s Slot,
     ) -> Option<&'s Slot> {
-        let next = self.0.lists.remove_followed(slab, list, level.bit(), polled, next);
+        let next = self.0.lists.remove_followed(slab, list, level.bit(), next);
         match next {
             Some(next) if next.is_alone() => self.hide(level),
             Some(_) => {}
             None => {
-                let _ = self.end();
+                self.end();
             }
         }
         next
@@ -137,14 +161,14 @@ impl Locked<'_> {
     /// What was polled has exited, and its future was dropped: its slot is free then. Nobody begins.
     #[inline(never)]
     pub fn exited(&self, slab: &Slab, polled: &Slot) {
-        self.end_and_remove(slab, polled, polled.next(slab));
+        self.end_and_remove(slab, polled.next(slab));
         self.free(polled);
     }
 
-    /// Takes what was polled, the head of its list, out. `next` is what came after it. Nobody begins.
-    pub fn end_and_remove(&self, slab: &Slab, polled: &Slot, next: &Slot) {
+    /// Takes what was polled, the head of its list, out. `next` is what came after it. Nothing begins.
+    pub fn end_and_remove(&self, slab: &Slab, next: &Slot) {
         let level = self.end();
-        let _ = self.0.lists.remove_followed(slab, self.0.lists.list(level), level.bit(), polled, next);
+        self.0.lists.remove_followed(slab, self.0.lists.list(level), level.bit(), next);
     }
 
     /// Makes the slot of a coroutine that has exited, and is in no list any more, free.
@@ -178,15 +202,24 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes the first that waits in list `level`, which is one of `waiting`, over to the same list of `to`, another worker.
-    pub fn hand_over<'s>(&self, slab: &'s Slab, level: Priority, to: &Locked<'_>) -> &'s Slot {
+    /// Takes the first that waits in list `level`, which is one of `waiting`, over to `to`, another worker. Returns the list
+    /// there in which it is now.
+    ///
+    /// That is another list if its priority was changed a moment ago by a caller that could not have the lock here: its
+    /// note is at this worker, where nobody would find the coroutine any more, so what it asks for is done on the way. A change
+    /// that comes after the transition finds the coroutine at its new worker.
+    #[must_use]
+    pub fn hand_over(&self, slab: &Slab, level: Priority, to: &Locked<'_>) -> Priority {
         let head = self.0.lists.list(level).first(slab);
         let polled = self.0.running_level.load(Ordering::Relaxed) == level.level() as u32;
         let slot = if polled { head.next(slab) } else { head };
         self.remove(slab, slot, level);
-        let _ = slot.state.hand_over(self.0.number(), to.0.number());
-        let _ = to.push(slot, level);
-        slot
+        let word = slot.state.hand_over(self.0.number(), to.0.number());
+        let moved =
+            if word.is_misfiled() { slot.state.relevel(word.generation(), to.0.number()) } else { None };
+        let level = moved.map_or(level, |(_, level)| level);
+        to.push(slot, level);
+        level
     }
 
     /// Takes up to half of what waits here, most urgent first, over to the lists of `to`, another worker.
@@ -195,7 +228,8 @@ impl Locked<'_> {
         while left != 0
             && let Some(level) = Priority::most_urgent_in(self.waiting())
         {
-            let _ = self.hand_over(slab, level, to);
+            // Which list it came to makes no difference: the thief begins with the most urgent of all that it has then.
+            let _list = self.hand_over(slab, level, to);
             left = left.wrapping_sub(1);
         }
     }
@@ -235,8 +269,7 @@ impl Locked<'_> {
         self.drain(slab);
         match slot.state.relevel(generation, self.0.number()) {
             Some((from, to)) => {
-                self.remove(slab, slot, from);
-                let busy = self.push(slot, to);
+                let busy = self.relist(slab, slot, from, to);
                 Refiled::Moved { priority: to, busy }
             }
             None => Refiled::Done,
@@ -271,22 +304,21 @@ impl Locked<'_> {
     fn drain_now(&self, slab: &Slab) {
         let (state, number) = (self.0.state(), self.0.number());
         let posted = state.posted.load(Ordering::Relaxed);
-        // The marks in `posted` move to `ready` before the coroutines do, so that a fellow who looks now
+        // The marks in `posted` move to `ready` before the coroutines do, so that a worker that looks now
         // misses none (`WorkerState::waiting`). That is too much if one of them has got another priority on the way.
-        let waiting = self.waiting();
+        let mut waiting = self.waiting();
         state.ready.store(waiting | posted, Ordering::Relaxed);
         // Cleared before the inbox is emptied: a pusher marks its level after its push, so a mark that is
         // cleared here belongs to a slot that is taken out here.
         if posted != 0 {
             state.posted.fetch_and(!posted, Ordering::SeqCst);
         }
-        let mut waiting = waiting;
         self.0.inbox.drain(slab, |slot| {
             let level = slot.state.take_from_inbox(number);
-            let _ = self.push(slot, level);
+            self.push_unpublished(slot, level);
             waiting |= level.bit();
         });
-        state.ready.store(waiting, Ordering::Relaxed);
+        self.set_waiting(waiting);
         if self.0.misfiled.load(Ordering::Relaxed) != 0 {
             self.refile_noted(slab);
         }
@@ -323,8 +355,7 @@ impl Locked<'_> {
     fn refile_one(&self, slab: &Slab, slot: &Slot) {
         let generation = slot.state.peek().generation();
         if let Some((from, to)) = slot.state.relevel(generation, self.0.number()) {
-            self.remove(slab, slot, from);
-            let _ = self.push(slot, to);
+            self.relist(slab, slot, from, to);
         }
     }
 }

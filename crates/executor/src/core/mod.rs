@@ -27,6 +27,7 @@ mod snapshot;
 mod state;
 mod steal;
 mod turns;
+mod verify;
 mod worker;
 
 #[cfg(loom)]

@@ -81,7 +81,8 @@ impl ReadyLists {
     pub fn remove(&self, slab: &Slab, slot: &Slot, level: Priority) {
         let list = self.list(level);
         if list.is_first(slot) {
-            let _ = self.remove_first(slab, list, level.bit());
+            // The next one is of no interest: nothing begins.
+            let _next = self.remove_first(slab, list, level.bit());
             return;
         }
         // SAFETY: not the first, so there is another one on either side; module documentation.
@@ -98,28 +99,27 @@ impl ReadyLists {
     /// is one.
     #[inline(always)]
     pub fn remove_first<'a>(&self, slab: &'a Slab, list: &List, bit: u64) -> Option<&'a Slot> {
-        let first = list.first(slab);
-        self.remove_followed(slab, list, bit, first, first.next(slab))
+        self.remove_followed(slab, list, bit, list.first(slab).next(slab))
     }
 
-    /// As `remove_first`, for a `first` whose `next` may belong to an inbox already: what it was is `next`.
+    /// As `remove_first`, for a head that was blocked and so is not the caller's any more: `next` is what came after it. The head's
+    /// own links belong to whoever wakes it by now, so nothing here reads them (rule 5 of `slot`).
     #[inline(always)]
     pub fn remove_followed<'a>(
         &self,
-        _: &'a Slab,
+        slab: &'a Slab,
         list: &List,
         bit: u64,
-        first: &Slot,
         next: &'a Slot,
     ) -> Option<&'a Slot> {
-        if next.as_pointer() == first.as_pointer() {
+        if list.is_first(next) {
             self.bitmap.store(self.bitmap() & !bit, Relaxed);
             return None;
         }
-        next.previous.store(first.previous.load(Relaxed), Relaxed);
+        let last = list.last(slab);
+        next.previous.store(last.handle(), Relaxed);
         list.first.store(next.as_pointer(), Relaxed);
-        // SAFETY: not empty, so a slot; module documentation.
-        unsafe { &*list.last.load(Relaxed) }.next.store(next.as_pointer(), Relaxed);
+        last.next.store(next.as_pointer(), Relaxed);
         Some(next)
     }
 }
@@ -133,11 +133,13 @@ impl List {
     }
 
     /// The last slot. As `first`.
+    #[inline(always)]
     pub fn last<'a>(&self, _: &'a Slab) -> &'a Slot {
         // SAFETY: as for the first.
         unsafe { &*self.last.load(Relaxed) }
     }
 
+    #[inline(always)]
     fn is_first(&self, slot: &Slot) -> bool {
         self.first.load(Relaxed) == slot.as_pointer()
     }

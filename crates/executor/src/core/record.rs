@@ -47,7 +47,10 @@ pub struct WorkerState {
     /// The low half of an id: that coroutine has woken itself. A note between the waker and `run` on
     /// one worker (so a plain store will do), used up when the poll returns.
     pub woken: AtomicU32,
-    reserved_own: [u32; 7],
+    /// How often the worker began what it had although another one published something more urgent, because that one's lock was
+    /// held however often it looked. Each is one poll beyond the bound on order (crate documentation).
+    pub skipped_steals: AtomicU32,
+    reserved_own: [u32; 6],
 }
 
 #[cfg(not(loom))]
@@ -61,6 +64,7 @@ const _: () = {
     assert!(::core::mem::offset_of!(WorkerState, polls) == 80);
     assert!(::core::mem::offset_of!(WorkerState, steals) == 88);
     assert!(::core::mem::offset_of!(WorkerState, woken) == 96);
+    assert!(::core::mem::offset_of!(WorkerState, skipped_steals) == 100);
 };
 
 /// `WorkerState::current_priority` of a worker that polls nothing.
@@ -88,7 +92,8 @@ impl WorkerState {
             polls: AtomicU64::new(0),
             steals: AtomicU64::new(0),
             woken: AtomicU32::new(0),
-            reserved_own: [0; 7],
+            skipped_steals: AtomicU32::new(0),
+            reserved_own: [0; 6],
         }
     }
 

@@ -172,10 +172,10 @@ impl Executor {
         match slot.state.settle(polled.begun.word, polled.woken) {
             Settled::Stays => locked.end_and_rotate(&self.slab),
             Settled::Moves { to } => {
-                locked.end_and_remove(&self.slab, slot, next);
-                let _ = locked.push(slot, to);
+                locked.end_and_remove(&self.slab, next);
+                locked.push(slot, to);
             }
-            Settled::Blocks => locked.end_and_remove(&self.slab, slot, next),
+            Settled::Blocks => locked.end_and_remove(&self.slab, next),
             Settled::Ends => return false,
         }
         true

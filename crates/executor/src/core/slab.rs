@@ -97,6 +97,11 @@ impl Slab {
         }
     }
 
+    /// How many slots have been handed out so far: the indices from 1 to this.
+    pub fn handed_out(&self) -> u32 {
+        self.fresh.load(Ordering::Relaxed)
+    }
+
     /// A slot that was never used, for the caller alone. `None` if there is no memory or no index left. `number`
     /// is the executor's, always the same.
     pub fn allocate(&self, number: u8, hooks: &Hooks) -> Option<&Slot> {

@@ -149,23 +149,27 @@ impl State {
     }
 
     /// (1) in the inbox of `worker`, into which the caller pushes it.
+    #[must_use]
     pub fn occupy(&self, priority: Priority, worker: u32) -> u64 {
         self.occupy_at(Place::Inbox, priority, worker)
     }
 
     /// (1) in the list `priority` of `worker`, whose lock the caller holds.
+    #[must_use]
     #[inline(always)]
     pub fn occupy_listed(&self, priority: Priority, worker: u32) -> u64 {
         self.occupy_at(Place::List, priority, worker)
     }
 
     /// (1) Blocked. `worker` is where it goes if it is woken from outside.
+    #[must_use]
     pub fn occupy_blocked(&self, priority: Priority, worker: u32) -> u64 {
         self.occupy_at(Place::Blocked, priority, worker)
     }
 
     /// (2) for a caller that holds the lock of `worker`, and has `seen` that it is blocked: if it returns a level, the caller
     /// links the coroutine in that list. Otherwise nothing has happened, and `wake` does the right thing.
+    #[must_use]
     #[inline(always)]
     pub fn wake_listed(&self, seen: Snapshot, worker: u32) -> Option<Priority> {
         let next = seen.with_worker(worker).at(Place::List);
@@ -223,12 +227,14 @@ impl State {
 
     /// (4) The slot was taken out of the inbox of `worker`, whose lock the caller holds. Returns the list at whose
     /// tail the caller links it.
+    #[must_use]
     pub fn take_from_inbox(&self, worker: u32) -> Priority {
         self.update(Priority::DEFAULT, |word| Some((word.with_worker(worker).at(Place::List), word.level())))
     }
 
     /// (5) From which list to which the caller moves it, if it is misfiled. The caller holds the lock of `worker`,
     /// in a list of which the coroutine may be, and not be polled.
+    #[must_use]
     pub fn relevel(&self, generation: u32, worker: u32) -> Option<(Priority, Priority)> {
         self.update(None, |word| {
             let here = word.names(generation) && word.worker() == worker && word.is_misfiled();
@@ -237,12 +243,14 @@ impl State {
     }
 
     /// A poll is about to begin that a wake has asked for: uses WOKEN up. Returns the word as it is now.
+    #[must_use]
     pub fn begin(&self) -> Snapshot {
         Snapshot(self.0.fetch_and(!WOKEN, Ordering::AcqRel)).without(WOKEN)
     }
 
     /// (6) at its shortest, for one that has not woken itself and is not misfiled. False, and nothing has happened, if anybody has touched
     /// the word since it was `begun`, when nobody had.
+    #[must_use]
     #[inline(always)]
     pub fn block(&self, begun: Snapshot) -> bool {
         self.replace(begun, begun.at(Place::Blocked))
@@ -284,6 +292,7 @@ impl State {
     /// level there. Returns the word as it is now.
     ///
     /// All that changes is known, so this is one addition and cannot fail.
+    #[must_use]
     pub fn hand_over(&self, from: u32, to: u32) -> Snapshot {
         let change = (to as u64).wrapping_sub(from as u64) << WORKER_SHIFT;
         Snapshot(self.0.fetch_add(change, Ordering::AcqRel).wrapping_add(change))
@@ -294,6 +303,7 @@ impl State {
     ///
     /// A plain store will do: what others change in the word meanwhile is flags and priorities of a coroutine that is gone,
     /// and who wants to move it waits for the lock and then looks again.
+    #[must_use]
     #[inline(always)]
     pub fn vacate(&self) -> bool {
         let id_high = self.peek().id_high();

@@ -135,7 +135,7 @@ fn requests_for_the_dead_reach_nobody() {
         ask_all(generation);
     }
     // Its successor in the slot is not touched either.
-    freed.occupy(P, 1);
+    let _id = freed.occupy(P, 1);
     let before = freed.load();
     ask_all(FIRST);
     assert!(freed.load() == before);
@@ -249,7 +249,7 @@ fn a_slot_with_no_generations_left_is_retired() {
     let state = State::new();
     state.set_generation(LAST_GENERATION - 2);
     for used_up in [false, true] {
-        state.occupy_listed(P, 0);
+        let _id = state.occupy_listed(P, 0);
         assert_eq!(state.vacate(), !used_up);
         assert_eq!(state.load().0 & PLACE_MASK, Place::Nowhere as u64);
     }

@@ -6,7 +6,6 @@ use super::executor::Executor;
 use super::locked::Locked;
 use super::priority::Priority;
 use super::schedule::{Begun, begin};
-use super::slot::Slot;
 use super::worker::Worker;
 
 /// How often a worker looks again when it is kept from something more urgent by a lock, before it runs
@@ -15,9 +14,9 @@ use super::worker::Worker;
 const LOOKS_AT_LOCKED_WORKERS: u32 = if cfg!(loom) { 2 } else { 200 };
 
 /// What came of looking at the other workers.
-enum Stolen<'a> {
-    /// This one begins: it is the head of its list, here.
-    Coroutine(&'a Slot),
+enum Stolen {
+    /// What was shown is in the thief's list of that level now, and nothing that the thief has is more urgent.
+    AsShown,
     /// They show something, but it could not be had now.
     Contended,
     Nothing,
@@ -37,10 +36,8 @@ impl Executor {
         let mut looks = LOOKS_AT_LOCKED_WORKERS;
         loop {
             let own = locked.bitmap();
-            match self.steal(worker, &locked, (own & own.wrapping_neg()).wrapping_sub(1)) {
-                Stolen::Coroutine(slot) => {
-                    return Some(begin(&locked, &self.slab, slot.state.peek().level()));
-                }
+            let stolen = self.steal(worker, &locked, (own & own.wrapping_neg()).wrapping_sub(1));
+            match stolen {
                 Stolen::Contended if looks != 0 => {
                     // Something more urgent waits where somebody is just picking. Rather than run something
                     // less urgent, unlock (others may want our lock) and look again.
@@ -51,9 +48,13 @@ impl Executor {
                     locked.drain(&self.slab);
                     continue;
                 }
-                _ => {}
+                Stolen::AsShown | Stolen::Contended | Stolen::Nothing => {}
             }
             if let Some(level) = Priority::most_urgent_in(locked.bitmap()) {
+                if matches!(stolen, Stolen::Contended) {
+                    let skipped = &worker.state().skipped_steals;
+                    skipped.store(skipped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                }
                 return Some(begin(&locked, &self.slab, level));
             }
             if !locked.drain_unannounced(&self.slab) {
@@ -64,7 +65,7 @@ impl Executor {
 
     /// Takes the most urgent coroutine that waits on another worker over to the thief, whose lock is held and has nothing
     /// in that list, if its level is one of `levels`; and half of what else waits there, if the thief has nothing at all.
-    fn steal<'a>(&'a self, thief: &'a Worker, own: &Locked<'_>, levels: u64) -> Stolen<'a> {
+    fn steal(&self, thief: &Worker, own: &Locked<'_>, levels: u64) -> Stolen {
         let Some((victim, shown)) = self.most_urgent_victim(thief.number(), levels) else {
             return Stolen::Nothing;
         };
@@ -78,13 +79,14 @@ impl Executor {
             return Stolen::Contended;
         };
         let had_nothing = own.bitmap() == 0;
-        let slot = locked.hand_over(&self.slab, level, own);
+        let list = locked.hand_over(&self.slab, level, own);
         if had_nothing {
             locked.hand_over_half(&self.slab, own);
         }
         let steals = thief.state().steals.load(Ordering::Relaxed);
         thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
-        Stolen::Coroutine(slot)
+        // If its priority was changed on the way, another worker may have something more urgent than what is here now.
+        if list == level { Stolen::AsShown } else { Stolen::Contended }
     }
 
     /// The worker other than `thief` that shows the most urgent of `levels`, and which that is.

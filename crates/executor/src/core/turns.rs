@@ -144,7 +144,7 @@ impl Executor {
         let locked = worker.lock();
         if locked.is_steady() {
             let next = slot.next(&self.slab);
-            let next = locked.turn_removed(&self.slab, turns.list, turns.level, slot, next);
+            let next = locked.turn_removed(&self.slab, turns.list, turns.level, next);
             locked.free(slot);
             if next.is_some() {
                 drop(locked);
@@ -191,12 +191,12 @@ impl Executor {
             return None;
         }
         if locked.is_steady() {
-            let next = locked.turn_removed(&self.slab, turns.list, turns.level, slot, next);
+            let next = locked.turn_removed(&self.slab, turns.list, turns.level, next);
             if next.is_some() {
                 return next;
             }
         } else {
-            locked.end_and_remove(&self.slab, slot, next);
+            locked.end_and_remove(&self.slab, next);
         }
         self.begin_most_urgent::<ALONE>(worker, locked, turns)
     }

@@ -36,12 +36,12 @@ pub const NO_WORKER: u32 = u32::MAX;
 pub(super) const NO_LEVEL: u32 = Priority::COUNT;
 /// How often a request tries for the lock of a worker before it leaves word there. A holder is in the middle of
 /// some tens of instructions; in an interrupt handler, it may be whoever was interrupted.
-pub(crate) const TRIES_FOR_LOCK: u32 = if cfg!(loom) { 1 } else { 16 };
+pub(crate) const TRIES_FOR_LOCK: u32 = if cfg!(loom) { 0 } else { 16 };
 
 /// The private part, in memory from `Hooks::grow`. Zeroed memory plus `initialise` makes a valid value.
 #[repr(C, align(64))]
 pub(crate) struct Worker {
-    /// Guards `lists`, `running_level`, `steady`. Only the worker itself, in `run`, ever waits for it; interrupt handlers and fellows take
+    /// Guards `lists`, `waiting`, `free`, `running_level`, `steady`. Only the worker itself, in `run`, ever waits for it; interrupt handlers and fellows take
     /// it if it is free or do without. Held for some tens of instructions; no foreign code runs under it.
     /// 1 if it is held: a word, since machines set a bit of a word in one instruction, but of a byte in many.
     pub(super) lock: AtomicU32,
@@ -59,6 +59,9 @@ pub(crate) struct Worker {
     /// For aging (`schedule`): polls since the last that went to a less urgent level, and that level. The worker's own.
     pub polls_since_aged: AtomicU32,
     pub aged_level: AtomicU32,
+    /// Levels at which a coroutine waits in the lists, not counting the one that is being polled. `WorkerState::ready` is a copy
+    /// of this. Guarded by the lock.
+    pub(super) waiting: AtomicU64,
     /// Others write here: not on the line that the worker writes at each scheduling point.
     pub inbox: OwnLine<Inbox>,
     /// Bit l: somebody in list l is misfiled, and whoever made it so could not get the lock.

@@ -1,0 +1,166 @@
+//! Worker 0 parks, while another thread makes something ready, moves it, or ends it. A worker that sleeps while work
+//! is left for it must have been notified.
+
+use cops_executor::core::NO_WORKER;
+use loom::sync::atomic::Ordering::Relaxed;
+
+use crate::common::Event;
+use crate::scene::{Scene, Script, explore_pair};
+
+/// Parks worker 0 if it may, joins the other thread, and fails if worker 0 would sleep though work is left that no
+/// other worker does.
+fn park_beside(scene: &std::sync::Arc<Scene>, other: loom::thread::JoinHandle<()>) {
+    let parks = scene.executor.prepare_park(0) && scene.executor.live_count() != 0;
+    // Asleep from here: only a notification ends it.
+    other.join().unwrap();
+    let notified = scene.host.take_events().contains(&Event::Notify(0));
+    let left = scene.executor.live_count() == 0 || scene.states.iter().any(|state| state.waiting() != 0);
+    assert!(!parks || notified || !left, "it would sleep for ever");
+    scene.executor.finish_park(0);
+    scene.is_sound();
+}
+
+#[test]
+fn park_against_slow_wake() {
+    explore_pair(|| {
+        let scene = Scene::new(1);
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        let other = scene.beside(move |scene| {
+            task.event.store(true, Relaxed);
+            assert!(scene.executor.wake(id, NO_WORKER));
+        });
+        scene.run(0);
+        park_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+/// The waking worker runs what it woke itself.
+#[test]
+fn park_against_fast_wake() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        let other = scene.beside(move |scene| {
+            task.event.store(true, Relaxed);
+            assert!(scene.executor.wake(id, 1));
+            scene.run(1);
+        });
+        park_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+#[test]
+fn park_against_cancel() {
+    explore_pair(|| {
+        let scene = Scene::new(1);
+        let (_, id) = scene.spawn_blocked(Script::Await);
+        let other = scene.beside(move |scene| assert!(scene.executor.cancel(id, NO_WORKER)));
+        scene.run(0);
+        park_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+#[test]
+fn park_against_spawn() {
+    explore_pair(|| {
+        let scene = Scene::new(1);
+        // Otherwise nothing is alive, and there is nothing to park for.
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        let other = scene.beside(|scene| drop(scene.spawn_on(NO_WORKER, Script::Exit, 32)));
+        scene.run(0);
+        park_beside(&scene, other);
+        crate::poll_ends::end(&scene, &task, id);
+    });
+}
+
+/// A worker that waits for all to have exited is notified of the last exit.
+#[test]
+fn park_against_exit() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        scene.spawn_on(1, Script::Exit, 32);
+        let other = scene.beside(|scene| scene.run(1));
+        park_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+/// What waits may be in the thief's hands: then the thief runs it.
+#[test]
+fn park_against_steal() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        scene.spawn(Script::Exit, 32);
+        scene.spawn(Script::Exit, 32);
+        let other = scene.beside(|scene| scene.run(1));
+        park_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+/// The thief empties the inbox of the worker that parks.
+#[test]
+fn park_against_drain() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        task.event.store(true, Relaxed);
+        assert!(scene.executor.wake(id, NO_WORKER));
+        let other = scene.beside(|scene| scene.run(1));
+        park_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+/// Nobody parks while one that waits elsewhere is moved.
+fn park_against_move(lends: bool) {
+    explore_pair(move || {
+        let scene = Scene::new(2);
+        let (_, id) = scene.spawn_on(1, Script::Exit, 32);
+        let other = scene.beside(move |scene| {
+            let executor = &scene.executor;
+            let moves =
+                if lends { executor.set_inherited(id, 3, 1) } else { executor.set_priority(id, 3, 1) };
+            assert!(moves);
+        });
+        assert!(!scene.executor.prepare_park(0), "something is ready");
+        other.join().unwrap();
+        scene.finish();
+    });
+}
+
+#[test]
+fn park_against_set_priority() {
+    park_against_move(false);
+}
+
+#[test]
+fn park_against_inheritance() {
+    park_against_move(true);
+}
+
+/// Either finds the other's work, or is told.
+#[test]
+fn park_against_park() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        let other = scene.beside(move |scene| {
+            task.event.store(true, Relaxed);
+            assert!(scene.executor.wake(id, NO_WORKER));
+            let _ = scene.executor.prepare_park(1);
+        });
+        let _ = scene.executor.prepare_park(0);
+        other.join().unwrap();
+        let events = scene.host.take_events();
+        let asleep = [0, 1].map(|worker| scene.states[worker].phase.load(Relaxed) == 2);
+        let told = !events.is_empty();
+        assert!(told || asleep != [true, true], "both would sleep for ever");
+        scene.executor.finish_park(0);
+        scene.executor.finish_park(1);
+        scene.finish();
+    });
+}
