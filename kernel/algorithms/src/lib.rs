@@ -8,4 +8,5 @@
 #![warn(missing_docs)]
 
 pub mod cpu_state;
+pub mod switchers;
 pub mod wait_list;

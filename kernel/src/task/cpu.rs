@@ -5,7 +5,7 @@
 //! switching coroutine takes that second lock.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 use cops_abi::interrupt::{CpuPhase, CpuRecord};
 use cops_algorithms::cpu_state;
@@ -77,6 +77,35 @@ impl CpuStatus {
     }
 }
 
+/// Where the switching coroutine is that has a virtual CPU in hand.
+///
+/// Written without the run queue's lock by the switching coroutine itself, and under that lock by whoever raises it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is polled by this hart, which runs the virtual CPU or is about to.
+    Running { hart: usize },
+    /// It waits in the executor at this level until coroutines of the kernel have had their turn.
+    Paused { level: u8 },
+}
+
+impl Standing {
+    const PAUSED: u32 = 1 << 16;
+
+    fn to_word(self) -> u32 {
+        match self {
+            Standing::Running { hart } => hart as u32,
+            Standing::Paused { level } => Self::PAUSED | u32::from(level),
+        }
+    }
+
+    fn from_word(word: u32) -> Self {
+        match word & Self::PAUSED {
+            0 => Standing::Running { hart: word as usize },
+            _ => Standing::Paused { level: word as u8 },
+        }
+    }
+}
+
 /// One virtual CPU.
 pub struct VirtualCpu {
     /// The process it belongs to.
@@ -87,6 +116,8 @@ pub struct VirtualCpu {
     pub context: Mutex<UserContext>,
     /// The priority it was last made runnable with.
     pub level: AtomicU8,
+    /// Where the switching coroutine that has it in hand is; see [`Standing`].
+    standing: AtomicU32,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
     pub(super) queued: Mutex<Option<Key>>,
     /// A call of its that is done in portions, between two of them; only the hart that runs it looks.
@@ -103,6 +134,7 @@ impl VirtualCpu {
             index,
             context: Mutex::new(context),
             level,
+            standing: AtomicU32::new(0),
             queued: Mutex::new(None),
             unfinished: Mutex::new(None),
             run_ticks: AtomicU64::new(0),
@@ -117,5 +149,16 @@ impl VirtualCpu {
     /// The priority it was last made runnable with.
     pub fn level(&self) -> u8 {
         self.level.load(Relaxed)
+    }
+
+    /// Where its switching coroutine is. Means nothing while it is in nobody's hand.
+    pub(super) fn standing(&self) -> Standing {
+        Standing::from_word(self.standing.load(SeqCst))
+    }
+
+    /// Its switching coroutine is there now. Sequentially consistent: what the caller reads afterwards, others wrote before they
+    /// looked here, or they see this.
+    pub(super) fn set_standing(&self, standing: Standing) {
+        self.standing.store(standing.to_word(), SeqCst);
     }
 }

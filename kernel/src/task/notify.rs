@@ -10,7 +10,7 @@ use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 
 use super::counters::COUNTERS;
-use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
+use super::cpu::{CpuEvent, CpuState, CpuStatus, Standing, VirtualCpu};
 use super::process::{Cpus, Process};
 use super::run_queue::RUN_QUEUE;
 use crate::arch::{self, UserContext};
@@ -35,6 +35,7 @@ enum Action {
     Nothing,
     Queue(Arc<VirtualCpu>),
     Raise,
+    RaisePaused(Arc<VirtualCpu>),
     Interrupt { hart: usize },
 }
 
@@ -81,6 +82,7 @@ impl Process {
                 self.queue(cpu);
             }
             Action::Raise => self.requeue_less_urgent(),
+            Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, level),
             Action::Interrupt { hart } => {
                 COUNTERS.user_interrupts_sent.add(1);
                 trace::emit(move || Event::UserInterruptSent { process: self.id, level, hart: hart as u64 });
@@ -104,8 +106,14 @@ impl Process {
         // The least urgent poll, and where.
         let mut in_the_way: Option<(u8, CpuState)> = None;
         let mut somebody_looks = false;
+        let mut paused = None;
         for (cpu, status) in active {
             count += 1;
+            if matches!(status.state(), CpuState::Running { .. })
+                && matches!(cpu.standing(), Standing::Paused { level: at } if at > level)
+            {
+                paused = Some(cpu.index);
+            }
             queued_less_urgent |= status.state() == CpuState::Runnable && cpu.level() > level;
             match self.attention(cpu.index) {
                 Attention::AboutToLook => somebody_looks = true,
@@ -122,9 +130,11 @@ impl Process {
             // It can begin at once.
             return Action::Queue(cpu);
         }
+        let paused = paused.map(|index| Action::RaisePaused(cpus.list[index].0.clone()));
         if more_urgent_than_all && level < self.interrupt_level.load(Relaxed) {
             self.interrupt_level.store(level, SeqCst);
             match in_the_way {
+                _ if paused.is_some() => {}
                 Some((_, CpuState::Running { hart })) if hart != arch::hart_index() => {
                     return Action::Interrupt { hart };
                 }
@@ -135,7 +145,7 @@ impl Process {
             COUNTERS.user_interrupts_suppressed.add(1);
             trace::emit(move || Event::UserInterruptSuppressed { process: self.id, level });
         }
-        if queued_less_urgent { Action::Raise } else { Action::Nothing }
+        paused.unwrap_or(if queued_less_urgent { Action::Raise } else { Action::Nothing })
     }
 
     /// Makes a parked virtual CPU runnable, for the caller to queue.

@@ -3,22 +3,24 @@
 //! In order of level, then of what its process has been charged, then of arrival (decision 10). One lock, taken once per switch of a
 //! virtual CPU, which costs thousands of instructions anyway; coroutines do not pass through here.
 //!
-//! No wake is lost between a hart that enters user mode and somebody who queues: the switching coroutine notes the hart on which it
-//! runs (`RunQueue::entering`), then looks at `ready`; who queues sets `ready`, then looks where the switching coroutines run. All
-//! four are sequentially consistent.
+//! No wake is lost between a switching coroutine that enters user mode, or pauses, and a hart that queues: the switching coroutine
+//! writes where it stands (`RunQueue::entering`, `pause`), then looks at `ready`; the hart that queues sets `ready`, then looks where the
+//! switching coroutines stand. All four are sequentially consistent. The states of a switching coroutine, and what a newcomer does to
+//! each, are in `cops_algorithms::switchers`.
 //! May touch: the kernel's executor (to wake switching coroutines), interprocessor interrupts, the system page's `waiting`.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 use cops_abi::inspect::portion;
 use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
 use spin::{Mutex, MutexGuard};
 
 use super::counters::COUNTERS;
-use super::cpu::VirtualCpu;
+use super::cpu::{Standing, VirtualCpu};
 use super::process::Process;
 use super::slice::Slice;
 use super::{system_page, timer};
@@ -87,7 +89,34 @@ struct InHand {
     divisor: u32,
     /// It has been granted its slice: nobody is to take it away.
     granted: bool,
-    switcher: CoroutineId,
+}
+
+/// Where a switching coroutine is; `cops_algorithms::switchers` has the states, their transitions and what a newcomer does.
+enum State {
+    Absent,
+    Idle,
+    Choosing,
+    Ready {
+        level: u8,
+    },
+    /// Running or paused: [`VirtualCpu::standing`] says which, for it changes without the lock.
+    Holds(InHand),
+}
+
+/// A switching coroutine.
+struct Member {
+    id: Option<CoroutineId>,
+    state: State,
+}
+
+impl Member {
+    /// Gives it `level` in the executor. Under the run queue's lock, so that the last one to decide is the last one to do it.
+    fn set_level(&self, level: u8) {
+        let Some(id) = self.id else { return };
+        if cops_executor::priority(id) != Priority::new(level) {
+            cops_executor::set_priority(id, Priority::saturating(level.into()));
+        }
+    }
 }
 
 struct Inner {
@@ -99,9 +128,8 @@ struct Inner {
     /// The least that anybody's charge was who was chosen last, at each level: newcomers begin there.
     floors: [i64; 64],
     next_number: u64,
-    /// The switching coroutine of each hart while it has nothing to run.
-    idle: [Option<CoroutineId>; arch::MAX_HARTS],
-    in_hand: [Option<InHand>; arch::MAX_HARTS],
+    /// The switching coroutine of each hart.
+    switchers: [Member; arch::MAX_HARTS],
     /// Time that others had to wait for more urgent ones and have not been compensated for.
     passed_over_ticks: u64,
 }
@@ -111,8 +139,6 @@ pub struct RunQueue {
     inner: Mutex<Inner>,
     /// A bit for each level with somebody in it; written under the lock, read by anybody as a hint.
     ready: AtomicU64,
-    /// The hart on which each switching coroutine enters user mode or is in it, or [`NOWHERE`].
-    running_on: [AtomicUsize; arch::MAX_HARTS],
     /// Somebody with a better claim waits: what this switching coroutine has in hand is to be put back.
     give_way: [AtomicBool; arch::MAX_HARTS],
     /// Per mille of the time for those who are not the most urgent.
@@ -129,9 +155,11 @@ enum Hold {
     Pop,
     Settle,
     Inherit,
+    Pause,
+    Rest,
 }
 
-const HOLDS: [&str; 7] = ["push", "put-back", "renew", "raise", "pop", "settle", "inherit"];
+const HOLDS: [&str; 9] = ["push", "put-back", "renew", "raise", "pop", "settle", "inherit", "pause", "rest"];
 
 /// The name of a hold by its number, for what measures them.
 pub fn name_of_hold(number: u32) -> &'static str {
@@ -159,7 +187,6 @@ impl DerefMut for Held<'_> {
     }
 }
 
-const NOWHERE: usize = usize::MAX;
 /// Into how many parts a slice is divided at most when many of a level are ready.
 const SLICE_PARTS_MAX: u64 = 10;
 /// Most that can be granted to the less urgent, per mille.
@@ -173,23 +200,13 @@ pub static RUN_QUEUE: RunQueue = RunQueue {
         levels: 0,
         floors: [0; 64],
         next_number: 0,
-        idle: [None; arch::MAX_HARTS],
-        in_hand: [const { None }; arch::MAX_HARTS],
+        switchers: [const { Member { id: None, state: State::Absent } }; arch::MAX_HARTS],
         passed_over_ticks: 0,
     }),
     ready: AtomicU64::new(0),
-    running_on: [const { AtomicUsize::new(NOWHERE) }; arch::MAX_HARTS],
     give_way: [const { AtomicBool::new(false) }; arch::MAX_HARTS],
     share: AtomicU32::new(0),
 };
-
-/// Whom to tell that somebody has come who goes before.
-enum Victim {
-    /// In user mode on this hart, or about to be.
-    Hart(usize),
-    /// It waits for kernel coroutines to end; its switching coroutine.
-    Paused(CoroutineId),
-}
 
 impl RunQueue {
     fn lock(&self, hold: Hold) -> Held<'_> {
@@ -207,14 +224,37 @@ impl RunQueue {
         self.ready.load(Relaxed)
     }
 
-    /// Switching coroutine `switcher` is about to enter user mode on this hart. [`must_stop`](Self::must_stop) is asked afterwards.
-    pub fn entering(&self, switcher: usize) {
-        self.running_on[switcher].store(arch::hart_index(), SeqCst);
+    /// This hart is about to enter user mode with `cpu`. [`must_stop`](Self::must_stop) is asked afterwards.
+    pub fn entering(&self, cpu: &VirtualCpu) {
+        cpu.set_standing(Standing::Running { hart: arch::hart_index() });
     }
 
-    /// It has left user mode and what it ran.
-    pub fn left(&self, switcher: usize) {
-        self.running_on[switcher].store(NOWHERE, Relaxed);
+    /// Switching coroutine `number` keeps `cpu` in hand and ends its poll, since coroutines of the kernel are to run first. Gives it the
+    /// level by which it comes back.
+    pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<VirtualCpu>) {
+        let level = u32::from(cpu.level()).min(self.most_urgent()) as u8;
+        if cops_executor::priority(switcher) != Priority::new(level) {
+            cops_executor::set_priority(switcher, Priority::saturating(level.into()));
+        }
+        cpu.set_standing(Standing::Paused { level });
+        // Whoever queued, or put a result into the ring, and did not see it paused yet, did so before this.
+        let wanted = self.most_urgent().min(cpu.process.woken.load(SeqCst).trailing_zeros());
+        if wanted < u32::from(level) {
+            let wanted = wanted.max(cpu.process.ceiling.level().into()) as u8;
+            self.lock(Hold::Pause).raise_paused(number, wanted);
+        }
+    }
+
+    /// `cpu`, which was seen paused, has become as urgent as `level`: its switching coroutine comes back by that.
+    pub fn raise_paused(&self, cpu: &Arc<VirtualCpu>, level: u8) {
+        let inner = self.lock(Hold::Pause);
+        let holder = inner
+            .switchers
+            .iter()
+            .position(|member| matches!(&member.state, State::Holds(held) if Arc::ptr_eq(&held.cpu, cpu)));
+        if let Some(number) = holder {
+            inner.raise_paused(number, level);
+        }
     }
 
     /// Whether somebody waits who goes before what `switcher` runs, which is of `level` now.
@@ -253,7 +293,7 @@ impl RunQueue {
         let floor = process.account.charge() - slice.whole_charge();
         let place = &mut inner.floors[usize::from(level)];
         *place = floor.max(*place);
-        if let Some(held) = &mut inner.in_hand[number] {
+        if let State::Holds(held) = &mut inner.switchers[number].state {
             held.slice_end_ticks = arch::now_ticks() + timer::slice_ticks();
             held.divisor = slice.divisor();
             held.granted = false;
@@ -275,58 +315,68 @@ impl RunQueue {
         self.announce(inner, key);
     }
 
-    fn announce(&self, mut inner: Held<'_>, key: Key) {
+    fn announce(&self, inner: Held<'_>, key: Key) {
         self.publish(&inner);
-        if let Some(switcher) = inner.take_idle() {
-            drop(inner);
-            return wake_idle(switcher, key.level);
-        }
+        // By what a process is charged that shares with nobody: of a thousand children, each must run for next to nothing.
+        self.tell(inner, key, timer::slice_ticks() as i64 / 4);
+    }
+
+    /// Sees to it that somebody comes for `key`, which is queued. An equal in hand is preempted if it has had more time by more
+    /// than `tolerated`.
+    fn tell(&self, mut inner: Held<'_>, key: Key, tolerated: i64) {
         let here = arch::hart_index();
-        let victim = self.weakest(&inner, key);
-        drop(inner);
-        match victim {
-            Some(Victim::Hart(hart)) if hart != here => {
-                COUNTERS.preemptions.add(1);
-                trace::emit(move || Event::SendInterrupt { hart: hart as u64, why: 2 });
-                arch::send_interrupt_to(hart);
+        let harts = arch::hart_count();
+        let mut seen = [Switcher::Absent; arch::MAX_HARTS];
+        for (number, place) in seen[..harts].iter_mut().enumerate() {
+            *place = self.see(&inner, number, key, tolerated);
+        }
+        let ahead = inner.queued.keys().take_while(|other| other.level <= key.level).take(harts).count();
+        match on_newcomer(&seen[..harts], key.level, ahead, here) {
+            Action::Nothing => {}
+            Action::Wake(number) => {
+                let member = &mut inner.switchers[number];
+                member.set_level(key.level);
+                member.state = State::Ready { level: key.level };
+                let id = member.id;
+                drop(inner);
+                if let Some(id) = id {
+                    cops_executor::wake_up(id);
+                    // Should this hart go on with what it does, a sleeping one takes over what waits here.
+                    super::executor().offer(here as u32);
+                }
             }
-            Some(Victim::Paused(switcher)) => {
-                // It is polled by this priority, finds that it must stop, and takes the newcomer.
-                cops_executor::set_priority(switcher, Priority::saturating(key.level.into()));
+            Action::Raise(number) => inner.raise(number, key.level),
+            Action::Preempt { number, raise, interrupt } => {
+                self.give_way[number].store(true, SeqCst);
+                if raise {
+                    inner.raise(number, key.level);
+                }
+                let hart = inner.hart_of(number).filter(|_| interrupt);
+                drop(inner);
+                // Without one: this hart is in the kernel and looks before it goes on.
+                if let Some(hart) = hart {
+                    COUNTERS.preemptions.add(1);
+                    trace::emit(move || Event::SendInterrupt { hart: hart as u64, why: 2 });
+                    arch::send_interrupt_to(hart);
+                }
             }
-            // This hart is in the kernel and looks before it goes on.
-            Some(Victim::Hart(_)) | None => {}
         }
     }
 
-    /// Who of those that run has the weakest claim, if it is weaker than that of `key`. Their pages are read as they are now.
-    fn weakest(&self, inner: &Inner, key: Key) -> Option<Victim> {
-        let now = arch::now_ticks();
-        let mut worst: Option<(u8, i64, usize)> = None;
-        for (number, held) in inner.in_hand.iter().enumerate() {
-            let Some(held) = held.as_ref().filter(|held| !held.granted) else { continue };
-            let process = &held.cpu.process;
-            let level = process.urgency(held.cpu.index);
-            // What it will have been charged if it stops now.
-            let unused = held.slice_end_ticks.saturating_sub(now) as i64 * i64::from(held.divisor);
-            let excess = process.account.charge() - unused - key.charge;
-            // By what a process is charged that shares with nobody: of a thousand children, each must run for next to nothing.
-            let tolerated = timer::slice_ticks() as i64 / 4;
-            let is_weaker = level > key.level || level == key.level && excess > tolerated;
-            if is_weaker
-                && worst.is_none_or(|(level_so_far, excess_so_far, _)| {
-                    (level, excess) > (level_so_far, excess_so_far)
-                })
-            {
-                worst = Some((level, excess, number));
-            }
-        }
-        let (_, _, number) = worst?;
-        let switcher = inner.in_hand[number].as_ref()?.switcher;
-        self.give_way[number].store(true, SeqCst);
-        match self.running_on[number].load(SeqCst) {
-            NOWHERE => Some(Victim::Paused(switcher)),
-            hart => Some(Victim::Hart(hart)),
+    /// Where switching coroutine `number` is, for the decision about `key`. Pages are read as they are now.
+    fn see(&self, inner: &Inner, number: usize, key: Key, tolerated: i64) -> Switcher {
+        let held = match &inner.switchers[number].state {
+            State::Absent => return Switcher::Absent,
+            State::Idle => return Switcher::Idle,
+            State::Choosing => return Switcher::Choosing,
+            State::Ready { level } => return Switcher::Ready { level: *level },
+            State::Holds(held) => held,
+        };
+        let told = self.give_way[number].load(SeqCst);
+        let claim = if held.granted { Claim::Granted } else { held.claim(key, tolerated) };
+        match held.cpu.standing() {
+            Standing::Running { hart } => Switcher::Running { claim, here: hart == arch::hart_index(), told },
+            Standing::Paused { level } => Switcher::Paused { level, claim, told },
         }
     }
 
@@ -335,26 +385,23 @@ impl RunQueue {
     pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<VirtualCpu>, Slice)> {
         let mut inner = self.lock(Hold::Pop);
         let chosen = inner.choose(self.share.load(Relaxed));
-        match &chosen {
-            None => inner.idle[number] = Some(switcher),
+        let state = match &chosen {
+            None => State::Idle,
             Some((cpu, slice)) => {
-                inner.in_hand[number] = Some(InHand {
+                self.entering(cpu);
+                State::Holds(InHand {
                     cpu: cpu.clone(),
                     slice_end_ticks: arch::now_ticks() + slice.remaining_ticks(),
                     divisor: slice.divisor(),
                     granted: slice.is_granted(),
-                    switcher,
-                });
+                })
             }
-        }
+        };
+        inner.switchers[number] = Member { id: Some(switcher), state };
         self.publish(&inner);
-        // What was put back, perhaps: nobody else has been told of it.
-        if let Some((key, _)) = inner.queued.first_key_value()
-            && let level = key.level
-            && let Some(switcher) = inner.take_idle()
-        {
-            drop(inner);
-            wake_idle(switcher, level);
+        // What is first now was told to come to this one, perhaps, or was put back: it goes to another if one is less urgent.
+        if let Some((&first, _)) = inner.queued.first_key_value() {
+            self.tell(inner, first, i64::MAX);
         }
         chosen
     }
@@ -362,7 +409,7 @@ impl RunQueue {
     /// Switching coroutine `number` gives up a virtual CPU of `process`: what is left of the slice is given back.
     pub fn settle(&self, number: usize, process: &Process, slice: &Slice) {
         let mut inner = self.lock(Hold::Settle);
-        let held = inner.in_hand[number].take();
+        let held = core::mem::replace(&mut inner.switchers[number].state, State::Choosing);
         self.give_way[number].store(false, Relaxed);
         process.account.end(slice);
         if self.share.load(Relaxed) != 0 && !slice.is_granted() && !inner.queued.is_empty() {
@@ -371,6 +418,21 @@ impl RunQueue {
         drop(inner);
         // Perhaps the last that holds it: not under the lock.
         drop(held);
+    }
+
+    /// Switching coroutine `number`, which has nothing in hand, ends its poll: with the level of what waits, or idle if nothing does. Returns
+    /// whether it is to be polled again.
+    pub fn rest(&self, number: usize) -> bool {
+        let mut inner = self.lock(Hold::Rest);
+        let level = inner.levels.trailing_zeros();
+        let member = &mut inner.switchers[number];
+        if level == 64 {
+            member.state = State::Idle;
+            return false;
+        }
+        member.set_level(level as u8);
+        member.state = State::Ready { level: level as u8 };
+        true
     }
 
     /// `process` has ended: what it used last is its parent's to pay, so that a process gets no time for nothing by running it in children
@@ -397,22 +459,54 @@ impl RunQueue {
     }
 }
 
-/// Has an idle switching coroutine look into the queue, where something of `level` waits.
-fn wake_idle(switcher: CoroutineId, level: u8) {
-    cops_executor::set_priority(switcher, Priority::saturating(level.into()));
-    cops_executor::wake_up(switcher);
-    // Should this hart go on with what it does, a sleeping one takes over what waits here.
-    super::executor().offer(arch::hart_index() as u32);
+impl InHand {
+    /// What it is beside `key`; an equal is weaker if it has had more time by more than `tolerated`.
+    fn claim(&self, key: Key, tolerated: i64) -> Claim {
+        let process = &self.cpu.process;
+        let level = process.urgency(self.cpu.index);
+        // What it will have been charged if it stops now.
+        let unused = self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
+        let excess = process.account.charge() - unused - key.charge;
+        if level > key.level || level == key.level && excess > tolerated {
+            Claim::Weaker { level, excess }
+        } else {
+            Claim::Stronger
+        }
+    }
 }
 
 impl Inner {
-    /// A switching coroutine that has nothing to run. This hart's own is preferred unless it is running something: then whoever
-    /// queues goes on at once, and another hart, asleep, takes the newcomer.
-    fn take_idle(&mut self) -> Option<CoroutineId> {
-        let here = arch::hart_index();
-        let number =
-            if self.idle[here].is_some() { here } else { self.idle.iter().position(Option::is_some)? };
-        self.idle[number].take()
+    /// The hart that runs what switching coroutine `number` has in hand.
+    fn hart_of(&self, number: usize) -> Option<usize> {
+        match &self.switchers[number].state {
+            State::Holds(held) => match held.cpu.standing() {
+                Standing::Running { hart } => Some(hart),
+                Standing::Paused { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Makes switching coroutine `number`, which is ready in the executor, as urgent as `level`.
+    fn raise(&mut self, number: usize, level: u8) {
+        match &mut self.switchers[number].state {
+            State::Ready { level: at } => *at = level,
+            State::Holds(_) => return self.raise_paused(number, level),
+            _ => return,
+        }
+        self.switchers[number].set_level(level);
+    }
+
+    /// The same if it has a virtual CPU in hand and is paused at a less urgent level.
+    fn raise_paused(&self, number: usize, level: u8) {
+        let member = &self.switchers[number];
+        if let State::Holds(held) = &member.state
+            && let Standing::Paused { level: at } = held.cpu.standing()
+            && at > level
+        {
+            held.cpu.set_standing(Standing::Paused { level });
+            member.set_level(level);
+        }
     }
 
     /// The place of a virtual CPU of `process` at `level`. Who comes back after a while is credited a slice, no more; debts remain.

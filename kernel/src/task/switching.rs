@@ -71,15 +71,17 @@ pub async fn switching(hart: usize) {
             RUN_QUEUE.settle(hart, &cpu.process, &slice);
         }
         match stopped {
-            Stopped::Paused => in_hand = Some((cpu, slice)),
+            Stopped::Paused => {
+                RUN_QUEUE.pause(hart, id, &cpu);
+                in_hand = Some((cpu, slice));
+            }
             Stopped::Preempted => cpu.process.stop_running(&cpu),
             Stopped::Gone => {}
         }
-        // The priority of what this coroutine will do next.
-        let mine = in_hand.as_ref().map_or(64, |(cpu, _)| u32::from(cpu.level()));
-        me.follow(mine.min(RUN_QUEUE.most_urgent()));
-        // To the end of the line of its level: what else is as urgent comes first.
-        context.waker().wake_by_ref();
+        if in_hand.is_some() || RUN_QUEUE.rest(hart) {
+            // To the end of the line of its level: what else is as urgent comes first.
+            context.waker().wake_by_ref();
+        }
         Poll::Pending
     })
     .await;
@@ -131,9 +133,8 @@ fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice) -> Stopped {
     context.restore_floating_point();
     let mut stretch = Stretch { slice, running: inspect::Running::begin(cpu) };
     timer::begin_slice(stretch.slice.begin());
-    RUN_QUEUE.entering(me.number);
+    RUN_QUEUE.entering(cpu);
     let stopped = run_until_stopped(me, cpu, &mut context, &mut stretch);
-    RUN_QUEUE.left(me.number);
     urgency::show_hart_in_kernel();
     timer::end_slice();
     stretch.slice.pause();

@@ -14,6 +14,7 @@
 extern crate alloc;
 
 mod calls;
+mod crowds;
 mod garbage;
 mod greed;
 mod kernel;
@@ -35,7 +36,7 @@ struct Kind {
     run: fn(usize, Garbage) -> !,
 }
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 19] = [
     Kind { name: "bitmap-all", run: lies::bitmap_all },
     Kind { name: "bitmap-random", run: lies::bitmap_random },
     Kind { name: "page-garbage", run: lies::keep_writing_garbage },
@@ -52,6 +53,9 @@ const KINDS: [Kind; 16] = [
     Kind { name: "wake-forger", run: wakes::wake_forger },
     Kind { name: "call-storm", run: calls::call_storm },
     Kind { name: "close-pending", run: calls::close_pending },
+    Kind { name: "pipe-readers", run: crowds::pipe_readers },
+    Kind { name: "pipe-readers-many", run: crowds::pipe_readers_many },
+    Kind { name: "kernel-crowd", run: crowds::kernel_crowd },
 ];
 
 /// What the further virtual CPUs, which start with nothing but their number, are to do.

@@ -11,7 +11,7 @@ use cops::{io, println};
 use crate::options::Options;
 use crate::sweep::{self, Holdings, MOMENT};
 
-const KINDS: [&str; 15] = [
+pub const KINDS: [&str; 18] = [
     "bitmap-all",
     "bitmap-random",
     "page-garbage",
@@ -27,6 +27,9 @@ const KINDS: [&str; 15] = [
     "wake-forger",
     "call-storm",
     "close-pending",
+    "pipe-readers",
+    "pipe-readers-many",
+    "kernel-crowd",
 ];
 
 /// From the victim's start until it begins to measure: for the hostile program to get into its stride.
@@ -129,6 +132,6 @@ async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bo
     Ok(finished && given_back)
 }
 
-fn level(level: u8) -> Priority {
+pub fn level(level: u8) -> Priority {
     Priority::saturating(level.into())
 }

@@ -3,6 +3,8 @@
 //! ```text
 //! victim probe [NAME=VALUE]...     measures its own latencies and prints them
 //! victim beside [NAME=VALUE]...    runs the probe alone and beside programs that mean harm
+//! victim work [NAME=VALUE]...      computes for some time and prints how much it got done
+//! victim shares [NAME=VALUE]...    runs the work alone and beside programs that mean harm
 //! ```
 //!
 //! Each latency counts from the moment the timer was *set* to ring, so that a probe that is kept from running cannot
@@ -16,7 +18,9 @@ extern crate alloc;
 mod beside;
 mod options;
 mod probe;
+mod shares;
 mod sweep;
+mod work;
 
 use alloc::vec::Vec;
 
@@ -31,13 +35,15 @@ async fn main(arguments: Arguments) -> ExitCode {
     match parsed {
         Some(("probe", Ok(options))) => probe::run(&options).await,
         Some(("beside", Ok(options))) => beside::run(&options).await,
+        Some(("work", Ok(options))) => work::run(&options).await,
+        Some(("shares", Ok(options))) => shares::run(&options).await,
         Some((_, Err(wrong))) => {
             println!("victim: {wrong:?} is no option");
             ExitCode(2)
         }
         _ => {
             println!(
-                "usage: victim probe|beside [samples=N] [mean-us=N] [level=N] [bound-ms=N] [kinds=A,B..]"
+                "usage: victim probe|beside|work|shares [samples=N] [mean-us=N] [level=N] [bound-ms=N] [kinds=A,B..]"
             );
             ExitCode(2)
         }

@@ -26,6 +26,10 @@ pub struct Options {
     pub kinds: Vec<String>,
     /// Ceilings of the hostile program.
     pub ceilings: Vec<u8>,
+    /// How long the work takes.
+    pub work_milliseconds: u64,
+    /// How many hostile programs of a kind run beside the work.
+    pub crowds: Vec<usize>,
 }
 
 impl Options {
@@ -42,6 +46,8 @@ impl Options {
             seed: 1,
             kinds: Vec::new(),
             ceilings: Vec::new(),
+            work_milliseconds: 400,
+            crowds: Vec::from([1, 3]),
         };
         for word in words {
             options.set(word).ok_or(*word)?;
@@ -64,6 +70,10 @@ impl Options {
             "kinds" => self.kinds = value.split(',').map(ToString::to_string).collect(),
             "ceilings" => {
                 self.ceilings = value.split(',').map(|level| level.parse().ok()).collect::<Option<_>>()?
+            }
+            "work-ms" => self.work_milliseconds = value.parse().ok()?,
+            "crowds" => {
+                self.crowds = value.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?
             }
             _ => return None,
         }

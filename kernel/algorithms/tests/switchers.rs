@@ -1,0 +1,330 @@
+//! Harts, an executor and a run queue in miniature, around the decisions of `cops_algorithms::switchers`.
+//!
+//! The rule that is checked at every pick: no hart begins something less urgent than a queued virtual CPU, unless other harts
+//! are on their way to the queue for it. Kernel coroutines are ready at two levels all the time.
+
+use std::collections::BTreeSet;
+
+use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
+use proptest::prelude::*;
+
+/// Levels at which coroutines of the kernel are always ready.
+#[derive(Clone, Copy, Debug)]
+struct Crowd {
+    level: u8,
+}
+
+/// What a switching coroutine has and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Idle,
+    Ready(u8),
+    Running { hart: usize, level: u8, told: bool },
+    Paused { at: u8, level: u8, told: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A virtual CPU of this level is queued by a hart.
+    Newcomer { level: u8, by: usize },
+    /// The hart takes its interrupt, or enters the kernel otherwise; or picks in its executor.
+    Hart(usize),
+    /// The virtual CPU that the hart runs blocks.
+    Blocks(usize),
+    /// A result of this level comes for the virtual CPU that this switching coroutine has in hand.
+    Result { number: usize, level: u8 },
+}
+
+struct Machine {
+    places: Vec<Place>,
+    interrupted: Vec<bool>,
+    queue: BTreeSet<(u8, u32)>,
+    next: u32,
+    crowd: Crowd,
+}
+
+impl Machine {
+    fn new(harts: usize, crowd: u8) -> Self {
+        Self {
+            places: vec![Place::Idle; harts],
+            interrupted: vec![false; harts],
+            queue: BTreeSet::new(),
+            next: 0,
+            crowd: Crowd { level: crowd },
+        }
+    }
+
+    fn first(&self) -> u8 {
+        self.queue.first().map_or(64, |&(level, _)| level)
+    }
+
+    fn insert(&mut self, level: u8) {
+        self.next += 1;
+        self.queue.insert((level, self.next));
+    }
+
+    fn announce(&mut self, level: u8, by: usize) {
+        let claim =
+            |mine: u8| if mine > level { Claim::Weaker { level: mine, excess: 0 } } else { Claim::Stronger };
+        let seen: Vec<Switcher> = self
+            .places
+            .iter()
+            .map(|place| match *place {
+                Place::Idle => Switcher::Idle,
+                Place::Ready(level) => Switcher::Ready { level },
+                Place::Running { hart, level, told } => {
+                    Switcher::Running { claim: claim(level), here: hart == by, told }
+                }
+                Place::Paused { at, level, told } => {
+                    Switcher::Paused { level: at, claim: claim(level), told }
+                }
+            })
+            .collect();
+        let ahead = self.queue.iter().filter(|&&(other, _)| other <= level).count();
+        match on_newcomer(&seen, level, ahead, by) {
+            Action::Nothing => {}
+            Action::Wake(number) => {
+                assert_eq!(self.places[number], Place::Idle);
+                self.places[number] = Place::Ready(level);
+            }
+            Action::Raise(number) => match &mut self.places[number] {
+                Place::Ready(at) | Place::Paused { at, .. } => {
+                    assert!(*at > level, "lowered by a raise");
+                    *at = level;
+                }
+                other => panic!("raised: {other:?}"),
+            },
+            Action::Preempt { number, raise, interrupt } => match &mut self.places[number] {
+                Place::Running { hart, told, .. } => {
+                    *told = true;
+                    assert_eq!(interrupt, *hart != by);
+                    // The hart that asks is in the kernel and looks before it goes on.
+                    self.interrupted[*hart] = true;
+                }
+                Place::Paused { at, told, .. } => {
+                    *told = true;
+                    if raise {
+                        assert!(*at > level);
+                        *at = level;
+                    }
+                }
+                other => panic!("preempted: {other:?}"),
+            },
+        }
+    }
+
+    /// How many are on their way to the queue without passing through an executor.
+    fn on_their_way(&self) -> usize {
+        self.places
+            .iter()
+            .filter(
+                |place| matches!(place, Place::Running { hart, told: true, .. } if self.interrupted[*hart]),
+            )
+            .count()
+    }
+
+    /// A hart begins something of `level`.
+    fn begins(&self, level: u8, what: &str) {
+        let waiting = self.queue.iter().filter(|&&(other, _)| other < level).count();
+        assert!(
+            waiting == 0 || self.on_their_way() > 0,
+            "{what} of level {level} begins while {:?} are queued; {:?}",
+            self.queue,
+            self.places
+        );
+    }
+
+    fn running_on(&self, hart: usize) -> Option<usize> {
+        self.places.iter().position(|place| matches!(place, Place::Running { hart: at, .. } if *at == hart))
+    }
+
+    /// Gives up what it has; `returns`: into the queue.
+    fn settle(&mut self, number: usize, level: u8, returns: bool) {
+        if returns {
+            self.insert(level);
+        }
+        self.places[number] = if self.queue.is_empty() { Place::Idle } else { Place::Ready(self.first()) };
+    }
+
+    fn enter_kernel(&mut self, hart: usize, number: usize) {
+        self.interrupted[hart] = false;
+        let Place::Running { level, told, .. } = self.places[number] else { return };
+        if told || self.first() < level {
+            return self.settle(number, level, true);
+        }
+        if self.crowd.level <= level {
+            // Equals take turns; what is more urgent goes first.
+            self.places[number] = Place::Paused { at: level.min(self.first()), level, told: false };
+        }
+    }
+
+    fn pick(&mut self, hart: usize) {
+        let ready = self.places.iter().enumerate().filter_map(|(number, place)| match *place {
+            Place::Ready(at) | Place::Paused { at, .. } => Some((at, number)),
+            _ => None,
+        });
+        match ready.min() {
+            Some((at, number)) if at <= self.crowd.level => match self.places[number] {
+                Place::Paused { level, told, .. } => {
+                    if told || self.first() < level {
+                        return self.settle(number, level, true);
+                    }
+                    self.begins(level, "what was paused");
+                    self.places[number] = Place::Running { hart, level, told: false };
+                }
+                _ => {
+                    let Some((level, _)) = self.queue.pop_first() else {
+                        self.places[number] = Place::Idle;
+                        return;
+                    };
+                    self.places[number] = Place::Running { hart, level, told: false };
+                    if let Some(&(next, _)) = self.queue.first() {
+                        self.announce(next, hart);
+                    }
+                    self.begins(level, "what was chosen");
+                }
+            },
+            _ => self.begins(self.crowd.level, "a coroutine of the kernel"),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let harts = self.places.len();
+        match step {
+            Step::Newcomer { level, by } => {
+                self.insert(level);
+                self.announce(level, by % harts);
+            }
+            Step::Hart(hart) => match self.running_on(hart % harts) {
+                Some(number) => self.enter_kernel(hart % harts, number),
+                None => {
+                    // A hart that polls something else takes its interrupt there.
+                    self.interrupted[hart % harts] = false;
+                    self.pick(hart % harts);
+                }
+            },
+            Step::Blocks(hart) => {
+                if let Some(number) = self.running_on(hart % harts)
+                    && let Place::Running { level, .. } = self.places[number]
+                {
+                    self.interrupted[hart % harts] = false;
+                    self.settle(number, level, false);
+                }
+            }
+            Step::Result { number, level: result } => {
+                if let Place::Paused { at, level, .. } = &mut self.places[number % harts] {
+                    // `raise_in_hand`: as `RunQueue` does it.
+                    *level = (*level).min(result);
+                    *at = (*at).min(result);
+                }
+            }
+        }
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let level = prop_oneof![Just(0u8), Just(5), Just(20), Just(32), Just(33), Just(62), Just(63)];
+    prop_oneof![
+        3 => (level.clone(), 0..4usize).prop_map(|(level, by)| Step::Newcomer { level, by }),
+        6 => (0..4usize).prop_map(Step::Hart),
+        2 => (0..4usize).prop_map(Step::Blocks),
+        1 => (0..4usize, level).prop_map(|(number, level)| Step::Result { number, level }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_less_urgent_begins_while_a_virtual_cpu_waits_and_no_hart_looks(
+        harts in 1..=4usize,
+        crowd in prop_oneof![Just(63u8), Just(32), Just(40)],
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        let mut machine = Machine::new(harts, crowd);
+        for step in steps {
+            machine.step(step);
+        }
+    }
+}
+
+/// Every combination of states of two switching coroutines, every pair of levels: the promise of `on_newcomer` as it is written there.
+#[test]
+fn every_combination_of_states_keeps_the_promise() {
+    let levels = [0u8, 31, 32, 33, 63];
+    for newcomer in levels {
+        let claims = [
+            Claim::Stronger,
+            Claim::Granted,
+            Claim::Weaker { level: 63, excess: 0 },
+            Claim::Weaker { level: newcomer, excess: 9 },
+        ];
+        let mut states = vec![Switcher::Idle, Switcher::Choosing];
+        states.extend(levels.map(|level| Switcher::Ready { level }));
+        for claim in claims {
+            for told in [false, true] {
+                states.extend([false, true].map(|here| Switcher::Running { claim, here, told }));
+                states.extend(levels.map(|level| Switcher::Paused { level, claim, told }));
+            }
+        }
+        for &first in &states {
+            for &second in &states {
+                for ahead in 1..=3 {
+                    keeps_the_promise([first, second], newcomer, ahead);
+                }
+            }
+        }
+    }
+}
+
+fn keeps_the_promise(before: [Switcher; 2], newcomer: u8, ahead: usize) {
+    let action = on_newcomer(&before, newcomer, ahead, 0);
+    let mut after = before;
+    // Interrupted just now, or about to look by itself.
+    match action {
+        Action::Nothing => {}
+        Action::Wake(number) => after[number] = Switcher::Ready { level: newcomer },
+        Action::Raise(number) => match &mut after[number] {
+            Switcher::Ready { level } | Switcher::Paused { level, .. } => *level = newcomer,
+            other => panic!("raised: {other:?}"),
+        },
+        Action::Preempt { number, raise, interrupt } => match &mut after[number] {
+            Switcher::Running { here, told, .. } => {
+                assert_ne!(*here, interrupt);
+                *told = true;
+            }
+            Switcher::Paused { level, told, .. } => {
+                assert_eq!(raise, *level > newcomer);
+                *level = (*level).min(newcomer);
+                *told = true;
+            }
+            other => panic!("preempted: {other:?}"),
+        },
+    }
+    let looks = |switcher: &Switcher| match *switcher {
+        Switcher::Choosing | Switcher::Running { told: true, .. } => true,
+        Switcher::Ready { level } | Switcher::Paused { level, told: true, .. } => level <= newcomer,
+        _ => false,
+    };
+    let yields_nothing = |switcher: &Switcher| match *switcher {
+        Switcher::Running { claim, .. } => !matches!(claim, Claim::Weaker { .. }),
+        Switcher::Paused { level, claim, .. } => !matches!(claim, Claim::Weaker { .. }) && level <= newcomer,
+        _ => false,
+    };
+    let looking = after.iter().filter(|switcher| looks(switcher)).count();
+    // One action is taken for one newcomer: it adds one that looks, or there was none to add.
+    let was_looking = before.iter().filter(|switcher| looks(switcher)).count();
+    let is_kept = looking >= ahead
+        || looking > was_looking
+        || after.iter().all(|switcher| looks(switcher) || yields_nothing(switcher))
+        || matches!(action, Action::Raise(number) if yields_nothing(&after[number]));
+    let woken: BTreeSet<usize> = match action {
+        Action::Wake(number) => [number].into(),
+        _ => BTreeSet::new(),
+    };
+    assert!(is_kept || !woken.is_empty(), "{before:?}, newcomer {newcomer}, ahead {ahead}: {action:?}");
+    assert!(
+        before.iter().all(|switcher| *switcher != Switcher::Idle) || !woken.is_empty(),
+        "an idle one is left asleep: {before:?}"
+    );
+}
