@@ -1,0 +1,142 @@
+//! A process that makes calls.
+//!
+//! Everything in it goes straight to the kernel: the user library's own executor works on the page that this ruins, so
+//! nothing here awaits, allocates after the start, or returns.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use cops::abi::interrupt::PostedDescriptor;
+use cops::abi::page::{MAX_CPUS, ProcessPage};
+use cops::abi::syscall as number;
+use cops::process::ExitCode;
+
+use crate::arguments::{CHILDREN, DESCRIPTORS, HANDLES, any_call};
+use crate::garbage::Garbage;
+use crate::kernel::{PAGE_WORDS, RING_WORDS, call, page_half_words, page_words, raw, ring_words};
+use crate::{arguments, memory};
+
+/// What a child does beside its calls, as bits.
+pub struct Habits;
+
+impl Habits {
+    /// Writes garbage into the shared pages.
+    pub const SCRIBBLES: u64 = 1;
+    /// Into the address of the handler of interrupts, too, which will end it soon.
+    pub const SCRIBBLES_HANDLER: u64 = 2;
+    /// Keeps the console open: what it writes there is seen.
+    pub const KEEPS_CONSOLE: u64 = 4;
+    /// Takes results from the ring, as an honest program does; others leave it full.
+    pub const TAKES_RESULTS: u64 = 8;
+    /// Makes calls that wait synchronously as often as not; others do one time in sixteen.
+    pub const WAITS: u64 = 16;
+}
+
+static SEED: AtomicU64 = AtomicU64::new(0);
+static HABITS: AtomicU64 = AtomicU64::new(0);
+/// Calls that this process has still to make.
+static CALLS_LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// Which word of the page is the address of the interrupts' handler.
+const HANDLER_WORD: usize = (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler)) / 8;
+const RING_HEAD_WORD: usize = offset_of!(ProcessPage, ring) / 8;
+
+/// Makes the calls that `words` ask for: seed, number, virtual CPUs, habits.
+pub fn run(words: &[&str]) -> ExitCode {
+    let [seed, calls, cpus, habits] = words else { return ExitCode(2) };
+    let number = |text: &str| text.parse::<u64>().unwrap_or(1);
+    SEED.store(number(seed), Relaxed);
+    HABITS.store(number(habits), Relaxed);
+    CALLS_LEFT.store(number(calls) as usize, Relaxed);
+    memory::prepare();
+    arguments::prepare();
+    if !has(Habits::KEEPS_CONSOLE) {
+        for descriptor in 0..3 {
+            let _ = call(number::CLOSE, [descriptor]);
+        }
+    }
+    let entry = begin as *const () as usize;
+    let _ = call(number::COPS_ALLOC_CPU, [(number(cpus) as usize).clamp(1, MAX_CPUS) - 1, entry]);
+    make_calls(0)
+}
+
+/// Where the kernel starts each further virtual CPU. No worker of the library's runs there.
+extern "C" fn begin(cpu: usize) -> ! {
+    make_calls(cpu)
+}
+
+fn has(habit: u64) -> bool {
+    HABITS.load(Relaxed) & habit != 0
+}
+
+fn make_calls(cpu: usize) -> ! {
+    let seed = SEED.load(Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(cpu as u64 * 2 + 1);
+    let mut garbage = Garbage::new(seed);
+    let entry = begin as *const () as usize;
+    loop {
+        if CALLS_LEFT.fetch_sub(1, Relaxed) as isize <= 0 {
+            let _ = call(number::EXIT_GROUP, [0]);
+        }
+        if has(Habits::SCRIBBLES) && garbage.below(4) == 0 {
+            scribble(&mut garbage);
+        }
+        if has(Habits::TAKES_RESULTS) {
+            take_results();
+        }
+        let (number, arguments) = any_call(cpu, &mut garbage, entry);
+        // Most calls that wait are made asynchronously: whoever waits makes no more calls.
+        let waits = garbage.below(if has(Habits::WAITS) { 2 } else { 16 }) == 0;
+        let (coroutine, token) = (if waits { 0 } else { garbage.nasty() }, garbage.nasty());
+        let (result, handle) = raw(number, arguments, coroutine, token);
+        if handle != 0 {
+            HANDLES.keep(handle as usize);
+        } else if let Ok(value) = result {
+            remember(number, value, &arguments);
+        }
+    }
+}
+
+/// Keeps what later calls can use.
+fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
+    match number {
+        number::OPENAT | number::SOCKET | number::ACCEPT | number::ACCEPT4 => DESCRIPTORS.keep(value),
+        number::COPS_SPAWN_PROCESS => CHILDREN.keep(value),
+        number::PIPE2 => {
+            // Where both numbers are: another call may have unmapped it again, which ends this process.
+            let ends = crate::kernel::words_at(arguments[0] & !7, 1)[0].load(Relaxed);
+            DESCRIPTORS.keep(ends as u32 as usize);
+            DESCRIPTORS.keep((ends >> 32) as usize);
+        }
+        _ => {}
+    }
+}
+
+/// Says that everything in the ring has been taken.
+fn take_results() {
+    let tail = page_half_words()[2 * RING_HEAD_WORD + 16].load(Relaxed);
+    page_half_words()[2 * RING_HEAD_WORD].store(tail, Relaxed);
+}
+
+/// Garbage into the pages shared with the kernel.
+fn scribble(garbage: &mut Garbage) {
+    let spared = if has(Habits::SCRIBBLES_HANDLER) { PAGE_WORDS } else { HANDLER_WORD };
+    for _ in 0..1 + garbage.below(8) {
+        match garbage.below(4) {
+            0 => {
+                let word = garbage.below(PAGE_WORDS as u64) as usize;
+                if word != spared {
+                    page_words()[word].store(garbage.nasty(), Relaxed);
+                }
+            }
+            1 => {
+                let half = garbage.below(2 * PAGE_WORDS as u64) as usize;
+                if half / 2 != spared {
+                    page_half_words()[half].store(garbage.nasty() as u32, Relaxed);
+                }
+            }
+            // The indices and the workers, which are few words of many.
+            2 => page_words()[16 + garbage.below(208) as usize].store(garbage.nasty(), Relaxed),
+            _ => ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What each argument of each system call is meant to be.
+
+use cops::abi::syscall as number;
+
+/// What an argument is meant to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing in particular.
+    Any,
+    /// 0 most of the time.
+    Zero,
+    /// A small number, of flags or of things.
+    Small,
+    /// A file descriptor.
+    Descriptor,
+    /// A pointer to memory that the call reads or writes.
+    Pointer,
+    /// A number of bytes.
+    Length,
+    /// The first address of a page.
+    Page,
+    /// A pointer to a NUL-terminated path.
+    Path,
+    /// A pointer to a null-terminated array of pointers to strings.
+    Strings,
+    /// A pointer to a socket address.
+    Address,
+    /// The length of a socket address.
+    AddressLength,
+    /// A pointer to the length of a socket address.
+    PointerToLength,
+    /// A pointer to a `timespec`.
+    Time,
+    /// A process.
+    Process,
+    /// A signal.
+    Signal,
+    /// A priority level.
+    Level,
+    /// The handle of a call in flight.
+    Handle,
+    /// Where a virtual CPU begins.
+    Entry,
+    /// Protection bits.
+    Protection,
+    /// `mmap`'s flags.
+    MapFlags,
+    /// `inspect`'s kind.
+    InspectKind,
+    /// Where `inspect` begins: a process in the upper half.
+    InspectFrom,
+    /// An address family.
+    Family,
+}
+
+use Kind::*;
+
+/// A call, how often it is made compared to others, and its arguments.
+pub struct Signature {
+    pub number: usize,
+    pub weight: u32,
+    pub arguments: &'static [Kind],
+}
+
+const fn call(number: usize, weight: u32, arguments: &'static [Kind]) -> Signature {
+    Signature { number, weight, arguments }
+}
+
+/// Calls whose arguments are known here. What the kernel has beside these gets arguments of every kind.
+pub const SIGNATURES: &[Signature] = &[
+    call(number::OPENAT, 40, &[Any, Path, Small, Zero]),
+    call(number::CLOSE, 60, &[Descriptor]),
+    call(number::PIPE2, 50, &[Pointer, Zero]),
+    call(number::GETDENTS64, 20, &[Descriptor, Pointer, Length]),
+    call(number::LSEEK, 20, &[Descriptor, Any, Small]),
+    call(number::READ, 100, &[Descriptor, Pointer, Length]),
+    call(number::WRITE, 100, &[Descriptor, Pointer, Length]),
+    // These end the caller: seldom.
+    call(number::EXIT, 1, &[Small]),
+    call(number::EXIT_GROUP, 1, &[Small]),
+    call(number::CLOCK_GETTIME, 10, &[Small, Pointer]),
+    call(number::CLOCK_NANOSLEEP, 60, &[Small, Small, Time, Any]),
+    call(number::SCHED_YIELD, 20, &[]),
+    call(number::KILL, 20, &[Process, Signal]),
+    call(number::GETPID, 5, &[]),
+    call(number::GETPPID, 5, &[]),
+    call(number::SOCKET, 60, &[Family, Small, Zero]),
+    call(number::BIND, 50, &[Descriptor, Address, AddressLength]),
+    call(number::LISTEN, 50, &[Descriptor, Small]),
+    call(number::ACCEPT, 30, &[Descriptor, Address, PointerToLength]),
+    call(number::CONNECT, 50, &[Descriptor, Address, AddressLength]),
+    call(number::GETSOCKNAME, 20, &[Descriptor, Address, PointerToLength]),
+    call(number::GETPEERNAME, 20, &[Descriptor, Address, PointerToLength]),
+    call(number::SHUTDOWN, 20, &[Descriptor, Small]),
+    call(number::MUNMAP, 30, &[Page, Length]),
+    call(number::MMAP, 40, &[Zero, Length, Protection, MapFlags, Any, Zero]),
+    call(number::MPROTECT, 40, &[Page, Length, Protection]),
+    call(number::ACCEPT4, 30, &[Descriptor, Address, PointerToLength, Zero]),
+    call(number::WAIT4, 30, &[Process, Pointer, Small, Zero]),
+    call(number::GETRANDOM, 10, &[Pointer, Length, Zero]),
+    // What ends it is another virtual CPU, or a result; a child whose virtual CPUs all sleep is killed.
+    call(number::COPS_PARK, 10, &[]),
+    call(number::COPS_UNPARK, 40, &[Small]),
+    call(number::COPS_ALLOC_CPU, 4, &[Small, Entry]),
+    call(number::COPS_CANCEL, 80, &[Handle]),
+    call(number::COPS_REFILL_RING, 30, &[]),
+    call(number::COPS_SPAWN_PROCESS, 12, &[Path, Strings, Level]),
+    call(number::COPS_STATISTICS, 6, &[Pointer, Length]),
+    call(number::COPS_SET_CEILING, 20, &[Process, Level]),
+    call(number::COPS_SET_SHARE, 5, &[Any]),
+    call(number::COPS_SET_CALL_PRIORITY, 40, &[Handle, Level]),
+    // It goes on wherever the shared page says: seldom.
+    call(number::COPS_URET, 1, &[]),
+    call(number::COPS_INSPECT, 30, &[InspectKind, InspectFrom, Pointer, Length]),
+    call(number::COPS_TRACE, 15, &[Small, Small, Pointer, Length]),
+];

@@ -1,0 +1,253 @@
+//! Starts children in rounds, ends some of them in the middle, and looks at what is left.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use cops::memory::{Statistics, statistics};
+use cops::process::{self, Child, ExitCode};
+use cops::task::{self, Priority};
+use cops::time::{Duration, Instant, sleep, timeout};
+use cops::{inspect, println, trace};
+
+use crate::child::Habits;
+use crate::garbage::Garbage;
+use crate::{CHILD, PROGRAM};
+
+/// Children of a round.
+const CHILDREN: usize = 4;
+/// Calls that each child is to make.
+const CALLS_EACH: u64 = 2500;
+/// What children can be at most; the supervisor is more urgent.
+const CEILING: u32 = 40;
+/// How often the supervisor looks.
+const STEP: Duration = Duration::from_millis(1);
+/// Looks without a call made by anybody, after which the children that are left are taken to wait for ever.
+const IDLE_STEPS: u32 = 15;
+/// Longer than the end of a process, or what it leaves behind, takes on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the command line asks for.
+pub struct Options {
+    calls: u64,
+    seed: u64,
+    first: u64,
+}
+
+impl Options {
+    pub fn parse(words: &[&str]) -> Option<Self> {
+        let mut options = Self { calls: 100_000, seed: 1, first: 0 };
+        for word in words {
+            let (name, value) = word.split_once('=')?;
+            let value = value.parse().ok()?;
+            match name {
+                "calls" => options.calls = value,
+                "seed" => options.seed = value,
+                "first" => options.first = value,
+                _ => return None,
+            }
+        }
+        Some(options)
+    }
+}
+
+/// Why the run ends.
+type Fault = alloc::string::String;
+
+/// What happened so far.
+#[derive(Default)]
+struct Sum {
+    rounds: u64,
+    calls: u64,
+    started: u64,
+    killed: u64,
+    faulted: u64,
+}
+
+/// All rounds; the judge is more urgent than anybody.
+pub async fn run(options: &Options) -> ExitCode {
+    let (calls, seed, first) = (options.calls, options.seed, options.first);
+    println!("# fuzz: calls={calls} seed={seed} first={first}");
+    let rounds = task::spawn_join(
+        async move {
+            let mut sum = Sum::default();
+            let outcome = all_rounds(calls, seed, first, &mut sum).await;
+            (sum, outcome)
+        },
+        Priority::MOST_URGENT,
+    );
+    let Ok((sum, outcome)) = rounds.await else { return ExitCode::FAILURE };
+    println!(
+        "fuzz: seed={seed} rounds={} calls={} processes={} killed={} faulted={}",
+        sum.rounds, sum.calls, sum.started, sum.killed, sum.faulted
+    );
+    match outcome {
+        Ok(()) => {
+            println!("fuzz: nothing wrong");
+            ExitCode::SUCCESS
+        }
+        Err(fault) => {
+            println!("fuzz: FAULT: {fault}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn all_rounds(calls: u64, seed: u64, first: u64, sum: &mut Sum) -> Result<(), Fault> {
+    // Once before anything is counted: what the kernel needs for the first time is no loss.
+    let mut nap = start(&[crate::NAP, "0"])?;
+    wait(&mut nap).await?;
+    let mut round = first;
+    while sum.calls < calls {
+        println!("# round {round}, {} calls made", sum.calls);
+        self::round(seed, round, sum).await.map_err(|fault| format!("round {round} of seed {seed}: {fault}"))?;
+        sum.rounds += 1;
+        round += 1;
+    }
+    Ok(())
+}
+
+fn start(arguments: &[&str]) -> Result<Child, Fault> {
+    process::spawn_below(PROGRAM, arguments, Some(Priority::saturating(CEILING)))
+        .map_err(|error| format!("cannot start a process: {error}"))
+}
+
+/// Waits for the end of a child that is about to end.
+async fn wait(child: &mut Child) -> Result<process::ExitStatus, Fault> {
+    match timeout(PATIENCE, child.wait()).await {
+        Ok(Ok(status)) => Ok(status),
+        Ok(Err(error)) => Err(format!("waiting for process {}: {error}", child.id())),
+        Err(_) => {
+            let state = inspect::processes().ok().and_then(|all| {
+                all.iter().find(|one| one.process == child.id()).map(|one| inspect::state::name(one.state))
+            });
+            Err(format!("process {} was killed and does not end; it is {state:?}", child.id()))
+        }
+    }
+}
+
+/// One child, and when it is killed.
+struct Running {
+    child: Child,
+    /// Calls of all children after which it is killed.
+    until: u64,
+}
+
+async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
+    let mut garbage = Garbage::new((seed ^ round << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round);
+    // The first numbers of a generator that has few bits set are small.
+    for _ in 0..8 {
+        garbage.next();
+    }
+    let before = quiet_statistics().await?;
+    let mut running = Vec::new();
+    for _ in 0..CHILDREN {
+        let cpus = 1 + garbage.below(4);
+        let mut habits = garbage.below(32);
+        // Once in a while is enough for what ends them early, or fills the console.
+        if garbage.below(4) != 0 {
+            habits &= !(Habits::SCRIBBLES_HANDLER | Habits::WAITS);
+        }
+        if garbage.below(8) != 0 {
+            habits &= !Habits::KEEPS_CONSOLE;
+        }
+        let words =
+            [format!("{}", garbage.next()), format!("{CALLS_EACH}"), format!("{cpus}"), format!("{habits}")];
+        let [seed, calls, cpus, habits] = &words;
+        let child = start(&[CHILD, seed, calls, cpus, habits])?;
+        let until = match garbage.below(2) {
+            0 => garbage.below(CALLS_EACH * CHILDREN as u64),
+            _ => u64::MAX,
+        };
+        running.push(Running { child, until });
+        sum.started += 1;
+    }
+    follow(running, &before, sum).await?;
+    // Any process may switch tracing on.
+    let _ = trace::switch(false);
+    settle(&before).await
+}
+
+/// Waits until all have ended, killing those whose time has come, and those that wait for ever.
+async fn follow(mut running: Vec<Running>, before: &Statistics, sum: &mut Sum) -> Result<(), Fault> {
+    let mut own_calls = 0;
+    let (mut last, mut idle_steps) = (0, 0);
+    while !running.is_empty() {
+        sleep(STEP).await;
+        let made = now()?.system_calls - before.system_calls;
+        idle_steps = if made > last + 8 * running.len() as u64 { 0 } else { idle_steps + 1 };
+        last = made;
+        let mut index = 0;
+        while let Some(one) = running.get_mut(index) {
+            let kill = made > one.until || idle_steps > IDLE_STEPS;
+            if kill {
+                // It may have ended by itself.
+                let _ = one.child.kill();
+                own_calls += 1;
+            }
+            own_calls += 4;
+            let ended = if kill {
+                Some(wait(&mut one.child).await?)
+            } else {
+                match timeout(Duration::ZERO, one.child.wait()).await {
+                    Ok(status) => Some(status.map_err(|error| format!("{error}"))?),
+                    Err(_) => None,
+                }
+            };
+            match ended {
+                Some(status) => {
+                    sum.killed += u64::from(kill);
+                    sum.faulted += u64::from(!kill && status.signal().is_some());
+                    running.swap_remove(index);
+                }
+                None => index += 1,
+            }
+        }
+        own_calls += 3;
+    }
+    let made = now()?.system_calls - before.system_calls;
+    sum.calls += made.saturating_sub(own_calls);
+    Ok(())
+}
+
+fn now() -> Result<Statistics, Fault> {
+    statistics().map_err(|error| format!("{error}"))
+}
+
+/// The counters when what completed this process's last call, on another hart, has had the time to end.
+async fn quiet_statistics() -> Result<Statistics, Fault> {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(2) {
+        core::hint::spin_loop();
+    }
+    now()
+}
+
+/// Names and amounts of what there is more of than `before`. The kernel's heap keeps what it once took.
+fn excess(before: &Statistics, after: &Statistics) -> [(&'static str, u64); 5] {
+    let taken = |s: &Statistics| s.frames_total - s.frames_free - s.heap_reserved_bytes.div_ceil(4096);
+    [
+        ("frames", taken(after).saturating_sub(taken(before))),
+        ("processes", after.processes.saturating_sub(before.processes)),
+        ("kernel coroutines", after.kernel_coroutines.saturating_sub(before.kernel_coroutines)),
+        ("connections", after.connections.saturating_sub(before.connections)),
+        ("calls in flight", after.calls_in_flight.saturating_sub(before.calls_in_flight)),
+    ]
+}
+
+/// Waits until the kernel holds no more than `before`.
+async fn settle(before: &Statistics) -> Result<(), Fault> {
+    let begin = Instant::now();
+    loop {
+        let excess = excess(before, &quiet_statistics().await?);
+        if excess.iter().all(|&(_, amount)| amount == 0) {
+            return Ok(());
+        }
+        if begin.elapsed() > PATIENCE {
+            let left: Vec<_> = inspect::processes()
+                .map(|all| all.iter().map(|one| (one.process, one.parent, one.state)).collect())
+                .unwrap_or_default();
+            return Err(format!("left behind: {excess:?}; processes (number, parent, state): {left:?}"));
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
