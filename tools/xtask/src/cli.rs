@@ -43,6 +43,8 @@ pub enum Command {
     Debug(Debug),
     /// Run every test, or some
     Test(Test),
+    /// Make system calls with arguments that are nearly right, or anything, and see what breaks
+    Fuzz(Fuzz),
     /// Build vDSO, kernel and programs, without booting
     Build,
     /// Remove everything that was built
@@ -290,7 +292,7 @@ pub struct Debug {
 #[command(after_help = "Examples:\n  \
     ./cops test\n  \
     ./cops test --only clippy\n  \
-    ./cops test --only guest --filter cancel\n  \
+    ./cops test --only guest cancel\n  \
     ./cops test --only boots --boots 100\n  \
     ./cops test --quick")]
 pub struct Test {
@@ -298,7 +300,10 @@ pub struct Test {
     #[arg(long, value_name = "STAGE")]
     pub only: Vec<String>,
     /// Only tests whose name contains this text (stages that cannot choose run whole, or not at all)
-    #[arg(long, value_name = "TEXT")]
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+    /// The same
+    #[arg(long, value_name = "TEXT", conflicts_with = "text")]
     pub filter: Option<String>,
     /// Leave out the stages that take long
     #[arg(long)]
@@ -312,6 +317,42 @@ pub struct Test {
     /// Write the unsafe blocks counted now to docs/unsafe-count.txt, to be reviewed and committed
     #[arg(long)]
     pub record_unsafe: bool,
+}
+
+impl Test {
+    /// The text that tests must have in their names.
+    pub fn filter(&self) -> Option<&str> {
+        self.text.as_deref().or(self.filter.as_deref())
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "One hart counts instructions, and a run with the same seed is the same; several harts run as threads.\n\n\
+    Examples:\n  \
+    ./cops fuzz\n  \
+    ./cops fuzz --smp 1 --seed 7 --calls 1000000\n  \
+    ./cops fuzz --calls 10000000 --json docs/results/fuzz.json"
+)]
+pub struct Fuzz {
+    /// System calls to make
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub calls: u64,
+    /// What all choices follow from; the next boot has the next number
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// The round to begin with: to repeat one that failed
+    #[arg(long, value_name = "ROUND", default_value_t = 0)]
+    pub first: u64,
+    /// Harts (CPUs) of the machine, 1 to 8
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(*HARTS.start())..=i64::from(*HARTS.end())))]
+    pub smp: u32,
+    /// Calls that one boot makes
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub calls_per_boot: u64,
+    /// Add the result to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -60,6 +60,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Bench(options) => commands::bench::run(&workspace, &options),
         Command::Trace(options) => commands::trace::run(&workspace, &options),
         Command::Debug(options) => commands::debug::run(&workspace, &options),
+        Command::Fuzz(options) => commands::fuzz::run(&workspace, &options),
         Command::Test(options) => test::run(&workspace, &options),
         Command::Build => commands::build::run(&workspace),
         Command::Clean => commands::clean::run(&workspace),

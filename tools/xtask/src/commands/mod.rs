@@ -5,6 +5,7 @@ pub mod build;
 pub mod clean;
 pub mod debug;
 pub mod exec;
+pub mod fuzz;
 pub mod run;
 pub mod serve;
 pub mod shell;

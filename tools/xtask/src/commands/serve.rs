@@ -14,6 +14,8 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
     let network = match (&options.net, options.ports.as_slice()) {
         (Network::User(_), ports) => Network::User(ports.to_vec()),
         (tap, []) => tap.clone(),
+        // `--net` does not offer it.
+        (Network::Isolated, _) => return Err(Failure::new("--port does not go with a machine of its own")),
         (Network::Tap(name), _) => {
             return Err(Failure::new(format!("--port does not go with --net tap={name}"))
                 .advise("on a tap device clients reach the guest's own address; leave --port out"));

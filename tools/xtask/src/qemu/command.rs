@@ -14,6 +14,8 @@ pub const HARTS: std::ops::RangeInclusive<u32> = 1..=8;
 pub enum Network {
     /// QEMU's own NAT; needs no privilege. Connections come in through the forwarded ports.
     User(Vec<Forward>),
+    /// The same without a way to anything outside of the machine.
+    Isolated,
     /// A tap device of the host, made by the administrator.
     Tap(String),
 }
@@ -94,6 +96,7 @@ impl Boot {
             Network::User(forwards) => forwards.iter().fold("user,id=net0".to_owned(), |netdev, forward| {
                 format!("{netdev},hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest)
             }),
+            Network::Isolated => "user,id=net0,restrict=on".to_owned(),
             Network::Tap(name) => format!("tap,id=net0,ifname={name},script=no,downscript=no"),
         }
     }
@@ -156,6 +159,12 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
+    }
+
+    #[test]
+    fn an_isolated_machine_reaches_nothing() {
+        let line = line(&Boot { network: Network::Isolated, ..boot() });
+        assert!(line.contains("-netdev user,id=net0,restrict=on -device"), "{line}");
     }
 
     #[test]

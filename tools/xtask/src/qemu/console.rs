@@ -1,7 +1,7 @@
 //! Follows a machine to the end of its run: every byte goes where it belongs, and the end gets its status.
 
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::demux::{Channel, Event};
 use super::machine::{Machine, Next};
@@ -101,11 +101,21 @@ fn advice(complaints: &str) -> &'static str {
     known.map_or("that was QEMU's own message", |(_, advice)| advice)
 }
 
-/// Follows the machine until the run ends.
+/// Follows the machine until the run ends, no longer than until `deadline`.
 pub fn follow(machine: Machine, deadline: Option<Instant>, sink: &mut dyn Sink) -> Ending {
+    follow_until(machine, || deadline, sink)
+}
+
+/// Follows the machine until the run ends, as long as it writes something every `silence` at least.
+pub fn follow_while_it_writes(machine: Machine, silence: Duration, sink: &mut dyn Sink) -> Ending {
+    follow_until(machine, || Some(Instant::now() + silence), sink)
+}
+
+/// `deadline` is asked for again after every output.
+fn follow_until(machine: Machine, deadline: impl Fn() -> Option<Instant>, sink: &mut dyn Sink) -> Ending {
     let mut recorded = None;
     loop {
-        match machine.next(deadline) {
+        match machine.next(deadline()) {
             Next::Event(Event::Bytes(channel, bytes)) => sink.bytes(channel, &bytes),
             // The record is the last thing of a run: nothing after it belongs to the program.
             Next::Event(Event::Ended(status)) => {

@@ -8,6 +8,7 @@ mod examples;
 mod exec;
 mod firmware;
 mod format;
+mod fuzz;
 mod guest;
 mod host;
 mod layers;
@@ -64,7 +65,7 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// The text that chosen tests have in their names; empty chooses all.
     pub fn filter(&self) -> &str {
-        self.options.filter.as_deref().unwrap_or_default()
+        self.options.filter().unwrap_or_default()
     }
 
     /// Is a test of this name to be run?
@@ -104,7 +105,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 13] = [
+const STAGES: [Stage; 14] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -170,6 +171,13 @@ const STAGES: [Stage; 13] = [
         run: portions::run,
     },
     Stage {
+        name: "fuzz",
+        about: "/bin/fuzz in QEMU, with 1 hart and with 4: 100,000 system calls each with arguments that are nearly right",
+        is_long: true,
+        can_choose: true,
+        run: fuzz::run,
+    },
+    Stage {
         name: "exec",
         about: "./cops exec: output, exit codes, faults, time-outs",
         is_long: false,
@@ -232,6 +240,7 @@ pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
         let started = Instant::now();
         println!("{}{}{} ({})", stdout_palette().bold, stage.name, stdout_palette().reset, stage.about);
         let cases = (stage.run)(&context)
+            .and_then(|cases| chosen_cases(options, stage, cases))
             .unwrap_or_else(|failure| vec![Case::failed("(stage)", failure.to_string())]);
         let failed: Vec<&Case> = cases.iter().filter(|case| case.failure.is_some()).collect();
         passed += cases.len() - failed.len();
@@ -247,6 +256,17 @@ pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
         );
     }
     summarise(passed, &failures)
+}
+
+/// A stage that was asked for by name, with a filter that leaves nothing of it, is a mistake.
+fn chosen_cases(options: &Test, stage: &Stage, cases: Vec<Case>) -> Outcome<Vec<Case>> {
+    match options.filter() {
+        Some(filter) if cases.is_empty() && !options.only.is_empty() => {
+            Err(Failure::new(format!("no test of this stage has {filter:?} in its name"))
+                .advise(format!("./cops test --only {} runs all of them", stage.name)))
+        }
+        _ => Ok(cases),
+    }
 }
 
 /// The last line is alone what counts: `N passed, M failed`.
@@ -287,7 +307,7 @@ fn chosen(options: &Test) -> Outcome<Vec<&'static Stage>> {
     }
     Ok(STAGES
         .iter()
-        .filter(|stage| stage.can_choose || options.filter.is_none())
+        .filter(|stage| stage.can_choose || options.filter().is_none())
         .filter(|stage| !(options.quick && stage.is_long))
         .collect())
 }
@@ -320,8 +340,9 @@ mod tests {
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
-            ["host", "firmware", "guest", "portions", "exec", "system"]
+            ["host", "firmware", "guest", "portions", "fuzz", "exec", "system"]
         );
+        assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));
     }
 

@@ -90,6 +90,10 @@ pub fn any_call(cpu: usize, garbage: &mut Garbage, entry: usize) -> (usize, [usi
         let kind = if number != number::KILL && garbage.below(32) == 0 { any_kind(garbage) } else { kind };
         *place = argument(kind, cpu, index, garbage, entry);
     }
+    let is_above = arguments[0] == 1 || arguments[0] == SUPERVISOR.load(Relaxed);
+    if number == number::KILL && is_above {
+        arguments[1] = 0;
+    }
     (number, arguments)
 }
 
@@ -99,8 +103,7 @@ fn some_number(garbage: &mut Garbage) -> usize {
 
 fn any_kind(garbage: &mut Garbage) -> Kind {
     use Kind::*;
-    const KINDS: [Kind; 10] =
-        [Any, Zero, Small, Descriptor, Pointer, Length, Page, Handle, Time, Address];
+    const KINDS: [Kind; 10] = [Any, Zero, Small, Descriptor, Pointer, Length, Page, Handle, Time, Address];
     KINDS[garbage.below(KINDS.len() as u64) as usize]
 }
 
@@ -144,7 +147,11 @@ fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: 
             _ => HANDLES.any(garbage),
         },
         Kind::Entry => {
-            if garbage.below(64) == 0 { memory::pointer(garbage) } else { entry }
+            if garbage.below(64) == 0 {
+                memory::pointer(garbage)
+            } else {
+                entry
+            }
         }
         Kind::Protection => one_of(&[0, 1, 3, 3, 3, 5, 7], garbage),
         Kind::MapFlags => one_of(&[0x22, 0x22, 0x22, 0x32, 2], garbage),
@@ -218,7 +225,8 @@ fn address(place: usize, garbage: &mut Garbage) -> usize {
         0 => 0,
         _ => (FIRST_PORT + garbage.below(PORTS)).swap_bytes() >> 48,
     };
-    let family = one_of(&[AF_INET.into(), AF_INET.into(), AF_INET.into(), AF_INET6.into(), 0], garbage) as u64;
+    let family =
+        one_of(&[AF_INET.into(), AF_INET.into(), AF_INET.into(), AF_INET6.into(), 0], garbage) as u64;
     let family = family & 0xffff;
     if family == u64::from(AF_INET6) {
         let loopback = 1u64 << 56;

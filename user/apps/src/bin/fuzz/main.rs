@@ -23,6 +23,8 @@ mod arguments;
 mod child;
 #[path = "../hostile/garbage.rs"]
 mod garbage;
+#[path = "../usertests/holdings.rs"]
+mod holdings;
 mod kernel;
 mod memory;
 mod signatures;

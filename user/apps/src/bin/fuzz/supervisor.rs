@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 use cops::memory::{Statistics, statistics};
 use cops::process::{self, Child, ExitCode};
 use cops::task::{self, Priority};
-use cops::time::{Duration, Instant, sleep, timeout};
+use cops::time::{Duration, sleep, timeout};
 use cops::{inspect, println, trace};
 
 use crate::child::Habits;
 use crate::garbage::Garbage;
+use crate::holdings::Holdings;
 use crate::{CHILD, PROGRAM};
 
 /// Children of a round.
@@ -99,7 +100,9 @@ async fn all_rounds(calls: u64, seed: u64, first: u64, sum: &mut Sum) -> Result<
     let mut round = first;
     while sum.calls < calls {
         println!("# round {round}, {} calls made", sum.calls);
-        self::round(seed, round, sum).await.map_err(|fault| format!("round {round} of seed {seed}: {fault}"))?;
+        self::round(seed, round, sum)
+            .await
+            .map_err(|fault| format!("round {round} of seed {seed}: {fault}"))?;
         sum.rounds += 1;
         round += 1;
     }
@@ -138,7 +141,8 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
     for _ in 0..8 {
         garbage.next();
     }
-    let before = quiet_statistics().await?;
+    let before = Holdings::now().map_err(|error| format!("{error}"))?;
+    let calls_before = now()?.system_calls;
     let mut running = Vec::new();
     for _ in 0..CHILDREN {
         let cpus = 1 + garbage.below(4);
@@ -161,19 +165,19 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
         running.push(Running { child, until });
         sum.started += 1;
     }
-    follow(running, &before, sum).await?;
+    follow(running, calls_before, sum).await?;
     // Any process may switch tracing on.
     let _ = trace::switch(false);
     settle(&before).await
 }
 
 /// Waits until all have ended, killing those whose time has come, and those that wait for ever.
-async fn follow(mut running: Vec<Running>, before: &Statistics, sum: &mut Sum) -> Result<(), Fault> {
+async fn follow(mut running: Vec<Running>, before: u64, sum: &mut Sum) -> Result<(), Fault> {
     let mut own_calls = 0;
     let (mut last, mut idle_steps) = (0, 0);
     while !running.is_empty() {
         sleep(STEP).await;
-        let made = now()?.system_calls - before.system_calls;
+        let made = now()?.system_calls - before;
         idle_steps = if made > last + 8 * running.len() as u64 { 0 } else { idle_steps + 1 };
         last = made;
         let mut index = 0;
@@ -204,7 +208,7 @@ async fn follow(mut running: Vec<Running>, before: &Statistics, sum: &mut Sum) -
         }
         own_calls += 3;
     }
-    let made = now()?.system_calls - before.system_calls;
+    let made = now()?.system_calls - before;
     sum.calls += made.saturating_sub(own_calls);
     Ok(())
 }
@@ -213,41 +217,28 @@ fn now() -> Result<Statistics, Fault> {
     statistics().map_err(|error| format!("{error}"))
 }
 
-/// The counters when what completed this process's last call, on another hart, has had the time to end.
-async fn quiet_statistics() -> Result<Statistics, Fault> {
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_millis(2) {
-        core::hint::spin_loop();
-    }
-    now()
-}
-
-/// Names and amounts of what there is more of than `before`. The kernel's heap keeps what it once took.
-fn excess(before: &Statistics, after: &Statistics) -> [(&'static str, u64); 5] {
-    let taken = |s: &Statistics| s.frames_total - s.frames_free - s.heap_reserved_bytes.div_ceil(4096);
-    [
-        ("frames", taken(after).saturating_sub(taken(before))),
-        ("processes", after.processes.saturating_sub(before.processes)),
-        ("kernel coroutines", after.kernel_coroutines.saturating_sub(before.kernel_coroutines)),
-        ("connections", after.connections.saturating_sub(before.connections)),
-        ("calls in flight", after.calls_in_flight.saturating_sub(before.calls_in_flight)),
-    ]
-}
-
 /// Waits until the kernel holds no more than `before`.
-async fn settle(before: &Statistics) -> Result<(), Fault> {
-    let begin = Instant::now();
-    loop {
-        let excess = excess(before, &quiet_statistics().await?);
-        if excess.iter().all(|&(_, amount)| amount == 0) {
-            return Ok(());
-        }
-        if begin.elapsed() > PATIENCE {
-            let left: Vec<_> = inspect::processes()
-                .map(|all| all.iter().map(|one| (one.process, one.parent, one.state)).collect())
-                .unwrap_or_default();
-            return Err(format!("left behind: {excess:?}; processes (number, parent, state): {left:?}"));
-        }
-        sleep(Duration::from_millis(5)).await;
+async fn settle(before: &Holdings) -> Result<(), Fault> {
+    let excess = before.settle().await.map_err(|error| format!("{error}"))?;
+    if excess.iter().all(|&(_, amount)| amount == 0) {
+        return Ok(());
     }
+    let processes: Vec<_> = inspect::processes()
+        .map(|all| {
+            all.iter()
+                .map(|one| (one.process, one.parent, one.pages, inspect::state::name(one.state)))
+                .collect()
+        })
+        .unwrap_or_default();
+    let coroutines: Vec<_> =
+        inspect::coroutines(0).map(|all| all.iter().map(coroutine).collect()).unwrap_or_default();
+    Err(format!(
+        "left behind: {excess:?}; processes (number, parent, state): {processes:?}; kernel coroutines: {coroutines:?}"
+    ))
+}
+
+/// A kernel coroutine in a few words.
+fn coroutine(one: &inspect::CoroutineRecord) -> alloc::string::String {
+    let (name, state) = (inspect::text(&one.name), inspect::state::name(one.state));
+    format!("{name} {:#x} {state} at {} on {}", one.coroutine, one.priority, one.worker)
 }

@@ -6,7 +6,13 @@
 //!
 //! Runs every test whose name contains FILTER, each in a process of its own (this program again, told which test it
 //! is), so that a test may leave its process in ruins. After each, what the kernel holds must be what it held before:
-//! [`leak`]. Prints a plan `1..N`, then `ok NAME` or `not ok NAME: why`; exits with 0 if all passed.
+//! [`leak`]. Prints a plan `1..N`, then for each test `# begin NAME` and `ok NAME` or `not ok NAME: why`; exits with 0 if
+//! all passed, with 2 if no name contains FILTER.
+//!
+//! A test passes at its first run or it fails. None judges a time by the clock of a machine that does other things too:
+//! - With one hart the machine runs under `-icount`: time is a count of instructions, and a bound on a time is one on work.
+//! - With several, tests judge what happened, in what order and how often. [`TIME_LIMIT`] and [`harness::PATIENCE`] are for
+//!   what never happens at all.
 #![no_std]
 #![no_main]
 
@@ -19,6 +25,7 @@ mod coroutines;
 mod files;
 mod harness;
 mod heap;
+mod holdings;
 mod hostile_arguments;
 mod hostile_memory;
 mod hostile_values;
@@ -46,11 +53,15 @@ use cops::process::{ExitCode, ExitStatus};
 use cops::time::{Duration, timeout};
 use cops::{Arguments, println};
 use harness::{Failure, REPORTED, Test};
-use leak::Holdings;
+use holdings::Holdings;
 
-/// A test that takes longer has hung.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
+/// A test that takes longer has hung. The longest takes a few seconds on a machine of its own.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// A process that was killed and is not over after this never will be.
+const KILL_LIMIT: Duration = Duration::from_secs(60);
 
+/// How this program ends if no test was chosen.
+const NOTHING_CHOSEN: ExitCode = ExitCode(2);
 /// First argument of this program when it is to be one test.
 const ONE_TEST: &str = "--test";
 
@@ -108,11 +119,20 @@ async fn main(arguments: Arguments) -> ExitCode {
 
 async fn run_all(filter: &str) -> ExitCode {
     let chosen: Vec<&Test> = all_tests().filter(|test| test.name.contains(filter)).collect();
+    if chosen.is_empty() {
+        let mut groups: Vec<&str> =
+            all_tests().map(|test| test.name.split("::").next().unwrap_or_default()).collect();
+        groups.dedup();
+        println!("usertests: no test has {filter:?} in its name; there are {}", groups.join(" "));
+        return NOTHING_CHOSEN;
+    }
     println!("1..{}", chosen.len());
     let mut code = ExitCode::SUCCESS;
     // Once before anything is counted: what this process and the kernel need for the first time is no leak.
     let _ = run_apart(&[processes::HELPER, "exit", "0"]).await;
     for test in chosen {
+        // Whoever watches the console sees which test it is that does not end.
+        println!("# begin {}", test.name);
         match run_apart(&[ONE_TEST, test.name]).await {
             Verdict::Passed => println!("ok {}", test.name),
             Verdict::Reported => code = ExitCode::FAILURE,
@@ -135,7 +155,10 @@ enum Verdict {
 
 /// Runs this program as another process, and looks at what is left when it is gone.
 async fn run_apart(arguments: &[&str]) -> Verdict {
-    let before = Holdings::now();
+    let before = match Holdings::now() {
+        Ok(before) => before,
+        Err(why) => return Verdict::Failed(why.into()),
+    };
     let status = match end_of(arguments).await {
         Ok(status) => status,
         Err(why) => return Verdict::Failed(why),
@@ -153,8 +176,9 @@ async fn end_of(arguments: &[&str]) -> Result<ExitStatus, Failure> {
         Ok(status) => Ok(status?),
         Err(_) => {
             child.kill()?;
-            child.wait().await?;
-            Err(Failure(alloc::format!("not over after {} s", TIME_LIMIT.as_secs())))
+            let ended = timeout(KILL_LIMIT, child.wait()).await.is_ok();
+            let what_then = if ended { "" } else { ", and then it was killed and does not end" };
+            Err(Failure(alloc::format!("not over after {} s{what_then}", TIME_LIMIT.as_secs())))
         }
     }
 }

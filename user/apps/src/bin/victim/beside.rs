@@ -8,8 +8,9 @@ use cops::task::{self, Priority};
 use cops::time::{Duration, sleep, timeout};
 use cops::{io, println};
 
+use crate::holdings::Holdings;
 use crate::options::Options;
-use crate::sweep::{self, Holdings, MOMENT};
+use crate::sweep;
 
 pub const KINDS: [&str; 18] = [
     "bitmap-all",
@@ -57,34 +58,21 @@ async fn judge(options: &Options) -> io::Result<bool> {
     };
     // Once before anything is counted: what is needed for the first time is no loss.
     spawn_below("/bin/hostile", &["exit"], Some(level(options.level)))?.wait().await?;
-    let mut all_well = repeatedly(options, None).await?;
+    let mut all_well = beside(options, None).await?;
     // The machine as busy as it can be, with nothing that the victim has to share with.
-    all_well &= repeatedly(options, Some(("busy", 63))).await?;
+    all_well &= beside(options, Some(("busy", 63))).await?;
     for ceiling in &options.ceilings {
         for kind in &kinds {
-            all_well &= repeatedly(options, Some((kind, *ceiling))).await?;
+            all_well &= beside(options, Some((kind, *ceiling))).await?;
         }
     }
     println!("end: all_well={}", u8::from(all_well));
     Ok(all_well)
 }
 
-/// What this process, or the kernel, needs for the first time is no loss; what is missing after every run is one.
-const ATTEMPTS: u32 = 3;
-
-/// Runs until nothing is missing afterwards, a few times at most. Whether all was well in the last run.
-async fn repeatedly(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bool> {
-    for _ in 1..ATTEMPTS {
-        if beside(options, hostile).await? {
-            return Ok(true);
-        }
-    }
-    beside(options, hostile).await
-}
-
 /// One run of the probe, beside a hostile program of this kind and ceiling. Whether all is well.
 async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bool> {
-    let before = Holdings::after(MOMENT);
+    let before = Holdings::now()?;
     // The victim first: it is a program that was there when trouble came.
     let mut arguments = Vec::from([String::from("probe")]);
     arguments.extend(options.for_probe(HEAD_START));
@@ -119,8 +107,9 @@ async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bo
         let _ = victim.kill();
         let _ = timeout(Duration::from_secs(5), victim.wait()).await;
     }
-    let [frames, processes, coroutines, calls] = sweep::settle(&before).await;
-    let given_back = [frames, processes, coroutines, calls] == [0; 4];
+    let [frames, processes, coroutines, connections, calls] =
+        before.settle().await?.map(|(_, amount)| amount);
+    let given_back = [frames, processes, coroutines, connections, calls] == [0; 5];
     let (kind, ceiling) = hostile.unwrap_or(("alone", options.level));
     println!(
         "run: kind={kind} ceiling={ceiling} victim_ceiling={} finished={} hostile_alive={} frames_left={frames} \

@@ -16,6 +16,8 @@
 extern crate alloc;
 
 mod beside;
+#[path = "../usertests/holdings.rs"]
+mod holdings;
 mod options;
 mod probe;
 mod shares;

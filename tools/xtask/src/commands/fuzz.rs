@@ -1,0 +1,192 @@
+//! `./cops fuzz`: system calls with arguments that are nearly right, or anything, made by `/bin/fuzz` in a fresh system.
+//!
+//! One hart runs under `-icount`, so that the whole run follows from the seed. The machine reaches nothing outside of it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::Prepared;
+use crate::cli::{Fuzz, Machine as MachineOptions};
+use crate::error::{Because, Outcome};
+use crate::qemu::command::{Idle, Network};
+use crate::qemu::console::{Ending, Sink, follow_while_it_writes};
+use crate::qemu::demux::Channel;
+use crate::qemu::machine::Machine;
+use crate::service;
+use crate::terminal::{Progress, Step};
+use crate::workspace::Workspace;
+
+/// A boot that writes nothing for so long has hung: a round takes a second or so, and ends what hangs in it.
+const SILENCE: Duration = Duration::from_secs(300);
+/// What of the console is kept: the last bytes.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// What is to be done in one boot.
+#[derive(Debug, Clone)]
+pub struct Campaign {
+    pub calls: u64,
+    pub seed: u64,
+    /// The round to begin with.
+    pub first: u64,
+    pub harts: u32,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcomes {
+    /// The words of the program's summary: `seed`, `rounds`, `calls`, `processes`, `killed`, `faulted`.
+    pub summary: Vec<(String, u64)>,
+    /// Why it failed, with the end of the console.
+    pub wrong: Option<String>,
+}
+
+/// Runs `/bin/fuzz` once; `progress` gets its lines.
+pub fn campaign(prepared: &Prepared, wanted: &Campaign, progress: impl FnMut(&str)) -> Outcome<Outcomes> {
+    let argv = [
+        "/bin/fuzz".to_owned(),
+        format!("calls={}", wanted.calls),
+        format!("seed={}", wanted.seed),
+        format!("first={}", wanted.first),
+    ];
+    let options = MachineOptions { smp: wanted.harts, mem: "512M".into(), verbose: false };
+    let mut boot = prepared.boot(&options, &argv, &[])?;
+    boot.count_instructions = (wanted.harts == 1).then_some(Idle::Skipped);
+    boot.network = Network::Isolated;
+    let machine = Machine::start(&prepared.qemu, &boot)?;
+    let mut console = Console { text: Vec::new(), line: Vec::new(), progress };
+    let ending = follow_while_it_writes(machine, SILENCE, &mut console);
+    Ok(judge(&ending, &String::from_utf8_lossy(&console.text)))
+}
+
+/// Fails unless the program says that nothing is wrong, and ends so.
+fn judge(ending: &Ending, text: &str) -> Outcomes {
+    // Children write anything to the console, also a line's beginning.
+    let said = |what: &str| text.rfind(what).map(|at| text[at..].lines().next().unwrap_or_default());
+    let summary = said("fuzz: seed=").map(summary).unwrap_or_default();
+    let is_well =
+        *ending == Ending::Status(0) && said("fuzz: nothing wrong").is_some() && !summary.is_empty();
+    let wrong = (!is_well).then(|| format!("{ending:?}\nthe end of the console:\n{}", tail(text)));
+    Outcomes { summary, wrong }
+}
+
+/// The last lines of an output.
+fn tail(output: &str) -> String {
+    const LINES: usize = 60;
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// `fuzz: name=number ...` as names and numbers.
+fn summary(line: &str) -> Vec<(String, u64)> {
+    let words = line.split_whitespace().skip(1).filter_map(|word| word.split_once('='));
+    words.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}
+
+/// Keeps the end of what is written, and passes whole lines on.
+struct Console<F> {
+    text: Vec<u8>,
+    line: Vec<u8>,
+    progress: F,
+}
+
+impl<F: FnMut(&str)> Sink for Console<F> {
+    fn bytes(&mut self, channel: Channel, bytes: &[u8]) {
+        if matches!(channel, Channel::Firmware | Channel::Trace) {
+            return;
+        }
+        self.text.extend_from_slice(bytes);
+        if self.text.len() > 2 * KEPT_BYTES {
+            self.text.drain(..self.text.len() - KEPT_BYTES);
+        }
+        for &byte in bytes {
+            if byte == b'\n' {
+                (self.progress)(&String::from_utf8_lossy(&self.line));
+                self.line.clear();
+            } else if self.line.len() < KEPT_BYTES {
+                self.line.push(byte);
+            }
+        }
+    }
+}
+
+/// Several boots, each with a seed of its own, until all calls are made.
+pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
+    let prepared = Prepared::new(workspace, Progress::Lines)?;
+    let begin = Instant::now();
+    let (mut left, mut seed) = (options.calls, options.seed);
+    let mut rows = Vec::new();
+    let mut status = 0;
+    while left > 0 && status == 0 {
+        let calls = left.min(options.calls_per_boot);
+        let wanted = Campaign { calls, seed, first: options.first, harts: options.smp };
+        println!("seed {seed}: {calls} calls on {} harts", options.smp);
+        let started = Instant::now();
+        let mut step = Step::begin(Progress::Transient, format!("seed {seed}"));
+        let result = campaign(&prepared, &wanted, |line| step.detail(line))?;
+        drop(step);
+        let mut row = Map::new();
+        row.insert("harts".into(), options.smp.into());
+        row.insert("seed".into(), seed.into());
+        row.extend(result.summary.iter().map(|(name, value)| (name.clone(), Value::from(*value))));
+        row.insert("seconds".into(), started.elapsed().as_secs().into());
+        row.insert("wrong".into(), result.wrong.is_some().into());
+        let said: Vec<String> = row.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        println!("  {}", said.join(", "));
+        rows.push(Value::Object(row));
+        if let Some(wrong) = result.wrong {
+            println!("{wrong}\nrepeat with: ./cops fuzz --seed {seed} --smp {} --calls {calls}", options.smp);
+            status = 1;
+        }
+        left -= calls;
+        seed += 1;
+    }
+    println!("{} s", begin.elapsed().as_secs());
+    if let Some(file) = &options.json {
+        let machine = MachineOptions { smp: options.smp, mem: "512M".into(), verbose: false };
+        record(workspace, &prepared, &machine, file, rows)?;
+    }
+    Ok(status)
+}
+
+/// Writes the rows to `file`, behind those that it has.
+fn record(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    machine: &MachineOptions,
+    file: &std::path::Path,
+    rows: Vec<Value>,
+) -> Outcome<()> {
+    let mut all = Vec::new();
+    if file.exists() {
+        let cannot = || format!("cannot read {}", file.display());
+        let text = std::fs::read_to_string(file).because(cannot)?;
+        let document: Value = serde_json::from_str(&text).because(cannot)?;
+        all.extend(document["rows"].as_array().cloned().unwrap_or_default());
+    }
+    all.extend(rows);
+    let mut document = Map::new();
+    document.insert("bench".into(), "fuzz".into());
+    document.insert("config".into(), json!({}));
+    document.insert("rows".into(), all.into());
+    let document = service::with_configuration(document, service::provenance(workspace, prepared, machine));
+    service::write_document(&document, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_run_that_says_so_is_well() {
+        let good = "noise# round 0\nnoisefuzz: seed=3 rounds=2 calls=10 killed=1\nfuzz: nothing wrong\n";
+        let result = judge(&Ending::Status(0), good);
+        assert!(result.wrong.is_none());
+        assert_eq!(result.summary[2], ("calls".to_owned(), 10));
+        assert!(judge(&Ending::Status(1), good).wrong.is_some());
+        assert!(judge(&Ending::TimedOut, good).wrong.is_some());
+        assert!(judge(&Ending::Status(0), "fuzz: nothing wrong\n").wrong.is_some());
+        let bad = "fuzz: seed=3 rounds=2 calls=10\nfuzz: FAULT: left behind\n";
+        assert!(judge(&Ending::Status(1), bad).wrong.is_some_and(|why| why.contains("FAULT")));
+    }
+}
