@@ -21,11 +21,19 @@ struct Rig {
 }
 
 fn rig(number: u8) -> Rig {
+    rig_with(number, Host::hooks)
+}
+
+fn rig_without_interrupts(number: u8) -> Rig {
+    rig_with(number, |host| Hooks { preempt: None, ..host.hooks() })
+}
+
+fn rig_with(number: u8, hooks: fn(&Host) -> Hooks) -> Rig {
     let executor: &'static Executor = Box::leak(Box::new(Executor::new(number)));
     let host: &'static Host = Box::leak(Host::new());
     let states: &'static [WorkerState; WORKERS] = Box::leak(Box::default());
     // SAFETY: the hooks do what they should, and live for ever.
-    unsafe { executor.start(&host.hooks()) }.unwrap();
+    unsafe { executor.start(&hooks(host)) }.unwrap();
     for (worker, state) in states.iter().enumerate() {
         executor.add_worker(worker as u32, state).unwrap();
     }
@@ -119,7 +127,71 @@ fn the_first_wake_on_ones_own_worker_disturbs_nobody_and_the_second_calls_a_park
         assert_eq!(host.take_events(), [Event::Notify(1)]);
         wake_up(third);
     });
-    assert_eq!(events, [Event::Notify(2)]);
+    assert_eq!(events, [], "worker 1 is about to look, and calls the next if there is more");
+    // It does, when it begins the first.
+    executor.finish_park(1);
+    executor.run(1, 1);
+    assert_eq!(rig.host.take_events(), [Event::Notify(2)]);
+}
+
+#[test]
+fn without_interrupts_the_first_wake_in_a_poll_calls_a_parked_worker_that_is_not_quiet() {
+    let rig = rig_without_interrupts(37);
+    let (executor, host) = (rig.executor, rig.host);
+    let sleepers = [0, 0, 0].map(|worker| rig.sleeper(worker, Priority::DEFAULT));
+    let events = rig.events_inside(0, Priority::DEFAULT, async move {
+        executor.set_quiet(1, true);
+        assert!(executor.prepare_park(1));
+        wake_up(sleepers[0]);
+        assert_eq!(host.take_events(), [], "worker 1 looks by itself before long");
+        // The second calls it all the same.
+        wake_up(sleepers[1]);
+    });
+    assert_eq!(events, [Event::Notify(1)]);
+    executor.finish_park(1);
+    executor.set_quiet(1, false);
+    rig.executor.run_until_stalled(0);
+    let events = rig.events_inside(0, Priority::DEFAULT, async move {
+        assert!(executor.prepare_park(1) && executor.prepare_park(2));
+        wake_up(sleepers[0]);
+        assert_eq!(host.take_events(), [Event::Notify(1)], "this poll may be long");
+        wake_up(sleepers[1]);
+        executor.spawn(async {}, Priority::MOST_URGENT).unwrap();
+    });
+    assert_eq!(events, [], "one that looks is enough");
+}
+
+#[test]
+fn a_burst_of_spawns_notifies_one_worker_and_each_calls_the_next() {
+    let rig = rig_without_interrupts(36);
+    let executor = rig.executor;
+    let events = rig.events_inside(0, Priority::DEFAULT, async move {
+        assert!(executor.prepare_park(1) && executor.prepare_park(2));
+        for _ in 0..100 {
+            executor.spawn(async {}, Priority::DEFAULT).unwrap();
+        }
+    });
+    assert_eq!(events, [Event::Notify(1)]);
+    assert!(executor.finish_park(1), "it was notified");
+    executor.run(1, 1);
+    assert_eq!(rig.host.take_events(), [Event::Notify(2)]);
+    // All are called; there is none left for the third.
+    executor.finish_park(2);
+    executor.run(2, 1);
+    assert_eq!(rig.host.take_events(), []);
+}
+
+#[test]
+fn a_worker_that_leaves_passes_on_what_it_was_notified_for() {
+    let rig = rig(35);
+    let executor = rig.executor;
+    assert!(executor.prepare_park(1) && executor.prepare_park(2));
+    executor.spawn(async {}, Priority::DEFAULT).unwrap();
+    assert_eq!(rig.host.take_events(), [Event::Notify(1)]);
+    // Its thread goes elsewhere.
+    executor.finish_park(1);
+    executor.offer(NO_WORKER);
+    assert_eq!(rig.host.take_events(), [Event::Notify(2)]);
 }
 
 #[test]

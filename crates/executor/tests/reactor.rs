@@ -43,8 +43,9 @@ async fn serve(mut stream: Async<TcpStream>, served: Arc<AtomicUsize>) -> io::Re
     while stream.read_exact(&mut message).await.is_ok() {
         assert_eq!(priority(current().unwrap()), Some(level(class[0])));
         message.reverse();
+        // Before the answer: whoever has that finds it counted.
+        served.fetch_add(1, Ordering::SeqCst);
         stream.write_all(&message).await?;
-        served.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -91,7 +92,7 @@ fn echo(server_workers: u32, client_workers: u32) {
         }
     };
     clients.block_on(watched(all));
-    assert_eq!(served.load(Ordering::Relaxed), 100 * MESSAGES as usize);
+    assert_eq!(served.load(Ordering::SeqCst), 100 * MESSAGES as usize);
     drop(server);
     assert!(accepting.is_finished());
 }

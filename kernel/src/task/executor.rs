@@ -57,6 +57,7 @@ pub fn prepare() {
         notify,
         preempt: Some(preempt),
         external: None,
+        relax: None,
     };
     // SAFETY: the hooks are functions of this module that live as long as the kernel; `grow` returns zeroed
     // memory of its own, aligned as asked; `notify` and `preempt` only send interrupts, so they may be called

@@ -51,13 +51,25 @@ pub(crate) fn current_word() -> u32 {
 
 /// Starts the executor. Called once, by the first virtual CPU.
 pub(crate) fn start_executor() {
-    let hooks =
-        Hooks { context: ptr::null_mut(), grow, release, notify, preempt: None, external: Some(external) };
+    let hooks = Hooks {
+        context: ptr::null_mut(),
+        grow,
+        release,
+        notify,
+        preempt: None,
+        external: Some(external),
+        relax: Some(relax),
+    };
     // SAFETY: the hooks below do what `Hooks` asks, and they are functions: they stay.
     if let Err(error) = unsafe { EXECUTOR.start(&hooks) } {
         fatal(format_args!("the executor does not start: {error:?}"));
     }
     show_executor();
+}
+
+/// A worker's lock stays taken: its holder may have lost its hart.
+unsafe extern "C" fn relax(_context: *mut ()) {
+    system::stand_aside();
 }
 
 /// Tells the kernel where the executor is, for `ps`.

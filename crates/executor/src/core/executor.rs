@@ -36,7 +36,7 @@ use super::worker::{MAX_WORKERS, Worker};
 /// unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
 /// unsafe extern "C" fn notify(_: *mut (), _worker: u32) {}
 ///
-/// let hooks = Hooks { context: null_mut(), grow, release, notify, preempt: None, external: None };
+/// let hooks = Hooks { context: null_mut(), grow, release, notify, preempt: None, external: None, relax: None };
 /// // SAFETY: the hooks and the future are what the core asks for, and all of it lives for ever.
 /// unsafe {
 ///     assert_eq!(CORE.initialise(0, &hooks), STATUS_OK);
@@ -55,7 +55,11 @@ pub struct Executor {
     pub(super) attention: AtomicU32,
     /// See `set_aging`; 0 if it is off.
     pub(super) aging_period: AtomicU32,
-    line: [u32; 12],
+    /// Bit w: `notify` was called for worker w since it last parked. Of a worker that is parked too: it is about to look.
+    pub(super) notified: AtomicU64,
+    /// Bit w: while worker w is parked, it looks for work by itself before long. See `set_quiet`.
+    pub(super) quiet: AtomicU64,
+    line: [u32; 8],
     pub(super) live: AtomicU64,
     number: AtomicU32,
     /// There is a hook `preempt`.
@@ -146,7 +150,9 @@ impl Executor {
             parked: AtomicU64::new(0),
             attention: AtomicU32::new(0),
             aging_period: AtomicU32::new(0),
-            line: [0; 12],
+            notified: AtomicU64::new(0),
+            quiet: AtomicU64::new(0),
+            line: [0; 8],
             live: AtomicU64::new(0),
             preempts: AtomicBool::new(false),
             number: AtomicU32::new(0),
@@ -172,7 +178,7 @@ impl Executor {
     /// EXECUTOR.start_on_host(1)?; // calls it
     /// # unsafe extern "C" fn grow(_: *mut (), _: usize) -> *mut u8 { std::ptr::null_mut() }
     /// # unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {} unsafe extern "C" fn notify(_: *mut (), _: u32) {}
-    /// # let hooks = cops_executor::Hooks { context: std::ptr::null_mut(), grow, release, notify, preempt: None, external: None };
+    /// # let hooks = cops_executor::Hooks { context: std::ptr::null_mut(), grow, release, notify, preempt: None, external: None, relax: None };
     /// // SAFETY: these hooks hand out nothing, which they may.
     /// assert_eq!(unsafe { EXECUTOR.core().initialise(1, &hooks) }, STATUS_ALREADY_DONE);
     /// # Ok::<(), cops_executor::StartError>(())
@@ -242,8 +248,9 @@ impl Executor {
             unsafe { (hooks.release)(hooks.context, memory.cast(), size_of::<Worker>()) };
             return STATUS_ALREADY_DONE;
         }
-        // SAFETY: zeroed memory of the right size and alignment, for ever; and the caller's promise.
-        unsafe { (*memory).initialise(number, state) };
+        // SAFETY: zeroed memory of the right size and alignment, for ever; and the caller's promise. The hooks are
+        // this executor's, which stays where it is.
+        unsafe { (*memory).initialise(number, state, hooks) };
         // The limit goes up last, so whoever is below it is there.
         worker.store(memory, Ordering::Release);
         if self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release) != 0 {

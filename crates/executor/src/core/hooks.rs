@@ -22,7 +22,7 @@
 /// static EXECUTOR: Executor = Executor::new(0);
 /// static WORKER: WorkerState = WorkerState::new();
 /// let context = std::ptr::null_mut();
-/// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None };
+/// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
 /// // SAFETY: the hooks do what is said above.
 /// unsafe { EXECUTOR.start(&hooks) }?;
 /// EXECUTOR.add_worker(0, &WORKER)?;
@@ -44,8 +44,14 @@ pub struct Hooks {
     pub notify: unsafe extern "C" fn(context: *mut (), worker: u32),
     /// Worker `worker` runs something less urgent than what has just become ready: make it look at
     /// `most_urgent` soon. Optional; without it a worker looks when its present poll returns.
+    ///
+    /// A host that has it keeps polls short, or calls `offer` before one goes on to something long: the first
+    /// coroutine that becomes ready during a poll, on the worker of that poll, notifies no parked worker then.
     pub preempt: Option<unsafe extern "C" fn(context: *mut (), worker: u32)>,
     /// Called on worker `worker` at each scheduling point before it picks, for wakes that arrive by other
     /// ways (a process's wake ring). It may call `wake`, `cancel`, `set_priority` and `spawn`.
     pub external: Option<unsafe extern "C" fn(context: *mut (), worker: u32)>,
+    /// Called by a worker that waits for its own lock, after each 100 looks at it: lets the host run another thread,
+    /// which may be the lock's holder. Optional; to be set where a worker can lose its processor while it holds a lock.
+    pub relax: Option<unsafe extern "C" fn(context: *mut ())>,
 }

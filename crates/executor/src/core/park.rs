@@ -9,13 +9,39 @@
 //! then the waker takes the mark and calls `notify`, or the push comes before the parking worker's look,
 //! then that worker does not park. `notify` may arrive before the host's sleep begins: the host's park must
 //! keep it (a token, as of `std::thread::park`; `wfi` with interrupts masked).
+//!
+//! # One searcher at a time
+//!
+//! A worker that is marked both in `parked` and in `notified` is a *searcher*: it is about to wake up, and looks at
+//! all workers then. While there is one, work that any worker may take notifies no second one, so a burst of spawns
+//! costs one notification for each wake-up and not one for each spawn. A searcher that begins something, and sees that
+//! more waits anywhere, notifies the next one (`offer_rest`, at the start of `run`).
+//!
+//! Nothing is lost by leaving work to a searcher S. All accesses named here are sequentially consistent. The waker has
+//! published its work before it found S in `parked`. S leaves `parked` in `finish_park`, and looks after that: so S sees the
+//! work, and takes it or, if it has found something else, offers it. And S wakes up: whoever sets a bit in `notified` calls
+//! `notify` after that. A bit that a slow waker sets after S has gone is no harm: S is not in `parked` then, and
+//! `prepare_park` clears the bit before it marks S again.
+//!
+//! # Who is notified
+//!
+//! | work becomes ready | notified |
+//! | --- | --- |
+//! | on a parked worker | that worker |
+//! | on another worker, or on one's own that has other work waiting | a parked worker, unless there is a searcher |
+//! | as the first on one's own worker, between two polls | none: this worker begins it next |
+//! | as the first on one's own worker, during a poll, which may be long | a parked worker that is not quiet, unless there is a searcher |
+//!
+//! The last line is not for hosts with a hook `preempt` (see there). Two coroutines that wake each other in turn would notify
+//! a parked worker again and again, which finds nothing, since the other one begins as soon as the poll ends. Such a
+//! worker is to be made quiet by its host: [`Executor::set_quiet`].
 
 use super::atomic::Ordering;
 
 use super::executor::{ATTENTION_STOP, Executor};
 use super::priority::Priority;
-use super::record::{PHASE_OUTSIDE, PHASE_PARKED};
-use super::worker::Worker;
+use super::record::{PHASE_OUTSIDE, PHASE_PARKED, PHASE_RUNNING};
+use super::worker::{MAX_WORKERS, Worker};
 
 impl Executor {
     /// Marks worker `number` as parked and looks for work once more. True: the caller shall sleep until
@@ -41,7 +67,10 @@ impl Executor {
     pub fn prepare_park(&self, number: u32) -> bool {
         let Some(worker) = self.worker(number) else { return false };
         worker.state().phase.store(PHASE_PARKED, Ordering::Relaxed);
-        self.parked.fetch_or(1 << number, Ordering::SeqCst);
+        let bit = bit_of(number);
+        // In this order: "One searcher at a time".
+        self.notified.fetch_and(!bit, Ordering::SeqCst);
+        self.parked.fetch_or(bit, Ordering::SeqCst);
         if self.attention.load(Ordering::SeqCst) & ATTENTION_STOP != 0 || self.finds_work() {
             self.finish_park(number);
             return false;
@@ -49,7 +78,7 @@ impl Executor {
         true
     }
 
-    /// Ends what a true `prepare_park` began. Harmless otherwise.
+    /// Ends what a true `prepare_park` began; true if `notify` was called for the worker since. Harmless otherwise.
     ///
     /// On that worker; see [`prepare_park`](Self::prepare_park).
     ///
@@ -60,10 +89,11 @@ impl Executor {
     /// EXECUTOR.core().finish_park(0); // Harmless: it was not parked.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn finish_park(&self, number: u32) {
-        let Some(worker) = self.worker(number) else { return };
-        self.parked.fetch_and(!(1 << number), Ordering::SeqCst);
+    pub fn finish_park(&self, number: u32) -> bool {
+        let Some(worker) = self.worker(number) else { return false };
+        self.parked.fetch_and(!bit_of(number), Ordering::SeqCst);
         worker.state().phase.store(PHASE_OUTSIDE, Ordering::Relaxed);
+        self.notified.load(Ordering::Relaxed) & bit_of(number) != 0
     }
 
     /// Whether anything is ready anywhere, or may be.
@@ -79,13 +109,35 @@ impl Executor {
         })
     }
 
-    /// Makes it known that something of `priority` waits for worker `target`. `busy`: the target has other
-    /// things waiting.
+    /// Says whether worker `number`, while it is parked, looks for work by itself before long: its host's sleep has a
+    /// limit of about a millisecond. Then the first coroutine that becomes ready in a poll on another worker does not
+    /// notify it. For a worker that was notified and has found nothing.
     ///
-    /// Who is notified: the target if it is parked. Otherwise the target will come to it, but if it has
-    /// other work, or we are not on it and cannot know when its present poll ends, a parked worker is
-    /// notified to take the coroutine over. The first coroutine that a worker wakes on itself notifies
-    /// nobody: it runs next anyway, and two that wake each other in turn shall stay on one worker.
+    /// On that worker, before [`prepare_park`](Self::prepare_park) or after [`finish_park`](Self::finish_park).
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let core = EXECUTOR.core();
+    /// core.set_quiet(0, true);
+    /// if core.prepare_park(0) {
+    ///     std::thread::park_timeout(std::time::Duration::from_millis(1));
+    ///     core.finish_park(0);
+    /// }
+    /// core.set_quiet(0, false);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_quiet(&self, number: u32, quiet: bool) {
+        if quiet {
+            self.quiet.fetch_or(bit_of(number), Ordering::Relaxed);
+        } else if self.quiet.load(Ordering::Relaxed) & bit_of(number) != 0 {
+            self.quiet.fetch_and(!bit_of(number), Ordering::Relaxed);
+        }
+    }
+
+    /// Makes it known that something of `priority` waits for worker `target`. `busy`: the target has other
+    /// things waiting. Notifies by the table at the head of this file.
     #[inline]
     pub(super) fn announce(&self, target: &Worker, priority: Priority, here: u32, busy: bool) {
         if target.state().posted.load(Ordering::SeqCst) & priority.bit() == 0 {
@@ -118,20 +170,58 @@ impl Executor {
         result
     }
 
-    /// True if it has notified somebody.
+    /// True if a parked worker looks at what waits, or will: no other one need be interrupted.
     #[cold]
     fn unpark_for(&self, target: &Worker, parked: u64, here: u32, busy: bool) -> bool {
-        if parked & 1 << target.number() != 0 {
-            self.unpark(target.number())
-        } else {
-            (busy || here != target.number()) && self.unpark(parked.trailing_zeros())
+        if parked & bit_of(target.number()) != 0 {
+            let _ = self.unpark(target.number());
+            return true;
+        }
+        let mut idle = parked;
+        if !busy && here == target.number() {
+            if self.preempts.load(Ordering::Relaxed) || is_between_polls(target) {
+                return false;
+            }
+            idle &= !self.quiet.load(Ordering::Relaxed);
+        }
+        self.unpark_one(parked, idle)
+    }
+
+    /// Notifies one of `idle`, which are of `parked`, unless there is a searcher. False if there is none either way.
+    fn unpark_one(&self, parked: u64, idle: u64) -> bool {
+        if parked & self.notified.load(Ordering::SeqCst) != 0 {
+            return true;
+        }
+        if idle != 0 {
+            let _ = self.unpark(idle.trailing_zeros());
+        }
+        idle != 0
+    }
+
+    /// At the start of `run`, when the worker has begun something: if more waits, here or elsewhere, a parked worker is
+    /// notified. So each worker that wakes up wakes the next, as long as there is more.
+    #[inline(always)]
+    pub(super) fn offer_rest(&self) {
+        let parked = self.parked.load(Ordering::SeqCst);
+        if parked != 0 {
+            self.offer_to(parked);
         }
     }
 
-    /// Notifies parked workers if worker `number` has more waiting than it can run at once: to be called
-    /// before a poll goes on to something long (entering user mode).
+    #[cold]
+    fn offer_to(&self, parked: u64) {
+        if self.records().any(|(_, state)| state.waiting() != 0) {
+            let _ = self.unpark_one(parked, parked);
+        }
+    }
+
+    /// Notifies a parked worker if anything waits for worker `number`: to be called before a poll goes on to
+    /// something long (entering user mode).
     ///
-    /// On that worker, in a poll. Takes no lock.
+    /// With [`NO_WORKER`](super::NO_WORKER), if anything waits for any worker: to be called by a thread that has been a worker, may
+    /// have been notified as one, and does not call `run` again.
+    ///
+    /// Takes no lock.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -150,17 +240,20 @@ impl Executor {
         if parked == 0 {
             return;
         }
-        let Some(worker) = self.worker(number) else { return };
-        if worker.state().waiting() != 0 {
-            self.unpark(parked.trailing_zeros());
+        match self.worker(number) {
+            None => self.offer_to(parked),
+            Some(worker) if worker.state().waiting() != 0 => {
+                let _ = self.unpark_one(parked, parked);
+            }
+            Some(_) => {}
         }
     }
 
-    /// Takes the mark of a parked worker and notifies it. False if somebody else has.
+    /// Notifies a worker that was seen parked, once for each time it parks. False if it was notified before.
     #[allow(unsafe_code)]
     fn unpark(&self, number: u32) -> bool {
-        let bit = 1 << (number & 63);
-        if self.parked.fetch_and(!bit, Ordering::SeqCst) & bit == 0 {
+        let bit = bit_of(number);
+        if self.notified.fetch_or(bit, Ordering::SeqCst) & bit != 0 {
             return false;
         }
         if let Some(hooks) = self.hooks() {
@@ -171,8 +264,10 @@ impl Executor {
     }
 
     pub(super) fn unpark_all(&self) {
-        for number in 0..self.worker_limit() {
-            self.unpark(number);
+        let mut parked = self.parked.load(Ordering::SeqCst);
+        while parked != 0 {
+            let _ = self.unpark(parked.trailing_zeros());
+            parked &= parked.wrapping_sub(1);
         }
     }
 
@@ -229,4 +324,16 @@ impl Executor {
         let waiting = self.records().fold(0, |levels, (_, state)| levels | state.waiting());
         waiting.trailing_zeros()
     }
+}
+
+/// The bit of a worker in `parked` and its like.
+#[inline(always)]
+const fn bit_of(number: u32) -> u64 {
+    1 << (number & (MAX_WORKERS - 1))
+}
+
+/// Whether the worker is in `run` and polls nothing: then it looks at what waits for it before long.
+fn is_between_polls(worker: &Worker) -> bool {
+    let state = worker.state();
+    state.current_id.load(Ordering::Relaxed) == 0 && state.phase.load(Ordering::Relaxed) == PHASE_RUNNING
 }

@@ -20,7 +20,15 @@ extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
 extern "C" fn notify(_: *mut (), _: u32) {}
 
 pub(crate) fn hooks() -> Hooks {
-    Hooks { context: ::core::ptr::null_mut(), grow, release, notify, preempt: None, external: None }
+    Hooks {
+        context: ::core::ptr::null_mut(),
+        grow,
+        release,
+        notify,
+        preempt: None,
+        external: None,
+        relax: None,
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

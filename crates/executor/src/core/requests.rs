@@ -174,8 +174,11 @@ impl Executor {
 
     #[cold]
     fn worker_outside(&self) -> Option<&Worker> {
+        // Rather one that is not on its way to other work already.
         let parked = self.parked.load(Ordering::Relaxed);
-        self.worker(parked.trailing_zeros())
+        let idle = parked & !self.notified.load(Ordering::Relaxed);
+        self.worker(idle.trailing_zeros())
+            .or_else(|| self.worker(parked.trailing_zeros()))
             .or_else(|| (0..self.worker_limit()).find_map(|number| self.worker(number)))
     }
 

@@ -76,6 +76,7 @@ impl Executor {
         let state = worker.state();
         let mut polled = None;
         let mut budget = max_polls;
+        let mut has_offered = false;
         loop {
             if let Some(external) = hooks.external {
                 call_external(external, hooks, worker);
@@ -88,6 +89,10 @@ impl Executor {
             let until_aged = self.polls_until_aged(worker);
             let Some(begun) = self.schedule(worker, polled, until_aged == 0) else { return RUN_STALLED };
             state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
+            if !has_offered {
+                has_offered = true;
+                self.offer_rest();
+            }
             let left = budget.min(POLLS_IN_TURN).min(until_aged);
             let mut turns = Turns::new(worker, begun.word.level(), left);
             let allowed = turns.left;

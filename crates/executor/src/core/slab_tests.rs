@@ -41,7 +41,7 @@ impl Memory {
 
     fn hooks(&self) -> Hooks {
         let context = ptr::from_ref(self).cast_mut().cast();
-        Hooks { context, grow, release, notify, preempt: None, external: None }
+        Hooks { context, grow, release, notify, preempt: None, external: None, relax: None }
     }
 }
 

@@ -6,6 +6,7 @@
 use super::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
 use ::core::ops::Deref;
 
+use super::hooks::Hooks;
 use super::inbox::Inbox;
 use super::locked::Locked;
 use super::priority::Priority;
@@ -38,6 +39,10 @@ pub(super) const NO_LEVEL: u32 = Priority::COUNT;
 /// some tens of instructions; in an interrupt handler, it may be whoever was interrupted.
 pub(crate) const TRIES_FOR_LOCK: u32 = if cfg!(loom) { 0 } else { 16 };
 
+/// Looks at a lock that is held before the host is asked to run another thread. A section is some tens of instructions, so a holder
+/// that runs has left it long before.
+const LOOKS_BEFORE_RELAX: u32 = if cfg!(loom) { 1 } else { 100 };
+
 /// The private part, in memory from `Hooks::grow`. Zeroed memory plus `initialise` makes a valid value.
 #[repr(C, align(64))]
 pub(crate) struct Worker {
@@ -52,6 +57,8 @@ pub(crate) struct Worker {
     pub(super) running_level: AtomicU32,
     number: AtomicU32,
     state: AtomicPtr<WorkerState>,
+    /// The executor's, for `Hooks::relax`.
+    hooks: AtomicPtr<Hooks>,
     /// `run` is on this worker's stack: a second one is refused.
     pub running: AtomicBool,
     /// Slots that were used before, for spawns on this worker, linked by `next`. Guarded by the lock.
@@ -87,8 +94,9 @@ impl Worker {
     ///
     /// # Safety
     ///
-    /// `state` points to a record that lives as long as the worker.
-    pub unsafe fn initialise(&self, number: u32, state: *const WorkerState) {
+    /// `state` and `hooks` point to what lives as long as the worker, and does not change.
+    pub unsafe fn initialise(&self, number: u32, state: *const WorkerState, hooks: *const Hooks) {
+        self.hooks.store(hooks.cast_mut(), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.state.store(state.cast_mut(), Ordering::Relaxed);
         // Zero would be a level.
@@ -145,8 +153,26 @@ impl Worker {
 
     #[cold]
     fn wait_for_lock(&self) {
+        let mut looks: u32 = 0;
         while self.lock.load(Ordering::Relaxed) != 0 || !self.seize(Ordering::Acquire) {
             spin_loop();
+            looks = looks.wrapping_add(1);
+            if looks == LOOKS_BEFORE_RELAX {
+                looks = 0;
+                self.relax();
+            }
+        }
+    }
+
+    /// Lets the host run somebody else: the holder of a lock may have lost its processor.
+    fn relax(&self) {
+        // SAFETY: null, or set by `initialise`, whose caller vouched for it.
+        let hooks = unsafe { self.hooks.load(Ordering::Relaxed).as_ref() };
+        if let Some(hooks) = hooks
+            && let Some(relax) = hooks.relax
+        {
+            // SAFETY: contract of `Hooks`.
+            unsafe { relax(hooks.context) };
         }
     }
 

@@ -15,7 +15,7 @@ use crate::core::{
     id::LAST_EXECUTOR,
 };
 
-const _: () = assert!(INTERFACE_VERSION >> 32 == 3);
+const _: () = assert!(INTERFACE_VERSION >> 32 == 4);
 
 /// A priority executor: place it in a static, start it, give it workers, spawn.
 ///
@@ -84,7 +84,7 @@ impl Executor {
     /// # unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
     /// # unsafe extern "C" fn notify(_: *mut (), _: u32) {}
     /// # let context = std::ptr::null_mut();
-    /// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None };
+    /// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
     /// // SAFETY: these hooks hand out nothing, which they may.
     /// unsafe { EXECUTOR.start(&hooks) }?;
     /// assert_eq!(EXECUTOR.spawn(async {}, Priority::DEFAULT), Err(SpawnError::NotStarted), "there is no worker");
@@ -146,6 +146,12 @@ impl Executor {
     pub(super) fn state(&self, worker: u32) -> Option<&'static WorkerState> {
         // SAFETY: null, or from a `&'static` in `add_worker`.
         unsafe { self.states.get(worker as usize)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// How many polls a worker has made.
+    #[cfg(feature = "std")]
+    pub(super) fn polls(&self, worker: u32) -> u64 {
+        self.state(worker).map_or(0, |state| state.polls.load(Ordering::Relaxed))
     }
 
     /// The worker of this executor that calls, or `NO_WORKER`.

@@ -50,7 +50,8 @@ impl Executor {
         calls::prepare_park(&self.core, worker)
     }
 
-    /// To be called after the sleep. Harmless otherwise.
+    /// To be called after the sleep. Returns whether the hook `notify` was called for the worker since `prepare_park`. Harmless
+    /// otherwise.
     ///
     /// On that worker.
     ///
@@ -61,14 +62,37 @@ impl Executor {
     /// EXECUTOR.finish_park(0); // It was not parked.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn finish_park(&self, worker: u32) {
-        calls::finish_park(&self.core, worker);
+    pub fn finish_park(&self, worker: u32) -> bool {
+        calls::finish_park(&self.core, worker)
+    }
+
+    /// Says whether worker `worker`, while it is parked, looks for work by itself before long, because its host's sleep has a
+    /// limit of about a millisecond. Then the first coroutine that becomes ready in a poll on another worker does
+    /// not notify it. For a worker that was notified and has found nothing.
+    ///
+    /// On that worker, outside of `run`.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.set_quiet(0, true);
+    /// if EXECUTOR.prepare_park(0) {
+    ///     std::thread::park_timeout(std::time::Duration::from_millis(1));
+    ///     EXECUTOR.finish_park(0);
+    /// }
+    /// EXECUTOR.set_quiet(0, false);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_quiet(&self, worker: u32, quiet: bool) {
+        calls::set_quiet(&self.core, worker, quiet);
     }
 
     /// To be called inside a poll that goes on to something long: notifies a parked worker if anything waits
     /// here.
     ///
-    /// Takes no lock.
+    /// With [`NO_WORKER`](core::NO_WORKER), if anything waits for any worker: for a thread that has been a worker, may have been
+    /// notified as one, and does not call `run` again. Takes no lock.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};

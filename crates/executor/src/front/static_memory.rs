@@ -161,6 +161,7 @@ impl Executor {
             notify: notify::<BYTES>,
             preempt: None,
             external: None,
+            relax: None,
         };
         // SAFETY: `grow` hands out zeroed bytes of a static, aligned (the type is, and every part's size is made a
         // multiple), each once; `release` and `notify` touch nothing else.

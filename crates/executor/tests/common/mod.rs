@@ -33,7 +33,7 @@ impl Host {
 
     pub fn hooks(&self) -> Hooks {
         let context = ptr::from_ref(self).cast_mut().cast();
-        Hooks { context, grow, release, notify, preempt: Some(preempt), external: None }
+        Hooks { context, grow, release, notify, preempt: Some(preempt), external: None, relax: None }
     }
 
     /// What was called since the last time.

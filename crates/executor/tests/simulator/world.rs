@@ -85,7 +85,7 @@ impl World {
             memory: Host::new(),
         }));
         let context = ptr::from_ref(world).cast_mut().cast();
-        let hooks = Hooks { context, grow, release, notify, preempt: None, external: None };
+        let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
         // SAFETY: the functions do what `Hooks` says, with a context that lives for ever.
         unsafe { world.executor.start(&hooks) }.unwrap();
         for worker in 0..workers {

@@ -1,127 +1,132 @@
 //! The loop of a worker: run coroutines, look up in between, sleep when nothing is ready.
 //!
-//! It is a future, so that whatever polls it (`park`) decides how its thread sleeps. It is pending for two
-//! reasons: it has marked itself as parked and shall sleep, or it has woken itself and shall be polled again after
-//! a look at the reactor.
+//! A worker that was notified, and has found nothing, dozes: it sleeps for a millisecond at most, and the core does not
+//! notify it meanwhile for what another worker is likely to begin itself (`core::park`, the last line of the table
+//! there). So two coroutines that wake each other on one worker cost another worker a few wake-ups in a millisecond, and what
+//! becomes ready in a long poll waits for a millisecond at the very most.
 
-use std::future::poll_fn;
-use std::task::{Context, Poll};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::clock;
 use super::pace::Pace;
-use super::park::{self, Alarm};
 use super::record::Record;
+use crate::core::NO_WORKER;
 use crate::front::current;
 use crate::front::executor::Executor;
 use crate::front::outcome::RunOutcome;
+
+/// How long a worker dozes.
+const DOZE: Duration = Duration::from_millis(1);
 
 /// When a worker asks whether its goal is reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     /// Before each batch of polls.
     Awake,
-    /// Marked as parked, before it sleeps. No foreign code may run: its panic would leave the mark.
+    /// Marked as parked, before it sleeps.
     Parking,
 }
 
 /// Makes this thread worker `worker` until `goal` says what to return. Err if it cannot go on: a stop was
-/// requested, there is no such worker, or it runs already.
+/// requested, there is no such worker, or another thread is that worker.
 pub(super) fn drive<T>(
     executor: &'static Executor,
     worker: u32,
     mut goal: impl FnMut(Moment) -> Option<T>,
 ) -> Result<T, RunOutcome> {
-    let Some(record) = Record::of(executor.number()).filter(|record| worker < record.workers()) else {
+    let Some(record) = Record::of(executor.number()) else { return Err(RunOutcome::Refused) };
+    let Some(mut claim) = record.sleeper(worker).and_then(|sleeper| sleeper.claim()) else {
         return Err(RunOutcome::Refused);
     };
     // Also while it is in the reactor: what that wakes goes to this worker's own list and runs on this thread.
     let _entered =
         current::enter(current::encode_current_worker(executor.number(), worker), executor.state(worker));
-    let alarm = Alarm::default();
-    let mut driver = Driver {
-        record,
-        worker,
-        pace: Pace::new(Instant::now()),
-        alarm: &alarm,
-        is_bound: false,
-        is_parked: false,
-    };
-    park::block_on_worker(poll_fn(|context| driver.poll(context, &mut goal)), &alarm)
-}
-
-struct Driver<'a> {
-    record: &'static Record,
-    worker: u32,
-    pace: Pace,
-    alarm: &'a Alarm,
-    is_bound: bool,
-    is_parked: bool,
-}
-
-impl Driver<'_> {
-    fn poll<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        goal: &mut impl FnMut(Moment) -> Option<T>,
-    ) -> Poll<Result<T, RunOutcome>> {
-        let (record, worker) = (self.record, self.worker);
-        let executor = record.executor;
-        if !self.is_bound {
-            // `park` polls with one waker. Before the first mark: head of `record`.
-            record.bind(worker, context.waker());
-            self.is_bound = true;
+    let _leaving = Leaving { record, worker };
+    let mut pace = Pace::new(Instant::now());
+    let mut was_notified = false;
+    loop {
+        if let Some(result) = goal(Moment::Awake) {
+            return Ok(result);
         }
-        if self.is_parked {
-            executor.finish_park(worker);
-            record.leave(worker);
-            self.is_parked = false;
+        clock::fire(pace.now());
+        if cfg!(feature = "reactor") || clock::is_in_use() {
+            // This worker may be gone for long with its next poll.
+            record.pass_watch_on_if_long(pace.now());
         }
-        self.pace.resume(Instant::now());
-        loop {
-            if let Some(result) = goal(Moment::Awake) {
-                return Poll::Ready(Ok(result));
-            }
-            clock::fire(self.pace.now());
-            if cfg!(feature = "reactor") || clock::is_in_use() {
-                // This worker may be gone for long with its next poll.
-                record.pass_watch_on_if_long(self.pace.now());
-            }
-            let outcome = executor.run(worker, self.pace.polls());
-            if self.pace.end_batch(Instant::now()) {
-                record.note_long(self.pace.now());
-            }
-            match outcome {
-                RunOutcome::BudgetUsed => {}
-                RunOutcome::Stalled if executor.prepare_park(worker) => {
+        let polls_before = executor.polls(worker);
+        let outcome = executor.run(worker, pace.polls());
+        if pace.end_batch(Instant::now()) {
+            record.note_long(pace.now());
+        }
+        match outcome {
+            RunOutcome::BudgetUsed => was_notified = false,
+            RunOutcome::Stalled => {
+                let dozes = was_notified && executor.polls(worker) == polls_before;
+                was_notified = false;
+                executor.set_quiet(worker, dozes);
+                if executor.prepare_park(worker) {
                     // Whoever reaches the goal notifies those it sees marked, or we see it reached: after the mark.
                     if let Some(result) = goal(Moment::Parking) {
-                        executor.finish_park(worker);
-                        return Poll::Ready(Ok(result));
+                        return Ok(result);
                     }
                     let watches = record.watch(worker);
-                    self.alarm.set(if watches { clock::next_deadline() } else { None });
-                    self.is_parked = true;
-                    return Poll::Pending;
+                    let mut until = if watches { clock::next_deadline() } else { None };
+                    if dozes {
+                        let end = pace.now() + DOZE;
+                        until = Some(until.map_or(end, |until| until.min(end)));
+                    }
+                    claim.sleep(watches, until);
+                    was_notified = executor.finish_park(worker);
+                    record.leave(worker);
+                    pace.resume(Instant::now());
+                    continue;
                 }
                 // There is something that we could not get: its worker was at a scheduling point, perhaps
                 // suspended by the host there. Let it go on.
-                RunOutcome::Stalled => thread::yield_now(),
-                refused => return Poll::Ready(Err(refused)),
+                thread::yield_now();
             }
-            if cfg!(feature = "reactor") && record.is_look_due(self.pace.now()) {
-                self.alarm.set(None);
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+            refused => return Err(refused),
+        }
+        if cfg!(feature = "reactor") && record.is_look_due(pace.now()) {
+            look_at_reactor();
+            pace.resume(Instant::now());
         }
     }
 }
 
-impl Drop for Driver<'_> {
-    /// The thread is a worker no more; others may be, and sleep.
+/// Handles what has happened in the reactor, and waits for nothing: so does `async-io` for a future that wakes itself.
+#[cfg(feature = "reactor")]
+fn look_at_reactor() {
+    let mut has_looked = false;
+    async_io::block_on(std::future::poll_fn(|context| {
+        if has_looked {
+            return std::task::Poll::Ready(());
+        }
+        has_looked = true;
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    }));
+}
+
+#[cfg(not(feature = "reactor"))]
+fn look_at_reactor() {}
+
+/// Undoes what a worker has said of itself, when its thread stops being one, also by a panic.
+struct Leaving {
+    record: &'static Record,
+    worker: u32,
+}
+
+impl Drop for Leaving {
     fn drop(&mut self) {
-        self.record.pass_watch_on();
+        let (record, worker) = (self.record, self.worker);
+        let executor = record.executor;
+        executor.set_quiet(worker, false);
+        executor.finish_park(worker);
+        record.leave(worker);
+        // Others may sleep: one of them watches now, and takes what this worker was notified for.
+        record.pass_watch_on();
+        executor.offer(NO_WORKER);
     }
 }

@@ -8,14 +8,17 @@
 //! | --- | --- |
 //! | `memory` | the hooks for memory |
 //! | `record` | what belongs to an executor on a host: who sleeps, who watches; the hook `notify` |
-//! | `park` | a thread that polls one future and sleeps in between, with or without the reactor |
+//! | `sleeper`, `bell` | how a worker's thread sleeps, with or without the reactor, and is woken in any context |
+//! | `park` | a thread that is no worker, and polls one future |
 //! | `pace` | how many polls a worker makes before it looks up |
-//! | `drive` | the loop of a worker, as the future that `park` polls |
+//! | `drive` | the loop of a worker: run, look up, sleep |
 //! | `clock` | timers without a reactor |
 //! | `lend` | a thread of the program as a worker |
 //! | `lease` | executors for runtimes: numbers, who may spawn, the end |
 //! | `handle`, `runtime` | what a program sees |
 
+#[cfg(feature = "reactor")]
+mod bell;
 mod clock;
 mod drive;
 mod handle;
@@ -26,6 +29,7 @@ mod pace;
 mod park;
 mod record;
 mod runtime;
+mod sleeper;
 
 pub use self::clock::{HostClock, timers};
 pub use self::handle::Handle;

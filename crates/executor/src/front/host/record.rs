@@ -3,23 +3,23 @@
 //!
 //! # No wake is lost
 //!
-//! Worker W, about to sleep (`drive`): (1) binds its waker, (2) `prepare_park`, which sets the mark and looks for
-//! work, (3) returns to `park`, which sleeps unless there is a token. Somebody, making work: (a) publishes it, (b) takes the mark,
-//! (c) wakes W's waker, which leaves a token and ends the sleep. By the argument of `core::park`, either (2) sees
-//! the work of (a), or (b) sees the mark of (2). In the second case (c) finds the waker of (1): the binding is
-//! before the mark in W's order, the mark releases and its taking acquires. And its token is there before (3), or
-//! ends the sleep of (3). `park` takes the token only to poll the worker again, which looks for work after that.
+//! Worker W, about to sleep (`drive`): (1) claims its sleeper, (2) `prepare_park`, which sets the mark and looks for
+//! work, (3) sleeps unless there is a token. Another thread, making work: (a) publishes it, (b) finds the mark, (c) wakes W's
+//! sleeper, which leaves a token and ends the sleep. By the argument of `core::park`, either (2) sees the work of (a), or (b)
+//! sees the mark of (2). In the second case (c) finds the thread of (1), and its token is there before (3), or ends the sleep
+//! of (3). W takes the token only to look for work again after that.
 #![allow(unsafe_code)]
 
 use std::boxed::Box;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::memory::{grow, release};
 use super::pace::LOOK_INTERVAL;
+use super::sleeper::Sleeper;
 use crate::core::{Hooks, MAX_WORKERS, NO_WORKER, WorkerState};
 use crate::front::current;
 use crate::front::executor::Executor;
@@ -33,8 +33,12 @@ static RECORDS: [OnceLock<&'static Record>; 256] = [const { OnceLock::new() }; 2
 /// An executor that was started on a host.
 pub(super) struct Record {
     pub executor: &'static Executor,
-    /// How to wake the thread of each worker.
-    wakers: Box<[Mutex<Option<Waker>>]>,
+    /// Workers that it has. It gets more, but never fewer.
+    workers: AtomicU32,
+    /// Held while it gets more.
+    growing: Mutex<()>,
+    /// How the thread of each worker sleeps, and is woken.
+    sleepers: [Sleeper; MAX_WORKERS as usize],
     /// Whose turn it is to have the executor: see `lease`. 0 if it belongs to the program.
     pub tenancy: AtomicU64,
     /// The workers of a runtime shall leave when no coroutine is left.
@@ -80,12 +84,15 @@ impl Record {
             notify,
             preempt: None,
             external: None,
+            relax: Some(relax),
         };
         // SAFETY: the functions do what `Hooks` says: `memory`, and `notify` below.
         unsafe { executor.start(&hooks) }?;
         let record: &'static Record = Box::leak(Box::new(Record {
             executor,
-            wakers: (0..workers).map(|_| Mutex::new(None)).collect(),
+            workers: AtomicU32::new(0),
+            growing: Mutex::new(()),
+            sleepers: [const { Sleeper::new() }; MAX_WORKERS as usize],
             tenancy: AtomicU64::new(0),
             finishing: AtomicBool::new(false),
             threads: AtomicU32::new(0),
@@ -97,36 +104,36 @@ impl Record {
         }));
         // Starting succeeds once for each number.
         let _ = RECORDS[executor.number() as usize].set(record);
-        for worker in 0..workers {
-            let state: &'static WorkerState = Box::leak(Box::default());
-            let added = executor.add_worker(worker, state);
-            assert!(added != Err(AddWorkerError::OutOfMemory), "no memory for a worker");
-        }
+        record.grow_to(workers);
         Ok(record)
+    }
+
+    /// Adds workers until it has so many.
+    pub fn grow_to(&self, workers: u32) {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        for worker in self.workers()..workers {
+            let state: &'static WorkerState = Box::leak(Box::default());
+            let added = self.executor.add_worker(worker, state);
+            assert!(added != Err(AddWorkerError::OutOfMemory), "no memory for a worker");
+            self.workers.store(worker + 1, Ordering::Release);
+        }
     }
 
     /// Workers that it has.
     pub fn workers(&self) -> u32 {
-        self.wakers.len() as u32
+        self.workers.load(Ordering::Acquire)
     }
 
-    /// Has `notify` wake `waker` for `worker`.
-    pub fn bind(&self, worker: u32, waker: &Waker) {
-        let Some(place) = self.wakers.get(worker as usize) else { return };
-        let mut bound = place.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *bound {
-            Some(bound) => bound.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
+    /// How worker `worker` sleeps; `None` if there is no such worker.
+    pub fn sleeper(&self, worker: u32) -> Option<&Sleeper> {
+        self.sleepers.get(worker as usize).filter(|_| worker < self.workers())
     }
 
-    /// Wakes the thread of a worker, or leaves a token for its next sleep.
+    /// Wakes the thread of a worker, or leaves a token for its next sleep. In any context, signal handlers included: see
+    /// `sleeper`.
     pub fn wake(&self, worker: u32) {
-        let Some(place) = self.wakers.get(worker as usize) else { return };
-        // Held by `bind`, or by another waker of this worker: for a moment. A host has no interrupt handlers; in a
-        // signal handler nothing of this may be called.
-        if let Some(waker) = &*place.lock().unwrap_or_else(PoisonError::into_inner) {
-            waker.wake_by_ref();
+        if let Some(sleeper) = self.sleeper(worker) {
+            sleeper.wake();
         }
     }
 
@@ -198,4 +205,9 @@ extern "C" fn notify(context: *mut (), worker: u32) {
     if let Some(record) = Record::of(context.addr() as u8) {
         record.wake(worker);
     }
+}
+
+/// The hook `relax`: the holder of a lock may have lost its processor.
+extern "C" fn relax(_context: *mut ()) {
+    thread::yield_now();
 }
