@@ -171,16 +171,18 @@ async fn lies_about_coroutines_are_harmless() -> Outcome {
     let mut longest = 0;
     for round in 0..200 {
         let inside = memory.as_ptr().addr() as u64;
-        // Words that lead back into the same memory, so that the walk goes on.
+        // Words that lead back into the same memory, most of them to a word, so that the walk goes on.
         for word in &mut memory {
-            *word = match garbage.next() % 4 {
+            let somewhere = garbage.next() as u64 % (2 * PAGE_BYTES) as u64;
+            *word = match garbage.next() % 8 {
                 0 => garbage.next() as u64,
-                _ => inside + garbage.next() as u64 % (2 * PAGE_BYTES) as u64,
+                1 => inside + somewhere,
+                _ => inside + (somewhere & !7),
             };
         }
         let address = match BAD_ADDRESSES.get(round) {
             Some(&address) => address as u64,
-            None => inside + (garbage.next() % PAGE_BYTES) as u64,
+            None => inside + (garbage.next() % PAGE_BYTES & !7) as u64,
         };
         raw::poke(EXECUTOR, address);
         // In portions: a liar's list may be as long as ids allow.
