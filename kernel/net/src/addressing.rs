@@ -2,24 +2,28 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 
+use cops_fallible::OutOfMemory;
 use smoltcp::iface::{Config, Interface};
 use smoltcp::socket::dhcpv4;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Cidr, Ipv6Address};
 
-use crate::configuration::{EthernetAddressing, Lease};
+use crate::configuration::{EthernetAddressing, Lease, NameServers};
 use crate::device::{Adapter, FrameDevice, Transport};
 use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
 use crate::link_core::{LinkCore, instant};
 use crate::loopback::LoopbackQueue;
 use crate::shared::Shared;
+use crate::work::give_turn;
 
 /// The loopback interface.
-pub(crate) fn loopback(shared: &Arc<Shared>) -> LinkCore {
-    let mut transport = Transport::Loopback(LoopbackQueue::default());
+///
+/// # Errors
+/// [`OutOfMemory`].
+pub(crate) fn loopback(shared: &Arc<Shared>) -> Result<LinkCore, OutOfMemory> {
+    let mut transport = Transport::Loopback(LoopbackQueue::new()?);
     let mut interface = interface(shared, HardwareAddress::Ip, &mut transport);
     interface.update_ip_addrs(|addresses| {
         for address in
@@ -31,36 +35,42 @@ pub(crate) fn loopback(shared: &Arc<Shared>) -> LinkCore {
     });
     // It takes all of 127.0.0.0/8, and the addresses of the other interface, whatever they are.
     interface.set_any_ip(true);
-    LinkCore::new(LinkKind::Loopback, interface, transport)
+    Ok(LinkCore::new(LinkKind::Loopback, interface, transport))
 }
 
 /// The Ethernet interface; `None` if the device's MAC address is unusable.
-pub(crate) fn ethernet(shared: &Arc<Shared>, device: Box<dyn FrameDevice>) -> Option<LinkCore> {
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub(crate) fn ethernet(
+    shared: &Arc<Shared>,
+    device: Box<dyn FrameDevice>,
+) -> Result<Option<LinkCore>, Error> {
     let hardware_address = EthernetAddress(device.hardware_address());
     if !hardware_address.is_unicast() {
-        return None;
+        return Ok(None);
     }
-    let mut transport = Transport::Ethernet(device);
+    let mut transport = Transport::ethernet(device)?;
     let interface = interface(shared, hardware_address.into(), &mut transport);
     let mut core = LinkCore::new(LinkKind::Ethernet, interface, transport);
-    let mut addresses = alloc::vec![link_local(hardware_address)];
+    let own_link_local = link_local(hardware_address);
     match &shared.configuration.ethernet {
         EthernetAddressing::Dhcp => {
-            core.set_addresses(&addresses);
-            let dhcp = Endpoint::dhcp(shared);
+            core.set_addresses([own_link_local].into_iter());
+            let dhcp = Endpoint::dhcp(shared)?;
             core.dhcp = Some(dhcp.clone());
             core.serve(shared, &dhcp, None);
         }
         EthernetAddressing::Static { addresses: own, gateways } => {
-            addresses.extend(own.iter().filter_map(|&(address, prefix_length)| cidr(address, prefix_length)));
-            core.set_addresses(&addresses);
+            let own = own.iter().filter_map(|&(address, prefix_length)| cidr(address, prefix_length));
+            core.set_addresses([own_link_local].into_iter().chain(own));
             for gateway in gateways {
                 core.set_gateway(*gateway);
             }
-            core.publish(shared, Vec::new());
+            core.publish(shared, NameServers::default());
         }
     }
-    Some(core)
+    Ok(Some(core))
 }
 
 fn interface(shared: &Shared, hardware_address: HardwareAddress, transport: &mut Transport) -> Interface {
@@ -92,12 +102,12 @@ fn link_local(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> IpCidr {
 }
 
 impl LinkCore {
-    fn set_addresses(&mut self, new: &[IpCidr]) {
+    fn set_addresses(&mut self, new: impl Iterator<Item = IpCidr>) {
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
             // There is room for eight; more are left out, as documented.
             for address in new {
-                let _ = addresses.push(*address);
+                let _ = addresses.push(address);
             }
         });
     }
@@ -121,24 +131,24 @@ impl LinkCore {
             let handle = state.handle;
             match state.sockets.get_mut::<dhcpv4::Socket<'static>>(handle).poll() {
                 None => return,
-                Some(dhcpv4::Event::Deconfigured) => (None, Vec::new()),
+                Some(dhcpv4::Event::Deconfigured) => (None, NameServers::default()),
                 Some(dhcpv4::Event::Configured(config)) => {
-                    (Some((config.address, config.router)), config.dns_servers.iter().copied().collect())
+                    let mut servers = config.dns_servers.iter().copied();
+                    (Some((config.address, config.router)), core::array::from_fn(|_| servers.next()))
                 }
             }
         };
         let lease = lease.filter(|(address, _)| is_host(address.address().into()));
-        let mut addresses: Vec<IpCidr> = self.interface.ip_addrs().to_vec();
-        addresses.retain(|address| matches!(address, IpCidr::Ipv6(_)));
         self.interface.routes_mut().remove_default_ipv4_route();
-        if let Some((address, router)) = lease {
-            addresses.push(IpCidr::Ipv4(address));
-            self.set_addresses(&addresses);
-            if let Some(router) = router {
-                self.set_gateway(router.into());
+        self.interface.update_ip_addrs(|addresses| {
+            addresses.retain(|address| matches!(address, IpCidr::Ipv6(_)));
+            if let Some((address, _)) = lease {
+                // Cannot fail: there is room for eight, and these are two.
+                let _ = addresses.push(IpCidr::Ipv4(address));
             }
-        } else {
-            self.set_addresses(&addresses);
+        });
+        if let Some(router) = lease.and_then(|(_, router)| router) {
+            self.set_gateway(router.into());
         }
         self.publish(shared, name_servers);
         self.end_homeless_connections(shared);
@@ -146,19 +156,19 @@ impl LinkCore {
 
     /// Connections of an address that is gone end now rather than at their next segment.
     fn end_homeless_connections(&mut self, shared: &Shared) {
-        for (key, endpoint) in &self.flows {
+        for (key, endpoint) in self.flows.iter() {
             if self.interface.has_ip_addr(key.local.addr) {
                 continue;
             }
             if let Some((socket, stream)) = endpoint.state.lock().stream() {
                 stream.abort(socket, Error::ConnectionAborted, &shared.counters);
             }
-            self.turns.push_back(endpoint.clone());
+            give_turn(&mut self.turns, endpoint);
         }
     }
 
     /// Makes the IPv4 configuration visible and wakes who waits for one.
-    fn publish(&self, shared: &Shared, name_servers: Vec<Ipv4Addr>) {
+    fn publish(&self, shared: &Shared, name_servers: NameServers) {
         let address = self.interface.ip_addrs().iter().find_map(|address| match address {
             IpCidr::Ipv4(cidr) => Some::<Ipv4Cidr>(*cidr),
             IpCidr::Ipv6(_) => None,

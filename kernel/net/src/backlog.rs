@@ -2,13 +2,13 @@
 //!
 //! Lock order: after an endpoint's lock, so nothing here takes one.
 
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::task::Waker;
 
+use cops_fallible::Map;
 use spin::Mutex;
 
+use crate::chain::{Chain, READY};
 use crate::endpoint::Endpoint;
 use crate::wakers::WakerSet;
 
@@ -20,8 +20,8 @@ pub(crate) struct Backlog {
 
 #[derive(Default)]
 struct Queues {
-    half_open: BTreeMap<u64, Arc<Endpoint>>,
-    ready: VecDeque<Arc<Endpoint>>,
+    half_open: Map<u64, Arc<Endpoint>>,
+    ready: Chain<READY>,
     closed: bool,
     acceptors: WakerSet,
 }
@@ -37,14 +37,11 @@ impl Backlog {
         !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit
     }
 
-    /// Adds a half-open connection; `false` if there is no room (any more).
+    /// Adds a half-open connection; `false` if there is no room (any more), or no memory.
     pub(crate) fn admit(&self, endpoint: &Arc<Endpoint>) -> bool {
         let mut queues = self.queues.lock();
         let room = !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit;
-        if room {
-            queues.half_open.insert(endpoint.number, endpoint.clone());
-        }
-        room
+        room && queues.half_open.try_insert(endpoint.number, endpoint.clone()).is_ok()
     }
 
     /// The handshake failed.
@@ -82,13 +79,17 @@ impl Backlog {
         !self.queues.lock().ready.is_empty()
     }
 
-    /// Ends the listener; returns every connection that it never handed out.
-    pub(crate) fn close(&self) -> Vec<Arc<Endpoint>> {
+    /// Ends the listener: it takes no connection any more.
+    pub(crate) fn close(&self) {
         let mut queues = self.queues.lock();
         queues.closed = true;
         queues.acceptors.wake_all();
-        let mut endpoints: Vec<_> = core::mem::take(&mut queues.half_open).into_values().collect();
-        endpoints.extend(queues.ready.drain(..));
-        endpoints
+    }
+
+    /// Takes a connection that a closed listener never handed out.
+    pub(crate) fn take_any(&self) -> Option<Arc<Endpoint>> {
+        let mut queues = self.queues.lock();
+        let half_open = queues.half_open.pop_first().map(|(_, endpoint)| endpoint);
+        half_open.or_else(|| queues.ready.pop_front())
     }
 }

@@ -3,6 +3,9 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
+/// Addresses of name servers: as many as DHCP's client keeps.
+pub type NameServers = [Option<Ipv4Addr>; 3];
+
 /// Where the Ethernet interface gets its addresses from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EthernetAddressing {
@@ -78,5 +81,5 @@ pub struct Lease {
     /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
     /// Name servers, most preferred first. Empty for a static configuration.
-    pub name_servers: Vec<Ipv4Addr>,
+    pub name_servers: NameServers,
 }

@@ -5,6 +5,8 @@
 //! locked for both directions at once.
 
 use alloc::boxed::Box;
+
+use cops_fallible::{List, OutOfMemory};
 use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
@@ -57,14 +59,36 @@ pub trait FrameDevice: Send {
 
 /// What an interface sends to.
 pub(crate) enum Transport {
-    Ethernet(Box<dyn FrameDevice>),
+    /// The device, and where a frame goes that it does not take.
+    Ethernet(Box<dyn FrameDevice>, List<u8>),
     Loopback(LoopbackQueue),
 }
 
+/// The longest frame there is.
+const FRAME_BYTES_MAX: usize = 9230;
+
 impl Transport {
+    /// That of a device.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(crate) fn ethernet(device: Box<dyn FrameDevice>) -> Result<Transport, OutOfMemory> {
+        let mut lost = List::try_with_capacity(FRAME_BYTES_MAX)?;
+        lost.try_resize(FRAME_BYTES_MAX, 0)?;
+        Ok(Transport::Ethernet(device, lost))
+    }
+
+    /// Where a frame is written that is lost.
+    fn lost(&mut self) -> &mut [u8] {
+        match self {
+            Transport::Ethernet(_, lost) => lost,
+            Transport::Loopback(queue) => queue.lost(),
+        }
+    }
+
     pub(crate) fn has_room(&mut self) -> bool {
         match self {
-            Transport::Ethernet(device) => device.has_room(),
+            Transport::Ethernet(device, _) => device.has_room(),
             Transport::Loopback(queue) => queue.has_room(),
         }
     }
@@ -77,7 +101,7 @@ impl Transport {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceFull> {
         match self {
-            Transport::Ethernet(device) => {
+            Transport::Ethernet(device, _) => {
                 device.transmit(length, &mut |frame| {
                     fill(frame);
                     checksum::complete_tcp(frame);
@@ -96,10 +120,11 @@ impl Transport {
     pub(crate) fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         match self {
-            Transport::Ethernet(device) => {
+            Transport::Ethernet(device, _) => {
                 capabilities.medium = Medium::Ethernet;
                 // Outside this range smoltcp's arithmetic on header lengths is not defined.
-                capabilities.max_transmission_unit = device.maximum_frame_length().clamp(1294, 9230);
+                capabilities.max_transmission_unit =
+                    device.maximum_frame_length().clamp(1294, FRAME_BYTES_MAX);
                 // Ours: see `checksum`.
                 capabilities.checksum.tcp = Checksum::None;
             }
@@ -200,7 +225,7 @@ pub(crate) struct Room<'a> {
 
 impl TxToken for Room<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let ethernet = matches!(self.transport, Transport::Ethernet(_));
+        let ethernet = matches!(self.transport, Transport::Ethernet(..));
         let mut write = Some(write);
         let mut result = None;
         let mut solicitation = false;
@@ -219,7 +244,7 @@ impl TxToken for Room<'_> {
                 // Only a reply to a received frame gets here (see `receive`), or a device that
                 // contradicts itself. smoltcp's contract still wants the frame to be written.
                 self.counters.dropped_device_full.add(1);
-                write(&mut alloc::vec![0; length])
+                write(&mut self.transport.lost()[..length])
             }
             (None, None) => unreachable!("the writer is gone only after it has returned a result"),
         }

@@ -5,19 +5,22 @@
 //! and timers) and, while it is not accepted, by its listener's backlog. All take `state`'s lock.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::mem::size_of;
 use core::sync::atomic::AtomicBool;
 
+use cops_fallible::map::Spare;
+use cops_fallible::{List, try_arc};
 use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::{AnySocket, dhcpv4, tcp, udp};
 use smoltcp::storage::PacketMetadata;
 use spin::Mutex;
 
+use crate::chain::Links;
 use crate::error::Error;
 use crate::frame::FlowKey;
 use crate::shared::{ConnectionSlot, Shared};
 use crate::stream::{Owner, Stream};
+use crate::timers::Armed;
 use crate::wakers::WakerSet;
 
 /// What RFC 6928 lets a sender put on the network before it has heard of its state: ten segments.
@@ -40,6 +43,7 @@ pub(crate) struct Endpoint {
     pub(crate) link: LinkKind,
     /// Set while the endpoint is in, or on its way into, its interface's outbox.
     pub(crate) dirty: AtomicBool,
+    pub(crate) links: Links,
     pub(crate) state: Mutex<EndpointState>,
 }
 
@@ -47,10 +51,12 @@ pub(crate) struct Endpoint {
 pub(crate) struct EndpointState {
     pub(crate) sockets: SocketSet<'static>,
     pub(crate) handle: SocketHandle,
-    /// The deadline under which the interface's timer queue has an entry for this endpoint.
-    pub(crate) armed: Option<u64>,
+    /// Its entry in the interface's timer queue.
+    pub(crate) armed: Armed,
     /// In the interface's list of those that wait for a neighbour's hardware address.
     pub(crate) awaiting_neighbour: bool,
+    /// Room in that list, while it is not in there.
+    pub(crate) neighbour_room: Option<Spare<u64, Arc<Endpoint>>>,
     /// In the interface's list of those that wait for room in the device.
     pub(crate) blocked: bool,
     pub(crate) protocol: Protocol,
@@ -108,7 +114,10 @@ impl Endpoint {
         let configuration = &shared.configuration;
         let receive = buffer(configuration.receive_buffer_bytes.clamp(1, 1 << 30))?;
         let transmit = buffer(configuration.transmit_buffer_bytes.clamp(1, 1 << 30))?;
-        let mut socket = tcp::Socket::new(tcp::SocketBuffer::new(receive), tcp::SocketBuffer::new(transmit));
+        let mut socket = tcp::Socket::new(
+            tcp::SocketBuffer::new(receive.into_vec()),
+            tcp::SocketBuffer::new(transmit.into_vec()),
+        );
         let modest = configuration.transmit_buffer_bytes <= INITIAL_WINDOW_BYTES;
         socket.set_congestion_control(match link {
             LinkKind::Ethernet if !modest => tcp::CongestionControl::Reno,
@@ -118,7 +127,7 @@ impl Endpoint {
         // than most windows, so that would never be.
         socket.set_nagle_enabled(link == LinkKind::Ethernet);
         let stream = Stream::new(key, owner, slot, now);
-        Ok(Self::assemble(shared, link, socket, Protocol::Stream(stream)))
+        Self::assemble(shared, link, socket, Protocol::Stream(stream))
     }
 
     /// An unbound UDP socket.
@@ -129,17 +138,22 @@ impl Endpoint {
         let configuration = &shared.configuration;
         let packets = || {
             let count = configuration.datagram_queue_length.max(1);
-            let mut metadata = Vec::new();
-            metadata.try_reserve_exact(count).map_err(|_| Error::OutOfMemory)?;
-            metadata.resize(count, PacketMetadata::EMPTY);
-            Ok(udp::PacketBuffer::new(metadata, buffer(configuration.datagram_buffer_bytes.max(1))?))
+            let mut metadata = List::try_with_capacity(count)?;
+            metadata.try_resize(count, PacketMetadata::EMPTY)?;
+            Ok::<_, Error>(udp::PacketBuffer::new(
+                metadata.into_vec(),
+                buffer(configuration.datagram_buffer_bytes.max(1))?.into_vec(),
+            ))
         };
         let socket = udp::Socket::new(packets()?, packets()?);
-        Ok(Self::assemble(shared, link, socket, Protocol::Datagram(Datagram::default())))
+        Self::assemble(shared, link, socket, Protocol::Datagram(Datagram::default()))
     }
 
     /// The DHCP client.
-    pub(crate) fn dhcp(shared: &Arc<Shared>) -> Arc<Endpoint> {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn dhcp(shared: &Arc<Shared>) -> Result<Arc<Endpoint>, Error> {
         Self::assemble(shared, LinkKind::Ethernet, dhcpv4::Socket::new(), Protocol::Dhcp)
     }
 
@@ -148,22 +162,27 @@ impl Endpoint {
         link: LinkKind,
         socket: S,
         protocol: Protocol,
-    ) -> Arc<Endpoint> {
-        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+    ) -> Result<Arc<Endpoint>, Error> {
+        // The set allocates nothing as long as it has no more than the one socket.
+        let mut sockets = SocketSet::new(List::try_with_capacity(1)?.into_vec());
         let handle = sockets.add(socket);
-        Arc::new(Endpoint {
+        let (armed, neighbour_room) = (Armed::try_new()?, Some(Spare::try_new()?));
+        let endpoint = try_arc(Endpoint {
             number: shared.next_number(),
             link,
             dirty: AtomicBool::new(false),
+            links: [const { Mutex::new(None) }; 3],
             state: Mutex::new(EndpointState {
                 sockets,
                 handle,
-                armed: None,
+                armed,
                 awaiting_neighbour: false,
+                neighbour_room,
                 blocked: false,
                 protocol,
             }),
-        })
+        })?;
+        Ok(endpoint)
     }
 
     /// Bytes of one TCP endpoint without its buffers: the reference-counted block, and smoltcp's
@@ -173,10 +192,9 @@ impl Endpoint {
     }
 }
 
-/// A zeroed buffer, or an error where `vec!` would abort.
-fn buffer(bytes: usize) -> Result<Vec<u8>, Error> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(bytes).map_err(|_| Error::OutOfMemory)?;
-    buffer.resize(bytes, 0);
+/// A zeroed buffer.
+fn buffer(bytes: usize) -> Result<List<u8>, Error> {
+    let mut buffer = List::try_with_capacity(bytes)?;
+    buffer.try_resize(bytes, 0)?;
     Ok(buffer)
 }

@@ -60,3 +60,9 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+impl From<cops_fallible::OutOfMemory> for Error {
+    fn from(_: cops_fallible::OutOfMemory) -> Error {
+        Error::OutOfMemory
+    }
+}

@@ -1,7 +1,6 @@
 //! The receiving side of an interface: from a frame to the one endpoint it concerns.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use smoltcp::iface::SocketSet;
 use smoltcp::wire::{
@@ -79,6 +78,9 @@ impl LinkCore {
                     return shared.counters.dropped_backlog_full.add(1);
                 }
                 let owner = Owner::Listener(backlog.clone());
+                if self.flows.try_reserve(1).is_err() {
+                    return shared.counters.dropped_no_room.add(1);
+                }
                 let Ok(endpoint) = Endpoint::stream(shared, self.kind, segment.key, owner, now) else {
                     return shared.counters.dropped_no_room.add(1);
                 };
@@ -106,7 +108,8 @@ impl LinkCore {
                 stream.in_table = true;
             }
         }
-        self.flows.insert(segment.key, endpoint.clone());
+        // There is room: it was reserved before the endpoint was made.
+        let _ = self.flows.try_insert(segment.key, endpoint.clone());
         self.serve(shared, endpoint, Some(Arrival { frame, segment: Some(segment) }));
     }
 
@@ -140,7 +143,7 @@ impl LinkCore {
     /// For what concerns no endpoint: ARP, echo requests, segments nobody wants.
     fn answer_without_endpoint(&mut self, shared: &Shared, frame: &[u8]) {
         let now = self.now(shared);
-        self.ingress(shared, &mut SocketSet::new(Vec::new()), frame, now);
+        self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, now);
     }
 
     /// Answers a segment of a connection in TIME-WAIT with an empty ACK: its frame, turned round.
@@ -194,7 +197,7 @@ impl LinkCore {
 
     fn hardware_address(&self) -> EthernetAddress {
         match (&self.transport, self.kind) {
-            (Transport::Ethernet(_), LinkKind::Ethernet) => match self.interface.hardware_addr() {
+            (Transport::Ethernet(..), LinkKind::Ethernet) => match self.interface.hardware_addr() {
                 HardwareAddress::Ethernet(address) => address,
                 HardwareAddress::Ip => EthernetAddress::default(),
             },

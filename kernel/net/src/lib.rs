@@ -40,6 +40,7 @@ extern crate alloc;
 
 mod addressing;
 mod backlog;
+mod chain;
 mod checksum;
 mod configuration;
 mod connection;
@@ -66,7 +67,7 @@ mod udp;
 mod wakers;
 mod work;
 
-pub use configuration::{Configuration, EthernetAddressing, Lease};
+pub use configuration::{Configuration, EthernetAddressing, Lease, NameServers};
 pub use connection::{Connection, Shutdown};
 pub use device::{Clock, DeviceFull, FrameDevice};
 pub use error::Error;

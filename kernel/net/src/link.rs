@@ -24,12 +24,12 @@
 //! Handles lock an endpoint alone to copy bytes; they never hold it while trying the interface.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use spin::{Mutex, MutexGuard};
 
+use crate::chain::{Chain, TURN};
 use crate::endpoint::Endpoint;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
@@ -48,19 +48,19 @@ pub(crate) struct Link {
 
 /// Endpoints with something to send, left by those who found the interface busy.
 #[derive(Default)]
-pub(crate) struct Outbox(Mutex<Vec<Arc<Endpoint>>>);
+pub(crate) struct Outbox(Mutex<Chain<TURN>>);
 
 impl Outbox {
     /// Adds `endpoint` unless it is there already. Whoever then serves it clears the mark first
     /// and locks the endpoint's state after, so bytes written before this call are seen.
     fn push(&self, endpoint: &Arc<Endpoint>) {
         if !endpoint.dirty.swap(true, Ordering::AcqRel) {
-            self.0.lock().push(endpoint.clone());
+            self.0.lock().push_back(endpoint.clone());
         }
     }
 
     /// Moves all entries into `into`.
-    pub(crate) fn drain(&self, into: &mut Vec<Arc<Endpoint>>) {
+    pub(crate) fn drain(&self, into: &mut Chain<TURN>) {
         into.append(&mut self.0.lock());
     }
 

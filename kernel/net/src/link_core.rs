@@ -5,20 +5,20 @@
 //! endpoints there are. The receiving side (which endpoint is it?) is in `ingress`, addresses and
 //! DHCP in `addressing`.
 
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-use hashbrown::HashMap;
+use cops_fallible::{List, Map, Table};
 use smoltcp::iface::{Interface, SocketSet};
 use smoltcp::time::Instant;
 
+use crate::chain::{BLOCKED, Chain, TURN};
 use crate::device::{Adapter, EgressReport, Transport};
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::frame::{FlowKey, Segment};
 use crate::shared::Shared;
 use crate::time_wait::TimeWaitTable;
 use crate::timers::TimerQueue;
+use crate::work::give_turn;
 
 /// Frames one endpoint may send before the others get their turn.
 const FRAMES_PER_TURN: u32 = 32;
@@ -34,19 +34,17 @@ pub(crate) struct LinkCore {
     pub(crate) interface: Interface,
     pub(crate) transport: Transport,
     /// TCP endpoints by their pair of addresses.
-    pub(crate) flows: HashMap<FlowKey, Arc<Endpoint>>,
+    pub(crate) flows: Table<FlowKey, Arc<Endpoint>>,
     /// UDP endpoints by local port.
-    pub(crate) datagrams: HashMap<u16, Vec<Arc<Endpoint>>>,
+    pub(crate) datagrams: Table<u16, List<Arc<Endpoint>>>,
     pub(crate) dhcp: Option<Arc<Endpoint>>,
     pub(crate) time_wait: TimeWaitTable,
     pub(crate) timers: TimerQueue,
     /// By number; exactly the endpoints whose state says so.
-    pub(crate) awaiting_neighbour: BTreeMap<u64, Arc<Endpoint>>,
-    pub(crate) blocked: VecDeque<Arc<Endpoint>>,
+    pub(crate) awaiting_neighbour: Map<u64, Arc<Endpoint>>,
+    pub(crate) blocked: Chain<BLOCKED>,
     /// Taken out of the outbox and not yet served, and those whose turn ended before their work.
-    pub(crate) turns: VecDeque<Arc<Endpoint>>,
-    /// The outbox is drained into this; kept for its capacity.
-    pub(crate) scratch: Vec<Arc<Endpoint>>,
+    pub(crate) turns: Chain<TURN>,
     /// The latest time seen, so that smoltcp never sees time go back.
     latest: u64,
     /// This interface's share of the counter of TIME-WAIT records.
@@ -66,15 +64,14 @@ impl LinkCore {
             kind,
             interface,
             transport,
-            flows: HashMap::new(),
-            datagrams: HashMap::new(),
+            flows: Table::new(),
+            datagrams: Table::new(),
             dhcp: None,
             time_wait: TimeWaitTable::default(),
             timers: TimerQueue::default(),
-            awaiting_neighbour: BTreeMap::new(),
-            blocked: VecDeque::new(),
-            turns: VecDeque::new(),
-            scratch: Vec::new(),
+            awaiting_neighbour: Map::new(),
+            blocked: Chain::default(),
+            turns: Chain::default(),
             latest: 0,
             counted_time_wait: 0,
         }
@@ -203,7 +200,7 @@ impl LinkCore {
             self.stop_awaiting(endpoint, state);
         }
         if turns == FRAMES_PER_TURN {
-            self.turns.push_back(endpoint.clone());
+            give_turn(&mut self.turns, endpoint);
         }
         if report.device_full && !state.blocked {
             shared.counters.transmit_blocked.add(1);
@@ -211,8 +208,10 @@ impl LinkCore {
             self.blocked.push_back(endpoint.clone());
         }
         if report.wanted > report.delivered && !state.awaiting_neighbour {
-            state.awaiting_neighbour = true;
-            self.awaiting_neighbour.insert(endpoint.number, endpoint.clone());
+            if let Some(room) = state.neighbour_room.take() {
+                state.awaiting_neighbour = true;
+                self.awaiting_neighbour.insert_with(room, endpoint.number, endpoint.clone());
+            }
         }
         wish
     }
@@ -225,8 +224,10 @@ impl LinkCore {
     }
 
     pub(crate) fn stop_awaiting(&mut self, endpoint: &Endpoint, state: &mut EndpointState) {
-        if core::mem::take(&mut state.awaiting_neighbour) {
-            self.awaiting_neighbour.remove(&endpoint.number);
+        if core::mem::take(&mut state.awaiting_neighbour)
+            && let Some((_, room)) = self.awaiting_neighbour.take(&endpoint.number)
+        {
+            state.neighbour_room = Some(room);
         }
     }
 

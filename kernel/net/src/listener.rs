@@ -69,7 +69,8 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.stack.shared.registry.lock().set_listener(self.claim.local, None);
         let counters = &self.stack.shared.counters;
-        for endpoint in self.backlog.close() {
+        self.backlog.close();
+        while let Some(endpoint) = self.backlog.take_any() {
             if let Some((socket, stream)) = endpoint.state.lock().stream() {
                 stream.owner = Owner::Nobody;
                 stream.abort(socket, Error::ConnectionAborted, counters);

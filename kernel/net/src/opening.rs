@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use cops_fallible::try_arc;
 use smoltcp::wire::{IpAddress, IpCidr, IpEndpoint};
 
 use crate::backlog::Backlog;
@@ -61,9 +62,9 @@ impl Stack {
     /// Binds and listens; see [`TcpBinding::listen`].
     ///
     /// # Errors
-    /// As [`bind_tcp`](Self::bind_tcp).
+    /// As [`bind_tcp`](Self::bind_tcp), and as there.
     pub fn listen(self: &Arc<Self>, local: SocketAddr, backlog: usize) -> Result<Listener, Error> {
-        Ok(self.bind_tcp(local)?.listen(backlog))
+        self.bind_tcp(local)?.listen(backlog)
     }
 
     /// Begins a connection from a port of the stack's choice; see [`TcpBinding::connect`].
@@ -107,6 +108,7 @@ impl Stack {
                 key_from(registry.choose_port(|port| core.is_free(&key_from(port)))?)
             }
         };
+        core.flows.try_reserve(1)?;
         let now = core.now(&self.shared);
         let endpoint = Endpoint::stream(&self.shared, kind, key, Owner::Handle, now)?;
         {
@@ -117,7 +119,7 @@ impl Stack {
                 .map_err(|_| Error::AddressNotAvailable)?;
             stream.in_table = true;
         }
-        core.flows.insert(key, endpoint.clone());
+        core.flows.try_insert(key, endpoint.clone())?;
         core.serve_now(&endpoint);
         Ok(endpoint)
     }
@@ -142,10 +144,13 @@ impl TcpBinding {
     /// accepted; a SYN beyond it is dropped, and the client tries again.
     ///
     /// `0.0.0.0` listens for IPv4, `::` for IPv6 and IPv4.
-    pub fn listen(self, backlog: usize) -> Listener {
-        let backlog = Arc::new(Backlog::new(backlog));
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]. The port is given back then.
+    pub fn listen(self, backlog: usize) -> Result<Listener, Error> {
+        let backlog = try_arc(Backlog::new(backlog))?;
         self.stack.shared.registry.lock().set_listener(self.claim.local, Some(backlog.clone()));
-        Listener::new(self.stack, self.claim, backlog)
+        Ok(Listener::new(self.stack, self.claim, backlog))
     }
 
     /// Begins a connection; wait for it with [`Connection::poll_connected`]. The port stays bound

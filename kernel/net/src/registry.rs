@@ -5,10 +5,9 @@
 //! server can be restarted at once.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use hashbrown::HashMap;
+use cops_fallible::{List, Table};
 
 use crate::backlog::Backlog;
 use crate::error::Error;
@@ -32,14 +31,14 @@ struct Claim {
 
 /// All claims.
 pub(crate) struct Registry {
-    claims: HashMap<(Space, u16), Vec<Claim>>,
+    claims: Table<(Space, u16), List<Claim>>,
     next_ephemeral: u16,
 }
 
 impl Registry {
     pub(crate) fn new(seed: u64) -> Registry {
         Registry {
-            claims: HashMap::new(),
+            claims: Table::new(),
             next_ephemeral: (seed ^ (seed >> 17) ^ (seed >> 41)) as u16 % EPHEMERAL_PORTS,
         }
     }
@@ -47,7 +46,7 @@ impl Registry {
     /// Claims `local`; port 0 asks for any. Returns the port.
     ///
     /// # Errors
-    /// [`Error::AddressInUse`]; for port 0, [`Error::AddressNotAvailable`] if all are taken.
+    /// [`Error::AddressInUse`], [`Error::OutOfMemory`]; for port 0, [`Error::AddressNotAvailable`] if all are taken.
     pub(crate) fn claim(&mut self, space: Space, local: SocketAddr) -> Result<u16, Error> {
         let port = match local.port() {
             0 => self.free_port(space, local.ip())?,
@@ -55,7 +54,13 @@ impl Registry {
             _ => return Err(Error::AddressInUse),
         };
         let claim = Claim { address: local.ip(), listener: None };
-        self.claims.entry((space, port)).or_default().push(claim);
+        let claims = self.claims.try_get_or_default((space, port)).map_err(|_| Error::OutOfMemory)?;
+        if claims.try_push(claim).is_err() {
+            if claims.is_empty() {
+                self.claims.remove(&(space, port));
+            }
+            return Err(Error::OutOfMemory);
+        }
         Ok(port)
     }
 
@@ -137,6 +142,7 @@ pub(crate) fn covers(bound: IpAddr, address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()

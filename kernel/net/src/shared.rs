@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::Waker;
 
+use cops_fallible::{OutOfMemory, try_arc};
 use spin::Mutex;
 
 use crate::configuration::{Configuration, Lease};
@@ -34,8 +35,11 @@ pub(crate) struct Network {
 }
 
 impl Shared {
-    pub(crate) fn new(configuration: Configuration, clock: Arc<dyn Clock>) -> Arc<Shared> {
-        Arc::new(Shared {
+    pub(crate) fn new(
+        configuration: Configuration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Shared>, OutOfMemory> {
+        try_arc(Shared {
             registry: Mutex::new(Registry::new(configuration.random_seed)),
             configuration,
             clock,

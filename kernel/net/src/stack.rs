@@ -2,15 +2,17 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::mem::size_of;
 use core::net::IpAddr;
 use core::task::{Context, Poll, Waker};
+
+use cops_fallible::{List, Map, try_arc};
 
 use crate::addressing;
 use crate::configuration::{Configuration, Lease};
 use crate::device::{Clock, FrameDevice};
 use crate::endpoint::{Endpoint, LinkKind};
+use crate::error::Error;
 use crate::frame::FlowKey;
 use crate::link::{Link, LinkGuard, Remainder};
 use crate::shared::Shared;
@@ -34,17 +36,22 @@ impl Stack {
     /// loopback only.
     ///
     /// A coroutine must call [`poll`](Self::poll) from then on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
     pub fn new(
         configuration: Configuration,
         clock: Arc<dyn Clock>,
         device: Option<Box<dyn FrameDevice>>,
-    ) -> Arc<Stack> {
-        let shared = Shared::new(configuration, clock);
-        let loopback = Link::new(shared.clone(), addressing::loopback(&shared));
-        let ethernet = device
-            .and_then(|device| addressing::ethernet(&shared, device))
-            .map(|core| Link::new(shared.clone(), core));
-        Arc::new(Stack { shared, loopback, ethernet })
+    ) -> Result<Arc<Stack>, Error> {
+        let shared = Shared::new(configuration, clock)?;
+        let loopback = Link::new(shared.clone(), addressing::loopback(&shared)?);
+        let ethernet = match device {
+            Some(device) => addressing::ethernet(&shared, device)?,
+            None => None,
+        };
+        let ethernet = ethernet.map(|core| Link::new(shared.clone(), core));
+        Ok(try_arc(Stack { shared, loopback, ethernet })?)
     }
 
     /// Takes one Ethernet frame from the device (no frame check sequence) and does all that comes
@@ -119,10 +126,14 @@ impl Stack {
     }
 
     /// The Ethernet interface's addresses with their prefix lengths in bits.
-    pub fn addresses(&self) -> Vec<(IpAddr, u8)> {
-        let Some(link) = &self.ethernet else { return Vec::new() };
-        let addresses = link.lock().interface.ip_addrs().to_vec();
-        addresses.into_iter().map(|cidr| (cidr.address().into(), cidr.prefix_len())).collect()
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn addresses(&self) -> Result<List<(IpAddr, u8)>, Error> {
+        let Some(link) = &self.ethernet else { return Ok(List::new()) };
+        let link = link.lock();
+        let addresses = link.interface.ip_addrs().iter();
+        Ok(List::try_from_iter(addresses.map(|cidr| (cidr.address().into(), cidr.prefix_len())))?)
     }
 
     /// A snapshot of the counters.
@@ -135,12 +146,14 @@ impl Stack {
     pub fn memory_per_connection(&self) -> usize {
         let configuration = &self.shared.configuration;
         let table_entry = size_of::<(FlowKey, Arc<Endpoint>)>() + 1;
-        let timer_entry = size_of::<((u64, u64), Arc<Endpoint>)>();
+        let timer_entry = Map::<(u64, u64), Arc<Endpoint>>::ENTRY_BYTES;
+        let neighbour_entry = Map::<u64, Arc<Endpoint>>::ENTRY_BYTES;
         configuration.receive_buffer_bytes
             + configuration.transmit_buffer_bytes
             + Endpoint::overhead_bytes()
             + table_entry * 3 / 2
-            + timer_entry * 3 / 2
+            + timer_entry
+            + neighbour_entry
     }
 
     /// How many sockets have a timer running, on both interfaces.

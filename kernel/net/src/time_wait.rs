@@ -8,9 +8,7 @@
 //! Arriving segments are answered as RFC 9293, section 3.10.7.4, says for TIME-WAIT; resets are
 //! ignored (RFC 1337), and a fresh SYN may reuse the pair of addresses (RFC 1122, section 4.2.2.13).
 
-use alloc::collections::VecDeque;
-
-use hashbrown::HashMap;
+use cops_fallible::{Queue, Table};
 use smoltcp::wire::TcpSeqNumber;
 
 use crate::frame::{FlowKey, Segment};
@@ -46,14 +44,14 @@ pub(crate) enum Verdict {
 /// The records of one interface.
 #[derive(Default)]
 pub(crate) struct TimeWaitTable {
-    records: HashMap<FlowKey, Record>,
+    records: Table<FlowKey, Record>,
     /// In order of expiry, since every record lives equally long. An entry whose time differs from
     /// its record's is stale.
-    order: VecDeque<(u64, FlowKey)>,
+    order: Queue<(u64, FlowKey)>,
 }
 
 impl TimeWaitTable {
-    /// Adds a record; returns how many were evicted to make room.
+    /// Adds a record; returns how many were evicted to make room, this one included if there is no memory for it.
     pub(crate) fn insert(&mut self, key: FlowKey, numbers: FinalNumbers, now: u64, maximum: usize) -> u64 {
         let mut evicted = 0;
         while self.records.len() >= maximum.max(1) {
@@ -61,9 +59,10 @@ impl TimeWaitTable {
             evicted += u64::from(self.remove_entry(expires_at, &oldest));
         }
         let expires_at = now + TIME_WAIT_MICROSECONDS;
-        self.records.insert(key, Record { numbers, expires_at });
-        self.order.push_back((expires_at, key));
-        evicted
+        let is_kept = self.order.try_reserve(1).is_ok()
+            && self.records.try_insert(key, Record { numbers, expires_at }).is_ok()
+            && self.order.try_push_back((expires_at, key)).is_ok();
+        evicted + u64::from(!is_kept)
     }
 
     /// Judges a segment. `may_reopen`: somebody listens on its port.
@@ -85,8 +84,10 @@ impl TimeWaitTable {
             // new entry a second, so that a peer that repeats itself cannot grow the queue.
             let expires_at = now + TIME_WAIT_MICROSECONDS;
             if expires_at >= record.expires_at + 1_000_000 {
-                record.expires_at = expires_at;
-                self.order.push_back((expires_at, segment.key));
+                // Without memory for another entry the record expires when it would have.
+                if self.order.try_push_back((expires_at, segment.key)).is_ok() {
+                    record.expires_at = expires_at;
+                }
             }
             return Some(Verdict::Acknowledge(numbers));
         }

@@ -53,7 +53,13 @@ impl Stack {
             socket.bind(bound).map_err(|_| Error::InvalidArgument)?;
         }
         let mut core = self.link(kind).ok_or(Error::NetworkUnreachable)?.lock();
-        core.datagrams.entry(local.port()).or_default().push(endpoint.clone());
+        let bound = core.datagrams.try_get_or_default(local.port())?;
+        if let Err(error) = bound.try_push(endpoint.clone()) {
+            if bound.is_empty() {
+                core.datagrams.remove(&local.port());
+            }
+            return Err(error.into());
+        }
         Ok(endpoint)
     }
 

@@ -4,20 +4,26 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::chain::{Chain, TURN};
 use crate::device::Transport;
+use crate::endpoint::Endpoint;
 use crate::link::Outbox;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
+
+/// Queues `endpoint` unless it is queued, here or in the outbox.
+pub(crate) fn give_turn(turns: &mut Chain<TURN>, endpoint: &Arc<Endpoint>) {
+    if !endpoint.dirty.swap(true, Ordering::AcqRel) {
+        turns.push_back(endpoint.clone());
+    }
+}
 
 impl LinkCore {
     /// A neighbour may have become known: those that wait for one get a turn. smoltcp holds back, at
     /// little cost, those whose neighbour is still unknown.
     pub(crate) fn neighbour_appeared(&mut self) {
-        for endpoint in self.awaiting_neighbour.values() {
-            if !endpoint.dirty.swap(true, Ordering::AcqRel) {
-                self.turns.push_back(endpoint.clone());
-            }
-        }
+        let turns = &mut self.turns;
+        self.awaiting_neighbour.for_each(|_, endpoint| give_turn(turns, endpoint));
     }
 
     /// Runs the timers that are due, at most `limit` of them; `true` if there are more.
@@ -26,8 +32,9 @@ impl LinkCore {
         self.time_wait.expire(now);
         self.note_time_wait(shared);
         for _ in 0..limit {
-            let Some(endpoint) = self.timers.pop_due(now) else { return false };
-            endpoint.state.lock().armed = None;
+            let Some(due) = self.timers.pop_due(now) else { return false };
+            let endpoint = due.endpoint.clone();
+            due.note(&mut endpoint.state.lock().armed);
             shared.counters.timers_fired.add(1);
             self.serve(shared, &endpoint, None);
         }
@@ -68,7 +75,7 @@ impl LinkCore {
     }
 
     fn transport_flush(&mut self) {
-        if let Transport::Ethernet(device) = &mut self.transport {
+        if let Transport::Ethernet(device, _) = &mut self.transport {
             device.flush();
         }
     }
@@ -95,8 +102,7 @@ impl LinkCore {
 
     fn serve_outbox(&mut self, shared: &Arc<Shared>, outbox: &Outbox) -> bool {
         if self.turns.is_empty() {
-            outbox.drain(&mut self.scratch);
-            self.turns.extend(self.scratch.drain(..));
+            outbox.drain(&mut self.turns);
         }
         let Some(endpoint) = self.turns.pop_front() else { return false };
         // Cleared before the state is looked at: see `Outbox::push`.

@@ -257,7 +257,7 @@ fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
     let sent = Arc::new(AtomicUsize::new(0));
     let device = Hasty { questions: 0, sent: sent.clone() };
     let clock = Arc::new(VirtualClock::default());
-    let stack = Stack::new(static_configuration(&[ADDRESS_A], 1), clock, Some(Box::new(device)));
+    let stack = Stack::new(static_configuration(&[ADDRESS_A], 1), clock, Some(Box::new(device))).unwrap();
     let socket = stack.bind_udp(address("0.0.0.0:0")).unwrap();
     for expected in 1..=3 {
         // To everyone: no neighbour has to be known.

@@ -120,7 +120,7 @@ fn echo_server(listener: Arc<Listener>, rounds: usize) {
 
 /// `pairs` clients and servers on one loopback interface.
 fn loopback(pairs: usize, rounds: usize) {
-    let stack = Stack::new(Configuration::default(), Arc::new(FrozenClock), None);
+    let stack = Stack::new(Configuration::default(), Arc::new(FrozenClock), None).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let listener = Arc::new(stack.listen(address("127.0.0.1:7"), 8).unwrap());
     let poller = thread::spawn({
@@ -151,7 +151,7 @@ fn loopback_between_six_threads() {
 #[test]
 fn two_senders_at_the_same_moment_strand_nothing() {
     const ROUNDS: usize = 20_000;
-    let stack = Stack::new(Configuration::default(), Arc::new(FrozenClock), None);
+    let stack = Stack::new(Configuration::default(), Arc::new(FrozenClock), None).unwrap();
     let listener = stack.listen(address("127.0.0.1:7"), 8).unwrap();
     let arrived = AtomicUsize::new(0);
     // Waits until both threads have come here `round` times.
@@ -257,7 +257,11 @@ fn two_stacks_with_full_devices_between_four_threads() {
         let in_flight = Arc::new(AtomicUsize::new(0));
         let device = Channel { sender, in_flight: in_flight.clone(), last };
         let configuration = static_configuration(&[address], u64::from(last));
-        (Stack::new(configuration, Arc::new(FrozenClock), Some(Box::new(device))), receiver, in_flight)
+        (
+            Stack::new(configuration, Arc::new(FrozenClock), Some(Box::new(device))).unwrap(),
+            receiver,
+            in_flight,
+        )
     };
     let (a, from_a, in_flight_a) = host(ADDRESS_A, 1);
     let (b, from_b, in_flight_b) = host(ADDRESS_B, 2);

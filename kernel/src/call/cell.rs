@@ -8,7 +8,6 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
 use cops_abi::errno::CallResult;
@@ -17,10 +16,10 @@ use cops_abi::ring::Completion;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::wait_list::Node;
 use cops_executor::FutureVTable;
+use cops_fallible::{List, try_box};
 use spin::{Mutex, MutexGuard, Once};
 
 use super::{Call, deliver};
-use crate::mm;
 use crate::portions;
 use crate::task::{self, Process, Waiter};
 use crate::trace;
@@ -68,11 +67,11 @@ type Segment = [Place; SEGMENT_CELLS];
 static SEGMENTS: [Once<Box<Segment>>; SEGMENTS_MAX] = [const { Once::new() }; SEGMENTS_MAX];
 
 struct Free {
-    cells: Vec<CellIndex>,
+    cells: List<CellIndex>,
     segments: usize,
 }
 
-static FREE: Mutex<Free> = Mutex::new(Free { cells: Vec::new(), segments: 0 });
+static FREE: Mutex<Free> = Mutex::new(Free { cells: List::new(), segments: 0 });
 
 fn place(index: CellIndex) -> Option<&'static Place> {
     let index = index.0 as usize;
@@ -105,18 +104,21 @@ fn allocate() -> Result<CellIndex, Errno> {
     // Room for every cell there is, so that releasing one never allocates.
     let total = (segment + 1) * SEGMENT_CELLS;
     let more = total - free.cells.len();
-    free.cells.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
-    let cells: Box<Segment> = mm::try_box(core::array::from_fn(|_| Place::default()))?;
+    free.cells.try_reserve(more)?;
+    let cells: Box<Segment> = try_box(core::array::from_fn(|_| Place::default()))?;
     vacant.call_once(|| cells);
     free.segments += 1;
     let first = (segment * SEGMENT_CELLS) as u32;
-    free.cells.extend((first + 1..first + SEGMENT_CELLS as u32).map(CellIndex));
+    for index in first + 1..first + SEGMENT_CELLS as u32 {
+        free.cells.try_push(CellIndex(index))?;
+    }
     Ok(CellIndex(first))
 }
 
 /// Gives a cell back whose call is gone.
 pub(super) fn release(index: CellIndex) {
-    FREE.lock().cells.push(index);
+    // Room for every cell was reserved when there came to be cells, so none is lost.
+    let _ = FREE.lock().cells.push_within_capacity(index);
 }
 
 /// Puts `call` into a cell, makes its coroutine, and registers it with what it waits for.
@@ -160,7 +162,10 @@ pub(super) fn start(
 impl Call {
     /// Enters the queue of what the call waits for, then looks whether that has happened meanwhile.
     fn attempt_after_entering(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
-        self.operation.enter(&self.process, Waiter { number: cell.0, coroutine, level: self.level });
+        let waiter = Waiter { number: cell.0, coroutine, level: self.level };
+        if let Err(error) = self.operation.enter(&self.process, waiter) {
+            return Some(Err(error.into()));
+        }
         self.operation.attempt(&self.process)
     }
 }

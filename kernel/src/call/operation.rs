@@ -12,6 +12,8 @@ use cops_abi::socket;
 
 use super::CellIndex;
 use crate::arch;
+use cops_fallible::{OutOfMemory, try_arc};
+
 use crate::fs::{File, Waiting};
 use crate::mm::PinnedBuffer;
 use crate::task::{Process, ProcessId, Timer, Waiter, children};
@@ -90,11 +92,16 @@ impl Operation {
     }
 
     /// Has `waiter` woken when an attempt may succeed. The caller attempts once more afterwards.
-    pub fn enter(&mut self, process: &Process, waiter: Waiter) {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], the first time only.
+    pub fn enter(&mut self, process: &Process, waiter: Waiter) -> Result<(), OutOfMemory> {
         match self {
             Operation::Sleep { deadline_ticks, timer } => {
-                let waker = cops_executor::waker_of(waiter.coroutine);
-                timer.get_or_insert_with(|| Timer::new(*deadline_ticks, &waker));
+                if timer.is_none() {
+                    let waker = cops_executor::waker_of(waiter.coroutine);
+                    *timer = Some(Timer::new(*deadline_ticks, &waker)?);
+                }
             }
             Operation::WaitChild { .. } => process.child_ended.enter(waiter),
             other => {
@@ -103,6 +110,7 @@ impl Operation {
                 }
             }
         }
+        Ok(())
     }
 
     /// The operation is over: the call in `cell` waits no more. `must_pass_on`: it has failed or been cancelled, so that
@@ -139,16 +147,16 @@ impl Operation {
 fn accept(process: &Process, file: &File, peer: Option<&AddressOut>) -> Option<CallResult> {
     let File::Socket(listener) = file else { return Some(Err(cops_abi::Errno::ENOTSOCK)) };
     let mut files = process.files.lock();
-    if !files.has_room(1) {
-        return Some(Err(cops_abi::Errno::EMFILE));
+    if let Err(error) = files.reserve(1) {
+        return Some(Err(error));
     }
-    match listener.attempt_accept()? {
-        Ok((connection, address)) => {
-            if let Some(peer) = peer {
-                peer.store(address);
-            }
-            Some(files.insert(Arc::new(File::Socket(connection))))
-        }
-        Err(error) => Some(Err(error)),
+    let (connection, address) = match listener.attempt_accept()? {
+        Ok(accepted) => accepted,
+        Err(error) => return Some(Err(error)),
+    };
+    if let Some(peer) = peer {
+        peer.store(address);
     }
+    let file = try_arc(File::Socket(connection));
+    Some(file.map_err(Into::into).and_then(|file| files.insert(file)))
 }

@@ -15,6 +15,7 @@ use super::virtio_memory::{Buffers, DirectMemory};
 use crate::mm::layout;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use cops_fallible::{try_arc, try_box};
 use core::ptr::NonNull;
 use spin::Mutex;
 use virtio_drivers::Error;
@@ -93,7 +94,7 @@ impl VirtioNet {
         transport.finish_init();
         let header_bytes =
             if features.contains(Features::VERSION_1) { HEADER_BYTES } else { HEADER_BYTES_LEGACY };
-        let transport = Arc::new(Mutex::new(transport));
+        let transport = try_arc(Mutex::new(transport)).map_err(|_| Error::DmaError)?;
         let receiver = Receiver::new(transport.clone(), receive_queue, header_bytes)?;
         let transmitter = Transmitter::new(transport, transmit_queue, header_bytes)?;
         Ok(Self { receiver, transmitter, hardware_address, interrupt })
@@ -128,7 +129,7 @@ impl Receiver {
         let buffers = Buffers::allocate(QUEUE_SIZE, BUFFER_BYTES).ok_or(Error::DmaError)?;
         let mut receiver = Self {
             transport,
-            queue: Box::new(queue),
+            queue: try_box(queue).map_err(|_| Error::DmaError)?,
             buffers,
             buffer_of_token: [0; QUEUE_SIZE],
             header_bytes,
@@ -227,7 +228,7 @@ impl Transmitter {
         let free_count = buffers.count();
         Ok(Self {
             transport,
-            queue: Box::new(queue),
+            queue: try_box(queue).map_err(|_| Error::DmaError)?,
             buffers,
             buffer_of_token: [0; QUEUE_SIZE],
             free: core::array::from_fn(|index| index as u16),

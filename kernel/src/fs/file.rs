@@ -1,9 +1,8 @@
 //! Open files: one enum, one way to try and one way to wait.
 
-use alloc::string::String;
-
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_fallible::Text;
 use spin::Mutex;
 
 use super::image::{Entry, Node, root};
@@ -39,9 +38,9 @@ pub enum File {
     /// Standard error.
     ConsoleError,
     /// A file of the root image, with the place where the next read starts.
-    Image { entry: Entry, offset_bytes: Mutex<usize> },
+    Image { entry: &'static Entry, offset_bytes: Mutex<usize> },
     /// A directory of the root image, with how many names were listed already.
-    Directory { path: String, listed: Mutex<usize> },
+    Directory { path: Text, listed: Mutex<usize> },
     /// Reading end of a pipe.
     PipeReader(PipeReader),
     /// Writing end of a pipe.
@@ -54,10 +53,10 @@ impl File {
     /// Opens what `path` names in the root image, for reading.
     ///
     /// # Errors
-    /// `ENOENT`.
+    /// `ENOENT`, `ENOMEM`.
     pub fn open(path: &str) -> Result<File, Errno> {
         Ok(match root().look_up(path)? {
-            Node::File(entry) => File::Image { entry: entry.clone(), offset_bytes: Mutex::new(0) },
+            Node::File(entry) => File::Image { entry, offset_bytes: Mutex::new(0) },
             Node::Directory(path) => File::Directory { path, listed: Mutex::new(0) },
         })
     }
@@ -177,7 +176,7 @@ impl File {
         let mut listed = listed.lock();
         let names = root().list(path);
         let mut used = 0;
-        for (index, (name, is_directory)) in names.iter().enumerate().skip(*listed) {
+        for (index, (name, is_directory)) in names.enumerate().skip(*listed) {
             let length = (HEADER_BYTES + name.len() + 1).next_multiple_of(8);
             let Some(record) = bytes.get_mut(used..used + length) else {
                 return if used == 0 { Err(Errno::EINVAL) } else { Ok(used) };
@@ -186,7 +185,7 @@ impl File {
             record[0..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
             record[8..16].copy_from_slice(&(index as u64 + 1).to_le_bytes());
             record[16..18].copy_from_slice(&(length as u16).to_le_bytes());
-            record[18] = if *is_directory { DIRECTORY } else { REGULAR };
+            record[18] = if is_directory { DIRECTORY } else { REGULAR };
             record[HEADER_BYTES..HEADER_BYTES + name.len()].copy_from_slice(name.as_bytes());
             used += length;
             *listed = index + 1;

@@ -1,17 +1,15 @@
 //! The root image: a read-only archive in memory, packed by the build and found through the device tree.
 
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-
 use cops_abi::Errno;
+use cops_fallible::{List, OutOfMemory, Text};
 use spin::Once;
 use tar_no_std::TarArchiveRef;
 
 /// One file of the image.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Entry {
     /// Path without a leading slash.
-    pub path: String,
+    pub path: Text,
     /// What it holds.
     pub data: &'static [u8],
 }
@@ -19,22 +17,29 @@ pub struct Entry {
 /// The files by path, sorted.
 #[derive(Debug, Default)]
 pub struct RootImage {
-    entries: Vec<Entry>,
+    entries: List<Entry>,
 }
 
 /// What a path names.
-pub enum Node<'a> {
+pub enum Node {
     /// A file.
-    File(&'a Entry),
+    File(&'static Entry),
     /// A directory, by its path with a trailing slash (empty: the root).
-    Directory(String),
+    Directory(Text),
 }
 
 static ROOT: Once<RootImage> = Once::new();
 
 /// Makes `archive` the root image; only the first call counts. Returns how many files it holds.
+///
+/// # Panics
+/// Without memory for the list of files: only at boot.
 pub fn set_root(archive: &'static [u8]) -> usize {
-    ROOT.call_once(|| RootImage::new(archive)).entries.len()
+    let root = ROOT.call_once(|| match RootImage::new(archive) {
+        Ok(root) => root,
+        Err(OutOfMemory) => panic!("no memory for the list of files"),
+    });
+    root.entries.len()
 }
 
 /// The root image; empty if none was found.
@@ -43,65 +48,67 @@ pub fn root() -> &'static RootImage {
 }
 
 impl RootImage {
-    fn new(archive: &'static [u8]) -> Self {
-        let Ok(archive) = TarArchiveRef::new(archive) else { return Self::default() };
-        let mut entries: Vec<Entry> = archive
-            .entries()
-            .filter_map(|entry| {
-                let name = entry.filename();
-                let path = normalize(name.as_str().ok()?);
-                Some(Entry { path, data: entry.data() })
-            })
-            .collect();
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        // The last of two files with one name wins, as when an archive is unpacked.
-        entries.reverse();
-        entries.dedup_by(|a, b| a.path == b.path);
-        entries.reverse();
-        Self { entries }
+    fn new(archive: &'static [u8]) -> Result<Self, OutOfMemory> {
+        let Ok(archive) = TarArchiveRef::new(archive) else { return Ok(Self::default()) };
+        let mut entries: List<Entry> = List::new();
+        for entry in archive.entries() {
+            let name = entry.filename();
+            let Ok(name) = name.as_str() else { continue };
+            let path = normalize(name)?;
+            // The last of two files with one name wins, as when an archive is unpacked.
+            match entries.binary_search_by(|other| (*other.path).cmp(&path)) {
+                Ok(index) => entries[index].data = entry.data(),
+                Err(index) => entries.try_insert(index, Entry { path, data: entry.data() })?,
+            }
+        }
+        Ok(Self { entries })
     }
 
     /// What lies at `path`; relative paths start at the root.
     ///
     /// # Errors
-    /// `ENOENT`.
-    pub fn look_up(&self, path: &str) -> Result<Node<'_>, Errno> {
-        let path = normalize(path);
-        if let Ok(index) = self.entries.binary_search_by(|entry| entry.path.as_str().cmp(&path)) {
+    /// `ENOENT`, `ENOMEM`.
+    pub fn look_up(&'static self, path: &str) -> Result<Node, Errno> {
+        let mut path = normalize(path)?;
+        if let Ok(index) = self.entries.binary_search_by(|entry| (*entry.path).cmp(&*path)) {
             return Ok(Node::File(&self.entries[index]));
         }
-        let prefix = if path.is_empty() { path } else { path + "/" };
-        if prefix.is_empty() || self.entries.iter().any(|entry| entry.path.starts_with(&prefix)) {
-            return Ok(Node::Directory(prefix));
+        if !path.is_empty() {
+            path.try_push_str("/")?;
+        }
+        if path.is_empty() || self.entries.iter().any(|entry| entry.path.starts_with(&*path)) {
+            return Ok(Node::Directory(path));
         }
         Err(Errno::ENOENT)
     }
 
     /// The names directly in `directory` (as [`Node::Directory`] gives it), each with whether it is a directory itself.
-    pub fn list(&self, directory: &str) -> Vec<(String, bool)> {
-        let mut names: Vec<(String, bool)> = self
-            .entries
-            .iter()
-            .filter_map(|entry| entry.path.strip_prefix(directory))
-            .map(|rest| match rest.split_once('/') {
-                Some((name, _)) => (name.to_string(), true),
-                None => (rest.to_string(), false),
-            })
-            .collect();
-        names.dedup();
-        names
+    pub fn list(&self, directory: &str) -> impl Iterator<Item = (&str, bool)> {
+        let mut previous = ("", false);
+        let rest = self.entries.iter().filter_map(move |entry| entry.path.strip_prefix(directory));
+        let names = rest.map(|rest| rest.split_once('/').map_or((rest, false), |(name, _)| (name, true)));
+        // The entries are sorted, so those of one directory follow each other.
+        names.filter(move |&name| core::mem::replace(&mut previous, name) != name)
     }
 }
 
 /// Removes empty parts and `.`, resolves `..` within the root.
-fn normalize(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
+fn normalize(path: &str) -> Result<Text, OutOfMemory> {
+    let mut normal = Text::new();
     for part in path.split('/') {
         match part {
             "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
+            ".." => {
+                let end = normal.rfind('/').unwrap_or(0);
+                normal.truncate(end);
+            }
+            part => {
+                if !normal.is_empty() {
+                    normal.try_push_str("/")?;
+                }
+                normal.try_push_str(part)?;
+            }
         }
     }
-    parts.join("/")
+    Ok(normal)
 }

@@ -44,11 +44,11 @@ impl AddressSpace {
     /// A space with nothing mapped.
     ///
     /// # Errors
-    /// When there is no frame for the root table.
+    /// [`OutOfMemory`].
     pub fn new() -> Result<Self, OutOfMemory> {
         let table = PageTable::new()?;
         Ok(Self {
-            root: Root::new(table.root().clone()),
+            root: Root::new(table.root().clone())?,
             current_harts: AtomicU64::new(0),
             inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0 }),
         })

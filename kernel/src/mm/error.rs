@@ -2,9 +2,7 @@
 
 use cops_abi::Errno;
 
-/// There is not enough memory for what was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfMemory;
+pub use cops_fallible::OutOfMemory;
 
 /// Why a mapping cannot be made or changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,12 +37,6 @@ impl From<OutOfMemory> for MapError {
 impl From<OutOfMemory> for FaultError {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
-    }
-}
-
-impl From<OutOfMemory> for Errno {
-    fn from(_: OutOfMemory) -> Self {
-        Errno::ENOMEM
     }
 }
 

@@ -237,6 +237,9 @@ impl Frame {
 
     /// A frame of its own with whatever was in it.
     fn allocate() -> Result<Self, OutOfMemory> {
+        if super::heap::is_to_fail() {
+            return Err(OutOfMemory);
+        }
         let number = take_frame().ok_or(OutOfMemory)?;
         table().records[number as usize].references.store(1, Ordering::Relaxed);
         Ok(Self::from_number(number))

@@ -4,17 +4,21 @@
 //! the buffers of connections, most of what the kernel uses, cannot leave holes. The rest comes
 //! from talc, whose cost does not grow with what lives on the heap, fed with blocks of frames;
 //! lists of free pieces in front of it would keep its blocks from becoming empty. A block that is empty
-//! again goes back to the frames. When memory is short an allocation fails: code that acts
-//! for a program must use the fallible forms ([`try_box`], `try_reserve`).
+//! again goes back to the frames. When memory is short an allocation fails, and the code that asked reports
+//! it: the kernel's collections are those of `cops_fallible`, and clippy refuses the others (decision 15).
+//!
+//! Two things are here for that. A *promise* is a piece that a hart keeps for the next request of the same
+//! layout: it makes `Arc::new` fallible. And with the boot argument `fail-allocation=on`, a test can have the
+//! n-th allocation from now fail ([`fail_allocation`]).
 //!
 //! Not for interrupt handlers.
 
 use super::frames::{self, FRAME_BYTES};
 use super::{OutOfMemory, layout};
-use alloc::boxed::Box;
+use crate::arch;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use talc::base::{Talc, binning::Binning};
 use talc::source::Source;
 use talc::{DefaultBinning, lock_api};
@@ -131,6 +135,12 @@ unsafe fn free_large(piece: *mut u8, count: usize) {
 // layout, so a piece returns to where it came from.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, request: Layout) -> *mut u8 {
+        if let Some(piece) = PROMISED[arch::hart_index()].take(&request) {
+            return piece;
+        }
+        if is_to_fail() {
+            return ptr::null_mut();
+        }
         if let Some(count) = frames_of(&request) {
             return allocate_large(count);
         }
@@ -146,6 +156,79 @@ unsafe impl GlobalAlloc for KernelHeap {
         // SAFETY: allocated by `alloc` with this layout.
         unsafe { self.0.lock().deallocate(piece, request) }
     }
+}
+
+/// A piece that a hart keeps for the next request of its layout. Only that hart looks, and no handler allocates.
+struct Promised {
+    /// Null: there is none.
+    piece: AtomicPtr<u8>,
+    size: AtomicUsize,
+    align: AtomicUsize,
+}
+
+static PROMISED: [Promised; arch::MAX_HARTS] = [const {
+    Promised { piece: AtomicPtr::new(ptr::null_mut()), size: AtomicUsize::new(0), align: AtomicUsize::new(0) }
+}; arch::MAX_HARTS];
+
+impl Promised {
+    /// The piece, if there is one and it is what `request` asks for.
+    fn take(&self, request: &Layout) -> Option<*mut u8> {
+        let piece = self.piece.load(Ordering::Relaxed);
+        let is_it = !piece.is_null()
+            && self.size.load(Ordering::Relaxed) == request.size()
+            && self.align.load(Ordering::Relaxed) == request.align();
+        is_it.then(|| {
+            self.piece.store(ptr::null_mut(), Ordering::Relaxed);
+            piece
+        })
+    }
+}
+
+/// Keeps a piece for the next request of this layout on this hart; false if there is no memory.
+fn promise(request: Layout) -> bool {
+    // SAFETY: what is promised is the layout of an `Arc`'s allocation, which has its counters.
+    let piece = unsafe { HEAP.alloc(request) };
+    if piece.is_null() {
+        return false;
+    }
+    let promised = &PROMISED[arch::hart_index()];
+    promised.size.store(request.size(), Ordering::Relaxed);
+    promised.align.store(request.align(), Ordering::Relaxed);
+    let previous = promised.piece.swap(piece, Ordering::Relaxed);
+    debug_assert!(previous.is_null(), "a promise was not taken");
+    true
+}
+
+/// Makes the fallible `Arc` fallible. Once, before the first program.
+///
+/// # Panics
+/// If an `Arc`'s allocation is not laid out as `cops_fallible` expects: then `core` and `alloc` are newer than this
+/// kernel.
+pub fn prepare() {
+    cops_fallible::set_promise(promise);
+    let is_kept = || !PROMISED[arch::hart_index()].piece.load(Ordering::Relaxed).is_null();
+    let small = cops_fallible::try_arc(0u8);
+    assert!(small.is_ok() && !is_kept(), "an Arc of one byte asks for another layout");
+    let large = cops_fallible::try_arc([0u64; 9]);
+    assert!(large.is_ok() && !is_kept(), "an Arc of 72 bytes asks for another layout");
+}
+
+/// Allocations, of the heap and of frames, until one fails; 0: none is to fail.
+static FAILS_IN: AtomicU64 = AtomicU64::new(0);
+
+/// Has the `count`-th allocation from now fail, and only that one; 0: none. Returns what was left to count from the
+/// call before: 0 if the allocation it chose has failed.
+pub fn fail_allocation(count: u64) -> u64 {
+    FAILS_IN.swap(count, Ordering::Relaxed)
+}
+
+/// Whether the allocation that asks is the one that is to fail.
+pub(super) fn is_to_fail() -> bool {
+    if FAILS_IN.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    let counted = FAILS_IN.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    counted == Ok(1)
 }
 
 /// What the heap uses, in bytes.
@@ -164,22 +247,5 @@ pub fn statistics() -> Statistics {
     Statistics {
         reserved_bytes: RESERVED_BYTES.load(Ordering::Relaxed) + large,
         used_bytes: allocated + large,
-    }
-}
-
-/// `Box::new` that reports a lack of memory instead of ending the kernel.
-pub fn try_box<T>(value: T) -> Result<Box<T>, OutOfMemory> {
-    if size_of::<T>() == 0 {
-        return Ok(Box::new(value)); // allocates nothing
-    }
-    // SAFETY: the size is not zero; the piece has the layout `Box` frees it with, and is
-    // filled before it becomes one.
-    unsafe {
-        let piece = alloc::alloc::alloc(Layout::new::<T>()).cast::<T>();
-        if piece.is_null() {
-            return Err(OutOfMemory);
-        }
-        piece.write(value);
-        Ok(Box::from_raw(piece))
     }
 }

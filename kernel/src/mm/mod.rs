@@ -35,7 +35,6 @@ pub use crate::arch::{Access, Rights};
 pub use address_space::AddressSpace;
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
-pub use heap::try_box;
 pub use pinned::PinnedBuffer;
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
@@ -46,7 +45,7 @@ use cops_abi::Errno;
 /// Whether there is memory to begin something new for a program.
 ///
 /// Programs get no frame, and should get no new object of the kernel's, once only a reserve
-/// is left: what lives on the kernel's heap without a fallible constructor lives off that.
+/// is left: what goes on already lives off that. This is policy only: every allocation can fail.
 ///
 /// # Errors
 /// `ENOMEM`.

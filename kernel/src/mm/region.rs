@@ -1,7 +1,7 @@
 //! What a program has mapped where: a sorted list of ranges, pure bookkeeping.
 
 use super::{MapError, OutOfMemory, Rights, frames, layout};
-use alloc::vec::Vec;
+use cops_fallible::List;
 use core::ops::Range;
 
 /// Regions a process can have: as many as on Linux. They cost the kernel 40 bytes each.
@@ -25,14 +25,14 @@ pub(super) struct Region {
 
 /// Regions by address, never overlapping.
 pub(super) struct Regions {
-    list: Vec<Region>,
+    list: List<Region>,
     /// Where the search for a free range begins.
     hint: usize,
 }
 
 impl Regions {
     pub(super) const fn new() -> Self {
-        Self { list: Vec::new(), hint: layout::MAP_START }
+        Self { list: List::new(), hint: layout::MAP_START }
     }
 
     /// Makes room for more regions, within the limit and not out of the kernel's reserve.
@@ -42,7 +42,7 @@ impl Regions {
         {
             return Err(OutOfMemory);
         }
-        self.list.try_reserve(more).map_err(|_| OutOfMemory)
+        self.list.try_reserve(more)
     }
 
     /// Index of the first region that ends above `address`.
@@ -77,7 +77,7 @@ impl Regions {
             (false, true) => self.list[index].range.start = new.range.start,
             (false, false) => {
                 self.reserve(1)?;
-                self.list.insert(index, new);
+                self.list.try_insert(index, new)?;
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Regions {
                 let mut upper = region.clone();
                 upper.range.start = border;
                 region.range.end = border;
-                self.list.insert(index + 1, upper);
+                self.list.try_insert(index + 1, upper)?;
             }
         }
         Ok(self.first_above(range.start)..self.list.partition_point(|region| region.range.start < range.end))
@@ -115,7 +115,7 @@ impl Regions {
             return Err(MapError::Protected);
         }
         let indexes = self.isolate(range)?;
-        self.list.drain(indexes);
+        drop(self.list.drain_range(indexes));
         self.hint = self.hint.min(range.start.max(layout::MAP_START));
         Ok(())
     }

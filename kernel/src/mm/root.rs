@@ -6,9 +6,10 @@
 //! let go of it.
 
 use super::frames::Frame;
-use super::{asid, kernel_space};
+use super::{OutOfMemory, asid, kernel_space};
 use crate::arch::{self, Asid, HartSlot, HartSlots, MAX_HARTS};
 use alloc::sync::Arc;
+use cops_fallible::try_arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,8 +26,11 @@ static LOADED: HartSlots<Option<Arc<Root>>> = HartSlots::new([const { HartSlot::
 
 impl Root {
     /// A root that nobody has loaded, with a tag of its own if there is one left.
-    pub(super) fn new(table: Frame) -> Arc<Self> {
-        Arc::new(Self { table, asid: asid::allocate(), is_dead: AtomicBool::new(false) })
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(super) fn new(table: Frame) -> Result<Arc<Self>, OutOfMemory> {
+        try_arc(Self { table, asid: asid::allocate(), is_dead: AtomicBool::new(false) })
     }
 
     /// Loads this root on this hart, unless it is. Interrupts are off. `is_current` is asked

@@ -9,9 +9,8 @@ use super::address_space::AddressSpace;
 use super::frames::FRAME_BYTES;
 use super::{FaultError, PinnedBuffer, layout};
 use crate::arch::{self, Access};
-use alloc::string::String;
-use alloc::vec::Vec;
 use cops_abi::Errno;
+use cops_fallible::{List, Text};
 
 /// An allegation: "`length` bytes of mine lie at `address`".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +56,8 @@ impl UserRange {
     /// # Errors
     /// `EFAULT`; `ENAMETOOLONG` if there is no zero byte soon enough; `EINVAL` if the bytes
     /// are not UTF-8; `ENOMEM`.
-    pub fn copy_in_string(space: &AddressSpace, address: usize, max_bytes: usize) -> Result<String, Errno> {
-        let mut bytes = Vec::new();
+    pub fn copy_in_string(space: &AddressSpace, address: usize, max_bytes: usize) -> Result<Text, Errno> {
+        let mut bytes = List::new();
         let mut at = address;
         loop {
             // To the end of the page, since the next may not be mapped and need not be.
@@ -71,10 +70,9 @@ impl UserRange {
             if bytes.len() + part.len() > max_bytes {
                 return Err(Errno::ENAMETOOLONG);
             }
-            bytes.try_reserve(part.len()).map_err(|_| Errno::ENOMEM)?;
-            bytes.extend_from_slice(part);
+            bytes.try_extend_from_slice(part)?;
             if end.is_some() {
-                return String::from_utf8(bytes).map_err(|_| Errno::EINVAL);
+                return Text::from_utf8(bytes).ok_or(Errno::EINVAL);
             }
             at += chunk.len();
         }

@@ -12,6 +12,7 @@ use core::net::IpAddr;
 use core::task::Poll;
 
 use cops_abi::{Errno, Priority, bootargs};
+use cops_fallible::{try_arc, try_box};
 use cops_net::{Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, Stack};
 use spin::Once;
 
@@ -21,7 +22,7 @@ use crate::drivers::interrupt::Line;
 use crate::drivers::virtio_net::{Receiver, Transmitter, VirtioNet};
 use crate::log;
 use crate::mm::frames;
-use crate::task::{self, Timer, random, timer};
+use crate::task::{self, random, timer};
 
 /// Frames handled before the service lets others of its priority run.
 const FRAMES_PER_PORTION: usize = 32;
@@ -91,6 +92,9 @@ pub fn statistics() -> NetworkStatistics {
 }
 
 /// Finds the device, sets the stack up and starts its services.
+///
+/// # Panics
+/// Without memory for the stack: only at boot.
 pub fn start() {
     let ethernet = addressing(device_tree::facts().boot_arguments);
     // A connection costs about ten kilobytes: at most half of the memory goes there, whatever arrives.
@@ -102,17 +106,23 @@ pub fn start() {
         random_seed: random::next(),
         ..Configuration::default()
     };
-    let clock = Arc::new(HartClock);
     let mut card = None;
     let mut receiving = None;
     if let Some(device) = VirtioNet::probe() {
         let (hardware_address, line) = (device.hardware_address(), device.line());
-        card = Some(
-            Box::new(Card { hardware_address, transmitter: device.transmitter }) as Box<dyn FrameDevice>
-        );
+        match try_box(Card { hardware_address, transmitter: device.transmitter }) {
+            Ok(found) => card = Some(found as Box<dyn FrameDevice>),
+            Err(error) => log::warn!("no network card: {error}"),
+        }
         receiving = line.map(|line| (line, device.receiver));
     }
-    let stack = STACK.call_once(|| Stack::new(configuration, clock, card));
+    let stack = STACK.call_once(|| {
+        let clock = try_arc(HartClock).map_err(Into::into);
+        match clock.and_then(|clock| Stack::new(configuration, clock, card)) {
+            Ok(stack) => stack,
+            Err(error) => panic!("no network stack: {error:?}"),
+        }
+    });
     match receiving {
         Some((line, receiver)) => spawn("net receive", receive(stack, line, receiver)),
         None => log::info!("no network card with an interrupt: loopback only"),
@@ -174,26 +184,18 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Receiver)
 
 /// Runs the stack's timers and what could not be sent at once.
 async fn serve_timers(stack: &'static Arc<Stack>) {
-    loop {
-        let mut armed: Option<Timer> = None;
-        let mut first = true;
-        poll_fn(|context| {
-            if !core::mem::take(&mut first) {
-                return Poll::Ready(());
+    poll_fn(|context| {
+        stack.register_poll_waker(context.waker());
+        match stack.poll() {
+            None => {}
+            Some(deadline) if deadline <= HartClock.now_microseconds() => context.waker().wake_by_ref(),
+            Some(deadline) => {
+                timer::wake_network_at(timer::ticks_from_microseconds(deadline), context.waker())
             }
-            stack.register_poll_waker(context.waker());
-            match stack.poll() {
-                None => {}
-                Some(deadline) if deadline <= HartClock.now_microseconds() => context.waker().wake_by_ref(),
-                Some(deadline) => {
-                    armed = Some(Timer::new(timer::ticks_from_microseconds(deadline), context.waker()))
-                }
-            }
-            Poll::Pending
-        })
-        .await;
-        drop(armed.take());
-    }
+        }
+        Poll::<()>::Pending
+    })
+    .await;
 }
 
 /// Says once which address the machine has.

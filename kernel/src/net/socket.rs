@@ -6,6 +6,7 @@ use core::task::Waker;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_fallible::{OutOfMemory, try_arc};
 use cops_net::{Connection, Error, Listener, Shutdown, TcpBinding};
 use spin::RwLock;
 
@@ -40,16 +41,20 @@ pub struct Socket {
 
 impl Socket {
     /// A socket that is not connected to anything.
-    pub fn new(v6: bool) -> Self {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(v6: bool) -> Result<Self, OutOfMemory> {
         Self::in_state(v6, State::Fresh)
     }
 
-    fn accepted(connection: Connection) -> Self {
+    fn accepted(connection: Connection) -> Result<Self, OutOfMemory> {
         Self::in_state(connection.local_address().is_ipv6(), State::Connected(connection))
     }
 
-    fn in_state(v6: bool, state: State) -> Self {
-        Self { v6, state: RwLock::new(state), readable: Arc::default(), writable: Arc::default() }
+    fn in_state(v6: bool, state: State) -> Result<Self, OutOfMemory> {
+        let (readable, writable) = (try_arc(WaitQueue::new())?, try_arc(WaitQueue::new())?);
+        Ok(Self { v6, state: RwLock::new(state), readable, writable })
     }
 
     fn unspecified(&self) -> SocketAddr {
@@ -83,7 +88,7 @@ impl Socket {
         }
         match core::mem::replace(&mut *state, State::Fresh) {
             State::Bound(binding) => {
-                *state = State::Listening(binding.listen(backlog));
+                *state = State::Listening(binding.listen(backlog).map_err(errno)?);
                 Ok(())
             }
             other => {
@@ -100,7 +105,7 @@ impl Socket {
             Ok(connection) => {
                 let remote = connection.remote_address();
                 connection.set_no_delay(true);
-                Some(Ok((Socket::accepted(connection), remote)))
+                Some(Socket::accepted(connection).map(|socket| (socket, remote)).map_err(Into::into))
             }
             Err(Error::WouldBlock) => None,
             Err(error) => Some(Err(errno(error))),

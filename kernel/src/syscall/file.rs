@@ -1,11 +1,10 @@
 //! Files and pipes.
 #![forbid(unsafe_code)]
 
-use alloc::sync::Arc;
-
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{AT_FDCWD, PATH_BYTES_MAX};
+use cops_fallible::try_arc;
 
 use crate::call::Operation;
 use crate::fs::{self, File};
@@ -29,7 +28,7 @@ pub fn open(process: &Process, directory: isize, path: usize, flags: usize) -> C
         Err(Errno::ENOENT) if flags & CREATE != 0 => return Err(Errno::EROFS),
         file => file?,
     };
-    process.files.lock().insert(Arc::new(file))
+    process.files.lock().insert(try_arc(file)?)
 }
 
 /// `close(fd)`.
@@ -48,13 +47,12 @@ pub fn pipe(process: &Process, address: usize, flags: usize) -> CallResult {
     mm::admit()?;
     // Where the numbers go is checked before there are any, so that a bad address leaves nothing open.
     let place = UserRange::new(address, 8).pin(&process.space, Access::Write)?;
-    let (reader, writer) = fs::pipe();
+    let (reader, writer) = fs::pipe()?;
+    let (reader, writer) = (try_arc(File::PipeReader(reader))?, try_arc(File::PipeWriter(writer))?);
     let mut files = process.files.lock();
-    if !files.has_room(2) {
-        return Err(Errno::EMFILE);
-    }
-    let reader = files.insert(Arc::new(File::PipeReader(reader)))?;
-    let writer = files.insert(Arc::new(File::PipeWriter(writer)))?;
+    files.reserve(2)?;
+    let reader = files.insert(reader)?;
+    let writer = files.insert(writer)?;
     place.write_at(0, &(reader as u32).to_le_bytes());
     place.write_at(4, &(writer as u32).to_le_bytes());
     Ok(0)

@@ -1,12 +1,13 @@
 //! Sockets.
 #![forbid(unsafe_code)]
 
-use alloc::sync::Arc;
 use core::net::SocketAddr;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX, AF_INET, AF_INET6, SOCK_STREAM};
+
+use cops_fallible::try_arc;
 
 use crate::call::{AddressOut, Operation};
 use crate::fs::File;
@@ -25,7 +26,8 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
         return Err(Errno::EPROTONOSUPPORT);
     }
     mm::admit()?;
-    process.files.lock().insert(Arc::new(File::Socket(Socket::new(family == AF_INET6))))
+    let socket = try_arc(File::Socket(Socket::new(family == AF_INET6)?))?;
+    process.files.lock().insert(socket)
 }
 
 /// `bind(fd, *const sockaddr, length)`.

@@ -2,18 +2,18 @@
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX, WNOHANG, wait_status};
+use cops_fallible::{List, try_box};
 
 use super::work::Work;
 use super::{Outcome, Reply, scheduling};
 use crate::call::Operation;
 use crate::fs::FileTable;
-use crate::mm::{self, Access, UserRange};
+use crate::mm::{Access, UserRange};
 use crate::task::{Loading, Process, VirtualCpu, children};
 
 /// `exit(code)`.
@@ -81,7 +81,7 @@ pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -
         Some(level) => scheduling::ceiling_for_child(process, level)?,
     };
     let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX - 1)?;
-    let mut arguments: Vec<Vec<u8>> = Vec::new();
+    let mut arguments = List::new();
     let mut bytes_left = ARGUMENT_BYTES_MAX;
     for index in 0.. {
         let place = argv.checked_add(index * size_of::<usize>()).ok_or(Errno::EFAULT)?;
@@ -101,8 +101,8 @@ pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -
             argument => argument?,
         };
         bytes_left -= argument.len() + 1;
-        arguments.push(argument.into_bytes());
+        arguments.try_push(argument.into_bytes())?;
     }
-    let loading = Loading::new(&path, arguments, process.id, ceiling, FileTable::with_console())?;
-    Ok(Work::Spawn(mm::try_box(loading)?))
+    let loading = Loading::new(&path, arguments, process.id, ceiling, FileTable::with_console()?)?;
+    Ok(Work::Spawn(try_box(loading)?))
 }

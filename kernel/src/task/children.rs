@@ -2,15 +2,16 @@
 //!
 //! May touch: processes.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
-use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
+use cops_fallible::Map;
+use cops_fallible::map::Spare;
 use spin::Mutex;
 
 use super::process::{Process, ProcessId, WaitStatus};
+use super::reaper;
 
 /// Processes there may be at a time, the ended ones that nobody has waited for included.
 pub const PROCESSES_MAX: usize = 1024;
@@ -22,23 +23,40 @@ struct Record {
     process: Option<Arc<Process>>,
     /// How it ended, once it is gone.
     status: Option<WaitStatus>,
+    /// Room in `ended` for when it has: a process cannot fail to end.
+    room: Option<Spare<Pair, ()>>,
 }
 
+/// Parent, child.
+type Pair = (ProcessId, ProcessId);
+
 struct Table {
-    records: BTreeMap<ProcessId, Record>,
+    records: Map<ProcessId, Record>,
     /// Every record again, by its parent.
-    families: BTreeSet<(ProcessId, ProcessId)>,
+    families: Map<Pair, ()>,
     /// As `families`, of those only that have a status: who waits for a child looks at no other.
-    ended: BTreeSet<(ProcessId, ProcessId)>,
+    ended: Map<Pair, ()>,
     next: ProcessId,
 }
 
-/// All pairs that begin with `parent`.
-fn of_parent(parent: ProcessId) -> RangeInclusive<(ProcessId, ProcessId)> {
-    (parent, 0)..=(parent, ProcessId::MAX)
+/// The child in the first pair of `parent` in which it is at least `child`.
+fn child_from(pairs: &Map<Pair, ()>, parent: ProcessId, child: ProcessId) -> Option<ProcessId> {
+    let (&(found, child), ()) = pairs.at_or_after(&(parent, child))?;
+    (found == parent).then_some(child)
 }
 
 impl Table {
+    /// The process behind `at` in the tree below `top`, parents before their children.
+    fn next_descendant(&self, top: ProcessId, mut at: ProcessId) -> Option<ProcessId> {
+        let mut next = child_from(&self.families, at, 0);
+        while next.is_none() && at != top {
+            let parent = self.records.get(&at)?.parent;
+            next = child_from(&self.families, parent, at + 1);
+            at = parent;
+        }
+        next
+    }
+
     fn remove(&mut self, id: ProcessId) {
         if let Some(record) = self.records.remove(&id) {
             self.families.remove(&(record.parent, id));
@@ -47,26 +65,25 @@ impl Table {
     }
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table {
-    records: BTreeMap::new(),
-    families: BTreeSet::new(),
-    ended: BTreeSet::new(),
-    next: 1,
-});
+static TABLE: Mutex<Table> =
+    Mutex::new(Table { records: Map::new(), families: Map::new(), ended: Map::new(), next: 1 });
 
 /// Reserves a number for a new process of `parent`.
 ///
 /// # Errors
-/// `EAGAIN` if there are too many processes.
+/// `EAGAIN` if there are too many processes, `ENOMEM`.
 pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     let mut table = TABLE.lock();
     if table.records.len() >= PROCESSES_MAX {
         return Err(Errno::EAGAIN);
     }
     let id = table.next;
+    reaper::reserve(table.records.len() + 1)?;
+    let family = Spare::try_new()?;
+    let room = Some(Spare::try_new()?);
+    table.records.try_insert(id, Record { parent, process: None, status: None, room })?;
+    table.families.insert_with(family, (parent, id), ());
     table.next += 1;
-    table.records.insert(id, Record { parent, process: None, status: None });
-    table.families.insert((parent, id));
     Ok(id)
 }
 
@@ -90,12 +107,12 @@ pub fn find(id: ProcessId) -> Option<Arc<Process>> {
 /// Makes `process` and all its descendants no more urgent than `level`.
 pub fn lower_ceilings(process: ProcessId, level: u8) {
     let table = TABLE.lock();
-    let mut todo = alloc::vec![process];
-    while let Some(id) = todo.pop() {
+    let mut at = Some(process);
+    while let Some(id) = at {
         if let Some(process) = table.records.get(&id).and_then(|record| record.process.as_ref()) {
             process.lower_ceiling_to(level);
         }
-        todo.extend(table.records.iter().filter(|(_, record)| record.parent == id).map(|(&child, _)| child));
+        at = table.next_descendant(process, id);
     }
 }
 
@@ -112,7 +129,7 @@ pub struct Entry {
 /// The process with the lowest number that is not below `id`.
 pub fn at_or_after(id: ProcessId) -> Option<Entry> {
     let table = TABLE.lock();
-    let (&id, record) = table.records.range(id..).next()?;
+    let (&id, record) = table.records.at_or_after(&id)?;
     Some(Entry { id, parent: record.parent, process: record.process.clone() })
 }
 
@@ -140,15 +157,16 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
 fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     let table = &mut *TABLE.lock();
     // Orphans that have ended are nobody's any more; the others forget their parent.
-    while let Some(&(_, child)) = table.families.range(of_parent(id)).next() {
+    while let Some(child) = child_from(&table.families, id, 0) {
         match table.records.get_mut(&child) {
             Some(record) if record.status.is_none() => {
                 record.parent = 0;
                 if let Some(process) = &record.process {
                     process.parent.store(0, Relaxed);
                 }
-                table.families.remove(&(id, child));
-                table.families.insert((0, child));
+                if let Some(((), node)) = table.families.take(&(id, child)) {
+                    table.families.insert_with(node, (0, child), ());
+                }
             }
             _ => {
                 table.remove(child);
@@ -159,7 +177,9 @@ fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     let record = table.records.get_mut(&id)?;
     record.status = Some(status);
     let parent = record.parent;
-    table.ended.insert((parent, id));
+    if let Some(room) = record.room.take() {
+        table.ended.insert_with(room, (parent, id), ());
+    }
     let process = table.records.get(&parent).and_then(|record| record.process.clone());
     if process.is_none() && id != 1 {
         table.remove(id);
@@ -174,17 +194,17 @@ fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
 pub fn reap(parent: ProcessId, child: Option<ProcessId>) -> Result<Option<(ProcessId, WaitStatus)>, Errno> {
     let mut table = TABLE.lock();
     let found = match child {
-        Some(child) => table.ended.get(&(parent, child)),
-        None => table.ended.range(of_parent(parent)).next(),
+        Some(child) => table.ended.contains_key(&(parent, child)).then_some(child),
+        None => child_from(&table.ended, parent, 0),
     };
-    if let Some(&(_, id)) = found {
+    if let Some(id) = found {
         let status = table.records.get(&id).and_then(|record| record.status);
         table.remove(id);
         return Ok(status.map(|status| (id, status)));
     }
     let has_child = match child {
-        Some(child) => table.families.contains(&(parent, child)),
-        None => table.families.range(of_parent(parent)).next().is_some(),
+        Some(child) => table.families.contains_key(&(parent, child)),
+        None => child_from(&table.families, parent, 0).is_some(),
     };
     if has_child { Ok(None) } else { Err(Errno::ECHILD) }
 }

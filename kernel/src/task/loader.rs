@@ -3,11 +3,11 @@
 //! May touch: the root image, `mm`, processes. Everything in the file is an allegation.
 #![forbid(unsafe_code)]
 
-use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+use core::iter::once;
 
 use cops_abi::{Errno, auxv, layout, note};
+use cops_fallible::List;
 use elf::ElfBytes;
 use elf::abi::{EM_RISCV, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
 use elf::endian::LittleEndian;
@@ -20,6 +20,9 @@ use crate::mm::{self, AddressSpace, Rights, UserRange};
 /// Pages of a program that are copied before others have their turn.
 const PORTION_PAGES: usize = 1;
 
+/// What a program is started with.
+pub type Arguments = List<List<u8>>;
+
 type File<'a> = ElfBytes<'a, LittleEndian>;
 
 /// Starts the program at `path` with `arguments`, in one go: for the first one.
@@ -28,7 +31,7 @@ type File<'a> = ElfBytes<'a, LittleEndian>;
 /// As [`Loading::new`] and [`Loading::go_on`].
 pub fn start_program(
     path: &str,
-    arguments: Vec<Vec<u8>>,
+    arguments: Arguments,
     ceiling: u8,
     files: FileTable,
 ) -> Result<Arc<Process>, Errno> {
@@ -38,6 +41,18 @@ pub fn start_program(
             return started;
         }
     }
+}
+
+/// `words` as the arguments of a program.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn arguments<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Arguments, Errno> {
+    let mut arguments = List::new();
+    for word in words {
+        arguments.try_push(List::try_from_slice(word)?)?;
+    }
+    Ok(arguments)
 }
 
 /// Bytes of the root image on their way into a program's memory.
@@ -50,12 +65,12 @@ struct Piece {
 pub struct Loading {
     /// The number of the process to be; 0 once that has it, or has it no more.
     id: ProcessId,
-    name: String,
-    arguments: Vec<Vec<u8>>,
+    name: &'static str,
+    arguments: Arguments,
     ceiling: u8,
     entry: usize,
     /// What has still to be copied, last piece first.
-    pieces: Vec<Piece>,
+    pieces: List<Piece>,
     /// The memory and the files, until the process has them.
     parts: Option<(AddressSpace, FileTable)>,
     process: Option<Arc<Process>>,
@@ -70,7 +85,7 @@ impl Loading {
     /// there are too many processes.
     pub fn new(
         path: &str,
-        arguments: Vec<Vec<u8>>,
+        arguments: Arguments,
         parent: ProcessId,
         ceiling: u8,
         files: FileTable,
@@ -84,9 +99,9 @@ impl Loading {
             Node::Directory(_) => return Err(Errno::EISDIR),
         };
         let space = AddressSpace::new()?;
-        let mut pieces = Vec::new();
+        let mut pieces = List::new();
         let entry = load(&space, program.data, &mut pieces)?;
-        let name = program.path.clone();
+        let name = &*program.path;
         // Before the long work, which would be in vain.
         let id = children::reserve(parent)?;
         Ok(Self { id, name, arguments, ceiling, entry, pieces, parts: Some((space, files)), process: None })
@@ -137,8 +152,7 @@ impl Loading {
             return Ok(());
         }
         let (space, files) = self.parts.take().ok_or(Errno::ENOMEM)?;
-        let name = core::mem::take(&mut self.name);
-        self.process = Some(Process::new(self.id, parent, self.ceiling, name, space, files)?);
+        self.process = Some(Process::new(self.id, parent, self.ceiling, self.name, space, files)?);
         Ok(())
     }
 }
@@ -150,7 +164,7 @@ impl Drop for Loading {
     }
 }
 
-fn start(process: Arc<Process>, entry: usize, arguments: &[Vec<u8>]) -> Result<Arc<Process>, Errno> {
+fn start(process: Arc<Process>, entry: usize, arguments: &Arguments) -> Result<Arc<Process>, Errno> {
     let stack_top = process.map_stack(0)?;
     let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
     let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, arguments)?;
@@ -160,7 +174,7 @@ fn start(process: Arc<Process>, entry: usize, arguments: &[Vec<u8>]) -> Result<A
 }
 
 /// Maps the segments of the program and returns its entry point; what is to be put there is added to `pieces`.
-fn load(space: &AddressSpace, bytes: &'static [u8], pieces: &mut Vec<Piece>) -> Result<usize, Errno> {
+fn load(space: &AddressSpace, bytes: &'static [u8], pieces: &mut List<Piece>) -> Result<usize, Errno> {
     let file = File::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
     if file.ehdr.e_machine != EM_RISCV || file.ehdr.e_type != ET_EXEC {
         return Err(Errno::ENOEXEC);
@@ -180,8 +194,7 @@ fn load(space: &AddressSpace, bytes: &'static [u8], pieces: &mut Vec<Piece>) -> 
                 };
                 load_segment(space, start, length, rights, data)?;
                 if !data.is_empty() {
-                    pieces.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-                    pieces.push(Piece { address: start, bytes: data });
+                    pieces.try_push(Piece { address: start, bytes: data })?;
                 }
             }
             PT_NOTE => native |= has_native_note(&file, &segment),
@@ -242,21 +255,18 @@ fn fill_stack(
     top: usize,
     entry: usize,
     trace_pages: usize,
-    arguments: &[Vec<u8>],
+    arguments: &Arguments,
 ) -> Result<usize, Errno> {
-    let mut strings: Vec<u8> = Vec::new();
-    let mut offsets = Vec::new();
+    let mut strings = List::new();
+    let mut offsets = List::new();
     for argument in arguments {
-        offsets.push(strings.len());
-        strings.extend_from_slice(argument);
-        strings.push(0);
+        offsets.try_push(strings.len())?;
+        strings.try_extend_from_slice(argument)?;
+        strings.try_push(0)?;
     }
     let random_offset = strings.len();
-    strings.extend_from_slice(&random::bytes());
+    strings.try_extend_from_slice(&random::bytes())?;
     let strings_start = (top - strings.len()) & !15;
-    let mut words = alloc::vec![arguments.len()];
-    words.extend(offsets.iter().map(|offset| strings_start + offset));
-    words.extend([0, 0]);
     let vector = [
         (auxv::AT_PAGESZ, layout::PAGE_BYTES),
         (auxv::AT_ENTRY, entry),
@@ -268,9 +278,12 @@ fn fill_stack(
         (auxv::AT_COPS_TRACE, trace_pages),
         (auxv::AT_NULL, 0),
     ];
-    words.extend(vector.into_iter().flat_map(|(key, value)| [key, value]));
-    let stack_pointer = (strings_start - words.len() * size_of::<usize>()) & !15;
-    let words: Vec<u8> = words.into_iter().flat_map(usize::to_le_bytes).collect();
+    let words = once(arguments.len())
+        .chain(offsets.iter().map(|offset| strings_start + offset))
+        .chain([0, 0])
+        .chain(vector.into_iter().flat_map(|(key, value)| [key, value]));
+    let words = List::try_from_iter(words.flat_map(usize::to_le_bytes))?;
+    let stack_pointer = (strings_start - words.len()) & !15;
     let store = |address, bytes: &[u8]| UserRange::new(address, bytes.len()).copy_out(space, bytes);
     store(strings_start, &strings).map_err(|_| Errno::ENOMEM)?;
     store(stack_pointer, &words).map_err(|_| Errno::ENOMEM)?;

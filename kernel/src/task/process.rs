@@ -4,13 +4,12 @@
 //! `files`; the address space has its own. None is held while user code runs.
 //! May touch: `mm`, `fs`, `call`, the run queue.
 
-use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
 use cops_abi::{Errno, layout, note};
+use cops_fallible::{List, try_arc};
 use spin::Mutex;
 
 use super::counters::COUNTERS;
@@ -23,7 +22,7 @@ use super::wake_ring::WakeRing;
 use super::{WaitQueue, reaper};
 use crate::arch::{self, UserContext};
 use crate::call;
-use crate::fs::FileTable;
+use crate::fs::{File, FileTable};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
 use crate::trace::{self, Event, TracePages};
 
@@ -36,7 +35,7 @@ pub type WaitStatus = i32;
 /// The virtual CPUs of a process, with what others may know of them.
 #[derive(Default)]
 pub(super) struct Cpus {
-    pub(super) list: Vec<(Arc<VirtualCpu>, CpuStatus)>,
+    pub(super) list: List<(Arc<VirtualCpu>, CpuStatus)>,
     /// How the process ended or is about to.
     ending: Option<WaitStatus>,
     /// Whether the reaper has been told.
@@ -50,7 +49,7 @@ pub struct Process {
     /// Number of the process that started it; 0 once nobody waits for it.
     pub parent: AtomicU32,
     /// What it was started as, for messages.
-    pub name: String,
+    pub name: &'static str,
     /// Its memory.
     pub space: AddressSpace,
     /// What it has open.
@@ -84,6 +83,11 @@ pub struct Process {
     cpu_count: AtomicUsize,
 }
 
+/// Top of the stack that belongs to virtual CPU `index`.
+fn stack_top(index: usize) -> usize {
+    layout::STACK_TOP - index * layout::STACK_STRIDE
+}
+
 impl Process {
     /// Maps the shared pages into `space` and makes a process of it that has no virtual CPU yet.
     ///
@@ -93,7 +97,7 @@ impl Process {
         id: ProcessId,
         parent: Option<&Process>,
         ceiling: u8,
-        name: String,
+        name: &'static str,
         space: AddressSpace,
         files: FileTable,
     ) -> Result<Arc<Self>, Errno> {
@@ -109,9 +113,9 @@ impl Process {
         space.map_frame(layout::SYSTEM_PAGE, super::system_page().frame().clone(), Rights::READ)?;
         space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
         let parent_id = parent.map_or(0, |parent| parent.id);
-        let share = Share::new(id, parent_id);
+        let share = Share::new(id, parent_id)?;
         let trace_pages = if trace::is_on() { Some(TracePages::new(&space)?) } else { None };
-        Ok(Arc::new(Self {
+        let process = try_arc(Self {
             id,
             parent: AtomicU32::new(parent_id),
             name,
@@ -132,7 +136,8 @@ impl Process {
             interrupt_level: AtomicU8::new(NOT_WANTED),
             is_ending: AtomicBool::new(false),
             cpu_count: AtomicUsize::new(0),
-        }))
+        })?;
+        Ok(process)
     }
 
     /// Adds a virtual CPU that starts at `entry` on the stack that belongs to its number, with that number
@@ -155,13 +160,15 @@ impl Process {
         if cpus.ending.is_some() {
             return Err(Errno::ESRCH);
         }
-        let stack_pointer = match initial_stack_pointer {
-            Some(pointer) => pointer,
-            None => self.map_stack(index)?,
-        };
+        cpus.list.try_reserve(1)?;
+        let stack_pointer = initial_stack_pointer.unwrap_or(stack_top(index));
         let context = UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
-        let cpu = Arc::new(VirtualCpu::new(self.clone(), index, context));
-        cpus.list.push((cpu.clone(), CpuStatus::runnable(self.page.cpus.get(index))));
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context))?;
+        if initial_stack_pointer.is_none() {
+            // Last, because it would not be undone.
+            self.map_stack(index)?;
+        }
+        cpus.list.try_push((cpu.clone(), CpuStatus::runnable(self.page.cpus.get(index))))?;
         self.cpu_count.store(cpus.list.len(), Relaxed);
         drop(cpus);
         self.queue(cpu);
@@ -173,7 +180,7 @@ impl Process {
     /// # Errors
     /// `ENOMEM`.
     pub fn map_stack(&self, index: usize) -> Result<usize, Errno> {
-        let top = layout::STACK_TOP - index * layout::STACK_STRIDE;
+        let top = stack_top(index);
         self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
         Ok(top)
     }
@@ -348,11 +355,14 @@ impl Process {
         }
     }
 
-    /// Takes the process apart: files, calls, virtual CPUs. Called by the reaper, once.
+    /// Takes a file out of the table of a process that has ended.
+    pub(super) fn next_file(&self) -> Option<Arc<File>> {
+        self.files.lock().pop()
+    }
+
+    /// Takes the process apart: calls, virtual CPUs. Called by the reaper, once.
     pub(super) fn take_apart(self: &Arc<Self>) {
         call::cancel_all(self);
-        let files = self.files.lock().take_all();
-        drop(files);
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let list = core::mem::take(&mut self.cpus.lock().list);
         drop(list);

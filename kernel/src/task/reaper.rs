@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use core::task::Poll;
 
 use cops_executor::yield_now;
+use cops_fallible::{OutOfMemory, Queue};
 use spin::Mutex;
 
 use super::children;
@@ -17,17 +18,27 @@ use super::run_queue::RUN_QUEUE;
 use crate::call;
 
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
-static ENDED: Mutex<alloc::collections::VecDeque<ProcessId>> =
-    Mutex::new(alloc::collections::VecDeque::new());
+static ENDED: Mutex<Queue<ProcessId>> = Mutex::new(Queue::new());
 /// Frames freed before others have their turn: some microseconds. Who waits is often waiting several times on its way.
 const PORTION_FRAMES: usize = 16;
 
 /// The reaper's coroutine, once it runs.
 static SERVICE: AtomicU64 = AtomicU64::new(0);
 
+/// Makes room for `count` processes that end, all at once: whenever one more begins.
+///
+/// # Errors
+/// [`OutOfMemory`].
+pub fn reserve(count: usize) -> Result<(), OutOfMemory> {
+    let mut ended = ENDED.lock();
+    let more = count - ended.len().min(count);
+    ended.try_reserve(more)
+}
+
 /// Hands a process over: no virtual CPU of it runs or ever will.
 pub fn take(process: ProcessId) {
-    ENDED.lock().push_back(process);
+    // There is room: see `reserve`.
+    let _ = ENDED.lock().push_back_within_capacity(process);
     super::wake_by_number(SERVICE.load(Acquire));
 }
 
@@ -43,6 +54,11 @@ pub async fn service() {
         .await;
         let Some(process) = children::find(id) else { continue };
         call::cancel_in_portions(&process).await;
+        while let Some(file) = process.next_file() {
+            // Closing one wakes others, and more.
+            drop(file);
+            yield_now().await;
+        }
         process.take_apart();
         yield_now().await;
         if let Some(parent) = children::find(process.parent.load(Relaxed)) {

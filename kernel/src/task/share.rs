@@ -8,12 +8,10 @@
 //! May touch: nothing else. One lock, taken when a process begins or is gone.
 #![forbid(unsafe_code)]
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use cops_fallible::{List, Map, OutOfMemory, try_arc};
 use spin::Mutex;
 
 use super::process::ProcessId;
@@ -23,15 +21,19 @@ const DIVISOR_MAX: u32 = 4096;
 
 struct Node {
     parent: ProcessId,
-    children: Vec<ProcessId>,
+    children: List<ProcessId>,
     /// It takes part itself.
     alive: bool,
     divisor: Arc<AtomicU32>,
 }
 
-type Tree = BTreeMap<ProcessId, Node>;
+struct Tree {
+    nodes: Map<ProcessId, Node>,
+    /// Room for the numbers of all nodes, so that a process can leave without allocating.
+    todo: List<ProcessId>,
+}
 
-static TREE: Mutex<Tree> = Mutex::new(Tree::new());
+static TREE: Mutex<Tree> = Mutex::new(Tree { nodes: Map::new(), todo: List::new() });
 
 /// A process's place in the tree, until dropped.
 #[derive(Debug)]
@@ -42,18 +44,26 @@ pub struct Share {
 
 impl Share {
     /// A share of that of `parent` (0: of everything) for `process`.
-    pub fn new(process: ProcessId, parent: ProcessId) -> Self {
-        let divisor = Arc::new(AtomicU32::new(1));
-        let mut tree = TREE.lock();
-        tree.insert(process, Node { parent, children: Vec::new(), alive: true, divisor: divisor.clone() });
-        match tree.get_mut(&parent) {
-            Some(node) => {
-                node.children.push(process);
-                spread(&tree, parent);
-            }
-            None => spread(&tree, process),
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(process: ProcessId, parent: ProcessId) -> Result<Self, OutOfMemory> {
+        let divisor = try_arc(AtomicU32::new(1))?;
+        let tree = &mut *TREE.lock();
+        tree.todo.try_reserve(tree.nodes.len() + 1)?;
+        if let Some(node) = tree.nodes.get_mut(&parent) {
+            node.children.try_reserve(1)?;
         }
-        Self { process, divisor }
+        let node = Node { parent, children: List::new(), alive: true, divisor: divisor.clone() };
+        tree.nodes.try_insert(process, node)?;
+        match tree.nodes.get_mut(&parent) {
+            Some(node) => {
+                node.children.try_push(process)?;
+                spread(tree, parent);
+            }
+            None => spread(tree, process),
+        }
+        Ok(Self { process, divisor })
     }
 
     /// What running time is multiplied by. At least 1.
@@ -64,17 +74,17 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut tree = TREE.lock();
-        if let Some(node) = tree.get_mut(&self.process) {
+        let tree = &mut *TREE.lock();
+        if let Some(node) = tree.nodes.get_mut(&self.process) {
             node.alive = false;
         }
-        let changed = prune(&mut tree, self.process);
-        spread(&tree, changed);
+        let changed = prune(&mut tree.nodes, self.process);
+        spread(tree, changed);
     }
 }
 
 /// Takes `at` out if it is dead and no branch any more, and then its parent likewise. Returns from which node on divisors may have changed.
-fn prune(tree: &mut Tree, mut at: ProcessId) -> ProcessId {
+fn prune(tree: &mut Map<ProcessId, Node>, mut at: ProcessId) -> ProcessId {
     while let Some(node) = tree.get(&at)
         && !node.alive
         && node.children.len() <= 1
@@ -86,19 +96,27 @@ fn prune(tree: &mut Tree, mut at: ProcessId) -> ProcessId {
         }
         let Some(above) = tree.get_mut(&parent) else { return heir.unwrap_or(0) };
         above.children.retain(|&child| child != at);
-        above.children.extend(heir);
+        if let Some(heir) = heir {
+            // In the place that has become free.
+            let _ = above.children.push_within_capacity(heir);
+        }
         at = parent;
     }
     at
 }
 
 /// Computes the divisors of `top` and everything below it afresh.
-fn spread(tree: &Tree, top: ProcessId) {
-    let mut todo = vec![top];
-    while let Some(node) = todo.pop().and_then(|id| tree.get(&id)) {
-        let above = tree.get(&node.parent).map_or(1, |parent| parent.divisor.load(Relaxed));
+fn spread(tree: &mut Tree, top: ProcessId) {
+    let Tree { nodes, todo } = tree;
+    todo.clear();
+    let _ = todo.push_within_capacity(top);
+    while let Some(node) = todo.pop().and_then(|id| nodes.get(&id)) {
+        let above = nodes.get(&node.parent).map_or(1, |parent| parent.divisor.load(Relaxed));
         let sharers = (node.children.len() as u32 + u32::from(node.alive)).max(1);
         node.divisor.store(above.saturating_mul(sharers).min(DIVISOR_MAX), Relaxed);
-        todo.extend(&node.children);
+        for &child in &node.children {
+            // There is room for every node.
+            let _ = todo.push_within_capacity(child);
+        }
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! May touch: everything that has to be started once.
 
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt::Write;
 
 use cops_abi::page::{NO_LEVEL, SystemPage};
 use cops_abi::statistics::Statistics;
 use cops_abi::syscall::{signal, wait_status};
 use cops_abi::{Priority, note};
+use cops_fallible::Text;
 use core::sync::atomic::Ordering::*;
 use spin::Once;
 
@@ -42,6 +40,7 @@ pub fn start() -> ! {
 }
 
 fn set_up() {
+    heap::prepare();
     random::seed(arch::now_ticks());
     let page = SYSTEM_PAGE.call_once(|| match Frame::allocate_zeroed() {
         Ok(frame) => SharedFrame::new(frame),
@@ -68,7 +67,9 @@ fn set_up() {
     console::set_input_handler(fs::console_input_came);
     spawn_service("reaper", Priority::DEFAULT, reaper::service());
     for hart in 0..arch::hart_count() {
-        spawn_service(&format!("switching {hart}"), Priority::DEFAULT, switching::switching(hart));
+        let mut name = Text::new();
+        let _ = write!(name, "switching {hart}");
+        spawn_service(&name, Priority::DEFAULT, switching::switching(hart));
     }
     net::start();
     spawn_service("first program", Priority::DEFAULT, start_first_program());
@@ -91,14 +92,12 @@ async fn start_first_program() {
         return shut_down(127);
     };
     let words = file.data.strip_suffix(&[0]).unwrap_or(file.data).split(|&byte| byte == 0);
-    let arguments: Vec<Vec<u8>> = words.map(<[u8]>::to_vec).collect();
-    let path = arguments.first().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
-    if let Err(error) = loader::start_program(
-        path,
-        arguments.clone(),
-        Priority::MOST_URGENT.level(),
-        FileTable::with_console(),
-    ) {
+    let path = words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
+    let started = loader::arguments(words).and_then(|arguments| {
+        let files = FileTable::with_console()?;
+        loader::start_program(path, arguments, Priority::MOST_URGENT.level(), files)
+    });
+    if let Err(error) = started {
         log::error!("cannot start {path:?}: {error}");
         shut_down(if error == cops_abi::Errno::ENOENT { 127 } else { 126 });
     }
@@ -121,13 +120,14 @@ fn answer(request: Request) {
 
 /// Prints the counters as one line of words, for tools to read.
 fn report() {
-    let mut line = String::from("statistics:");
+    let mut line = Text::new();
+    let _ = line.write_str("statistics:");
     let bytes = statistics().to_bytes();
     for (name, word) in Statistics::NAMES.iter().zip(bytes.chunks_exact(8)) {
         let value = word.iter().rev().fold(0, |value: u64, &byte| value << 8 | u64::from(byte));
         let _ = write!(line, " {name}={value}");
     }
-    line.push('\n');
+    let _ = line.write_str("\n");
     console::write(Channel::Kernel, line.as_bytes());
 }
 

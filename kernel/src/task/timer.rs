@@ -5,12 +5,12 @@
 //! others arm their clocks for their time slices only, so a deadline wakes one hart and not all.
 //! May touch: the hart's clock, the kernel's executor.
 
-use alloc::collections::BTreeMap;
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use core::task::{Poll, Waker};
 
-use spin::Mutex;
+use cops_fallible::{Map, OutOfMemory};
+use spin::{Mutex, MutexGuard};
 
 use crate::arch;
 
@@ -24,11 +24,13 @@ const PORTION_DEADLINES: usize = 8;
 type Key = (u64, u64);
 
 struct Queue {
-    entries: BTreeMap<Key, Waker>,
+    entries: Map<Key, Waker>,
+    /// The network's, of which there is one: it must not fail for want of memory.
+    network: Option<(u64, Waker)>,
     next_number: u64,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), next_number: 0 });
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: Map::new(), network: None, next_number: 0 });
 /// The earliest deadline in the queue, in ticks; `u64::MAX` if there is none.
 static EARLIEST_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The hart whose clock is armed for [`EARLIEST_TICKS`].
@@ -46,18 +48,53 @@ pub struct Timer {
 
 impl Timer {
     /// Wakes `waker` at `deadline_ticks` or soon after.
-    pub fn new(deadline_ticks: u64, waker: &Waker) -> Self {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(deadline_ticks: u64, waker: &Waker) -> Result<Self, OutOfMemory> {
         let mut queue = QUEUE.lock();
         let key = (deadline_ticks, queue.next_number);
         queue.next_number += 1;
-        queue.entries.insert(key, waker.clone());
-        if deadline_ticks < EARLIEST_TICKS.load(Relaxed) {
-            EARLIEST_TICKS.store(deadline_ticks, Relaxed);
-            TIMEKEEPER.store(arch::hart_index(), Relaxed);
-            drop(queue);
-            arm();
-        }
-        Self { key }
+        queue.entries.try_insert(key, waker.clone())?;
+        announce(queue, deadline_ticks);
+        Ok(Self { key })
+    }
+}
+
+/// A deadline has been put into the queue.
+fn announce(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
+    if deadline_ticks < EARLIEST_TICKS.load(Relaxed) {
+        EARLIEST_TICKS.store(deadline_ticks, Relaxed);
+        TIMEKEEPER.store(arch::hart_index(), Relaxed);
+        drop(queue);
+        arm();
+    }
+}
+
+/// Wakes `waker`, the network's, at `deadline_ticks`, and at no deadline set before. Cannot fail.
+pub fn wake_network_at(deadline_ticks: u64, waker: &Waker) {
+    let mut queue = QUEUE.lock();
+    queue.network = Some((deadline_ticks, waker.clone()));
+    announce(queue, deadline_ticks);
+}
+
+impl Queue {
+    /// Takes out the waker of a deadline that is over at `now`.
+    ///
+    /// # Errors
+    /// When there is something to take out; `u64::MAX`: never.
+    fn take_due(&mut self, now: u64) -> Result<Waker, u64> {
+        let network = self.network.as_ref().map_or(u64::MAX, |(deadline, _)| *deadline);
+        let first = self.entries.first().map(|(&key, _)| key);
+        let earliest = first.map_or(u64::MAX, |(deadline, _)| deadline).min(network);
+        let due = if earliest > now {
+            None
+        } else if network == earliest {
+            self.network.take().map(|(_, waker)| waker)
+        } else {
+            first.and_then(|key| self.entries.remove(&key))
+        };
+        due.ok_or(earliest)
     }
 }
 
@@ -143,16 +180,13 @@ pub async fn service() {
         // Bounded portion: a burst of deadlines must not hold up what is more urgent.
         for _ in 0..PORTION_DEADLINES {
             let mut queue = QUEUE.lock();
-            match queue.entries.first_key_value() {
-                Some((&key, _)) if key.0 <= arch::now_ticks() => {
-                    let waker = queue.entries.remove(&key);
+            match queue.take_due(arch::now_ticks()) {
+                Ok(waker) => {
                     drop(queue);
-                    if let Some(waker) = waker {
-                        waker.wake();
-                    }
+                    waker.wake();
                 }
-                next => {
-                    EARLIEST_TICKS.store(next.map_or(u64::MAX, |(key, _)| key.0), Relaxed);
+                Err(next) => {
+                    EARLIEST_TICKS.store(next, Relaxed);
                     TIMEKEEPER.store(arch::hart_index(), Relaxed);
                     drop(queue);
                     arm();

@@ -18,7 +18,7 @@ pub use dump::{dump, dump_at_power_off, print_last};
 pub use pages::TracePages;
 pub use traced::{name, name_of, poll, traced};
 
-use alloc::vec::Vec;
+use cops_fallible::List;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use cops_abi::Errno;
@@ -35,14 +35,14 @@ const RECORDS_DEFAULT: usize = 8192;
 const RECORDS_MAX: usize = 1 << 20;
 
 static ON: AtomicBool = AtomicBool::new(false);
-static RINGS: Once<Vec<HartRing>> = Once::new();
+static RINGS: Once<List<HartRing>> = Once::new();
 /// Held while tracing is switched on or off.
 static CONTROL: Mutex<()> = Mutex::new(());
 
 #[repr(align(64))]
 struct HartRing {
     begun: AtomicU64,
-    slots: Vec<Slot>,
+    slots: List<Slot>,
 }
 
 impl HartRing {
@@ -111,15 +111,16 @@ pub fn switch(on: bool) -> Result<bool, Errno> {
     Ok(before)
 }
 
-fn make_rings() -> Result<Vec<HartRing>, Errno> {
+fn make_rings() -> Result<List<HartRing>, Errno> {
     let asked = device_tree::boot_argument("trace").and_then(|records| records.parse().ok());
     let records = asked.unwrap_or(RECORDS_DEFAULT).clamp(1, RECORDS_MAX);
-    let mut rings = Vec::new();
+    let mut rings = List::new();
     for _ in 0..arch::hart_count() {
-        let mut slots = Vec::new();
-        slots.try_reserve_exact(records).map_err(|_| Errno::ENOMEM)?;
-        slots.resize_with(records, Slot::new);
-        rings.push(HartRing { begun: AtomicU64::new(0), slots });
+        let mut slots = List::try_with_capacity(records)?;
+        for _ in 0..records {
+            slots.try_push(Slot::new())?;
+        }
+        rings.try_push(HartRing { begun: AtomicU64::new(0), slots })?;
     }
     Ok(rings)
 }

@@ -6,7 +6,7 @@
 //! entry and now.
 //! May touch: the shared pages.
 
-use alloc::vec::Vec;
+use cops_fallible::List;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use cops_abi::page::MAX_CPUS;
@@ -19,7 +19,7 @@ use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
 
 /// The trace pages of one process.
 pub struct TracePages {
-    cpus: Vec<Cpu>,
+    cpus: List<Cpu>,
 }
 
 struct Cpu {
@@ -36,13 +36,13 @@ impl TracePages {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(space: &AddressSpace) -> Result<Self, Errno> {
-        let mut cpus = Vec::new();
-        cpus.try_reserve_exact(MAX_CPUS).map_err(|_| Errno::ENOMEM)?;
+        let mut cpus = List::try_with_capacity(MAX_CPUS)?;
         for index in 0..MAX_CPUS {
             let page = SharedFrame::<TracePage>::new(Frame::allocate_zeroed()?);
             let address = layout::TRACE_PAGES + index * layout::PAGE_BYTES;
             space.map_frame(address, page.frame().clone(), Rights::READ_WRITE)?;
-            cpus.push(Cpu { page, seen: AtomicU64::new(0), time_ticks: AtomicU64::new(arch::now_ticks()) });
+            let time_ticks = AtomicU64::new(arch::now_ticks());
+            cpus.try_push(Cpu { page, seen: AtomicU64::new(0), time_ticks })?;
         }
         Ok(Self { cpus })
     }

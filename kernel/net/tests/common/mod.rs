@@ -272,7 +272,7 @@ impl World {
                 clock: clock.clone(),
                 hardware_address: [2, 0, 0, 0, 0, last],
             };
-            let stack = Stack::new(configuration, clock.clone(), Some(Box::new(device)));
+            let stack = Stack::new(configuration, clock.clone(), Some(Box::new(device))).unwrap();
             Host::new(stack, incoming.clone(), outgoing.clone())
         };
         let a = host(a, 1, &a_to_b, &b_to_a);

@@ -13,13 +13,14 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 13] = [
+const PACKAGES: [(&str, &[&str]); 14] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
     ("cops-algorithms", &[]),
-    ("cops-net", &["cops-executor"]),
-    ("cops-kernel", &["cops-abi", "cops-algorithms", "cops-executor", "cops-net"]),
+    ("cops-fallible", &["cops-abi"]),
+    ("cops-net", &["cops-executor", "cops-fallible"]),
+    ("cops-kernel", &["cops-abi", "cops-algorithms", "cops-executor", "cops-fallible", "cops-net"]),
     ("cops-macros", &[]),
     ("cops", &["cops-abi", "cops-executor", "cops-macros"]),
     ("matrix-message", &[]),

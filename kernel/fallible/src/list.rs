@@ -1,0 +1,236 @@
+//! A growable array.
+
+use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
+
+use super::OutOfMemory;
+
+/// A growable array whose growth can fail. Everything a slice can do, it can do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct List<T>(Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> List<T> {
+    /// An empty list; allocates nothing.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// An empty list with room for exactly `count`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_with_capacity(count: usize) -> Result<Self, OutOfMemory> {
+        let mut list = Vec::new();
+        list.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        Ok(Self(list))
+    }
+
+    /// A list of what `items` yields.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_from_iter(items: impl IntoIterator<Item = T>) -> Result<Self, OutOfMemory> {
+        let mut list = Self::new();
+        for item in items {
+            list.try_push(item)?;
+        }
+        Ok(list)
+    }
+
+    /// A copy of `items`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_from_slice(items: &[T]) -> Result<Self, OutOfMemory>
+    where
+        T: Copy,
+    {
+        let mut list = Self::new();
+        list.try_extend_from_slice(items)?;
+        Ok(list)
+    }
+
+    /// Makes room for `more` items.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the list is as it was.
+    pub fn try_reserve(&mut self, more: usize) -> Result<(), OutOfMemory> {
+        self.0.try_reserve(more).map_err(|_| OutOfMemory)
+    }
+
+    /// Appends an item.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the item is dropped.
+    pub fn try_push(&mut self, item: T) -> Result<(), OutOfMemory> {
+        self.try_reserve(1)?;
+        self.0.push(item);
+        Ok(())
+    }
+
+    /// Appends an item if there is room for it without growing; otherwise gives it back.
+    ///
+    /// # Errors
+    /// The item.
+    pub fn push_within_capacity(&mut self, item: T) -> Result<(), T> {
+        if self.0.len() == self.0.capacity() {
+            return Err(item);
+        }
+        self.0.push(item);
+        Ok(())
+    }
+
+    /// Inserts an item before the one at `index`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the item is dropped.
+    ///
+    /// # Panics
+    /// If `index` is behind the end.
+    pub fn try_insert(&mut self, index: usize, item: T) -> Result<(), OutOfMemory> {
+        self.try_reserve(1)?;
+        self.0.insert(index, item);
+        Ok(())
+    }
+
+    /// Appends copies of `items`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the list is as it was.
+    pub fn try_extend_from_slice(&mut self, items: &[T]) -> Result<(), OutOfMemory>
+    where
+        T: Copy,
+    {
+        self.try_reserve(items.len())?;
+        self.0.extend_from_slice(items);
+        Ok(())
+    }
+
+    /// Makes the list `length` items long, with copies of `item` where it grows.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the list is as it was.
+    pub fn try_resize(&mut self, length: usize, item: T) -> Result<(), OutOfMemory>
+    where
+        T: Copy,
+    {
+        self.try_reserve(length.saturating_sub(self.0.len()))?;
+        self.0.resize(length, item);
+        Ok(())
+    }
+
+    /// Takes the last item.
+    pub fn pop(&mut self) -> Option<T> {
+        self.0.pop()
+    }
+
+    /// Takes the item at `index`; those behind it move up.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn remove(&mut self, index: usize) -> T {
+        self.0.remove(index)
+    }
+
+    /// Takes the item at `index`; the last one takes its place.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn swap_remove(&mut self, index: usize) -> T {
+        self.0.swap_remove(index)
+    }
+
+    /// Keeps the items for which `keep` is true.
+    pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
+        self.0.retain(keep);
+    }
+
+    /// Drops the items from `length` on.
+    pub fn truncate(&mut self, length: usize) {
+        self.0.truncate(length);
+    }
+
+    /// Takes all items out, in order; keeps the memory.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.0.drain(..)
+    }
+
+    /// Removes the items of `range`, in order.
+    pub fn drain_range(&mut self, range: core::ops::Range<usize>) -> impl Iterator<Item = T> {
+        self.0.drain(range)
+    }
+
+    /// Drops all items; keeps the memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Moves all items of `other` to the end.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; both lists are as they were.
+    pub fn try_append(&mut self, other: &mut Self) -> Result<(), OutOfMemory> {
+        self.try_reserve(other.0.len())?;
+        self.0.append(&mut other.0);
+        Ok(())
+    }
+
+    /// Items there is room for without growing.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// The items as `alloc`'s type, for other people's crates that want it.
+    pub fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T> From<Vec<T>> for List<T> {
+    fn from(items: Vec<T>) -> Self {
+        Self(items)
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for List<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+impl<T> IntoIterator for List<T> {
+    type Item = T;
+    type IntoIter = alloc::vec::IntoIter<T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a List<T> {
+    type Item = &'a T;
+    type IntoIter = core::slice::Iter<'a, T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a mut List<T> {
+    type Item = &'a mut T;
+    type IntoIter = core::slice::IterMut<'a, T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter_mut()
+    }
+}

@@ -1,0 +1,381 @@
+//! An ordered map: an AVL tree.
+//!
+//! Insertion allocates one node, which can be done in advance: a [`Spare`] is a node without an entry.
+//! An insertion that must not fail (a process that ends, a virtual CPU that becomes ready) uses the spare
+//! that was allocated when its process was made, and a removal returns it.
+//! All operations take O(log n) steps in the worst case; recursion is 1.44 log2(n) deep.
+
+use alloc::boxed::Box;
+use core::cmp::Ordering;
+
+use super::{OutOfMemory, try_box};
+
+type Link<K, V> = Option<Box<Node<K, V>>>;
+
+struct Node<K, V> {
+    /// Always there while the node is in a tree.
+    entry: Option<(K, V)>,
+    height: u8,
+    left: Link<K, V>,
+    right: Link<K, V>,
+}
+
+/// Memory for one entry.
+pub struct Spare<K, V>(Box<Node<K, V>>);
+
+impl<K, V> Spare<K, V> {
+    /// Allocates it.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_new() -> Result<Self, OutOfMemory> {
+        Ok(Self(try_box(Node { entry: None, height: 1, left: None, right: None })?))
+    }
+}
+
+impl<K, V> core::fmt::Debug for Spare<K, V> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("Spare")
+    }
+}
+
+/// An ordered map whose growth can fail.
+pub struct Map<K, V> {
+    root: Link<K, V>,
+    length: usize,
+}
+
+impl<K, V> Default for Map<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: core::fmt::Debug + Ord, V: core::fmt::Debug> core::fmt::Debug for Map<K, V> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut map = formatter.debug_map();
+        self.for_each(|key, value| {
+            map.entry(key, value);
+        });
+        map.finish()
+    }
+}
+
+impl<K, V> Map<K, V> {
+    /// Bytes that an entry takes.
+    pub const ENTRY_BYTES: usize = size_of::<Node<K, V>>();
+
+    /// An empty map; allocates nothing.
+    pub const fn new() -> Self {
+        Self { root: None, length: 0 }
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Calls `each` for every entry, in order.
+    pub fn for_each(&self, mut each: impl FnMut(&K, &V)) {
+        fn walk<K, V>(link: &Link<K, V>, each: &mut dyn FnMut(&K, &V)) {
+            if let Some(node) = link {
+                walk(&node.left, each);
+                if let Some((key, value)) = &node.entry {
+                    each(key, value);
+                }
+                walk(&node.right, each);
+            }
+        }
+        walk(&self.root, &mut each);
+    }
+
+    /// The first entry.
+    pub fn first(&self) -> Option<(&K, &V)> {
+        let mut node = self.root.as_deref()?;
+        while let Some(left) = &node.left {
+            node = left;
+        }
+        node.entry()
+    }
+
+    /// Takes the first entry out.
+    pub fn pop_first(&mut self) -> Option<(K, V)> {
+        let (entry, _) = self.take_first()?;
+        Some(entry)
+    }
+
+    fn take_first(&mut self) -> Option<((K, V), Spare<K, V>)> {
+        let (mut node, rest) = detach_first(self.root.take()?);
+        self.root = rest;
+        self.length -= 1;
+        Some((node.entry.take()?, Spare(node)))
+    }
+}
+
+impl<K: Ord, V> Map<K, V> {
+    /// Puts an entry in; returns the value it replaces.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the map is as it was, and key and value are dropped.
+    pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, OutOfMemory> {
+        if let Some(place) = self.get_mut(&key) {
+            return Ok(Some(core::mem::replace(place, value)));
+        }
+        let spare = Spare::try_new()?;
+        self.insert_with(spare, key, value);
+        Ok(None)
+    }
+
+    /// Puts an entry in without allocating; returns the value it replaces, and then the memory too.
+    pub fn insert_with(&mut self, spare: Spare<K, V>, key: K, value: V) -> Option<(V, Spare<K, V>)> {
+        if let Some(place) = self.get_mut(&key) {
+            return Some((core::mem::replace(place, value), spare));
+        }
+        let mut node = spare.0;
+        node.entry = Some((key, value));
+        self.root = Some(attach(self.root.take(), node));
+        self.length += 1;
+        None
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.take(key).map(|(value, _)| value)
+    }
+
+    /// Takes an entry out and returns the memory with it.
+    pub fn take(&mut self, key: &K) -> Option<(V, Spare<K, V>)> {
+        let (found, rest) = detach(self.root.take(), key);
+        self.root = rest;
+        let mut node = found?;
+        self.length -= 1;
+        let (_, value) = node.entry.take()?;
+        Some((value, Spare(node)))
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        let mut node = self.root.as_deref()?;
+        loop {
+            node = match node.compare(key) {
+                Ordering::Equal => return node.entry().map(|(_, value)| value),
+                Ordering::Less => node.left.as_deref()?,
+                Ordering::Greater => node.right.as_deref()?,
+            };
+        }
+    }
+
+    /// The value of a key, to be changed.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let mut node = self.root.as_deref_mut()?;
+        loop {
+            node = match node.compare(key) {
+                Ordering::Equal => return node.entry.as_mut().map(|(_, value)| value),
+                Ordering::Less => node.left.as_deref_mut()?,
+                Ordering::Greater => node.right.as_deref_mut()?,
+            };
+        }
+    }
+
+    /// Whether there is an entry of this key.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The first entry whose key is not below `key`.
+    pub fn at_or_after(&self, key: &K) -> Option<(&K, &V)> {
+        let mut found = None;
+        let mut link = self.root.as_deref();
+        while let Some(node) = link {
+            link = match node.compare(key) {
+                Ordering::Equal => return node.entry(),
+                Ordering::Less => {
+                    found = node.entry();
+                    node.left.as_deref()
+                }
+                Ordering::Greater => node.right.as_deref(),
+            };
+        }
+        found
+    }
+}
+
+impl<K, V> Node<K, V> {
+    fn entry(&self) -> Option<(&K, &V)> {
+        self.entry.as_ref().map(|(key, value)| (key, value))
+    }
+
+    /// How `key` compares with this node's.
+    fn compare(&self, key: &K) -> Ordering
+    where
+        K: Ord,
+    {
+        self.entry.as_ref().map_or(Ordering::Equal, |(mine, _)| key.cmp(mine))
+    }
+
+    /// How much higher the left side is.
+    fn lean(&self) -> i16 {
+        i16::from(height(&self.left)) - i16::from(height(&self.right))
+    }
+
+    fn update_height(&mut self) {
+        self.height = height(&self.left).max(height(&self.right)) + 1;
+    }
+}
+
+fn height<K, V>(link: &Link<K, V>) -> u8 {
+    link.as_ref().map_or(0, |node| node.height)
+}
+
+fn attach<K: Ord, V>(tree: Link<K, V>, node: Box<Node<K, V>>) -> Box<Node<K, V>> {
+    let Some(mut top) = tree else {
+        return leaf(node);
+    };
+    let is_before = matches!((&node.entry, &top.entry), (Some((key, _)), Some((other, _))) if key < other);
+    let side = if is_before { &mut top.left } else { &mut top.right };
+    *side = Some(attach(side.take(), node));
+    balance(top)
+}
+
+/// The node on its own.
+fn leaf<K, V>(mut node: Box<Node<K, V>>) -> Box<Node<K, V>> {
+    (node.height, node.left, node.right) = (1, None, None);
+    node
+}
+
+/// Takes the node of `key` out of the tree; returns it and the rest.
+fn detach<K: Ord, V>(tree: Link<K, V>, key: &K) -> (Link<K, V>, Link<K, V>) {
+    let Some(mut top) = tree else { return (None, None) };
+    let side = match top.compare(key) {
+        Ordering::Less => &mut top.left,
+        Ordering::Greater => &mut top.right,
+        Ordering::Equal => {
+            let rest = join(top.left.take(), top.right.take());
+            return (Some(leaf(top)), rest);
+        }
+    };
+    let (found, rest) = detach(side.take(), key);
+    *side = rest;
+    (found, Some(balance(top)))
+}
+
+/// The tree of two whose parent is gone.
+fn join<K, V>(left: Link<K, V>, right: Link<K, V>) -> Link<K, V> {
+    let Some(right) = right else { return left };
+    let (mut first, rest) = detach_first(right);
+    first.left = left;
+    first.right = rest;
+    Some(balance(first))
+}
+
+fn detach_first<K, V>(mut top: Box<Node<K, V>>) -> (Box<Node<K, V>>, Link<K, V>) {
+    match top.left.take() {
+        None => {
+            let rest = top.right.take();
+            (leaf(top), rest)
+        }
+        Some(left) => {
+            let (first, rest) = detach_first(left);
+            top.left = rest;
+            (first, Some(balance(top)))
+        }
+    }
+}
+
+/// Makes the two sides of `top`, which differ by two in height at most, differ by one at most.
+fn balance<K, V>(mut top: Box<Node<K, V>>) -> Box<Node<K, V>> {
+    match top.lean() {
+        2.. => {
+            if let Some(left) = top.left.take() {
+                top.left = Some(if left.lean() < 0 { rotate_left(left) } else { left });
+            }
+            rotate_right(top)
+        }
+        ..=-2 => {
+            if let Some(right) = top.right.take() {
+                top.right = Some(if right.lean() > 0 { rotate_right(right) } else { right });
+            }
+            rotate_left(top)
+        }
+        _ => {
+            top.update_height();
+            top
+        }
+    }
+}
+
+fn rotate_right<K, V>(mut top: Box<Node<K, V>>) -> Box<Node<K, V>> {
+    let Some(mut new_top) = top.left.take() else { return top };
+    top.left = new_top.right.take();
+    top.update_height();
+    new_top.right = Some(top);
+    new_top.update_height();
+    new_top
+}
+
+fn rotate_left<K, V>(mut top: Box<Node<K, V>>) -> Box<Node<K, V>> {
+    let Some(mut new_top) = top.right.take() else { return top };
+    top.right = new_top.left.take();
+    top.update_height();
+    new_top.left = Some(top);
+    new_top.update_height();
+    new_top
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The height of the tree, if it is one: sorted, balanced, with right heights.
+    fn check(link: &Link<u16, u32>) -> u8 {
+        let Some(node) = link else { return 0 };
+        let (left, right) = (check(&node.left), check(&node.right));
+        assert!(left.abs_diff(right) <= 1, "out of balance");
+        assert_eq!(node.height, left.max(right) + 1);
+        node.height
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_what_a_btree_map_does(steps in prop::collection::vec((0..5u8, 0..300u16, any::<u32>()), 0..600)) {
+            let (mut map, mut model) = (Map::new(), BTreeMap::new());
+            for (what, key, value) in steps {
+                match what {
+                    0 | 1 => prop_assert_eq!(map.try_insert(key, value), Ok(model.insert(key, value))),
+                    2 => prop_assert_eq!(map.remove(&key), model.remove(&key)),
+                    3 => prop_assert_eq!(map.pop_first(), model.pop_first()),
+                    _ => {
+                        let next = model.range(key..).next();
+                        prop_assert_eq!(map.at_or_after(&key), next);
+                        // Moves an entry without allocating.
+                        if let Some(&old) = next.map(|(old, _)| old)
+                            && let Some((value, spare)) = map.take(&old)
+                        {
+                            model.remove(&old);
+                            let replaced = map.insert_with(spare, key.wrapping_add(7), value);
+                            prop_assert_eq!(replaced.map(|(value, _)| value), model.insert(key.wrapping_add(7), value));
+                        }
+                    }
+                }
+                check(&map.root);
+                prop_assert_eq!(map.len(), model.len());
+                prop_assert_eq!(map.first(), model.first_key_value());
+                prop_assert_eq!(map.get(&key), model.get(&key));
+            }
+            let mut all = Vec::new();
+            map.for_each(|&key, &value| all.push((key, value)));
+            prop_assert_eq!(all, model.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A hash table.
+
+use core::hash::Hash;
+
+use hashbrown::HashMap;
+
+use super::OutOfMemory;
+
+/// A hash table whose growth can fail.
+#[derive(Debug)]
+pub struct Table<K, V>(HashMap<K, V>);
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self(HashMap::default())
+    }
+}
+
+impl<K: Eq + Hash, V> Table<K, V> {
+    /// An empty table; allocates nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes room for `more` entries.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the table is as it was.
+    pub fn try_reserve(&mut self, more: usize) -> Result<(), OutOfMemory> {
+        self.0.try_reserve(more).map_err(|_| OutOfMemory)
+    }
+
+    /// Puts an entry in; returns the value it replaces.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the table is as it was, and key and value are dropped.
+    pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, OutOfMemory> {
+        self.try_reserve(1)?;
+        Ok(self.0.insert(key, value))
+    }
+
+    /// The value of a key; made by `Default` if there is none.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the table is as it was.
+    pub fn try_get_or_default(&mut self, key: K) -> Result<&mut V, OutOfMemory>
+    where
+        V: Default,
+    {
+        self.try_reserve(1)?;
+        Ok(self.0.entry(key).or_default())
+    }
+
+    /// Moves the entries into memory for about `count` of them, if they fit.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the table is as it was.
+    pub fn try_shrink_to(&mut self, count: usize) -> Result<(), OutOfMemory> {
+        let mut smaller = HashMap::default();
+        smaller.try_reserve(count.max(self.0.len())).map_err(|_| OutOfMemory)?;
+        smaller.extend(self.0.drain());
+        self.0 = smaller;
+        Ok(())
+    }
+
+    /// Entries there is room for without growing.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.0.get(key)
+    }
+
+    /// The value of a key, to be changed.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.0.get_mut(key)
+    }
+
+    /// Whether there is an entry of this key.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.0.remove(key)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All values, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.values()
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.0.iter()
+    }
+}

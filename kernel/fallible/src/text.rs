@@ -1,0 +1,85 @@
+//! A string.
+
+use core::fmt;
+use core::ops::Deref;
+
+use super::{List, OutOfMemory};
+
+/// A string whose growth can fail.
+#[derive(Default, PartialEq, Eq)]
+pub struct Text(List<u8>);
+
+impl Text {
+    /// An empty string; allocates nothing.
+    pub const fn new() -> Self {
+        Self(List::new())
+    }
+
+    /// The string in `bytes`; `None` if they are not UTF-8.
+    pub fn from_utf8(bytes: List<u8>) -> Option<Self> {
+        core::str::from_utf8(&bytes).is_ok().then_some(Self(bytes))
+    }
+
+    /// A copy of `text`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_from_str(text: &str) -> Result<Self, OutOfMemory> {
+        Ok(Self(List::try_from_slice(text.as_bytes())?))
+    }
+
+    /// Appends `text`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the string is as it was.
+    pub fn try_push_str(&mut self, text: &str) -> Result<(), OutOfMemory> {
+        self.0.try_extend_from_slice(text.as_bytes())
+    }
+
+    /// A copy.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        Self::try_from_str(self)
+    }
+
+    /// Cuts the string to `length` bytes, if it is longer and that is between two characters.
+    pub fn truncate(&mut self, length: usize) {
+        if self.is_char_boundary(length) {
+            self.0.truncate(length);
+        }
+    }
+
+    /// Its bytes.
+    pub fn into_bytes(self) -> List<u8> {
+        self.0
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+    fn deref(&self) -> &str {
+        // Nothing but whole strings is ever put in, so this never falls back.
+        core::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, formatter)
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, formatter)
+    }
+}
+
+/// Formatting fails if there is no memory for what it says.
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.try_push_str(text).map_err(|_| fmt::Error)
+    }
+}
