@@ -7,6 +7,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+extern crate alloc;
+
 pub mod cpu_state;
+pub mod range_map;
 pub mod switchers;
 pub mod wait_list;

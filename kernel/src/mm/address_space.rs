@@ -87,7 +87,6 @@ impl AddressSpace {
         let mut inner = self.inner.lock();
         let start = inner.regions.find_free(length).ok_or(MapError::OutOfMemory)?;
         self.insert(&mut inner, start..start + length, rights, Backing::Anonymous)?;
-        inner.regions.advance_hint(&(start..start + length));
         Ok(start)
     }
 
@@ -145,15 +144,6 @@ impl AddressSpace {
         Ok(bytes.len())
     }
 
-    /// Whether the program may unmap `range`.
-    ///
-    /// # Errors
-    /// `BadRange`, `Protected`.
-    pub fn check_unmap(&self, range: &Range<usize>) -> Result<(), MapError> {
-        check_range(range)?;
-        if self.inner.lock().regions.touches_kernel(range) { Err(MapError::Protected) } else { Ok(()) }
-    }
-
     /// Unmaps some of what there is at the beginning of `range`, some microseconds' worth; holes are no error.
     /// Returns what is left to be done, `None` if nothing.
     ///
@@ -163,17 +153,9 @@ impl AddressSpace {
     pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
         check_range(range)?;
         let inner = &mut *self.inner.lock();
-        // What there is no table for has no pages.
-        let mut at = range.start;
-        for _ in 0..HOLES {
-            match inner.table.next_table(at) {
-                Err(next) if at < range.end => at = next,
-                _ => break,
-            }
-        }
-        let span = arch::page_size_of_level(1);
-        let (start, covered) = (at.min(range.end), (at & !(span - 1)) + span);
-        let mut end = range.end.min(covered);
+        let limit = inner.regions.removable(range)?;
+        let (pages, covered) = inner.table.first_pages(range.start..limit, HOLES);
+        let (start, mut end) = (pages.start, pages.end);
         let mut count = 0;
         inner.table.for_each_present(start..end, |address, _| {
             count += 1;
@@ -183,7 +165,7 @@ impl AddressSpace {
             count < BATCH
         });
         // Nothing can fail after this.
-        inner.regions.remove(&(range.start..end))?;
+        inner.regions.remove(range.start..end)?;
         let mut frames = [const { None }; BATCH];
         let mut places = frames.iter_mut();
         inner.table.for_each_present(start..end, |_, slot| {
@@ -203,24 +185,37 @@ impl AddressSpace {
         Ok((end < range.end).then_some(end..range.end))
     }
 
-    /// Changes the rights of `range`, which must be mapped without a hole.
+    /// Changes the rights of some of what there is at the beginning of `range`, some microseconds' worth. Returns what is
+    /// left to be done, `None` if nothing.
     ///
     /// # Errors
-    /// See [`MapError`]; nothing has changed then.
-    pub fn protect(&self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
-        check_range(&range)?;
+    /// `NotMapped` at a hole, `OutOfMemory`: what has been changed by then stays so. The others: see [`MapError`];
+    /// nothing has changed then.
+    pub fn protect_some(
+        &self,
+        range: &Range<usize>,
+        rights: Rights,
+    ) -> Result<Option<Range<usize>>, MapError> {
+        check_range(range)?;
         check_rights(rights)?;
-        let mut inner = self.inner.lock();
-        inner.regions.protect(&range, rights)?;
-        inner.table.for_each_present(range.clone(), |_, slot| {
+        let inner = &mut *self.inner.lock();
+        let limit = inner.regions.protectable(range)?;
+        let (pages, _) = inner.table.first_pages(range.start..limit, HOLES);
+        let end = pages.end;
+        inner.regions.protect(range.start..end, rights)?;
+        let mut any = false;
+        inner.table.for_each_present(pages, |_, slot| {
             slot.set(Entry::user_leaf(slot.get().physical(), rights));
+            any = true;
             true
         });
-        self.flush(range);
-        if rights.execute {
-            arch::sync_instruction_stream_everywhere();
+        if any {
+            self.flush(range.start..end);
+            if rights.execute {
+                arch::sync_instruction_stream_everywhere();
+            }
         }
-        Ok(())
+        Ok((end < range.end).then_some(end..range.end))
     }
 
     /// Makes an access possible that faulted, if the mappings allow it.
@@ -265,9 +260,11 @@ impl AddressSpace {
     ///
     /// For whoever has the space to himself and is about to drop it, but has not the time to free all in one go.
     pub(crate) fn take_remains(&mut self) -> Remains {
-        let lower = self.inner.get_mut().table.detach_lower();
+        let inner = self.inner.get_mut();
+        let lower = inner.table.detach_lower();
+        let regions = core::mem::replace(&mut inner.regions, Regions::new());
         self.flush(0..layout::USER_END);
-        Remains(lower)
+        Remains { lower, regions }
     }
 
     /// Adds a region after checking everything about it.
@@ -280,7 +277,7 @@ impl AddressSpace {
     ) -> Result<(), MapError> {
         check_range(&range)?;
         check_rights(rights)?;
-        inner.regions.insert(Region { range, rights, backing })
+        inner.regions.insert(range, Region { rights, backing })
     }
 
     /// Puts a frame where a region has none.
@@ -348,13 +345,16 @@ impl AddressSpace {
     }
 }
 
-/// Tables and pages of a space, which nobody reaches any more. Dropping it frees them.
-pub(crate) struct Remains(LowerHalf);
+/// Regions, tables and pages of a space, which nobody reaches any more. Dropping it frees them.
+pub(crate) struct Remains {
+    lower: LowerHalf,
+    regions: Regions,
+}
 
 impl Remains {
     /// Goes on freeing, for about as long as `frames` frames take. Returns whether there is anything left.
     pub(crate) fn free_some(&mut self, frames: usize) -> bool {
-        self.0.free_some(frames)
+        self.regions.forget_some() || self.lower.free_some(frames)
     }
 }
 

@@ -127,6 +127,21 @@ impl PageTable {
         Ok((table, start..start + span))
     }
 
+    /// The part of `range` under the first lowest table that there is over it, skipping at most `holes` places for tables that are
+    /// not there; and the end of what that table, or the last place, covers. An empty part: there are no pages so far.
+    pub(super) fn first_pages(&self, range: Range<usize>, holes: usize) -> (Range<usize>, usize) {
+        let mut at = range.start;
+        for _ in 0..holes {
+            match self.next_table(at) {
+                Err(next) if at < range.end => at = next,
+                _ => break,
+            }
+        }
+        let span = arch::page_size_of_level(1);
+        let covered = (at & !(span - 1)) + span;
+        (at.min(range.end)..range.end.min(covered), covered)
+    }
+
     /// Whether there is a lowest table over `address`; if not, where the next may be.
     pub(super) fn next_table(&self, address: usize) -> Result<(), usize> {
         self.lowest_table(address).map(drop)

@@ -38,16 +38,13 @@ pub fn map(
 }
 
 /// `munmap(address, length)`.
-pub fn unmap(process: &Process, address: usize, length: usize) -> Result<Work, Errno> {
-    let range = own_range(address, length)?;
-    process.space.check_unmap(&range)?;
-    Ok(Work::Unmap(range))
+pub fn unmap(address: usize, length: usize) -> Result<Work, Errno> {
+    Ok(Work::Unmap(own_range(address, length)?))
 }
 
 /// `mprotect(address, length, protection)`.
-pub fn protect(process: &Process, address: usize, length: usize, bits: usize) -> CallResult {
-    process.space.protect(own_range(address, length)?, rights(bits)?)?;
-    Ok(0)
+pub fn protect(address: usize, length: usize, bits: usize) -> Result<Work, Errno> {
+    Ok(Work::Protect(own_range(address, length)?, rights(bits)?))
 }
 
 /// `getrandom(buffer, length, flags)`.

@@ -163,8 +163,8 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::SHUTDOWN => network::shutdown(process, a, b).into(),
 
         number::MMAP => memory::map(process, a, b, c, d, e as isize, f).into(),
-        number::MUNMAP => work::go_on(cpu, frame, |process| memory::unmap(process, a, b)).into(),
-        number::MPROTECT => memory::protect(process, a, b, c).into(),
+        number::MUNMAP => work::go_on(cpu, frame, |_| memory::unmap(a, b)).into(),
+        number::MPROTECT => work::go_on(cpu, frame, |_| memory::protect(a, b, c)).into(),
         number::GETRANDOM => memory::random(process, a, b, c).into(),
 
         number::SCHED_YIELD => Reply::Outcome(Outcome::Yield),

@@ -14,12 +14,15 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 
 use crate::arch::SyscallFrame;
+use crate::mm::{MapError, Rights};
 use crate::task::{Loading, Process, VirtualCpu};
 
 /// What is left to do.
 pub enum Work {
     /// Unmap this.
     Unmap(Range<usize>),
+    /// Give this these rights.
+    Protect(Range<usize>, Rights),
     /// Load a program and start it.
     Spawn(Box<Loading>),
 }
@@ -55,17 +58,26 @@ pub fn go_on(
 impl Work {
     fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
-            Work::Unmap(rest) => match process.space.unmap_some(rest) {
-                Ok(Some(left)) => {
-                    *rest = left;
-                    None
-                }
-                Ok(None) => Some(Ok(0)),
-                Err(error) => Some(Err(error.into())),
-            },
+            Work::Unmap(rest) => advance(rest, |range| process.space.unmap_some(range)),
+            Work::Protect(rest, rights) => advance(rest, |range| process.space.protect_some(range, *rights)),
             Work::Spawn(loading) => {
                 loading.go_on(Some(process)).map(|started| started.map(|child| child.id as usize))
             }
         }
+    }
+}
+
+/// Does a portion of what `step` does to `rest`, which becomes what is left.
+fn advance(
+    rest: &mut Range<usize>,
+    step: impl FnOnce(&Range<usize>) -> Result<Option<Range<usize>>, MapError>,
+) -> Option<CallResult> {
+    match step(rest) {
+        Ok(Some(left)) => {
+            *rest = left;
+            None
+        }
+        Ok(None) => Some(Ok(0)),
+        Err(error) => Some(Err(error.into())),
     }
 }

@@ -10,7 +10,9 @@ use cops_abi::inspect::{Inspected, REPLY_BYTES_MAX, parse, request};
 use crate::io::Result;
 use crate::system;
 
-pub use cops_abi::inspect::{CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state, text};
+pub use cops_abi::inspect::{
+    CoroutineRecord, CpuRecord, HartRecord, PortionRecord, ProcessRecord, state, text,
+};
 
 /// All records of a kind from `from` on.
 fn all<R: Inspected>(from: u64) -> Result<Vec<R>> {
@@ -42,6 +44,14 @@ pub fn harts() -> Result<Vec<HartRecord>> {
 /// # Errors
 /// None that a kernel of this version has.
 pub fn processes() -> Result<Vec<ProcessRecord>> {
+    all(0)
+}
+
+/// The longest portions of the kernel's work, by kind; none unless it was booted with `portions=on`.
+///
+/// # Errors
+/// None that a kernel of this version has.
+pub fn portions() -> Result<Vec<PortionRecord>> {
     all(0)
 }
 

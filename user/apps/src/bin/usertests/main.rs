@@ -20,6 +20,7 @@ extern crate alloc;
 
 mod beside;
 mod boundary;
+mod bounded;
 mod channels;
 mod coroutines;
 mod files;
@@ -85,6 +86,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         scheduling::TESTS,
         regressions::TESTS,
         boundary::TESTS,
+        bounded::TESTS,
         order::TESTS,
         beside::TESTS,
         heap::TESTS,

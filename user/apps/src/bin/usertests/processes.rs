@@ -15,7 +15,7 @@ use cops::{task, wait};
 use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
-use crate::{check, check_equal, interrupts, raw, registers, scheduling, tests};
+use crate::{bounded, check, check_equal, interrupts, raw, registers, scheduling, tests};
 
 tests! { processes:
     exit_codes,
@@ -41,6 +41,7 @@ pub const HELPER: &str = "--helper";
 /// What the helpers do.
 pub fn help(arguments: &[&str]) -> ExitCode {
     match arguments {
+        [bounded::BOUNDED, what] => bounded::help(what),
         ["exit", code] => ExitCode(code.parse().unwrap_or(99)),
         ["panic"] => panic!("as the test asks"),
         ["abort"] => process::abort(),

@@ -1,0 +1,406 @@
+//! Ranges of addresses with a value each: what a process has mapped where.
+//!
+//! Spans lie in *leaves* of at most `LEAF`, the leaves in one list, both in order. So looking up is a binary search in
+//! the list and one in a leaf, and a change moves at most one leaf and one list of pointers, however many
+//! spans there are: 65,530 of them take 1,100 leaves at most. Each leaf knows the largest gap between its spans, so that the search for a free
+//! range looks into few leaves.
+//!
+//! Neighbours with equal values are one span. All growth can fail, and changes nothing then.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// A range with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span<V> {
+    /// First address.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+    /// What it has.
+    pub value: V,
+}
+
+/// Why a range cannot be changed. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeError {
+    /// Something is there already.
+    Overlap,
+    /// There is no memory, or there are as many spans as there may be.
+    OutOfMemory,
+}
+
+struct Leaf<V> {
+    /// Never empty, except while it is changed.
+    spans: Vec<Span<V>>,
+    /// The largest gap between two of them.
+    largest_gap: usize,
+}
+
+/// See the module. `LEAF` is at least 8.
+pub struct RangeMap<V, const LEAF: usize = 160> {
+    leaves: Vec<Leaf<V>>,
+    length: usize,
+    limit: usize,
+}
+
+/// Spans that one change puts in at most: what is left before, the new one, what is left behind.
+const PIECES: usize = 3;
+
+/// A place in the list: leaf, and index in the leaf.
+#[derive(Clone, Copy)]
+struct Place {
+    leaf: usize,
+    index: usize,
+}
+
+impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
+    /// An empty map of at most `limit` spans; allocates nothing.
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
+        assert!(LEAF >= 8);
+        Self { leaves: Vec::new(), length: 0, limit }
+    }
+
+    /// How many spans there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The span around `address`.
+    #[must_use]
+    pub fn at(&self, address: usize) -> Option<Span<V>> {
+        self.first_above(address).filter(|span| span.start <= address)
+    }
+
+    /// The first span that ends above `address`.
+    #[must_use]
+    pub fn first_above(&self, address: usize) -> Option<Span<V>> {
+        self.get(self.place_above(address))
+    }
+
+    /// The spans in `range`, in order.
+    pub fn spans(&self, range: Range<usize>) -> impl Iterator<Item = Span<V>> {
+        let mut place = self.place_above(range.start);
+        core::iter::from_fn(move || {
+            let span = self.get(place).filter(|span| span.start < range.end)?;
+            place = self.next(place);
+            Some(span)
+        })
+    }
+
+    /// Gives `range`, where nothing is, a value.
+    ///
+    /// # Errors
+    /// See [`RangeError`].
+    pub fn insert(&mut self, range: Range<usize>, value: V) -> Result<(), RangeError> {
+        if self.first_above(range.start).is_some_and(|span| span.start < range.end) {
+            return Err(RangeError::Overlap);
+        }
+        self.replace(range, Some(value))
+    }
+
+    /// Gives all of `range` this value, or none, whatever is there. Costs what the spans in `range` cost, so the caller
+    /// chooses it so that there are few.
+    ///
+    /// # Errors
+    /// [`RangeError::OutOfMemory`]; never if `range` consists of whole spans.
+    pub fn replace(&mut self, range: Range<usize>, value: Option<V>) -> Result<(), RangeError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (mut count, mut before, mut behind) = (0, None, None);
+        for span in self.spans(range.clone()) {
+            count += 1;
+            if span.start < range.start {
+                before = Some(Span { end: range.start, ..span });
+            }
+            if span.end > range.end {
+                behind = Some(Span { start: range.end, ..span });
+            }
+        }
+        let new = value.map(|value| Span { start: range.start, end: range.end, value });
+        let mut pieces = Pieces::default();
+        [before, new, behind].into_iter().flatten().for_each(|piece| pieces.push(piece));
+        if pieces.count > count && self.length + (pieces.count - count) > self.limit {
+            return Err(RangeError::OutOfMemory);
+        }
+        let place = self.make_room(range.start, pieces.count, count)?;
+        self.take_out(place, count);
+        self.put_in(place, &mut pieces);
+        Ok(())
+    }
+
+    /// The lowest address from `range.start` on at which `length` bytes are free within `range`.
+    #[must_use]
+    pub fn find_gap(&self, range: Range<usize>, length: usize) -> Option<usize> {
+        let mut at = range.start;
+        for leaf in &self.leaves[self.place_above(at).leaf.min(self.leaves.len())..] {
+            let (Some(first), Some(last)) = (leaf.spans.first(), leaf.spans.last()) else { continue };
+            if at >= range.end {
+                return None;
+            }
+            if first.start.saturating_sub(at) >= length {
+                break;
+            }
+            if leaf.largest_gap >= length {
+                for span in &leaf.spans {
+                    if span.start.saturating_sub(at) >= length {
+                        return Self::fits(at, length, &range);
+                    }
+                    at = at.max(span.end);
+                }
+            }
+            at = at.max(last.end);
+        }
+        Self::fits(at, length, &range)
+    }
+
+    fn fits(at: usize, length: usize, range: &Range<usize>) -> Option<usize> {
+        at.checked_add(length).filter(|&end| end <= range.end).map(|_| at)
+    }
+
+    /// Forgets some spans, the last ones, as many as one leaf has. Returns whether there are more: for whoever gives
+    /// up the map but has not the time to drop it in one go.
+    pub fn clear_some(&mut self) -> bool {
+        if let Some(leaf) = self.leaves.pop() {
+            self.length -= leaf.spans.len();
+        }
+        !self.leaves.is_empty()
+    }
+
+    // ---- places ---------------------------------------------------------------------------
+
+    /// Where the first span is that ends above `address`; the end of the last leaf if there is none.
+    fn place_above(&self, address: usize) -> Place {
+        let ends_below = |leaf: &Leaf<V>| leaf.spans.last().is_none_or(|span| span.end <= address);
+        let leaf = self.leaves.partition_point(ends_below);
+        match self.leaves.get(leaf) {
+            Some(found) => Place { leaf, index: found.spans.partition_point(|span| span.end <= address) },
+            None => Place { leaf, index: 0 },
+        }
+    }
+
+    fn get(&self, place: Place) -> Option<Span<V>> {
+        self.leaves.get(place.leaf)?.spans.get(place.index).copied()
+    }
+
+    fn next(&self, place: Place) -> Place {
+        let in_leaf = self.leaves.get(place.leaf).is_some_and(|leaf| place.index + 1 < leaf.spans.len());
+        if in_leaf {
+            Place { index: place.index + 1, ..place }
+        } else {
+            Place { leaf: place.leaf + 1, index: 0 }
+        }
+    }
+
+    // ---- changes --------------------------------------------------------------------------
+
+    /// Makes sure that `pieces` spans can take the place of `count` of them where the first span above `address` is;
+    /// returns that place, which is in a leaf.
+    fn make_room(&mut self, address: usize, pieces: usize, count: usize) -> Result<Place, RangeError> {
+        let out_of_memory = |_| RangeError::OutOfMemory;
+        if self.leaves.is_empty() && pieces > 0 {
+            self.leaves.try_reserve(1).map_err(out_of_memory)?;
+            let mut spans = Vec::new();
+            spans.try_reserve(1).map_err(out_of_memory)?;
+            self.leaves.push(Leaf { spans, largest_gap: 0 });
+        }
+        let mut place = self.place_above(address);
+        if let Some(last) = self.leaves.len().checked_sub(1).filter(|&last| place.leaf > last) {
+            place = Place { leaf: last, index: self.leaves[last].spans.len() };
+        }
+        if pieces <= count {
+            // The places of those that go are enough, if those in this leaf are. One piece less has gone from each.
+            let here = self.leaves.get(place.leaf).map_or(0, |leaf| leaf.spans.len() - place.index);
+            if pieces <= here {
+                return Ok(place);
+            }
+        }
+        if self.leaves[place.leaf].spans.len() + PIECES > LEAF {
+            self.split(place.leaf)?;
+            let lower = self.leaves[place.leaf].spans.len();
+            if place.index > lower {
+                place = Place { leaf: place.leaf + 1, index: place.index - lower };
+            }
+        }
+        self.leaves[place.leaf].spans.try_reserve(PIECES).map_err(out_of_memory)?;
+        Ok(place)
+    }
+
+    /// Moves the upper half of a leaf to a new one behind it.
+    fn split(&mut self, leaf: usize) -> Result<(), RangeError> {
+        let out_of_memory = |_| RangeError::OutOfMemory;
+        self.leaves.try_reserve(1).map_err(out_of_memory)?;
+        let mut upper = Vec::new();
+        upper.try_reserve_exact(LEAF).map_err(out_of_memory)?;
+        let lower = &mut self.leaves[leaf].spans;
+        upper.extend_from_slice(&lower[lower.len() / 2..]);
+        lower.truncate(lower.len() / 2);
+        self.leaves.insert(leaf + 1, Leaf { spans: upper, largest_gap: 0 });
+        self.refresh(leaf);
+        self.refresh(leaf + 1);
+        Ok(())
+    }
+
+    /// Takes `count` spans out from `place` on. Leaves behind the first that become empty go.
+    fn take_out(&mut self, place: Place, count: usize) {
+        self.length -= count;
+        let Some(first) = self.leaves.get_mut(place.leaf) else { return };
+        let here = count.min(first.spans.len() - place.index);
+        first.spans.drain(place.index..place.index + here);
+        let mut left = count - here;
+        let mut whole = 0;
+        while let Some(leaf) = self.leaves.get_mut(place.leaf + 1 + whole).filter(|_| left > 0) {
+            if leaf.spans.len() > left {
+                leaf.spans.drain(..left);
+                self.refresh(place.leaf + 1 + whole);
+                break;
+            }
+            left -= leaf.spans.len();
+            whole += 1;
+        }
+        self.leaves.drain(place.leaf + 1..place.leaf + 1 + whole);
+    }
+
+    /// Puts pieces in at `place`, for which there is room, and joins them with their neighbours.
+    fn put_in(&mut self, place: Place, pieces: &mut Pieces<V>) {
+        let Place { mut leaf, mut index } = place;
+        if leaf >= self.leaves.len() {
+            return;
+        }
+        // What joins a neighbour need not be put in.
+        let joins = |one: &Span<V>, other: &Span<V>| one.end == other.start && one.value == other.value;
+        if let Some(first) = pieces.first() {
+            let neighbour = match index.checked_sub(1) {
+                Some(before) => Some(&mut self.leaves[leaf].spans[before]),
+                None => leaf.checked_sub(1).and_then(|before| self.leaves[before].spans.last_mut()),
+            };
+            if let Some(neighbour) = neighbour.filter(|neighbour| joins(neighbour, &first)) {
+                // It is taken out of its place to be the first piece itself, so that it may also join what comes behind.
+                let start = neighbour.start;
+                pieces.set_first_start(start);
+                self.length -= 1;
+                match index.checked_sub(1) {
+                    Some(before) => {
+                        self.leaves[leaf].spans.remove(before);
+                        index = before;
+                    }
+                    None => {
+                        self.leaves[leaf - 1].spans.pop();
+                        if self.leaves[leaf - 1].spans.is_empty() {
+                            self.leaves.remove(leaf - 1);
+                            leaf -= 1;
+                        } else {
+                            self.refresh(leaf - 1);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(last) = pieces.last() {
+            let here = index < self.leaves[leaf].spans.len();
+            let neighbour = if here {
+                self.leaves[leaf].spans.get_mut(index)
+            } else {
+                self.leaves.get_mut(leaf + 1).and_then(|behind| behind.spans.first_mut())
+            };
+            if let Some(neighbour) = neighbour.filter(|neighbour| joins(&last, neighbour)) {
+                neighbour.start = last.start;
+                pieces.count -= 1;
+                if !here {
+                    self.refresh(leaf + 1);
+                }
+            }
+        }
+        let spans = &mut self.leaves[leaf].spans;
+        for (offset, piece) in pieces.list[..pieces.count].iter().flatten().enumerate() {
+            // Within capacity: `make_room`.
+            spans.insert(index + offset, *piece);
+        }
+        self.length += pieces.count;
+        self.tidy(leaf);
+    }
+
+    /// Drops a leaf that is empty, or joins it with a neighbour if both together are small.
+    fn tidy(&mut self, leaf: usize) {
+        if self.leaves[leaf].spans.is_empty() {
+            self.leaves.remove(leaf);
+            return;
+        }
+        self.refresh(leaf);
+        for lower in [Some(leaf), leaf.checked_sub(1)].into_iter().flatten() {
+            self.join_with_next(lower);
+        }
+    }
+
+    fn join_with_next(&mut self, lower: usize) {
+        let most = LEAF * 3 / 5;
+        let Some(sum) =
+            self.leaves.get(lower + 1).map(|upper| upper.spans.len() + self.leaves[lower].spans.len())
+        else {
+            return;
+        };
+        // Without memory they stay two: nothing depends on it.
+        let more = sum - self.leaves[lower].spans.len();
+        if sum > most || self.leaves[lower].spans.try_reserve(more).is_err() {
+            return;
+        }
+        let upper = self.leaves.remove(lower + 1);
+        self.leaves[lower].spans.extend_from_slice(&upper.spans);
+        self.refresh(lower);
+    }
+
+    fn refresh(&mut self, leaf: usize) {
+        let leaf = &mut self.leaves[leaf];
+        let gaps = leaf.spans.windows(2).map(|pair| pair[1].start - pair[0].end);
+        leaf.largest_gap = gaps.max().unwrap_or(0);
+    }
+}
+
+/// Up to [`PIECES`] spans, neighbours with equal values joined.
+struct Pieces<V> {
+    list: [Option<Span<V>>; PIECES],
+    count: usize,
+}
+
+impl<V> Default for Pieces<V> {
+    fn default() -> Self {
+        Self { list: [const { None }; PIECES], count: 0 }
+    }
+}
+
+impl<V: Copy + Eq> Pieces<V> {
+    fn push(&mut self, piece: Span<V>) {
+        if let Some(last) = self.count.checked_sub(1).and_then(|last| self.list[last].as_mut())
+            && last.end == piece.start
+            && last.value == piece.value
+        {
+            last.end = piece.end;
+            return;
+        }
+        self.list[self.count] = Some(piece);
+        self.count += 1;
+    }
+
+    fn first(&self) -> Option<Span<V>> {
+        self.list[0].filter(|_| self.count > 0)
+    }
+
+    fn last(&self) -> Option<Span<V>> {
+        self.list[self.count.checked_sub(1)?]
+    }
+
+    fn set_first_start(&mut self, start: usize) {
+        if let Some(first) = &mut self.list[0] {
+            first.start = start;
+        }
+    }
+}

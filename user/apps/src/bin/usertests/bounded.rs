@@ -1,0 +1,288 @@
+//! No portion of the kernel's work is long, whatever the structures it meets (SPEC 3.13a).
+//!
+//! Each test has the kernel work on something large and then looks at what it measured of itself. Without the boot argument
+//! `portions=on` it measures nothing, and a test shows only that what it asks for works. `./cops test --only portions`
+//! runs all tests with it, where instructions are counted, and judges what the whole boot measured.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
+use cops::abi::Errno;
+use cops::abi::inspect::{PortionRecord, portion};
+use cops::abi::layout::PAGE_BYTES;
+use cops::abi::syscall::{
+    self as number, ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, AT_FDCWD, CALLS_IN_FLIGHT_MAX, CLOCK_NANOSLEEP,
+    map_flags, protection,
+};
+use cops::inspect;
+use cops::process::{Child, ExitCode};
+
+use crate::harness::{Failure, Outcome, soon, start};
+use crate::processes::HELPER;
+use crate::raw::{self, Asked};
+use crate::{check, check_equal, tests};
+
+tests! { bounded:
+    many_regions,
+    end_with_many_regions,
+    end_with_many_files,
+    end_with_many_sleeps,
+    end_with_many_results,
+    many_arguments,
+    many_children,
+    long_output,
+    long_lists,
+}
+
+/// Second argument of this program when it is to be a part of one of these tests.
+pub const BOUNDED: &str = "bounded";
+
+/// What the kernel had measured when this was made.
+struct Watch(Vec<PortionRecord>);
+
+impl Watch {
+    fn begin() -> Result<Self, Failure> {
+        Ok(Self(inspect::portions()?))
+    }
+
+    /// Fails if a portion since the beginning was the longest of its kind, and too long.
+    fn end(self) -> Outcome {
+        for now in inspect::portions()? {
+            let is_same = |before: &&PortionRecord| {
+                (before.kind, before.detail, before.hart) == (now.kind, now.detail, now.hart)
+            };
+            let before = self.0.iter().find(is_same).map_or(0, |before| before.longest);
+            let what = match now.kind {
+                portion::SYSTEM_CALL => number::name(now.detail as usize).unwrap_or("?"),
+                portion::SERVICE => inspect::text(&now.name),
+                _ => "",
+            };
+            check!(
+                now.longest <= portion::LIMIT.max(before),
+                "{} {what} ({}): {} instructions in one portion, {:#x} {:#x} {:#x}",
+                portion::name(now.kind),
+                now.detail,
+                now.longest,
+                now.about,
+                now.about_1,
+                now.about_2
+            );
+        }
+        Ok(())
+    }
+}
+
+/// As many regions as a process may have, less those it has anyway.
+const REGIONS: usize = 65_400;
+const READ_WRITE: usize = protection::READ | protection::WRITE;
+
+fn protect(address: usize, bytes: usize, rights: usize) -> Result<usize, Errno> {
+    raw::call(number::MPROTECT, [address, bytes, rights])
+}
+
+fn map(pages: usize) -> Result<usize, Errno> {
+    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    raw::call(number::MMAP, [0, pages * PAGE_BYTES, READ_WRITE, flags, usize::MAX, 0])
+}
+
+/// Pages of which every other one may be read only: each is a region.
+fn make_regions() -> Result<usize, Failure> {
+    let start = map(REGIONS)?;
+    for page in (0..REGIONS).step_by(2) {
+        protect(start + page * PAGE_BYTES, PAGE_BYTES, protection::READ)?;
+    }
+    Ok(start)
+}
+
+async fn many_regions() -> Outcome {
+    const BYTES: usize = REGIONS * PAGE_BYTES;
+    // Present pages, some in each table.
+    const TOUCHED: usize = 3000;
+    let watch = Watch::begin()?;
+    let start = make_regions()?;
+    for page in (1..REGIONS).step_by(2).take(TOUCHED) {
+        raw::poke(start + page * PAGE_BYTES, page as u64);
+    }
+    check_equal!(protect(start, BYTES, protection::READ), Ok(0), "mprotect of all regions");
+    check_equal!(protect(start, BYTES, READ_WRITE), Ok(0), "mprotect of one region");
+    for page in (1..REGIONS).step_by(2).take(TOUCHED) {
+        check_equal!(raw::peek(start + page * PAGE_BYTES), page as u64, "page {page}");
+        raw::poke(start + page * PAGE_BYTES, 0);
+    }
+    // As many holes of a page, and then a place for two pages is looked for.
+    for page in (0..REGIONS).step_by(2) {
+        raw::call(number::MUNMAP, [start + page * PAGE_BYTES, PAGE_BYTES])?;
+    }
+    let behind = map(2)?;
+    check!(behind >= start + BYTES - PAGE_BYTES, "two pages at {behind:#x}, in a hole of one");
+    let between = map(1)?;
+    check_equal!(between, start, "the lowest hole");
+    // At a hole it ends with an error, and what lies before has been changed.
+    check_equal!(protect(start, BYTES, protection::READ), Err(Errno::ENOMEM), "mprotect over holes");
+    check_equal!(raw::call(number::MUNMAP, [start, BYTES + 16 * PAGE_BYTES]), Ok(0), "munmap of all");
+    watch.end()
+}
+
+/// Runs a part of a test in a process of its own, to its end.
+async fn apart(what: &str) -> Outcome {
+    let watch = Watch::begin()?;
+    let mut child = start(&[HELPER, BOUNDED, what])?;
+    let status = soon("the end of a process", child.wait()).await??;
+    check!(status.code() == Some(0), "{what}: {status}");
+    watch.end()
+}
+
+async fn end_with_many_regions() -> Outcome {
+    apart("regions").await
+}
+
+async fn end_with_many_files() -> Outcome {
+    apart("files").await
+}
+
+async fn end_with_many_sleeps() -> Outcome {
+    apart("sleeps").await
+}
+
+async fn end_with_many_results() -> Outcome {
+    apart("results").await
+}
+
+/// What the helpers do.
+pub fn help(what: &str) -> ExitCode {
+    let outcome = match what {
+        "regions" => make_regions().map(drop),
+        "files" => open_files(),
+        "sleeps" => sleeps(1_000_000).map(drop),
+        "results" => results(),
+        _ => Err(Failure(String::from("there is no such part"))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            cops::println!("# {what}: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open_files() -> Outcome {
+    let path = c"/bin/hello";
+    let mut count = 0;
+    loop {
+        match raw::call(number::OPENAT, [AT_FDCWD as usize, path.as_ptr().addr(), 0]) {
+            Ok(_) => count += 1,
+            Err(Errno::EMFILE | Errno::ENOMEM | Errno::EAGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    check!(count > 500, "only {count} files");
+    Ok(())
+}
+
+/// Sleeps of so many seconds, as many as the kernel takes.
+fn sleeps(seconds: usize) -> Result<usize, Failure> {
+    let time = [seconds, 0];
+    for count in 0..=CALLS_IN_FLIGHT_MAX {
+        match raw::ask(CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr()]) {
+            Asked::InFlight(_) => {}
+            Asked::Done(Err(Errno::EAGAIN | Errno::ENOMEM)) if count > 500 => return Ok(count),
+            Asked::Done(other) => return Err(Failure(format!("sleep {count}: {other:?}"))),
+        }
+    }
+    Ok(CALLS_IN_FLIGHT_MAX)
+}
+
+/// Reads that wait for one pipe and are over all at once: most of their results find the ring full.
+fn results() -> Outcome {
+    let mut ends = [0u32; 2];
+    raw::call(number::PIPE2, [ends.as_mut_ptr().expose_provenance(), 0])?;
+    let mut byte = 0u8;
+    let place = (&raw mut byte).expose_provenance();
+    let mut count = 0;
+    while let Asked::InFlight(_) = raw::ask(number::READ, [ends[0] as usize, place, 1]) {
+        count += 1;
+    }
+    check!(count > 500, "only {count} reads");
+    raw::call(number::CLOSE, [ends[1] as usize])?;
+    // Until all have their result, or there would be no list of them at the end.
+    for _ in 0..100_000 {
+        let own = inspect::processes()?.into_iter().find(|record| record.process == cops::process::id());
+        let waiting = own.map_or(0, |record| record.calls_in_flight);
+        let ring = 512;
+        if raw::call(number::COPS_REFILL_RING, [])? + ring + 16 >= waiting as usize {
+            return Ok(());
+        }
+        raw::call(number::SCHED_YIELD, [])?;
+    }
+    Err(Failure(String::from("the reads are not over")))
+}
+
+/// As many arguments, and as many bytes of them, as there may be.
+async fn many_arguments() -> Outcome {
+    let watch = Watch::begin()?;
+    let names = ["exit", "0"];
+    let used: usize = [crate::harness::PROGRAM, HELPER].iter().chain(&names).map(|word| word.len() + 1).sum();
+    let each = (ARGUMENT_BYTES_MAX - used) / (ARGUMENTS_MAX - 4) - 1;
+    let long = "x".repeat(each);
+    let mut arguments = vec![HELPER, BOUNDED];
+    arguments.resize(ARGUMENTS_MAX - 1, &long);
+    let mut child = start(&arguments)?;
+    soon("the end of a child", child.wait()).await??;
+    watch.end()
+}
+
+/// As many children as there is room for: each start and end, a list of them, and a change of their ceiling.
+async fn many_children() -> Outcome {
+    let watch = Watch::begin()?;
+    let mut children: Vec<Child> = Vec::new();
+    while children.len() < 1000 && cops::memory::statistics()?.frames_free > 4096 {
+        match cops::process::spawn("/bin/usertests", &[HELPER, "sleep", "60000"]) {
+            Ok(child) => children.push(child),
+            Err(_) => break,
+        }
+    }
+    let count = children.len();
+    let lowered = raw::call(number::COPS_SET_CEILING, [0, 33]);
+    inspect::processes()?;
+    for child in &mut children {
+        child.kill()?;
+    }
+    for child in &mut children {
+        soon("the end of a child", child.wait()).await??;
+    }
+    check!(count > 100, "only {count} children");
+    check_equal!(lowered, Ok(0), "set_ceiling");
+    watch.end()
+}
+
+/// More than the port takes at once, in one call and in many.
+async fn long_output() -> Outcome {
+    let watch = Watch::begin()?;
+    let line = format!("# {}\n", "long output ".repeat(10));
+    let text = line.repeat(64 * 1024 / line.len() / 4);
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let count = raw::call(number::WRITE, [1, rest.as_ptr().addr(), rest.len()])?;
+        check!(count > 0, "nothing was written");
+        rest = &rest[count..];
+    }
+    watch.end()
+}
+
+/// Coroutines of a process with many, of the kernel, and the files of the root image.
+async fn long_lists() -> Outcome {
+    let watch = Watch::begin()?;
+    for process in inspect::processes()? {
+        inspect::coroutines(process.process)?;
+    }
+    inspect::coroutines(0)?;
+    for path in [c"/", c"/bin"] {
+        let directory = raw::call(number::OPENAT, [AT_FDCWD as usize, path.as_ptr().addr(), 0])?;
+        let mut buffer = [0u8; 1024];
+        let place = buffer.as_mut_ptr().expose_provenance();
+        while raw::call(number::GETDENTS64, [directory, place, buffer.len()])? > 0 {}
+    }
+    watch.end()
+}
