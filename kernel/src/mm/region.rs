@@ -70,8 +70,8 @@ impl Regions {
     /// Removes what there is in `range`, which [`Self::removable`] allows.
     ///
     /// # Errors
-    /// Only if one region becomes two.
-    pub(super) fn remove(&mut self, range: Range<usize>) -> Result<(), OutOfMemory> {
+    /// `OutOfMemory`, only if one region becomes two.
+    pub(super) fn remove(&mut self, range: Range<usize>) -> Result<(), MapError> {
         Ok(self.map.replace(range, None)?)
     }
 
@@ -96,8 +96,8 @@ impl Regions {
     /// Gives all of `range`, which [`Self::protectable`] allows, these rights.
     ///
     /// # Errors
-    /// Only if a region is divided; nothing has changed then.
-    pub(super) fn protect(&mut self, range: Range<usize>, rights: Rights) -> Result<(), OutOfMemory> {
+    /// `OutOfMemory`, only if a region is divided; nothing has changed then.
+    pub(super) fn protect(&mut self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
         check_reserve()?;
         Ok(self.map.replace(range, Some(Region { rights, backing: Backing::Anonymous }))?)
     }
@@ -124,11 +124,5 @@ impl From<RangeError> for MapError {
             RangeError::Overlap => MapError::Overlap,
             RangeError::OutOfMemory => MapError::OutOfMemory,
         }
-    }
-}
-
-impl From<RangeError> for OutOfMemory {
-    fn from(_: RangeError) -> Self {
-        OutOfMemory
     }
 }
