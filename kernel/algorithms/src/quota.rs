@@ -1,0 +1,392 @@
+//! Quotas of process families, and who descends from whom: pure arithmetic on a tree.
+//!
+//! A *family* is a process with all its descendants. Every family has a node. Its usage is what the
+//! process itself has charged plus the usage of the families below it, so a charge is added on the
+//! whole path up to the root, the family of the first process. The path has at most [`DEPTH_MAX`] nodes.
+//!
+//! A charge of `n` to family F, whose parent family is P, is allowed if on every node of the path
+//!
+//! 1. `used(F) + n <= limit(F)`, and
+//! 2. `used(F) + n <= max(floor(P), pool(P) - used(P) - n)`,
+//!    where `floor(P) = limit(P) / 64` and `pool(P) = limit(P) * 3/4`.
+//!
+//! A new family's limit is half of its parent's. Rule 2 is the dynamic threshold known from packet
+//! buffers: a family may grow as long as it holds no more than what its parent has left. So one greedy
+//! family takes at most 3/8 of what its parent may use, a second one half of the rest, and so on.
+//! The last quarter is for families that hold less than the floor:
+//!
+//! **Proposition.** Let P itself use nothing and have at most 16 child families. Then each of them can
+//! hold `floor(P)`, whatever the others have taken, as far as P's own parents allow it.
+//!
+//! *Proof.* While `used(P) >= pool(P)` only families below their floor grow, and none of them beyond it:
+//! together by at most `16 * limit(P) / 64`, the quarter that `pool(P)` leaves. So rule 1 never refuses
+//! them. Forced charges ([`Tree::charge_forced`]) count as taken by the family and weaken this by their amount.
+//!
+//! A process that ends leaves its node until its charges are gone and its descendants too; a node without
+//! a process, without charges of its own and with a single child is cut out, and hands its limits down. So
+//! there are at most twice as many nodes as processes and charged remains, and a chain of processes
+//! that each start one and end does not grow the path.
+
+use alloc::vec::Vec;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Kind {
+    /// Bytes of memory.
+    Memory = 0,
+    /// Processes, until they have been waited for.
+    Processes = 1,
+    /// Calls in flight.
+    Calls = 2,
+    /// Open files.
+    Descriptors = 3,
+    /// Virtual CPUs.
+    Cpus = 4,
+}
+
+/// How many kinds there are.
+pub const KINDS: usize = 5;
+
+/// Nodes on the longest path.
+pub const DEPTH_MAX: usize = 32;
+
+/// The part of a parent's limit that every family can have: one in so many.
+pub const FLOOR_DIVISOR: u64 = 64;
+
+/// Families for which the floors are guaranteed.
+pub const GUARANTEED_FAMILIES: u64 = FLOOR_DIVISOR / 4;
+
+/// An amount of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts(pub [u64; KINDS]);
+
+impl Amounts {
+    /// `amount` of one kind.
+    #[must_use]
+    pub const fn of(kind: Kind, amount: u64) -> Self {
+        Self([0; KINDS]).and(kind, amount)
+    }
+
+    /// These with `amount` of `kind` instead.
+    #[must_use]
+    pub const fn and(mut self, kind: Kind, amount: u64) -> Self {
+        self.0[kind as usize] = amount;
+        self
+    }
+
+    /// The amount of `kind`.
+    #[must_use]
+    pub const fn get(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.0 == [0; KINDS]
+    }
+
+    /// Adds `more`.
+    pub fn add(&mut self, more: &Self) {
+        for (mine, more) in self.0.iter_mut().zip(more.0) {
+            *mine = mine.saturating_add(more);
+        }
+    }
+
+    /// Takes `less` off.
+    pub fn subtract(&mut self, less: &Self) {
+        for (mine, less) in self.0.iter_mut().zip(less.0) {
+            debug_assert!(*mine >= less);
+            *mine = mine.saturating_sub(less);
+        }
+    }
+}
+
+/// A family, by name: its place and the number of its life there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family {
+    index: u32,
+    life: u32,
+}
+
+impl Family {
+    /// The family of the first process.
+    pub const ROOT: Self = Self { index: 0, life: 1 };
+}
+
+/// Why a family was not made or a charge not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too much of this kind.
+    Over(Kind),
+    /// The path would be too long.
+    TooDeep,
+    /// The family is gone.
+    Gone,
+    /// There is no memory for its node.
+    NoMemory,
+}
+
+const KIND_OF: [Kind; KINDS] = [Kind::Memory, Kind::Processes, Kind::Calls, Kind::Descriptors, Kind::Cpus];
+
+#[derive(Clone, Debug)]
+struct Node {
+    life: u32,
+    /// Index of the parent's node; its own for the root and for a free place.
+    parent: u32,
+    children: u32,
+    /// The process lives, or has not been waited for.
+    has_process: bool,
+    in_use: bool,
+    limit: Amounts,
+    used: Amounts,
+}
+
+/// All families.
+#[derive(Debug, Default)]
+pub struct Tree {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+}
+
+impl Tree {
+    /// A tree without even a root.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { nodes: Vec::new(), free: Vec::new() }
+    }
+
+    /// Makes the root, or changes its limits.
+    ///
+    /// # Errors
+    /// [`Refusal::NoMemory`].
+    pub fn set_root(&mut self, limit: Amounts) -> Result<(), Refusal> {
+        match self.nodes.first_mut() {
+            Some(root) => root.limit = limit,
+            None => {
+                self.nodes.try_reserve(1).map_err(|_| Refusal::NoMemory)?;
+                let used = Amounts::default();
+                let root =
+                    Node { life: 1, parent: 0, children: 0, has_process: true, in_use: true, limit, used };
+                self.nodes.push(root);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a family below `parent`, with half of its limits.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed then.
+    pub fn add(&mut self, parent: Family) -> Result<Family, Refusal> {
+        let above = self.node(parent).ok_or(Refusal::Gone)?;
+        let limit = Amounts(above.limit.0.map(|limit| limit.div_ceil(2)));
+        if self.path(parent.index).count() >= DEPTH_MAX {
+            return Err(Refusal::TooDeep);
+        }
+        let used = Amounts::default();
+        let (parent, has_process) = (parent.index, true);
+        let node = Node { life: 1, parent, children: 0, has_process, in_use: true, limit, used };
+        let index = match self.free.pop() {
+            Some(index) => {
+                let life = self.nodes[index as usize].life.wrapping_add(1).max(1);
+                self.nodes[index as usize] = Node { life, ..node };
+                index
+            }
+            None => {
+                self.nodes.try_reserve(1).map_err(|_| Refusal::NoMemory)?;
+                // So that freeing a place never allocates.
+                let places = self.nodes.len() + 1;
+                self.free.try_reserve(places - self.free.len()).map_err(|_| Refusal::NoMemory)?;
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        };
+        self.nodes[parent as usize].children += 1;
+        Ok(Family { index, life: self.nodes[index as usize].life })
+    }
+
+    /// The process of `family` is gone. The family lasts until its charges and descendants are gone too.
+    pub fn process_gone(&mut self, family: Family) {
+        if family != Family::ROOT && self.node(family).is_some() {
+            self.nodes[family.index as usize].has_process = false;
+            self.prune(family.index);
+        }
+    }
+
+    /// Charges `amounts` to `family` and all above it.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed then.
+    pub fn charge(&mut self, family: Family, amounts: &Amounts) -> Result<(), Refusal> {
+        self.node(family).ok_or(Refusal::Gone)?;
+        for index in self.path(family.index) {
+            let node = &self.nodes[index as usize];
+            let parent = (index != node.parent).then(|| &self.nodes[node.parent as usize]);
+            for (kind, &more) in amounts.0.iter().enumerate() {
+                let refused = Err(Refusal::Over(KIND_OF[kind]));
+                if more == 0 {
+                    continue;
+                }
+                let Some(sum) = node.used.0[kind].checked_add(more) else { return refused };
+                if sum > node.limit.0[kind] {
+                    return refused;
+                }
+                let Some(parent) = parent else { continue };
+                let limit = parent.limit.0[kind];
+                let left = (limit - limit / 4).saturating_sub(parent.used.0[kind].saturating_add(more));
+                if sum > left.max(limit / FLOOR_DIVISOR) {
+                    return refused;
+                }
+            }
+        }
+        self.add_on_path(family.index, amounts);
+        Ok(())
+    }
+
+    /// As [`Tree::charge`], whatever the limits say: for what cannot fail any more.
+    ///
+    /// # Errors
+    /// [`Refusal::Gone`].
+    pub fn charge_forced(&mut self, family: Family, amounts: &Amounts) -> Result<(), Refusal> {
+        self.node(family).ok_or(Refusal::Gone)?;
+        self.add_on_path(family.index, amounts);
+        Ok(())
+    }
+
+    /// Gives back what was charged to `family`.
+    pub fn release(&mut self, family: Family, amounts: &Amounts) {
+        if amounts.is_zero() || self.node(family).is_none() {
+            return;
+        }
+        let mut at = family.index;
+        loop {
+            let node = &mut self.nodes[at as usize];
+            node.used.subtract(amounts);
+            if node.parent == at {
+                break;
+            }
+            at = node.parent;
+        }
+        self.prune(family.index);
+    }
+
+    /// Limits and usage of `family`.
+    #[must_use]
+    pub fn state(&self, family: Family) -> Option<(Amounts, Amounts)> {
+        self.node(family).map(|node| (node.limit, node.used))
+    }
+
+    /// Sets the limit of `family` for one kind; at most its parent's. What is in use already stays.
+    ///
+    /// Returns what it was.
+    ///
+    /// # Errors
+    /// [`Refusal::Gone`].
+    pub fn set_limit(&mut self, family: Family, kind: Kind, limit: u64) -> Result<u64, Refusal> {
+        let parent = self.node(family).ok_or(Refusal::Gone)?.parent;
+        let most =
+            if family == Family::ROOT { u64::MAX } else { self.nodes[parent as usize].limit.get(kind) };
+        let place = &mut self.nodes[family.index as usize].limit.0[kind as usize];
+        Ok(core::mem::replace(place, limit.min(most)))
+    }
+
+    /// Whether `family` is `ancestor` or lies below it.
+    #[must_use]
+    pub fn is_within(&self, family: Family, ancestor: Family) -> bool {
+        self.node(family).is_some()
+            && self.node(ancestor).is_some()
+            && self.path(family.index).any(|index| index == ancestor.index)
+    }
+
+    /// Nodes in use, for tests and statistics.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
+    /// Whether there is not even a root.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    fn node(&self, family: Family) -> Option<&Node> {
+        self.nodes.get(family.index as usize).filter(|node| node.in_use && node.life == family.life)
+    }
+
+    /// `index` and all above it.
+    fn path(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
+        core::iter::successors(Some(index), |&at| {
+            let parent = self.nodes[at as usize].parent;
+            (parent != at).then_some(parent)
+        })
+    }
+
+    fn add_on_path(&mut self, index: u32, amounts: &Amounts) {
+        let mut at = index;
+        loop {
+            let node = &mut self.nodes[at as usize];
+            node.used.add(amounts);
+            if node.parent == at {
+                break;
+            }
+            at = node.parent;
+        }
+    }
+
+    /// Frees `index` if it is done with, then looks at its parent likewise; cuts out what only leads on.
+    fn prune(&mut self, index: u32) {
+        let mut at = index;
+        loop {
+            let node = &self.nodes[at as usize];
+            let parent = node.parent;
+            if parent == at || node.has_process {
+                return;
+            }
+            if node.children == 0 && node.used.is_zero() {
+                self.free_place(at);
+                self.nodes[parent as usize].children -= 1;
+            } else if node.children == 1 {
+                self.cut_out(at);
+            } else {
+                return;
+            }
+            at = parent;
+        }
+    }
+
+    /// Cuts out `index`, which has a single child, if nothing is charged to it directly.
+    fn cut_out(&mut self, index: u32) {
+        let heir = self.nodes.iter().position(|node| {
+            node.in_use && node.parent == index && !core::ptr::eq(node, &self.nodes[index as usize])
+        });
+        let Some(heir) = heir else { return };
+        let (parent, limit, used) = {
+            let node = &self.nodes[index as usize];
+            (node.parent, node.limit, node.used)
+        };
+        let child = &mut self.nodes[heir];
+        if child.used != used {
+            return;
+        }
+        child.parent = parent;
+        for (mine, above) in child.limit.0.iter_mut().zip(limit.0) {
+            *mine = (*mine).min(above);
+        }
+        self.free_place(index);
+    }
+
+    fn free_place(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        node.in_use = false;
+        node.parent = index;
+        // Room was reserved when the place was made.
+        self.free.push(index);
+    }
+}
+
+#[cfg(test)]
+#[path = "quota_tests.rs"]
+mod tests;
