@@ -4,7 +4,7 @@
 //! `frames` owns all RAM the kernel may use, `buddy` is its algorithm; `heap` is the global
 //! allocator; `kernel_space` maps the kernel, `page_table` is the tree under every root,
 //! `region` the bookkeeping of what a program has mapped, `address_space` joins the two, and
-//! `root` is what a hart loads of it; `user` and `pinned` reach a program's bytes, `shared`
+//! `root` is what a hart loads of it; `quota` counts who holds what; `user` and `pinned` reach a program's bytes, `shared`
 //! the pages it shares with us. Out of memory is an error to the caller everywhere.
 //!
 //! The modules that may use `unsafe` are marked; the others are bookkeeping.
@@ -23,6 +23,7 @@ pub mod layout;
 #[allow(unsafe_code)]
 mod page_table;
 mod pinned;
+pub mod quota;
 mod region;
 #[allow(unsafe_code)]
 mod root;

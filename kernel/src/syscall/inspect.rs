@@ -128,11 +128,16 @@ fn coroutines(reply: &mut Reply, from: u64) -> Result<u64, Errno> {
 pub fn trace(cpu: &Arc<VirtualCpu>, asked: usize, a: usize, b: usize, c: usize) -> CallResult {
     match asked {
         operation::CONTROL => match a {
-            0 | 1 => trace::switch(a == 1).map(usize::from),
+            0 | 1 => {
+                cpu.process.check_authority_over_machine()?;
+                trace::switch(a == 1).map(usize::from)
+            }
             2 => Ok(trace::is_on().into()),
             _ => Err(Errno::EINVAL),
         },
-        operation::READ => read(&cpu.process, a, b, c),
+        operation::READ => {
+            cpu.process.check_authority_over_machine().and_then(|()| read(&cpu.process, a, b, c))
+        }
         operation::MARK => {
             trace::emit(|| {
                 let coroutine = cpu.process.current_coroutine(cpu.index);

@@ -141,7 +141,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
 
         number::EXIT => process::exit_cpu(cpu, a),
         number::EXIT_GROUP => process::exit(cpu, a),
-        number::KILL => process::kill(a, b).into(),
+        number::KILL => process::kill(process, a, b).into(),
         number::GETPID => Ok(process.id as usize).into(),
         number::GETPPID => process::parent(process).into(),
         number::WAIT4 => process::wait(process, a as isize, b, c, d).into(),

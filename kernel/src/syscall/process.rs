@@ -28,14 +28,16 @@ pub fn exit(cpu: &VirtualCpu, code: usize) -> Reply {
     Reply::Outcome(Outcome::Yield)
 }
 
-/// `kill(pid, signal)`: there are no handlers, so every signal but 0 ends the process.
-pub fn kill(id: usize, signal: usize) -> CallResult {
+/// `kill(pid, signal)`: there are no handlers, so every signal but 0 ends the process, which is the caller's own or a
+/// descendant's.
+pub fn kill(caller: &Process, id: usize, signal: usize) -> CallResult {
     const SIGNALS: usize = 64;
     if signal > SIGNALS {
         return Err(Errno::EINVAL);
     }
     let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
     let process = children::find(id).ok_or(Errno::ESRCH)?;
+    caller.check_authority_over(&process)?;
     if signal != 0 {
         process.end(wait_status::signalled(signal as u8));
     }

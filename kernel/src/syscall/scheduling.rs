@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::*;
 
 use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
@@ -22,16 +21,16 @@ pub fn ceiling_for_child(process: &Process, argument: usize) -> Result<u8, Errno
 
 /// `set_ceiling(pid or 0, level)`.
 pub fn set_ceiling(process: &Arc<Process>, id: usize, argument: usize) -> CallResult {
-    let asked = ceiling_for_child(process, argument)?;
+    level(argument)?;
     let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
     if id == 0 || id == process.id {
+        let asked = ceiling_for_child(process, argument)?;
         children::lower_ceilings(process.id, asked);
         return Ok(0);
     }
     let child = children::find(id).ok_or(Errno::ESRCH)?;
-    if child.parent.load(Relaxed) != process.id {
-        return Err(Errno::EPERM);
-    }
+    process.check_authority_over(&child)?;
+    let asked = ceiling_for_child(process, argument)?;
     child.set_ceiling(asked);
     children::lower_ceilings(id, asked);
     Ok(0)
@@ -39,10 +38,7 @@ pub fn set_ceiling(process: &Arc<Process>, id: usize, argument: usize) -> CallRe
 
 /// `set_share(per mille)`.
 pub fn set_share(process: &Process, per_mille: usize) -> CallResult {
-    // Who may be as urgent as anything may starve everybody anyway.
-    if process.ceiling.level() != Priority::MOST_URGENT.level() {
-        return Err(Errno::EPERM);
-    }
+    process.check_authority_over_machine()?;
     let per_mille = u32::try_from(per_mille).ok().filter(|&share| share <= SHARE_MAX).ok_or(Errno::EINVAL)?;
     Ok(RUN_QUEUE.set_share(per_mille) as usize)
 }

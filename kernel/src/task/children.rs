@@ -12,9 +12,7 @@ use spin::Mutex;
 
 use super::process::{Process, ProcessId, WaitStatus};
 use super::reaper;
-
-/// Processes there may be at a time, the ended ones that nobody has waited for included.
-pub const PROCESSES_MAX: usize = 1024;
+use crate::mm::quota::{Amounts, Charge, Family, Kind, Membership};
 
 /// What is known of a process.
 struct Record {
@@ -25,6 +23,10 @@ struct Record {
     status: Option<WaitStatus>,
     /// Room in `ended` for when it has: a process cannot fail to end.
     room: Option<Spare<Pair, ()>>,
+    /// Its place in this table, charged until it is waited for.
+    _place: Charge,
+    /// What it may hold, and whose descendant it is.
+    membership: Membership,
 }
 
 /// Parent, child.
@@ -74,14 +76,18 @@ static TABLE: Mutex<Table> =
 /// `EAGAIN` if there are too many processes, `ENOMEM`.
 pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     let mut table = TABLE.lock();
-    if table.records.len() >= PROCESSES_MAX {
-        return Err(Errno::EAGAIN);
-    }
+    let membership = match table.records.get(&parent) {
+        Some(record) => Membership::new(record.membership.family())?,
+        // The kernel's only child.
+        None => Membership::first(),
+    };
+    let place = Charge::new(membership.family(), &Amounts::of(Kind::Processes, 1))?;
     let id = table.next;
     reaper::reserve(table.records.len() + 1)?;
     let family = Spare::try_new()?;
     let room = Some(Spare::try_new()?);
-    table.records.try_insert(id, Record { parent, process: None, status: None, room })?;
+    let record = Record { parent, process: None, status: None, room, _place: place, membership };
+    table.records.try_insert(id, record)?;
     table.families.insert_with(family, (parent, id), ());
     table.next += 1;
     Ok(id)
@@ -92,6 +98,11 @@ pub fn enter(process: &Arc<Process>) {
     if let Some(record) = TABLE.lock().records.get_mut(&process.id) {
         record.process = Some(process.clone());
     }
+}
+
+/// The family of the process with this number, until it has been waited for.
+pub fn family(id: ProcessId) -> Option<Family> {
+    Some(TABLE.lock().records.get(&id)?.membership.family())
 }
 
 /// Gives back a number that no process has taken.

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
-use cops_abi::{Errno, layout, note};
+use cops_abi::{Errno, Priority, layout, note};
 use cops_fallible::{List, try_arc};
 use spin::Mutex;
 
@@ -23,6 +23,7 @@ use super::{WaitQueue, reaper};
 use crate::arch::{self, UserContext};
 use crate::call;
 use crate::fs::{File, FileTable};
+use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
 use crate::trace::{self, Event, TracePages};
 
@@ -48,6 +49,8 @@ pub struct Process {
     pub id: ProcessId,
     /// Number of the process that started it; 0 once nobody waits for it.
     pub parent: AtomicU32,
+    /// To whom its memory, calls, files and virtual CPUs are charged.
+    pub family: Family,
     /// What it was started as, for messages.
     pub name: &'static str,
     /// Its memory.
@@ -112,11 +115,13 @@ impl Process {
         }
         space.map_frame(layout::SYSTEM_PAGE, super::system_page().frame().clone(), Rights::READ)?;
         space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
+        let family = super::children::family(id).ok_or(Errno::ESRCH)?;
         let parent_id = parent.map_or(0, |parent| parent.id);
         let share = Share::new(id, parent_id)?;
         let trace_pages = if trace::is_on() { Some(TracePages::new(&space)?) } else { None };
         let process = try_arc(Self {
             id,
+            family,
             parent: AtomicU32::new(parent_id),
             name,
             space,
@@ -183,6 +188,24 @@ impl Process {
         let top = stack_top(index);
         self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
         Ok(top)
+    }
+
+    /// Whether this process may kill `other`, or set its ceiling and quotas: if that is the process itself or a
+    /// descendant.
+    ///
+    /// # Errors
+    /// `EPERM` if not.
+    pub fn check_authority_over(&self, other: &Process) -> Result<(), Errno> {
+        if quota::is_within(other.family, self.family) { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    /// Whether this process may change what concerns the whole machine: if it may be as urgent as anything, which any
+    /// ancestor can take from it for good.
+    ///
+    /// # Errors
+    /// `EPERM` if not.
+    pub fn check_authority_over_machine(&self) -> Result<(), Errno> {
+        if self.ceiling.level() == Priority::MOST_URGENT.level() { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     /// Virtual CPUs it has, running or not.

@@ -20,7 +20,7 @@ use crate::drivers::console::{self, Channel, Request};
 use crate::drivers::{device_tree, power};
 use crate::fs::{self, FileTable};
 use crate::log;
-use crate::mm::{Frame, SharedFrame, frames, heap};
+use crate::mm::{Frame, SharedFrame, frames, heap, quota};
 use crate::net;
 use crate::portions;
 use crate::trace;
@@ -72,6 +72,9 @@ fn set_up() {
         spawn_service(&name, Priority::DEFAULT, switching::switching(hart));
     }
     net::start();
+    if quota::prepare().is_err() {
+        panic!("no memory for the quotas");
+    }
     spawn_service("first program", Priority::DEFAULT, start_first_program());
 }
 

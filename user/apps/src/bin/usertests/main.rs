@@ -18,6 +18,7 @@
 
 extern crate alloc;
 
+mod authority;
 mod beside;
 mod boundary;
 mod bounded;
@@ -73,6 +74,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         hostile_memory::TESTS,
         files::TESTS,
         processes::TESTS,
+        authority::TESTS,
         pipes::TESTS,
         results::TESTS,
         limits::TESTS,
