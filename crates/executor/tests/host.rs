@@ -4,7 +4,7 @@
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -329,7 +329,7 @@ fn waiting_on_a_worker_of_the_same_runtime_is_refused() {
         let runtime = Runtime::new(2).unwrap();
         let handle = runtime.handle();
         let nested = runtime.spawn(async move { handle.block_on(async {}) }, Priority::DEFAULT);
-        assert_eq!(runtime.block_on(nested), Err(JoinError::Panicked));
+        assert!(runtime.block_on(nested).is_err_and(|error| error.is_panic()));
         // On a worker of another it blocks that worker, and works.
         let other = Runtime::new(1).unwrap();
         let across = other.spawn(
@@ -345,8 +345,42 @@ fn a_panic_ends_one_coroutine() {
     let runtime = Runtime::new(1).unwrap();
     let bad = runtime.spawn(async { panic!("on purpose") }, Priority::DEFAULT);
     let good = runtime.spawn(async { 1 }, Priority::DEFAULT);
-    assert_eq!(runtime.block_on(bad), Err::<(), _>(JoinError::Panicked));
+    let error = runtime.block_on(bad).unwrap_err();
+    assert!(error.is_panic() && !error.is_cancelled());
+    assert_eq!(error.to_string(), "the coroutine panicked: on purpose");
+    assert_eq!(*error.into_panic().downcast::<&str>().unwrap(), "on purpose");
     assert_eq!(runtime.block_on(good), Ok(1));
+}
+
+#[test]
+fn a_panics_payload_reaches_whoever_joins() {
+    /// Counts its drops.
+    struct Payload(Arc<AtomicU32>);
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    fn is_an_error<E: std::error::Error + Send + Sync + 'static>(error: E) -> E {
+        error
+    }
+    let runtime = Runtime::new(1).unwrap();
+    let drops = Arc::new(AtomicU32::new(0));
+    let panics = || {
+        let payload = Payload(drops.clone());
+        runtime.spawn(async move { std::panic::panic_any(payload) }, Priority::DEFAULT)
+    };
+    let error = is_an_error(runtime.block_on(panics()).map(|never: ()| never).unwrap_err());
+    assert_eq!((error.to_string().as_str(), drops.load(Ordering::SeqCst)), ("the coroutine panicked", 0));
+    // As a thread's would.
+    let payload = error.into_panic();
+    let again = thread::spawn(|| std::panic::resume_unwind(payload)).join();
+    assert!(again.map(|never: ()| never).unwrap_err().is::<Payload>());
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+    // One that nobody joins is dropped with the coroutine.
+    drop(panics());
+    runtime.finish();
+    assert_eq!(drops.load(Ordering::SeqCst), 2);
 }
 
 #[test]

@@ -1,6 +1,12 @@
-//! When the numbers of executors run out. A program of its own, because it takes them all.
+//! When the numbers of executors run out, and that they are used again. A program of its own, because it takes them all.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+use std::task::Waker;
 
 use cops_executor::*;
 
@@ -24,9 +30,77 @@ fn the_257th_is_refused_and_one_that_ends_makes_room() {
     let next = build().unwrap();
     assert!(matches!(build(), Err(BuildError::NumbersExhausted)));
     drop(next);
-    assert!(
-        matches!(Runtime::new(2), Err(BuildError::NumbersExhausted)),
-        "the one that is free has one worker"
-    );
+    // The one that is free has had one worker so far.
+    let other = Runtime::new(3).unwrap();
+    assert_eq!(all_workers_of(&other, 3), HashSet::from([0, 1, 2]));
+    assert!(matches!(build(), Err(BuildError::NumbersExhausted)));
+    drop(other);
+    let fewer = Runtime::new(2).unwrap();
+    assert_eq!(all_workers_of(&fewer, 2), HashSet::from([0, 1]));
+    drop(fewer);
     assert_eq!(EXECUTOR.block_on(0, EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT).unwrap()), Ok(1));
+
+    runtimes.clear();
+    thousands_come_and_go();
+}
+
+/// The workers that run as many coroutines, each of which blocks its thread until all run.
+fn all_workers_of(runtime: &Runtime, workers: usize) -> HashSet<u32> {
+    let together = Arc::new(Barrier::new(workers));
+    let one = || {
+        let together = together.clone();
+        runtime.spawn(
+            async move {
+                together.wait();
+                current_worker_of(current().unwrap().executor())
+            },
+            Priority::DEFAULT,
+        )
+    };
+    let all: Vec<_> = (0..workers).map(|_| one()).collect();
+    all.into_iter().map(|one| runtime.block_on(one).unwrap()).collect()
+}
+
+/// Ten thousand runtimes, of one to three workers. What is kept of earlier ones never reaches a coroutine of a later one.
+fn thousands_come_and_go() {
+    /// As many as there can be numbers, and more: so one of them was in the same slot of the same executor.
+    const KEPT: usize = 300;
+    let mut kept: VecDeque<(Handle, CoroutineId, Waker)> = VecDeque::new();
+    let mut met = 0;
+    for n in 0..10_000_u32 {
+        let runtime = Runtime::builder().workers(1 + n % 3).stack_bytes(64 << 10).build().unwrap();
+        let polls = Arc::new(AtomicU32::new(0));
+        let (counted, finishes) = (polls.clone(), Arc::new(sync::Event::new()));
+        let finish = finishes.clone();
+        let (tell, told) = channel();
+        let stranger = runtime.spawn(
+            async move {
+                let mut wait = pin!(finish.wait());
+                poll_fn(|context| {
+                    let polled = wait.as_mut().poll(context);
+                    counted.fetch_add(1, SeqCst);
+                    let _ = tell.send(context.waker().clone());
+                    polled
+                })
+                .await;
+            },
+            Priority::DEFAULT,
+        );
+        let (id, waker) = (stranger.id(), told.recv().unwrap());
+        for (old_handle, old_id, stale) in &kept {
+            met += u32::from((id.executor(), id.index()) == (old_id.executor(), old_id.index()));
+            stale.wake_by_ref();
+            assert!(!wake_up(*old_id) && !cancel(*old_id) && !set_priority(*old_id, Priority::MOST_URGENT));
+            assert_eq!(old_handle.live_count(), 0);
+        }
+        assert_eq!(priority(id), Some(Priority::DEFAULT));
+        finishes.set();
+        assert_eq!(runtime.block_on(stranger), Ok(()));
+        assert_eq!(polls.load(SeqCst), 2, "woken by the waker of another runtime's coroutine");
+        kept.push_back((runtime.handle(), id, waker));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+    }
+    assert!(met > 1_000, "{met} in the slot of an earlier one: the test tests nothing");
 }

@@ -5,7 +5,8 @@ use ::core::pin::Pin;
 use ::core::task::{Context, Poll};
 
 use super::executor::Executor;
-use super::join::{JoinError, JoinHandle};
+use super::join::JoinHandle;
+use super::join_error::JoinError;
 use super::outcome::SpawnError;
 use super::registry;
 use crate::core::{CoroutineId, Priority};

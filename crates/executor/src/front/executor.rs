@@ -218,8 +218,21 @@ impl Executor {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let (joined, handle) = JoinHandle::prepare(future);
-        self.spawn(joined, priority).map(|id| handle.finish(id))
+        let (data, vtable, handle) = JoinHandle::prepare(future);
+        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is Send and 'static, with an output that is.
+        #[allow(unsafe_code)]
+        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
+        match CoroutineId::from_raw(raw) {
+            Some(id) => Ok(handle.finish(id)),
+            None => {
+                // SAFETY: it was not spawned, so it is ours to drop, once.
+                #[allow(unsafe_code)]
+                unsafe {
+                    (vtable.drop)(data)
+                };
+                Err(refusal(raw))
+            }
+        }
     }
 
     /// Makes a coroutine of a future that the caller keeps in its own way.
@@ -380,15 +393,17 @@ impl Executor {
 unsafe fn refused<F>(data: *mut (), status: u64) -> SpawnError {
     // SAFETY: the caller's promise.
     unsafe { cell::unbox::<F>(data) };
+    refusal(status)
+}
+
+/// What a status of the core's spawns means.
+#[cold]
+fn refusal(status: u64) -> SpawnError {
     if status == STATUS_NO_MEMORY as u64 { SpawnError::OutOfMemory } else { SpawnError::NotStarted }
 }
 
 /// What the core's spawns return: an id, or a status.
 #[inline]
 fn spawned(raw: u64) -> Result<CoroutineId, SpawnError> {
-    CoroutineId::from_raw(raw).ok_or(if raw == STATUS_NO_MEMORY as u64 {
-        SpawnError::OutOfMemory
-    } else {
-        SpawnError::NotStarted
-    })
+    CoroutineId::from_raw(raw).ok_or_else(|| refusal(raw))
 }

@@ -1,46 +1,25 @@
 //! Join handles: await a coroutine's output, or abort it.
+//!
+//! A coroutine with a handle is one block of memory: what the two sides share, and the future. The sides are the handle, and the
+//! coroutine, whose vtable is here. Whichever goes last frees the block.
+//!
+//! Unsafe: that block by hand. Both sides hold a pointer to it while `sides` counts them; `phase` says which of them may touch
+//! which cell; the future is the coroutine's alone.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
-use ::core::fmt;
 use ::core::future::Future;
+use ::core::mem::ManuallyDrop;
 use ::core::pin::Pin;
-use ::core::sync::atomic::{AtomicU8, Ordering};
+use ::core::ptr::{self, NonNull};
+use ::core::sync::atomic::{AtomicU8, Ordering, fence};
 use ::core::task::{Context, Poll, Waker};
-use alloc::sync::Arc;
 
+use super::join_error::JoinError;
+use super::pool;
 use super::registry;
-use crate::core::CoroutineId;
-
-/// Why a coroutine has no output.
-///
-/// ```
-/// # use cops_executor::{Executor, JoinError, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
-/// # EXECUTOR.start_on_host(1)?;
-/// let panics = EXECUTOR.spawn_join(async { panic!("for the example") }, Priority::DEFAULT)?;
-/// let result: Result<(), JoinError> = EXECUTOR.block_on(0, panics);
-/// assert_eq!(result, Err(JoinError::Panicked));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JoinError {
-    /// It was cancelled.
-    Cancelled,
-    /// It panicked (with `std`; elsewhere a panic does not return).
-    Panicked,
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            JoinError::Cancelled => "the coroutine was cancelled",
-            JoinError::Panicked => "the coroutine panicked",
-        })
-    }
-}
-
-impl ::core::error::Error for JoinError {}
+use super::waker::waker_of_raw;
+use crate::core::{CoroutineId, FutureVTable};
 
 /// A future of a coroutine's output.
 ///
@@ -59,7 +38,7 @@ impl ::core::error::Error for JoinError {}
 #[must_use = "await it, or drop it to detach the coroutine"]
 pub struct JoinHandle<T> {
     id: CoroutineId,
-    outcome: Arc<Outcome<T>>,
+    side: Side<T>,
 }
 
 /// Nobody waits: `waker` is the handle's to write.
@@ -69,19 +48,25 @@ const WAITING: u8 = 1;
 /// `value` is there: it is the handle's, and `waker` is the coroutine's if it was WAITING before.
 const DONE: u8 = 2;
 
-/// Where the two meet. One side is the handle, the other the coroutine's wrapper.
-struct Outcome<T> {
+/// What the two sides share.
+struct Shared<T> {
     phase: AtomicU8,
+    /// How many of the two are left.
+    sides: AtomicU8,
     waker: UnsafeCell<Option<Waker>>,
     value: UnsafeCell<Option<Result<T, JoinError>>>,
+    /// Frees the block, whose full type the handle does not know.
+    free: unsafe fn(NonNull<Shared<T>>),
 }
 
-// SAFETY: `phase` says whose each cell is (constants above); the value goes from one thread to another.
-unsafe impl<T: Send> Sync for Outcome<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Send for Outcome<T> {}
+/// The block. `Shared` comes first, so a pointer to one is a pointer to the other.
+#[repr(C)]
+struct Block<F: Future> {
+    shared: Shared<F::Output>,
+    future: UnsafeCell<ManuallyDrop<F>>,
+}
 
-impl<T> Outcome<T> {
+impl<T> Shared<T> {
     /// The coroutine's side, once.
     fn complete(&self, value: Result<T, JoinError>) {
         // SAFETY: not DONE yet, so the value is ours.
@@ -112,15 +97,121 @@ impl<T> Outcome<T> {
     }
 }
 
+/// One of the two that `Shared::sides` counts.
+struct Side<T>(NonNull<Shared<T>>);
+
+// SAFETY: `phase` says whose each cell is (constants above); the value goes from one thread to another.
+unsafe impl<T: Send> Send for Side<T> {}
+// SAFETY: as above; what a shared handle gives access to is `phase`.
+unsafe impl<T: Send> Sync for Side<T> {}
+
+impl<T> Side<T> {
+    fn shared(&self) -> &Shared<T> {
+        // SAFETY: this side is counted, so the block is there.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Drop for Side<T> {
+    fn drop(&mut self) {
+        // Release: what this side did comes before the block is freed, by whoever does that.
+        if self.shared().sides.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: the other side is gone, and this one touches nothing after this.
+            unsafe { (self.shared().free)(self.0) };
+        }
+    }
+}
+
+impl<F: Future> Block<F> {
+    const VTABLE: &'static FutureVTable = &FutureVTable { poll: poll::<F>, drop: drop_future::<F> };
+}
+
+/// Drops what is left of the shared part, and frees the block.
+///
+/// # Safety
+///
+/// `shared` is that of a `Block<F>` from `JoinHandle::prepare`, whose future was dropped and whose sides are both gone.
+unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
+    /// Frees it also if the output's destructor panics.
+    struct Memory<F: Future>(NonNull<Block<F>>);
+
+    impl<F: Future> Drop for Memory<F> {
+        fn drop(&mut self) {
+            // SAFETY: from `pool::allocate`, and what was in it has been dropped.
+            unsafe { pool::release(self.0) };
+        }
+    }
+
+    let memory = Memory::<F>(shared.cast());
+    // SAFETY: by contract nobody else uses it, now or later.
+    unsafe { ptr::drop_in_place(&raw mut (*memory.0.as_ptr()).shared) };
+}
+
+/// `FutureVTable::poll` of coroutines with a handle.
+///
+/// # Safety
+///
+/// `data` is from `JoinHandle::prepare` with a future of type `F`, which nobody else uses during the call.
+unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
+    // SAFETY: the coroutine's side is counted until `drop_future`.
+    let block = unsafe { &*data.cast::<Block<F>>() };
+    // SAFETY: the future is the coroutine's alone, and stays where it is: so it is pinned.
+    let future = unsafe { Pin::new_unchecked(&mut **block.future.get()) };
+    // Not dropped: there is nothing to drop (`front::poll`).
+    let waker = ManuallyDrop::new(waker_of_raw(id));
+    let mut context = Context::from_waker(&waker);
+    #[cfg(not(feature = "std"))]
+    let polled = future.poll(&mut context).map(Ok);
+    // A panic must not cross into the core. The future is not polled again, so nobody sees it in a broken state.
+    #[cfg(feature = "std")]
+    let polled =
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(payload) => Poll::Ready(Err(JoinError::panicked(payload))),
+        };
+    match polled {
+        Poll::Pending => false,
+        Poll::Ready(value) => {
+            block.shared.complete(value);
+            true
+        }
+    }
+}
+
+/// `FutureVTable::drop` of coroutines with a handle: the end of the coroutine's side.
+///
+/// # Safety
+///
+/// As `poll`, and once.
+unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
+    // SAFETY: `prepare` made it, and counted this side.
+    let side = unsafe { Side(NonNull::new_unchecked(data.cast::<Shared<F::Output>>())) };
+    // SAFETY: dropped here and never again; nobody polls it any more.
+    unsafe { ManuallyDrop::drop(&mut *(*data.cast::<Block<F>>()).future.get()) };
+    // Relaxed: this side alone sets it.
+    if side.shared().phase.load(Ordering::Relaxed) != DONE {
+        side.shared().complete(Err(JoinError::Cancelled));
+    }
+}
+
 impl<T> JoinHandle<T> {
-    /// Wraps a future so that its output goes to the handle that `finish` makes.
-    pub(super) fn prepare<F: Future<Output = T>>(future: F) -> (Joined<F>, PendingHandle<T>) {
-        let outcome = Arc::new(Outcome {
+    /// Boxes a future for `spawn_raw`, so that its output goes to the handle that `finish` makes.
+    #[inline]
+    pub(super) fn prepare<F: Future<Output = T>>(
+        future: F,
+    ) -> (*mut (), &'static FutureVTable, PendingHandle<T>) {
+        let block = pool::allocate::<Block<F>>();
+        let shared = Shared {
             phase: AtomicU8::new(EMPTY),
+            sides: AtomicU8::new(2),
             waker: UnsafeCell::new(None),
             value: UnsafeCell::new(None),
-        });
-        (Joined { future, report: Report(Some(outcome.clone())) }, PendingHandle(outcome))
+            free: free::<F>,
+        };
+        // SAFETY: memory for a block, ours alone.
+        unsafe { block.write(Block { shared, future: UnsafeCell::new(ManuallyDrop::new(future)) }) };
+        (block.as_ptr().cast(), Block::<F>::VTABLE, PendingHandle(Side(block.cast())))
     }
 
     /// The coroutine's id.
@@ -170,7 +261,7 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        self.outcome.phase.load(Ordering::Acquire) == DONE
+        self.side.shared().phase.load(Ordering::Acquire) == DONE
     }
 }
 
@@ -178,54 +269,15 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.outcome.poll(context)
+        self.side.shared().poll(context)
     }
 }
 
 /// A handle whose coroutine has no id yet.
-pub(super) struct PendingHandle<T>(Arc<Outcome<T>>);
+pub(super) struct PendingHandle<T>(Side<T>);
 
 impl<T> PendingHandle<T> {
     pub fn finish(self, id: CoroutineId) -> JoinHandle<T> {
-        JoinHandle { id, outcome: self.0 }
-    }
-}
-
-/// A future that reports its output, or that it was dropped without.
-pub(super) struct Joined<F: Future> {
-    future: F,
-    report: Report<F::Output>,
-}
-
-struct Report<T>(Option<Arc<Outcome<T>>>);
-
-impl<T> Drop for Report<T> {
-    fn drop(&mut self) {
-        if let Some(outcome) = self.0.take() {
-            outcome.complete(Err(JoinError::Cancelled));
-        }
-    }
-}
-
-impl<F: Future> Future for Joined<F> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: `future` is pinned with us, and never moved; `report` is not pinned.
-        let this = unsafe { self.get_unchecked_mut() };
-        // SAFETY: as above.
-        let future = unsafe { Pin::new_unchecked(&mut this.future) };
-        #[cfg(not(feature = "std"))]
-        let polled = future.poll(context).map(Ok);
-        #[cfg(feature = "std")]
-        let polled = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| future.poll(context))) {
-            Ok(polled) => polled.map(Ok),
-            Err(_) => Poll::Ready(Err(JoinError::Panicked)),
-        };
-        polled.map(|value| {
-            if let Some(outcome) = this.report.0.take() {
-                outcome.complete(value);
-            }
-        })
+        JoinHandle { id, side: self.0 }
     }
 }

@@ -21,6 +21,8 @@ mod hosting;
 pub mod image;
 #[cfg(feature = "alloc")]
 mod join;
+#[cfg(feature = "alloc")]
+mod join_error;
 #[cfg(feature = "image")]
 mod observe;
 mod outcome;
@@ -43,7 +45,9 @@ pub use self::executor::Executor;
 #[cfg(feature = "std")]
 pub use self::host::{BuildError, Builder, Handle, HostClock, Runtime, timers};
 #[cfg(feature = "alloc")]
-pub use self::join::{JoinError, JoinHandle};
+pub use self::join::JoinHandle;
+#[cfg(feature = "alloc")]
+pub use self::join_error::{JoinError, Payload};
 pub use self::outcome::{AddWorkerError, RunOutcome, SpawnError, StartError};
 pub use self::registry::{base_priority, cancel, current, priority, set_priority, wake_up};
 pub use self::static_memory::StaticMemory;

@@ -1,4 +1,7 @@
 //! Handles: spawning from wherever one is.
+//!
+//! Unsafe: dropping a future that is not spawned after all.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::future::Future;
@@ -174,8 +177,9 @@ impl Handle {
 fn refused<F: Future>(future: F, executor: u8) -> JoinHandle<F::Output> {
     // No slot has index 0, so whatever is done with this id is done to nobody.
     let nobody = CoroutineId::from_raw(1 << 32 | u64::from(executor) << 24);
-    let (joined, handle) = JoinHandle::prepare(future);
-    drop(joined);
+    let (data, vtable, handle) = JoinHandle::prepare(future);
+    // SAFETY: nobody else has it, so it is dropped once.
+    unsafe { (vtable.drop)(data) };
     handle.finish(nobody.expect("a generation of 1 is one"))
 }
 

@@ -32,16 +32,23 @@ fn idle() -> MutexGuard<'static, Vec<&'static Record>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes an executor that has at least `workers` workers. `None` if all numbers are in use.
+/// Takes an executor that has at least `workers` workers. `None` if all numbers are in use: by runtimes that have not ended,
+/// and by executors of the program's own.
+///
+/// The executor may have been another runtime's. Its slots count generations on, so an id, a waker or a handle of an earlier
+/// runtime names no coroutine of this one.
 pub(super) fn take(workers: u32) -> Option<(&'static Record, u64)> {
     let mut idle = idle();
-    // One with workers to spare would do, but the others look at their records at each scheduling point.
+    // One with workers to spare does too, but the others look at their records at each scheduling point. One with too few gets
+    // more; that is for when there is no other number, since the memory of a worker is never freed.
     let same =
         idle.iter().position(|record| record.workers() == workers).map(|place| idle.swap_remove(place));
     let record = same.or_else(|| start(workers)).or_else(|| {
-        let enough = idle.iter().position(|record| record.workers() > workers)?;
-        Some(idle.swap_remove(enough))
+        let difference = |record: &Record| record.workers().abs_diff(workers);
+        let nearest = (0..idle.len()).min_by_key(|&place| difference(idle[place]))?;
+        Some(idle.swap_remove(nearest))
     })?;
+    record.grow_to(workers);
     record.finishing.store(false, Ordering::Relaxed);
     record.threads.store(workers, Ordering::Relaxed);
     Some((record, record.tenancy.fetch_add(1, Ordering::SeqCst).wrapping_add(1)))

@@ -1,9 +1,23 @@
-//! The table of contended mutexes: a list of those that somebody waits for.
+//! The table of contended mutexes: those that a coroutine waits for, and the waiters.
 //!
-//! A mutex that somebody waits for has a queue, and the queue's first node is its record here: the mutex's
-//! address, its holder, and its place in the list. So an uncontended mutex is not in the table, waiting allocates
+//! A contended mutex has a queue, and the queue's first node is its record here: the mutex's address, its holder, and its
+//! places in the indexes. So an uncontended mutex is not in the table, waiting allocates
 //! nothing, and nothing here points to a mutex: one that is moved or freed after a waiting future was leaked
 //! leaves a record that nobody finds, not a dangling pointer.
+//!
+//! There are four indexes, each of them a number of lists, doubly linked through the nodes. All operations on them are O(1) but
+//! the search in a list, which has few elements if the keys are spread:
+//!
+//! | index | contains | list by | to find |
+//! | --- | --- | --- | --- |
+//! | `MUTEX` | records | hash of the mutex's address | the queue of a mutex |
+//! | `HOLDER` | records | hash of the holder's id | what a coroutine holds that others wait for |
+//! | `OWNER` | all waiting nodes | hash of the waiter's id | where a coroutine waits |
+//! | `CHANGED` | marked records | one list | what `inheritance` has to look at again |
+//!
+//! Rejected: one list of all contended mutexes (it was that: the time of each operation grew with their number), a pointer to
+//! the first waiter in the mutex (a waiter whose priority changes cannot reach the mutex, which may be gone), trees (as
+//! many links, and more code).
 //!
 //! What the records say about priorities is the concern of `inheritance`.
 #![allow(unsafe_code)]
@@ -12,7 +26,7 @@ use ::core::cell::UnsafeCell;
 use ::core::ptr;
 
 use super::lock::SpinLock;
-use super::queue::{Link, node};
+use super::queue::{Link, Queue, node};
 use crate::core::CoroutineId;
 
 /// The word of a mutex that nobody holds.
@@ -27,31 +41,64 @@ pub(super) fn word_of(owner: Option<CoroutineId>) -> u64 {
     owner.map_or(SOMEBODY, CoroutineId::raw)
 }
 
-/// What each node carries, and the first of a queue uses.
+const MUTEX: usize = 0;
+const HOLDER: usize = 1;
+const OWNER: usize = 2;
+const CHANGED: usize = 3;
+const INDEXES: usize = 4;
+
+/// Lists of each index but the last, a power of two: a pointer each. Many where there may be many coroutines.
+const LISTS: usize = if cfg!(loom) {
+    2
+} else if cfg!(feature = "std") {
+    1024
+} else if cfg!(feature = "alloc") {
+    512
+} else {
+    16
+};
+const _: () = assert!(LISTS.is_power_of_two());
+
+/// The neighbours in a list of an index.
+#[derive(Clone, Copy)]
+struct Places {
+    next: Link<Record>,
+    previous: Link<Record>,
+}
+
+/// What each node carries. All but `key` and the places in `OWNER` are used in the first of a queue only.
 #[derive(Clone, Copy)]
 pub(super) struct Record {
     /// The mutex's address.
     pub key: usize,
     /// `word_of` the holder.
     pub holder: u64,
-    /// Its first, or its holder, has changed.
-    pub changed: bool,
-    /// Its neighbours in the list; to be touched by the list's functions only.
-    pub next: Link<Record>,
-    pub previous: Link<Record>,
+    /// Its first, or its holder, has changed: it is in `CHANGED`.
+    is_changed: bool,
+    /// In each index.
+    places: [Places; INDEXES],
 }
 
 impl Record {
-    pub const NONE: Record =
-        Record { key: 0, holder: FREE, changed: false, next: ptr::null(), previous: ptr::null() };
+    /// That of a node that waits for the mutex at this address.
+    pub const fn of(key: usize) -> Record {
+        let nowhere = Places { next: ptr::null(), previous: ptr::null() };
+        Record { key, holder: FREE, is_changed: false, places: [nowhere; INDEXES] }
+    }
 }
 
 pub(super) struct Table {
     lock: SpinLock,
-    first: UnsafeCell<Link<Record>>,
+    /// The first of each list.
+    lists: UnsafeCell<Lists>,
 }
 
-// SAFETY: the list, and the nodes in it, are touched under the lock.
+struct Lists {
+    hashed: [[Link<Record>; LISTS]; CHANGED],
+    changed: Link<Record>,
+}
+
+// SAFETY: the lists, and the nodes in them, are touched under the lock.
 unsafe impl Sync for Table {}
 
 /// The table's lock, held.
@@ -59,7 +106,8 @@ pub(super) struct Locked<'a>(&'a Table);
 
 impl Table {
     pub const fn new() -> Table {
-        Table { lock: SpinLock::new(), first: UnsafeCell::new(ptr::null()) }
+        let lists = Lists { hashed: [[ptr::null(); LISTS]; CHANGED], changed: ptr::null() };
+        Table { lock: SpinLock::new(), lists: UnsafeCell::new(lists) }
     }
 
     pub fn lock(&self) -> Locked<'_> {
@@ -80,99 +128,251 @@ impl Drop for Locked<'_> {
     }
 }
 
+/// The list of an index in which a value is.
+const fn list_of(value: u64) -> usize {
+    // Fibonacci hashing: addresses and ids differ in their low bits, the product in its high ones.
+    (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (LISTS - 1)
+}
+
+/// A field of a node's record.
+macro_rules! record {
+    ($node:expr) => {
+        *node::data_place($node)
+    };
+}
+
 // Whoever holds the lock may touch every node in the table: those are valid, since futures take theirs out before they
 // go. This is the argument of all blocks that say "the lock".
 impl Locked<'_> {
-    /// The record of a mutex, null if nobody waits for it.
-    pub fn find(&self, key: usize) -> Link<Record> {
-        self.records()
-            .find(|&first| {
-                // SAFETY: the lock.
-                unsafe { node::data(first) }.key == key
-            })
-            .unwrap_or(ptr::null())
+    /// Where the first of a list is.
+    fn first_of(&self, index: usize, list: usize) -> *mut Link<Record> {
+        let lists = self.0.lists.get();
+        // SAFETY: the lock; places in a static, in bounds.
+        unsafe {
+            if index == CHANGED { &raw mut (*lists).changed } else { &raw mut (*lists).hashed[index][list] }
+        }
     }
 
-    /// The first nodes of all queues. The one that was returned last may be replaced.
-    pub fn records(&self) -> impl Iterator<Item = Link<Record>> {
+    /// The nodes of a list. The one that was returned last may be taken out, and others may be put in.
+    fn list(&self, index: usize, value: u64) -> impl Iterator<Item = Link<Record>> {
         // SAFETY: the lock.
-        let mut next = unsafe { *self.0.first.get() };
+        let mut next = unsafe { *self.first_of(index, list_of(value)) };
         ::core::iter::from_fn(move || {
             let here = next;
             if here.is_null() {
                 return None;
             }
-            // SAFETY: the lock; what is in the list is valid.
-            next = unsafe { node::data(here) }.next;
+            steps::count();
+            // SAFETY: the lock; what is in a list is valid.
+            next = unsafe { record!(here).places[index].next };
             Some(here)
         })
     }
 
-    /// Puts a node into the list.
+    /// # Safety
+    ///
+    /// The node is valid, and in no list of this index.
+    unsafe fn put(&self, index: usize, value: u64, here: Link<Record>) {
+        // SAFETY: the lock, and the contract.
+        unsafe {
+            let first = self.first_of(index, list_of(value));
+            let next = *first;
+            record!(here).places[index] = Places { next, previous: ptr::null() };
+            if !next.is_null() {
+                record!(next).places[index].previous = here;
+            }
+            *first = here;
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The node is in the list of this value.
+    unsafe fn take(&self, index: usize, value: u64, here: Link<Record>) {
+        // SAFETY: the lock, and the contract.
+        unsafe {
+            let Places { next, previous } = record!(here).places[index];
+            if previous.is_null() {
+                *self.first_of(index, list_of(value)) = next;
+            } else {
+                record!(previous).places[index].next = next;
+            }
+            if !next.is_null() {
+                record!(next).places[index].previous = previous;
+            }
+        }
+    }
+
+    /// The record of a mutex, null if nobody waits for it.
+    pub fn find(&self, key: usize) -> Link<Record> {
+        self.list(MUTEX, key as u64)
+            .find(|&first| {
+                // SAFETY: the lock.
+                unsafe { record!(first).key == key }
+            })
+            .unwrap_or(ptr::null())
+    }
+
+    /// The records of the mutexes that a coroutine holds and others wait for.
+    pub fn held_by(&self, holder: u64) -> impl Iterator<Item = Link<Record>> {
+        self.list(HOLDER, holder).filter(move |&first| {
+            // SAFETY: the lock.
+            unsafe { record!(first).holder == holder }
+        })
+    }
+
+    /// The nodes with which a coroutine waits.
+    pub fn waits_of(&self, id: CoroutineId) -> impl Iterator<Item = Link<Record>> {
+        self.list(OWNER, id.raw()).filter(move |&here| {
+            // SAFETY: the lock.
+            unsafe { node::owner(here) == Some(id) }
+        })
+    }
+
+    /// Enters a node as waiting for its owner.
     ///
     /// # Safety
     ///
-    /// It is the first of a queue that is not in the list.
-    pub unsafe fn insert(&self, here: Link<Record>) {
+    /// It is valid, has its owner, and is not entered.
+    pub unsafe fn enter_waiter(&self, here: Link<Record>) {
+        // SAFETY: the contract.
+        unsafe { self.put(OWNER, word_of(node::owner(here)), here) }
+    }
+
+    /// The opposite. To be called before the owner changes.
+    ///
+    /// # Safety
+    ///
+    /// It is entered.
+    pub unsafe fn remove_waiter(&self, here: Link<Record>) {
+        // SAFETY: the contract.
+        unsafe { self.take(OWNER, word_of(node::owner(here)), here) }
+    }
+
+    /// Makes a node the record of its mutex, and marks it.
+    ///
+    /// # Safety
+    ///
+    /// It is the first of a queue that has no record, and has its key.
+    pub unsafe fn insert(&self, here: Link<Record>, holder: u64) {
         // SAFETY: the lock, and the contract.
         unsafe {
-            let next = *self.0.first.get();
-            node::set_data(here, Record { next, previous: ptr::null(), ..node::data(here) });
-            self.join(ptr::null(), here);
-            self.join(here, next);
+            record!(here).holder = holder;
+            record!(here).is_changed = false;
+            self.put(MUTEX, record!(here).key as u64, here);
+            self.put(HOLDER, holder, here);
+            self.mark(here);
+        }
+    }
+
+    /// Takes a record out of the table; the node may go on waiting.
+    ///
+    /// # Safety
+    ///
+    /// It is a record.
+    pub unsafe fn remove(&self, here: Link<Record>) {
+        // SAFETY: the lock, and the contract.
+        unsafe {
+            self.take(MUTEX, record!(here).key as u64, here);
+            self.take(HOLDER, record!(here).holder, here);
+            if record!(here).is_changed {
+                record!(here).is_changed = false;
+                self.take(CHANGED, 0, here);
+            }
         }
     }
 
     /// The record goes from one node to another, which is the first of the same queue now and is marked; or, with
-    /// null, away.
+    /// null, away. The mutex is held by `holder` now.
     ///
     /// # Safety
     ///
-    /// `before` is in the list; `after` is valid or null.
-    pub unsafe fn replace(&self, before: Link<Record>, after: Link<Record>) {
+    /// `before` is a record; `after` is valid and has the same key, or is null.
+    pub unsafe fn replace(&self, before: Link<Record>, after: Link<Record>, holder: u64) {
         // SAFETY: the lock, and the contract.
         unsafe {
-            let record = node::data(before);
-            if after.is_null() {
-                self.join(record.previous, record.next);
-                return;
+            if ptr::eq(before, after) && record!(before).holder == holder {
+                return self.mark(before);
             }
-            if !ptr::eq(before, after) {
-                node::set_data(after, record);
-                self.join(record.previous, after);
-                self.join(after, record.next);
-            }
-            self.mark(after);
-        }
-    }
-
-    /// Makes two neighbours in the list; null stands for the ends.
-    ///
-    /// # Safety
-    ///
-    /// Both are valid or null.
-    pub unsafe fn join(&self, before: Link<Record>, after: Link<Record>) {
-        // SAFETY: the lock, and the contract.
-        unsafe {
-            if before.is_null() {
-                *self.0.first.get() = after;
-            } else {
-                node::set_data(before, Record { next: after, ..node::data(before) });
-            }
+            self.remove(before);
             if !after.is_null() {
-                node::set_data(after, Record { previous: before, ..node::data(after) });
+                self.insert(after, holder);
+            }
+        }
+    }
+
+    /// Takes out a record that belongs to a mutex which is no more: its waiters were leaked, so they are never polled or dropped.
+    ///
+    /// # Safety
+    ///
+    /// It is a record.
+    pub unsafe fn forget(&self, first: Link<Record>) {
+        // SAFETY: the lock, and the contract: the nodes of its queue are valid, and entered as waiting.
+        unsafe {
+            self.remove(first);
+            let mut next = Queue::from_first(first).first();
+            while !next.is_null() {
+                self.remove_waiter(next);
+                next = node::following(next);
             }
         }
     }
 
     /// # Safety
     ///
-    /// The node is in the list.
+    /// The node is a record.
     pub unsafe fn mark(&self, first: Link<Record>) {
         // SAFETY: the lock, and the contract.
-        unsafe { node::set_data(first, Record { changed: true, ..node::data(first) }) }
+        unsafe {
+            if !record!(first).is_changed {
+                record!(first).is_changed = true;
+                self.put(CHANGED, 0, first);
+            }
+        }
+    }
+
+    /// A marked record, which is marked no more; null if there is none.
+    pub fn take_marked(&self) -> Link<Record> {
+        // SAFETY: the lock.
+        unsafe {
+            let first = *self.first_of(CHANGED, 0);
+            if !first.is_null() {
+                record!(first).is_changed = false;
+                self.take(CHANGED, 0, first);
+            }
+            first
+        }
     }
 }
+
+/// How many elements of lists were looked at, for a test.
+#[cfg(all(test, not(loom)))]
+pub(super) mod steps {
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static STEPS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// Since the last time, on this thread.
+    pub fn take() -> u64 {
+        STEPS.replace(0)
+    }
+}
+
+#[cfg(not(all(test, not(loom))))]
+mod steps {
+    #[inline(always)]
+    pub fn count() {}
+}
+
+#[cfg(all(test, feature = "std", not(feature = "image"), not(loom)))]
+#[path = "contended_tests.rs"]
+mod tests;
 
 #[cfg(not(loom))]
 pub(super) fn table() -> &'static Table {

@@ -10,8 +10,9 @@
 //! *It ends.* A change goes one way, to more or to less urgent, along holders; round a circle of them (a deadlock)
 //! levels only rise or only sink, and there are 64.
 //!
-//! *Cost.* One lock for the table; time in the number of mutexes contended at the moment. The waiters of each are
-//! looked at only if a holder waits itself and its priority changes.
+//! *Cost.* One lock for the table. The time of a change does not depend on how many mutexes are contended, or how many
+//! coroutines wait: of the holder's mutexes those that are contended are looked at, and if it waits itself and its
+//! priority changes, the nodes with which it waits.
 #![allow(unsafe_code)]
 
 use ::core::ptr;
@@ -82,23 +83,22 @@ impl Locked<'_> {
         let mut first = self.find(key);
         if holder != CONTENDED && !first.is_null() {
             // Nobody waited for this mutex: what is found belonged to another one at this address, whose waiters were leaked.
-            // SAFETY: the lock; found in the list.
-            unsafe { self.replace(first, ptr::null()) };
+            // SAFETY: the lock; found in the table.
+            unsafe { self.forget(first) };
             first = ptr::null();
         }
         let mut queue = Queue::from_first(first);
         // SAFETY: the lock, and the contract.
         unsafe {
             node::set_owner(here, owner);
+            node::set_data(here, Record::of(key));
             queue.link(here, level_of(owner));
+            self.enter_waiter(here);
             if first.is_null() {
                 // Without a record, CONTENDED is left over from a future that was leaked: nobody will unlock it.
-                let holder = if holder == CONTENDED { SOMEBODY } else { holder };
-                node::set_data(here, Record { key, holder, ..Record::NONE });
-                self.insert(here);
-                self.mark(here);
+                self.insert(here, if holder == CONTENDED { SOMEBODY } else { holder });
             } else {
-                self.replace(first, queue.first());
+                self.replace(first, queue.first(), node::data(first).holder);
             }
         }
         self.settle();
@@ -116,16 +116,14 @@ impl Locked<'_> {
         let mut queue = Queue::from_first(first);
         // SAFETY: the lock.
         let (waker, before) = unsafe {
-            let mut record = node::data(first);
-            let before = record.holder;
+            let before = node::data(first).holder;
             let waker = queue.grant(first);
-            record.holder = word_of(node::owner(first));
-            // Whoever finds the node in the table's list finds the new holder.
-            node::set_data(first, record);
-            self.replace(first, queue.first());
+            self.remove_waiter(first);
+            let holder = word_of(node::owner(first));
+            self.replace(first, queue.first(), holder);
             if queue.is_empty() {
                 // Relaxed: who locks next sees what the holder did by the holder's own unlock.
-                word.store(record.holder, Ordering::Relaxed);
+                word.store(holder, Ordering::Relaxed);
             }
             (waker, before)
         };
@@ -149,23 +147,20 @@ impl Locked<'_> {
     /// # Safety
     ///
     /// The node is linked in the queue of this mutex.
-    pub unsafe fn look_again(&self, word: &AtomicU64, here: Link<Record>, owner: Option<CoroutineId>) {
-        let first = self.find(ptr::from_ref(word).addr());
+    pub unsafe fn look_again(&self, here: Link<Record>, owner: Option<CoroutineId>) {
         // SAFETY: the lock, and the contract.
         unsafe {
             let before = node::owner(here);
             if before != owner {
                 FOR_MUTEXES.enter(owner);
+                self.remove_waiter(here);
                 node::set_owner(here, owner);
+                self.enter_waiter(here);
                 FOR_MUTEXES.leave(before);
             }
-            if level_of(owner) != node::level(here) {
-                let mut queue = Queue::from_first(first);
-                queue.refile();
-                self.replace(first, queue.first());
-                self.settle();
-            }
+            self.refile(here);
         }
+        self.settle();
     }
 
     /// Takes out a waiter that gives up.
@@ -180,7 +175,8 @@ impl Locked<'_> {
         unsafe {
             let holder = node::data(first).holder;
             queue.unlink(here);
-            self.replace(first, queue.first());
+            self.remove_waiter(here);
+            self.replace(first, queue.first(), holder);
             if queue.is_empty() {
                 // Nobody else changes CONTENDED without this lock. The holder unlocks by itself again (Relaxed: as above).
                 word.store(holder, Ordering::Relaxed);
@@ -192,13 +188,13 @@ impl Locked<'_> {
 
     /// Establishes the rule at the head of the module.
     fn settle(&self) {
-        // SAFETY: the lock.
-        while let Some(first) = self.records().find(|&first| unsafe { node::data(first) }.changed) {
+        loop {
+            let first = self.take_marked();
+            if first.is_null() {
+                return;
+            }
             // SAFETY: the lock.
-            let record = unsafe { node::data(first) };
-            // SAFETY: the lock.
-            unsafe { node::set_data(first, Record { changed: false, ..record }) };
-            self.inherit(record.holder);
+            self.inherit(unsafe { node::data(first) }.holder);
         }
     }
 
@@ -206,12 +202,10 @@ impl Locked<'_> {
     fn inherit(&self, holder: u64) {
         let Some(id) = CoroutineId::from_raw(holder) else { return };
         let mut inherited: Option<Priority> = None;
-        for first in self.records() {
+        for first in self.held_by(holder) {
             // SAFETY: the lock.
-            let (record, level) = unsafe { (node::data(first), node::level(first)) };
-            if record.holder == holder {
-                inherited = Some(inherited.map_or(level, |other| other.more_urgent_of(level)));
-            }
+            let level = unsafe { node::level(first) };
+            inherited = Some(inherited.map_or(level, |other| other.more_urgent_of(level)));
         }
         let before = registry::priority(id);
         if !registry::set_inherited(id, inherited) || registry::priority(id) == before {
@@ -228,21 +222,30 @@ impl Locked<'_> {
 
     /// Moves a coroutine whose priority has changed in all queues where it waits, and marks those.
     fn refile_waits_of(&self, id: CoroutineId) {
-        for first in self.records() {
-            let mut next = first;
-            // SAFETY: the lock.
-            unsafe {
-                while !next.is_null() && node::owner(next) != Some(id) {
-                    next = node::following(next);
-                }
-                if next.is_null() {
-                    continue;
-                }
-                let mut queue = Queue::from_first(first);
-                if queue.refile() {
-                    self.replace(first, queue.first());
-                }
+        for here in self.waits_of(id) {
+            // SAFETY: what is entered as waiting is linked in the queue of its mutex.
+            unsafe { self.refile(here) };
+        }
+    }
+
+    /// Moves a waiter to the end of its level, if that has changed.
+    ///
+    /// # Safety
+    ///
+    /// The node is entered as waiting.
+    unsafe fn refile(&self, here: Link<Record>) {
+        // SAFETY: the lock, and the contract.
+        unsafe {
+            let level = level_of(node::owner(here));
+            if level == node::level(here) {
+                return;
             }
+            let first = self.find(node::data(here).key);
+            let holder = node::data(first).holder;
+            let mut queue = Queue::from_first(first);
+            queue.unlink(here);
+            queue.link(here, level);
+            self.replace(first, queue.first(), holder);
         }
     }
 }

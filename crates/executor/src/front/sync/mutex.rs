@@ -215,7 +215,7 @@ unsafe impl Send for Wait<'_> {}
 
 impl<'a> Wait<'a> {
     const fn new(mutex: &'a AtomicU64) -> Wait<'a> {
-        Wait { mutex, word: FREE, phase: Phase::New, node: Node::new(Record::NONE) }
+        Wait { mutex, word: FREE, phase: Phase::New, node: Node::new(Record::of(0)) }
     }
 
     /// Ready, with the word to unlock with, once the mutex is ours.
@@ -254,7 +254,7 @@ impl<'a> Wait<'a> {
                     (true, Some(waker))
                 } else {
                     let old = node::set_waker(here, waker);
-                    table.look_again(this.mutex, here, owner);
+                    table.look_again(here, owner);
                     (false, old)
                 }
             },

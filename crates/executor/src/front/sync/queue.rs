@@ -127,6 +127,12 @@ pub(super) mod node {
         unsafe { field!(node, data) }
     }
 
+    /// Where the data is.
+    pub unsafe fn data_place<D>(node: Link<D>) -> *mut D {
+        // SAFETY: the contract.
+        unsafe { &raw mut field!(node, data) }
+    }
+
     pub unsafe fn set_data<D: Copy>(node: Link<D>, data: D) {
         // SAFETY: the contract.
         unsafe { field!(node, data) = data }
