@@ -20,6 +20,7 @@ use cops_fallible::{List, try_box};
 use spin::{Mutex, MutexGuard, Once};
 
 use super::{Call, deliver};
+use crate::arch;
 use crate::portions;
 use crate::task::{self, Process, Waiter};
 use crate::trace;
@@ -153,7 +154,8 @@ pub(super) fn start(
     let handle = u64::from(guard.generation) << 32 | u64::from(index.0);
     let call = guard.call.insert(call);
     if let Some(result) = call.attempt_after_entering(index, coroutine) {
-        finish(guard, index, result);
+        // In the slice of the process that calls.
+        drop(finish(guard, index, result));
         cops_executor::cancel(coroutine);
     }
     NonZeroU64::new(handle).ok_or(Errno::ENOMEM)
@@ -170,15 +172,14 @@ impl Call {
     }
 }
 
-/// The operation is done: takes the call out of its cell, unlocks, delivers.
-fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult) {
+/// The operation is done: takes the call out of its cell, unlocks, delivers. Returns whose it was.
+fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult) -> Option<Arc<Process>> {
     let call = guard.call.take();
     guard.coroutine = None;
     drop(guard);
-    if let Some(call) = call {
-        call.operation.leave(&call.process, index, result.is_err());
-        deliver(call, result, index);
-    }
+    let call = call?;
+    call.operation.leave(&call.process, index, result.is_err());
+    Some(deliver(call, result, index))
 }
 
 static VTABLE: FutureVTable = FutureVTable { poll, drop: drop_nothing };
@@ -188,7 +189,9 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
     trace::poll(|| attempt(data, coroutine), |&finished| finished)
 }
 
+/// Attempts the operation, on the account of the process that called.
 fn attempt(data: *mut (), coroutine: u64) -> bool {
+    let begin_ticks = arch::now_ticks();
     let index = CellIndex(data.addr() as u32);
     let Some(place) = cell(index) else { return true };
     let mut guard = place.lock();
@@ -199,8 +202,13 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
     if result.is_none() {
         result = call.attempt_after_entering(index, coroutine);
     }
-    let Some(result) = result else { return false };
-    finish(guard, index, result);
+    let Some(result) = result else {
+        call.process.charge(arch::now_ticks().saturating_sub(begin_ticks));
+        return false;
+    };
+    if let Some(process) = finish(guard, index, result) {
+        process.charge(arch::now_ticks().saturating_sub(begin_ticks));
+    }
     true
 }
 

@@ -126,8 +126,8 @@ fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64
     }
 }
 
-/// Hands over the result of a call whose operation is done. The cell is no longer locked.
-fn deliver(call: Call, result: CallResult, cell: CellIndex) {
+/// Hands over the result of a call whose operation is done. The cell is no longer locked. Returns the process that called.
+fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
     let Call { process, operation, delivery, level } = call;
     // Unpins the buffers before the process can learn that it has them back.
     drop(operation);
@@ -151,6 +151,7 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) {
             process.end_waiting(index, encode(result));
         }
     }
+    process
 }
 
 /// Cancels the call that `handle` names.

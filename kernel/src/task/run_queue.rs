@@ -36,7 +36,8 @@ pub(super) struct Key {
     number: u64,
 }
 
-/// What a process has been charged: ticks times its divisor, relative to others of the level. Changed under the run queue's lock.
+/// What a process has been charged: ticks times its divisor, relative to others of the level. Work of the kernel for it is added
+/// at any time; everything else happens under the run queue's lock.
 #[derive(Debug)]
 pub struct Account {
     charge: AtomicI64,
@@ -65,8 +66,9 @@ impl Account {
         self.charge.load(Relaxed)
     }
 
-    fn add(&self, ticks: i64) {
-        self.charge.store(self.charge().saturating_add(ticks), Relaxed);
+    /// Any hart, with or without the run queue's lock.
+    fn add(&self, charge: i64) {
+        self.charge.fetch_add(charge, Relaxed);
     }
 
     /// Charges for a slice that begins.
@@ -207,6 +209,13 @@ pub static RUN_QUEUE: RunQueue = RunQueue {
     give_way: [const { AtomicBool::new(false) }; arch::MAX_HARTS],
     share: AtomicU32::new(0),
 };
+
+impl Process {
+    /// Charges `ticks` of work that the kernel has done for the process outside of its slices.
+    pub fn charge(&self, ticks: u64) {
+        self.account.add(ticks as i64 * i64::from(self.share.divisor()));
+    }
+}
 
 impl RunQueue {
     fn lock(&self, hold: Hold) -> Held<'_> {
@@ -515,8 +524,10 @@ impl Inner {
         let (old, new) =
             (self.floors[usize::from(account.level.load(Relaxed))], self.floors[usize::from(level)]);
         let credit = timer::slice_ticks() as i64;
-        let charge = new.saturating_add(account.charge().saturating_sub(old).max(-credit));
-        account.charge.store(charge, Relaxed);
+        let before = account.charge();
+        let charge = new.saturating_add(before.saturating_sub(old).max(-credit));
+        // Not stored: another hart may add to it meanwhile.
+        account.add(charge.saturating_sub(before));
         account.level.store(level, Relaxed);
         self.next_number += 1;
         Key { level, charge, number: self.next_number }

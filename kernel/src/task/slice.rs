@@ -34,16 +34,18 @@ impl Slice {
         }
     }
 
-    /// Its virtual CPU runs from now on. Returns when it will have to stop.
-    pub fn begin(&mut self) -> u64 {
-        self.end_ticks = arch::now_ticks().saturating_add(self.remaining_ticks);
+    /// Its virtual CPU runs from `now_ticks` on. Returns when it will have to stop.
+    pub fn begin(&mut self, now_ticks: u64) -> u64 {
+        self.end_ticks = now_ticks.saturating_add(self.remaining_ticks);
         self.end_ticks
     }
 
-    /// Its virtual CPU has stopped.
-    pub fn pause(&mut self) {
-        self.remaining_ticks = self.end_ticks.saturating_sub(arch::now_ticks());
+    /// Its virtual CPU has stopped. Returns when.
+    pub fn pause(&mut self) -> u64 {
+        let now = arch::now_ticks();
+        self.remaining_ticks = self.end_ticks.saturating_sub(now);
         self.end_ticks = u64::MAX;
+        now
     }
 
     /// Its virtual CPU enters user mode.

@@ -56,6 +56,9 @@ pub async fn switching(hart: usize) {
     let me = Switcher { id, number: hart };
     let mut in_hand: Option<(Arc<VirtualCpu>, Slice)> = None;
     poll_fn(|context| {
+        // What it costs to choose a virtual CPU, and later to put it back, is its process's time too: otherwise a process that gives
+        // its slices back at once would have most of its time for nothing.
+        let begin_ticks = arch::now_ticks();
         let (cpu, mut slice) = match in_hand.take() {
             Some(paused) => paused,
             None => match RUN_QUEUE.pop_or_idle(hart, id) {
@@ -66,21 +69,23 @@ pub async fn switching(hart: usize) {
                 None => return Poll::<()>::Pending,
             },
         };
-        let stopped = run(me, &cpu, &mut slice);
+        let (stopped, stopped_ticks) = run(me, &cpu, &mut slice, begin_ticks);
         if !matches!(stopped, Stopped::Paused) {
             RUN_QUEUE.settle(hart, &cpu.process, &slice);
         }
         match stopped {
-            Stopped::Paused => {
-                RUN_QUEUE.pause(hart, id, &cpu);
-                in_hand = Some((cpu, slice));
-            }
+            Stopped::Paused => RUN_QUEUE.pause(hart, id, &cpu),
             Stopped::Preempted => cpu.process.stop_running(&cpu),
             Stopped::Gone => {}
         }
-        if in_hand.is_some() || RUN_QUEUE.rest(hart) {
+        let is_paused = matches!(stopped, Stopped::Paused);
+        if is_paused || RUN_QUEUE.rest(hart) {
             // To the end of the line of its level: what else is as urgent comes first.
             context.waker().wake_by_ref();
+        }
+        cpu.process.charge(arch::now_ticks().saturating_sub(stopped_ticks));
+        if is_paused {
+            in_hand = Some((cpu, slice));
         }
         Poll::Pending
     })
@@ -118,30 +123,30 @@ impl Stretch<'_> {
         cpu.process.used_ticks.fetch_add(last.end(cpu), Relaxed);
         // The end has cleared what the beginning has set.
         self.running = inspect::Running::begin(cpu);
-        timer::begin_slice(self.slice.begin());
+        timer::begin_slice(self.slice.begin(arch::now_ticks()));
     }
 }
 
-/// Runs `cpu` on this hart until it stops.
-fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice) -> Stopped {
+/// Runs `cpu` on this hart until it stops, and charges it from `begin_ticks` on. Returns why and when it stopped.
+fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice, begin_ticks: u64) -> (Stopped, u64) {
     let process = &cpu.process;
     let mut context = cpu.context.lock();
-    let Ok(result) = process.start_running(cpu) else { return Stopped::Gone };
+    let Ok(result) = process.start_running(cpu) else { return (Stopped::Gone, begin_ticks) };
     if let Some(result) = result {
         context.set_result(result as usize);
     }
     context.restore_floating_point();
     let mut stretch = Stretch { slice, running: inspect::Running::begin(cpu) };
-    timer::begin_slice(stretch.slice.begin());
+    timer::begin_slice(stretch.slice.begin(begin_ticks));
     RUN_QUEUE.entering(cpu);
     let stopped = run_until_stopped(me, cpu, &mut context, &mut stretch);
     urgency::show_hart_in_kernel();
     timer::end_slice();
-    stretch.slice.pause();
+    let stopped_ticks = stretch.slice.pause();
     process.used_ticks.fetch_add(stretch.running.end(cpu), Relaxed);
     context.save_floating_point();
     // The state may have been changed to runnable by a wake already; whoever takes it waits for this lock.
-    stopped
+    (stopped, stopped_ticks)
 }
 
 fn run_until_stopped(
