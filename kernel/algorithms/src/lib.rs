@@ -10,6 +10,7 @@
 extern crate alloc;
 
 pub mod cpu_state;
+pub mod deadlines;
 pub mod quota;
 pub mod range_map;
 pub mod switchers;

@@ -268,7 +268,7 @@ pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Re
     if let Some(call) = &mut guard.call
         && core::mem::replace(&mut call.level, level) != level
     {
-        must_attempt = call.operation.reorder(&call.process, index);
+        must_attempt = call.operation.reorder(&call.process, index, level);
     }
     let coroutine = guard.coroutine;
     drop(guard);

@@ -95,12 +95,12 @@ impl Operation {
     ///
     /// # Errors
     /// [`OutOfMemory`], the first time only.
-    pub fn enter(&mut self, process: &Process, waiter: Waiter) -> Result<(), OutOfMemory> {
+    pub fn enter(&mut self, process: &Arc<Process>, waiter: Waiter) -> Result<(), OutOfMemory> {
         match self {
             Operation::Sleep { deadline_ticks, timer } => {
                 if timer.is_none() {
                     let waker = cops_executor::waker_of(waiter.coroutine);
-                    *timer = Some(Timer::new(*deadline_ticks, &waker)?);
+                    *timer = Some(Timer::new(*deadline_ticks, &waker, waiter.level, process.clone())?);
                 }
             }
             Operation::WaitChild { .. } => process.child_ended.enter(waiter),
@@ -124,8 +124,11 @@ impl Operation {
     }
 
     /// The call in `cell`, whose operation this is, has another priority: true if it is to attempt again, to wait by that.
-    pub fn reorder(&self, process: &Process, cell: CellIndex) -> bool {
-        match (self, self.file()) {
+    pub fn reorder(&mut self, process: &Process, cell: CellIndex, level: u8) -> bool {
+        if let Operation::Sleep { timer: Some(timer), .. } = self {
+            timer.set_level(level);
+        }
+        match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
             (_, Some((file, waiting))) => file.pass_on(waiting, cell.number()),
             _ => return false,

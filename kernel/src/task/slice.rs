@@ -16,9 +16,12 @@ pub struct Slice {
     end_ticks: u64,
     divisor: u32,
     granted: bool,
-    /// It is the turn of the kernel's equals: its virtual CPU has been in user mode since it last gave way to them, or another's, whose slice
-    /// was over, has.
+    /// Its virtual CPU has been in user mode since it last gave way to equally urgent coroutines of the kernel.
     had_turn: Cell<bool>,
+    /// Since when, if so.
+    turn_ticks: Cell<u64>,
+    /// Until when they go first.
+    equals_until_ticks: Cell<u64>,
 }
 
 impl Slice {
@@ -31,6 +34,8 @@ impl Slice {
             divisor,
             granted,
             had_turn: Cell::new(true),
+            turn_ticks: Cell::new(arch::now_ticks()),
+            equals_until_ticks: Cell::new(0),
         }
     }
 
@@ -50,12 +55,21 @@ impl Slice {
 
     /// Its virtual CPU enters user mode.
     pub fn take_turn(&self) {
-        self.had_turn.set(true);
+        if !self.had_turn.replace(true) {
+            self.turn_ticks.set(arch::now_ticks());
+        }
     }
 
-    /// Whether its virtual CPU has been in user mode since this was last asked: then it is the turn of equals.
+    /// Whether equally urgent coroutines of the kernel go first now. They have as much time as the virtual CPU has just had: a program
+    /// that never enters the kernel has it for a slice, and one poll of a coroutine of the kernel for each slice
+    /// would be no fair share for the process that this coroutine works for.
     pub fn give_turn(&self) -> bool {
-        self.had_turn.take()
+        let now = arch::now_ticks();
+        if self.had_turn.take() {
+            self.equals_until_ticks.set(now + now.saturating_sub(self.turn_ticks.get()));
+            return true;
+        }
+        now < self.equals_until_ticks.get()
     }
 
     /// Whether it is over, while it runs.

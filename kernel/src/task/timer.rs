@@ -1,17 +1,23 @@
 //! Timers: one queue of deadlines, one coroutine that serves it, one hart whose clock is armed for it.
 //!
-//! The timer interrupt takes no lock: it wakes the service coroutine, which takes what is due out
-//! of the queue. The hart on which the earliest deadline was last armed is the *timekeeper*; the
+//! The timer interrupt takes no lock: it makes the service coroutine the most urgent there is and wakes it. The service takes what is due
+//! out of the queue, the most urgent first, a portion at a time; if more is due, it goes on at the level of that, so that
+//! thousands of sleeps that end at once delay nothing that is more urgent than they are. The time it takes is charged to the processes that
+//! sleep. The hart on which the earliest deadline was last armed is the *timekeeper*; the
 //! others arm their clocks for their time slices only, so a deadline wakes one hart and not all.
-//! May touch: the hart's clock, the kernel's executor.
+//! May touch: the hart's clock, the kernel's executor, the accounts of processes.
 
+use alloc::sync::Arc;
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use core::task::{Poll, Waker};
 
-use cops_fallible::{Map, OutOfMemory};
+use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::deadlines::{Deadlines, Key};
+use cops_fallible::OutOfMemory;
 use spin::{Mutex, MutexGuard};
 
+use super::process::Process;
 use crate::arch;
 
 /// Longest time a hart runs one virtual CPU while another of the same priority is ready.
@@ -20,17 +26,20 @@ pub const SLICE_MILLISECONDS: u64 = 10;
 /// Deadlines served before what is more urgent, or as urgent, has its turn.
 const PORTION_DEADLINES: usize = 8;
 
-/// A deadline and a number that tells equal deadlines apart, in order of arrival.
-type Key = (u64, u64);
-
-struct Queue {
-    entries: Map<Key, Waker>,
-    /// The network's, of which there is one: it must not fail for want of memory.
-    network: Option<(u64, Waker)>,
-    next_number: u64,
+/// A sleep.
+struct Entry {
+    waker: Waker,
+    /// Whose time it is to serve it.
+    owner: Arc<Process>,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: Map::new(), network: None, next_number: 0 });
+struct Queue {
+    sleeps: Deadlines<Entry>,
+    /// The network's, of which there is one: it must not fail for want of memory. As urgent as anything.
+    network: Option<(u64, Waker)>,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { sleeps: Deadlines::new(), network: None });
 /// The earliest deadline in the queue, in ticks; `u64::MAX` if there is none.
 static EARLIEST_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The hart whose clock is armed for [`EARLIEST_TICKS`].
@@ -47,17 +56,28 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Wakes `waker` at `deadline_ticks` or soon after.
+    /// Wakes `waker` at `deadline_ticks` or soon after, before what is less urgent than `level`, and at the expense of `owner`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub fn new(deadline_ticks: u64, waker: &Waker) -> Result<Self, OutOfMemory> {
+    pub fn new(
+        deadline_ticks: u64,
+        waker: &Waker,
+        level: u8,
+        owner: Arc<Process>,
+    ) -> Result<Self, OutOfMemory> {
+        let entry = Entry { waker: waker.clone(), owner };
         let mut queue = QUEUE.lock();
-        let key = (deadline_ticks, queue.next_number);
-        queue.next_number += 1;
-        queue.entries.try_insert(key, waker.clone())?;
+        let key = queue.sleeps.insert(level, deadline_ticks, entry)?;
         announce(queue, deadline_ticks);
         Ok(Self { key })
+    }
+
+    /// Makes it as urgent as `level`.
+    pub fn set_level(&mut self, level: u8) {
+        if let Some(key) = QUEUE.lock().sleeps.set_level(self.key, level) {
+            self.key = key;
+        }
     }
 }
 
@@ -74,34 +94,38 @@ fn announce(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
 /// Wakes `waker`, the network's, at `deadline_ticks`, and at no deadline set before. Cannot fail.
 pub fn wake_network_at(deadline_ticks: u64, waker: &Waker) {
     let mut queue = QUEUE.lock();
-    queue.network = Some((deadline_ticks, waker.clone()));
+    let before = queue.network.replace((deadline_ticks, waker.clone()));
     announce(queue, deadline_ticks);
+    drop(before);
 }
 
 impl Queue {
-    /// Takes out the waker of a deadline that is over at `now`.
-    ///
-    /// # Errors
-    /// When there is something to take out; `u64::MAX`: never.
-    fn take_due(&mut self, now: u64) -> Result<Waker, u64> {
+    /// Takes out the network's waker if it is due.
+    fn take_network(&mut self, now: u64) -> Option<Waker> {
+        self.network.take_if(|(deadline, _)| *deadline <= now).map(|(_, waker)| waker)
+    }
+
+    /// The earliest deadline that is not due.
+    fn next_after(&self, now: u64) -> u64 {
         let network = self.network.as_ref().map_or(u64::MAX, |(deadline, _)| *deadline);
-        let first = self.entries.first().map(|(&key, _)| key);
-        let earliest = first.map_or(u64::MAX, |(deadline, _)| deadline).min(network);
-        let due = if earliest > now {
-            None
-        } else if network == earliest {
-            self.network.take().map(|(_, waker)| waker)
-        } else {
-            first.and_then(|key| self.entries.remove(&key))
-        };
-        due.ok_or(earliest)
+        self.sleeps.next_after(now).unwrap_or(u64::MAX).min(network)
+    }
+
+    /// The level of what is due.
+    fn due_level(&self, now: u64) -> Option<u8> {
+        match self.network {
+            Some((deadline, _)) if deadline <= now => Some(Priority::MOST_URGENT.level()),
+            _ => self.sleeps.due_level(now),
+        }
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
         // The armed clock may now ring for nothing; that costs one wake of the service.
-        QUEUE.lock().entries.remove(&self.key);
+        let entry = QUEUE.lock().sleeps.remove(self.key);
+        // Perhaps the last that holds its process: not under the lock.
+        drop(entry);
     }
 }
 
@@ -168,7 +192,11 @@ pub fn on_interrupt() {
     if EARLIEST_TICKS.load(Relaxed) <= now && TIMEKEEPER.load(Relaxed) == hart {
         // The service arms the clock again; until then this hart's clock is for its slice only.
         TIMEKEEPER.store(usize::MAX, Relaxed);
-        super::wake_by_number(SERVICE.load(Relaxed));
+        if let Some(service) = CoroutineId::from_raw(SERVICE.load(Relaxed)) {
+            // It may be waiting to serve what is less urgent; nobody knows here how urgent this is.
+            cops_executor::set_priority(service, Priority::MOST_URGENT);
+            cops_executor::wake_up(service);
+        }
     }
     arm();
 }
@@ -177,25 +205,51 @@ pub fn on_interrupt() {
 pub async fn service() {
     poll_fn(|context| {
         SERVICE.store(super::current_number(), Relaxed);
-        // Bounded portion: a burst of deadlines must not hold up what is more urgent.
-        for _ in 0..PORTION_DEADLINES {
-            let mut queue = QUEUE.lock();
-            match queue.take_due(arch::now_ticks()) {
-                Ok(waker) => {
-                    drop(queue);
-                    waker.wake();
+        match serve() {
+            Some(level) => {
+                follow(level);
+                // The clock may have rung since, and its handler have made this coroutine most urgent in vain.
+                if EARLIEST_TICKS.load(Relaxed) <= arch::now_ticks() {
+                    follow(Priority::MOST_URGENT.level());
                 }
-                Err(next) => {
-                    EARLIEST_TICKS.store(next, Relaxed);
-                    TIMEKEEPER.store(arch::hart_index(), Relaxed);
-                    drop(queue);
-                    arm();
-                    return Poll::<()>::Pending;
-                }
+                context.waker().wake_by_ref();
             }
+            None => follow(Priority::MOST_URGENT.level()),
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
+        Poll::<()>::Pending
     })
     .await;
+}
+
+/// Makes the service, which runs here, as urgent as `level` from its next poll on.
+fn follow(level: u8) {
+    if let Some(id) = cops_executor::current()
+        && cops_executor::priority(id) != Priority::new(level)
+    {
+        cops_executor::set_priority(id, Priority::saturating(level.into()));
+    }
+}
+
+/// Wakes a portion of what is due and arms the clock for what is not. Returns the level of what else is due.
+fn serve() -> Option<u8> {
+    let mut begin_ticks = arch::now_ticks();
+    let network = QUEUE.lock().take_network(begin_ticks);
+    if let Some(waker) = network {
+        waker.wake();
+    }
+    for _ in 0..PORTION_DEADLINES {
+        let Some(entry) = QUEUE.lock().sleeps.pop_due(begin_ticks) else { break };
+        entry.waker.wake();
+        let now = arch::now_ticks();
+        entry.owner.charge(now.saturating_sub(begin_ticks));
+        begin_ticks = now;
+    }
+    let queue = QUEUE.lock();
+    let now = arch::now_ticks();
+    EARLIEST_TICKS.store(queue.next_after(now), Relaxed);
+    TIMEKEEPER.store(arch::hart_index(), Relaxed);
+    let more = queue.due_level(now);
+    drop(queue);
+    arm();
+    more
 }

@@ -17,7 +17,7 @@ const PACKAGES: [(&str, &[&str]); 14] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
-    ("cops-algorithms", &[]),
+    ("cops-algorithms", &["cops-fallible"]),
     ("cops-fallible", &["cops-abi"]),
     ("cops-net", &["cops-executor", "cops-fallible"]),
     ("cops-kernel", &["cops-abi", "cops-algorithms", "cops-executor", "cops-fallible", "cops-net"]),
