@@ -91,8 +91,8 @@ numbers! {
     COPS_CANCEL = 4099;
     /// `refill_ring()`: moves results that found the ring full into it. Returns how many still wait.
     COPS_REFILL_RING = 4100;
-    /// `spawn_process(path, argv, ceiling) -> pid`: NUL-terminated path, null-terminated array of NUL-terminated strings; 0, or the child's ceiling
-    /// plus 1.
+    /// `spawn_process(path, argv, ceiling, console) -> pid`: NUL-terminated path, null-terminated array of NUL-terminated strings; 0, or the child's ceiling
+    /// plus 1; 0, or plus 1 the form ([`console_mode`]) in which the child has the console from its first instruction on.
     COPS_SPAWN_PROCESS = 4101;
     /// `statistics(*mut Statistics, bytes) -> bytes`: see [`crate::statistics`].
     COPS_STATISTICS = 4102;
@@ -110,6 +110,8 @@ numbers! {
     COPS_INSPECT = 4128;
     /// `trace(operation, a, b, c)`: tracing of the machine on or off, and what was traced: see [`crate::trace::operation`].
     COPS_TRACE = 4129;
+    /// `console(pid or 0, mode)`: hands the console's input to the caller or a child of it, in a form of [`console_mode`].
+    COPS_CONSOLE = 4136;
 }
 
 /// The name of a call; `None` for a number that the kernel does not know.
@@ -133,6 +135,14 @@ pub const PATH_BYTES_MAX: usize = 256;
 pub const ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 /// Most arguments.
 pub const ARGUMENTS_MAX: usize = 256;
+
+/// How a process that has the console reads from it: bits of the second argument of `console`.
+pub mod console_mode {
+    /// The kernel edits and echoes lines, and a read gives at most one. Without it, bytes pass as they are typed.
+    pub const LINES: usize = 1;
+    /// Ctrl-C is not input: the process that handed the console over reads it instead.
+    pub const INTERRUPT: usize = 2;
+}
 
 /// Protection bits of `mmap` and `mprotect`.
 pub mod protection {
@@ -173,6 +183,8 @@ pub mod wait_status {
 
 /// Signals that end a process here; numbers are Linux's.
 pub mod signal {
+    /// Ctrl-C.
+    pub const SIGINT: u8 = 2;
     /// Illegal instruction.
     pub const SIGILL: u8 = 4;
     /// Breakpoint.

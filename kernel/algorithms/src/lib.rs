@@ -14,4 +14,5 @@ pub mod deadlines;
 pub mod quota;
 pub mod range_map;
 pub mod switchers;
+pub mod terminal;
 pub mod wait_list;

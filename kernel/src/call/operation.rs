@@ -14,7 +14,7 @@ use super::CellIndex;
 use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
-use crate::fs::{File, Waiting};
+use crate::fs::{ConsoleRead, File, Waiting};
 use crate::mm::PinnedBuffer;
 use crate::task::{Process, ProcessId, Timer, Waiter, children};
 
@@ -40,6 +40,8 @@ impl AddressOut {
 pub enum Operation {
     /// Read from `file` into `buffer`.
     Read { file: Arc<File>, buffer: PinnedBuffer },
+    /// Read what is typed.
+    ReadConsole { read: ConsoleRead },
     /// Write `buffer` to `file`.
     Write { file: Arc<File>, buffer: PinnedBuffer },
     /// Take a connection from the listening socket `file`.
@@ -56,7 +58,7 @@ impl Operation {
     /// Which it is, for what measures it (docs/abi.md, section 5).
     pub fn number(&self) -> u32 {
         match self {
-            Operation::Read { .. } => 1,
+            Operation::Read { .. } | Operation::ReadConsole { .. } => 1,
             Operation::Write { .. } => 2,
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
@@ -69,6 +71,7 @@ impl Operation {
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
             Operation::Read { file, buffer } => file.attempt_read(buffer),
+            Operation::ReadConsole { read } => read.attempt(process.id),
             Operation::Write { file, buffer } => file.attempt_write(buffer),
             Operation::Accept { file, peer } => accept(process, file, peer.as_ref()),
             Operation::Connect { file } => match &**file {
@@ -104,6 +107,7 @@ impl Operation {
                 }
             }
             Operation::WaitChild { .. } => process.child_ended.enter(waiter),
+            Operation::ReadConsole { read } => read.enter(process.id, waiter),
             other => {
                 if let Some((file, waiting)) = other.file() {
                     file.enter(waiting, waiter);
@@ -118,6 +122,7 @@ impl Operation {
     pub fn leave(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
         match (self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.leave(cell.number(), must_pass_on),
+            (Operation::ReadConsole { read }, _) => read.leave(cell.number()),
             (_, Some((file, waiting))) => file.leave(waiting, cell.number(), must_pass_on),
             _ => {}
         }
@@ -130,6 +135,7 @@ impl Operation {
         }
         match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
+            (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
             (_, Some((file, waiting))) => file.pass_on(waiting, cell.number()),
             _ => return false,
         }
@@ -141,7 +147,7 @@ impl Operation {
         match self {
             Operation::Read { file, .. } | Operation::Accept { file, .. } => Some((file, Waiting::ToRead)),
             Operation::Write { file, .. } | Operation::Connect { file } => Some((file, Waiting::ToWrite)),
-            Operation::Sleep { .. } | Operation::WaitChild { .. } => None,
+            Operation::ReadConsole { .. } | Operation::Sleep { .. } | Operation::WaitChild { .. } => None,
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Output goes through a queue, which the writer empties into the port as far as the port
 //! takes it and the transmit interrupt does the rest; a full queue is emptied by polling, so
-//! a writer never waits for a coroutine. Input is collected by [`service`], which stops
-//! reading when nobody takes it: the sender is slowed down and no byte lost.
+//! a writer never waits for a coroutine. [`service`] passes input on to an [`InputSink`]. While that has no
+//! room, the bytes stay in the port: the sender is slowed down and no byte is lost.
 //!
 //! Not for interrupt handlers, which take no locks. A panic has [`Emergency`].
 
@@ -20,17 +20,12 @@ use spin::{Mutex, Once};
 pub use super::multiplexer::{Channel, Request};
 
 const OUTPUT_BYTES: usize = 16 * 1024;
-const INPUT_BYTES: usize = 4 * 1024;
 
 static PORT: Once<Uart> = Once::new();
 static OUTPUT: Mutex<Output> =
     Mutex::new(Output { queue: Ring::new(), multiplexer: Multiplexer::new(false), has_interrupt: false });
-static INPUT: Mutex<Input> = Mutex::new(Input {
-    queue: Ring::new(),
-    demultiplexer: Demultiplexer::new(false),
-    is_full: false,
-    has_ended: false,
-});
+/// Takes the line apart. Used by [`service`] alone.
+static INPUT: Mutex<Demultiplexer> = Mutex::new(Demultiplexer::new(false));
 
 struct Output {
     queue: Ring<OUTPUT_BYTES>,
@@ -39,13 +34,27 @@ struct Output {
     has_interrupt: bool,
 }
 
-struct Input {
-    queue: Ring<INPUT_BYTES>,
-    demultiplexer: Demultiplexer,
-    /// The port's bytes are left in the port until there is room.
-    is_full: bool,
-    /// The other side said that there is no more.
-    has_ended: bool,
+/// Where input goes. Its functions are called by the console's coroutine.
+pub trait InputSink: Sync {
+    /// Whether it takes another byte. If not, it calls [`resume_input`] once it does.
+    fn has_room(&self) -> bool;
+
+    /// Takes a byte that was typed. There is room for it.
+    fn take(&self, byte: u8);
+
+    /// No more bytes will come.
+    fn end(&self);
+
+    /// All that has come in for now has been passed on.
+    fn settle(&self);
+}
+
+/// Where input goes: nowhere, until it is set.
+static SINK: Once<&'static dyn InputSink> = Once::new();
+
+/// Sets where input goes; the first choice counts. To be called before [`service`] is spawned.
+pub fn set_input_sink(sink: &'static dyn InputSink) {
+    SINK.call_once(|| sink);
 }
 
 /// Opens the port the tree names. Until then, and without one, output goes through the
@@ -59,7 +68,7 @@ pub fn initialise() {
         port.initialise();
     }
     OUTPUT.lock().open(Multiplexer::new(multiplexed));
-    INPUT.lock().demultiplexer = Demultiplexer::new(multiplexed);
+    *INPUT.lock() = Demultiplexer::new(multiplexed);
 }
 
 /// Writes bytes to a channel; they appear together.
@@ -148,30 +157,9 @@ fn update_interrupts(port: &Uart, wants_room: bool) {
     port.interrupt_on(WANTS_INPUT.load(Ordering::Relaxed), wants_room);
 }
 
-/// Whether the other side said that there is no more input than what [`read`] still finds.
-pub fn has_input_ended() -> bool {
-    INPUT.lock().has_ended
-}
-
-/// Takes input that has come in, as much as there is and fits; returns how much.
-pub fn read(into: &mut [u8]) -> usize {
-    let mut input = INPUT.lock();
-    let mut count = 0;
-    while count < into.len()
-        && let Some(byte) = input.queue.pop()
-    {
-        into[count] = byte;
-        count += 1;
-    }
-    let resume = input.is_full && input.queue.room() >= INPUT_BYTES / 2;
-    if resume {
-        input.is_full = false;
-    }
-    drop(input);
-    if resume {
-        accept_input(true);
-    }
-    count
+/// The sink has room again: input that waits in the port is taken.
+pub fn resume_input() {
+    accept_input(true);
 }
 
 /// Lets bytes interrupt that wait in the port, or leaves them there.
@@ -179,14 +167,6 @@ fn accept_input(accept: bool) {
     WANTS_INPUT.store(accept, Ordering::Relaxed);
     let mut output = OUTPUT.lock();
     output.send(); // tells the port what to interrupt for
-}
-
-/// Called when input has come in.
-static INPUT_HANDLER: Once<fn()> = Once::new();
-
-/// Chooses what is called when input has come in or has ended; the first choice counts. What came in before is not announced.
-pub fn set_input_handler(handler: fn()) {
-    INPUT_HANDLER.call_once(|| handler);
 }
 
 /// Who answers requests of the other side.
@@ -215,29 +195,38 @@ pub async fn service() {
     }
 }
 
-/// Moves what has come in from the port to the queue.
+/// Passes on what has come in.
 fn receive(port: &Uart) {
+    let Some(sink) = SINK.get() else { return };
     let mut request = None;
-    let mut input = INPUT.lock();
     let mut any = false;
-    while input.queue.room() > 0
-        && let Some(byte) = port.receive()
-    {
-        match input.demultiplexer.decode(byte) {
-            Received::Byte(byte) => any |= input.queue.push(byte),
-            Received::EndOfInput => (any, input.has_ended) = (true, true),
+    let mut demultiplexer = INPUT.lock();
+    let mut has_room = sink.has_room();
+    while has_room && let Some(byte) = port.receive() {
+        match demultiplexer.decode(byte) {
+            Received::Byte(byte) => {
+                sink.take(byte);
+                any = true;
+                has_room = sink.has_room();
+            }
+            Received::EndOfInput => {
+                sink.end();
+                any = true;
+            }
             Received::Request(asked) => request = Some(asked),
             Received::Nothing => {}
         }
     }
-    let full = input.queue.room() == 0;
-    input.is_full = full;
-    drop(input);
-    if full {
+    drop(demultiplexer);
+    if !has_room {
         accept_input(false);
+        // A reader may have made room in between, when it found that input was still accepted.
+        if sink.has_room() {
+            accept_input(true);
+        }
     }
-    if let Some(handler) = INPUT_HANDLER.get().filter(|_| any) {
-        handler();
+    if any {
+        sink.settle();
     }
     if let (Some(request), Some(handler)) = (request, REQUEST_HANDLER.get()) {
         handler(request);

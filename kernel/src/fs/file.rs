@@ -12,14 +12,6 @@ use crate::mm::PinnedBuffer;
 use crate::net::Socket;
 use crate::task::{WaitQueue, Waiter};
 
-/// Reads of the console that wait.
-static CONSOLE_INPUT: WaitQueue = WaitQueue::new();
-
-/// Input has come in at the console, or has ended.
-pub fn console_input_came() {
-    CONSOLE_INPUT.wake_one();
-}
-
 /// Which of a file's two directions somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -64,22 +56,6 @@ impl File {
     /// Reads what is there into `buffer`; `None`: nothing yet, wait.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match self {
-            File::ConsoleInput => {
-                let mut bytes = [0; 256];
-                let want = buffer.len().min(bytes.len());
-                if want == 0 {
-                    return Some(Ok(0));
-                }
-                // Asked first: what comes in between belongs to the next attempt.
-                let has_ended = console::has_input_ended();
-                match console::read(&mut bytes[..want]) {
-                    0 => has_ended.then_some(Ok(0)),
-                    count => {
-                        buffer.write_at(0, &bytes[..count]);
-                        Some(Ok(count))
-                    }
-                }
-            }
             File::Image { entry, offset_bytes } => {
                 let mut offset = offset_bytes.lock();
                 let rest = entry.data.get(*offset..).unwrap_or_default();
@@ -91,7 +67,10 @@ impl File {
             File::Directory { .. } => Some(Err(Errno::EISDIR)),
             File::PipeReader(pipe) => pipe.attempt(buffer),
             File::Socket(socket) => socket.attempt_read(buffer),
-            File::ConsoleOutput | File::ConsoleError | File::PipeWriter(_) => Some(Err(Errno::EBADF)),
+            // Console input is read by a `ConsoleRead`.
+            File::ConsoleInput | File::ConsoleOutput | File::ConsoleError | File::PipeWriter(_) => {
+                Some(Err(Errno::EBADF))
+            }
         }
     }
 
@@ -135,12 +114,15 @@ impl File {
     /// The calls that wait for this direction, and whether an attempt may succeed now; `None`: attempts never wait.
     fn queue(&self, waiting: Waiting) -> Option<(&WaitQueue, bool)> {
         match self {
-            File::ConsoleInput => Some((&CONSOLE_INPUT, true)),
             File::PipeReader(pipe) => Some(pipe.queue()),
             File::PipeWriter(pipe) => Some(pipe.queue()),
             // An attempt costs as much as finding out.
             File::Socket(socket) => Some((socket.queue(waiting), true)),
-            File::ConsoleOutput | File::ConsoleError | File::Image { .. } | File::Directory { .. } => None,
+            File::ConsoleInput
+            | File::ConsoleOutput
+            | File::ConsoleError
+            | File::Image { .. }
+            | File::Directory { .. } => None,
         }
     }
 

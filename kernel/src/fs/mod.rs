@@ -7,8 +7,11 @@ mod file;
 mod image;
 mod pipe;
 mod table;
+mod terminal;
 
-pub use file::{File, Waiting, console_input_came};
+pub use cops_algorithms::terminal::Mode as ConsoleMode;
+pub use file::{File, Waiting};
 pub use image::{Node, root, set_root};
 pub use pipe::pipe;
 pub use table::FileTable;
+pub use terminal::{ConsoleRead, TERMINAL, console_mode, hand_over_console, leave_console};

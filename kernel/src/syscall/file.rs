@@ -7,7 +7,7 @@ use cops_abi::syscall::{AT_FDCWD, PATH_BYTES_MAX};
 use cops_fallible::try_arc;
 
 use crate::call::Operation;
-use crate::fs::{self, File};
+use crate::fs::{self, ConsoleRead, File};
 use crate::mm::{self, Access, UserRange};
 use crate::task::Process;
 
@@ -78,7 +78,10 @@ pub fn seek(process: &Process, file: usize, offset: isize, whence: usize) -> Cal
 pub fn read(process: &Process, file: usize, address: usize, length: usize) -> Result<Operation, Errno> {
     let file = process.files.lock().get(file)?;
     let buffer = UserRange::new(address, length).pin(&process.space, Access::Write)?;
-    Ok(Operation::Read { file, buffer })
+    Ok(match &*file {
+        File::ConsoleInput => Operation::ReadConsole { read: ConsoleRead::new(buffer) },
+        _ => Operation::Read { file, buffer },
+    })
 }
 
 /// `write(fd, buffer, length)`.

@@ -146,7 +146,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::GETPPID => process::parent(process).into(),
         number::WAIT4 => process::wait(process, a as isize, b, c, d).into(),
         number::COPS_SPAWN_PROCESS => {
-            work::go_on(cpu, frame, |process| process::spawn(process, a, b, c)).into()
+            work::go_on(cpu, frame, |process| process::spawn(process, a, b, c, d)).into()
         }
 
         number::CLOCK_GETTIME => time::get(process, a, b).into(),
@@ -178,6 +178,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::COPS_SET_CALL_PRIORITY => scheduling::set_call_priority(process, a as u64, b).into(),
         number::COPS_STATISTICS => cops::statistics(process, a, b).into(),
         number::COPS_INSPECT => inspect::inspect(process, a, b as u64, c, d).into(),
+        number::COPS_CONSOLE => process::hand_over_console(process, a, b).into(),
         number::COPS_TRACE => inspect::trace(cpu, a, b, c, d).into(),
         _ => Reply::Done(Err(Errno::ENOSYS)),
     }

@@ -12,7 +12,7 @@ use cops_fallible::{List, try_box};
 use super::work::Work;
 use super::{Outcome, Reply, scheduling};
 use crate::call::Operation;
-use crate::fs::FileTable;
+use crate::fs::{self, FileTable};
 use crate::mm::{Access, UserRange};
 use crate::task::{Loading, Process, VirtualCpu, children};
 
@@ -40,6 +40,26 @@ pub fn kill(caller: &Process, id: usize, signal: usize) -> CallResult {
     caller.check_authority_over(&process)?;
     if signal != 0 {
         process.end(wait_status::signalled(signal as u8));
+    }
+    Ok(0)
+}
+
+/// `console(pid or 0, mode)`.
+pub fn hand_over_console(process: &Process, id: usize, mode: usize) -> CallResult {
+    let mode = fs::console_mode(mode)?;
+    let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+    if id == 0 || id == process.id {
+        return fs::hand_over_console(process.id, process.id, mode).map(|()| 0);
+    }
+    let child = children::find(id).ok_or(Errno::ESRCH)?;
+    if child.parent.load(Relaxed) != process.id {
+        return Err(Errno::EPERM);
+    }
+    fs::hand_over_console(process.id, id, mode)?;
+    // The end of a process gives up its seat. If that came first, there is a seat now that belongs to nothing.
+    if children::find(id).is_none() {
+        fs::leave_console(id);
+        return Err(Errno::ESRCH);
     }
     Ok(0)
 }
@@ -76,8 +96,15 @@ pub fn wait(
     Ok(Operation::WaitChild { child, status, no_hang: options & WNOHANG != 0 })
 }
 
-/// `spawn_process(path, argv, ceiling)`.
-pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -> Result<Work, Errno> {
+/// `spawn_process(path, argv, ceiling, console)`.
+pub fn spawn(
+    process: &Arc<Process>,
+    path: usize,
+    argv: usize,
+    ceiling: usize,
+    console: usize,
+) -> Result<Work, Errno> {
+    let console = console.checked_sub(1).map(fs::console_mode).transpose()?;
     let ceiling = match ceiling.checked_sub(1) {
         None => process.ceiling.level(),
         Some(level) => scheduling::ceiling_for_child(process, level)?,
@@ -105,6 +132,7 @@ pub fn spawn(process: &Arc<Process>, path: usize, argv: usize, ceiling: usize) -
         bytes_left -= argument.len() + 1;
         arguments.try_push(argument.into_bytes())?;
     }
-    let loading = Loading::new(&path, arguments, process.id, ceiling, FileTable::with_console()?)?;
+    let loading = Loading::new(&path, arguments, process.id, ceiling, FileTable::with_console()?)?
+        .in_foreground(console);
     Ok(Work::Spawn(try_box(loading)?))
 }

@@ -12,6 +12,7 @@ use spin::Mutex;
 
 use super::process::{Process, ProcessId, WaitStatus};
 use super::reaper;
+use crate::fs;
 use crate::mm::quota::{Amounts, Charge, Family, Kind, Membership};
 
 /// What is known of a process.
@@ -157,7 +158,10 @@ pub(super) fn forget(id: ProcessId) {
 
 /// A process is gone: keeps how it ended for its parent, makes orphans of its children.
 pub(super) fn ended(id: ProcessId, status: WaitStatus) {
-    match enter_end(id, status) {
+    let parent = enter_end(id, status);
+    // Before the parent is woken: it finds the console its own again.
+    fs::leave_console(id);
+    match parent {
         Some(parent) => parent.child_ended.wake_all(),
         None if id == 1 => super::first_process_ended(status),
         None => {}

@@ -5,6 +5,7 @@
 
 use alloc::sync::Arc;
 use core::iter::once;
+use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::{Errno, auxv, layout, note};
 use cops_fallible::List;
@@ -14,7 +15,7 @@ use elf::endian::LittleEndian;
 
 use super::process::{Process, ProcessId};
 use super::{children, random};
-use crate::fs::{FileTable, Node, root};
+use crate::fs::{self, ConsoleMode, FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
 
 /// Pages of a program that are copied before others have their turn.
@@ -68,6 +69,8 @@ pub struct Loading {
     name: &'static str,
     arguments: Arguments,
     ceiling: u8,
+    /// The form in which it is to have the console, from its first instruction on.
+    console: Option<ConsoleMode>,
     entry: usize,
     /// What has still to be copied, last piece first.
     pieces: List<Piece>,
@@ -104,7 +107,23 @@ impl Loading {
         let name = &*program.path;
         // Before the long work, which would be in vain.
         let id = children::reserve(parent)?;
-        Ok(Self { id, name, arguments, ceiling, entry, pieces, parts: Some((space, files)), process: None })
+        Ok(Self {
+            id,
+            name,
+            arguments,
+            ceiling,
+            console: None,
+            entry,
+            pieces,
+            parts: Some((space, files)),
+            process: None,
+        })
+    }
+
+    /// Has the process begin in the foreground of the console, which its parent hands over.
+    pub fn in_foreground(mut self, mode: Option<ConsoleMode>) -> Self {
+        self.console = mode;
+        self
     }
 
     /// Does a portion of the work, some microseconds of it. `None`: there is more to do; otherwise the process, which
@@ -114,7 +133,7 @@ impl Loading {
     /// `ENOMEM`.
     pub fn go_on(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
         let started = match self.process.take() {
-            Some(process) => start(process, self.entry, &self.arguments),
+            Some(process) => start(process, self.entry, &self.arguments, self.console),
             None => match self.load_some(parent) {
                 Ok(()) => return None,
                 Err(error) => Err(error),
@@ -135,6 +154,7 @@ impl Loading {
         let id = core::mem::take(&mut self.id);
         if id != 0 {
             children::give_back(id);
+            fs::leave_console(id);
         }
     }
 
@@ -164,11 +184,19 @@ impl Drop for Loading {
     }
 }
 
-fn start(process: Arc<Process>, entry: usize, arguments: &Arguments) -> Result<Arc<Process>, Errno> {
+fn start(
+    process: Arc<Process>,
+    entry: usize,
+    arguments: &Arguments,
+    console: Option<ConsoleMode>,
+) -> Result<Arc<Process>, Errno> {
     let stack_top = process.map_stack(0)?;
     let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
     let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, arguments)?;
     children::enter(&process);
+    if let Some(mode) = console {
+        fs::hand_over_console(process.parent.load(Relaxed), process.id, mode)?;
+    }
     process.add_cpu(entry, Some(stack_pointer))?;
     Ok(process)
 }

@@ -62,9 +62,9 @@ fn set_up() {
 
     // What devices and clocks wait for is more urgent than any program.
     spawn_service("timer", Priority::MOST_URGENT, timer::service());
-    spawn_service("console", Priority::MOST_URGENT, console::service());
     console::set_request_handler(answer);
-    console::set_input_handler(fs::console_input_came);
+    console::set_input_sink(&fs::TERMINAL);
+    spawn_service("console", Priority::MOST_URGENT, console::service());
     spawn_service("reaper", Priority::DEFAULT, reaper::service());
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();

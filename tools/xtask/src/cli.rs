@@ -41,6 +41,8 @@ pub enum Command {
     Trace(Trace),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
+    /// The data under docs/results: list them, measure them anew, put them into the documents
+    Report(Report),
     /// Run every test, or some
     Test(Test),
     /// Make system calls with arguments that are nearly right, or anything, and see what breaks
@@ -353,6 +355,41 @@ pub struct Fuzz {
     /// Add the result to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every figure in README.md, crates/*/README.md and docs/book is generated from docs/results. To measure everything\n\
+    anew and put it into the documents, on a machine that does nothing else: ./cops report measure\n\n\
+    Examples:\n  \
+    ./cops report list\n  \
+    ./cops report figures\n  \
+    ./cops report measure --stale\n  \
+    ./cops report measure closed-icount idle-memory"
+)]
+pub struct Report {
+    #[command(subcommand)]
+    pub action: ReportAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ReportAction {
+    /// The data files, the command and the commit that made each, and whether the code has changed since
+    List,
+    /// Write the figures of the data into the documents
+    Figures {
+        /// Write nothing: say what is stale, and which numbers have no data
+        #[arg(long)]
+        check: bool,
+    },
+    /// Make data files anew, then write the figures (takes long)
+    Measure {
+        /// Those to make, as `list` names them [default: all]
+        names: Vec<String>,
+        /// Only those whose code has changed since
+        #[arg(long)]
+        stale: bool,
+    },
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -8,6 +8,7 @@ mod build;
 mod cli;
 mod commands;
 mod error;
+mod figures;
 mod interrupt;
 mod packages;
 mod process;
@@ -61,6 +62,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Trace(options) => commands::trace::run(&workspace, &options),
         Command::Debug(options) => commands::debug::run(&workspace, &options),
         Command::Fuzz(options) => commands::fuzz::run(&workspace, &options),
+        Command::Report(options) => commands::report::run(&workspace, &options),
         Command::Test(options) => test::run(&workspace, &options),
         Command::Build => commands::build::run(&workspace),
         Command::Clean => commands::clean::run(&workspace),

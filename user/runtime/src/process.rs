@@ -12,7 +12,7 @@ use cops_abi::syscall::{WAIT4, signal, wait_status};
 use cops_abi::{Errno, Priority};
 
 use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
-use crate::io::{Error, Result};
+use crate::io::{ConsoleMode, Error, Result};
 use crate::system;
 
 /// What a program ends with: 0 for success.
@@ -171,6 +171,29 @@ pub fn spawn<A: AsRef<str>>(path: &str, arguments: &[A]) -> Result<Child> {
 /// # Errors
 /// As [`spawn`]; `EPERM` if `ceiling` is more urgent than this process's own.
 pub fn spawn_below<A: AsRef<str>>(path: &str, arguments: &[A], ceiling: Option<Priority>) -> Result<Child> {
+    start(path, arguments, ceiling, None)
+}
+
+/// [`spawn_below`], and from its first instruction on the child is the foreground process: it reads what is typed, in the form `mode`,
+/// until it ends or this process takes the console back with [`crate::io::take_console`].
+///
+/// # Errors
+/// As [`spawn_below`]; `EPERM` if this process does not have the console; `EAGAIN` if it has been handed on too often.
+pub fn spawn_in_foreground<A: AsRef<str>>(
+    path: &str,
+    arguments: &[A],
+    ceiling: Option<Priority>,
+    mode: ConsoleMode,
+) -> Result<Child> {
+    start(path, arguments, ceiling, Some(mode))
+}
+
+fn start<A: AsRef<str>>(
+    path: &str,
+    arguments: &[A],
+    ceiling: Option<Priority>,
+    console: Option<ConsoleMode>,
+) -> Result<Child> {
     let string = |text: &str| CString::new(text).map_err(|_| Error::ZeroByte);
     let path = string(path)?;
     let arguments: Vec<CString> =
@@ -180,7 +203,7 @@ pub fn spawn_below<A: AsRef<str>>(path: &str, arguments: &[A], ceiling: Option<P
     pointers.push(core::ptr::null());
     // SAFETY: the pointers lead to the strings above, the last is null.
     #[allow(unsafe_code)]
-    let pid = unsafe { system::spawn_process(&path, &pointers, ceiling) }?;
+    let pid = unsafe { system::spawn_process(&path, &pointers, ceiling, console.map(ConsoleMode::bits)) }?;
     Ok(Child { pid: pid as u32 })
 }
 
@@ -222,6 +245,15 @@ impl Child {
     /// `EPERM` if `level` is more urgent than this process's own ceiling; `ESRCH` if it has ended.
     pub fn set_ceiling(&mut self, level: Priority) -> Result<()> {
         Ok(system::set_ceiling(self.pid, level)?)
+    }
+
+    /// Makes it the foreground process: what is typed goes to it, in the form `mode`, until it ends or this process takes the console
+    /// back with [`crate::io::take_console`].
+    ///
+    /// # Errors
+    /// `EPERM` if this process does not have the console; `EAGAIN` if it has been handed on too often; `ESRCH` if the child has ended.
+    pub fn hand_console(&mut self, mode: ConsoleMode) -> Result<()> {
+        Ok(system::hand_over_console(self.pid, mode.bits())?)
     }
 
     /// Ends it as by `SIGKILL`. It is still to be waited for.

@@ -111,10 +111,13 @@ pub(crate) unsafe fn spawn_process(
     path: &core::ffi::CStr,
     arguments: &[*const core::ffi::c_char],
     ceiling: Option<Priority>,
+    console: Option<usize>,
 ) -> CallResult {
     let ceiling = ceiling.map_or(0, |level| usize::from(level.level()) + 1);
+    let console = console.map_or(0, |mode| mode + 1);
+    let arguments = [path.as_ptr().addr(), arguments.as_ptr().addr(), ceiling, console];
     // SAFETY: the kernel copies strings and pointers before it returns.
-    unsafe { call(number::COPS_SPAWN_PROCESS, [path.as_ptr().addr(), arguments.as_ptr().addr(), ceiling]) }
+    unsafe { call(number::COPS_SPAWN_PROCESS, arguments) }
 }
 
 pub(crate) fn tcp_socket(address: SocketAddr) -> CallResult {
@@ -244,6 +247,12 @@ pub(crate) fn set_call_priority(handle: u64, priority: Priority) {
 pub(crate) fn set_ceiling(pid: u32, level: Priority) -> Result<(), Errno> {
     // SAFETY: no memory.
     unsafe { call(number::COPS_SET_CEILING, [pid as usize, level.level().into()]) }.map(drop)
+}
+
+/// Hands the console to this process (0) or a child.
+pub(crate) fn hand_over_console(pid: u32, mode: usize) -> Result<(), Errno> {
+    // SAFETY: no memory.
+    unsafe { call(number::COPS_CONSOLE, [pid as usize, mode]) }.map(drop)
 }
 
 pub(crate) fn set_share(per_mille: u32) -> CallResult {

@@ -6,6 +6,7 @@ pub mod clean;
 pub mod debug;
 pub mod exec;
 pub mod fuzz;
+pub mod report;
 pub mod run;
 pub mod serve;
 pub mod shell;

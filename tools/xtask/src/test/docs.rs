@@ -2,12 +2,14 @@
 //! and their links must not be dead either. What the book names must exist (see `book`), and public
 //! items of the executor have examples (see `examples`).
 
+use std::path::Path;
 use std::process::Command;
 
 use super::cargo_output::complaints;
 use super::{Case, Context, book, examples, step};
 use crate::build::{host, vdso};
 use crate::error::Outcome;
+use crate::figures;
 use crate::process::capture;
 use crate::terminal::Progress;
 
@@ -17,6 +19,7 @@ const GUEST_PACKAGES: [&str; 3] = ["cops-vdso", "cops-kernel", "cops"];
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let workspace = context.workspace;
     let mut cases = vec![Case::judged("book", &book::judge(&workspace.root)?)];
+    cases.push(judge_figures(&workspace.root));
     cases.push(Case::judged("examples of the executor", &examples::judge(&workspace.root)?));
     cases.push(document("host", host::cargo(workspace).arg("doc"))?);
     let toolchain = context.toolchain()?;
@@ -27,6 +30,19 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         cases.push(document(package, &mut cargo)?);
     }
     Ok(cases)
+}
+
+/// Figures are those of the data, and no number stands where a figure should.
+fn judge_figures(root: &Path) -> Case {
+    let judged = figures::render_all(root).and_then(|documents| {
+        let mut wrong = figures::check::judge(root, &documents)?;
+        wrong.extend(figures::sources::judge(&figures::Data::read(root)?));
+        Ok(wrong)
+    });
+    match judged {
+        Ok(wrong) => Case::judged("figures", &wrong),
+        Err(failure) => Case::failed("figures", failure.to_string()),
+    }
 }
 
 fn document(name: &str, cargo: &mut Command) -> Outcome<Case> {

@@ -16,6 +16,7 @@ mod miri;
 mod msrv;
 mod portions;
 mod rust_source;
+mod shell;
 mod system;
 mod tap;
 mod unsafe_count;
@@ -105,7 +106,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 14] = [
+const STAGES: [Stage; 15] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -183,6 +184,13 @@ const STAGES: [Stage; 14] = [
         is_long: false,
         can_choose: true,
         run: exec::run,
+    },
+    Stage {
+        name: "shell",
+        about: "./cops shell: keys, Ctrl-C, background, beside programs that mean harm",
+        is_long: false,
+        can_choose: true,
+        run: shell::run,
     },
     Stage {
         name: "boots",
@@ -340,7 +348,7 @@ mod tests {
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
-            ["host", "firmware", "guest", "portions", "fuzz", "exec", "system"]
+            ["host", "firmware", "guest", "portions", "fuzz", "exec", "shell", "system"]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));

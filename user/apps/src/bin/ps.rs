@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use cops::inspect::{self, CoroutineRecord, ProcessRecord, state, text};
 use cops::process::ExitCode;
+use cops::task::{self, Priority};
 use cops::{Arguments, eprintln, io, memory, println, time};
 
 const USAGE: &str = "usage: ps [-v] [-c] [PID]
@@ -52,6 +53,10 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         eprintln!("{USAGE}");
         return Ok(ExitCode(2));
     };
+    // More urgent than the programs that it lists, as far as its ceiling lets it.
+    if let Some(main) = task::current() {
+        task::set_priority(main, Priority::MOST_URGENT);
+    }
     let mut processes = inspect::processes()?;
     if let Some(only) = options.only {
         processes.retain(|process| process.process == only);

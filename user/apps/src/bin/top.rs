@@ -10,9 +10,10 @@ use core::fmt::Write;
 use core::pin::pin;
 
 use cops::inspect::{self, HartRecord, ProcessRecord, state, text};
-use cops::io::{self, Read, stdin};
+use cops::io::{self, ConsoleMode, Read, stdin};
 use cops::memory::Statistics;
 use cops::process::ExitCode;
+use cops::task::{self, Priority};
 use cops::time::{self, Duration, sleep};
 use cops::{Arguments, eprintln, memory, print};
 use futures_util::future::{Either, select};
@@ -76,7 +77,12 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         eprintln!("{USAGE}");
         return Ok(ExitCode(2));
     };
-    let mut keys = Keys { open: true };
+    // More urgent than the programs that it shows, as far as its ceiling lets it.
+    if let Some(main) = task::current() {
+        task::set_priority(main, Priority::MOST_URGENT);
+    }
+    // In the background there are no keys.
+    let mut keys = Keys { open: io::take_console(ConsoleMode::KEYS).is_ok() };
     let mut before = Sample::take()?;
     let mut pictures = 0;
     while options.count.is_none_or(|count| pictures < count) {

@@ -2,6 +2,8 @@
 
 use core::fmt::{self, Write as _};
 
+use cops_abi::syscall::console_mode;
+
 use super::{AsFd, BorrowedFd, ErrorType, implement_stream};
 use crate::system;
 
@@ -32,7 +34,8 @@ macro_rules! standard_stream {
 }
 
 standard_stream! {
-    /// Standard input. Bytes as they come: no line editing, no echo.
+    /// Standard input: bytes as they are typed, or lines, as [`take_console`] or the parent of this process has chosen. While another
+    /// process has the console, a read waits.
     Stdin, stdin, 0, Read
 }
 standard_stream! {
@@ -42,6 +45,38 @@ standard_stream! {
 standard_stream! {
     /// Standard error, not buffered.
     Stderr, stderr, 2, Write
+}
+
+/// The form in which the process that has the console reads what is typed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConsoleMode {
+    /// The kernel edits and echoes lines, and a read gives at most one of them. Otherwise bytes pass as they are typed.
+    pub lines: bool,
+    /// Ctrl-C is not input: the process that handed the console over reads it, as a byte 3, from its standard input.
+    pub interrupt: bool,
+}
+
+impl ConsoleMode {
+    /// What a program expects that knows nothing of consoles: lines, and Ctrl-C ends it.
+    pub const ORDINARY: ConsoleMode = ConsoleMode { lines: true, interrupt: true };
+    /// Keys as they are typed, except Ctrl-C.
+    pub const KEYS: ConsoleMode = ConsoleMode { lines: false, interrupt: true };
+    /// What a shell wants for itself: lines. Ctrl-C gives up the line: it is read as an empty one.
+    pub const PROMPT: ConsoleMode = ConsoleMode { lines: true, interrupt: false };
+
+    pub(crate) const fn bits(self) -> usize {
+        let lines = if self.lines { console_mode::LINES } else { 0 };
+        let interrupt = if self.interrupt { console_mode::INTERRUPT } else { 0 };
+        lines | interrupt
+    }
+}
+
+/// Makes this process, which has the console or has handed it over, the one that reads it, in the form `mode`.
+///
+/// # Errors
+/// `EPERM` if it is neither: another process put it into the background.
+pub fn take_console(mode: ConsoleMode) -> super::Result<()> {
+    Ok(system::hand_over_console(0, mode.bits())?)
 }
 
 /// Text on its way to a descriptor, gathered so that a line is one call and comes out in one piece.

@@ -13,7 +13,7 @@ mod fd;
 mod operation;
 
 pub(crate) use console::Gather;
-pub use console::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
+pub use console::{ConsoleMode, Stderr, Stdin, Stdout, stderr, stdin, stdout, take_console};
 #[doc(hidden)]
 pub use console::{print_to_stderr, print_to_stdout};
 pub use embedded_io_async::{BufRead, ErrorKind, ErrorType, Read, ReadExactError, Seek, SeekFrom, Write};

@@ -11,6 +11,8 @@ const PEERS: [&str; 4] = ["async-executor", "embassy-executor", "futures-executo
 /// All of it. Nothing here names a path.
 #[derive(Debug)]
 pub struct Machine {
+    /// What was run. Paths in it are those that were given.
+    pub command: String,
     /// Of the checkout, with `-dirty` if it was changed.
     pub commit: String,
     /// As the kernel calls it.
@@ -35,6 +37,7 @@ impl Machine {
         let executable = env::current_exe().ok();
         let profile = executable.as_deref().and_then(|path| path.parent()?.file_name()?.to_str());
         Machine {
+            command: command(),
             commit: said(Command::new("git").args(describe)).unwrap_or_else(unknown),
             cpu: cpu().unwrap_or_else(unknown),
             processors: thread::available_parallelism().map_or(1, usize::from),
@@ -43,6 +46,20 @@ impl Machine {
             peers: PEERS.iter().filter_map(|name| Some(format!("{name} {}", version(LOCK, name)?))).collect(),
         }
     }
+}
+
+/// The command that runs this program with these arguments.
+fn command() -> String {
+    let mut words = env::args();
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let arguments: Vec<String> = words.collect();
+    let features = if name == "two-classes" { " --features service" } else { "" };
+    let command = format!(
+        "cargo run --release --manifest-path crates/executor/peers/Cargo.toml{features} --bin {name} -- {}",
+        arguments.join(" ")
+    );
+    command.trim_end_matches([' ', '-']).to_owned()
 }
 
 fn said(command: &mut Command) -> Option<String> {

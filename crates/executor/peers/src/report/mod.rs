@@ -37,6 +37,7 @@ impl Report {
         });
         let rows: Vec<Value> = rows.collect();
         let config = json!({
+            "command": machine.command,
             "commit": machine.commit,
             "cpu": machine.cpu,
             "processors": machine.processors,

@@ -151,6 +151,7 @@ fn data(plan: &Plan, machine: &Machine, rows: &[Row]) -> Value {
     json!({
         "bench": "two-classes",
         "config": {
+            "command": machine.command,
             "commit": machine.commit,
             "cpu": machine.cpu,
             "processors": machine.processors,

@@ -125,3 +125,20 @@ pub fn close_pending(cpu: usize, mut garbage: Garbage) -> ! {
         let _ = call(number::CLOSE, [3 + garbage.below(40) as usize]);
     }
 }
+
+/// Writes to the console for ever, as much at once as one call takes.
+pub fn console_flood(cpu: usize, _garbage: Garbage) -> ! {
+    const TEXT: [u8; 4096] = {
+        let mut text = [b'~'; 4096];
+        let mut at = 63;
+        while at < text.len() {
+            text[at] = b'\n';
+            at += 64;
+        }
+        text
+    };
+    claim_to_be_urgent(cpu);
+    loop {
+        let _ = call(number::WRITE, [1, TEXT.as_ptr().addr(), TEXT.len()]);
+    }
+}

@@ -36,7 +36,7 @@ struct Kind {
     run: fn(usize, Garbage) -> !,
 }
 
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 20] = [
     Kind { name: "bitmap-all", run: lies::bitmap_all },
     Kind { name: "bitmap-random", run: lies::bitmap_random },
     Kind { name: "page-garbage", run: lies::keep_writing_garbage },
@@ -56,6 +56,7 @@ const KINDS: [Kind; 19] = [
     Kind { name: "pipe-readers", run: crowds::pipe_readers },
     Kind { name: "pipe-readers-many", run: crowds::pipe_readers_many },
     Kind { name: "kernel-crowd", run: crowds::kernel_crowd },
+    Kind { name: "console-flood", run: calls::console_flood },
 ];
 
 /// What the further virtual CPUs, which start with nothing but their number, are to do.

@@ -1,0 +1,189 @@
+//! The console's input as files read it: the [`Terminal`]'s state, its lock, and its waiting readers.
+//!
+//! Lock order: the terminal, then the console's output, for echo.
+//! May touch: the console.
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_algorithms::terminal::{Echo, INPUT_BYTES, Mode, Read, Refusal, Terminal};
+use spin::Mutex;
+
+use crate::drivers::console::{self, Channel, InputSink};
+use crate::mm::PinnedBuffer;
+use crate::task::{WaitQueue, Waiter};
+
+/// The process that may found the order of the console.
+const FIRST_PROCESS: u32 = 1;
+/// Bytes that one read gives at most.
+const READ_BYTES: usize = 256;
+/// Steps of line editing in one attempt: they bound its time, and that of its echo.
+const STEPS_MAX: usize = 4;
+
+/// The one terminal.
+pub static TERMINAL: Console = Console {
+    state: Mutex::new(State { terminal: Terminal::new(), is_full: false, has_more: false }),
+    foreground: WaitQueue::new(),
+    background: WaitQueue::new(),
+};
+
+struct State {
+    terminal: Terminal,
+    /// The console keeps bytes back until there is room.
+    is_full: bool,
+    /// The foreground's last attempt did not look at all of the input.
+    has_more: bool,
+}
+
+/// The terminal, and its readers.
+pub struct Console {
+    state: Mutex<State>,
+    /// Readers whose input may come at any time.
+    foreground: WaitQueue,
+    /// Readers that get nothing before the seats change. Input does not wake them.
+    background: WaitQueue,
+}
+
+impl InputSink for Console {
+    fn has_room(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_full = state.terminal.room() == 0;
+        !state.is_full
+    }
+
+    fn take(&self, byte: u8) {
+        if self.state.lock().terminal.arrive(byte) {
+            // For the process that handed the console over: one of those that wait.
+            self.background.wake_all();
+        }
+    }
+
+    fn end(&self) {
+        self.state.lock().terminal.end_input();
+    }
+
+    fn settle(&self) {
+        self.foreground.wake_one();
+    }
+}
+
+/// A read of what is typed.
+pub struct ConsoleRead {
+    buffer: PinnedBuffer,
+    /// The queue in which it waits, if it does.
+    queue: Option<&'static WaitQueue>,
+}
+
+impl ConsoleRead {
+    /// A read into `buffer`.
+    pub fn new(buffer: PinnedBuffer) -> Self {
+        Self { buffer, queue: None }
+    }
+
+    /// Reads for process `reader` what is there; `None`: nothing yet, or not in the foreground.
+    pub fn attempt(&self, reader: u32) -> Option<CallResult> {
+        let mut bytes = [0; READ_BYTES];
+        let bytes = bytes.get_mut(..self.buffer.len().min(READ_BYTES))?;
+        for _ in 0..STEPS_MAX {
+            match step(reader, bytes) {
+                Read::Bytes(count) => {
+                    self.buffer.write_at(0, &bytes[..count]);
+                    return Some(Ok(count));
+                }
+                Read::Nothing => return None,
+                Read::Again => {}
+            }
+        }
+        None
+    }
+
+    /// Has `waiter` woken when an attempt of process `reader` may succeed. It attempts once more afterwards.
+    pub fn enter(&mut self, reader: u32, waiter: Waiter) {
+        // The lock is held while entering: a change of the seats is seen here, or it wakes both queues afterwards.
+        let state = TERMINAL.state.lock();
+        let queue = if state.terminal.may_read(reader) { &TERMINAL.foreground } else { &TERMINAL.background };
+        if self.queue.is_some_and(|before| !core::ptr::eq(before, queue)) {
+            self.leave(waiter.number);
+        }
+        self.queue = Some(queue);
+        queue.enter(waiter);
+        let has_more = state.has_more;
+        drop(state);
+        if has_more {
+            TERMINAL.foreground.wake_one();
+        }
+    }
+
+    /// The waiter of this number waits no more. It may leave something for the next one.
+    pub fn leave(&self, waiter: u32) {
+        if let Some(queue) = self.queue {
+            queue.leave(waiter, true);
+        }
+    }
+
+    /// The waiter of this number has become less urgent.
+    pub fn pass_on(&self, waiter: u32) {
+        if let Some(queue) = self.queue {
+            queue.pass_on(waiter);
+        }
+    }
+}
+
+/// Reads for process `reader`, and echoes.
+fn step(reader: u32, bytes: &mut [u8]) -> Read {
+    let mut echo = Echo::new();
+    let mut state = TERMINAL.state.lock();
+    let read = state.terminal.read(reader, bytes, &mut echo);
+    let resume = state.is_full && state.terminal.room() >= INPUT_BYTES / 2;
+    if resume {
+        state.is_full = false;
+    }
+    if state.terminal.may_read(reader) {
+        state.has_more = read == Read::Again;
+    }
+    // Under the lock: echo appears in the order of what was typed.
+    if !echo.bytes().is_empty() {
+        console::write(Channel::Output, echo.bytes());
+    }
+    drop(state);
+    if resume {
+        console::resume_input();
+    }
+    read
+}
+
+/// The form that a process asks for.
+///
+/// # Errors
+/// `EINVAL` for an unknown one.
+pub fn console_mode(bits: usize) -> Result<Mode, Errno> {
+    let known = Mode::LINES.0 | Mode::INTERRUPT.0;
+    u8::try_from(bits).ok().filter(|bits| bits & !known == 0).map(Mode).ok_or(Errno::EINVAL)
+}
+
+/// Hands the console to process `to` on behalf of process `caller`. That `to` is `caller` or a child of it is the
+/// caller's to check.
+///
+/// # Errors
+/// `EPERM` if it is not the caller's to hand on; `EAGAIN` if it has been handed on too often.
+pub fn hand_over_console(caller: u32, to: u32, mode: Mode) -> Result<(), Errno> {
+    let handed = TERMINAL.state.lock().terminal.hand_over(caller, FIRST_PROCESS, to, mode);
+    handed.map_err(|refusal| match refusal {
+        Refusal::NoSeat => Errno::EPERM,
+        Refusal::NoRoom => Errno::EAGAIN,
+    })?;
+    wake_readers();
+    Ok(())
+}
+
+/// Process `process` has ended: if it had the console, the process that handed it over has it back.
+pub fn leave_console(process: u32) {
+    if TERMINAL.state.lock().terminal.leave(process) {
+        wake_readers();
+    }
+}
+
+/// The seats have changed.
+fn wake_readers() {
+    TERMINAL.foreground.wake_all();
+    TERMINAL.background.wake_all();
+}

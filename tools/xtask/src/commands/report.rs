@@ -1,0 +1,103 @@
+//! `./cops report`: the data under docs/results, and the figures that documents show of them.
+
+use std::process::Command;
+
+use crate::build::host;
+use crate::cli::{Report, ReportAction};
+use crate::error::{Because, Failure, Outcome};
+use crate::figures::sources::{self, Age, Make, SOURCES, Source};
+use crate::figures::{self, Data};
+use crate::interrupt;
+use crate::workspace::{Workspace, write_if_changed};
+
+pub fn run(workspace: &Workspace, options: &Report) -> Outcome<u8> {
+    match &options.action {
+        ReportAction::List => list(workspace),
+        ReportAction::Figures { check } => figures(workspace, *check),
+        ReportAction::Measure { names, stale } => measure(workspace, names, *stale),
+    }
+}
+
+fn list(workspace: &Workspace) -> Outcome<u8> {
+    let data = Data::read(&workspace.root)?;
+    println!("{:14} {:13} {:10} command", "data", "commit", "age");
+    for source in &SOURCES {
+        let commit = data.get(source.name).and_then(sources::commit).unwrap_or("-");
+        let age = match sources::age(workspace, &data, source) {
+            Age::Current => "current".to_owned(),
+            Age::Stale(commits) => format!("stale, {commits}"),
+            Age::Unknown => "unknown".to_owned(),
+            Age::Missing => "missing".to_owned(),
+        };
+        println!("{:14} {commit:13} {age:10} {}", source.name, source.make.shown());
+    }
+    println!("\nstale, N: N commits have changed what is measured since the data were made.");
+    Ok(0)
+}
+
+fn figures(workspace: &Workspace, check: bool) -> Outcome<u8> {
+    let documents = figures::render_all(&workspace.root)?;
+    if check {
+        let mut wrong = figures::check::judge(&workspace.root, &documents)?;
+        wrong.extend(sources::judge(&Data::read(&workspace.root)?));
+        for fault in &wrong {
+            println!("{fault}");
+        }
+        println!("{} documents, {} faults", documents.len(), wrong.len());
+        return Ok(u8::from(!wrong.is_empty()));
+    }
+    let mut changed = 0;
+    for document in documents.iter().filter(|document| document.text != document.rendered) {
+        write_if_changed(&document.path, document.rendered.as_bytes())?;
+        println!("written: {}", document.name);
+        changed += 1;
+    }
+    println!("{} documents, {changed} changed", documents.len());
+    Ok(0)
+}
+
+fn measure(workspace: &Workspace, names: &[String], stale: bool) -> Outcome<u8> {
+    if let Some(unknown) = names.iter().find(|name| sources::find(name).is_none()) {
+        let known = SOURCES.iter().map(|source| source.name).collect::<Vec<_>>().join(" ");
+        return Err(
+            Failure::new(format!("there are no data {unknown:?}")).advise(format!("there are: {known}"))
+        );
+    }
+    let data = Data::read(&workspace.root)?;
+    let chosen: Vec<&Source> = SOURCES
+        .iter()
+        .filter(|source| names.is_empty() || names.iter().any(|name| name == source.name))
+        .filter(|source| !stale || sources::age(workspace, &data, source) != Age::Current)
+        .collect();
+    let mut failed = Vec::new();
+    for (index, source) in chosen.iter().enumerate() {
+        println!("{} of {}: {}", index + 1, chosen.len(), source.make.shown());
+        if !make(workspace, source.make)? {
+            failed.push(source.name);
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Failure::new(format!("not measured: {}", failed.join(" "))));
+    }
+    figures(workspace, false)
+}
+
+/// Runs the command. Returns whether it succeeded.
+fn make(workspace: &Workspace, make: Make) -> Outcome<bool> {
+    let mut command = match make {
+        Make::Cops(words) => {
+            let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
+            let mut command = Command::new(ourselves);
+            command.args(words).current_dir(&workspace.root);
+            command
+        }
+        Make::Cargo(words) => {
+            let mut command = host::cargo(workspace);
+            command.args(words);
+            command
+        }
+    };
+    let mut child = command.spawn().because(|| format!("cannot start {}", make.shown()))?;
+    let _guard = interrupt::guard(&child);
+    Ok(child.wait().because(|| format!("cannot wait for {}", make.shown()))?.success())
+}

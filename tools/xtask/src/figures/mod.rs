@@ -1,0 +1,126 @@
+//! Figures in prose: every measured number in a README or a chapter is generated from data under docs/results.
+//!
+//! A place that shows figures looks like this, in a line or over several lines, in a code block's surroundings or in the cell of a table:
+//!
+//! ```text
+//! <!-- figures: {closed-wall-1:rows[0].throughput_rps|0} answers a second -->20,200 answers a second<!-- end -->
+//! ```
+//!
+//! The comment holds a template; what follows it up to `<!-- end -->` is generated. `./cops report figures` writes it, and
+//! `./cops test --only docs` fails if that would change anything, if a template names data that do not exist, or if a number with a unit stands anywhere
+//! else (see [`check`]).
+//!
+//! - [`template`]: markers, placeholders
+//! - [`path`]: what a placeholder says about a data file
+//! - [`format`]: numbers for people
+//! - [`check`]: numbers that are not generated
+//! - [`sources`]: the data files, and the command that makes each
+
+pub mod check;
+mod format;
+mod path;
+pub mod sources;
+mod template;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::{Because, Failure, Outcome};
+
+pub use template::render;
+
+/// Folder of the data, from the root.
+pub const RESULTS: &str = "docs/results";
+
+/// Data files by name: the path below [`RESULTS`] without `.json`.
+#[derive(Debug, Default)]
+pub struct Data {
+    files: BTreeMap<String, Value>,
+}
+
+impl Data {
+    /// Reads every data file.
+    pub fn read(root: &Path) -> Outcome<Self> {
+        let mut data = Self::default();
+        let folder = root.join(RESULTS);
+        for file in files_below(&folder, "json")? {
+            let text = std::fs::read(&file).because(|| format!("cannot read {}", file.display()))?;
+            let value = serde_json::from_slice(&text).because(|| format!("{} is no JSON", file.display()))?;
+            let name = file.strip_prefix(&folder).unwrap_or(&file).with_extension("");
+            data.files.insert(name.to_string_lossy().into_owned(), value);
+        }
+        Ok(data)
+    }
+
+    #[cfg(test)]
+    fn of(name: &str, value: Value) -> Self {
+        Self { files: BTreeMap::from([(name.to_owned(), value)]) }
+    }
+
+    /// The data of this name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.files.get(name)
+    }
+
+    /// Every name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+}
+
+/// The documents in which figures are checked: README.md, those of the packages, the book.
+pub fn documents(root: &Path) -> Outcome<Vec<PathBuf>> {
+    let mut found = vec![root.join("README.md")];
+    let crates = root.join("crates");
+    for entry in std::fs::read_dir(&crates).because(|| format!("cannot list {}", crates.display()))? {
+        let readme = entry.because(|| format!("cannot list {}", crates.display()))?.path().join("README.md");
+        if readme.exists() {
+            found.push(readme);
+        }
+    }
+    found.extend(files_below(&root.join("docs/book"), "md")?);
+    found.sort();
+    Ok(found)
+}
+
+/// A document as it is, and as it should be.
+#[derive(Debug)]
+pub struct Document {
+    pub path: PathBuf,
+    /// From the root.
+    pub name: String,
+    pub text: String,
+    pub rendered: String,
+}
+
+/// All documents; an error names every placeholder without data.
+pub fn render_all(root: &Path) -> Outcome<Vec<Document>> {
+    let data = Data::read(root)?;
+    let (mut rendered, mut wrong) = (Vec::new(), Vec::new());
+    for path in documents(root)? {
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
+        match render(&text, &data) {
+            Ok(new) => rendered.push(Document { path, name, text, rendered: new }),
+            Err(faults) => wrong.extend(faults.into_iter().map(|fault| format!("{name}:{fault}"))),
+        }
+    }
+    if wrong.is_empty() { Ok(rendered) } else { Err(Failure::new(wrong.join("\n"))) }
+}
+
+/// Files with this extension in a folder and the folders in it, in order.
+fn files_below(folder: &Path, extension: &str) -> Outcome<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).because(|| format!("cannot list {}", folder.display()))? {
+        let path = entry.because(|| format!("cannot list {}", folder.display()))?.path();
+        if path.is_dir() {
+            found.extend(files_below(&path, extension)?);
+        } else if path.extension().is_some_and(|present| present == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,164 @@
+//! The data files under docs/results, and the command that makes each. A file that is not listed here is an error, so the list is
+//! the way to regenerate all of them.
+
+use serde_json::Value;
+
+use super::Data;
+use crate::workspace::Workspace;
+
+/// How a data file is made.
+#[derive(Debug, Clone, Copy)]
+pub enum Make {
+    /// `./cops` with these arguments.
+    Cops(&'static [&'static str]),
+    /// `cargo` with these arguments.
+    Cargo(&'static [&'static str]),
+}
+
+impl Make {
+    /// As a person would type it.
+    pub fn shown(self) -> String {
+        match self {
+            Self::Cops(words) => format!("./cops {}", words.join(" ")),
+            Self::Cargo(words) => format!("cargo {}", words.join(" ")),
+        }
+    }
+}
+
+/// A data file.
+#[derive(Debug)]
+pub struct Source {
+    /// Below docs/results, without `.json`.
+    pub name: &'static str,
+    pub make: Make,
+    /// Files and folders on which the figures depend: the data are stale once a commit after theirs has changed these.
+    pub measures: &'static [&'static str],
+}
+
+const SYSTEM: &[&str] = &["kernel", "crates", "user", "tools/loadgen"];
+const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
+const EXECUTOR: &[&str] = &["crates/executor"];
+
+/// All data files, in the order in which `./cops report measure` makes them.
+pub const SOURCES: [Source; 11] = [
+    Source {
+        name: "run/run-64",
+        make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "run/run-256",
+        make: Make::Cops(&["run", "--connections", "256", "--json", "docs/results/run/run-256.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "closed-wall-1",
+        make: Make::Cops(&["bench", "closed", "--smp", "1", "--json", "docs/results/closed-wall-1.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "closed-wall-2",
+        make: Make::Cops(&["bench", "closed", "--smp", "2", "--json", "docs/results/closed-wall-2.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "closed-wall",
+        make: Make::Cops(&["bench", "closed", "--smp", "4", "--json", "docs/results/closed-wall.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "closed-icount",
+        make: Make::Cops(&["bench", "closed", "--icount", "--json", "docs/results/closed-icount.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "idle-memory",
+        make: Make::Cops(&["bench", "idle-memory", "--json", "docs/results/idle-memory.json"]),
+        measures: SYSTEM,
+    },
+    Source { name: "priority", make: Make::Cops(&["bench", "priority"]), measures: PROGRAMS },
+    Source { name: "hostile", make: Make::Cops(&["bench", "hostile"]), measures: PROGRAMS },
+    Source { name: "executor", make: Make::Cops(&["bench", "executor"]), measures: EXECUTOR },
+    Source {
+        name: "two-classes",
+        make: Make::Cargo(&[
+            "run",
+            "--release",
+            "--locked",
+            "--manifest-path",
+            "crates/executor/peers/Cargo.toml",
+            "--features",
+            "service",
+            "--bin",
+            "two-classes",
+            "--",
+            "--output",
+            "docs/results",
+        ]),
+        measures: EXECUTOR,
+    },
+];
+
+/// The source of a data file.
+pub fn find(name: &str) -> Option<&'static Source> {
+    SOURCES.iter().find(|source| source.name == name)
+}
+
+/// Whether data are those of the code as it is committed now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Age {
+    Current,
+    /// Commits since then that changed what is measured.
+    Stale(usize),
+    /// The commit is not in this repository.
+    Unknown,
+    /// There is no such file.
+    Missing,
+}
+
+/// The commit that data say they were made at, without what marks a changed checkout.
+pub fn commit(value: &Value) -> Option<&str> {
+    value.get("config")?.get("commit")?.as_str().map(|commit| commit.trim_end_matches("-dirty"))
+}
+
+/// How old the data of a source are.
+pub fn age(workspace: &Workspace, data: &Data, source: &Source) -> Age {
+    let Some(value) = data.get(source.name) else { return Age::Missing };
+    let Some(commit) = commit(value) else { return Age::Unknown };
+    let mut git = std::process::Command::new("git");
+    git.arg("-C")
+        .arg(&workspace.root)
+        .args(["rev-list", "--count", &format!("{commit}..HEAD"), "--"])
+        .args(source.measures);
+    let counted = git.output().ok().filter(|output| output.status.success());
+    match counted.and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse().ok()) {
+        Some(0) => Age::Current,
+        Some(commits) => Age::Stale(commits),
+        None => Age::Unknown,
+    }
+}
+
+/// What is wrong with the data files themselves: one that nothing makes, one that does not say what made it.
+pub fn judge(data: &Data) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for name in data.names() {
+        if find(name).is_none() {
+            wrong.push(format!(
+                "docs/results/{name}.json: no command makes it (tools/xtask/src/figures/sources.rs)"
+            ));
+        }
+        for key in ["command", "commit"] {
+            let says = data.get(name).and_then(|value| value.get("config")?.get(key)?.as_str());
+            if says.is_none_or(str::is_empty) {
+                wrong.push(format!("docs/results/{name}.json: its config has no {key}"));
+            }
+        }
+    }
+    wrong.extend(
+        SOURCES
+            .iter()
+            .filter(|source| data.get(source.name).is_none())
+            .map(|source| format!("docs/results/{}.json is missing: {}", source.name, source.make.shown())),
+    );
+    wrong
+}

@@ -1,0 +1,362 @@
+//! The shell as its users meet it: `./cops shell`, with keys typed and answers read, also beside programs that mean harm.
+//!
+//! Nothing here is judged by time: each answer is waited for, up to a limit that only a shell that never answers
+//! reaches.
+
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::{Case, Context, step};
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+
+/// For one answer. A boot is the slowest of them.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Output shown of a session that failed.
+const SHOWN_BYTES: usize = 2_000;
+/// What a flooding program may print between a command and its answer: what is on its way in the emulator and in pipes.
+const FLOOD_BYTES_MAX: usize = 2 << 20;
+
+const CONTROL_C: &str = "\x03";
+const CONTROL_D: &str = "\x04";
+const PROMPT: &str = "$ ";
+
+/// A step of a session.
+enum Step {
+    /// Type this.
+    Type(&'static str),
+    /// Wait until this is printed, after what was waited for before.
+    See(&'static str),
+    /// The same, and no more than so much may be printed before it.
+    SeeWithin(&'static str, usize),
+}
+
+use Step::{See, SeeWithin, Type};
+
+/// Name, arguments of `./cops shell`, what is typed and printed. Each session begins at the first prompt and ends with
+/// `exit 7`, which must be its status.
+const SESSIONS: [(&str, &[&str], &[Step]); 9] = [
+    (
+        "a program reads exactly what is typed",
+        &[],
+        &[
+            Type("cat\n/bin/cat\n"),
+            See("cat\n/bin/cat\n/bin/cat\n"),
+            Type("second line\n"),
+            See("second line\nsecond line\n"),
+            Type(CONTROL_D),
+            See(PROMPT),
+            Type("echo back\n"),
+            See("echo back\nback\n"),
+            See(PROMPT),
+        ],
+    ),
+    (
+        "lines are edited",
+        &[],
+        &[
+            Type("echo wrongx\x7f\x08\x08\x08\x08\x08right\n"),
+            See("\nright\n"),
+            See(PROMPT),
+            Type("echo wrong\x03"),
+            See("^C\n$ "),
+            Type("cat\naxb\x7f\x7fc\n"),
+            See("\nac\n"),
+            Type(CONTROL_D),
+            See(PROMPT),
+        ],
+    ),
+    (
+        "q ends top",
+        &[],
+        &[
+            Type("top -d 0.05\n"),
+            See("bin/top"),
+            See("bin/top"),
+            Type("q"),
+            See(PROMPT),
+            Type("echo back\n"),
+            See("echo back\nback\n"),
+            See(PROMPT),
+        ],
+    ),
+    (
+        "Ctrl-C ends the foreground, whatever it does",
+        &["--smp", "2"],
+        &[
+            Type("cat\n"),
+            See("cat\n"),
+            Type(CONTROL_C),
+            See("^C\n$ "),
+            Type("hostile spin\n"),
+            See("spin\n"),
+            Type(CONTROL_C),
+            See("^C\n$ "),
+            Type("top -d 0.05\n"),
+            See("bin/top"),
+            Type(CONTROL_C),
+            See("^C\n$ "),
+            Type("hostile console-flood\n"),
+            See("~~~~"),
+            Type(CONTROL_C),
+            See("^C\n"),
+            Type("echo back\n"),
+            See("\nback\n"),
+            // None of them is left.
+            Type("wait\n"),
+            See("wait\n"),
+            See(PROMPT),
+            Type("ps\n"),
+            See("POLLS"),
+            See("bin/shell\n"),
+            See("bin/ps\n$ "),
+        ],
+    ),
+    (
+        "& starts in the background, and the end is reported",
+        &[],
+        &[
+            Type("hello one two &\n"),
+            See("[1] 2\n"),
+            Type("wait\n"),
+            See("[1] ended: hello one two (exit code 0)\n$ "),
+            // A program in the background that reads waits until it is in the foreground.
+            Type("cat &\n"),
+            See("[1] 3\n"),
+            Type("echo not for cat\n"),
+            See("echo not for cat\nnot for cat\n$ "),
+            Type("jobs\n"),
+            See("[1] 3 cat\n$ "),
+            Type("fg\nfor cat\n"),
+            See("\nfor cat\nfor cat\n"),
+            Type(CONTROL_D),
+            See(PROMPT),
+            Type("fault &\n"),
+            See("[1] 4\n"),
+            Type("wait\n"),
+            See("[1] ended: fault (killed by signal 11)\n$ "),
+        ],
+    ),
+    (
+        "beside programs that compute at their most urgent level on every hart",
+        &["--smp", "2"],
+        &[
+            Type("hostile spin &\n"),
+            See("[1] 2\n$ "),
+            Type("hostile spin &\n"),
+            See("[2] 3\n$ "),
+            Type("jobs\n"),
+            See("[2] 3 hostile spin\n$ "),
+            // A program in the foreground runs too.
+            Type("hello\n"),
+            See("hello from COPS, 0 arguments\n$ "),
+            // Their ends are reported after either command.
+            Type("kill 1 %2\nwait\n"),
+            See("(killed by signal 15)\n"),
+            See("(killed by signal 15)\n"),
+            Type("echo back\n"),
+            See("\nback\n$ "),
+        ],
+    ),
+    (
+        "beside a program that floods the console",
+        &["--smp", "2"],
+        &[
+            Type("hostile console-flood &\n"),
+            See("~~~~"),
+            Type("jobs\n"),
+            SeeWithin("[1] 2 hostile console-flood\n", FLOOD_BYTES_MAX),
+            Type("jobs\n"),
+            SeeWithin("[1] 2 hostile console-flood\n", FLOOD_BYTES_MAX),
+            Type("kill %1\nwait\n"),
+            See("(killed by signal 15)\n"),
+            Type("echo back\n"),
+            See("\nback\n$ "),
+        ],
+    ),
+    (
+        "beside programs that start others",
+        &["--smp", "2"],
+        &[
+            Type("hostile spawn-churn &\n"),
+            See("[1] "),
+            See(PROMPT),
+            Type("hostile spawn-wide 1 &\n"),
+            See("[2] "),
+            See(PROMPT),
+            Type("jobs\n"),
+            See("[1] "),
+            See("hostile spawn-churn\n[2] "),
+            See("hostile spawn-wide 1\n$ "),
+            Type("kill %1 %2\nwait\n"),
+            See("(killed by signal 15)\n"),
+            See("(killed by signal 15)\n"),
+            Type("hello\n"),
+            See("hello from COPS, 0 arguments\n$ "),
+        ],
+    ),
+    (
+        "a shell in the shell",
+        &[],
+        &[
+            Type("shell\n"),
+            See("COPS shell; try `help`.\n$ "),
+            Type("cat\n"),
+            See("cat\n"),
+            Type("inner\n"),
+            See("inner\ninner\n"),
+            Type(CONTROL_C),
+            See("^C\n$ "),
+            Type("exit 3\n"),
+            See("exit 3\n$ "),
+            Type("cat\nouter\n"),
+            See("outer\nouter\n"),
+            Type(CONTROL_D),
+            See(PROMPT),
+        ],
+    ),
+];
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    // Built here once, and with its progress shown.
+    context.prepared()?;
+    let mut cases = Vec::new();
+    for (name, arguments, steps) in SESSIONS.into_iter().filter(|(name, ..)| context.is_chosen(name)) {
+        let mut step = step(name);
+        let mut session = Session::start(arguments)?;
+        let result = session.play(steps, |what| step.detail(what));
+        cases.push(match result {
+            Ok(()) => Case::passed(name),
+            Err(failure) => Case::failed(name, format!("{failure}\n{}", session.shown())),
+        });
+    }
+    Ok(cases)
+}
+
+/// A running `./cops shell`. Dropping it ends it.
+struct Session {
+    child: Child,
+    output: Receiver<Vec<u8>>,
+    printed: Vec<u8>,
+    /// What has been waited for ends here.
+    seen: usize,
+    _guard: interrupt::Guard,
+}
+
+impl Session {
+    fn start(arguments: &[&str]) -> Outcome<Self> {
+        let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
+        let mut child = interrupt::tied_to_us(&ourselves)
+            .arg("shell")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Its place between the lines of standard output is not certain, so nothing is expected of it.
+            .stderr(Stdio::null())
+            .spawn()
+            .because(|| "cannot start ./cops shell".into())?;
+        let guard = interrupt::guard(&child);
+        let (sender, output) = channel();
+        let mut stream = child.stdout.take().ok_or_else(|| Failure::new("the shell has no output"))?;
+        std::thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, output, printed: Vec::new(), seen: 0, _guard: guard })
+    }
+
+    /// Plays the steps between the first prompt and the end.
+    fn play(&mut self, steps: &[Step], mut progress: impl FnMut(&str)) -> Outcome<()> {
+        self.see(PROMPT, usize::MAX)?;
+        for step in steps {
+            match step {
+                Type(text) => self.enter(text)?,
+                See(text) => {
+                    progress(text);
+                    self.see(text, usize::MAX)?;
+                }
+                SeeWithin(text, limit) => {
+                    progress(text);
+                    self.see(text, *limit)?;
+                }
+            }
+        }
+        self.enter("exit 7\n")?;
+        let deadline = Instant::now() + LIMIT;
+        while self.receive(deadline)? {}
+        let status = self.child.wait().because(|| "cannot wait for ./cops shell".into())?;
+        if status.code() == Some(7) { Ok(()) } else { Err(Failure::new(format!("`exit 7` gave {status}"))) }
+    }
+
+    fn enter(&mut self, text: &str) -> Outcome<()> {
+        let input = self.child.stdin.as_mut().ok_or_else(|| Failure::new("the shell has no input"))?;
+        input
+            .write_all(text.as_bytes())
+            .and_then(|()| input.flush())
+            .because(|| format!("cannot type {text:?}"))
+    }
+
+    /// Waits until `text` has been printed, with at most `limit` bytes before it.
+    fn see(&mut self, text: &str, limit: usize) -> Outcome<()> {
+        let deadline = Instant::now() + LIMIT;
+        let mut searched = self.seen;
+        loop {
+            let place =
+                self.printed[searched..].windows(text.len()).position(|window| window == text.as_bytes());
+            if let Some(place) = place {
+                let place = searched + place;
+                let before = place - self.seen;
+                self.seen = place + text.len();
+                return if before <= limit {
+                    Ok(())
+                } else {
+                    Err(Failure::new(format!(
+                        "{before} bytes were printed before {text:?}, more than {limit}"
+                    )))
+                };
+            }
+            searched = self.printed.len().saturating_sub(text.len()).max(self.seen);
+            if !self.receive(deadline)? {
+                return Err(Failure::new(format!("the session ended before it printed {text:?}")));
+            }
+        }
+    }
+
+    /// Takes what is printed next. False at its end.
+    fn receive(&mut self, deadline: Instant) -> Outcome<bool> {
+        match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(bytes) => {
+                self.printed.extend_from_slice(&bytes);
+                Ok(true)
+            }
+            Err(RecvTimeoutError::Disconnected) => Ok(false),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::new(format!(
+                "nothing came for {} s after {:?}",
+                LIMIT.as_secs(),
+                tail(&self.printed[..self.seen], 60)
+            ))),
+        }
+    }
+
+    fn shown(&self) -> String {
+        tail(&self.printed, SHOWN_BYTES)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn tail(bytes: &[u8], length: usize) -> String {
+    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(length)..]).into_owned()
+}
