@@ -174,7 +174,7 @@
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
-#[cfg(any(feature = "std", test))]
+#[cfg(any(feature = "std", test, cops_perturb))]
 extern crate std;
 
 pub mod core;

@@ -117,7 +117,7 @@ fn threads_survive_any_record() {
         .collect();
     thread::scope(|scope| {
         for worker in 0..2 {
-            scope.spawn(move || (0..50).for_each(|_| drop(EXECUTOR.run_until_stalled(worker))));
+            scope.spawn(move || (0..50).for_each(|_| _ = EXECUTOR.run_until_stalled(worker)));
         }
     });
     assert_eq!(EXECUTOR.core().verify(), Ok(()));

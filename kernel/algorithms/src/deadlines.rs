@@ -136,8 +136,8 @@ fn first_of(level: u8) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use alloc::vec::Vec;
+    use proptest::prelude::*;
 
     #[test]
     fn an_urgent_deadline_overtakes_earlier_ones_that_are_less_urgent() {

@@ -313,6 +313,9 @@ pub struct Test {
     /// Boots of the stage `boots`
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub boots: u32,
+    /// Seconds of the stage `stress`, on 2, 3 and 4 workers together; COPS_STRESS_SEED=N begins with a seed that was printed
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub stress_seconds: u32,
     /// Name the stages and what they test, and do nothing
     #[arg(long)]
     pub list: bool,

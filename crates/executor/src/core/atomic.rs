@@ -8,9 +8,11 @@
 //! May touch nothing. The rest of the core takes atomics from here only, so that what `tests/loom.rs` explores is
 //! the shipped source.
 
+#[cfg(all(not(loom), cops_perturb))]
+pub use self::perturbed::*;
 #[cfg(not(loom))]
 pub use ::core::hint::spin_loop;
-#[cfg(all(not(loom), target_has_atomic = "64"))]
+#[cfg(all(not(loom), not(cops_perturb), target_has_atomic = "64"))]
 pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 #[cfg(not(loom))]
 pub use ::core::sync::atomic::{Ordering, compiler_fence};
@@ -29,6 +31,102 @@ pub mod unmodelled {
     pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
     #[cfg(not(target_has_atomic = "64"))]
     pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+}
+
+/// The machine's atomics, each access of which takes a while now and then, or lets other threads run: for `tests/storm`, since what two
+/// threads must do within a nanosecond of each other happens once in hours otherwise.
+#[cfg(all(not(loom), cops_perturb))]
+mod perturbed {
+    use ::core::sync::atomic as machine;
+    use ::core::sync::atomic::Ordering;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64 as Seed, Ordering::Relaxed};
+
+    static SEED: Seed = Seed::new(1);
+
+    std::thread_local! {
+        static RANDOM: Cell<u64> =
+            Cell::new(SEED.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1);
+    }
+
+    /// One access in 32 spins for up to 64 turns, one in 1,024 gives up the processor.
+    fn perturb() {
+        // A thread that ends has no random numbers any more.
+        let drawn = RANDOM.try_with(|random| {
+            let mut word = random.get();
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            random.set(word);
+            word
+        });
+        let Ok(word) = drawn else { return };
+        if word & 1023 == 0 {
+            std::thread::yield_now();
+        } else if word & 31 == 0 {
+            (0..word >> 8 & 63).for_each(|_| ::core::hint::spin_loop());
+        }
+    }
+
+    macro_rules! perturbed {
+        ($name:ident$(<$of:ident>)?, $type:ty, $($method:ident),*) => {
+            /// As the machine's.
+            #[repr(transparent)]
+            #[derive(Debug)]
+            pub struct $name$(<$of>)?(machine::$name$(<$of>)?);
+
+            #[allow(dead_code, missing_docs)]
+            impl$(<$of>)? $name$(<$of>)? {
+                pub const fn new(value: $type) -> Self {
+                    Self(machine::$name::new(value))
+                }
+
+                pub fn load(&self, order: Ordering) -> $type {
+                    perturb();
+                    self.0.load(order)
+                }
+
+                pub fn store(&self, value: $type, order: Ordering) {
+                    perturb();
+                    self.0.store(value, order);
+                }
+
+                pub fn compare_exchange(
+                    &self,
+                    seen: $type,
+                    next: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    perturb();
+                    self.0.compare_exchange(seen, next, success, failure)
+                }
+
+                pub fn compare_exchange_weak(
+                    &self,
+                    seen: $type,
+                    next: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    perturb();
+                    self.0.compare_exchange_weak(seen, next, success, failure)
+                }
+
+                $(
+                    pub fn $method(&self, value: $type, order: Ordering) -> $type {
+                        perturb();
+                        self.0.$method(value, order)
+                    }
+                )*
+            }
+        };
+    }
+
+    perturbed!(AtomicU64, u64, swap, fetch_add, fetch_sub, fetch_or, fetch_and, fetch_max);
+    perturbed!(AtomicU32, u32, swap, fetch_add, fetch_sub, fetch_or, fetch_and, fetch_max);
+    perturbed!(AtomicBool, bool, swap, fetch_or, fetch_and);
+    perturbed!(AtomicPtr<T>, *mut T, swap);
 }
 
 /// Loom's atomics in memory that is valid when zeroed, as slots and workers require: each is bound to one of a

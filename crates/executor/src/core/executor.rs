@@ -343,6 +343,24 @@ impl Executor {
         self.live.load(Ordering::SeqCst)
     }
 
+    /// Bit w: worker w is parked or about to park, or was notified and has not come back yet.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(2)?;
+    /// let core = EXECUTOR.core();
+    /// assert!(core.prepare_park(1));
+    /// assert_eq!(core.parked(), 0b10);
+    /// core.finish_park(1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn parked(&self) -> u64 {
+        self.parked.load(Ordering::SeqCst)
+    }
+
     /// Id of the coroutine that worker `here` polls; 0 if none, or not a worker.
     ///
     /// In any context, interrupt handlers included.

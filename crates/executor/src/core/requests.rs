@@ -16,6 +16,18 @@ use super::snapshot::Snapshot;
 use super::state::Request;
 use super::worker::{TRIES_FOR_LOCK, Worker};
 
+/// How often a spawn looks for a free slot while a lock keeps it from seeing all of them.
+const LOOKS_FOR_FREE_SLOT: u32 = if cfg!(loom) { 2 } else { 200 };
+
+/// What came of looking for a free slot.
+enum Free<'a> {
+    /// The caller's alone from now on.
+    Slot(&'a Slot),
+    /// Perhaps a worker whose lock is held has one.
+    Contended,
+    None,
+}
+
 impl Executor {
     /// The slot that an id of anybody's making points at, and the generation to check there.
     fn find(&self, id: u64) -> Option<(&Slot, u32)> {
@@ -107,18 +119,45 @@ impl Executor {
         Ok((slot.ok_or(STATUS_NO_MEMORY)?, worker))
     }
 
-    /// A slot that was used before: of this worker, else of any other. Then this worker takes all that the other has, so that
-    /// slots come back from where coroutines exit to where they are spawned.
+    /// A slot that was used before, if one is free.
+    ///
+    /// A lock that is held for a moment is no reason to take a new slot, which is never given back: so it looks again, as long as
+    /// there are more slots than coroutines. Not for ever, since this may be an interrupt handler that has interrupted
+    /// the holder.
     fn used_slot(&self, worker: &Worker) -> Option<&Slot> {
-        let own = worker.try_lock()?;
-        own.take_free(&self.slab).or_else(|| {
-            let others = (0..self.worker_limit()).filter(|&number| number != worker.number());
-            let mut others = others.filter_map(|number| self.worker(number)?.try_lock());
-            others.find_map(|other| {
-                own.take_all_free(&other);
-                own.take_free(&self.slab)
-            })
-        })
+        for _ in 0..LOOKS_FOR_FREE_SLOT {
+            if self.live.load(Ordering::Relaxed) >= self.slab.handed_out() as u64 {
+                return None;
+            }
+            match self.free_slot(worker) {
+                Free::Slot(slot) => return Some(slot),
+                Free::None => return None,
+                Free::Contended => spin_loop(),
+            }
+        }
+        None
+    }
+
+    /// A free slot of this worker, else of any other. Then this worker takes all that the other has, so that slots come back from
+    /// where coroutines exit to where they are spawned.
+    fn free_slot(&self, worker: &Worker) -> Free<'_> {
+        let Some(own) = worker.try_lock() else { return Free::Contended };
+        if let Some(slot) = own.take_free(&self.slab) {
+            return Free::Slot(slot);
+        }
+        let mut outcome = Free::None;
+        for number in (0..self.worker_limit()).filter(|&number| number != worker.number()) {
+            let Some(other) = self.worker(number) else { continue };
+            let Some(other) = other.try_lock() else {
+                outcome = Free::Contended;
+                continue;
+            };
+            own.take_all_free(&other);
+            if let Some(slot) = own.take_free(&self.slab) {
+                return Free::Slot(slot);
+            }
+        }
+        outcome
     }
 
     /// The end of a spawn that goes through the inbox of `worker`. Returns the id.

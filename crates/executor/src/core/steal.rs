@@ -79,12 +79,13 @@ impl Executor {
             return Stolen::Contended;
         };
         let had_nothing = own.bitmap() == 0;
+        // Before it disappears from the victim's record: an observer that sees it nowhere for a moment sees why.
+        let steals = thief.state().steals.load(Ordering::Relaxed);
+        thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
         let list = locked.hand_over(&self.slab, level, own);
         if had_nothing {
             locked.hand_over_half(&self.slab, own);
         }
-        let steals = thief.state().steals.load(Ordering::Relaxed);
-        thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
         // If its priority was changed on the way, another worker may have something more urgent than what is here now.
         if list == level { Stolen::AsShown } else { Stolen::Contended }
     }

@@ -69,6 +69,26 @@ impl Executor {
         Ok(())
     }
 
+    /// How many slots have been in use so far, of 40 bytes each, none of which is ever given back: at least as many as coroutines
+    /// were alive at once.
+    ///
+    /// In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # EXECUTOR.start_on_host(1)?;
+    /// for _ in 0..10 {
+    ///     EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    ///     EXECUTOR.run_until_stalled(0);
+    /// }
+    /// assert_eq!(EXECUTOR.core().slots_used(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn slots_used(&self) -> u32 {
+        self.slab.handed_out()
+    }
+
     /// Slots by what their words say.
     fn count_by_word(&self) -> Census {
         let mut census = Census::default();

@@ -110,7 +110,7 @@ fn set_priority_against_pop() {
 
 #[test]
 fn two_pushes_against_draining() {
-    explore(|| {
+    explore_bounded(None, 2, || {
         let scene = Scene::new(1);
         let (_, one) = scene.spawn_blocked(Script::Exit);
         let (_, two) = scene.spawn_blocked(Script::Exit);
@@ -152,7 +152,7 @@ fn park_against_wake() {
 
 #[test]
 fn pop_against_steal() {
-    explore_bounded(Some(2), 3, || {
+    explore_bounded(Some(2), 2, || {
         let scene = Scene::new(2);
         scene.spawn(Script::Exit, 32);
         scene.spawn(Script::Exit, 20);

@@ -14,7 +14,7 @@ fn park_beside(scene: &std::sync::Arc<Scene>, other: loom::thread::JoinHandle<()
     // Asleep from here: only a notification ends it.
     other.join().unwrap();
     let notified = scene.host.take_events().contains(&Event::Notify(0));
-    let left = scene.executor.live_count() == 0 || scene.states.iter().any(|state| state.waiting() != 0);
+    let left = scene.executor.live_count() == 0 || scene.has_ready();
     assert!(!parks || notified || !left, "it would sleep for ever");
     scene.executor.finish_park(0);
     scene.is_sound();

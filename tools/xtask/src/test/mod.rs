@@ -6,6 +6,7 @@ mod clippy;
 mod docs;
 mod examples;
 mod exec;
+mod executor;
 mod firmware;
 mod format;
 mod fuzz;
@@ -106,7 +107,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 15] = [
+const STAGES: [Stage; 17] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -142,6 +143,20 @@ const STAGES: [Stage; 15] = [
         is_long: false,
         can_choose: true,
         run: host::run,
+    },
+    Stage {
+        name: "loom",
+        about: "the executor's core under the model checker: a scene for every pair of transitions",
+        is_long: true,
+        can_choose: true,
+        run: executor::loom,
+    },
+    Stage {
+        name: "stress",
+        about: "the executor on 2, 3 and 4 threads, everything mixed (--stress-seconds says how long)",
+        is_long: true,
+        can_choose: false,
+        run: executor::stress,
     },
     Stage {
         name: "firmware",
@@ -348,7 +363,7 @@ mod tests {
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
-            ["host", "firmware", "guest", "portions", "fuzz", "exec", "shell", "system"]
+            ["host", "loom", "firmware", "guest", "portions", "fuzz", "exec", "shell", "system"]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));

@@ -1,0 +1,54 @@
+//! The executor's core under the model checker, and under stress on plain threads: each built in a way of its own, so in a target
+//! folder of its own.
+
+use std::process::Command;
+
+use super::cargo_output;
+use super::{Case, Context, step};
+use crate::build::host;
+use crate::error::Outcome;
+use crate::process::capture;
+
+/// Scenes for every pair of transitions; some 40 s of one processor.
+pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let targets = ["--test", "loom", "--test", "loom_sync"];
+    let cargo = cargo(context, "loom", &targets, &[context.filter()]);
+    judge("loom", cargo, &[])
+}
+
+/// A storm of everything on threads, with atomics that take a while now and then, `--stress-seconds` long.
+pub fn stress(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let mut cargo = cargo(context, "cops_perturb", &["--test", "storm"], &["--nocapture"]);
+    cargo.env("COPS_STRESS_SECONDS", context.options.stress_seconds.to_string());
+    judge("stress", cargo, &["COPS_STRESS_SEED=", " workers: "])
+}
+
+/// `cargo test` of the executor with this `cfg`, and one stream of output, as in `host`.
+fn cargo(context: &Context<'_>, cfg: &str, targets: &[&str], arguments: &[&str]) -> Command {
+    let cargo = host::cargo(context.workspace);
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(cargo.get_program());
+    command.args(["test", "--release", "-p", "cops-executor", "--no-fail-fast"]).args(targets);
+    command.arg("--").args(arguments.iter().filter(|argument| !argument.is_empty()));
+    command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("RUSTFLAGS", format!("--cfg {cfg}"));
+    command.env("CARGO_TARGET_DIR", context.workspace.target.join(cfg));
+    command.current_dir(&context.workspace.root);
+    command
+}
+
+/// Runs it, and prints the lines that contain one of `shown`.
+fn judge(name: &str, mut command: Command, shown: &[&str]) -> Outcome<Vec<Case>> {
+    let mut step = step(name);
+    let captured = capture(&mut command, None, |line| step.detail(line))?;
+    drop(step);
+    for line in captured.stdout.lines().filter(|line| shown.iter().any(|part| line.contains(part))) {
+        println!("  {line}");
+    }
+    let mut cases = cargo_output::cases(&captured.stdout);
+    if !captured.succeeded() && cases.iter().all(|case| case.failure.is_none()) {
+        // A broken rule ends the program.
+        cases.push(Case::failed(name, captured.stdout.clone()));
+    }
+    Ok(cases)
+}
