@@ -2,8 +2,11 @@
 //! sizes and threads takes some ninety instructions for a box and as many to take it back, as much as all else that a
 //! short coroutine costs. Without `std`, the global allocator is asked each time.
 //!
-//! A thread keeps blocks by size, in steps of 16 bytes up to 1 KiB, at most 64 KiB of each; the rest goes back
-//! to the global allocator, and all of it when the thread ends. A block may be used on one thread and given back on another.
+//! A thread keeps blocks by size, in steps of 16 bytes up to 1 KiB, in two magazines of 32 KiB each. A magazine that is full
+//! goes to a depot, which all threads share, and one that is empty is replaced by one from there: so a block costs the same
+//! however many are in use, and blocks that one thread takes and another gives back find their way to where they are
+//! needed. The depot keeps at most 64 MiB of each size; the rest goes back to the global allocator. (Magazines and depot are
+//! Bonwick's and Adams's, USENIX 2001.)
 //!
 //! Unsafe: memory by hand. What is in a list here is a block of that list's layout that nobody else has.
 #![allow(unsafe_code)]
@@ -63,29 +66,87 @@ mod kept {
     use std::alloc::Layout;
     use std::cell::Cell;
     use std::ptr::NonNull;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::{allocate_anew, release_for_good};
 
     /// Blocks are multiples of this, and aligned to it.
     const STEP: usize = 16;
     const CLASSES: usize = 64;
-    const BYTES_KEPT: usize = 64 << 10;
+    const MAGAZINE_BYTES: usize = 32 << 10;
+    const DEPOT_BYTES: usize = 64 << 20;
 
-    /// Blocks of one size, linked by their first words.
+    /// Blocks of one size. Those in the first magazine are linked by their first words.
     struct Kept {
+        /// What is given back goes here, and what is taken comes from here.
         first: Cell<Option<NonNull<Link>>>,
-        /// How many more may be kept.
+        /// How many more fit into the first magazine.
         room: Cell<usize>,
+        /// Another magazine, full, or none.
+        spare: Cell<Option<NonNull<Link>>>,
     }
 
+    #[derive(Clone, Copy)]
     struct Link {
         next: Option<NonNull<Link>>,
+        /// In the first block of a full magazine in the depot: the magazine below it.
+        below: Option<NonNull<Link>>,
     }
+
+    const _: () = assert!(size_of::<Link>() <= STEP && align_of::<Link>() <= STEP);
 
     struct Pool([Kept; CLASSES]);
 
     std::thread_local! {
         static POOL: Pool = const { Pool::new() };
+    }
+
+    /// Full magazines of one size, in a stack.
+    struct Stack {
+        top: Option<NonNull<Link>>,
+        magazines: usize,
+    }
+
+    // SAFETY: the blocks are nobody's but the stack's.
+    unsafe impl Send for Stack {}
+
+    static DEPOT: [Mutex<Stack>; CLASSES] =
+        [const { Mutex::new(Stack { top: None, magazines: 0 }) }; CLASSES];
+
+    fn depot(class: usize) -> MutexGuard<'static, Stack> {
+        DEPOT[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks of a full magazine.
+    const fn capacity(class: usize) -> usize {
+        MAGAZINE_BYTES / block(class).size()
+    }
+
+    impl Stack {
+        /// A full magazine.
+        fn take(&mut self) -> Option<NonNull<Link>> {
+            let top = self.top?;
+            // SAFETY: in the stack, so a block that begins with a link.
+            self.top = unsafe { top.as_ref() }.below;
+            self.magazines -= 1;
+            Some(top)
+        }
+
+        /// False, and nothing has happened, if there are too many.
+        ///
+        /// # Safety
+        ///
+        /// `magazine` is full, of this stack's size, and nobody else's.
+        unsafe fn put(&mut self, mut magazine: NonNull<Link>) -> bool {
+            if self.magazines >= DEPOT_BYTES / MAGAZINE_BYTES {
+                return false;
+            }
+            // SAFETY: the contract: its first block is ours.
+            unsafe { magazine.as_mut() }.below = self.top;
+            self.top = Some(magazine);
+            self.magazines += 1;
+            true
+        }
     }
 
     /// The list that blocks for `layout` are in; `None` for none at all, and for what is large.
@@ -106,7 +167,7 @@ mod kept {
     pub fn allocate(layout: Layout) -> NonNull<u8> {
         let Some(class) = class_of(layout) else { return allocate_anew(layout) };
         // While a thread ends there may be no pool any more.
-        let kept = POOL.try_with(|pool| pool.0[class].take()).ok().flatten();
+        let kept = POOL.try_with(|pool| pool.0[class].take(class)).ok().flatten();
         kept.unwrap_or_else(|| allocate_anew(block(class)))
     }
 
@@ -120,7 +181,7 @@ mod kept {
             return unsafe { release_for_good(memory, layout) };
         };
         // SAFETY: a block of this class, and nobody's, by contract.
-        let kept = POOL.try_with(|pool| unsafe { pool.0[class].put(memory) }).unwrap_or(false);
+        let kept = POOL.try_with(|pool| unsafe { pool.0[class].put(class, memory) }).is_ok();
         if !kept {
             // SAFETY: all blocks of a class come from there with that class's layout.
             unsafe { release_for_good(memory, block(class)) };
@@ -129,37 +190,83 @@ mod kept {
 
     impl Kept {
         #[inline(always)]
-        fn take(&self) -> Option<NonNull<u8>> {
-            let first = self.first.get()?;
+        fn take(&self, class: usize) -> Option<NonNull<u8>> {
+            let first = match self.first.get() {
+                Some(first) => first,
+                None => self.refill(class)?,
+            };
             // SAFETY: in the list, so a block that begins with a link, and ours.
             self.first.set(unsafe { first.as_ref() }.next);
             self.room.set(self.room.get() + 1);
             Some(first.cast())
         }
 
-        /// False, and nothing has happened, if there is no room.
-        ///
+        /// Makes another magazine the first, which is empty. Returns its first block.
+        #[cold]
+        #[inline(never)]
+        fn refill(&self, class: usize) -> Option<NonNull<Link>> {
+            let magazine = self.spare.take().or_else(|| depot(class).take())?;
+            self.first.set(Some(magazine));
+            self.room.set(0);
+            Some(magazine)
+        }
+
         /// # Safety
         ///
-        /// `memory` is a block of this list's class that nobody uses.
+        /// `memory` is a block of this class that nobody uses.
         #[inline(always)]
-        unsafe fn put(&self, memory: NonNull<u8>) -> bool {
-            let Some(room) = self.room.get().checked_sub(1) else { return false };
-            self.room.set(room);
+        unsafe fn put(&self, class: usize, memory: NonNull<u8>) {
+            if self.room.get() == 0 {
+                self.make_room(class);
+            }
+            self.room.set(self.room.get() - 1);
             let link = memory.cast::<Link>();
             // SAFETY: a block is at least 16 bytes, aligned to 16, and ours by contract.
-            unsafe { link.write(Link { next: self.first.get() }) };
+            unsafe { link.write(Link { next: self.first.get(), below: None }) };
             self.first.set(Some(link));
-            true
+        }
+
+        /// Puts the first magazine, which is full, elsewhere.
+        #[cold]
+        #[inline(never)]
+        fn make_room(&self, class: usize) {
+            let full = self.first.take();
+            self.room.set(capacity(class));
+            if let Some(spare) = self.spare.replace(full) {
+                // SAFETY: it was full, and this thread's.
+                let is_kept = unsafe { depot(class).put(spare) };
+                if !is_kept {
+                    // SAFETY: as above.
+                    unsafe { release_all(class, Some(spare)) };
+                }
+            }
+        }
+    }
+
+    /// Gives blocks back to the global allocator.
+    ///
+    /// # Safety
+    ///
+    /// They are blocks of this class, linked, and nobody's.
+    unsafe fn release_all(class: usize, mut next: Option<NonNull<Link>>) {
+        while let Some(here) = next {
+            // SAFETY: the contract; as in `release`.
+            unsafe {
+                next = here.as_ref().next;
+                release_for_good(here.cast(), block(class));
+            }
         }
     }
 
     impl Pool {
         const fn new() -> Pool {
-            let mut pool = Pool([const { Kept { first: Cell::new(None), room: Cell::new(0) } }; CLASSES]);
+            let mut pool = Pool(
+                [const { Kept { first: Cell::new(None), room: Cell::new(0), spare: Cell::new(None) } };
+                    CLASSES],
+            );
             let mut class = 0;
             while class < CLASSES {
-                pool.0[class].room = Cell::new(BYTES_KEPT / block(class).size());
+                pool.0[class].room = Cell::new(capacity(class));
                 class += 1;
             }
             pool
@@ -169,9 +276,9 @@ mod kept {
     impl Drop for Pool {
         fn drop(&mut self) {
             for (class, kept) in self.0.iter().enumerate() {
-                while let Some(memory) = kept.take() {
-                    // SAFETY: as in `release`.
-                    unsafe { release_for_good(memory, block(class)) };
+                for magazine in [kept.first.take(), kept.spare.take()] {
+                    // SAFETY: what is in this thread's lists is nobody else's.
+                    unsafe { release_all(class, magazine) };
                 }
             }
         }
@@ -217,10 +324,39 @@ mod kept {
                     // SAFETY: from `allocate` with this layout, used by nobody.
                     unsafe { release(block, layout) };
                 }
-                POOL.with(|pool| assert_eq!(pool.0[63].room.get(), 0));
+                POOL.with(|pool| {
+                    assert!(pool.0[63].spare.get().is_some());
+                    assert_eq!(pool.0[63].room.get(), 3 * capacity(63) + capacity(63) - 100);
+                });
+                assert_eq!(depot(63).magazines, 2);
             })
             .join()
             .unwrap();
+            // One of them comes here, so its blocks are served before the global allocator is asked.
+            let block = allocate(layout);
+            assert_eq!(depot(63).magazines, 1);
+            // SAFETY: as above.
+            unsafe { release(block, layout) };
+        }
+
+        #[test]
+        fn whatever_is_given_back_is_served_again() {
+            let layout = Layout::new::<[u64; 60]>();
+            // Ten magazines and a half, twice: the second time all come from where the first went.
+            let count = capacity(29) * 10 + capacity(29) / 2;
+            let mut first: Vec<_> = (0..count).map(|_| allocate(layout)).collect();
+            for block in &first {
+                // SAFETY: from `allocate` with this layout, used by nobody.
+                unsafe { release(*block, layout) };
+            }
+            let mut second: Vec<_> = (0..count).map(|_| allocate(layout)).collect();
+            for block in &second {
+                // SAFETY: as above.
+                unsafe { release(*block, layout) };
+            }
+            first.sort_unstable();
+            second.sort_unstable();
+            assert_eq!(first, second);
         }
 
         #[test]

@@ -44,11 +44,11 @@ const REACTOR: u32 = 2;
 
 /// Looks for the token before a thread sleeps: in rounds of so many.
 const LOOKS_IN_A_ROUND: u32 = 16;
-/// Rounds, at most and at least. A look takes some ten to fifty nanoseconds, to be put asleep and woken some microseconds.
+/// Rounds at most. A round takes some tenths of a microsecond; to be put asleep and woken on an idle processor takes some ten
+/// microseconds.
 const MOST_ROUNDS: u32 = 32;
-const FEWEST_ROUNDS: u32 = 2;
-/// How often a thread that has looked so often gives its processor away before it sleeps.
-const YIELDS: u32 = 2;
+/// After so many sleeps without a look, one look is tried again.
+const SLEEPS_BETWEEN_TRIES: u32 = 256;
 
 /// One for each worker of an executor; never freed.
 pub(super) struct Sleeper {
@@ -90,7 +90,7 @@ impl Sleeper {
         // SAFETY: claimed, so it is ours to write: `place` is NOWHERE, hence no visitor reads it.
         unsafe { *self.thread.get() = Some(thread::current()) };
         self.place.store(THREAD, Ordering::SeqCst);
-        Some(Claim { sleeper: self, rounds: first_rounds() })
+        Some(Claim { sleeper: self, rounds: most_rounds(), sleeps_without: 0 })
     }
 
     /// Wakes the worker's thread, or leaves a token for its next sleep. In any context: see the head of the file.
@@ -172,6 +172,8 @@ pub(super) struct Claim {
     sleeper: &'static Sleeper,
     /// How long to look for a token before the next sleep: longer after a look that has found one, shorter after one in vain.
     rounds: u32,
+    /// Sleeps since it was last looked for.
+    sleeps_without: u32,
 }
 
 impl Claim {
@@ -189,7 +191,18 @@ impl Claim {
     }
 
     /// Looks for a token for some microseconds: a worker that is woken soon again saves the operating system's share of it.
+    ///
+    /// Where threads share a processor, the one that would wake this one does not run meanwhile. Then looks are in vain, and
+    /// soon there are none but a try now and then.
     fn finds_token(&mut self) -> bool {
+        if self.rounds == 0 {
+            self.sleeps_without += 1;
+            if self.sleeps_without < SLEEPS_BETWEEN_TRIES {
+                return self.sleeper.take_token();
+            }
+            self.sleeps_without = 0;
+            self.rounds = most_rounds();
+        }
         for _ in 0..self.rounds {
             for _ in 0..LOOKS_IN_A_ROUND {
                 if self.sleeper.take_token() {
@@ -199,24 +212,16 @@ impl Claim {
                 spin_loop();
             }
         }
-        for _ in 0..YIELDS {
-            thread::yield_now();
-            if self.sleeper.take_token() {
-                return true;
-            }
-        }
-        if self.rounds != 0 {
-            self.rounds = (self.rounds / 2).max(FEWEST_ROUNDS);
-        }
+        self.rounds /= 2;
         false
     }
 }
 
-/// None on a machine with one processor, where whoever would wake this thread waits for it meanwhile.
-fn first_rounds() -> u32 {
+/// None on a machine with one processor.
+fn most_rounds() -> u32 {
     static ROUNDS: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     *ROUNDS.get_or_init(|| match thread::available_parallelism() {
-        Ok(processors) if processors.get() > 1 => MOST_ROUNDS / 4,
+        Ok(processors) if processors.get() > 1 => MOST_ROUNDS,
         _ => 0,
     })
 }
