@@ -50,13 +50,14 @@ pub(super) fn drive<T>(
             return Ok(result);
         }
         clock::fire(pace.now());
-        if cfg!(feature = "reactor") || clock::is_in_use() {
+        let looks = cfg!(feature = "reactor") || clock::is_in_use();
+        if looks {
             // This worker may be gone for long with its next poll.
             record.pass_watch_on_if_long(pace.now());
         }
         let polls_before = executor.polls(worker);
         let outcome = executor.run(worker, pace.polls());
-        if pace.end_batch(Instant::now()) {
+        if pace.end_batch(Instant::now(), looks) {
             record.note_long(pace.now());
         }
         match outcome {

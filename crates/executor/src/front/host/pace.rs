@@ -2,7 +2,7 @@
 //!
 //! A look costs a system call, a poll may take nanoseconds or milliseconds, and nobody tells beforehand. So a
 //! batch begins with one poll and doubles while batches are short; one that took too long brings it back to one
-//! at once and keeps it there for a while, since long polls come in numbers.
+//! at once and, if there is something to look at, keeps it there for a while, since long polls come in numbers.
 //!
 //! Worst case: polls that were short turn long within one batch. The reactor's own thread sees that nobody
 //! has looked for 10 ms, twice, and drives it until somebody does. To leave all of it to that thread while workers are busy
@@ -49,13 +49,13 @@ impl Pace {
         }
     }
 
-    /// To be called after each batch. True if it took long.
-    pub fn end_batch(&mut self, now: Instant) -> bool {
+    /// To be called after each batch; `is_cautious` if there are a reactor or deadlines to look at. True if it took long.
+    pub fn end_batch(&mut self, now: Instant, is_cautious: bool) -> bool {
         let elapsed = now.saturating_duration_since(self.now);
         self.resume(now);
         if elapsed > LONG {
             self.polls = 1;
-            self.cautious_until = now.checked_add(CAUTION);
+            self.cautious_until = if is_cautious { now.checked_add(CAUTION) } else { None };
             return true;
         }
         if self.cautious_until.is_none() && elapsed < LOOK_INTERVAL / 2 {
@@ -77,7 +77,7 @@ mod tests {
         for _ in 0..12 {
             sizes.push(pace.polls());
             now += Duration::from_micros(4);
-            assert!(!pace.end_batch(now));
+            assert!(!pace.end_batch(now, true));
         }
         assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 256, 256]);
     }
@@ -88,7 +88,7 @@ mod tests {
         let mut pace = Pace::new(now);
         for _ in 0..20 {
             now += Duration::from_micros(10) * pace.polls() as u32;
-            pace.end_batch(now);
+            pace.end_batch(now, true);
         }
         assert_eq!(pace.polls(), 4);
     }
@@ -99,19 +99,32 @@ mod tests {
         let mut pace = Pace::new(now);
         for _ in 0..10 {
             now += Duration::from_micros(1);
-            pace.end_batch(now);
+            pace.end_batch(now, true);
         }
         now += Duration::from_millis(2);
-        assert!(pace.end_batch(now));
+        assert!(pace.end_batch(now, true));
         let long_until = now;
         while now < long_until + CAUTION - Duration::from_micros(20) {
             now += Duration::from_micros(10);
-            assert!(!pace.end_batch(now));
+            assert!(!pace.end_batch(now, true));
             assert_eq!(pace.polls(), 1);
         }
         now += Duration::from_micros(20);
-        assert!(!pace.end_batch(now));
+        assert!(!pace.end_batch(now, true));
         assert_eq!(pace.polls(), 2);
+    }
+
+    #[test]
+    fn with_nothing_to_look_at_they_grow_again_at_once() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(now);
+        now += Duration::from_millis(2);
+        assert!(pace.end_batch(now, false));
+        for polls in [1, 2, 4, 8] {
+            assert_eq!(pace.polls(), polls);
+            now += Duration::from_micros(4);
+            assert!(!pace.end_batch(now, false));
+        }
     }
 
     #[test]
@@ -121,7 +134,7 @@ mod tests {
         now += Duration::from_secs(1);
         pace.resume(now);
         now += Duration::from_micros(1);
-        assert!(!pace.end_batch(now));
+        assert!(!pace.end_batch(now, true));
         assert_eq!(pace.polls(), 2);
     }
 }
