@@ -11,7 +11,7 @@ use crate::process::capture;
 
 /// Scenes for every pair of transitions; some 40 s of one processor.
 pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let targets = ["--test", "loom", "--test", "loom_sync"];
+    let targets = ["--test", "loom", "--test", "loom_idle", "--test", "loom_sync"];
     let cargo = cargo(context, "loom", &targets, &[context.filter()]);
     judge("loom", cargo, &[])
 }
