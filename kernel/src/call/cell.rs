@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use cops_abi::errno::CallResult;
 use cops_abi::inspect::portion;
@@ -16,7 +17,7 @@ use cops_abi::ring::Completion;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::wait_list::Node;
 use cops_executor::FutureVTable;
-use cops_fallible::{List, try_box};
+use cops_fallible::try_box;
 use spin::{Mutex, MutexGuard, Once};
 
 use super::{Call, deliver};
@@ -61,18 +62,24 @@ struct Place {
     cell: Mutex<Cell>,
     /// Belongs to the call, and is protected by the lock of the queue; idle while the cell is free.
     wait_node: Node,
+    /// The free cell behind this one, if it is free; protected by the lock of `FREE`.
+    next_free: AtomicU32,
 }
+
+/// No cell.
+const NONE: u32 = u32::MAX;
 
 type Segment = [Place; SEGMENT_CELLS];
 
 static SEGMENTS: [Once<Box<Segment>>; SEGMENTS_MAX] = [const { Once::new() }; SEGMENTS_MAX];
 
+/// The free cells as a list through them, so that it takes no memory of its own.
 struct Free {
-    cells: List<CellIndex>,
+    first: u32,
     segments: usize,
 }
 
-static FREE: Mutex<Free> = Mutex::new(Free { cells: List::new(), segments: 0 });
+static FREE: Mutex<Free> = Mutex::new(Free { first: NONE, segments: 0 });
 
 fn place(index: CellIndex) -> Option<&'static Place> {
     let index = index.0 as usize;
@@ -97,29 +104,39 @@ pub fn wait_node(number: u32) -> &'static Node {
 /// Takes a free cell, growing the pool if there is none.
 fn allocate() -> Result<CellIndex, Errno> {
     let mut free = FREE.lock();
-    if let Some(index) = free.cells.pop() {
+    if let Some(index) = free.take() {
         return Ok(index);
     }
     let segment = free.segments;
     let vacant = SEGMENTS.get(segment).ok_or(Errno::ENOMEM)?;
-    // Room for every cell there is, so that releasing one never allocates.
-    let total = (segment + 1) * SEGMENT_CELLS;
-    let more = total - free.cells.len();
-    free.cells.try_reserve(more)?;
     let cells: Box<Segment> = try_box(core::array::from_fn(|_| Place::default()))?;
     vacant.call_once(|| cells);
     free.segments += 1;
     let first = (segment * SEGMENT_CELLS) as u32;
-    for index in first + 1..first + SEGMENT_CELLS as u32 {
-        free.cells.try_push(CellIndex(index))?;
+    for index in (first + 1..first + SEGMENT_CELLS as u32).rev() {
+        free.put(CellIndex(index));
     }
     Ok(CellIndex(first))
 }
 
+impl Free {
+    fn take(&mut self) -> Option<CellIndex> {
+        let index = CellIndex(self.first);
+        self.first = place(index)?.next_free.load(Relaxed);
+        Some(index)
+    }
+
+    fn put(&mut self, index: CellIndex) {
+        if let Some(place) = place(index) {
+            place.next_free.store(self.first, Relaxed);
+            self.first = index.0;
+        }
+    }
+}
+
 /// Gives a cell back whose call is gone.
 pub(super) fn release(index: CellIndex) {
-    // Room for every cell was reserved when there came to be cells, so none is lost.
-    let _ = FREE.lock().cells.push_within_capacity(index);
+    FREE.lock().put(index);
 }
 
 /// Puts `call` into a cell, makes its coroutine, and registers it with what it waits for.

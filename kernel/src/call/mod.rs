@@ -191,14 +191,6 @@ pub async fn cancel_in_portions(process: &Arc<Process>) {
     }
 }
 
-/// Cancels every call of `process`, which has ended, in one go.
-pub fn cancel_all(process: &Arc<Process>) {
-    let mut first = 0;
-    while cancel_some(process, first) {
-        first += PORTION_CELLS;
-    }
-}
-
 /// Cancels what there is in a portion of the cells. Returns whether there is more to look at.
 fn cancel_some(process: &Arc<Process>, first: usize) -> bool {
     // Who has ended submits nothing, so what is in flight can only become less.

@@ -12,6 +12,7 @@ mod memory;
 mod network;
 mod process;
 mod scheduling;
+mod spawn;
 mod time;
 pub mod work;
 
@@ -25,6 +26,8 @@ use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{self, Delivery, Operation, Submitted};
 use crate::portions;
 use crate::task::{Process, VirtualCpu};
+use crate::trace;
+use work::Work;
 
 /// How a system call leaves its virtual CPU.
 #[must_use]
@@ -146,7 +149,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::GETPPID => process::parent(process).into(),
         number::WAIT4 => process::wait(process, a as isize, b, c, d).into(),
         number::COPS_SPAWN_PROCESS => {
-            work::go_on(cpu, frame, |process| process::spawn(process, a, b, c, d)).into()
+            work::go_on(cpu, frame, |process| spawn::spawn(process, a, b, c, d)).into()
         }
 
         number::CLOCK_GETTIME => time::get(process, a, b).into(),
@@ -179,6 +182,14 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::COPS_STATISTICS => cops::statistics(process, a, b).into(),
         number::COPS_INSPECT => inspect::inspect(process, a, b as u64, c, d).into(),
         number::COPS_CONSOLE => process::hand_over_console(process, a, b).into(),
+        // Switching it on makes the rings first, in portions.
+        number::COPS_TRACE if (a, b) == (cops_abi::trace::operation::CONTROL, 1) => {
+            work::go_on(cpu, frame, |process| {
+                process.check_authority_over_machine()?;
+                Ok(Work::Trace(trace::Making::default()))
+            })
+            .into()
+        }
         number::COPS_TRACE => inspect::trace(cpu, a, b, c, d).into(),
         _ => Reply::Done(Err(Errno::ENOSYS)),
     }

@@ -1,20 +1,17 @@
 //! Processes: start, end, wait.
 #![forbid(unsafe_code)]
 
-use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX, WNOHANG, wait_status};
-use cops_fallible::{List, try_box};
+use cops_abi::syscall::{WNOHANG, wait_status};
 
-use super::work::Work;
-use super::{Outcome, Reply, scheduling};
+use super::{Outcome, Reply};
 use crate::call::Operation;
-use crate::fs::{self, FileTable};
+use crate::fs;
 use crate::mm::{Access, UserRange};
-use crate::task::{Loading, Process, VirtualCpu, children};
+use crate::task::{Process, VirtualCpu, children};
 
 /// `exit(code)`.
 pub fn exit_cpu(cpu: &VirtualCpu, code: usize) -> Reply {
@@ -94,45 +91,4 @@ pub fn wait(
         }
     };
     Ok(Operation::WaitChild { child, status, no_hang: options & WNOHANG != 0 })
-}
-
-/// `spawn_process(path, argv, ceiling, console)`.
-pub fn spawn(
-    process: &Arc<Process>,
-    path: usize,
-    argv: usize,
-    ceiling: usize,
-    console: usize,
-) -> Result<Work, Errno> {
-    let console = console.checked_sub(1).map(fs::console_mode).transpose()?;
-    let ceiling = match ceiling.checked_sub(1) {
-        None => process.ceiling.level(),
-        Some(level) => scheduling::ceiling_for_child(process, level)?,
-    };
-    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX - 1)?;
-    let mut arguments = List::new();
-    let mut bytes_left = ARGUMENT_BYTES_MAX;
-    for index in 0.. {
-        let place = argv.checked_add(index * size_of::<usize>()).ok_or(Errno::EFAULT)?;
-        let mut pointer = [0; size_of::<usize>()];
-        UserRange::new(place, pointer.len()).copy_in(&process.space, &mut pointer)?;
-        let pointer = usize::from_le_bytes(pointer);
-        if pointer == 0 {
-            break;
-        }
-        if index >= ARGUMENTS_MAX {
-            return Err(Errno::E2BIG);
-        }
-        // The zero at the end counts.
-        let room = bytes_left.checked_sub(1).ok_or(Errno::E2BIG)?;
-        let argument = match UserRange::copy_in_string(&process.space, pointer, room) {
-            Err(Errno::ENAMETOOLONG) => return Err(Errno::E2BIG),
-            argument => argument?,
-        };
-        bytes_left -= argument.len() + 1;
-        arguments.try_push(argument.into_bytes())?;
-    }
-    let loading = Loading::new(&path, arguments, process.id, ceiling, FileTable::with_console()?)?
-        .in_foreground(console);
-    Ok(Work::Spawn(try_box(loading)?))
 }

@@ -13,9 +13,11 @@ use core::ops::Range;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 
+use super::spawn::Spawning;
 use crate::arch::SyscallFrame;
 use crate::mm::{MapError, Rights};
-use crate::task::{Loading, Process, VirtualCpu};
+use crate::task::{Process, VirtualCpu};
+use crate::trace;
 
 /// What is left to do.
 pub enum Work {
@@ -24,7 +26,9 @@ pub enum Work {
     /// Give this these rights.
     Protect(Range<usize>, Rights),
     /// Load a program and start it.
-    Spawn(Box<Loading>),
+    Spawn(Box<Spawning>),
+    /// Make the trace's rings, and switch tracing on.
+    Trace(trace::Making),
 }
 
 /// Work that has been interrupted, and the call that asked for it.
@@ -60,9 +64,12 @@ impl Work {
         match self {
             Work::Unmap(rest) => advance(rest, |range| process.space.unmap_some(range)),
             Work::Protect(rest, rights) => advance(rest, |range| process.space.protect_some(range, *rights)),
-            Work::Spawn(loading) => {
-                loading.go_on(Some(process)).map(|started| started.map(|child| child.id as usize))
-            }
+            Work::Spawn(spawning) => spawning.go_on(process),
+            Work::Trace(making) => match making.go_on() {
+                Ok(true) => None,
+                Ok(false) => Some(Ok(trace::switch_prepared(true).into())),
+                Err(error) => Some(Err(error)),
+            },
         }
     }
 }

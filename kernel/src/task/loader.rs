@@ -1,5 +1,8 @@
 //! Programs: from an ELF file in the root image to a process whose first virtual CPU is in the run queue.
 //!
+//! Loading goes in portions: some headers, or a page, at a time. A file whose program headers take more than 64 KiB is no
+//! program, as on Linux.
+//!
 //! May touch: the root image, `mm`, processes. Everything in the file is an allegation.
 #![forbid(unsafe_code)]
 
@@ -8,29 +11,81 @@ use core::iter::once;
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::{Errno, auxv, layout, note};
+use cops_executor::yield_now;
 use cops_fallible::List;
 use elf::ElfBytes;
 use elf::abi::{EM_RISCV, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
 use elf::endian::LittleEndian;
+use elf::note::NoteIterator;
+use elf::segment::{ProgramHeader, SegmentTable};
 
 use super::process::{Process, ProcessId};
 use super::{children, random};
 use crate::fs::{self, ConsoleMode, FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
 
-/// Pages of a program that are copied before others have their turn.
-const PORTION_PAGES: usize = 1;
+/// Headers that are looked at before others have their turn; one of a note ends the portion.
+const PORTION_SEGMENTS: usize = 16;
 
-/// What a program is started with.
-pub type Arguments = List<List<u8>>;
+/// Bytes of program headers that a program may have, as on Linux.
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of a segment of notes that are looked at.
+const NOTE_BYTES_MAX: usize = 1024;
+
+/// What a program is started with: strings one behind the other, each with its zero.
+#[derive(Default)]
+pub struct Arguments {
+    bytes: List<u8>,
+    /// Where each of them begins.
+    starts: List<u32>,
+}
+
+impl Arguments {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Bytes of all, with their zeros.
+    pub fn byte_count(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Makes room, so that what follows need not be copied as it grows.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn try_reserve(&mut self, bytes: usize, count: usize) -> Result<(), Errno> {
+        self.bytes.try_reserve(bytes)?;
+        Ok(self.starts.try_reserve(count)?)
+    }
+
+    /// Begins another one.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn begin(&mut self) -> Result<(), Errno> {
+        Ok(self.starts.try_push(self.bytes.len() as u32)?)
+    }
+
+    /// Appends to the last one. Its zero is appended as well, at its end.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        Ok(self.bytes.try_extend_from_slice(bytes)?)
+    }
+}
 
 type File<'a> = ElfBytes<'a, LittleEndian>;
+type Segments = SegmentTable<'static, LittleEndian>;
 
-/// Starts the program at `path` with `arguments`, in one go: for the first one.
+/// Starts the program at `path` with `arguments`, for the first process.
 ///
 /// # Errors
 /// As [`Loading::new`] and [`Loading::go_on`].
-pub fn start_program(
+pub async fn start_program(
     path: &str,
     arguments: Arguments,
     ceiling: u8,
@@ -41,6 +96,7 @@ pub fn start_program(
         if let Some(started) = loading.go_on(None) {
             return started;
         }
+        yield_now().await;
     }
 }
 
@@ -49,9 +105,11 @@ pub fn start_program(
 /// # Errors
 /// `ENOMEM`.
 pub fn arguments<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Arguments, Errno> {
-    let mut arguments = List::new();
+    let mut arguments = Arguments::default();
     for word in words {
-        arguments.try_push(List::try_from_slice(word)?)?;
+        arguments.begin()?;
+        arguments.append(word)?;
+        arguments.append(&[0])?;
     }
     Ok(arguments)
 }
@@ -71,9 +129,14 @@ pub struct Loading {
     ceiling: u8,
     /// The form in which it is to have the console, from its first instruction on.
     console: Option<ConsoleMode>,
-    entry: usize,
-    /// What has still to be copied, last piece first.
-    pieces: List<Piece>,
+    /// The file.
+    bytes: &'static [u8],
+    /// Headers that have been looked at.
+    segments_done: usize,
+    /// What has still to be copied of the last segment.
+    piece: Option<Piece>,
+    /// A note says that it is a program for this kernel.
+    is_native: bool,
     /// The memory and the files, until the process has them.
     parts: Option<(AddressSpace, FileTable)>,
     process: Option<Arc<Process>>,
@@ -102,19 +165,19 @@ impl Loading {
             Node::Directory(_) => return Err(Errno::EISDIR),
         };
         let space = AddressSpace::new()?;
-        let mut pieces = List::new();
-        let entry = load(&space, program.data, &mut pieces)?;
-        let name = &*program.path;
+        parse(program.data)?;
         // Before the long work, which would be in vain.
         let id = children::reserve(parent)?;
         Ok(Self {
             id,
-            name,
+            name: &program.path,
             arguments,
             ceiling,
             console: None,
-            entry,
-            pieces,
+            bytes: program.data,
+            segments_done: 0,
+            piece: None,
+            is_native: false,
             parts: Some((space, files)),
             process: None,
         })
@@ -130,10 +193,10 @@ impl Loading {
     /// is a child of `parent` and runs.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM`, `ENOEXEC`.
     pub fn go_on(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
         let started = match self.process.take() {
-            Some(process) => start(process, self.entry, &self.arguments, self.console),
+            Some(process) => self.start(process),
             None => match self.load_some(parent) {
                 Ok(()) => return None,
                 Err(error) => Err(error),
@@ -159,21 +222,62 @@ impl Loading {
     }
 
     fn load_some(&mut self, parent: Option<&Process>) -> Result<(), Errno> {
-        if let Some((space, _)) = self.parts.as_ref().filter(|_| !self.pieces.is_empty()) {
-            for _ in 0..PORTION_PAGES {
-                let Some(piece) = self.pieces.last_mut() else { break };
-                let done = space.fill_page(piece.address, piece.bytes).map_err(errno)?;
-                piece.address += done;
-                piece.bytes = &piece.bytes[done..];
-                if piece.bytes.is_empty() {
-                    self.pieces.pop();
-                }
+        if let (Some(piece), Some((space, _))) = (&mut self.piece, &self.parts) {
+            let done = space.fill_page(piece.address, piece.bytes).map_err(errno)?;
+            piece.address += done;
+            piece.bytes = &piece.bytes[done..];
+            if piece.bytes.is_empty() {
+                self.piece = None;
             }
             return Ok(());
+        }
+        if self.map_some()? {
+            return Ok(());
+        }
+        // The tutorial's and Linux's personalities are a later matter; running such a program as a native one would be wrong.
+        if !self.is_native {
+            return Err(Errno::ENOEXEC);
         }
         let (space, files) = self.parts.take().ok_or(Errno::ENOMEM)?;
         self.process = Some(Process::new(self.id, parent, self.ceiling, self.name, space, files)?);
         Ok(())
+    }
+
+    /// Maps what the next headers say, up to the first from which bytes are to be copied, or a note. Returns whether
+    /// there was a header.
+    fn map_some(&mut self) -> Result<bool, Errno> {
+        let Some((space, _)) = &self.parts else { return Ok(false) };
+        let (file, segments) = parse(self.bytes)?;
+        for count in 0..PORTION_SEGMENTS {
+            if self.segments_done >= segments.len() {
+                return Ok(count > 0);
+            }
+            let segment = segments.get(self.segments_done).map_err(|_| Errno::ENOEXEC)?;
+            self.segments_done += 1;
+            match segment.p_type {
+                PT_LOAD => self.piece = map_segment(space, &file, &segment)?,
+                PT_NOTE => self.is_native |= has_native_note(&file, &segment),
+                PT_INTERP => return Err(Errno::ENOEXEC),
+                _ => {}
+            }
+            if self.piece.is_some() || segment.p_type == PT_NOTE {
+                return Ok(true);
+            }
+        }
+        Ok(true)
+    }
+
+    fn start(&self, process: Arc<Process>) -> Result<Arc<Process>, Errno> {
+        let entry = usize::try_from(parse(self.bytes)?.0.ehdr.e_entry).map_err(|_| Errno::ENOEXEC)?;
+        let stack_top = process.map_stack(0)?;
+        let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
+        let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, &self.arguments)?;
+        children::enter(&process);
+        if let Some(mode) = self.console {
+            fs::hand_over_console(process.parent.load(Relaxed), process.id, mode)?;
+        }
+        process.add_cpu(entry, Some(stack_pointer))?;
+        Ok(process)
     }
 }
 
@@ -184,57 +288,35 @@ impl Drop for Loading {
     }
 }
 
-fn start(
-    process: Arc<Process>,
-    entry: usize,
-    arguments: &Arguments,
-    console: Option<ConsoleMode>,
-) -> Result<Arc<Process>, Errno> {
-    let stack_top = process.map_stack(0)?;
-    let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
-    let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, arguments)?;
-    children::enter(&process);
-    if let Some(mode) = console {
-        fs::hand_over_console(process.parent.load(Relaxed), process.id, mode)?;
-    }
-    process.add_cpu(entry, Some(stack_pointer))?;
-    Ok(process)
-}
-
-/// Maps the segments of the program and returns its entry point; what is to be put there is added to `pieces`.
-fn load(space: &AddressSpace, bytes: &'static [u8], pieces: &mut List<Piece>) -> Result<usize, Errno> {
+/// The file as an ELF program of this machine, and its program headers.
+fn parse(bytes: &'static [u8]) -> Result<(File<'static>, Segments), Errno> {
     let file = File::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
     if file.ehdr.e_machine != EM_RISCV || file.ehdr.e_type != ET_EXEC {
         return Err(Errno::ENOEXEC);
     }
     let segments = file.segments().ok_or(Errno::ENOEXEC)?;
-    let mut native = false;
-    for segment in segments.iter() {
-        match segment.p_type {
-            PT_LOAD => {
-                let data = file.segment_data(&segment).map_err(|_| Errno::ENOEXEC)?;
-                let start = usize::try_from(segment.p_vaddr).map_err(|_| Errno::ENOEXEC)?;
-                let length = usize::try_from(segment.p_memsz).map_err(|_| Errno::ENOEXEC)?;
-                let rights = Rights {
-                    read: segment.p_flags & PF_R != 0,
-                    write: segment.p_flags & PF_W != 0,
-                    execute: segment.p_flags & PF_X != 0,
-                };
-                load_segment(space, start, length, rights, data)?;
-                if !data.is_empty() {
-                    pieces.try_push(Piece { address: start, bytes: data })?;
-                }
-            }
-            PT_NOTE => native |= has_native_note(&file, &segment),
-            PT_INTERP => return Err(Errno::ENOEXEC),
-            _ => {}
-        }
-    }
-    // The tutorial's and Linux's personalities are a later matter; running such a program as a native one would be wrong.
-    if !native {
+    if segments.len() * usize::from(file.ehdr.e_phentsize) > HEADER_BYTES_MAX {
         return Err(Errno::ENOEXEC);
     }
-    usize::try_from(file.ehdr.e_entry).map_err(|_| Errno::ENOEXEC)
+    Ok((file, segments))
+}
+
+/// Maps a segment of the program; returns what is to be put there.
+fn map_segment(
+    space: &AddressSpace,
+    file: &File<'static>,
+    segment: &ProgramHeader,
+) -> Result<Option<Piece>, Errno> {
+    let data = file.segment_data(segment).map_err(|_| Errno::ENOEXEC)?;
+    let start = usize::try_from(segment.p_vaddr).map_err(|_| Errno::ENOEXEC)?;
+    let length = usize::try_from(segment.p_memsz).map_err(|_| Errno::ENOEXEC)?;
+    let rights = Rights {
+        read: segment.p_flags & PF_R != 0,
+        write: segment.p_flags & PF_W != 0,
+        execute: segment.p_flags & PF_X != 0,
+    };
+    load_segment(space, start, length, rights, data)?;
+    Ok((!data.is_empty()).then_some(Piece { address: start, bytes: data }))
 }
 
 fn load_segment(
@@ -265,9 +347,11 @@ fn errno(error: mm::MapError) -> Errno {
 }
 
 /// Whether a note of this segment says that the program speaks this kernel's ABI version.
-fn has_native_note(file: &File, segment: &elf::segment::ProgramHeader) -> bool {
-    let Ok(mut notes) = file.segment_data_as_notes(segment) else { return false };
-    notes.any(|found| match found {
+fn has_native_note(file: &File<'static>, segment: &ProgramHeader) -> bool {
+    let Ok(data) = file.segment_data(segment) else { return false };
+    let data = &data[..data.len().min(NOTE_BYTES_MAX)];
+    let align = usize::try_from(segment.p_align).unwrap_or(0).clamp(4, 8);
+    NoteIterator::new(LittleEndian, file.ehdr.class, align, data).any(|found| match found {
         elf::note::Note::Unknown(any) => {
             any.n_type == u64::from(note::TYPE_ABI_VERSION)
                 && any.name.strip_suffix(&[0]).unwrap_or(any.name) == &note::NAME[..4]
@@ -285,20 +369,13 @@ fn fill_stack(
     trace_pages: usize,
     arguments: &Arguments,
 ) -> Result<usize, Errno> {
-    let mut strings = List::new();
-    let mut offsets = List::new();
-    for argument in arguments {
-        offsets.try_push(strings.len())?;
-        strings.try_extend_from_slice(argument)?;
-        strings.try_push(0)?;
-    }
-    let random_offset = strings.len();
-    strings.try_extend_from_slice(&random::bytes())?;
-    let strings_start = (top - strings.len()) & !15;
+    let chance = random::bytes();
+    let strings_start = (top - arguments.byte_count() - chance.len()) & !15;
+    let random_start = strings_start + arguments.byte_count();
     let vector = [
         (auxv::AT_PAGESZ, layout::PAGE_BYTES),
         (auxv::AT_ENTRY, entry),
-        (auxv::AT_RANDOM, strings_start + random_offset),
+        (auxv::AT_RANDOM, random_start),
         (auxv::AT_SYSINFO_EHDR, layout::VDSO),
         (auxv::AT_COPS_PROCESS_PAGE, layout::PROCESS_PAGE),
         (auxv::AT_COPS_RING, layout::RING_PAGES),
@@ -307,13 +384,17 @@ fn fill_stack(
         (auxv::AT_NULL, 0),
     ];
     let words = once(arguments.len())
-        .chain(offsets.iter().map(|offset| strings_start + offset))
+        .chain(arguments.starts.iter().map(|&start| strings_start + start as usize))
         .chain([0, 0])
         .chain(vector.into_iter().flat_map(|(key, value)| [key, value]));
-    let words = List::try_from_iter(words.flat_map(usize::to_le_bytes))?;
-    let stack_pointer = (strings_start - words.len()) & !15;
+    let mut bytes = List::try_with_capacity((3 + arguments.len() + 2 * vector.len()) * size_of::<usize>())?;
+    for word in words {
+        bytes.try_extend_from_slice(&word.to_le_bytes())?;
+    }
+    let stack_pointer = (strings_start - bytes.len()) & !15;
     let store = |address, bytes: &[u8]| UserRange::new(address, bytes.len()).copy_out(space, bytes);
-    store(strings_start, &strings).map_err(|_| Errno::ENOMEM)?;
-    store(stack_pointer, &words).map_err(|_| Errno::ENOMEM)?;
+    store(strings_start, &arguments.bytes).map_err(|_| Errno::ENOMEM)?;
+    store(random_start, &chance).map_err(|_| Errno::ENOMEM)?;
+    store(stack_pointer, &bytes).map_err(|_| Errno::ENOMEM)?;
     Ok(stack_pointer)
 }

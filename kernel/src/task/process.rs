@@ -383,13 +383,18 @@ impl Process {
         self.files.lock().pop()
     }
 
-    /// Takes the process apart: calls, virtual CPUs. Called by the reaper, once.
+    /// Frees some of the results that found the ring full, of a process that has ended. Returns whether there may be more.
+    pub(super) fn close_ring_some(&self) -> bool {
+        let freed = self.ring.close_some();
+        self.calls_in_flight.fetch_sub(freed, Relaxed);
+        freed > 0
+    }
+
+    /// Takes the process apart: its virtual CPUs. Called by the reaper, once, after calls, results and files have gone.
     pub(super) fn take_apart(self: &Arc<Self>) {
-        call::cancel_all(self);
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let list = core::mem::take(&mut self.cpus.lock().list);
         drop(list);
-        self.ring.close();
         self.show_nothing();
     }
 }

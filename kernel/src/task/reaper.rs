@@ -53,6 +53,10 @@ pub async fn service() {
         })
         .await;
         let Some(process) = children::find(id) else { continue };
+        // First what has a result, so that what is counted as in flight then is.
+        while process.close_ring_some() {
+            yield_now().await;
+        }
         call::cancel_in_portions(&process).await;
         while let Some(file) = process.next_file() {
             // Closing one wakes others, and more.

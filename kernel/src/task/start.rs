@@ -96,10 +96,11 @@ async fn start_first_program() {
     };
     let words = file.data.strip_suffix(&[0]).unwrap_or(file.data).split(|&byte| byte == 0);
     let path = words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
-    let started = loader::arguments(words).and_then(|arguments| {
-        let files = FileTable::with_console()?;
-        loader::start_program(path, arguments, Priority::MOST_URGENT.level(), files)
-    });
+    let started = async {
+        let (arguments, files) = (loader::arguments(words)?, FileTable::with_console()?);
+        loader::start_program(path, arguments, Priority::MOST_URGENT.level(), files).await
+    };
+    let started = started.await;
     if let Err(error) = started {
         log::error!("cannot start {path:?}: {error}");
         shut_down(if error == cops_abi::Errno::ENOENT { 127 } else { 126 });

@@ -15,6 +15,9 @@ use super::counters::COUNTERS;
 use crate::call::{self, CellIndex, UndeliveredList};
 use crate::mm::{Frame, SharedFrame};
 
+/// Results that are freed at the end of a process before others have their turn.
+const PORTION_RESULTS: usize = 64;
+
 #[derive(Default)]
 struct State {
     producer: Producer,
@@ -101,13 +104,19 @@ impl WakeRing {
         (moved, state.overflow.len())
     }
 
-    /// Nobody takes results any more: frees what waits and what will come.
-    pub fn close(&self) {
+    /// No results are taken any more: frees some of what waits, and all that will come. Returns how many it freed; 0: none
+    /// is left.
+    pub fn close_some(&self) -> usize {
         let mut state = self.state.lock();
         state.closed = true;
-        while let Some((cell, _)) = state.overflow.pop_front() {
+        let mut freed = 0;
+        while freed < PORTION_RESULTS
+            && let Some((cell, _)) = state.overflow.pop_front()
+        {
             call::free_delivered(cell);
+            freed += 1;
         }
+        freed
     }
 
     fn push(&self, state: &mut State, indices: &RingIndices, completion: Completion) -> Result<(), RingFull> {

@@ -99,30 +99,59 @@ pub fn initialise() {
 /// # Errors
 /// `ENOMEM` if the rings cannot be made; it is off then.
 pub fn switch(on: bool) -> Result<bool, Errno> {
+    let mut making = Making::default();
+    while on && making.go_on()? {}
+    Ok(switch_prepared(on))
+}
+
+/// [`switch`] where the rings have been made, if it is to be on.
+pub fn switch_prepared(on: bool) -> bool {
     let _control = CONTROL.lock();
-    if on && RINGS.get().is_none() {
-        let rings = make_rings()?;
-        RINGS.call_once(|| rings);
-    }
     let before = ON.swap(on, Relaxed);
     if before != on {
         interpose::switch(on);
     }
-    Ok(before)
+    before
 }
 
-fn make_rings() -> Result<List<HartRing>, Errno> {
-    let asked = device_tree::boot_argument("trace").and_then(|records| records.parse().ok());
-    let records = asked.unwrap_or(RECORDS_DEFAULT).clamp(1, RECORDS_MAX);
-    let mut rings = List::new();
-    for _ in 0..arch::hart_count() {
-        let mut slots = List::try_with_capacity(records)?;
-        for _ in 0..records {
-            slots.try_push(Slot::new())?;
+/// Rings that are being made, in portions.
+#[derive(Default)]
+pub struct Making {
+    rings: List<HartRing>,
+    slots: List<Slot>,
+}
+
+/// Records that are made before others have their turn.
+const PORTION_RECORDS: usize = 1024;
+
+impl Making {
+    /// Does a portion. Returns whether there is more to do.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn go_on(&mut self) -> Result<bool, Errno> {
+        if RINGS.get().is_some() {
+            return Ok(false);
         }
-        rings.try_push(HartRing { begun: AtomicU64::new(0), slots })?;
+        let asked = device_tree::boot_argument("trace").and_then(|records| records.parse().ok());
+        let records = asked.unwrap_or(RECORDS_DEFAULT).clamp(1, RECORDS_MAX);
+        if self.slots.is_empty() {
+            self.slots = List::try_with_capacity(records)?;
+        }
+        for _ in 0..PORTION_RECORDS.min(records - self.slots.len()) {
+            self.slots.try_push(Slot::new())?;
+        }
+        if self.slots.len() == records {
+            let slots = core::mem::take(&mut self.slots);
+            self.rings.try_push(HartRing { begun: AtomicU64::new(0), slots })?;
+        }
+        if self.rings.len() < arch::hart_count() {
+            return Ok(true);
+        }
+        let rings = core::mem::take(&mut self.rings);
+        RINGS.call_once(|| rings);
+        Ok(false)
     }
-    Ok(rings)
 }
 
 /// What there is of a hart's ring.

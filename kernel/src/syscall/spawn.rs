@@ -1,0 +1,115 @@
+//! Starting a process: its arguments are gathered, then its program is loaded, both in portions.
+//!
+//! What other virtual CPUs change in the arguments meanwhile may be in them or not.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX};
+use cops_fallible::{Text, try_box};
+
+use super::scheduling;
+use super::work::Work;
+use crate::fs::{self, ConsoleMode, FileTable};
+use crate::mm::UserRange;
+use crate::task::{Arguments, Loading, Process};
+
+/// Pieces of arguments that are copied before others have their turn.
+const PORTION_PIECES: usize = 16;
+/// Bytes of a piece at most.
+const PIECE_BYTES: usize = 256;
+
+/// A process that is being started.
+pub struct Spawning {
+    path: Text,
+    ceiling: u8,
+    console: Option<ConsoleMode>,
+    /// Where the pointer to the next argument lies.
+    next: usize,
+    /// Where the rest of the argument lies that has been begun.
+    at: Option<usize>,
+    arguments: Arguments,
+    /// Once all arguments are there.
+    loading: Option<Loading>,
+}
+
+/// `spawn_process(path, argv, ceiling, console)`.
+pub fn spawn(
+    process: &Arc<Process>,
+    path: usize,
+    argv: usize,
+    ceiling: usize,
+    console: usize,
+) -> Result<Work, Errno> {
+    let console = console.checked_sub(1).map(fs::console_mode).transpose()?;
+    let ceiling = match ceiling.checked_sub(1) {
+        None => process.ceiling.level(),
+        Some(level) => scheduling::ceiling_for_child(process, level)?,
+    };
+    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX - 1)?;
+    let arguments = Arguments::default();
+    let spawning = Spawning { path, ceiling, console, next: argv, at: None, arguments, loading: None };
+    Ok(Work::Spawn(try_box(spawning)?))
+}
+
+impl Spawning {
+    /// Does a portion. `None`: there is more to do; otherwise the number of the new process.
+    pub fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+        if let Some(loading) = &mut self.loading {
+            return loading.go_on(Some(process)).map(|started| started.map(|child| child.id as usize));
+        }
+        self.prepare(process).err().map(Err)
+    }
+
+    /// Gathers some of the arguments; behind the last one, looks at the program.
+    fn prepare(&mut self, process: &Arc<Process>) -> Result<(), Errno> {
+        for _ in 0..PORTION_PIECES {
+            let at = match self.at {
+                Some(at) => at,
+                None => {
+                    let mut pointer = [0; size_of::<usize>()];
+                    UserRange::new(self.next, pointer.len()).copy_in(&process.space, &mut pointer)?;
+                    let pointer = usize::from_le_bytes(pointer);
+                    if pointer == 0 {
+                        return self.load(process);
+                    }
+                    if self.arguments.len() >= ARGUMENTS_MAX {
+                        return Err(Errno::E2BIG);
+                    }
+                    self.next = self.next.checked_add(size_of::<usize>()).ok_or(Errno::EFAULT)?;
+                    self.arguments.begin()?;
+                    pointer
+                }
+            };
+            self.at = self.take_piece(process, at)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what lies at `at` of an argument, up to the end of the page, since the next may not be mapped and need not be.
+    /// Returns where it goes on; `None`: that was its end.
+    fn take_piece(&mut self, process: &Process, at: usize) -> Result<Option<usize>, Errno> {
+        const PAGE_BYTES: usize = cops_abi::layout::PAGE_BYTES;
+        let mut piece = [0; PIECE_BYTES];
+        let piece = &mut piece[..(PAGE_BYTES - at % PAGE_BYTES).min(PIECE_BYTES)];
+        UserRange::new(at, piece.len()).copy_in(&process.space, piece)?;
+        let end = piece.iter().position(|&byte| byte == 0);
+        // The zero at the end counts.
+        let piece = &piece[..end.map_or(piece.len(), |end| end + 1)];
+        if self.arguments.byte_count() + piece.len() > ARGUMENT_BYTES_MAX {
+            return Err(Errno::E2BIG);
+        }
+        self.arguments.append(piece)?;
+        Ok(if end.is_some() { None } else { Some(at.checked_add(piece.len()).ok_or(Errno::EFAULT)?) })
+    }
+
+    fn load(&mut self, process: &Process) -> Result<(), Errno> {
+        let arguments = core::mem::take(&mut self.arguments);
+        let files = FileTable::with_console()?;
+        let loading = Loading::new(&self.path, arguments, process.id, self.ceiling, files)?;
+        self.loading = Some(loading.in_foreground(self.console));
+        Ok(())
+    }
+}
