@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use super::{Case, Context, step, tap};
+use super::{Case, Context, once, step, tap};
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Failure, Outcome};
-use crate::qemu::command::Idle;
+use crate::qemu::command::Boot;
 use crate::qemu::console::{Ending, Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
+use crate::qemu::portions;
 
 /// One hart shows what is wrong in itself, four what is wrong between harts.
 const HARTS: [u32; 2] = [1, 4];
@@ -21,30 +22,48 @@ const SILENCE: Duration = Duration::from_secs(400);
 const NOTHING_CHOSEN: u8 = 2;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let prepared = context.prepared()?;
-    let mut argv = vec!["/bin/usertests".to_owned()];
-    argv.extend(context.options.filter().map(str::to_owned));
     let mut cases = Vec::new();
     for harts in HARTS {
-        let mut step = step(format!("usertests, {harts} harts"));
-        let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
-        let mut boot = prepared.boot(&options, &argv, &[])?;
-        boot.count_instructions = (harts == 1).then_some(Idle::Skipped);
-        let machine = Machine::start(&prepared.qemu, &boot)?;
-        step.detail("running");
-        let mut transcript = Transcript::default();
-        let ending = follow_while_it_writes(machine, SILENCE, &mut transcript);
+        let timed;
+        let (ending, transcript) = if harts == 1 {
+            counted(context)?
+        } else {
+            timed = boot(context, harts, |_| ())?;
+            &timed
+        };
         let stdout = String::from_utf8_lossy(&transcript.stdout);
-        if ending == Ending::Status(NOTHING_CHOSEN) && !stdout.contains("1..") {
+        if *ending == Ending::Status(NOTHING_CHOSEN) && !stdout.contains("1..") {
             // With other stages chosen too, the filter may mean one of them.
             if context.options.only.is_empty() {
                 return Ok(Vec::new());
             }
             return Err(Failure::new(stdout.trim().to_owned()));
         }
-        cases.extend(judge(harts, &ending, &transcript));
+        cases.extend(judge(harts, ending, transcript));
     }
     Ok(cases)
+}
+
+/// The boot on one hart, whose instructions are counted, while the kernel measures its portions. The stage `portions` looks
+/// at the same one.
+pub fn counted<'a>(context: &'a Context<'_>) -> Outcome<&'a (Ending, Transcript)> {
+    once(&context.counted_usertests, || boot(context, 1, portions::measure))
+}
+
+/// Runs the chosen tests, in a machine that `adjust` has changed.
+fn boot(context: &Context<'_>, harts: u32, adjust: impl FnOnce(&mut Boot)) -> Outcome<(Ending, Transcript)> {
+    let prepared = context.prepared()?;
+    let mut argv = vec!["/bin/usertests".to_owned()];
+    argv.extend(context.options.filter().map(str::to_owned));
+    let mut step = step(format!("usertests, {harts} harts"));
+    let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
+    let mut boot = prepared.boot(&options, &argv, &[])?;
+    adjust(&mut boot);
+    let machine = Machine::start(&prepared.qemu, &boot)?;
+    step.detail("running");
+    let mut transcript = Transcript::default();
+    let ending = follow_while_it_writes(machine, SILENCE, &mut transcript);
+    Ok((ending, transcript))
 }
 
 /// The reported tests, and one more: that the boot ended as they say.

@@ -29,6 +29,7 @@ use std::time::Instant;
 use crate::cli::Test;
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
+use crate::qemu::console::{Ending, Transcript};
 use crate::terminal::{Progress, Step, stdout_palette};
 use crate::toolchain::GuestToolchain;
 use crate::workspace::Workspace;
@@ -62,6 +63,8 @@ pub struct Context<'a> {
     pub options: &'a Test,
     toolchain: OnceCell<GuestToolchain>,
     prepared: OnceCell<Prepared>,
+    /// The boot that the stages `guest` and `portions` look at.
+    counted_usertests: OnceCell<(Ending, Transcript)>,
 }
 
 impl Context<'_> {
@@ -256,7 +259,13 @@ pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
     if options.record_unsafe {
         return unsafe_count::record(workspace);
     }
-    let context = Context { workspace, options, toolchain: OnceCell::new(), prepared: OnceCell::new() };
+    let context = Context {
+        workspace,
+        options,
+        toolchain: OnceCell::new(),
+        prepared: OnceCell::new(),
+        counted_usertests: OnceCell::new(),
+    };
     let mut passed = 0;
     let mut failures = Vec::new();
     for stage in chosen(options)? {

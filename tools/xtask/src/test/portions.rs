@@ -3,31 +3,15 @@
 //!
 //! What the tests themselves say is the business of the stage `guest`; here they only have to come to their end.
 
-use std::time::{Duration, Instant};
-
-use super::{Case, Context, step};
-use crate::cli::Machine as MachineOptions;
+use super::guest;
+use super::{Case, Context};
 use crate::error::Outcome;
-use crate::qemu::console::{Ending, Transcript, follow};
-use crate::qemu::machine::Machine;
+use crate::qemu::console::Ending;
 use crate::qemu::portions::{self, LIMIT, Portion};
 
-/// For the boot. Nothing is judged by it but a hang.
-const TIME_LIMIT: Duration = Duration::from_secs(1200);
-
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let prepared = context.prepared()?;
-    let mut argv = vec!["/bin/usertests".to_owned()];
-    argv.extend(context.options.filter.clone());
-    let mut step = step("usertests, instructions counted");
-    let options = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
-    let mut boot = prepared.boot(&options, &argv, &[])?;
-    portions::measure(&mut boot);
-    let machine = Machine::start(&prepared.qemu, &boot)?;
-    step.detail("running");
-    let mut transcript = Transcript::default();
-    let ending = follow(machine, Some(Instant::now() + TIME_LIMIT), &mut transcript);
-    Ok(judge(&ending, &String::from_utf8_lossy(&transcript.kernel)))
+    let (ending, transcript) = guest::counted(context)?;
+    Ok(judge(ending, &String::from_utf8_lossy(&transcript.kernel)))
 }
 
 /// A case for each kind of portion, and one more: that the boot came to its end and measured anything.
