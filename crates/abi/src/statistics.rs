@@ -96,6 +96,8 @@ statistics! {
     user_interrupts_taken,
     /// What `rdtime` showed when the last interrupt of a device was taken.
     device_interrupt_ticks,
+    /// Interrupts of other harts that were taken. Several sent to one hart before it takes them count as one.
+    interprocessor_interrupts_taken,
 }
 
 #[cfg(test)]

@@ -78,4 +78,6 @@ counters! {
     user_interrupts_taken,
     /// When the last device interrupt was taken.
     device_interrupt_ticks,
+    /// Interrupts of other harts that were taken.
+    interprocessor_interrupts_taken,
 }

@@ -16,6 +16,7 @@ pub fn on_timer() {
 /// user code. Taking the interrupt is all there is to it; whoever was interrupted looks by itself.
 pub fn on_interprocessor() {
     COUNTERS.interrupts.add(1);
+    COUNTERS.interprocessor_interrupts_taken.add(1);
     trace::emit(|| Event::Interrupt { source: 2 });
 }
 

@@ -187,5 +187,6 @@ pub fn statistics() -> Statistics {
         user_interrupts_suppressed: COUNTERS.user_interrupts_suppressed.get(),
         user_interrupts_taken: COUNTERS.user_interrupts_taken.get(),
         device_interrupt_ticks: COUNTERS.device_interrupt_ticks.get(),
+        interprocessor_interrupts_taken: COUNTERS.interprocessor_interrupts_taken.get(),
     }
 }

@@ -14,8 +14,28 @@ use cops::{abi::Errno, println};
 pub const PROGRAM: &str = "/bin/usertests";
 /// The exit code of a test that has printed its own failure.
 pub const REPORTED: u8 = 77;
-/// Longer than anything here takes that works.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// For what never happens: far longer than anything here takes on a machine that does twenty other things.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether time is a count of instructions, so that a test may judge it: the machine has one hart then (`./cops test` sees to
+/// that). On several harts time is the host's, and goes on while the host runs something else.
+pub fn time_is_counted() -> bool {
+    crate::raw::system_page().harts.load(core::sync::atomic::Ordering::Relaxed) == 1
+}
+
+/// Lets others run until `done` says so, looking again every few milliseconds.
+///
+/// # Errors
+/// If it never does.
+pub async fn until(what: &str, mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    let waiting = async {
+        while !done()? {
+            cops::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    };
+    soon(what, waiting).await?
+}
 
 /// A test by name.
 pub struct Test {

@@ -15,7 +15,7 @@ use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
-use crate::harness::{Outcome, run, soon};
+use crate::harness::{Outcome, PATIENCE, run, soon, until};
 use crate::processes::HELPER;
 use crate::registers::{spin_floats, spin_integers};
 use crate::{check, check_equal, tests};
@@ -70,8 +70,31 @@ async fn storm(spinners: usize, spin: fn(u64) -> Vec<usize>) -> Outcome {
     }
     // More urgent than those that spin, less than those that sleep.
     yield_now().await;
-    let spinning: Vec<_> =
-        (1..=spinners as u64).map(|seed| task::spawn_join(async move { spin(seed) }, level(63))).collect();
+    // On a host that runs other things, many sleeps end at once, and one interrupt does for them: so more of them.
+    let stormy = move || {
+        let taken = taken().map_or(0, |taken| taken - before);
+        taken >= 20
+    };
+    let more = task::spawn_join(
+        async move {
+            while !stormy() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        },
+        level(5),
+    );
+    let spinning: Vec<_> = (1..=spinners as u64)
+        .map(|seed| {
+            let spin_on = async move {
+                let mut wrong = spin(seed);
+                while wrong.is_empty() && !stormy() {
+                    wrong = spin(seed);
+                }
+                wrong
+            };
+            task::spawn_join(spin_on, level(63))
+        })
+        .collect();
     for wrong in soon("those that spin", join_all(spinning)).await? {
         let wrong = wrong?;
         check!(wrong.is_empty(), "registers {wrong:?} changed (32: control and status)");
@@ -79,6 +102,7 @@ async fn storm(spinners: usize, spin: fn(u64) -> Vec<usize>) -> Outcome {
     let taken = taken()? - before;
     cops::println!("# {taken} interrupts while {spinners} spun, {} sleeps over", woken.load(Relaxed));
     check!(taken >= 20, "{taken} interrupts are no storm");
+    soon("the last sleep", more).await??;
     soon("sleeps", async {
         while woken.load(Relaxed) < 300 {
             sleep(Duration::from_millis(5)).await;
@@ -143,7 +167,7 @@ async fn urgent_result_is_announced() -> Outcome {
     become_level(50).await;
     let before = taken()?;
     let over = sleeper(4).await;
-    let announced = spin_until(Duration::from_secs(2), || shows(4));
+    let announced = spin_until(PATIENCE, || shows(4));
     check!(announced, "the bitmap never showed it");
     check_equal!(over.load(Relaxed), 0, "coroutines that ran in the middle of a poll");
     check!(taken()? > before, "no interrupt was taken");
@@ -159,21 +183,21 @@ async fn less_urgent_result_is_not_delivered_at_once() -> Outcome {
         return Ok(());
     }
     become_level(4).await;
-    let suppressed = statistics()?.user_interrupts_suppressed;
-    let mut quiet = 0;
     for _ in 0..20 {
-        // Over 3 ms after this virtual CPU has begun a slice.
+        let suppressed = || Ok::<_, crate::harness::Failure>(statistics()?.user_interrupts_suppressed);
         let over = sleeper_below(50, Duration::from_millis(8)).await;
-        let before = taken()?;
-        spin_until(Duration::from_millis(5), || false);
-        quiet += usize::from(taken()? == before);
-        while over.load(Relaxed) == 0 {
-            sleep(Duration::from_millis(1)).await;
+        let before = suppressed()?;
+        // In the middle of a poll: the result arrives, and it is decided that it interrupts nobody. How long that takes, and
+        // whether the slice ends meanwhile, which is a reason to interrupt, is the host's affair.
+        let mut arrived = false;
+        let begin = Instant::now();
+        while !arrived && begin.elapsed() < PATIENCE {
+            arrived = suppressed()? > before || over.load(Relaxed) == 1 || shows(50);
         }
+        check!(suppressed()? > before, "a result that is less urgent than the poll interrupted it at once");
+        check_equal!(over.load(Relaxed), 0, "coroutines that ran in the middle of a poll");
+        until("the sleep is over", || Ok(over.load(Relaxed) == 1)).await?;
     }
-    // Some of these polls are in the way when a slice ends, and are interrupted for that.
-    check!(quiet >= 3, "only {quiet} of 20 polls were left alone");
-    check!(statistics()?.user_interrupts_suppressed > suppressed, "nothing was suppressed");
     Ok(())
 }
 
@@ -188,7 +212,7 @@ async fn overdue_result_is_delivered() -> Outcome {
         return Ok(());
     }
     let over = sleeper_below(50, Duration::from_millis(20)).await;
-    check!(spin_until(Duration::from_secs(2), || shows(50)), "the bitmap never showed it");
+    check!(spin_until(PATIENCE, || shows(50)), "the bitmap never showed it");
     check_equal!(over.load(Relaxed), 0, "coroutines that ran in the middle of a poll");
     Ok(())
 }
@@ -215,7 +239,7 @@ async fn parked_cpu_takes_the_result() -> Outcome {
         become_level(20).await;
         let over = sleeper_below(at, Duration::from_millis(25)).await;
         let begin = Instant::now();
-        let ran = spin_until(Duration::from_secs(2), || over.load(Relaxed) == 1);
+        let ran = spin_until(PATIENCE, || over.load(Relaxed) == 1);
         check!(ran, "level {at}: it waited for the end of the poll");
         cops::println!("# level {at}: over after {:?} of a poll at level 20", begin.elapsed());
     }
@@ -258,13 +282,13 @@ pub fn interrupt_into_garbage() -> ExitCode {
     task::spawn(
         async {
             page().posted.handler.store(0xdead_beef_0000, Relaxed);
-            spin_until(Duration::from_secs(5), || false);
+            spin_until(PATIENCE, || false);
             cops::process::exit(1);
         },
         level(40),
     );
     // This virtual CPU is the main coroutine's; another one does the above.
-    if task::alloc_cpu(1).is_err() || cops::sleep!(Duration::from_secs(8)).is_err() {
+    if task::alloc_cpu(1).is_err() || cops::sleep!(PATIENCE).is_err() {
         return ExitCode(2);
     }
     ExitCode(3)
@@ -273,12 +297,18 @@ pub fn interrupt_into_garbage() -> ExitCode {
 /// What the kernel has each virtual CPU do is to be read in the page.
 async fn phases_are_shown() -> Outcome {
     task::alloc_cpu(2)?;
-    sleep(Duration::from_millis(30)).await;
-    let phases: Vec<_> =
-        page().cpus[..4].iter().map(|cpu| CpuPhase::from_number(cpu.phase.load(Relaxed))).collect();
-    check_equal!(phases[3], Some(CpuPhase::Absent), "phase of a virtual CPU that there is not: {phases:?}");
-    let running = phases[..3].iter().filter(|&&phase| phase == Some(CpuPhase::Running)).count();
-    let parked = phases[..3].iter().filter(|&&phase| phase == Some(CpuPhase::Parked)).count();
-    check!(running >= 1 && parked >= 1, "one works, the others have nothing to do: {phases:?}");
-    Ok(())
+    // The others begin when they get a hart.
+    until("one works, the others have nothing to do", || {
+        let phases: Vec<_> =
+            page().cpus[..4].iter().map(|cpu| CpuPhase::from_number(cpu.phase.load(Relaxed))).collect();
+        check_equal!(
+            phases[3],
+            Some(CpuPhase::Absent),
+            "phase of a virtual CPU that there is not: {phases:?}"
+        );
+        let running = phases[..3].iter().filter(|&&phase| phase == Some(CpuPhase::Running)).count();
+        let parked = phases[..3].iter().filter(|&&phase| phase == Some(CpuPhase::Parked)).count();
+        Ok(running == 1 && parked == 2)
+    })
+    .await
 }

@@ -25,7 +25,7 @@ tests! { load:
     idle_cost,
 }
 
-const LIMIT: Duration = Duration::from_secs(25);
+const LIMIT: Duration = crate::harness::PATIENCE;
 
 /// The byte at this place of this connection's data.
 fn pattern(connection: usize, place: usize) -> u8 {

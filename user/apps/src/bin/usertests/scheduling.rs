@@ -20,7 +20,7 @@ use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 use futures_util::future::join_all;
 
-use crate::harness::{Failure, Outcome, PROGRAM, errno, soon, start};
+use crate::harness::{Failure, Outcome, PATIENCE, PROGRAM, errno, soon, start, time_is_counted, until};
 use crate::interrupts::page;
 use crate::processes::HELPER;
 use crate::{check, check_equal, tests};
@@ -39,6 +39,7 @@ tests! { scheduling:
     fair_to_who_does_not_fork,
     share_for_the_less_urgent,
     set_priority_reaches_calls_in_flight,
+    set_priority_reaches_the_kernels_half,
     interrupted_coroutine_is_suspended,
 }
 
@@ -231,8 +232,20 @@ fn spin_at(at: &str) -> ExitCode {
     }
 }
 
-/// Less than a slice, more than an emulated hart stops for on a machine that does other things too, most of the time.
-const SLACK: Duration = Duration::from_millis(6);
+/// Less than a slice: who is more urgent does not wait for the end of one. Judged where time is counted only.
+const SLACK: Duration = Duration::from_millis(1);
+
+/// Waits until all of these have run, and are at `level` or as urgent as their ceiling lets them.
+async fn all_at(children: &[Child], level: u32) -> Outcome {
+    until("all that spin have begun", || {
+        let all = inspect::processes()?;
+        let has_begun = |child: &Child| {
+            all.iter().any(|one| one.process == child.id() && one.run_ticks > 0 && one.level == level)
+        };
+        Ok(children.iter().all(has_begun))
+    })
+    .await
+}
 
 /// How late sleeps of a millisecond are over, sorted.
 async fn latenesses(count: usize) -> Vec<Duration> {
@@ -253,14 +266,14 @@ async fn ceiling_caps_a_lying_bitmap() -> Outcome {
     for _ in 0..harts() {
         liars.push(start_below(&[HELPER, "claim-everything"], 50)?);
     }
-    sleep(Duration::from_millis(50)).await;
+    all_at(&liars, 50).await?;
     // At level 32: more urgent than the ceiling, less than the claims.
     let all = soon("sleeps beside liars", latenesses(50)).await?;
     cops::println!("# beside {} liars: p50 {:?}, max {:?}", liars.len(), all[25], all[49]);
     check!(
-        all[25] < alone * 4 + SLACK,
-        "half of the sleeps were late by more than {:?}; alone {alone:?}",
-        all[25]
+        !time_is_counted() || all[49] < alone + SLACK,
+        "a sleep was late by {:?}; alone half of them by {alone:?}",
+        all[49]
     );
     end_all(&mut liars).await
 }
@@ -273,25 +286,25 @@ async fn urgent_beside_spinners() -> Outcome {
         spinners.push(start(&[HELPER, "spin-at", "63"])?);
     }
     become_level(0).await;
-    sleep(Duration::from_millis(50)).await;
-    let preempted = statistics()?.preemptions;
+    all_at(&spinners, 63).await?;
+    let before = statistics()?;
     let all = soon("sleeps beside spinners", latenesses(100)).await?;
-    let preemptions = statistics()?.preemptions - preempted;
+    let after = statistics()?;
+    let preemptions = after.preemptions - before.preemptions;
+    let taken = after.interprocessor_interrupts_taken - before.interprocessor_interrupts_taken;
     cops::println!(
-        "# beside {} spinners: p50 {:?}, max {:?}, {preemptions} harts interrupted",
+        "# beside {} spinners: p50 {:?}, max {:?}, {preemptions} interrupts sent for that, {taken} of any kind taken",
         spinners.len(),
         all[50],
         all[99]
     );
-    if harts() == 1 {
-        check!(
-            all[50] < alone * 4 + SLACK,
-            "half of the sleeps were late by more than {:?}; alone {alone:?}",
-            all[50]
-        );
+    if time_is_counted() {
+        check!(all[99] < alone + SLACK, "a sleep was late by {:?}; alone half of them by {alone:?}", all[99]);
     } else {
-        // How long an emulated hart takes to notice is its emulator's affair.
-        check!(preemptions >= 20, "{preemptions} harts were interrupted for 100 that woke");
+        // How long an emulated hart takes to notice is the host's affair; that it is told, and notices, is not. Two for the same
+        // hart may become one.
+        check!(preemptions >= 20, "{preemptions} interrupts were sent for 100 that woke");
+        check!(taken * 2 >= preemptions, "{preemptions} interrupts were sent, and {taken} taken");
     }
     end_all(&mut spinners).await
 }
@@ -351,20 +364,17 @@ pub const RUN_ON: ExitCode = ExitCode(250);
 /// Two processes, eight classes each, ready at once, strict: they begin by priority across both.
 async fn order_across_processes() -> Outcome {
     become_level(1).await;
-    let mut order = Vec::new();
-    // With one hart it is exact. With several, a coroutine is overtaken by no more less urgent ones than there are other harts: they are on their way while it
-    // waits for its interrupt. An emulator's harts stop at times, so any of a few tries will do.
-    for _ in 0..if harts() == 1 { 1 } else { 12 } {
-        order = classes_by_their_beginning().await?;
-        cops::println!("# on {} harts: {order:?}", harts());
-        check_equal!(order.len(), 2 * usize::from(CLASSES), "coroutines that ran");
-        let overtaken_by =
-            |index: usize| order[..index].iter().filter(|&&other| other > order[index]).count();
-        if (0..order.len()).all(|index| overtaken_by(index) < harts()) {
-            return Ok(());
-        }
-    }
-    Err(Failure(format!("they began in this order: {order:?}")))
+    let order = classes_by_their_beginning().await?;
+    cops::println!("# on {} harts: {order:?}", harts());
+    check_equal!(order.len(), 2 * usize::from(CLASSES), "coroutines that ran");
+    let overtaken_by = |index: usize| order[..index].iter().filter(|&&other| other > order[index]).count();
+    let (overtakings, pairs) =
+        ((0..order.len()).map(overtaken_by).sum::<usize>(), order.len() * (order.len() - 1) / 2);
+    // On one hart it is exact. On several, a coroutine that has a hart begins when the host runs that hart: half of the pairs
+    // would be out of order if the order did not matter.
+    let allowed = if harts() == 1 { 0 } else { pairs / 4 };
+    check!(overtakings <= allowed, "{overtakings} of {pairs} pairs began out of order: {order:?}");
+    Ok(())
 }
 
 async fn classes_by_their_beginning() -> Result<Vec<usize>, Failure> {
@@ -438,8 +448,7 @@ fn spin_in_children() -> ExitCode {
 async fn time_of_work() -> Result<Duration, Failure> {
     let begin = Instant::now();
     let mut child = start_below(&[HELPER, "work", "60"], Priority::DEFAULT.level())?;
-    let status = timeout(Duration::from_secs(20), child.wait()).await;
-    let status = status.map_err(|_| Failure("a worker never gets its share".into()))??;
+    let status = soon("a worker's share", child.wait()).await??;
     check_equal!(status.code(), Some(0), "a worker's code");
     Ok(begin.elapsed())
 }
@@ -450,6 +459,8 @@ async fn time_beside(others: &str) -> Result<Duration, Failure> {
     for _ in 0..harts() {
         all.push(start_below(&[HELPER, others], Priority::DEFAULT.level())?);
     }
+    all_at(&all, Priority::DEFAULT.level().into()).await?;
+    // Until they have all the virtual CPUs and children that they want.
     sleep(Duration::from_millis(200)).await;
     let time = time_of_work().await?;
     end_all(&mut all).await?;
@@ -465,9 +476,9 @@ async fn fair_beside(greedy: &str) -> Outcome {
     cops::println!(
         "# 60 ms of work: {alone:?} alone, {modest:?} beside spinners, {beside:?} beside {greedy}"
     );
-    // Eight times as many would take more than six times as long; the machine that emulates this one does other things, too.
+    // Counted on one hart. On several the host decides how much of a slice is work.
     check!(
-        beside < modest * 4 + Duration::from_millis(60),
+        !time_is_counted() || beside < modest * 3 / 2,
         "{modest:?} beside spinners, {beside:?} beside {greedy}"
     );
     Ok(())
@@ -493,11 +504,11 @@ async fn share_for_the_less_urgent() -> Outcome {
     for _ in 0..harts() + 1 {
         spinners.push(start(&[HELPER, "spin-at", "40"])?);
     }
-    sleep(Duration::from_millis(50)).await;
+    all_at(&spinners, 40).await?;
     let mut starved = start_below(&[HELPER, "work", "5"], 60)?;
     let early = timeout(Duration::from_millis(300), starved.wait()).await.is_ok();
     let before = process::set_share_of_less_urgent(300)?;
-    let late = timeout(Duration::from_secs(8), starved.wait()).await;
+    let late = timeout(PATIENCE, starved.wait()).await;
     process::set_share_of_less_urgent(before)?;
     end_all(&mut spinners).await?;
     check!(!early, "it did not starve without a share");
@@ -519,7 +530,7 @@ async fn set_priority_reaches_calls_in_flight() -> Outcome {
     let idle = task::spawn_join(core::future::pending::<()>(), level(40));
     // Less urgent than both, so both block before this goes on.
     become_level(60).await;
-    // Others may make calls meanwhile: the fewest of several tries.
+    // Others may make calls meanwhile: the fewest of ten changes.
     let calls = |id| {
         (0..10u8)
             .map(|index| {
@@ -541,6 +552,37 @@ async fn set_priority_reaches_calls_in_flight() -> Outcome {
     Ok(())
 }
 
+/// The kernel coroutine that finishes a call is as urgent as the coroutine that waits for it, also after that has changed.
+async fn set_priority_reaches_the_kernels_half() -> Outcome {
+    become_level(60).await;
+    let (mut reader, mut writer) = pipe()?;
+    let blocked_in_kernel = || -> Result<Vec<inspect::CoroutineRecord>, Failure> {
+        let all = inspect::coroutines(0)?;
+        Ok(all
+            .into_iter()
+            .filter(|one| one.state == state::BLOCKED && inspect::text(&one.name).is_empty())
+            .collect())
+    };
+    let before: Vec<u64> = blocked_in_kernel()?.iter().map(|one| one.coroutine).collect();
+    let blocked = task::spawn_join(async move { reader.read(&mut [0; 8]).await }, level(41));
+    let mut halves = Vec::new();
+    until("the kernel's half of a read", || {
+        halves = blocked_in_kernel()?;
+        halves.retain(|one| !before.contains(&one.coroutine) && one.priority == 41);
+        Ok(!halves.is_empty())
+    })
+    .await?;
+    check_equal!(halves.len(), 1, "kernel coroutines that this read has made: {halves:?}");
+    for at in [7, 55, 0] {
+        task::set_priority(blocked.id(), level(at));
+        let found = inspect::coroutines(0)?.into_iter().find(|one| one.coroutine == halves[0].coroutine);
+        check_equal!(found.map(|one| one.priority), Some(u32::from(at)), "priority of the kernel's half");
+    }
+    writer.write_all(b"x").await?;
+    check_equal!(soon("the byte", blocked).await???, 1, "bytes read");
+    Ok(())
+}
+
 /// A coroutine whose virtual CPU loses its hart, or waits in a synchronous call, is running-suspended.
 async fn interrupted_coroutine_is_suspended() -> Outcome {
     become_level(2).await;
@@ -549,7 +591,12 @@ async fn interrupted_coroutine_is_suspended() -> Outcome {
     for _ in 0..harts() + 1 {
         spinners.push(start(&[HELPER, "spin-at", "40"])?);
     }
-    sleep(Duration::from_millis(60)).await;
+    all_at(&spinners, 40).await?;
+    until("a synchronous sleep", || {
+        let all = inspect::processes()?;
+        Ok(all.iter().any(|one| one.process == sleeping.id() && one.state == state::BLOCKED))
+    })
+    .await?;
     let coroutine = |pid| -> Result<u32, Failure> {
         let states = inspect::coroutines(pid)?;
         check_equal!(states.len(), 1, "coroutines of a process that has one");

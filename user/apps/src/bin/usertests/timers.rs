@@ -9,7 +9,7 @@ use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 use futures_util::future::join_all;
 
-use crate::harness::{Outcome, soon};
+use crate::harness::{Outcome, PATIENCE, soon, time_is_counted};
 use crate::{check, check_equal, raw, tests};
 
 tests! { timers:
@@ -31,7 +31,8 @@ async fn never_too_early() -> Outcome {
             sleep(duration).await;
             let slept = begin.elapsed();
             check!(slept >= duration, "slept {slept:?} instead of {duration:?}");
-            check!(slept < duration + Duration::from_secs(1), "slept {slept:?} instead of {duration:?}");
+            let is_late = time_is_counted() && slept > duration + Duration::from_millis(1);
+            check!(!is_late, "slept {slept:?} instead of {duration:?}");
         }
     }
     Ok(())
@@ -67,7 +68,8 @@ async fn zero_and_past() -> Outcome {
         sleep_until(begin).await;
         check_equal!(cops::sleep!(Duration::ZERO), Ok(()), "synchronous sleep of no time");
     }
-    check!(begin.elapsed() < Duration::from_secs(2), "sleeping for no time took {:?}", begin.elapsed());
+    let took = begin.elapsed();
+    check!(!time_is_counted() || took < Duration::from_millis(100), "sleeping for no time took {took:?}");
     Ok(())
 }
 
@@ -109,7 +111,9 @@ async fn clocks_agree() -> Outcome {
     }
     let (own, kernel) = (own.elapsed(), kernel_time()? - kernel);
     let difference = own.abs_diff(kernel);
-    check!(difference < Duration::from_millis(50), "{own:?} by one clock, {kernel:?} by the other");
+    // On several harts, the host may run something else between the two looks.
+    let allowed = if time_is_counted() { Duration::from_millis(1) } else { PATIENCE };
+    check!(difference < allowed, "{own:?} by one clock, {kernel:?} by the other");
     Ok(())
 }
 
