@@ -476,6 +476,12 @@ async fn fair_beside(greedy: &str) -> Outcome {
     cops::println!(
         "# 60 ms of work: {alone:?} alone, {modest:?} beside spinners, {beside:?} beside {greedy}"
     );
+    // One of two equals, and its end is work of the kernel at their level: the reaper gave way to the spinner for a whole slice
+    // after each of its portions, and the end of a process of 600 frames took 400 ms.
+    check!(
+        !time_is_counted() || modest < alone * 2 + Duration::from_millis(20),
+        "{alone:?} alone, {modest:?} beside one equal"
+    );
     // Counted on one hart. On several the host decides how much of a slice is work.
     check!(
         !time_is_counted() || beside < modest * 3 / 2,
