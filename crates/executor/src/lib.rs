@@ -151,12 +151,12 @@
 //! of this would find anything: it leaves as soon as one of the marks it looks at says otherwise.)
 //!
 //! *Limits.* Looking again ends after 200 times: if the host suspends a worker under the lock (some tens of
-//! instructions), the others go on with what they have. When an idle worker takes half of what waits at
+//! instructions), the others go on with what they have, and count that in [`WorkerState::skipped_steals`]. When an idle worker takes half of what waits at
 //! another, a third that looks at the first before and at the second after sees neither; it may
 //! run one less urgent coroutine for each such transfer. And a long poll is a long poll:
 //! [`Executor::most_urgent`] and the hook `preempt` are for ending it early.
 //!
-//! `tests/stress.rs` counts polls between announcement and poll; `tests/notify.rs` fixes who steals what; `tests/simulator`
+//! `tests/storm` has each less urgent poll look whether an announced one still waits, and asserts the bound exactly, with these limits; `tests/notify.rs` fixes who steals what; `tests/simulator`
 //! has several workers take turns in virtual time and asserts the bound at each of some hundred thousand polls.
 //!
 //! # Equals, and those that starve

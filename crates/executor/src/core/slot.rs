@@ -1,4 +1,35 @@
 //! The control block of a coroutine: 40 bytes, all of them atomics. (32 bytes where pointers have 32 bits.)
+//!
+//! # Who may touch what
+//!
+//! The place in the state word (`state`) decides who owns the other fields. "The lock of W" is the lock of the worker
+//! that the word names.
+//!
+//! | place | `data`, `vtable` | `next` | `previous` |
+//! | --- | --- | --- | --- |
+//! | Nowhere, in a free chain | no one | the lock of the worker whose chain it is | no one |
+//! | Nowhere, taken from there | the spawner | the spawner | the spawner |
+//! | Inbox | no one | the pusher until the push; then the holder of the lock of W, who drains | no one |
+//! | List, waiting | no one | the lock of W | the lock of W |
+//! | List, being polled | the polling worker, without a lock | the lock of W | the lock of W |
+//! | Blocked | no one | no one | no one |
+//!
+//! Rules, for every function of the core:
+//!
+//! 1. `handle` is written before the slot is handed out for the first time, and never again. Anyone reads it at any time.
+//! 2. `state` is read and updated by anyone, by the transitions of `state` only. It is stored without a comparison twice: by
+//!    `occupy`, whose caller owns the slot, and by `vacate`, when the coroutine is gone.
+//! 3. `data` and `vtable` are written by the spawner before `occupy`, and read by the worker that polls or drops, which is the one in
+//!    whose list the slot is the head of `running_level`. Not after `vacate`.
+//! 4. A transition gives the fields to the new owner at once. Whoever makes a coroutine Blocked, Inbox or Nowhere owns none
+//!    of its fields afterwards; whoever takes it out of Blocked owns `next` (and, into a list, `previous`) from then on.
+//! 5. So what is needed of the links of a coroutine that blocks or exits is read before the transition: `next`, and nothing
+//!    else. `ReadyLists::remove_followed` takes that value and not the slot, and finds the rest in the list's own ends.
+//! 6. The neighbours of a slot in a list are in the same list, so the same lock guards their links.
+//! 7. The word that a transition returns is used, or the caller says why it is of no interest: it is the only view of what
+//!    others asked for before the transition. What they ask for after it, they see the new owner for.
+//! 8. Nothing that code outside of this crate can write to, a `WorkerState` above all, is believed where memory safety depends on it:
+//!    the lists and `Worker::waiting` say what is there; the record says when to look.
 
 use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -49,10 +80,9 @@ pub(crate) struct Slot {
     /// The future: written by spawn before `occupy`, read by the worker that popped the coroutine.
     data: AtomicPtr<()>,
     vtable: AtomicPtr<FutureVTable>,
-    /// The next slot in the ready list, or among the free slots of a worker: guarded by the lock of that worker. In an
-    /// inbox it belongs to the pusher.
+    /// The next slot in the ready list, the inbox or the free chain: rules 4 and 5.
     pub next: AtomicPtr<Slot>,
-    /// Handle of the slot before this one in the ready list, guarded as `next`.
+    /// Handle of the slot before this one in the ready list: rules 4 and 5.
     pub previous: AtomicU32,
     /// The low half of the ids of this slot: executor number and index. Constant once the slot has been
     /// handed out for the first time.

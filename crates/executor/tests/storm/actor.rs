@@ -77,8 +77,8 @@ impl World {
         Arc::new(World {
             stage,
             mood,
-            seats: [const { () }; SEATS].map(|()| Seat::default()),
-            mutexes: [const { () }; MUTEXES].map(|()| Mutex::new(false)),
+            seats: std::array::from_fn(|_| Seat::default()),
+            mutexes: std::array::from_fn(|_| Mutex::new(false)),
             order: Order::new(),
             over: AtomicBool::new(false),
             begun: AtomicU64::new(0),
