@@ -15,6 +15,8 @@
 //! | [`try_box`], [`try_arc`] | `Box::new`, `Arc::new` | |
 #![no_std]
 #![warn(missing_docs)]
+// The one place where alloc's own types are used.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 extern crate alloc;
 

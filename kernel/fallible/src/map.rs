@@ -94,6 +94,13 @@ impl<K, V> Map<K, V> {
         walk(&self.root, &mut each);
     }
 
+    /// All entries, in order.
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        let mut iter = Iter { above: [const { None }; HEIGHT_MAX], depth: 0 };
+        iter.descend(&self.root);
+        iter
+    }
+
     /// The first entry.
     pub fn first(&self) -> Option<(&K, &V)> {
         let mut node = self.root.as_deref()?;
@@ -202,6 +209,40 @@ impl<K: Ord, V> Map<K, V> {
             };
         }
         found
+    }
+}
+
+/// Levels of a tree at most: an AVL tree of this height has more nodes than there is memory for.
+const HEIGHT_MAX: usize = 48;
+
+/// The entries of a [`Map`], in order.
+pub struct Iter<'a, K, V> {
+    /// The nodes that are still to come with what is right of them; the next one last.
+    above: [Option<&'a Node<K, V>>; HEIGHT_MAX],
+    depth: usize,
+}
+
+impl<'a, K, V> Iter<'a, K, V> {
+    /// Puts the way to the first entry of a tree on the stack.
+    fn descend(&mut self, mut link: &'a Link<K, V>) {
+        while let Some(node) = link
+            && let Some(place) = self.above.get_mut(self.depth)
+        {
+            *place = Some(node);
+            self.depth += 1;
+            link = &node.left;
+        }
+    }
+}
+
+impl<'a, K, V> Iterator for Iter<'a, K, V> {
+    type Item = (&'a K, &'a V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.depth = self.depth.checked_sub(1)?;
+        let node = self.above[self.depth].take()?;
+        self.descend(&node.right);
+        node.entry()
     }
 }
 
@@ -375,6 +416,7 @@ mod tests {
             }
             let mut all = Vec::new();
             map.for_each(|&key, &value| all.push((key, value)));
+            prop_assert!(map.iter().eq(model.iter()));
             prop_assert_eq!(all, model.into_iter().collect::<Vec<_>>());
         }
     }

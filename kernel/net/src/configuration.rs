@@ -1,4 +1,5 @@
 //! What a stack is told at its start, and the lease it reports. Plain data.
+#![allow(clippy::disallowed_types, reason = "made once, at boot, by whoever makes the stack")]
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};

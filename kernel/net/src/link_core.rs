@@ -207,11 +207,12 @@ impl LinkCore {
             state.blocked = true;
             self.blocked.push_back(endpoint.clone());
         }
-        if report.wanted > report.delivered && !state.awaiting_neighbour {
-            if let Some(room) = state.neighbour_room.take() {
-                state.awaiting_neighbour = true;
-                self.awaiting_neighbour.insert_with(room, endpoint.number, endpoint.clone());
-            }
+        if report.wanted > report.delivered
+            && !state.awaiting_neighbour
+            && let Some(room) = state.neighbour_room.take()
+        {
+            state.awaiting_neighbour = true;
+            self.awaiting_neighbour.insert_with(room, endpoint.number, endpoint.clone());
         }
         wish
     }

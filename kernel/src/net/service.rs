@@ -6,7 +6,6 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::future::poll_fn;
 use core::net::IpAddr;
 use core::task::Poll;
@@ -136,6 +135,7 @@ fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
 }
 
 /// `ip=dhcp` or `ip=ADDRESS/PREFIX[,GATEWAY]`; anything else is reported and means DHCP.
+#[allow(clippy::disallowed_types, clippy::disallowed_macros, reason = "once, at boot")]
 fn addressing(arguments: &str) -> EthernetAddressing {
     let Some(value) = bootargs::value(arguments, "ip").filter(|&value| value != "dhcp") else {
         return EthernetAddressing::Dhcp;
@@ -151,7 +151,7 @@ fn addressing(arguments: &str) -> EthernetAddressing {
         let prefix: u8 = prefix.parse().ok().filter(|&prefix| prefix <= bits)?;
         let gateways = match gateway {
             Some(gateway) => alloc::vec![gateway.parse().ok()?],
-            None => Vec::new(),
+            None => alloc::vec::Vec::new(),
         };
         Some(EthernetAddressing::Static { addresses: alloc::vec![(address, prefix)], gateways })
     };

@@ -11,10 +11,11 @@ use cops_abi::interrupt::{CpuPhase, CpuRecord};
 use cops_algorithms::cpu_state;
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 
+use cops_fallible::OutOfMemory;
 use spin::Mutex;
 
 use super::process::Process;
-use super::run_queue::Key;
+use super::run_queue::Place;
 use crate::arch::UserContext;
 use crate::syscall::work::Unfinished;
 use crate::trace::Event;
@@ -119,7 +120,7 @@ pub struct VirtualCpu {
     /// Where the switching coroutine that has it in hand is; see [`Standing`].
     standing: AtomicU32,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
-    pub(super) queued: Mutex<Option<Key>>,
+    pub(super) queued: Mutex<Place>,
     /// A call of its that is done in portions, between two of them; only the hart that runs it looks.
     pub(crate) unfinished: Mutex<Option<Unfinished>>,
     /// Ticks that it had a hart.
@@ -127,18 +128,24 @@ pub struct VirtualCpu {
 }
 
 impl VirtualCpu {
-    pub(super) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Self {
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(super) fn new(
+        process: Arc<Process>,
+        index: usize,
+        context: UserContext,
+    ) -> Result<Self, OutOfMemory> {
         let level = AtomicU8::new(cops_abi::Priority::DEFAULT.level());
-        Self {
+        Ok(Self {
             process,
             index,
             context: Mutex::new(context),
             level,
             standing: AtomicU32::new(0),
-            queued: Mutex::new(None),
+            queued: Mutex::new(Place::new()?),
             unfinished: Mutex::new(None),
             run_ticks: AtomicU64::new(0),
-        }
+        })
     }
 
     /// An event about this virtual CPU, made of its process's number and its own.

@@ -168,7 +168,7 @@ impl Process {
         cpus.list.try_reserve(1)?;
         let stack_pointer = initial_stack_pointer.unwrap_or(stack_top(index));
         let context = UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
-        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context))?;
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
         if initial_stack_pointer.is_none() {
             // Last, because it would not be undone.
             self.map_stack(index)?;

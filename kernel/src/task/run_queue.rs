@@ -9,7 +9,6 @@
 //! each, are in `cops_algorithms::switchers`.
 //! May touch: the kernel's executor (to wake switching coroutines), interprocessor interrupts, the system page's `waiting`.
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
@@ -17,6 +16,8 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, 
 use cops_abi::inspect::portion;
 use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
+use cops_fallible::map::Spare;
+use cops_fallible::{Map, OutOfMemory};
 use spin::{Mutex, MutexGuard};
 
 use super::counters::COUNTERS;
@@ -34,6 +35,25 @@ pub(super) struct Key {
     level: u8,
     charge: i64,
     number: u64,
+}
+
+/// A virtual CPU's place in the queue.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Where it is, if it is there.
+    key: Option<Key>,
+    /// Memory to be there with, while it is not: a wake cannot fail for want of it.
+    node: Option<Spare<Key, Arc<VirtualCpu>>>,
+}
+
+impl Place {
+    /// For a virtual CPU that is not in the queue.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(super) fn new() -> Result<Self, OutOfMemory> {
+        Ok(Self { key: None, node: Some(Spare::try_new()?) })
+    }
 }
 
 /// What a process has been charged: ticks times its divisor, relative to others of the level. Work of the kernel for it is added
@@ -122,7 +142,7 @@ impl Member {
 }
 
 struct Inner {
-    queued: BTreeMap<Key, Arc<VirtualCpu>>,
+    queued: Map<Key, Arc<VirtualCpu>>,
     /// Virtual CPUs at each level.
     counts: [u32; 64],
     /// Those that are not 0.
@@ -197,7 +217,7 @@ pub const SHARE_MAX: u32 = 500;
 /// The machine's run queue.
 pub static RUN_QUEUE: RunQueue = RunQueue {
     inner: Mutex::new(Inner {
-        queued: BTreeMap::new(),
+        queued: Map::new(),
         counts: [0; 64],
         levels: 0,
         floors: [0; 64],
@@ -313,7 +333,7 @@ impl RunQueue {
     /// Moves `cpu` forward if it waits here and has become more urgent.
     pub fn raise(&self, cpu: &Arc<VirtualCpu>, level: u8) {
         let mut inner = self.lock(Hold::Raise);
-        let Some(key) = *cpu.queued.lock() else { return };
+        let Some(key) = cpu.queued.lock().key else { return };
         if key.level <= level {
             return;
         }
@@ -339,7 +359,13 @@ impl RunQueue {
         for (number, place) in seen[..harts].iter_mut().enumerate() {
             *place = self.see(&inner, number, key, tolerated);
         }
-        let ahead = inner.queued.keys().take_while(|other| other.level <= key.level).take(harts).count();
+        let ahead = inner
+            .queued
+            .iter()
+            .map(|(key, _)| key)
+            .take_while(|other| other.level <= key.level)
+            .take(harts)
+            .count();
         match on_newcomer(&seen[..harts], key.level, ahead, here) {
             Action::Nothing => {}
             Action::Wake(number) => {
@@ -409,7 +435,7 @@ impl RunQueue {
         inner.switchers[number] = Member { id: Some(switcher), state };
         self.publish(&inner);
         // What is first now was told to come to this one, perhaps, or was put back: it goes to another if one is less urgent.
-        if let Some((&first, _)) = inner.queued.first_key_value() {
+        if let Some((&first, _)) = inner.queued.first() {
             self.tell(inner, first, i64::MAX);
         }
         chosen
@@ -534,15 +560,19 @@ impl Inner {
     }
 
     fn insert(&mut self, key: Key, cpu: Arc<VirtualCpu>) {
-        *cpu.queued.lock() = Some(key);
+        let mut place = cpu.queued.lock();
+        place.key = Some(key);
+        // It is in the queue once at most, so the node is its own.
+        let Some(node) = place.node.take() else { return };
+        drop(place);
         self.counts[usize::from(key.level)] += 1;
         self.levels |= 1 << key.level;
-        self.queued.insert(key, cpu);
+        self.queued.insert_with(node, key, cpu);
     }
 
     fn remove(&mut self, key: Key) -> Option<Arc<VirtualCpu>> {
-        let cpu = self.queued.remove(&key)?;
-        *cpu.queued.lock() = None;
+        let (cpu, node) = self.queued.take(&key)?;
+        *cpu.queued.lock() = Place { key: None, node: Some(node) };
         let count = &mut self.counts[usize::from(key.level)];
         *count -= 1;
         if *count == 0 {
@@ -575,7 +605,7 @@ impl Inner {
     fn first(&mut self) -> Option<Key> {
         // A process that rewrites its page all the while is not followed for ever.
         for _ in 0..32 {
-            let (&key, cpu) = self.queued.first_key_value()?;
+            let (&key, cpu) = self.queued.first()?;
             let now = Key {
                 level: cpu.process.urgency(cpu.index).max(key.level),
                 charge: cpu.process.account.charge().max(key.charge),
@@ -590,7 +620,7 @@ impl Inner {
                 if now.level == key.level { now } else { self.key_for(&cpu.process.clone(), now.level) };
             self.insert(place, cpu);
         }
-        self.queued.first_key_value().map(|(&key, _)| key)
+        self.queued.first().map(|(&key, _)| key)
     }
 
     /// If the less urgent have been passed over for so long that they are due: who of them has waited longest.
@@ -600,11 +630,11 @@ impl Inner {
             return None;
         }
         let due_ticks = timer::slice_ticks() * u64::from(1000 - share) / u64::from(share);
-        let (first, _) = self.queued.first_key_value()?;
+        let (first, _) = self.queued.first()?;
         if self.passed_over_ticks < due_ticks {
             return None;
         }
-        let below = self.queued.keys().filter(|key| key.level > first.level);
+        let below = self.queued.iter().map(|(key, _)| key).filter(|key| key.level > first.level);
         let longest = *below.min_by_key(|key| key.number)?;
         self.passed_over_ticks -= due_ticks;
         Some(longest)
