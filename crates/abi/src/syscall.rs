@@ -110,6 +110,10 @@ numbers! {
     COPS_INSPECT = 4128;
     /// `trace(operation, a, b, c)`: tracing of the machine on or off, and what was traced: see [`crate::trace::operation`].
     COPS_TRACE = 4129;
+    /// `fail_allocation(n) -> left`: the n-th allocation from now, of the kernel's heap or of a frame, fails, and only that
+    /// one; 0: none. Returns how many allocations the call before this one still had to count: 0 if its allocation has
+    /// failed. `ENOSYS` without the boot argument `fail-allocation=on`: for tests only.
+    COPS_FAIL_ALLOCATION = 4130;
     /// `console(pid or 0, mode)`: hands the console's input to the caller or a child of it, in a form of [`console_mode`].
     COPS_CONSOLE = 4136;
 }

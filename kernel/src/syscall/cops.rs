@@ -8,6 +8,7 @@ use cops_abi::page::MAX_CPUS;
 use cops_abi::{Errno, layout};
 
 use super::{Outcome, Reply};
+use crate::drivers::device_tree;
 use crate::mm::{self, UserRange};
 use crate::task::{self, Process, VirtualCpu};
 
@@ -43,4 +44,12 @@ pub fn statistics(process: &Process, address: usize, bytes: usize) -> CallResult
     let record = &record[..record.len().min(bytes)];
     UserRange::new(address, record.len()).copy_out(&process.space, record)?;
     Ok(record.len())
+}
+
+/// `fail_allocation(n)`.
+pub fn fail_allocation(count: usize) -> CallResult {
+    if device_tree::boot_argument("fail-allocation") != Some("on") {
+        return Err(Errno::ENOSYS);
+    }
+    Ok(mm::heap::fail_allocation(count as u64) as usize)
 }

@@ -182,6 +182,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::COPS_STATISTICS => cops::statistics(process, a, b).into(),
         number::COPS_INSPECT => inspect::inspect(process, a, b as u64, c, d).into(),
         number::COPS_CONSOLE => process::hand_over_console(process, a, b).into(),
+        number::COPS_FAIL_ALLOCATION => cops::fail_allocation(a).into(),
         // Switching it on makes the rings first, in portions.
         number::COPS_TRACE if (a, b) == (cops_abi::trace::operation::CONTROL, 1) => {
             work::go_on(cpu, frame, |process| {

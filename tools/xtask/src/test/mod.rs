@@ -18,6 +18,7 @@ mod msrv;
 mod portions;
 mod rust_source;
 mod shell;
+mod starve;
 mod system;
 mod tap;
 mod unsafe_count;
@@ -110,7 +111,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 17] = [
+const STAGES: [Stage; 18] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -181,6 +182,13 @@ const STAGES: [Stage; 17] = [
         is_long: false,
         can_choose: true,
         run: guest::run,
+    },
+    Stage {
+        name: "starve",
+        about: "each allocation of the kernel fails once, while every kind of system call is made",
+        is_long: true,
+        can_choose: true,
+        run: starve::run,
     },
     Stage {
         name: "portions",
@@ -372,7 +380,7 @@ mod tests {
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
-            ["host", "loom", "firmware", "guest", "portions", "fuzz", "exec", "shell", "system"]
+            ["host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec", "shell", "system"]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));

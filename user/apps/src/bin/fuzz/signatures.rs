@@ -112,5 +112,6 @@ pub const SIGNATURES: &[Signature] = &[
     // It goes on wherever the shared page says: seldom.
     call(number::COPS_URET, 1, &[]),
     call(number::COPS_INSPECT, 30, &[InspectKind, InspectFrom, Pointer, Length]),
+    call(number::COPS_FAIL_ALLOCATION, 1, &[Small]),
     call(number::COPS_TRACE, 15, &[Small, Small, Pointer, Length]),
 ];

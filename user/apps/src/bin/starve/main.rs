@@ -1,0 +1,174 @@
+//! Takes memory from the kernel, one allocation at a time.
+//!
+//! ```text
+//! starve [FILTER]
+//! ```
+//!
+//! For each scenario whose name contains FILTER, and n = 1, 2, 3, ...: a process does what the scenario does, and the
+//! kernel's n-th allocation since the scenario's begin fails. The kernel must go on, whatever becomes of the process, and when the
+//! process is gone everything it held must be back. A scenario is over with the first n that it does not reach.
+//! Needs the boot argument `fail-allocation=on`. Prints a plan, then `ok NAME: N allocations failed` or
+//! `not ok NAME: why`; exits with 0 if all is well.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod scenarios;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use cops::abi::errno::{CallResult, decode};
+use cops::abi::statistics::Statistics;
+use cops::abi::syscall::{self as number, signal};
+use cops::memory;
+use cops::process::{self, ExitCode};
+use cops::time::{Duration, sleep, timeout};
+use cops::{Arguments, println};
+
+use scenarios::SCENARIOS;
+
+/// First argument of the process that does a scenario.
+const ONE: &str = "--one";
+/// Exit codes of such a process: its allocation has failed; there was no such allocation.
+const FAILED: u8 = 0;
+const NOT_REACHED: u8 = 1;
+/// No scenario allocates so often.
+const ALLOCATIONS_MAX: u64 = 5_000;
+/// A process that takes longer waits for something that the failure has taken from it; it is killed, which is no fault.
+const LIMIT: Duration = Duration::from_secs(20);
+/// How often, and how many times, it is asked whether everything is back.
+const GRACE_STEP: Duration = Duration::from_millis(5);
+const GRACE_STEPS: u32 = 6_000;
+
+/// A synchronous call without the library in between.
+#[allow(unsafe_code)]
+pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> CallResult {
+    let mut all = [0; 6];
+    all[..COUNT].copy_from_slice(&arguments);
+    // SAFETY: scenarios pass memory of their own that lives as long as they do.
+    decode(unsafe { cops::private::system_call(number, all, 0, 0) }.0)
+}
+
+/// Has the `count`-th allocation from now fail; returns what the call before had left.
+fn fail_allocation(count: u64) -> CallResult {
+    call(number::COPS_FAIL_ALLOCATION, [count as usize])
+}
+
+#[cops::main]
+async fn main(arguments: Arguments) -> ExitCode {
+    let arguments: Vec<&str> = arguments.skip(1).collect();
+    match arguments.as_slice() {
+        [ONE, name, count] => one(name, count.parse().unwrap_or(1)).await,
+        [] => all("").await,
+        [filter] => all(filter).await,
+        _ => ExitCode(2),
+    }
+}
+
+/// Does a scenario once, and is starved in it.
+async fn one(name: &str, count: u64) -> ExitCode {
+    let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) else { return ExitCode(2) };
+    if fail_allocation(count).is_err() {
+        return ExitCode(3);
+    }
+    (scenario.run)().await;
+    ExitCode(if fail_allocation(0) == Ok(0) { FAILED } else { NOT_REACHED })
+}
+
+async fn all(filter: &str) -> ExitCode {
+    if fail_allocation(0).is_err() {
+        println!("1..1\nnot ok boot: needs the boot argument fail-allocation=on");
+        return ExitCode::FAILURE;
+    }
+    let chosen: Vec<_> = SCENARIOS.iter().filter(|scenario| scenario.name.contains(filter)).collect();
+    println!("1..{}", chosen.len());
+    let (mut code, mut total) = (ExitCode::SUCCESS, 0);
+    for scenario in chosen {
+        match starve(scenario.name).await {
+            Ok(count) => {
+                total += count;
+                println!("ok {}: {count} allocations failed", scenario.name);
+            }
+            Err(why) => {
+                println!("not ok {}: {why}", scenario.name);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    println!("# {total} allocations failed");
+    code
+}
+
+/// Does a scenario again and again, until no allocation of it is left to fail. Returns how many failed.
+async fn starve(name: &str) -> Result<u64, String> {
+    // What is needed for the first time only, and then kept, by the kernel or by this process, is no leak.
+    for count in [ALLOCATIONS_MAX, 1, 2] {
+        run(name, count).await?;
+    }
+    let before = settled(None).await?;
+    for count in 1..ALLOCATIONS_MAX {
+        let reached = run(name, count).await?;
+        settled(Some(&before)).await.map_err(|why| format!("allocation {count}: {why}"))?;
+        if !reached {
+            return Ok(count - 1);
+        }
+    }
+    Err(format!("more than {ALLOCATIONS_MAX} allocations"))
+}
+
+/// Returns whether there was an allocation of that number.
+async fn run(name: &str, count: u64) -> Result<bool, String> {
+    let number = format!("{count}");
+    let mut child = process::spawn("/bin/starve", &[ONE, name, &number])
+        .map_err(|error| format!("allocation {count}: no process for the scenario: {error:?}"))?;
+    let ended = match timeout(LIMIT, child.wait()).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            let _ = process::kill(child.id(), signal::SIGKILL as u8);
+            child.wait().await
+        }
+    };
+    let left = fail_allocation(0);
+    let status = ended.map_err(|error| format!("allocation {count}: {error:?}"))?;
+    match (status.code(), left) {
+        (Some(NOT_REACHED), _) => Ok(false),
+        (Some(2 | 3), _) => Err(format!("allocation {count}: it ended with {status}")),
+        // A process that did not come to its end was starved, or it is broken.
+        (_, Ok(0)) => Ok(true),
+        _ => Err(format!("it ended with {status} before allocation {count} failed")),
+    }
+}
+
+/// What the kernel holds, once that is no more than `before`.
+async fn settled(before: Option<&Statistics>) -> Result<Statistics, String> {
+    let mut steps = 0;
+    loop {
+        let now = memory::statistics().map_err(|error| format!("statistics: {error:?}"))?;
+        let excess = before.map_or([0; 5], |before| excess(before, &now));
+        if excess == [0; 5] {
+            return Ok(now);
+        }
+        steps += 1;
+        if steps > GRACE_STEPS {
+            return Err(format!(
+                "left behind: frames, processes, kernel coroutines, connections, calls: {excess:?}"
+            ));
+        }
+        sleep(GRACE_STEP).await;
+    }
+}
+
+fn excess(before: &Statistics, now: &Statistics) -> [u64; 5] {
+    // The frames of the kernel's heap count as heap: it keeps a little of what it once took.
+    let taken = |s: &Statistics| s.frames_total - s.frames_free - s.heap_reserved_bytes.div_ceil(4096);
+    [
+        taken(now).saturating_sub(taken(before)),
+        now.processes.saturating_sub(before.processes),
+        now.kernel_coroutines.saturating_sub(before.kernel_coroutines),
+        now.connections.saturating_sub(before.connections),
+        now.calls_in_flight.saturating_sub(before.calls_in_flight),
+    ]
+}

@@ -1,0 +1,181 @@
+//! What is done while memory is short: every system call that can allocate, and the network.
+//!
+//! No scenario looks at a result for any other reason than to go on with it: any call may fail here.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use core::future::Future;
+use core::pin::Pin;
+
+use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection};
+use cops::io::{Read, Write, pipe};
+use cops::net::{Ipv4Addr, TcpListener, TcpStream};
+use cops::process;
+use cops::task::{self, Priority};
+use cops::time::{Duration, sleep, timeout};
+
+use crate::call;
+
+/// One way to use the kernel.
+pub struct Scenario {
+    pub name: &'static str,
+    pub run: fn() -> Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+macro_rules! scenarios {
+    ($($name:ident,)*) => {
+        pub const SCENARIOS: &[Scenario] =
+            &[$(Scenario { name: stringify!($name), run: || Box::pin($name()) }),*];
+    };
+}
+
+scenarios! {
+    files,
+    many_files,
+    pipes,
+    calls,
+    cancelled_calls,
+    memory,
+    children,
+    virtual_cpus,
+    network,
+    tracing,
+}
+
+/// Nothing takes longer than this, unless it waits for what it did not get.
+const MOMENT: Duration = Duration::from_millis(500);
+
+fn open(path: &core::ffi::CStr) -> Option<usize> {
+    call(number::OPENAT, [AT_FDCWD as usize, path.as_ptr().addr(), 0]).ok()
+}
+
+async fn files() {
+    let mut bytes = [0u8; 512];
+    for path in [c"/etc/init", c"/", c"/bin/../etc/./init", c"/none"] {
+        if let Some(file) = open(path) {
+            let _ = call(number::READ, [file, bytes.as_mut_ptr().addr(), bytes.len()]);
+            let _ = call(number::GETDENTS64, [file, bytes.as_mut_ptr().addr(), bytes.len()]);
+            let _ = call(number::LSEEK, [file, 0, 0]);
+            let _ = call(number::CLOSE, [file]);
+        }
+    }
+}
+
+async fn many_files() {
+    // More than a chunk of the table holds.
+    for _ in 0..140 {
+        let _ = open(c"/etc/init");
+    }
+}
+
+async fn pipes() {
+    let data = vec![7u8; 20_000];
+    let mut place = vec![0u8; 20_000];
+    for size in [1, 600, 20_000] {
+        let Ok((mut reader, mut writer)) = pipe() else { continue };
+        // Full, and then some.
+        for _ in 0..5 {
+            let _ = timeout(Duration::from_millis(2), writer.write(&data[..size])).await;
+        }
+        for _ in 0..5 {
+            let _ = timeout(Duration::from_millis(2), reader.read(&mut place[..size])).await;
+        }
+        drop(writer);
+        let _ = timeout(MOMENT, reader.read(&mut place)).await;
+    }
+}
+
+async fn calls() {
+    for _ in 0..70 {
+        task::spawn(sleep(Duration::from_millis(3)), Priority::DEFAULT);
+    }
+    let Ok((mut reader, mut writer)) = pipe() else { return };
+    task::spawn(
+        async move {
+            sleep(Duration::from_millis(1)).await;
+            let _ = writer.write(&[1]).await;
+        },
+        Priority::DEFAULT,
+    );
+    let mut byte = [0];
+    let _ = timeout(MOMENT, reader.read(&mut byte)).await;
+    sleep(Duration::from_millis(4)).await;
+}
+
+async fn cancelled_calls() {
+    let Ok((mut reader, _writer)) = pipe() else { return };
+    let mut byte = [0];
+    for _ in 0..4 {
+        let _ = timeout(Duration::from_micros(200), reader.read(&mut byte)).await;
+    }
+}
+
+async fn memory() {
+    const PAGES: usize = 40;
+    let rights = protection::READ | protection::WRITE;
+    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    let Ok(start) = call(number::MMAP, [0, PAGES * 4096, rights, flags, usize::MAX, 0]) else { return };
+    for page in 0..PAGES {
+        // The kernel touches it, and reports what it cannot have.
+        let _ = call(number::GETRANDOM, [start + page * 4096, 8, 0]);
+    }
+    for page in (0..PAGES).step_by(2) {
+        let _ = call(number::MPROTECT, [start + page * 4096, 4096, protection::READ]);
+    }
+    for page in (0..PAGES).step_by(3) {
+        let _ = call(number::MUNMAP, [start + page * 4096, 4096]);
+    }
+    let _ = call(number::MUNMAP, [start, PAGES * 4096]);
+}
+
+async fn children() {
+    if let Ok(mut child) = process::spawn("/bin/starve", &["--one", "none", "1"]) {
+        let _ = timeout(MOMENT, child.wait()).await;
+    }
+    if let Ok(mut child) = process::spawn("/bin/cat", &[""; 0]) {
+        let _ = child.kill();
+        let _ = timeout(MOMENT, child.wait()).await;
+    }
+    let _ = process::spawn("/bin/none", &["none"]);
+    let _ = process::lower_ceiling(Priority::DEFAULT);
+}
+
+extern "C" fn end_at_once(_cpu: usize) -> ! {
+    loop {
+        let _ = call(number::EXIT, [0]);
+    }
+}
+
+async fn virtual_cpus() {
+    let _ = call(number::COPS_ALLOC_CPU, [4, end_at_once as *const () as usize]);
+    let _ = call(number::COPS_UNPARK, [1]);
+    sleep(Duration::from_millis(1)).await;
+}
+
+async fn network() {
+    let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) else { return };
+    let Ok(address) = listener.local_address() else { return };
+    task::spawn(
+        async move {
+            let Ok(Ok(mut server)) = timeout(MOMENT, listener.accept()).await else { return };
+            let mut bytes = vec![0u8; 6_000];
+            while let Ok(Ok(1..)) = timeout(MOMENT, server.read(&mut bytes)).await {}
+        },
+        Priority::DEFAULT,
+    );
+    if let Ok(Ok(mut client)) = timeout(MOMENT, TcpStream::connect(address)).await {
+        let data = vec![1u8; 12_000];
+        let _ = timeout(MOMENT, client.write_all(&data)).await;
+        let _ = client.shutdown(cops::net::Shutdown::Write);
+        let _ = timeout(MOMENT, client.read(&mut [0])).await;
+    }
+}
+
+async fn tracing() {
+    use cops::abi::trace::operation;
+    let _ = call(number::COPS_TRACE, [operation::CONTROL, 1]);
+    if let Ok(mut child) = process::spawn("/bin/starve", &["--one", "none", "1"]) {
+        let _ = timeout(MOMENT, child.wait()).await;
+    }
+    let _ = call(number::COPS_TRACE, [operation::CONTROL, 0]);
+}
