@@ -1,8 +1,10 @@
 //! The console: one serial port for the kernel's messages and the programs' streams.
 //!
-//! Output goes through a queue, which the writer empties into the port as far as the port
-//! takes it and the transmit interrupt does the rest; a full queue is emptied by polling, so
-//! a writer never waits for a coroutine. [`service`] passes input on to an [`InputSink`]. While that has no
+//! Output goes through a queue, which the writer empties into the port as far as the port takes it and as a
+//! portion allows; the transmit interrupt does the rest. A program whose bytes find no room waits ([`try_write`]).
+//! The kernel's own messages have a part of the queue for themselves and never wait: if that is full they are lost, and
+//! counted. Where there is no interrupt (at boot, without a line, at the very end) a full queue is emptied by polling.
+//! [`service`] passes input on to an [`InputSink`]. While that has no
 //! room, the bytes stay in the port: the sender is slowed down and no byte is lost.
 //!
 //! Not for interrupt handlers, which take no locks. A panic has [`Emergency`].
@@ -20,10 +22,23 @@ use spin::{Mutex, Once};
 pub use super::multiplexer::{Channel, Request};
 
 const OUTPUT_BYTES: usize = 16 * 1024;
+/// Bytes of the queue that programs leave to the kernel.
+const RESERVE_BYTES: usize = 4 * 1024;
+/// Bytes of a program that are taken at once, and appear together.
+pub const PART_BYTES: usize = 1024;
+/// Bytes that are given to the port before others have their turn, however fast it takes them.
+const SEND_BYTES: usize = 1024;
+/// Room for any part.
+const PART_ROOM: usize = PART_BYTES * GROWTH + SWITCH_BYTES;
 
 static PORT: Once<Uart> = Once::new();
-static OUTPUT: Mutex<Output> =
-    Mutex::new(Output { queue: Ring::new(), multiplexer: Multiplexer::new(false), has_interrupt: false });
+static OUTPUT: Mutex<Output> = Mutex::new(Output {
+    queue: Ring::new(),
+    multiplexer: Multiplexer::new(false),
+    has_interrupt: false,
+    is_awaited: false,
+    lost: 0,
+});
 /// Takes the line apart. Used by [`service`] alone.
 static INPUT: Mutex<Demultiplexer> = Mutex::new(Demultiplexer::new(false));
 
@@ -32,6 +47,10 @@ struct Output {
     multiplexer: Multiplexer,
     /// [`service`] runs and will go on with what the port does not take at once.
     has_interrupt: bool,
+    /// A program's bytes have found no room: [`service`] says when there is some.
+    is_awaited: bool,
+    /// Messages of the kernel that found no room and have not been reported.
+    lost: usize,
 }
 
 /// Where input goes. Its functions are called by the console's coroutine.
@@ -71,17 +90,75 @@ pub fn initialise() {
     *INPUT.lock() = Demultiplexer::new(multiplexed);
 }
 
-/// Writes bytes to a channel; they appear together.
+/// Writes bytes of the kernel's to a channel; they appear together. They are lost if there is no room.
 pub fn write(channel: Channel, bytes: &[u8]) {
-    OUTPUT.lock().put(channel, bytes);
+    let mut output = OUTPUT.lock();
+    if output.begin_message(bytes.len()) {
+        output.put(channel, bytes);
+    }
+    output.send();
 }
 
-/// Writes a formatted text to a channel; it appears together. Formatting happens under the
-/// console's lock, so it must not write to the console itself.
-pub fn write_formatted(channel: Channel, text: fmt::Arguments<'_>) {
+/// As [`write`], but waits for the port if there is no room: for what is written out at the request of the other side.
+pub fn write_waiting(channel: Channel, bytes: &[u8]) {
     let mut output = OUTPUT.lock();
-    // The console takes everything, so only a failing `Display` is lost here.
-    let _ = fmt::write(&mut ChannelWriter { output: &mut output, channel }, text);
+    for part in bytes.chunks(PART_BYTES) {
+        if output.queue.room() < PART_ROOM {
+            output.drain();
+        }
+        output.put(channel, part);
+    }
+    output.send();
+}
+
+/// Writes the first bytes of a program's, at most [`PART_BYTES`]; they appear together. Returns how many; `None`: there
+/// is no room, and the room handler is called when there is.
+pub fn try_write(channel: Channel, bytes: &[u8]) -> Option<usize> {
+    let part = &bytes[..bytes.len().min(PART_BYTES)];
+    let mut output = OUTPUT.lock();
+    if !output.has_room() {
+        output.send();
+        if !output.has_room() {
+            output.is_awaited = true;
+            output.send();
+            return None;
+        }
+    }
+    output.put(channel, part);
+    output.send();
+    Some(part.len())
+}
+
+/// Whether [`try_write`] finds room.
+pub fn has_room() -> bool {
+    OUTPUT.lock().has_room()
+}
+
+/// From now on the port is polled: what is written is on its way when the call returns. For the end of a run.
+pub fn stop_interrupts() {
+    let mut output = OUTPUT.lock();
+    output.has_interrupt = false;
+    output.send();
+}
+
+/// Who hears that there is room again for programs.
+static ROOM_HANDLER: Once<fn()> = Once::new();
+
+/// Chooses who hears that there is room again; the first choice counts. Called by the console's coroutine.
+pub fn set_room_handler(handler: fn()) {
+    ROOM_HANDLER.call_once(|| handler);
+}
+
+/// Writes a formatted text of the kernel's to a channel; it appears together, or is lost if there is no room. Formatting
+/// happens under the console's lock, so it must not write to the console itself.
+pub fn write_formatted(channel: Channel, text: fmt::Arguments<'_>) {
+    const USUAL_BYTES: usize = 256;
+    let mut output = OUTPUT.lock();
+    if output.begin_message(USUAL_BYTES) {
+        // Pieces that find no room are dropped, so only a failing `Display` is lost here.
+        let _ = fmt::write(&mut ChannelWriter { output: &mut output, channel }, text);
+    }
+    output.send();
 }
 
 struct ChannelWriter<'a> {
@@ -91,7 +168,11 @@ struct ChannelWriter<'a> {
 
 impl fmt::Write for ChannelWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.output.put(self.channel, text.as_bytes());
+        for part in text.as_bytes().chunks(PART_BYTES) {
+            if self.output.has_room_for_message(part.len()) {
+                self.output.put(self.channel, part);
+            }
+        }
         Ok(())
     }
 }
@@ -107,31 +188,67 @@ impl Output {
         self.drain();
     }
 
-    fn put(&mut self, channel: Channel, bytes: &[u8]) {
-        const PART: usize = 1024;
-        for part in bytes.chunks(PART) {
-            if self.queue.room() < PART * GROWTH + SWITCH_BYTES {
-                self.drain();
-            }
-            let queue = &mut self.queue;
-            self.multiplexer.encode(channel, part, |byte| {
-                let fits = queue.push(byte);
-                debug_assert!(fits);
-            });
+    /// Whether any part of a program's bytes fits.
+    fn has_room(&mut self) -> bool {
+        if !self.has_interrupt && self.queue.room() < RESERVE_BYTES + PART_ROOM {
+            self.drain();
         }
-        self.send();
+        self.queue.room() >= RESERVE_BYTES + PART_ROOM
     }
 
-    /// Sends what the port takes now.
+    /// Whether so many bytes of the kernel's fit.
+    fn has_room_for_message(&mut self, bytes: usize) -> bool {
+        let needed = bytes * GROWTH + SWITCH_BYTES;
+        if !self.has_interrupt && self.queue.room() < needed {
+            self.drain();
+        }
+        self.queue.room() >= needed
+    }
+
+    /// Whether a message of so many bytes can begin; first reports those that were lost before it.
+    fn begin_message(&mut self, bytes: usize) -> bool {
+        const REPORT_BYTES: usize = 80;
+        if !self.has_room_for_message(bytes + REPORT_BYTES) {
+            self.lost += 1;
+            return false;
+        }
+        match core::mem::take(&mut self.lost) {
+            0 => {}
+            lost => {
+                let mut writer = ChannelWriter { output: self, channel: Channel::Kernel };
+                let _ = fmt::write(&mut writer, format_args!("({lost} messages of the kernel were lost)\n"));
+            }
+        }
+        true
+    }
+
+    /// Puts bytes into the queue, which has room for them.
+    fn put(&mut self, channel: Channel, bytes: &[u8]) {
+        let queue = &mut self.queue;
+        self.multiplexer.encode(channel, bytes, |byte| {
+            let fits = queue.push(byte);
+            debug_assert!(fits);
+        });
+    }
+
+    /// Sends what the port takes now, a portion of it.
     fn send(&mut self) {
         if !self.has_interrupt {
             return self.drain();
         }
-        let queue = &mut self.queue;
-        if let Some(port) = PORT.get() {
-            let all = port.send(|| queue.pop());
-            update_interrupts(port, !all);
-        }
+        let Some(port) = PORT.get() else { return };
+        let mut left = SEND_BYTES;
+        port.send(|| {
+            left = left.checked_sub(1)?;
+            self.queue.pop()
+        });
+        update_interrupts(port, self.is_awaited || !self.queue.is_empty());
+    }
+
+    /// There is room for programs that wait for it: says so once.
+    fn take_awaited(&mut self) -> bool {
+        let has_room = self.has_room();
+        has_room && core::mem::take(&mut self.is_awaited)
     }
 
     /// Sends everything, waiting for the port.
@@ -154,7 +271,12 @@ static WANTS_INPUT: AtomicBool = AtomicBool::new(false);
 
 /// Tells the port what to interrupt for. Under the output lock.
 fn update_interrupts(port: &Uart, wants_room: bool) {
-    port.interrupt_on(WANTS_INPUT.load(Ordering::Relaxed), wants_room);
+    let wants_input = WANTS_INPUT.load(Ordering::Relaxed);
+    if wants_room {
+        // Off first: a port that has room already interrupts when this is switched on, not while it is on.
+        port.interrupt_on(wants_input, false);
+    }
+    port.interrupt_on(wants_input, wants_room);
 }
 
 /// The sink has room again: input that waits in the port is taken.
@@ -190,7 +312,13 @@ pub async fn service() {
     loop {
         line.next().await;
         receive(port);
-        OUTPUT.lock().send();
+        let mut output = OUTPUT.lock();
+        output.send();
+        let is_awaited = output.take_awaited();
+        drop(output);
+        if is_awaited && let Some(handler) = ROOM_HANDLER.get() {
+            handler();
+        }
         line.complete();
     }
 }

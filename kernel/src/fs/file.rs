@@ -77,8 +77,8 @@ impl File {
     /// Writes what fits from `buffer`; `None`: no room yet, wait.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match self {
-            File::ConsoleOutput => Some(Ok(write_console(Channel::Output, buffer))),
-            File::ConsoleError => Some(Ok(write_console(Channel::Error, buffer))),
+            File::ConsoleOutput => write_console(Channel::Output, buffer),
+            File::ConsoleError => write_console(Channel::Error, buffer),
             File::PipeWriter(pipe) => pipe.attempt(buffer),
             File::Socket(socket) => socket.attempt_write(buffer),
             File::Image { .. } => Some(Err(Errno::EROFS)),
@@ -118,11 +118,8 @@ impl File {
             File::PipeWriter(pipe) => Some(pipe.queue()),
             // An attempt costs as much as finding out.
             File::Socket(socket) => Some((socket.queue(waiting), true)),
-            File::ConsoleInput
-            | File::ConsoleOutput
-            | File::ConsoleError
-            | File::Image { .. }
-            | File::Directory { .. } => None,
+            File::ConsoleOutput | File::ConsoleError => Some((&CONSOLE_WRITERS, console::has_room())),
+            File::ConsoleInput | File::Image { .. } | File::Directory { .. } => None,
         }
     }
 
@@ -176,15 +173,18 @@ impl File {
     }
 }
 
-/// The console takes everything: it is as fast as its reader, and a slow one slows the writer.
-fn write_console(channel: Channel, buffer: &PinnedBuffer) -> usize {
-    let mut bytes = [0; 512];
-    let mut done = 0;
-    while done < buffer.len() {
-        let part = (buffer.len() - done).min(bytes.len());
-        buffer.read_at(done, &mut bytes[..part]);
-        console::write(channel, &bytes[..part]);
-        done += part;
-    }
-    done
+/// Calls that wait for room in the console's queue.
+static CONSOLE_WRITERS: WaitQueue = WaitQueue::new();
+
+/// There is room again in the console's queue.
+pub fn console_has_room() {
+    CONSOLE_WRITERS.wake_one();
+}
+
+/// Writes the beginning of `buffer`; `None`: the console has no room. Writers take turns by parts.
+fn write_console(channel: Channel, buffer: &PinnedBuffer) -> Option<CallResult> {
+    let mut bytes = [0; console::PART_BYTES];
+    let part = &mut bytes[..buffer.len().min(console::PART_BYTES)];
+    buffer.read_at(0, part);
+    console::try_write(channel, part).map(Ok)
 }

@@ -63,6 +63,7 @@ fn set_up() {
     // What devices and clocks wait for is more urgent than any program.
     spawn_service("timer", Priority::MOST_URGENT, timer::service());
     console::set_request_handler(answer);
+    console::set_room_handler(fs::console_has_room);
     console::set_input_sink(&fs::TERMINAL);
     spawn_service("console", Priority::MOST_URGENT, console::service());
     spawn_service("reaper", Priority::DEFAULT, reaper::service());
@@ -136,6 +137,7 @@ fn report() {
 }
 
 fn shut_down(status: u8) {
+    console::stop_interrupts();
     if ::log::log_enabled!(::log::Level::Info) {
         report();
     }

@@ -99,7 +99,7 @@ impl Out {
     }
 
     fn flush(&mut self) {
-        console::write(Channel::Trace, &self.bytes[..self.count * 32]);
+        console::write_waiting(Channel::Trace, &self.bytes[..self.count * 32]);
         self.count = 0;
     }
 }
