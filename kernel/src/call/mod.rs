@@ -180,19 +180,10 @@ pub fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> CallResul
 }
 
 /// Cells looked at when a process ends, before others have their turn.
-const PORTION_CELLS: usize = 16;
+pub const PORTION_CELLS: usize = 16;
 
-/// Cancels every call of `process`, which has ended, letting others run in between. For the reaper.
-pub async fn cancel_in_portions(process: &Arc<Process>) {
-    let mut first = 0;
-    while cancel_some(process, first) {
-        first += PORTION_CELLS;
-        cops_executor::yield_now().await;
-    }
-}
-
-/// Cancels what there is in a portion of the cells. Returns whether there is more to look at.
-fn cancel_some(process: &Arc<Process>, first: usize) -> bool {
+/// Cancels calls of `process`, which has ended, in a portion of the cells. Returns whether there is more to look at. For the reaper.
+pub fn cancel_some(process: &Arc<Process>, first: usize) -> bool {
     // Who has ended submits nothing, so what is in flight can only become less.
     process.calls_in_flight.load(Relaxed) > 0 && cell::take_out_some(process, first, PORTION_CELLS, discard)
 }

@@ -15,7 +15,7 @@ use spin::Mutex;
 use super::children;
 use super::process::{Process, ProcessId};
 use super::run_queue::RUN_QUEUE;
-use crate::call;
+use crate::{arch, call};
 
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
 static ENDED: Mutex<Queue<ProcessId>> = Mutex::new(Queue::new());
@@ -53,47 +53,75 @@ pub async fn service() {
         })
         .await;
         let Some(process) = children::find(id) else { continue };
+        let mut portions = Portions::begin();
+        let parent = process.parent.load(Relaxed);
         // First what has a result, so that what is counted as in flight then is.
         while process.close_ring_some() {
-            yield_now().await;
+            portions.let_others().await;
         }
-        call::cancel_in_portions(&process).await;
+        let mut first = 0;
+        while call::cancel_some(&process, first) {
+            first += call::PORTION_CELLS;
+            portions.let_others().await;
+        }
         while let Some(file) = process.next_file() {
             // Closing one wakes others, and more.
             drop(file);
-            yield_now().await;
+            portions.let_others().await;
         }
         process.take_apart();
-        yield_now().await;
+        portions.let_others().await;
         if let Some(parent) = children::find(process.parent.load(Relaxed)) {
             RUN_QUEUE.inherit_debt(&process, &parent);
         }
         let status = process.ending().unwrap_or_default();
-        release(process).await;
+        release(process, &mut portions).await;
         children::ended(id, status);
+        portions.let_others().await;
+        if let Some(parent) = children::find(parent) {
+            parent.charge(portions.spent_ticks);
+        }
+    }
+}
+
+/// The time that the end of a process takes, without that of others in between: its parent's to pay.
+struct Portions {
+    spent_ticks: u64,
+    begin_ticks: u64,
+}
+
+impl Portions {
+    fn begin() -> Self {
+        Self { spent_ticks: 0, begin_ticks: arch::now_ticks() }
+    }
+
+    /// What is as urgent, or more, has its turn.
+    async fn let_others(&mut self) {
+        self.spent_ticks += arch::now_ticks().saturating_sub(self.begin_ticks);
         yield_now().await;
+        self.begin_ticks = arch::now_ticks();
     }
 }
 
 /// Waits until nobody else holds `process` (a hart that is leaving it, a call that is delivering), then frees it.
 ///
 /// The table's own reference is replaced by the status, so that a parent that sees the end sees the memory back.
-async fn release(mut process: Arc<Process>) {
+async fn release(mut process: Arc<Process>, portions: &mut Portions) {
     children::forget(process.id);
     loop {
         match Arc::try_unwrap(process) {
-            Ok(process) => return free(process).await,
+            Ok(process) => return free(process, portions).await,
             Err(shared) => process = shared,
         }
-        yield_now().await;
+        portions.let_others().await;
     }
 }
 
 /// Frees a process and its memory, letting others run in between.
-async fn free(mut process: Process) {
+async fn free(mut process: Process, portions: &mut Portions) {
     let mut remains = process.space.take_remains();
     drop(process);
     while remains.free_some(PORTION_FRAMES) {
-        yield_now().await;
+        portions.let_others().await;
     }
 }

@@ -12,6 +12,7 @@ mod format;
 mod fuzz;
 mod guest;
 mod host;
+mod hostile;
 mod layers;
 mod miri;
 mod msrv;
@@ -111,7 +112,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 18] = [
+const STAGES: [Stage; 19] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -196,6 +197,13 @@ const STAGES: [Stage; 18] = [
         is_long: true,
         can_choose: true,
         run: portions::run,
+    },
+    Stage {
+        name: "hostile",
+        about: "an honest program beside some hostile ones: its latency and its share of the CPU, counted",
+        is_long: true,
+        can_choose: false,
+        run: hostile::run,
     },
     Stage {
         name: "fuzz",

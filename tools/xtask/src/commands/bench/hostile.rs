@@ -12,9 +12,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::Rows;
+use super::shares;
 use super::table::Table;
 use super::words::{self, Line};
-use crate::cli::Bench;
+use crate::cli::{Bench, Machine};
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
 use crate::qemu::command::Idle;
@@ -47,7 +48,9 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
     let mut report = String::from(
         "# An honest program beside programs that mean harm\n\nLatencies of `/bin/victim` (a timer, then a byte there and back through two pipes), from the moment the timer \
          was to ring, in microseconds. `ratio`: its p99, by that of the victim alone; `to busy`: by its p99 beside a program that computes on all harts at \
-         the least urgent level, which on four harts is what the emulator's host makes of it. `back`: every frame, process, kernel coroutine and call was given back afterwards.\n",
+         the least urgent level, which on four harts is what the emulator's host makes of it. `back`: every frame, process, kernel coroutine and call was given back afterwards. \
+         The second table of each machine: the share of the CPU that a program that computes on all harts has beside one and beside three hostile equals, \
+         by what it has alone; its goal is nine tenths of 1/(n+1).\n",
     );
     for setting in settings {
         let of_setting = run(prepared, options, &setting)?;
@@ -58,8 +61,39 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
         println!("{judged}");
         report += &format!("\n## {title}\n\n{}\n{judged}\n", table.markdown());
         rows.extend(of_setting);
+        let mut machine = options.machine.clone();
+        machine.smp = setting.harts;
+        let work = if options.quick { "work-ms=200" } else { "work-ms=400" };
+        let of_shares = shares::run(prepared, &machine, setting.clock != "wall", &[work])?;
+        let table = shares::table(&of_shares);
+        println!("\n{title}: share of the CPU\n{}", table.plain());
+        let judged = shares::judge(&of_shares);
+        println!("{judged}");
+        report += &format!("\n## {title}: share of the CPU\n\n{}\n{judged}\n", table.markdown());
+        rows.extend(of_shares);
     }
     Ok((rows, report))
+}
+
+/// The victim's p99 beside each of these kinds at `ceiling`, by that beside `busy`, on one hart by counted instructions.
+pub fn latencies_beside(
+    prepared: &Prepared,
+    machine: &Machine,
+    kinds: &str,
+    ceiling: u8,
+    samples: u32,
+) -> Outcome<Vec<(String, Option<f64>)>> {
+    let counted = Setting { clock: "instructions", harts: 1 };
+    let words = [format!("samples={samples}"), format!("ceilings={ceiling}"), format!("kinds={kinds}")];
+    let rows = boot(prepared, machine, &counted, &words)?;
+    Ok(rows
+        .iter()
+        .filter(|row| row["relation"] != "")
+        .map(|row| {
+            let ratio = row.get("ratio_to_busy").and_then(Value::as_f64);
+            (row["kind"].as_str().unwrap_or_default().to_owned(), ratio)
+        })
+        .collect())
 }
 
 fn run(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Rows> {
@@ -68,12 +102,21 @@ fn run(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Rows>
         (false, "wall") => 1000,
         (false, _) => 300,
     };
-    let argv = ["/bin/victim", "beside", &format!("samples={samples}"), &format!("level={LEVEL}")]
-        .map(str::to_owned)
+    boot(
+        prepared,
+        &options.machine,
+        setting,
+        &[format!("samples={samples}"), format!("ceilings={LEVEL},{LOWER}")],
+    )
+}
+
+/// One boot with `words` as further options of `/bin/victim beside`.
+fn boot(prepared: &Prepared, machine: &Machine, setting: &Setting, words: &[String]) -> Outcome<Rows> {
+    let argv = ["/bin/victim".to_owned(), "beside".to_owned(), format!("level={LEVEL}")]
         .into_iter()
-        .chain([format!("ceilings={LEVEL},{LOWER}")])
+        .chain(words.iter().cloned())
         .collect::<Vec<_>>();
-    let mut machine = options.machine.clone();
+    let mut machine = machine.clone();
     machine.smp = setting.harts;
     let mut boot = prepared.boot(&machine, &argv, &[])?;
     if setting.clock != "wall" {

@@ -2,10 +2,11 @@
 
 mod closed;
 mod executor;
-mod hostile;
+pub mod hostile;
 mod idle_memory;
 mod portions;
 mod priority;
+pub mod shares;
 mod table;
 mod words;
 

@@ -1,0 +1,44 @@
+//! An honest program beside some hostile ones, on one hart with instructions counted: how late it is, and how much of the CPU it
+//! has. `./cops bench hostile` measures all of them, and longer.
+
+use super::{Case, Context, step};
+use crate::cli::Machine as MachineOptions;
+use crate::commands::bench::{hostile, shares};
+use crate::error::Outcome;
+
+/// Those that took more than their share, or made others wait, before the kernel's work for a process was charged to it.
+const KINDS_OF_SHARES: &str = "kinds=yield-storm,pipe-readers,call-storm,overflow-forger";
+/// Those with thousands of kernel coroutines at the least urgent level.
+const KINDS_OF_LATENCIES: &str = "kernel-crowd,pipe-readers";
+/// The victim's p99 beside a less urgent crowd may be so many times that beside `busy`. With a switching coroutine that nothing
+/// raises it is 100 times and more; the difference to the 2 of the table is room for what other changes do to the count.
+const LATENCY_LIMIT: f64 = 3.0;
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let prepared = context.prepared()?;
+    let machine = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
+    let mut cases = Vec::new();
+    let mut step = step("shares of the CPU, instructions counted");
+    step.detail("running");
+    for row in shares::run(prepared, &machine, true, &["crowds=1", "work-ms=200", KINDS_OF_SHARES])? {
+        let name = format!("share/{}", row["kind"].as_str().unwrap_or_default());
+        let (share, goal) =
+            (row["share"].as_f64().unwrap_or(0.0) * 100.0, row["goal"].as_f64().unwrap_or(1.0) * 100.0);
+        cases.push(if row["ok"] == true {
+            Case::passed(name)
+        } else {
+            Case::failed(name, format!("an honest equal has {share:.1}% of the CPU; the goal is {goal:.1}%"))
+        });
+    }
+    for (kind, ratio) in hostile::latencies_beside(prepared, &machine, KINDS_OF_LATENCIES, 63, 100)? {
+        let name = format!("latency/{kind}");
+        cases.push(match ratio {
+            Some(ratio) if ratio <= LATENCY_LIMIT => Case::passed(name),
+            other => Case::failed(
+                name,
+                format!("p99 is {other:?} times that beside busy; {LATENCY_LIMIT} are allowed"),
+            ),
+        });
+    }
+    Ok(cases)
+}
