@@ -9,7 +9,7 @@ use crate::build::host;
 use crate::error::Outcome;
 use crate::process::capture;
 
-/// Scenes for every pair of transitions; some 40 s of one processor.
+/// Scenes for every pair of transitions.
 pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let targets = ["--test", "loom", "--test", "loom_idle", "--test", "loom_sync"];
     let cargo = cargo(context, "loom", &targets, &[context.filter()]);
