@@ -35,6 +35,7 @@ mod inspection;
 mod interrupts;
 mod leak;
 mod limits;
+mod memory_ends;
 mod network;
 mod network_load;
 mod order;
@@ -78,6 +79,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         pipes::TESTS,
         results::TESTS,
         limits::TESTS,
+        memory_ends::TESTS,
         timers::TESTS,
         coroutines::TESTS,
         channels::TESTS,

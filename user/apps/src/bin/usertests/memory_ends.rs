@@ -1,0 +1,203 @@
+//! Programs that use up the kernel's memory, or its patience, through pipes, files and calls: each runs to its peak and
+//! ends, and afterwards everything is back.
+
+use alloc::vec::Vec;
+
+use cops::abi::Errno;
+use cops::abi::syscall::{
+    AT_FDCWD, CLOSE, GETRANDOM, MMAP, MUNMAP, OPENAT, PIPE2, READ, WRITE, map_flags, protection,
+};
+use cops::memory::statistics;
+use cops::time::{Duration, sleep};
+
+use crate::harness::{Failure, Outcome};
+use crate::raw::{self, Asked};
+use crate::{check, check_equal, tests};
+
+tests! { memory_ends:
+    pipes_take_all_memory,
+    pipes_take_fragmented_memory,
+    open_files_to_the_limit,
+    thirty_thousand_waiters,
+    a_hundred_thousand_cancelled_reads,
+}
+
+const PAGE: usize = 4096;
+/// What one write moves at most.
+const PART: usize = 4 * PAGE;
+static DATA: [u8; PART] = [0x5a; PART];
+
+struct RawPipe {
+    reader: usize,
+    writer: usize,
+}
+
+fn raw_pipe() -> Result<RawPipe, Errno> {
+    let mut ends = [0u32; 2];
+    raw::call(PIPE2, [ends.as_mut_ptr().addr(), 0])?;
+    Ok(RawPipe { reader: ends[0] as usize, writer: ends[1] as usize })
+}
+
+/// Writes until there is no room; returns how many bytes, and the error if it was one.
+fn fill(pipe: &RawPipe) -> Result<(usize, Option<Errno>), Failure> {
+    let mut bytes = 0;
+    loop {
+        match raw::ask(WRITE, [pipe.writer, DATA.as_ptr().addr(), DATA.len()]) {
+            Asked::Done(Ok(count)) => bytes += count,
+            Asked::Done(Err(error)) => return Ok((bytes, Some(error))),
+            Asked::InFlight(handle) => {
+                handle.cancel()?;
+                return Ok((bytes, None));
+            }
+        }
+    }
+}
+
+/// Fills pipe after pipe until there is no memory, or no descriptor, left. Returns the bytes in them.
+fn fill_pipes() -> Result<usize, Failure> {
+    let mut total = 0;
+    loop {
+        let pipe = match raw_pipe() {
+            Ok(pipe) => pipe,
+            Err(Errno::ENOMEM | Errno::EMFILE) => return Ok(total),
+            Err(other) => return Err(Failure(alloc::format!("pipe2: {other:?}"))),
+        };
+        let (bytes, error) = fill(&pipe)?;
+        total += bytes;
+        match error {
+            None => {}
+            Some(Errno::ENOMEM) => return Ok(total),
+            Some(other) => return Err(Failure(alloc::format!("write: {other:?}"))),
+        }
+    }
+}
+
+async fn pipes_take_all_memory() -> Outcome {
+    let free = statistics()?.frames_free as usize * PAGE;
+    let total = fill_pipes()?;
+    check!(total > 16 << 20 || total > free / 4, "{total} bytes went into pipes, of {free} free");
+    // What is there still works.
+    let pipe = RawPipe { reader: 3, writer: 4 };
+    let mut byte = 0u8;
+    check_equal!(raw::call(READ, [pipe.reader, (&raw mut byte).addr(), 1]), Ok(1), "bytes read");
+    check_equal!(byte, 0x5a, "byte read");
+    Ok(())
+}
+
+/// Half of the memory is free, and nowhere two frames in a row.
+async fn pipes_take_fragmented_memory() -> Outcome {
+    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    let pages = statistics()?.frames_free as usize * 7 / 8;
+    let rights = protection::READ | protection::WRITE;
+    let start = raw::call(MMAP, [0, pages * PAGE, rights, flags, usize::MAX, 0])?;
+    let mut touched = 0;
+    // The kernel touches the pages, so that the end of memory is an error here and not the end of this process.
+    while touched < pages && raw::call(GETRANDOM, [start + touched * PAGE, 1, 0]).is_ok() {
+        touched += 1;
+    }
+    let before = statistics()?.frames_free as usize;
+    // A region for each second page, as many regions as a process may have.
+    for page in (0..touched).step_by(2).take(30_000) {
+        raw::call(MUNMAP, [start + page * PAGE, PAGE])?;
+    }
+    let freed = (statistics()?.frames_free as usize - before) * PAGE;
+    let total = fill_pipes()?;
+    check!(total > freed / 2, "{total} bytes went into pipes, after {freed} were freed page by page");
+    Ok(())
+}
+
+async fn open_files_to_the_limit() -> Outcome {
+    let path = c"/etc/init";
+    let mut count = 0;
+    let error = loop {
+        match raw::call(OPENAT, [AT_FDCWD as usize, path.as_ptr().addr(), 0]) {
+            Ok(number) => {
+                check_equal!(number, count + 3, "number of a new file");
+                count += 1;
+            }
+            Err(error) => break error,
+        }
+    };
+    check!(matches!(error, Errno::EMFILE | Errno::ENOMEM), "after {count} files: {error:?}");
+    // The lowest free number, wherever it is.
+    for number in [3 + count / 2, 3 + count / 3] {
+        check_equal!(raw::call(CLOSE, [number]), Ok(0), "closing");
+        let again = raw::call(OPENAT, [AT_FDCWD as usize, path.as_ptr().addr(), 0]);
+        check_equal!(again, Ok(number), "number of the next file");
+    }
+    Ok(())
+}
+
+/// Waits until so many calls are in flight.
+async fn in_flight(expected: u64) -> Outcome {
+    let mut steps = 0;
+    loop {
+        let now = statistics()?.calls_in_flight;
+        // This coroutine's own sleep is over when it looks.
+        if now == expected {
+            return Ok(());
+        }
+        steps += 1;
+        check!(steps < 2_000, "{now} calls in flight instead of {expected}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn thirty_thousand_waiters() -> Outcome {
+    const WAITERS: usize = 30_000;
+    static mut PLACE: u8 = 0;
+    let place = (&raw mut PLACE).addr();
+    let before = statistics()?.calls_in_flight;
+    let pipe = raw_pipe()?;
+    let mut waiting = 0;
+    while waiting < WAITERS {
+        match raw::ask(READ, [pipe.reader, place, 1]) {
+            Asked::InFlight(_) => waiting += 1,
+            // A quota, or memory: as many as there can be.
+            Asked::Done(Err(Errno::EAGAIN | Errno::ENOMEM)) => break,
+            Asked::Done(other) => return Err(Failure(alloc::format!("a read of an empty pipe: {other:?}"))),
+        }
+    }
+    check!(waiting > 1_000, "only {waiting} reads wait");
+    in_flight(before + waiting as u64).await?;
+    // One byte ends one read, two bytes two.
+    check_equal!(raw::call(WRITE, [pipe.writer, DATA.as_ptr().addr(), 1]), Ok(1), "bytes written");
+    in_flight(before + waiting as u64 - 1).await?;
+    check_equal!(raw::call(WRITE, [pipe.writer, DATA.as_ptr().addr(), 2]), Ok(2), "bytes written");
+    in_flight(before + waiting as u64 - 3).await?;
+    // The end of the stream ends all of them. What the ring has no room for counts until it is taken.
+    check_equal!(raw::call(CLOSE, [pipe.writer]), Ok(0), "closing");
+    in_flight(before).await
+}
+
+/// The wakers of cancelled calls do not stay queued: neither memory nor time grows with them.
+async fn a_hundred_thousand_cancelled_reads() -> Outcome {
+    const ROUNDS: usize = 100_000;
+    const PARTS: usize = 10;
+    let pipe = raw_pipe()?;
+    let mut byte = 0u8;
+    let place = (&raw mut byte).addr();
+    let mut costs = Vec::new();
+    let mut heap = Vec::new();
+    for _ in 0..PARTS {
+        let begin = statistics()?.instructions;
+        for _ in 0..ROUNDS / PARTS {
+            match raw::ask(READ, [pipe.reader, place, 1]) {
+                Asked::InFlight(handle) => check!(handle.cancel()?, "a read of an empty pipe completed"),
+                Asked::Done(other) => return Err(Failure(alloc::format!("{other:?}"))),
+            }
+        }
+        let end = statistics()?;
+        costs.push((end.instructions - begin) / (ROUNDS / PARTS) as u64);
+        heap.push(end.heap_used_bytes);
+    }
+    cops::println!("# instructions per round: {costs:?}; heap: {heap:?}");
+    let (first, last) = (heap[0], heap[PARTS - 1]);
+    check!(last <= first + 4096, "the heap grew from {first} to {last} bytes");
+    // With one hart the counter counts what this does; with several, what all of them do.
+    if raw::system_page().harts.load(core::sync::atomic::Ordering::Relaxed) == 1 {
+        let (first, last) = (costs[0], costs[PARTS - 1]);
+        check!(last <= first * 5 / 4, "a round took {first} instructions at first, {last} at last");
+    }
+    Ok(())
+}
