@@ -54,11 +54,12 @@ pub const TABLES: &[Table] = &[
     },
     Table {
         title: "Spawn, run, exit",
-        note: "A parent spawns empty coroutines, 1,000 or one, and waits until they have finished. Slots are \
+        note: "A parent spawns empty coroutines, 1,000, one or 100,000, and waits until they have finished. Slots are \
                memory that the program owns; all others allocate. Threads: with a join.",
         rows: &[
             row("spawn-1000", "1,000 at a time", Operation::Spawn { batch: 1_000 }),
             row("spawn-1", "one at a time", Operation::Spawn { batch: 1 }),
+            row("spawn-100000", "100,000 at a time", Operation::Spawn { batch: 100_000 }),
         ],
     },
     Table {
@@ -84,8 +85,16 @@ pub const TABLES: &[Table] = &[
         title: "Two workers, 1,000 yielding coroutines",
         note: "Wall time of a poll.",
         rows: &[
-            row("contended-1", "1 worker", Operation::Contended { workers: 1 }),
-            row("contended-2", "2 workers", Operation::Contended { workers: 2 }),
+            row("contended-1", "1 worker", Operation::Contended { workers: 1, works: false }),
+            row("contended-2", "2 workers", Operation::Contended { workers: 2, works: false }),
+        ],
+    },
+    Table {
+        title: "Two workers, 1,000 yielding coroutines with some 50 ns of work in each poll",
+        note: "Wall time of a poll, the work included.",
+        rows: &[
+            row("working-1", "1 worker", Operation::Contended { workers: 1, works: true }),
+            row("working-2", "2 workers", Operation::Contended { workers: 2, works: true }),
         ],
     },
     Table {
@@ -156,7 +165,7 @@ mod tests {
             rows.filter(|row| row.is_meant_by(words)).map(|row| row.key).collect::<Vec<_>>()
         };
         assert_eq!(meant("spawn-1"), ["spawn-1"]);
-        assert_eq!(meant("spawn"), ["spawn-1000", "spawn-1"]);
+        assert_eq!(meant("spawn"), ["spawn-1000", "spawn-1", "spawn-100000"]);
         assert!(meant("spawn-2").is_empty());
     }
 

@@ -32,8 +32,8 @@ const DEFAULT_LEVEL: u32 = 32;
 pub enum Operation {
     /// Yield among many, on so many levels.
     Yield { coroutines: u32, levels: u32 },
-    /// The same among 1,000, on so many workers.
-    Contended { workers: u32 },
+    /// The same among 1,000, on so many workers; each poll does some 50 ns of work, or none.
+    Contended { workers: u32, works: bool },
     /// Spawn, run and exit, so many at a time.
     Spawn { batch: u32 },
     /// Wake the next by its waker and block.
@@ -105,9 +105,16 @@ fn joining<R: Joins>(operation: Operation, rounds: u64, live: fn() -> u64) -> Sa
 fn plain<R: Runtime>(operation: Operation, rounds: u64, live: fn() -> u64) -> Sample {
     let alone = || R::start(Setup::ALONE);
     match operation {
-        Operation::Yield { coroutines, levels } => yields::run(alone(), coroutines, levels, rounds),
-        Operation::Contended { workers } => {
-            yields::run(R::start(Setup { workers, sleeps: true }), 1_000, 1, rounds)
+        Operation::Yield { coroutines, levels } => {
+            yields::run::<R, false>(alone(), coroutines, levels, rounds)
+        }
+        Operation::Contended { workers, works } => {
+            let runtime = R::start(Setup { workers, sleeps: true });
+            if works {
+                yields::run::<R, true>(runtime, 1_000, 1, rounds)
+            } else {
+                yields::run::<R, false>(runtime, 1_000, 1, rounds)
+            }
         }
         Operation::Spawn { batch } => spawn::run(alone(), batch, rounds),
         Operation::Ring => ring::run::<R, Waker>(alone(), rounds),

@@ -131,7 +131,9 @@ fn columns_of(row: &Row, results: &Results) -> Vec<Column> {
 
 /// Of the table of two workers: two against one.
 fn ratio(table: &Table, results: &Results) -> Option<Column> {
-    let of = |workers: u32| table.rows.iter().find(|row| row.operation == Operation::Contended { workers });
+    let of = |workers: u32| {
+        table.rows.iter().find(|row| matches!(row.operation, Operation::Contended { workers: so_many, .. } if so_many == workers))
+    };
     let (one, two) = (of(1)?, of(2)?);
     Some(Column::new("2 against 1".to_owned(), |contender| {
         let fastest = |row: &Row| results.get(&(row.key, contender.key())).and_then(Cell::fastest);
