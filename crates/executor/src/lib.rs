@@ -93,6 +93,9 @@
 //! - **Order on one worker.** The coroutine polled next is always one of the most urgent that are ready, and
 //!   among those the one that became ready first. One that yields comes after all that became ready before or
 //!   during its poll. (Checked against a model with random histories: `tests/model.rs`.)
+//! - **Idle workers.** A parked worker is woken for what becomes ready, at once or, if it was woken in vain just before, within a
+//!   millisecond; also while the worker that made it ready is in a long poll. Once awake it takes the most urgent of what waits anywhere. (On a
+//!   host; other hosts: [`Executor::set_quiet`] and [`Hooks::preempt`]. `tests/idle.rs`, `tests/loom_idle.rs`.)
 //! - **Cost.** All of it O(1) in the number of coroutines; O(workers) at a scheduling point. 40 bytes a
 //!   coroutine beside its future.
 //!
@@ -111,6 +114,10 @@
 //! | other spawns, dropping a `MutexGuard`, all else of `sync` and `time` | yes | yes | no |
 //! | awaiting | yes | under `block_on` or any other executor | no |
 //! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic | one thread or hart for each worker | no |
+//!
+//! A signal handler counts as an interrupt handler where `std` parks threads without a lock: Linux, Android, FreeBSD, OpenBSD, Windows. There
+//! a wake makes at most one system call, which does not block, and takes no lock (`tests/signals.rs`). As any call
+//! in a handler it may change `errno`.
 //!
 //! # Cancelling
 //!

@@ -33,8 +33,8 @@ impl<const WORKS: bool> Future for Yields<WORKS> {
     }
 }
 
-/// Some 50 ns on processors of today: each step waits for the product of the one before, some three cycles.
-const STEPS_OF_WORK: u32 = 50;
+/// Some 50 ns on processors of today: each step waits for the product of the one before.
+const STEPS_OF_WORK: u32 = 90;
 
 fn work() {
     let mut product = 1_u64;
