@@ -319,6 +319,10 @@ pub struct Test {
     /// Name the stages and what they test, and do nothing
     #[arg(long)]
     pub list: bool,
+    /// Make the changes of tools/xtask/src/test/mutations/list.txt, one after the other, in a copy of the last commit, and say
+    /// which of them no test noticed (TEXT: only those with it in their name; takes minutes each)
+    #[arg(long, conflicts_with_all = ["only", "quick"])]
+    pub mutations: bool,
     /// Write the unsafe blocks counted now to docs/unsafe-count.txt, to be reviewed and committed
     #[arg(long)]
     pub record_unsafe: bool,

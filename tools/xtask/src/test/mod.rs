@@ -16,6 +16,7 @@ mod hostile;
 mod layers;
 mod miri;
 mod msrv;
+mod mutations;
 mod portions;
 mod rust_source;
 mod shell;
@@ -271,6 +272,9 @@ pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
             println!("{:8} {}", stage.name, stage.about);
         }
         return Ok(0);
+    }
+    if options.mutations {
+        return mutations::run(workspace, options.filter().unwrap_or_default());
     }
     if options.record_unsafe {
         return unsafe_count::record(workspace);

@@ -90,10 +90,6 @@ pub fn any_call(cpu: usize, garbage: &mut Garbage, entry: usize) -> (usize, [usi
         let kind = if number != number::KILL && garbage.below(32) == 0 { any_kind(garbage) } else { kind };
         *place = argument(kind, cpu, index, garbage, entry);
     }
-    let is_above = arguments[0] == 1 || arguments[0] == SUPERVISOR.load(Relaxed);
-    if number == number::KILL && is_above {
-        arguments[1] = 0;
-    }
     (number, arguments)
 }
 

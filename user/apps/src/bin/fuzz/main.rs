@@ -11,9 +11,8 @@
 //! is printed; on one hart under `-icount` the whole run does. `first=ROUND` begins with a later round, to
 //! repeat the one that failed.
 //!
-//! What children leave out, and why:
-//! - Connections to addresses outside the machine: the test runs on somebody's network. Loopback is used instead.
-//! - Signals to process 1 and to the supervisor with a number that would end them, until the kernel refuses them.
+//! Children leave one thing out: connections to addresses outside the machine, which belong to others. Signals to process 1 and
+//! to the supervisor are among the calls: the kernel refuses them.
 #![no_std]
 #![no_main]
 

@@ -74,6 +74,11 @@ pub fn ask<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Aske
 }
 
 impl Handle {
+    /// The same handle, as a program may keep it when the call is over.
+    pub fn again(&self) -> Self {
+        Self(self.0)
+    }
+
     /// True if it was in flight, false if it had completed.
     pub fn cancel(self) -> Result<bool, Failure> {
         match call(COPS_CANCEL, [self.0 as usize]) {

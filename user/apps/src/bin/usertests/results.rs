@@ -34,6 +34,8 @@ tests! { results:
     timeout_on_read,
     select_of_two,
     closed_while_in_flight,
+    unmapped_buffer_is_pinned,
+    stale_handle_cancels_nothing,
     results_of_strangers,
     no_leftovers_for_a_new_descriptor,
 }
@@ -271,6 +273,65 @@ async fn select_of_two() -> Outcome {
         }
         check_equal!([a[0], b[0]][usize::from(round % 2)], round, "byte of round {round}");
     }
+    Ok(())
+}
+
+/// The buffer of a read in flight is unmapped, and its memory put to another use: the bytes go nowhere.
+async fn unmapped_buffer_is_pinned() -> Outcome {
+    use cops::abi::syscall::{map_flags, protection};
+    const PAGE: usize = 4096;
+    const PAGES: usize = 64;
+    let map = |bytes| {
+        let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
+        raw::call(number::MMAP, [0, bytes, protection::READ | protection::WRITE, flags, usize::MAX, 0])
+    };
+    for _ in 0..20 {
+        let (reader, mut writer) = pipe()?;
+        let buffer = map(PAGE)?;
+        raw::poke(buffer, 1);
+        let before = statistics()?.calls_in_flight;
+        let fd = reader.as_fd().raw() as usize;
+        let Asked::InFlight(_) = raw::ask(number::READ, [fd, buffer, 64]) else {
+            return Err(Failure("a read of an empty pipe is over".into()));
+        };
+        raw::call(number::MUNMAP, [buffer, PAGE])?;
+        // Frames that have just become free are the first to be given out.
+        let others = map(PAGES * PAGE)?;
+        for page in 0..PAGES {
+            raw::poke(others + page * PAGE, 0x1111);
+        }
+        writer.write_all(&[0xee; 64]).await?;
+        until("the read is over", || Ok(statistics()?.calls_in_flight <= before)).await?;
+        for page in 0..PAGES {
+            for word in 0..8 {
+                let expected = if word == 0 { 0x1111 } else { 0 };
+                let found = raw::peek(others + page * PAGE + word * 8);
+                check_equal!(found, expected, "word {word} of page {page}, which no call was given");
+            }
+        }
+        raw::call(number::MUNMAP, [others, PAGES * PAGE])?;
+    }
+    Ok(())
+}
+
+/// A handle names one call, also when the next call lives in the same place in the kernel.
+async fn stale_handle_cancels_nothing() -> Outcome {
+    let forever = [1_000_000usize, 0];
+    let ask = || match raw::ask(number::CLOCK_NANOSLEEP, [1, 0, forever.as_ptr().addr()]) {
+        Asked::InFlight(handle) => Ok(handle),
+        Asked::Done(other) => Err(Failure(alloc::format!("a sleep for ever: {other:?}"))),
+    };
+    let mut stale = Vec::new();
+    for _ in 0..100 {
+        let handle = ask()?;
+        stale.push(handle.again());
+        check!(handle.cancel()?, "a sleep for ever had completed");
+    }
+    let living = ask()?;
+    for handle in stale {
+        check!(!handle.cancel()?, "a handle of a call that was cancelled names one in flight");
+    }
+    check!(living.cancel()?, "the handle of an earlier call ended this one");
     Ok(())
 }
 

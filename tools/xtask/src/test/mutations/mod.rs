@@ -1,0 +1,140 @@
+//! `./cops test --mutations [TEXT]`: makes one change after the other that a test must notice, in a copy of the checkout, and
+//! says which were. Takes a build and a boot for each, so CI only checks that each still applies.
+
+pub mod list;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::{Because, Failure, Outcome};
+use crate::process::{Captured, capture};
+use crate::terminal::{Progress, Step};
+use crate::workspace::Workspace;
+use list::{Mutation, Run};
+
+/// The list.
+pub const LIST: &str = include_str!("list.txt");
+/// For one build and one run. A mutation that hangs the system is caught by the tests' own limits before.
+const LIMIT: Duration = Duration::from_secs(1500);
+
+/// What became of one.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The test failed, as expected.
+    Caught,
+    /// Nothing failed.
+    Survived,
+    /// Something else failed, or nothing could be run.
+    Unclear(String),
+}
+
+/// Runs those whose name contains `filter`; the status is 0 if all were caught.
+pub fn run(workspace: &Workspace, filter: &str) -> Outcome<u8> {
+    let all = list::parse(LIST)?;
+    let chosen: Vec<&Mutation> = all.iter().filter(|one| one.name.contains(filter)).collect();
+    if chosen.is_empty() {
+        return Err(Failure::new(format!("no mutation has {filter:?} in its name")));
+    }
+    let copy = Copy::new(&workspace.root)?;
+    let (mut caught, mut others) = (0, Vec::new());
+    for one in &chosen {
+        let verdict = copy.judge(one)?;
+        println!("{:<60} {verdict:?}", one.name);
+        match verdict {
+            Verdict::Caught => caught += 1,
+            other => others.push(format!("{}: {other:?}", one.name)),
+        }
+    }
+    println!("\n{caught} of {} mutations caught", chosen.len());
+    for other in &others {
+        println!("not caught: {other}");
+    }
+    Ok(u8::from(!others.is_empty()))
+}
+
+/// A copy of the last commit, with a target folder that stays from one run to the next.
+struct Copy {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    fn new(root: &Path) -> Outcome<Self> {
+        let folder = root.join("target/mutations");
+        let copy = Self { root: folder.join("tree"), target: folder.join("target") };
+        if copy.root.exists() {
+            copy.git(&["checkout", "--quiet", "--force", "--detach", &head_of(root)?])?;
+        } else {
+            std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
+            let tree = copy.root.display().to_string();
+            git(root, &["worktree", "prune"])?;
+            git(root, &["worktree", "add", "--quiet", "--detach", &tree, "HEAD"])?;
+        }
+        Ok(copy)
+    }
+
+    fn git(&self, arguments: &[&str]) -> Outcome<()> {
+        git(&self.root, arguments).map(drop)
+    }
+
+    /// Makes the change, runs what must fail, and undoes the change.
+    fn judge(&self, one: &Mutation) -> Outcome<Verdict> {
+        let file = self.root.join(&one.file);
+        let cannot = || format!("cannot change {}", file.display());
+        let text = std::fs::read_to_string(&file).because(cannot)?;
+        let changed = match one.apply(&text) {
+            Ok(changed) => changed,
+            Err(why) => return Ok(Verdict::Unclear(why)),
+        };
+        std::fs::write(&file, changed).because(cannot)?;
+        let result = self.run(one);
+        std::fs::write(&file, text).because(cannot)?;
+        Ok(verdict(one, &result?))
+    }
+
+    fn run(&self, one: &Mutation) -> Outcome<Captured> {
+        let mut command = match &one.run {
+            Run::Guest(filter) => {
+                let mut command = Command::new(self.root.join("cops"));
+                command.args(["test", "--only", "guest", filter]);
+                command
+            }
+            Run::Cargo(arguments) => {
+                let mut command = Command::new("cargo");
+                command.arg("test").args(arguments);
+                command
+            }
+        };
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        let mut step = Step::begin(Progress::Transient, &one.name);
+        capture(&mut command, Some(LIMIT), |line| step.detail(line))
+    }
+}
+
+fn verdict(one: &Mutation, result: &Captured) -> Verdict {
+    let said = result.everything();
+    match result.status.and_then(|status| status.code()) {
+        Some(0) => Verdict::Survived,
+        _ if said.contains(&one.expect) => Verdict::Caught,
+        _ => {
+            let lines: Vec<&str> = said.lines().collect();
+            Verdict::Unclear(lines[lines.len().saturating_sub(15)..].join("\n"))
+        }
+    }
+}
+
+fn head_of(root: &Path) -> Outcome<String> {
+    git(root, &["rev-parse", "HEAD"])
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> Outcome<String> {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(folder).args(arguments);
+    let result = capture(&mut command, None, |_| ())?;
+    if result.status.is_some_and(|status| status.success()) {
+        Ok(result.stdout.trim().to_owned())
+    } else {
+        Err(Failure::new(format!("git {}: {}", arguments.join(" "), result.everything())))
+    }
+}
