@@ -176,7 +176,9 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::COPS_ALLOC_CPU => cops::allocate_cpus(process, a, b).into(),
         number::COPS_CANCEL => call::cancel(process, a as u64).into(),
         number::COPS_REFILL_RING => Ok(process.refill_ring()).into(),
-        number::COPS_SET_CEILING => scheduling::set_ceiling(process, a, b).into(),
+        number::COPS_SET_CEILING => {
+            work::go_on(cpu, frame, |process| scheduling::set_ceiling(process, a, b)).into()
+        }
         number::COPS_SET_SHARE => scheduling::set_share(process, a).into(),
         number::COPS_SET_CALL_PRIORITY => scheduling::set_call_priority(process, a as u64, b).into(),
         number::COPS_STATISTICS => cops::statistics(process, a, b).into(),

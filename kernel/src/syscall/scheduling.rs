@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 
+use super::work::Work;
 use crate::call;
 use crate::task::{Process, RUN_QUEUE, SHARE_MAX, children};
 
@@ -19,21 +20,20 @@ pub fn ceiling_for_child(process: &Process, argument: usize) -> Result<u8, Errno
     if asked < process.ceiling.level() { Err(Errno::EPERM) } else { Ok(asked) }
 }
 
-/// `set_ceiling(pid or 0, level)`.
-pub fn set_ceiling(process: &Arc<Process>, id: usize, argument: usize) -> CallResult {
+/// `set_ceiling(pid or 0, level)`: of the process itself at once, of its descendants in portions.
+pub fn set_ceiling(process: &Arc<Process>, id: usize, argument: usize) -> Result<Work, Errno> {
     level(argument)?;
     let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
     if id == 0 || id == process.id {
         let asked = ceiling_for_child(process, argument)?;
-        children::lower_ceilings(process.id, asked);
-        return Ok(0);
+        process.lower_ceiling_to(asked);
+        return Ok(Work::Lower { family: process.family, level: asked, next: process.id + 1 });
     }
     let child = children::find(id).ok_or(Errno::ESRCH)?;
     process.check_authority_over(&child)?;
     let asked = ceiling_for_child(process, argument)?;
     child.set_ceiling(asked);
-    children::lower_ceilings(id, asked);
-    Ok(0)
+    Ok(Work::Lower { family: child.family, level: asked, next: id + 1 })
 }
 
 /// `set_share(per mille)`.

@@ -15,8 +15,9 @@ use cops_abi::errno::CallResult;
 
 use super::spawn::Spawning;
 use crate::arch::SyscallFrame;
+use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights};
-use crate::task::{Process, VirtualCpu};
+use crate::task::{Process, ProcessId, VirtualCpu, children};
 use crate::trace;
 
 /// What is left to do.
@@ -27,6 +28,8 @@ pub enum Work {
     Protect(Range<usize>, Rights),
     /// Load a program and start it.
     Spawn(Box<Spawning>),
+    /// Make processes of this family, from this number on, no more urgent than this.
+    Lower { family: Family, level: u8, next: ProcessId },
     /// Make the trace's rings, and switch tracing on.
     Trace(trace::Making),
 }
@@ -65,6 +68,13 @@ impl Work {
             Work::Unmap(rest) => advance(rest, |range| process.space.unmap_some(range)),
             Work::Protect(rest, rights) => advance(rest, |range| process.space.protect_some(range, *rights)),
             Work::Spawn(spawning) => spawning.go_on(process),
+            Work::Lower { family, level, next } => match children::lower_some(*family, *level, *next) {
+                Some(more) => {
+                    *next = more;
+                    None
+                }
+                None => Some(Ok(0)),
+            },
             Work::Trace(making) => match making.go_on() {
                 Ok(true) => None,
                 Ok(false) => Some(Ok(trace::switch_prepared(true).into())),

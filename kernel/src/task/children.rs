@@ -49,17 +49,6 @@ fn child_from(pairs: &Map<Pair, ()>, parent: ProcessId, child: ProcessId) -> Opt
 }
 
 impl Table {
-    /// The process behind `at` in the tree below `top`, parents before their children.
-    fn next_descendant(&self, top: ProcessId, mut at: ProcessId) -> Option<ProcessId> {
-        let mut next = child_from(&self.families, at, 0);
-        while next.is_none() && at != top {
-            let parent = self.records.get(&at)?.parent;
-            next = child_from(&self.families, parent, at + 1);
-            at = parent;
-        }
-        next
-    }
-
     fn remove(&mut self, id: ProcessId) {
         if let Some(record) = self.records.remove(&id) {
             self.families.remove(&(record.parent, id));
@@ -116,16 +105,26 @@ pub fn find(id: ProcessId) -> Option<Arc<Process>> {
     TABLE.lock().records.get(&id)?.process.clone()
 }
 
-/// Makes `process` and all its descendants no more urgent than `level`.
-pub fn lower_ceilings(process: ProcessId, level: u8) {
-    let table = TABLE.lock();
-    let mut at = Some(process);
-    while let Some(id) = at {
-        if let Some(process) = table.records.get(&id).and_then(|record| record.process.as_ref()) {
+/// Processes that one portion of [`lower_some`] looks at. Whether one is a descendant costs as much as the two are apart.
+const PORTION_PROCESSES: usize = 4;
+
+/// Makes some processes of `family` no more urgent than `level`, those with the lowest numbers from `from` on. Returns the
+/// number to go on with; `None`: there are no more.
+///
+/// A process that is started meanwhile has a higher number than its parent: either it inherits what that has got here
+/// already, or it is still to come.
+pub fn lower_some(family: Family, level: u8, from: ProcessId) -> Option<ProcessId> {
+    let mut next = from;
+    for _ in 0..PORTION_PROCESSES {
+        let Entry { id, process, .. } = at_or_after(next)?;
+        if let Some(process) = process
+            && process.is_of(family)
+        {
             process.lower_ceiling_to(level);
         }
-        at = table.next_descendant(process, id);
+        next = id.checked_add(1)?;
     }
+    Some(next)
 }
 
 /// A process as the table knows it.

@@ -21,7 +21,6 @@ use super::urgency::{Ceiling, Shown};
 use super::wake_ring::WakeRing;
 use super::{WaitQueue, reaper};
 use crate::arch::{self, UserContext};
-use crate::call;
 use crate::fs::{File, FileTable};
 use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
@@ -197,6 +196,11 @@ impl Process {
     /// `EPERM` if not.
     pub fn check_authority_over(&self, other: &Process) -> Result<(), Errno> {
         if quota::is_within(other.family, self.family) { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    /// Whether it is of this family.
+    pub fn is_of(&self, family: Family) -> bool {
+        quota::is_within(self.family, family)
     }
 
     /// Whether this process may change what concerns the whole machine: if it may be as urgent as anything, which any

@@ -5,13 +5,16 @@
 //! parent, which its siblings have likewise grown by one each. A process that has ended while its children live stays in the tree as a branch
 //! without a share of its own, and is cut out as soon as it has a single child: so the tree has at most twice as many nodes as there are
 //! processes, whatever they do.
-//! May touch: nothing else. One lock, taken when a process begins or is gone.
+//!
+//! A change of the tree touches the nodes around it only; divisors are computed when they are asked for, from at most as many ancestors as
+//! their cap allows (each but the first at least doubles the product), and kept until the tree changes.
+//! May touch: nothing else. One lock, taken when a process begins or is gone, and by the first question after that; it may be taken with the run
+//! queue's lock held.
 #![forbid(unsafe_code)]
 
-use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-use cops_fallible::{List, Map, OutOfMemory, try_arc};
+use cops_fallible::{Map, OutOfMemory};
 use spin::Mutex;
 
 use super::process::ProcessId;
@@ -21,25 +24,27 @@ const DIVISOR_MAX: u32 = 4096;
 
 struct Node {
     parent: ProcessId,
-    children: List<ProcessId>,
+    /// How many children it has.
+    children: u32,
+    /// Their numbers, exclusive or: of an only child, its number.
+    mixed: ProcessId,
     /// It takes part itself.
     alive: bool,
-    divisor: Arc<AtomicU32>,
 }
 
-struct Tree {
-    nodes: Map<ProcessId, Node>,
-    /// Room for the numbers of all nodes, so that a process can leave without allocating.
-    todo: List<ProcessId>,
-}
+type Tree = Map<ProcessId, Node>;
 
-static TREE: Mutex<Tree> = Mutex::new(Tree { nodes: Map::new(), todo: List::new() });
+static TREE: Mutex<Tree> = Mutex::new(Map::new());
+
+/// Counts the changes of the tree. Changed under its lock.
+static VERSION: AtomicU32 = AtomicU32::new(1);
 
 /// A process's place in the tree, until dropped.
 #[derive(Debug)]
 pub struct Share {
     process: ProcessId,
-    divisor: Arc<AtomicU32>,
+    /// Version of the tree << 32 | the divisor then.
+    known: AtomicU64,
 }
 
 impl Share {
@@ -48,75 +53,67 @@ impl Share {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn new(process: ProcessId, parent: ProcessId) -> Result<Self, OutOfMemory> {
-        let divisor = try_arc(AtomicU32::new(1))?;
-        let tree = &mut *TREE.lock();
-        tree.todo.try_reserve(tree.nodes.len() + 1)?;
-        if let Some(node) = tree.nodes.get_mut(&parent) {
-            node.children.try_reserve(1)?;
+        let mut tree = TREE.lock();
+        tree.try_insert(process, Node { parent, children: 0, mixed: 0, alive: true })?;
+        if let Some(node) = tree.get_mut(&parent) {
+            node.children += 1;
+            node.mixed ^= process;
         }
-        let node = Node { parent, children: List::new(), alive: true, divisor: divisor.clone() };
-        tree.nodes.try_insert(process, node)?;
-        match tree.nodes.get_mut(&parent) {
-            Some(node) => {
-                node.children.try_push(process)?;
-                spread(tree, parent);
-            }
-            None => spread(tree, process),
-        }
-        Ok(Self { process, divisor })
+        VERSION.fetch_add(1, Release);
+        Ok(Self { process, known: AtomicU64::new(0) })
     }
 
     /// What running time is multiplied by. At least 1.
     pub fn divisor(&self) -> u32 {
-        self.divisor.load(Relaxed)
+        let known = self.known.load(Relaxed);
+        if (known >> 32) as u32 == VERSION.load(Acquire) {
+            return known as u32;
+        }
+        let tree = TREE.lock();
+        let divisor = divisor_in(&tree, self.process);
+        self.known.store(u64::from(VERSION.load(Relaxed)) << 32 | u64::from(divisor), Relaxed);
+        divisor
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let tree = &mut *TREE.lock();
-        if let Some(node) = tree.nodes.get_mut(&self.process) {
+        let mut tree = TREE.lock();
+        if let Some(node) = tree.get_mut(&self.process) {
             node.alive = false;
         }
-        let changed = prune(&mut tree.nodes, self.process);
-        spread(tree, changed);
+        prune(&mut tree, self.process);
+        VERSION.fetch_add(1, Release);
     }
 }
 
-/// Takes `at` out if it is dead and no branch any more, and then its parent likewise. Returns from which node on divisors may have changed.
-fn prune(tree: &mut Map<ProcessId, Node>, mut at: ProcessId) -> ProcessId {
+fn divisor_in(tree: &Tree, process: ProcessId) -> u32 {
+    let (mut divisor, mut at) = (1u32, process);
+    while divisor < DIVISOR_MAX
+        && let Some(node) = tree.get(&at)
+    {
+        divisor = divisor.saturating_mul((node.children + u32::from(node.alive)).max(1));
+        at = node.parent;
+    }
+    divisor.min(DIVISOR_MAX)
+}
+
+/// Takes `at` out if it is dead and no branch any more, and then its parent likewise.
+fn prune(tree: &mut Tree, mut at: ProcessId) {
     while let Some(node) = tree.get(&at)
         && !node.alive
-        && node.children.len() <= 1
+        && node.children <= 1
     {
-        let (parent, heir) = (node.parent, node.children.first().copied());
+        let (parent, heir) = (node.parent, node.mixed);
         tree.remove(&at);
-        if let Some(node) = heir.and_then(|heir| tree.get_mut(&heir)) {
+        if let Some(node) = tree.get_mut(&heir) {
             node.parent = parent;
         }
-        let Some(above) = tree.get_mut(&parent) else { return heir.unwrap_or(0) };
-        above.children.retain(|&child| child != at);
-        if let Some(heir) = heir {
-            // In the place that has become free.
-            let _ = above.children.push_within_capacity(heir);
+        let Some(above) = tree.get_mut(&parent) else { return };
+        above.mixed ^= at ^ heir;
+        if heir == 0 {
+            above.children -= 1;
         }
         at = parent;
-    }
-    at
-}
-
-/// Computes the divisors of `top` and everything below it afresh.
-fn spread(tree: &mut Tree, top: ProcessId) {
-    let Tree { nodes, todo } = tree;
-    todo.clear();
-    let _ = todo.push_within_capacity(top);
-    while let Some(node) = todo.pop().and_then(|id| nodes.get(&id)) {
-        let above = nodes.get(&node.parent).map_or(1, |parent| parent.divisor.load(Relaxed));
-        let sharers = (node.children.len() as u32 + u32::from(node.alive)).max(1);
-        node.divisor.store(above.saturating_mul(sharers).min(DIVISOR_MAX), Relaxed);
-        for &child in &node.children {
-            // There is room for every node.
-            let _ = todo.push_within_capacity(child);
-        }
     }
 }
