@@ -1,6 +1,6 @@
 //! Several channels over one stream of bytes (docs/decisions/0007-console-and-exit.md).
 //!
-//! The escape byte is DLE (0x10). `DLE k`, `DLE o`, `DLE e` and `DLE t` say whose bytes follow;
+//! The escape byte is DLE (0x10). `DLE k`, `DLE o`, `DLE e`, `DLE t` and `DLE i` say whose bytes follow;
 //! `DLE DLE` stands for the byte itself; `DLE x <decimal> \n` is the run's last word.
 //! Without multiplexing the bytes go through as they are, and the last word is not said.
 
@@ -15,6 +15,8 @@ pub enum Channel {
     Error,
     /// Trace records (`cops_abi::trace`).
     Trace,
+    /// What there is, as lines of text (`task::report`).
+    Inspection,
 }
 
 const ESCAPE: u8 = 0x10;
@@ -26,6 +28,7 @@ impl Channel {
             Channel::Output => b'o',
             Channel::Error => b'e',
             Channel::Trace => b't',
+            Channel::Inspection => b'i',
         }
     }
 }
@@ -88,6 +91,8 @@ pub enum Request {
     Report,
     /// To write out what was traced.
     Trace,
+    /// To write out what there is.
+    Inspect,
 }
 
 /// What a byte from the other side means.
@@ -103,7 +108,7 @@ pub enum Received {
     Nothing,
 }
 
-/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE t` for its trace, `DLE d` says
+/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE t` for its trace, `DLE i` for what there is, `DLE d` says
 /// that there is no more input, `DLE DLE` is the byte itself.
 pub struct Demultiplexer {
     enabled: bool,
@@ -126,6 +131,7 @@ impl Demultiplexer {
             (true, true, b'q') => Received::Request(Request::Quit),
             (true, true, b's') => Received::Request(Request::Report),
             (true, true, b't') => Received::Request(Request::Trace),
+            (true, true, b'i') => Received::Request(Request::Inspect),
             (true, true, b'd') => Received::EndOfInput,
             (true, true, _) => Received::Nothing,
         }

@@ -16,6 +16,7 @@ mod notify;
 mod process;
 pub mod random;
 mod reaper;
+mod report;
 mod run_queue;
 mod share;
 mod slice;

@@ -14,7 +14,7 @@ use spin::Once;
 
 use super::counters::COUNTERS;
 use super::process::WaitStatus;
-use super::{children, executor, loader, random, reaper, switching, timer};
+use super::{children, executor, loader, random, reaper, report, switching, timer};
 use crate::arch;
 use crate::drivers::console::{self, Channel, Request};
 use crate::drivers::{device_tree, power};
@@ -66,6 +66,7 @@ fn set_up() {
     console::set_room_handler(fs::console_has_room);
     console::set_input_sink(&fs::TERMINAL);
     spawn_service("console", Priority::MOST_URGENT, console::service());
+    spawn_service("inspection", Priority::MOST_URGENT, report::service());
     spawn_service("reaper", Priority::DEFAULT, reaper::service());
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();
@@ -116,30 +117,18 @@ pub fn first_process_ended(status: WaitStatus) {
 /// What the other end of the console asks for.
 fn answer(request: Request) {
     match (request, children::find(1)) {
-        (Request::Report, _) => report(),
+        (Request::Report, _) => report::statistics(Channel::Kernel),
+        (Request::Inspect, _) => report::request_picture(),
         (Request::Trace, _) => trace::dump(),
         (Request::Quit, Some(process)) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
         (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
     }
 }
 
-/// Prints the counters as one line of words, for tools to read.
-fn report() {
-    let mut line = Text::new();
-    let _ = line.write_str("statistics:");
-    let bytes = statistics().to_bytes();
-    for (name, word) in Statistics::NAMES.iter().zip(bytes.chunks_exact(8)) {
-        let value = word.iter().rev().fold(0, |value: u64, &byte| value << 8 | u64::from(byte));
-        let _ = write!(line, " {name}={value}");
-    }
-    let _ = line.write_str("\n");
-    console::write(Channel::Kernel, line.as_bytes());
-}
-
 fn shut_down(status: u8) {
     console::stop_interrupts();
     if ::log::log_enabled!(::log::Level::Info) {
-        report();
+        report::statistics(Channel::Kernel);
     }
     trace::dump_at_power_off();
     portions::print();

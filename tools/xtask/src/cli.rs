@@ -35,6 +35,8 @@ pub enum Command {
     Shell(Shell),
     /// Boot a server and keep it up for other clients until interrupted
     Serve(Serve),
+    /// Show what harts and processes of a running server do
+    Top(Top),
     /// Measure one thing, print a table, write the data
     Bench(Bench),
     /// Run with tracing on, and write a file for Perfetto or Chrome's trace viewer
@@ -181,6 +183,31 @@ pub struct Serve {
     pub program: String,
     /// Its arguments; after -- where they start with a dash
     pub arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It reaches the server by a socket in the target folder, so both must have the same. Ctrl-C ends it.\n\n\
+    Examples:\n  \
+    ./cops serve /bin/matrix-server --port 9000:9000 &\n  \
+    ./cops top\n  \
+    ./cops top --once\n  \
+    ./cops top --json\n  \
+    ./cops top --pid 4711 --interval 0.5"
+)]
+pub struct Top {
+    /// One picture, of what happens within the interval, and no more
+    #[arg(long)]
+    pub once: bool,
+    /// The kernel's records at this moment, for other programs
+    #[arg(long, conflicts_with_all = ["once", "interval"])]
+    pub json: bool,
+    /// Between two pictures
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
+    pub interval: f64,
+    /// Which server, if there are several: the process id of its ./cops serve
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
 }
 
 /// What can be measured.

@@ -7,6 +7,7 @@
 mod build;
 mod cli;
 mod commands;
+mod control;
 mod error;
 mod figures;
 mod interrupt;
@@ -58,6 +59,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Exec(options) => commands::exec::run(&workspace, &options),
         Command::Shell(options) => commands::shell::run(&workspace, &options),
         Command::Serve(options) => commands::serve::run(&workspace, &options),
+        Command::Top(options) => commands::top::run(&workspace, &options),
         Command::Bench(options) => commands::bench::run(&workspace, &options),
         Command::Trace(options) => commands::trace::run(&workspace, &options),
         Command::Debug(options) => commands::debug::run(&workspace, &options),

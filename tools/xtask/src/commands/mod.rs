@@ -10,6 +10,7 @@ pub mod report;
 pub mod run;
 pub mod serve;
 pub mod shell;
+pub mod top;
 pub mod trace;
 
 use std::path::PathBuf;

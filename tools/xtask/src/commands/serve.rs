@@ -2,6 +2,7 @@
 
 use super::Prepared;
 use crate::cli::Serve;
+use crate::control::{self, Control};
 use crate::error::{Failure, Outcome};
 use crate::interrupt;
 use crate::qemu::command::Network;
@@ -36,9 +37,17 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
             eprintln!("cops: 127.0.0.1:{} leads to port {} of the guest", forward.host, forward.guest);
         }
     }
-    eprintln!("cops: serving; Ctrl-C ends it");
+    let control = Control::open(workspace)?;
+    eprintln!("cops: serving; ./cops top shows what runs (--pid {}); Ctrl-C ends it", std::process::id());
     interrupt::defer();
-    server.attend(|| Ok(interrupt::requested().then_some(())))?;
+    while !interrupt::requested() {
+        let visitor = server
+            .attend(|| Ok(if interrupt::requested() { Some(None) } else { control.accept().map(Some) }))?;
+        if let Some(visitor) = visitor {
+            control::answer(visitor, &server.inspect()?);
+        }
+    }
+    drop(control);
     eprintln!("cops: interrupted, shutting down");
     match server.shut_down() {
         Ending::Broken(why) => Err(Failure::new(why)),

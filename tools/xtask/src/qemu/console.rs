@@ -30,7 +30,7 @@ impl Sink for PassThrough {
             Channel::Firmware if !self.show_firmware => Ok(()),
             Channel::Stdout if !self.show_stdout => Ok(()),
             // Nothing for people; whoever asks for it has a sink of its own.
-            Channel::Trace => Ok(()),
+            Channel::Trace | Channel::Inspection => Ok(()),
             Channel::Stdout => write_through(std::io::stdout().lock(), bytes),
             Channel::Firmware | Channel::Kernel | Channel::Stderr => {
                 write_through(std::io::stderr().lock(), bytes)
@@ -62,6 +62,8 @@ impl Sink for Transcript {
             Channel::Stdout => &mut self.stdout,
             Channel::Stderr => &mut self.stderr,
             Channel::Trace => &mut self.trace,
+            // Nothing asks for it while a transcript is kept.
+            Channel::Inspection => return,
         }
         .extend_from_slice(bytes);
     }

@@ -6,6 +6,7 @@
 //! |----------------------------|----------------------------------------------------|
 //! | DLE `k`, DLE `o`, DLE `e`  | what follows is kernel log, stdout, stderr         |
 //! | DLE `t`                    | what follows are trace records                     |
+//! | DLE `i`                    | what follows says what there is, in lines of text  |
 //! | DLE DLE                    | one byte 0x10 of the current channel               |
 //! | DLE `x` decimal `\n`       | the run ended with this status, 0 to 255           |
 //!
@@ -26,6 +27,8 @@ pub enum Channel {
     Stderr,
     /// Trace records: see `trace::record`.
     Trace,
+    /// What there is: see `inspection`.
+    Inspection,
 }
 
 /// What the decoder found.
@@ -104,6 +107,7 @@ impl Decoder {
                     b'o' => self.channel = Channel::Stdout,
                     b'e' => self.channel = Channel::Stderr,
                     b't' => self.channel = Channel::Trace,
+                    b'i' => self.channel = Channel::Inspection,
                     b'x' => self.state = State::Status { digits: 0, value: 0 },
                     DLE => push(events, self.channel, &[DLE]),
                     _ => push(events, Channel::Kernel, &[DLE, byte]),
@@ -165,6 +169,7 @@ mod tests {
                         Channel::Stdout => line.extend([DLE, b'o']),
                         Channel::Stderr => line.extend([DLE, b'e']),
                         Channel::Trace => line.extend([DLE, b't']),
+                        Channel::Inspection => line.extend([DLE, b'i']),
                     }
                     for &byte in bytes {
                         if byte == DLE {
@@ -252,7 +257,8 @@ mod tests {
             Just(Channel::Kernel),
             Just(Channel::Stdout),
             Just(Channel::Stderr),
-            Just(Channel::Trace)
+            Just(Channel::Trace),
+            Just(Channel::Inspection)
         ];
         // DLE and the letters of marks often, since they are where a decoder goes wrong.
         let byte = prop_oneof![Just(DLE), Just(b'x'), Just(b'k'), Just(b'\n'), any::<u8>()];

@@ -145,6 +145,11 @@ impl Machine {
         self.request(b's');
     }
 
+    /// Asks the guest to write out what there is.
+    pub fn ask_for_inspection(&mut self) {
+        self.request(b'i');
+    }
+
     /// Asks the guest to write out what it has traced.
     pub fn ask_for_trace(&mut self) {
         self.request(b't');

@@ -3,6 +3,7 @@
 pub mod command;
 pub mod console;
 pub mod demux;
+pub mod inspection;
 pub mod machine;
 pub mod portions;
 pub mod ports;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::command::{Boot, Network};
 use super::console::{Ending, PassThrough, Sink, follow};
 use super::demux::{Channel, Event};
+use super::inspection;
 use super::machine::{Machine, Next};
 use super::ports::{Forward, free_port};
 use super::statistics::Statistics;
@@ -160,6 +161,22 @@ impl Server {
             let again = Instant::now() + STATISTICS_PAUSE;
             self.attend(|| Ok((Instant::now() >= again).then_some(())))?;
         }
+    }
+
+    /// What there is now, as the kernel's lines of text. What else is said meanwhile is passed on.
+    pub fn inspect(&mut self) -> Outcome<String> {
+        self.machine.ask_for_inspection();
+        let mut picture = Vec::new();
+        while !inspection::is_complete(&picture) {
+            match self.machine.next(Some(Instant::now() + STATISTICS_LIMIT)) {
+                Next::Event(Event::Bytes(Channel::Inspection, bytes)) => picture.extend_from_slice(&bytes),
+                Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
+                other => {
+                    return Err(Failure::new(format!("the kernel did not say what there is ({other:?})")));
+                }
+            }
+        }
+        Ok(String::from_utf8_lossy(&picture).into_owned())
     }
 
     /// What the kernel has traced until now. What else is said meanwhile is passed on.

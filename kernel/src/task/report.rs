@@ -1,0 +1,117 @@
+//! The kernel's state as text for the other end of the console: its counters, and what `./cops top` shows.
+//!
+//! A line is a word that says what it is about, then `NAME=VALUE` words; a process's name is the last of them and goes on to the
+//! end of the line. A picture is the lines `statistics:`, `hart:` and `process:`, then `end:`.
+//! May touch: what `inspect` finds, the console.
+
+use core::fmt::Write;
+use core::future::poll_fn;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use core::task::Poll;
+
+use cops_abi::inspect::{HartRecord, ProcessRecord, text};
+use cops_abi::statistics::Statistics;
+use cops_executor::yield_now;
+use cops_fallible::Text;
+
+use super::inspect;
+use crate::arch;
+use crate::drivers::console::{self, Channel};
+
+/// A picture is wanted.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// The coroutine that draws pictures, once it runs.
+static SERVICE: AtomicU64 = AtomicU64::new(0);
+
+/// Asks for a picture. Requests that come before it is begun get one together.
+pub fn request_picture() {
+    WANTED.store(true, Release);
+    super::wake_by_number(SERVICE.load(Acquire));
+}
+
+/// Draws a picture whenever one is wanted, a line at a time, so that others have their turn in between.
+pub async fn service() {
+    // Before the first look: whatever comes after that wakes.
+    SERVICE.store(super::current_number(), Release);
+    loop {
+        poll_fn(|_| if WANTED.swap(false, AcqRel) { Poll::Ready(()) } else { Poll::Pending }).await;
+        statistics(Channel::Inspection);
+        let mut number = 0;
+        while let Some(hart) = inspect::hart(number) {
+            line(|out| describe_hart(out, &hart));
+            number += 1;
+            yield_now().await;
+        }
+        let mut next = 0;
+        while let Some(process) = inspect::process_at_or_after(next) {
+            line(|out| describe_process(out, &process));
+            next = process.process + 1;
+            yield_now().await;
+        }
+        line(|out| {
+            write!(out, "end: now_ticks={} ticks_per_second={}", arch::now_ticks(), arch::ticks_per_second())
+        });
+    }
+}
+
+/// Prints the counters as one line.
+pub fn statistics(channel: Channel) {
+    print(channel, |out| {
+        write!(out, "statistics:")?;
+        let bytes = super::statistics().to_bytes();
+        for (name, word) in Statistics::NAMES.iter().zip(bytes.as_chunks().0) {
+            write!(out, " {name}={}", u64::from_le_bytes(*word))?;
+        }
+        Ok(())
+    });
+}
+
+fn line(write: impl FnOnce(&mut Text) -> core::fmt::Result) {
+    print(Channel::Inspection, write);
+}
+
+/// Without memory for the text, the line is missing, or ends early.
+fn print(channel: Channel, write: impl FnOnce(&mut Text) -> core::fmt::Result) {
+    let mut line = Text::new();
+    let _ = write(&mut line);
+    let _ = line.write_str("\n");
+    console::write(channel, line.as_bytes());
+}
+
+fn describe_hart(out: &mut Text, hart: &HartRecord) -> core::fmt::Result {
+    write!(
+        out,
+        "hart: hart={} priority={} process={} cpu={} ready={} polls={} steals={} asleep_ticks={} process_ticks={} run_queue={}",
+        hart.hart,
+        hart.current_priority,
+        hart.process,
+        hart.cpu,
+        hart.ready | hart.posted,
+        hart.polls,
+        hart.steals,
+        hart.asleep_ticks,
+        hart.process_ticks,
+        hart.run_queue
+    )
+}
+
+fn describe_process(out: &mut Text, process: &ProcessRecord) -> core::fmt::Result {
+    write!(
+        out,
+        "process: process={} parent={} state={} cpus={} level={} ceiling={} pages={} run_ticks={} polls={} calls={} name=",
+        process.process,
+        process.parent,
+        process.state,
+        process.cpus,
+        process.level,
+        process.ceiling,
+        process.pages,
+        process.run_ticks,
+        process.polls,
+        process.calls_in_flight
+    )?;
+    for letter in text(&process.name).chars() {
+        out.write_char(if letter.is_control() { '?' } else { letter })?;
+    }
+    Ok(())
+}

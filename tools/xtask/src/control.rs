@@ -1,0 +1,130 @@
+//! How `./cops top` reaches a running `./cops serve`: a Unix socket in the target folder, named after the serving process.
+//!
+//! Whoever connects gets one picture of the machine (`qemu::inspection`) and the end of the stream; nothing is read. The socket belongs to
+//! the user who serves, and the folder is only theirs to enter, so it opens nothing to others.
+
+use std::fs::DirBuilder;
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Because, Failure, Outcome};
+use crate::workspace::Workspace;
+
+/// How long the other side may take to read, or to answer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Ends the names of sockets.
+const EXTENSION: &str = "sock";
+
+/// The listening end. Dropping it takes the socket away.
+#[derive(Debug)]
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Control {
+    /// Opens the socket of this process.
+    pub fn open(workspace: &Workspace) -> Outcome<Self> {
+        let folder = folder(workspace);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.because(|| format!("cannot make {}", folder.display()))?;
+        let path = folder.join(format!("{}.{EXTENSION}", std::process::id()));
+        // Of a process that had this number once and was killed.
+        let _ = std::fs::remove_file(&path);
+        let listener = short(&path, |path| UnixListener::bind(path))
+            .because(|| format!("cannot open {}", path.display()))?;
+        listener.set_nonblocking(true).because(|| format!("cannot use {}", path.display()))?;
+        Ok(Self { listener, path })
+    }
+
+    /// Somebody who has connected.
+    pub fn accept(&self) -> Option<UnixStream> {
+        let (stream, _) = self.listener.accept().ok()?;
+        stream.set_nonblocking(false).ok()?;
+        stream.set_write_timeout(Some(LIMIT)).ok()?;
+        Some(stream)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // What is left behind is found to be dead by `servers`.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Sends an answer. That the other side has gone is its own affair.
+pub fn answer(mut stream: UnixStream, text: &str) {
+    let _ = stream.write_all(text.as_bytes());
+}
+
+/// The picture of the server that is process `pid`.
+pub fn ask(workspace: &Workspace, pid: u32) -> Outcome<String> {
+    let path = folder(workspace).join(format!("{pid}.{EXTENSION}"));
+    let gone = || format!("the ./cops serve with process id {pid} does not answer");
+    let mut stream = short(&path, |path| UnixStream::connect(path)).because(gone)?;
+    stream.set_read_timeout(Some(LIMIT)).because(gone)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).because(gone)?;
+    if text.is_empty() { Err(Failure::new(gone())) } else { Ok(text) }
+}
+
+/// The process ids of all servers that run. Sockets of those that were killed are taken away.
+pub fn servers(workspace: &Workspace) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(folder(workspace)) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let pid = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        let Some(pid) = pid.filter(|_| path.extension().is_some_and(|end| end == EXTENSION)) else {
+            continue;
+        };
+        if Path::new(&format!("/proc/{pid}")).exists() {
+            found.push(pid);
+        } else {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("serve")
+}
+
+/// Uses a socket by a short name: its path may be longer than the 107 bytes that a socket's address has room for.
+fn short<T>(path: &Path, use_it: impl FnOnce(&Path) -> std::io::Result<T>) -> std::io::Result<T> {
+    use std::os::fd::AsRawFd;
+    let folder = std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?;
+    let name = path.file_name().unwrap_or_default();
+    use_it(&Path::new(&format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_any_length_are_reached() {
+        let folder =
+            std::env::temp_dir().join(format!("cops-control-{}-{}", std::process::id(), "x".repeat(150)));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("1.sock");
+        let listener = short(&path, |path| UnixListener::bind(path)).unwrap();
+        let client = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                let mut text = String::new();
+                let mut stream = short(&path, |path| UnixStream::connect(path)).unwrap();
+                stream.read_to_string(&mut text).unwrap();
+                text
+            }
+        });
+        answer(listener.accept().unwrap().0, "picture");
+        assert_eq!(client.join().unwrap(), "picture");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
