@@ -75,7 +75,11 @@ fn print(channel: Channel, write: impl FnOnce(&mut Text) -> core::fmt::Result) {
     let mut line = Text::new();
     let _ = write(&mut line);
     let _ = line.write_str("\n");
-    console::write(channel, line.as_bytes());
+    if channel == Channel::Inspection {
+        console::write_waiting(channel, line.as_bytes());
+    } else {
+        console::write(channel, line.as_bytes());
+    }
 }
 
 fn describe_hart(out: &mut Text, hart: &HartRecord) -> core::fmt::Result {

@@ -3,10 +3,14 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use object::Endianness;
+use object::elf::{FileHeader64, SectionHeader64};
+use object::read::elf::FileHeader;
+
 use super::Prepared;
 use crate::build::symbols::address_of;
 use crate::cli::Debug;
-use crate::error::{Because, Outcome};
+use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::packages;
 use crate::qemu::console::{PassThrough, follow};
@@ -15,6 +19,10 @@ use crate::qemu::ports::free_port;
 use crate::terminal::Progress;
 use crate::workspace::{Workspace, write_if_changed};
 
+/// The section of the kernel that holds the vDSO's image (kernel/kernel.lds).
+const VDSO_SECTION: &[u8] = b".vdso";
+/// Where a section's header has its flags, 8 bytes.
+const SECTION_FLAGS: usize = 8;
 /// Where every process finds the vDSO (docs/abi.md; `cops_abi::layout`).
 const VDSO_IN_PROCESS: u64 = 0x3f_0020_0000;
 
@@ -29,11 +37,12 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
     let name = options.argv.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
     let program =
         guest.programs.iter().find(|program| program.name == name).map(|program| program.path.as_path());
-    let kernel =
-        std::fs::read(&guest.kernel).because(|| format!("cannot read {}", guest.kernel.display()))?;
-    let kernel = object::File::parse(&*kernel).because(|| "the kernel is no ELF file".into())?;
+    let bytes = std::fs::read(&guest.kernel).because(|| format!("cannot read {}", guest.kernel.display()))?;
+    let kernel = object::File::parse(&*bytes).because(|| "the kernel is no ELF file".into())?;
     let vdso_in_kernel = address_of(&kernel, "__vdso_start")?;
-    let script = script(&guest.kernel, &guest.vdso.object, vdso_in_kernel, program, port);
+    let symbols = workspace.image_folder().join("cops-kernel.debug");
+    write_if_changed(&symbols, &without_vdso(&bytes)?)?;
+    let script = script(&symbols, &guest.vdso.object, vdso_in_kernel, program, port);
     let script_path = workspace.image_folder().join("debug.gdb");
     write_if_changed(&script_path, script.as_bytes())?;
     eprintln!("gdb script: {}", script_path.display());
@@ -63,6 +72,23 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
         status
     })
     .map(|status| if status.success() { 0 } else { 1 })
+}
+
+/// The kernel's file for gdb: the section that holds the vDSO's image is marked as one that takes no memory. Otherwise gdb believes that
+/// these addresses are the kernel's, of which the kernel's file knows nothing, and does not look into the vDSO's.
+fn without_vdso(kernel: &[u8]) -> Outcome<Vec<u8>> {
+    let unsound = || "the kernel is no sound ELF file".to_owned();
+    let header = FileHeader64::<Endianness>::parse(kernel).because(unsound)?;
+    let endian = header.endian().because(unsound)?;
+    let sections = header.sections(endian, kernel).because(unsound)?;
+    let (index, _) = sections
+        .section_by_name(endian, VDSO_SECTION)
+        .ok_or_else(|| Failure::new("the kernel has no section for the vDSO"))?;
+    let first = usize::try_from(header.e_shoff(endian)).because(unsound)?;
+    let flags = first + index.0 * size_of::<SectionHeader64<Endianness>>() + SECTION_FLAGS;
+    let mut changed = kernel.to_vec();
+    changed.get_mut(flags..flags + 8).ok_or_else(|| Failure::new(unsound()))?.fill(0);
+    Ok(changed)
 }
 
 fn follow_until_off(machine: Machine, show_firmware: bool) {

@@ -3,6 +3,7 @@
 mod book;
 mod cargo_output;
 mod clippy;
+mod debug;
 mod docs;
 mod examples;
 mod exec;
@@ -23,6 +24,7 @@ mod shell;
 mod starve;
 mod system;
 mod tap;
+mod top;
 mod unsafe_count;
 mod vdso;
 
@@ -113,7 +115,7 @@ struct Stage {
 }
 
 /// All stages, in order: what fails fast first.
-const STAGES: [Stage; 19] = [
+const STAGES: [Stage; 21] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
         name: "layers",
@@ -226,6 +228,20 @@ const STAGES: [Stage; 19] = [
         is_long: false,
         can_choose: true,
         run: shell::run,
+    },
+    Stage {
+        name: "debug",
+        about: "./cops debug: breakpoints and backtraces in kernel, vDSO and program",
+        is_long: false,
+        can_choose: true,
+        run: debug::run,
+    },
+    Stage {
+        name: "top",
+        about: "./cops top on running servers",
+        is_long: false,
+        can_choose: false,
+        run: top::run,
     },
     Stage {
         name: "boots",
@@ -392,7 +408,10 @@ mod tests {
         assert!(!names(&["--quick"]).unwrap().contains(&"system"));
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
-            ["host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec", "shell", "system"]
+            [
+                "host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec", "shell", "debug",
+                "system"
+            ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());
         assert!(names(&["--only", "nothing"]).unwrap_err().to_string().contains("\"nothing\""));

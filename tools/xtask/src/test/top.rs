@@ -1,0 +1,153 @@
+//! `./cops top` on running `./cops serve`s, as child processes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Case, Context, step};
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+use crate::process::{Captured, capture};
+
+/// For one call of `./cops top`, which takes a second by itself.
+const LIMIT: Duration = Duration::from_secs(60);
+const STATUS_FAILED: i32 = crate::error::STATUS_FAILED as i32;
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    // Built here once, and with its progress shown.
+    context.prepared()?;
+    let _step = step("./cops top on two servers");
+    let first = Server::start()?;
+    let mut cases = vec![
+        judge("one picture of one server", &top(&["--once", &first.pid()])?, 0, |result| {
+            // Its main waits for connections, and each hart has a line.
+            let harts = result
+                .stdout
+                .lines()
+                .filter(|line| line.trim_end().ends_with(" -") || line.contains("/0"))
+                .count();
+            let shows = ["bin/matrix-server", "2 harts", "PROCESSES %", "of 5"]
+                .iter()
+                .all(|part| result.stdout.contains(part));
+            if shows && harts >= 2 { None } else { Some("the picture lacks harts or the server".into()) }
+        }),
+        judge("as JSON", &top(&["--json", &first.pid()])?, 0, |result| {
+            match serde_json::from_str::<Value>(&result.stdout) {
+                Ok(json) => {
+                    let name = json["processes"][0]["name"].as_str().unwrap_or_default();
+                    let harts = json["harts"].as_array().map_or(0, Vec::len);
+                    let frames = json["statistics"]["frames_total"].as_u64().unwrap_or_default();
+                    let is_whole = name.ends_with("bin/matrix-server") && harts == 2 && frames > 0;
+                    if is_whole { None } else { Some(format!("{name:?}, {harts} harts, {frames} frames")) }
+                }
+                Err(error) => Some(format!("no JSON: {error}")),
+            }
+        }),
+    ];
+    let second = Server::start()?;
+    cases.push(judge("each of two servers", &top(&["--once", &second.pid()])?, 0, |_| None));
+    let both = [first.child.id().to_string(), second.child.id().to_string()];
+    cases.push(judge("two servers and none chosen", &top(&["--once"])?, STATUS_FAILED, |result| {
+        let names = both.iter().all(|pid| result.stderr.contains(pid)) && result.stderr.contains("--pid");
+        if names { None } else { Some("the message does not say what to do".into()) }
+    }));
+    let gone = first.pid();
+    for (name, server) in [("the first server ends in order", first), ("the second does too", second)] {
+        cases.push(Case::judged(name, &server.end()?));
+    }
+    cases.push(judge("a server that has ended", &top(&["--once", &gone])?, STATUS_FAILED, |result| {
+        if result.stderr.contains("./cops serve") {
+            None
+        } else {
+            Some("the message does not name the command".into())
+        }
+    }));
+    Ok(cases)
+}
+
+fn judge(
+    name: &str,
+    result: &Captured,
+    status: i32,
+    check: impl FnOnce(&Captured) -> Option<String>,
+) -> Case {
+    let mut wrong: Vec<String> = check(result).into_iter().collect();
+    if result.status.and_then(|status| status.code()) != Some(status) {
+        wrong.push(format!("{}, not exit code {status}", result.ending()));
+    }
+    if !wrong.is_empty() {
+        wrong.push(result.everything());
+    }
+    Case::judged(name, &wrong)
+}
+
+fn top(arguments: &[&str]) -> Outcome<Captured> {
+    let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
+    capture(
+        Command::new(ourselves)
+            .arg("top")
+            .args(["--interval", "0.2"].iter().filter(|_| !arguments.contains(&"--json")))
+            .args(arguments),
+        Some(LIMIT),
+        |_| (),
+    )
+}
+
+/// A running `./cops serve`. Dropping it ends it.
+struct Server {
+    child: Child,
+    _guard: interrupt::Guard,
+}
+
+impl Server {
+    /// Starts one and waits until it serves.
+    fn start() -> Outcome<Self> {
+        let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
+        let mut child = interrupt::tied_to_us(&ourselves)
+            .args(["serve", "--smp", "2", "/bin/matrix-server"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .because(|| "cannot start ./cops serve".into())?;
+        let guard = interrupt::guard(&child);
+        let errors = child.stderr.take().ok_or_else(|| Failure::new("./cops serve has no standard error"))?;
+        let server = Self { child, _guard: guard };
+        let mut lines = BufReader::new(errors).lines();
+        let mut said = Vec::new();
+        while let Some(Ok(line)) = lines.next() {
+            if line.contains("serving") {
+                // What it says later must not block it.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok(server);
+            }
+            said.push(line);
+        }
+        Err(Failure::new(format!("./cops serve ended before it served\n{}", said.join("\n"))))
+    }
+
+    /// As an argument.
+    fn pid(&self) -> String {
+        format!("--pid={}", self.child.id())
+    }
+
+    /// Interrupts it, as Ctrl-C does. What is wrong with its end.
+    fn end(mut self) -> Outcome<Vec<String>> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| Failure::new("./cops serve has no process id"))?;
+        kill_process(pid, Signal::INT).because(|| "cannot interrupt ./cops serve".into())?;
+        let status = self.child.wait().because(|| "cannot wait for ./cops serve".into())?;
+        Ok(if status.success() { Vec::new() } else { vec![format!("it ended with {status}")] })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
