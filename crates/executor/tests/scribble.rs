@@ -8,6 +8,8 @@ use std::thread;
 use cops_executor::*;
 
 static MEMORY: [StaticMemory<{ memory_for(3, 4_000) }>; 2] = [const { StaticMemory::new() }; 2];
+/// Its holder is noted by the id that the record shows.
+static MUTEXES: [sync::Mutex<bool>; 2] = [const { sync::Mutex::new(false) }; 2];
 static RECORDS: [WorkerState; 3] = [const { WorkerState::new() }; 3];
 static RECORDS_OF_THREADS: [WorkerState; 2] = [const { WorkerState::new() }; 2];
 
@@ -45,10 +47,19 @@ fn scribble(records: &[WorkerState], random: &mut Random) {
 }
 
 /// Yields so many times, scribbling; counts its polls and its end.
-async fn scribbler(records: &'static [WorkerState], seed: u64, yields: u32, ended: &'static AtomicU32) {
+async fn scribbler(test: usize, seed: u64, yields: u32, ended: &'static AtomicU32) {
+    let records: &[WorkerState] = if test == 0 { &RECORDS } else { &RECORDS_OF_THREADS };
+    let mutex = &MUTEXES[test];
     let mut random = Random(seed);
     for _ in 0..yields {
         scribble(records, &mut random);
+        if random.next() % 4 == 0 {
+            let mut held = mutex.lock().await;
+            assert!(!std::mem::replace(&mut *held, true), "a mutex has one holder");
+            scribble(records, &mut random);
+            yield_now().await;
+            *held = false;
+        }
         yield_now().await;
     }
     ended.fetch_add(1, Relaxed);
@@ -83,7 +94,7 @@ fn workers_that_take_turns_survive_any_record() {
     let mut ids = Vec::new();
     for round in 0..ROUNDS {
         let priority = Priority::saturating(random.next() as u32 % 64);
-        ids.push(EXECUTOR.spawn(scribbler(&RECORDS, round, 3, &ENDED), priority).unwrap());
+        ids.push(EXECUTOR.spawn(scribbler(0, round, 3, &ENDED), priority).unwrap());
         scribble(&RECORDS, &mut random);
         let some = ids[random.next() as usize % ids.len()];
         match random.next() % 4 {
@@ -112,7 +123,7 @@ fn threads_survive_any_record() {
     let ids: Vec<_> = (0..COROUTINES)
         .map(|seed| {
             let priority = Priority::saturating(random.next() as u32 % 64);
-            EXECUTOR.spawn(scribbler(&RECORDS_OF_THREADS, seed, 100, &ENDED), priority).unwrap()
+            EXECUTOR.spawn(scribbler(1, seed, 100, &ENDED), priority).unwrap()
         })
         .collect();
     thread::scope(|scope| {
