@@ -49,8 +49,9 @@ mod perturbed {
             Cell::new(SEED.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1);
     }
 
-    /// One access in 32 spins for up to 64 turns, one in 1,024 gives up the processor.
-    fn perturb() {
+    /// One access in 32 spins for up to 64 turns; one update in 128 gives up the processor when it is made, which is
+    /// where what follows a transition meets what another thread makes of it.
+    fn perturb(is_updated: bool) {
         // A thread that ends has no random numbers any more.
         let drawn = RANDOM.try_with(|random| {
             let mut word = random.get();
@@ -61,7 +62,7 @@ mod perturbed {
             word
         });
         let Ok(word) = drawn else { return };
-        if word & 1023 == 0 {
+        if is_updated && word & 127 == 0 {
             std::thread::yield_now();
         } else if word & 31 == 0 {
             (0..word >> 8 & 63).for_each(|_| ::core::hint::spin_loop());
@@ -82,12 +83,12 @@ mod perturbed {
                 }
 
                 pub fn load(&self, order: Ordering) -> $type {
-                    perturb();
+                    perturb(false);
                     self.0.load(order)
                 }
 
                 pub fn store(&self, value: $type, order: Ordering) {
-                    perturb();
+                    perturb(false);
                     self.0.store(value, order);
                 }
 
@@ -98,8 +99,10 @@ mod perturbed {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$type, $type> {
-                    perturb();
-                    self.0.compare_exchange(seen, next, success, failure)
+                    perturb(false);
+                    let outcome = self.0.compare_exchange(seen, next, success, failure);
+                    perturb(outcome.is_ok());
+                    outcome
                 }
 
                 pub fn compare_exchange_weak(
@@ -109,14 +112,18 @@ mod perturbed {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$type, $type> {
-                    perturb();
-                    self.0.compare_exchange_weak(seen, next, success, failure)
+                    perturb(false);
+                    let outcome = self.0.compare_exchange_weak(seen, next, success, failure);
+                    perturb(outcome.is_ok());
+                    outcome
                 }
 
                 $(
                     pub fn $method(&self, value: $type, order: Ordering) -> $type {
-                        perturb();
-                        self.0.$method(value, order)
+                        perturb(false);
+                        let before = self.0.$method(value, order);
+                        perturb(true);
+                        before
                     }
                 )*
             }
