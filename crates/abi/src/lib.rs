@@ -18,6 +18,7 @@ pub mod interrupt;
 pub mod layout;
 pub mod note;
 pub mod page;
+pub mod quota;
 pub mod ring;
 pub mod socket;
 pub mod statistics;

@@ -105,6 +105,9 @@ numbers! {
     COPS_SET_CALL_PRIORITY = 4112;
     /// `uret()`: returns from the handler of a user-level interrupt.
     COPS_URET = 4113;
+    /// `quota(pid or 0, kind, limit, *mut Quota or 0)`: what a process and its descendants have and may have: see [`crate::quota`].
+    /// 0: the caller itself, which can only lower its limit. Limits of others: descendants only.
+    COPS_QUOTA = 4114;
 
     /// `inspect(kind, from, *mut records, bytes) -> bytes`: what there is, in records: see [`crate::inspect`].
     COPS_INSPECT = 4128;

@@ -144,7 +144,7 @@ struct Node {
 }
 
 /// All families.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: Vec<Node>,
     free: Vec<u32>,
@@ -253,6 +253,28 @@ impl Tree {
         self.node(family).ok_or(Refusal::Gone)?;
         self.add_on_path(family.index, amounts);
         Ok(())
+    }
+
+    /// The most of `kind` that [`Tree::charge`] would take now.
+    #[must_use]
+    pub fn room(&self, family: Family, kind: Kind) -> u64 {
+        if self.node(family).is_none() {
+            return 0;
+        }
+        let on_node = |index: u32| {
+            let node = &self.nodes[index as usize];
+            let used = node.used.get(kind);
+            let own = node.limit.get(kind).saturating_sub(used);
+            if index == node.parent {
+                return own;
+            }
+            let parent = &self.nodes[node.parent as usize];
+            let limit = parent.limit.get(kind);
+            // Solved for the amount: it is added to the usage of both.
+            let left = (limit - limit / 4).saturating_sub(parent.used.get(kind)).saturating_sub(used) / 2;
+            own.min(left.max((limit / FLOOR_DIVISOR).saturating_sub(used)))
+        };
+        self.path(family.index).map(on_node).min().unwrap_or(0)
     }
 
     /// Gives back what was charged to `family`.

@@ -186,6 +186,10 @@ proptest! {
                     }
                     let amounts = Amounts::of(KIND_OF[kind], amount);
                     let family = known[who].family;
+                    let room = tree.room(family, KIND_OF[kind]);
+                    if !forced && amount > 0 {
+                        prop_assert_eq!(tree.clone().charge(family, &amounts).is_ok(), amount <= room);
+                    }
                     let taken = if forced { tree.charge_forced(family, &amounts) } else { tree.charge(family, &amounts) };
                     if taken.is_ok() {
                         known[who].charges.push(amounts);

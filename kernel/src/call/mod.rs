@@ -25,18 +25,18 @@
 
 mod cell;
 mod operation;
+mod quota;
 
 pub use cell::{CellIndex, UndeliveredList, wait_node};
 pub use operation::{AddressOut, Operation};
+pub use quota::CallsInFlight;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
-use core::sync::atomic::Ordering::*;
 
+use cops_abi::Priority;
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::ring::Completion;
-use cops_abi::syscall::CALLS_IN_FLIGHT_MAX;
-use cops_abi::{Errno, Priority};
 
 use crate::mm;
 use crate::task::{COUNTERS, Process};
@@ -85,9 +85,8 @@ pub fn submit(
         return Submitted::Done(result);
     }
     // Back-pressure: nothing was consumed or changed by the attempt, so the caller may simply try again.
-    if process.calls_in_flight.fetch_add(1, Relaxed) >= CALLS_IN_FLIGHT_MAX {
-        process.calls_in_flight.fetch_sub(1, Relaxed);
-        return Submitted::Done(Err(Errno::EAGAIN));
+    if let Err(error) = process.calls_in_flight.begin() {
+        return Submitted::Done(Err(error));
     }
     let call = Call { process: process.clone(), operation, delivery, level };
     // Before another hart can complete it.
@@ -110,7 +109,7 @@ pub fn submit(
                 coroutine,
                 token,
             });
-            process.calls_in_flight.fetch_sub(1, Relaxed);
+            process.calls_in_flight.end(1);
             Submitted::Done(Err(error))
         }
     }
@@ -142,12 +141,12 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
             let completion = Completion { coroutine, token, result: encode(result) };
             if process.complete(completion, level, cell) {
                 cell::release(cell);
-                process.calls_in_flight.fetch_sub(1, Relaxed);
+                process.calls_in_flight.end(1);
             }
         }
         Delivery::Cpu { index } => {
             cell::release(cell);
-            process.calls_in_flight.fetch_sub(1, Relaxed);
+            process.calls_in_flight.end(1);
             process.end_waiting(index, encode(result));
         }
     }
@@ -185,7 +184,7 @@ pub const PORTION_CELLS: usize = 16;
 /// Cancels calls of `process`, which has ended, in a portion of the cells. Returns whether there is more to look at. For the reaper.
 pub fn cancel_some(process: &Arc<Process>, first: usize) -> bool {
     // Who has ended submits nothing, so what is in flight can only become less.
-    process.calls_in_flight.load(Relaxed) > 0 && cell::take_out_some(process, first, PORTION_CELLS, discard)
+    process.calls_in_flight.count() > 0 && cell::take_out_some(process, first, PORTION_CELLS, discard)
 }
 
 fn discard(call: Call) {
@@ -196,7 +195,7 @@ fn discard(call: Call) {
     });
     COUNTERS.calls_in_flight.subtract(1);
     COUNTERS.calls_cancelled.add(1);
-    call.process.calls_in_flight.fetch_sub(1, Relaxed);
+    call.process.calls_in_flight.end(1);
 }
 
 /// Frees a cell whose result has been delivered from the overflow list.

@@ -14,6 +14,7 @@ use cops_abi::errno::CallResult;
 use cops_fallible::{List, OutOfMemory, try_arc};
 use spin::Mutex;
 
+use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};
 use crate::task::WaitQueue;
 
@@ -36,11 +37,18 @@ struct Bytes {
     /// Bytes of the first chunk that have been read.
     read: usize,
     length: usize,
+    /// What the chunks take.
+    charge: Charge,
+}
+
+fn memory(bytes: usize) -> Amounts {
+    Amounts::of(Kind::Memory, bytes as u64)
 }
 
 impl Bytes {
-    const fn new() -> Self {
-        Self { chunks: [const { List::new() }; CHUNKS_MAX], first: 0, used: 0, read: 0, length: 0 }
+    const fn new(family: Family) -> Self {
+        let charge = Charge::nothing(family);
+        Self { chunks: [const { List::new() }; CHUNKS_MAX], first: 0, used: 0, read: 0, length: 0, charge }
     }
 
     /// The last chunk if it has room, otherwise a new one; `wanted` bytes are to follow.
@@ -57,7 +65,14 @@ impl Bytes {
         mm::admit().map_err(|_| OutOfMemory)?;
         let bytes = if self.used == 0 && wanted <= SMALL_BYTES { SMALL_BYTES } else { CHUNK_BYTES };
         let next = (self.first + self.used) % CHUNKS_MAX;
-        self.chunks[next] = List::try_with_capacity(bytes)?;
+        self.charge.grow(&memory(bytes)).map_err(|_| OutOfMemory)?;
+        match List::try_with_capacity(bytes) {
+            Ok(chunk) => self.chunks[next] = chunk,
+            Err(error) => {
+                self.charge.shrink(&memory(bytes));
+                return Err(error);
+            }
+        }
         self.used += 1;
         Ok(&mut self.chunks[next])
     }
@@ -105,7 +120,10 @@ impl Bytes {
             chunk.clear();
             return;
         }
+        // Chunks are larger than asked for only by the allocator's rounding; what was charged is one of two sizes.
+        let bytes = if chunk.capacity() < CHUNK_BYTES { SMALL_BYTES } else { CHUNK_BYTES };
         *chunk = List::new();
+        self.charge.shrink(&memory(bytes));
         self.first = (self.first + 1) % CHUNKS_MAX;
         self.used -= 1;
     }
@@ -129,13 +147,13 @@ pub struct PipeReader(Arc<Pipe>);
 /// The writing end; dropping it ends the stream for readers.
 pub struct PipeWriter(Arc<Pipe>);
 
-/// A pipe with nothing in it.
+/// A pipe with nothing in it, whose bytes are charged to `family`.
 ///
 /// # Errors
 /// [`OutOfMemory`].
-pub fn pipe() -> Result<(PipeReader, PipeWriter), OutOfMemory> {
+pub fn pipe(family: Family) -> Result<(PipeReader, PipeWriter), OutOfMemory> {
     let pipe = try_arc(Pipe {
-        state: Mutex::new(State { bytes: Bytes::new(), readers: 1, writers: 1 }),
+        state: Mutex::new(State { bytes: Bytes::new(family), readers: 1, writers: 1 }),
         readable: WaitQueue::new(),
         writable: WaitQueue::new(),
     })?;

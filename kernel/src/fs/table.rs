@@ -10,6 +10,7 @@ use cops_abi::Errno;
 use cops_fallible::{List, OutOfMemory, try_arc, try_box};
 
 use super::File;
+use crate::mm::quota::{Amounts, Charge, Family, Kind};
 
 /// Files one process may have open: enough for ten thousand connections.
 const OPEN_FILES_MAX: usize = 32_768;
@@ -25,12 +26,28 @@ struct Chunk {
 }
 
 /// Descriptor numbers and what they stand for. A new file gets the lowest free number, as POSIX promises.
-#[derive(Default)]
 pub struct FileTable {
     chunks: List<Box<Chunk>>,
     /// A bit for each chunk that has no free number.
     full: [u64; CHUNKS_MAX.div_ceil(64)],
     count: usize,
+    /// What the files take. At least `count` files, once the table belongs to a process.
+    charge: Option<Charge>,
+}
+
+/// What a descriptor takes: its place and the file behind it.
+const DESCRIPTOR_BYTES: u64 = 512;
+/// What a socket takes besides: a connection's buffers.
+const SOCKET_BYTES: u64 = 8192;
+
+/// What the file behind a descriptor takes besides [`DESCRIPTOR_BYTES`].
+fn extra(file: &File) -> Amounts {
+    Amounts::of(Kind::Memory, if matches!(file, File::Socket(_)) { SOCKET_BYTES } else { 0 })
+}
+
+fn descriptors(count: usize) -> Amounts {
+    let count = count as u64;
+    Amounts::of(Kind::Descriptors, count).and(Kind::Memory, count * DESCRIPTOR_BYTES)
 }
 
 impl FileTable {
@@ -39,11 +56,33 @@ impl FileTable {
     /// # Errors
     /// `ENOMEM`.
     pub fn with_console() -> Result<Self, Errno> {
-        let mut table = Self::default();
+        let mut table =
+            Self { chunks: List::new(), full: [0; CHUNKS_MAX.div_ceil(64)], count: 0, charge: None };
         for file in [File::ConsoleInput, File::ConsoleOutput, File::ConsoleError] {
             table.insert(try_arc(file)?)?;
         }
         Ok(table)
+    }
+
+    /// Charges what is open, and what will be, to `family`.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub fn charge_to(&mut self, family: Family) -> Result<(), Errno> {
+        self.charge = Some(Charge::new(family, &descriptors(self.count))?);
+        Ok(())
+    }
+
+    /// Charges so many files instead of what was charged.
+    fn charge(&mut self, count: usize) -> Result<(), Errno> {
+        let Some(charge) = &mut self.charge else { return Ok(()) };
+        let charged = charge.amounts().get(Kind::Descriptors) as usize;
+        if count > charged {
+            charge.grow(&descriptors(count - charged))?;
+        } else {
+            charge.shrink(&descriptors(charged - count));
+        }
+        Ok(())
     }
 
     /// Makes sure that [`Self::insert`] will succeed `more` times, at most twice.
@@ -53,6 +92,10 @@ impl FileTable {
     pub fn reserve(&mut self, more: usize) -> Result<(), Errno> {
         if self.count + more > OPEN_FILES_MAX {
             return Err(Errno::EMFILE);
+        }
+        let wanted = self.count + more;
+        if self.charge.as_ref().is_some_and(|held| held.amounts().get(Kind::Descriptors) < wanted as u64) {
+            self.charge(wanted)?;
         }
         while self.chunks.len() * CHUNK_FILES < self.count + more {
             self.grow()?;
@@ -71,6 +114,9 @@ impl FileTable {
     /// `EMFILE`, `ENOMEM`; the file is dropped, that is, closed.
     pub fn insert(&mut self, file: Arc<File>) -> Result<usize, Errno> {
         self.reserve(1)?;
+        if let Some(charge) = &mut self.charge {
+            charge.grow(&extra(&file))?;
+        }
         let with_room = self.full.iter().enumerate().find(|&(_, &word)| word != u64::MAX);
         let number = with_room.map_or(usize::MAX, |(index, word)| index * 64 + word.trailing_ones() as usize);
         let chunk = self.chunks.get_mut(number).ok_or(Errno::EMFILE)?;
@@ -104,6 +150,11 @@ impl FileTable {
         chunk.taken &= !(1 << place);
         self.full[index / 64] &= !(1 << (index % 64));
         self.count -= 1;
+        if let Some(charge) = &mut self.charge {
+            charge.shrink(&extra(&file));
+        }
+        // Also what was reserved and not used.
+        self.charge(self.count)?;
         Ok(file)
     }
 
@@ -113,7 +164,12 @@ impl FileTable {
             if let Some(place) = (u128::BITS - chunk.taken.leading_zeros()).checked_sub(1) {
                 chunk.taken &= !(1 << place);
                 self.count -= 1;
-                return chunk.files[place as usize].take();
+                let file = chunk.files[place as usize].take();
+                if let (Some(charge), Some(file)) = (&mut self.charge, &file) {
+                    charge.shrink(&extra(file));
+                }
+                let _ = self.charge(self.count);
+                return file;
             }
             self.chunks.pop();
         }

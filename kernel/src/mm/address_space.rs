@@ -9,6 +9,7 @@
 
 use super::frames::Frame;
 use super::page_table::{LowerHalf, PageTable, Slot};
+use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
 use super::root::Root;
 use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
@@ -32,6 +33,43 @@ struct Inner {
     regions: Regions,
     /// Pages that are present, the kernel's own included.
     pages: usize,
+    /// What the pages, the tables and the regions' records take.
+    memory: Charge,
+}
+
+/// What a region's record takes at worst.
+const REGION_BYTES: usize = 64;
+
+fn memory(bytes: usize) -> Amounts {
+    Amounts::of(Kind::Memory, bytes as u64)
+}
+
+impl Inner {
+    /// Charges a page that is about to be brought in.
+    fn charge_page(&mut self) -> Result<(), OutOfMemory> {
+        self.memory.grow(&memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)
+    }
+
+    /// Whether a few more regions can be charged.
+    fn admit_regions(&mut self) -> Result<(), OutOfMemory> {
+        let few = memory(4 * REGION_BYTES);
+        self.memory.grow(&few).map_err(|_| OutOfMemory)?;
+        self.memory.shrink(&few);
+        Ok(())
+    }
+
+    /// Makes the charge what is held now. Tables and records that were made on the way are charged in any case: there
+    /// are at most two tables for each page that was allowed.
+    fn settle(&mut self) {
+        let frames = self.pages + self.table.frame_count();
+        let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
+        let charged = self.memory.amounts().get(Kind::Memory);
+        if held > charged {
+            self.memory.grow_forced(&Amounts::of(Kind::Memory, held - charged));
+        } else if held < charged {
+            self.memory.shrink(&Amounts::of(Kind::Memory, charged - held));
+        }
+    }
 }
 
 /// Frames taken out of the table that wait for the flush, at most; nobody else has his turn for so long.
@@ -41,16 +79,17 @@ const BATCH: usize = 32;
 const HOLES: usize = 64;
 
 impl AddressSpace {
-    /// A space with nothing mapped.
+    /// A space with nothing mapped, charged to `family`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub fn new() -> Result<Self, OutOfMemory> {
+    pub fn new(family: Family) -> Result<Self, OutOfMemory> {
+        let memory = Charge::new(family, &memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)?;
         let table = PageTable::new()?;
         Ok(Self {
             root: Root::new(table.root().clone())?,
             current_harts: AtomicU64::new(0),
-            inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0 }),
+            inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0, memory }),
         })
     }
 
@@ -135,6 +174,7 @@ impl AddressSpace {
         let rights = inner.regions.at(address).ok_or(MapError::BadRange)?.rights;
         let page = layout::page_down(address);
         let bytes = &bytes[..bytes.len().min(page + layout::PAGE_BYTES - address)];
+        inner.charge_page()?;
         let frame = Frame::allocate_zeroed()?;
         frame.write(address - page, bytes);
         self.put(&mut inner, page, frame, rights)?;
@@ -182,6 +222,8 @@ impl AddressSpace {
         if start < end && (end == range.end || end == covered) {
             self.free_empty_tables(inner, &(start..end));
         }
+        // The frames are still to be freed, by this very function: a moment in which they count as free.
+        inner.settle();
         Ok((end < range.end).then_some(end..range.end))
     }
 
@@ -199,10 +241,12 @@ impl AddressSpace {
         check_range(range)?;
         check_rights(rights)?;
         let inner = &mut *self.inner.lock();
+        inner.admit_regions()?;
         let limit = inner.regions.protectable(range)?;
         let (pages, _) = inner.table.first_pages(range.start..limit, HOLES);
         let end = pages.end;
         inner.regions.protect(range.start..end, rights)?;
+        inner.settle();
         let mut any = false;
         inner.table.for_each_present(pages, |_, slot| {
             slot.set(Entry::user_leaf(slot.get().physical(), rights));
@@ -263,8 +307,10 @@ impl AddressSpace {
         let inner = self.inner.get_mut();
         let lower = inner.table.detach_lower();
         let regions = core::mem::replace(&mut inner.regions, Regions::new());
+        let nothing = Charge::nothing(inner.memory.family());
+        let memory = core::mem::replace(&mut inner.memory, nothing);
         self.flush(0..layout::USER_END);
-        Remains { lower, regions }
+        Remains { lower, regions, _memory: memory }
     }
 
     /// Adds a region after checking everything about it.
@@ -277,7 +323,10 @@ impl AddressSpace {
     ) -> Result<(), MapError> {
         check_range(&range)?;
         check_rights(rights)?;
-        inner.regions.insert(range, Region { rights, backing })
+        inner.admit_regions()?;
+        inner.regions.insert(range, Region { rights, backing })?;
+        inner.settle();
+        Ok(())
     }
 
     /// Puts a frame where a region has none.
@@ -286,6 +335,7 @@ impl AddressSpace {
         debug_assert!(slot.get() == Entry::EMPTY);
         slot.set(Entry::user_leaf(frame.into_physical(), rights));
         inner.pages += 1;
+        inner.settle();
         Ok(())
     }
 
@@ -305,10 +355,18 @@ impl AddressSpace {
             return Err(FaultError::NotAllowed);
         }
         let rights = region.rights;
-        let slot = inner.table.find_or_make(address)?;
-        let physical = Frame::allocate_zeroed()?.into_physical();
-        slot.set(Entry::user_leaf(physical, rights));
-        inner.pages += 1;
+        inner.charge_page()?;
+        let physical = match inner.table.find_or_make(address) {
+            Ok(slot) => Frame::allocate_zeroed().map(|frame| {
+                let physical = frame.into_physical();
+                slot.set(Entry::user_leaf(physical, rights));
+                physical
+            }),
+            Err(error) => Err(error),
+        };
+        inner.pages += usize::from(physical.is_ok());
+        inner.settle();
+        let physical = physical?;
         if rights.execute {
             // Zeros where another program's code may have been.
             arch::sync_instruction_stream();
@@ -349,6 +407,8 @@ impl AddressSpace {
 pub(crate) struct Remains {
     lower: LowerHalf,
     regions: Regions,
+    /// Given back when all is freed.
+    _memory: Charge,
 }
 
 impl Remains {

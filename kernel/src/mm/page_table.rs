@@ -8,13 +8,15 @@ use super::frames::Frame;
 use super::{OutOfMemory, kernel_space, layout};
 use crate::arch::{self, Entry, TABLE_ENTRIES, TABLE_LEVELS};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 type Table = [AtomicU64; TABLE_ENTRIES];
 
 /// A root table and all tables in its lower half.
 pub(super) struct PageTable {
     root: Frame,
+    /// Tables below the root.
+    tables: AtomicUsize,
 }
 
 /// One entry of the lowest level.
@@ -46,7 +48,12 @@ impl PageTable {
         for (own, entry) in table_at(root.physical()).iter().zip(kernel).skip(half) {
             own.store(entry.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        Ok(Self { root })
+        Ok(Self { root, tables: AtomicUsize::new(0) })
+    }
+
+    /// Frames that are tables, the root's included.
+    pub(super) fn frame_count(&self) -> usize {
+        1 + self.tables.load(Ordering::Relaxed)
     }
 
     pub(super) fn root(&self) -> &Frame {
@@ -77,6 +84,7 @@ impl PageTable {
             if !entry.is_valid() {
                 entry = Entry::table(Frame::allocate_zeroed()?.into_physical());
                 slot.store(entry.bits(), Ordering::Release);
+                self.tables.fetch_add(1, Ordering::Relaxed);
             }
             table = table_at(entry.physical());
         }
@@ -162,6 +170,7 @@ impl PageTable {
             return None;
         }
         slot.store(Entry::EMPTY.bits(), Ordering::Relaxed);
+        self.tables.fetch_sub(1, Ordering::Relaxed);
         Some(Frame::from_physical(entry.physical()))
     }
 

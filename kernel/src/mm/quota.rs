@@ -101,6 +101,11 @@ pub fn state(family: Family) -> Option<(Amounts, Amounts)> {
     TREE.lock().state(family)
 }
 
+/// The most of `kind` that a family could charge now.
+pub fn room(family: Family, kind: Kind) -> u64 {
+    TREE.lock().room(family, kind)
+}
+
 /// Sets a limit of a family, at most its parent's. Returns what it was.
 ///
 /// # Errors

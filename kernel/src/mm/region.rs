@@ -38,6 +38,11 @@ impl Regions {
         Self { map: RangeMap::new(REGIONS_MAX) }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// The region around `address`.
     pub(super) fn at(&self, address: usize) -> Option<Region> {
         self.map.at(address).map(|span| span.value)

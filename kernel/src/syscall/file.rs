@@ -47,7 +47,7 @@ pub fn pipe(process: &Process, address: usize, flags: usize) -> CallResult {
     mm::admit()?;
     // Where the numbers go is checked before there are any, so that a bad address leaves nothing open.
     let place = UserRange::new(address, 8).pin(&process.space, Access::Write)?;
-    let (reader, writer) = fs::pipe()?;
+    let (reader, writer) = fs::pipe(process.family)?;
     let (reader, writer) = (try_arc(File::PipeReader(reader))?, try_arc(File::PipeWriter(writer))?);
     let mut files = process.files.lock();
     files.reserve(2)?;

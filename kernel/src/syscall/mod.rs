@@ -11,6 +11,7 @@ mod inspect;
 mod memory;
 mod network;
 mod process;
+mod quota;
 mod scheduling;
 mod spawn;
 mod time;
@@ -179,6 +180,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::COPS_SET_CEILING => {
             work::go_on(cpu, frame, |process| scheduling::set_ceiling(process, a, b)).into()
         }
+        number::COPS_QUOTA => quota::quota(process, a, b, c, d).into(),
         number::COPS_SET_SHARE => scheduling::set_share(process, a).into(),
         number::COPS_SET_CALL_PRIORITY => scheduling::set_call_priority(process, a as u64, b).into(),
         number::COPS_STATISTICS => cops::statistics(process, a, b).into(),

@@ -15,6 +15,9 @@ use super::reaper;
 use crate::fs;
 use crate::mm::quota::{Amounts, Charge, Family, Kind, Membership};
 
+/// What the kernel keeps of a process besides what is charged as it grows.
+const RECORD_BYTES: u64 = 4096;
+
 /// What is known of a process.
 struct Record {
     parent: ProcessId,
@@ -71,7 +74,8 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
         // The kernel's only child.
         None => Membership::first(),
     };
-    let place = Charge::new(membership.family(), &Amounts::of(Kind::Processes, 1))?;
+    let place =
+        Charge::new(membership.family(), &Amounts::of(Kind::Processes, 1).and(Kind::Memory, RECORD_BYTES))?;
     let id = table.next;
     reaper::reserve(table.records.len() + 1)?;
     let family = Spare::try_new()?;

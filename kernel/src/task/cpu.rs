@@ -7,16 +7,17 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
+use cops_abi::Errno;
 use cops_abi::interrupt::{CpuPhase, CpuRecord};
 use cops_algorithms::cpu_state;
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 
-use cops_fallible::OutOfMemory;
 use spin::Mutex;
 
 use super::process::Process;
 use super::run_queue::Place;
 use crate::arch::UserContext;
+use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::syscall::work::Unfinished;
 use crate::trace::Event;
 
@@ -123,20 +124,21 @@ pub struct VirtualCpu {
     pub(super) queued: Mutex<Place>,
     /// A call of its that is done in portions, between two of them; only the hart that runs it looks.
     pub(crate) unfinished: Mutex<Option<Unfinished>>,
+    /// What it takes.
+    _charge: Charge,
     /// Ticks that it had a hart.
     pub run_ticks: AtomicU64,
 }
 
 impl VirtualCpu {
     /// # Errors
-    /// [`OutOfMemory`].
-    pub(super) fn new(
-        process: Arc<Process>,
-        index: usize,
-        context: UserContext,
-    ) -> Result<Self, OutOfMemory> {
+    /// `EAGAIN`, `ENOMEM` by the quotas of the process.
+    pub(super) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Result<Self, Errno> {
+        let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
+        let charge = Charge::new(process.family, &amounts)?;
         let level = AtomicU8::new(cops_abi::Priority::DEFAULT.level());
         Ok(Self {
+            _charge: charge,
             process,
             index,
             context: Mutex::new(context),

@@ -143,7 +143,7 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
         pages: process.space.page_count() as u64,
         run_ticks: process.used_ticks.load(Relaxed),
         polls,
-        calls_in_flight: process.calls_in_flight.load(Relaxed) as u64,
+        calls_in_flight: process.calls_in_flight.count() as u64,
         name: inspect::name(&process.name),
     })
 }

@@ -154,7 +154,7 @@ impl Loading {
         arguments: Arguments,
         parent: ProcessId,
         ceiling: u8,
-        files: FileTable,
+        mut files: FileTable,
     ) -> Result<Self, Errno> {
         mm::admit()?;
         if path.is_empty() {
@@ -164,11 +164,11 @@ impl Loading {
             Node::File(entry) => entry,
             Node::Directory(_) => return Err(Errno::EISDIR),
         };
-        let space = AddressSpace::new()?;
         parse(program.data)?;
-        // Before the long work, which would be in vain.
+        // Before the long work, which would be in vain; everything is charged to the process to be.
         let id = children::reserve(parent)?;
-        Ok(Self {
+        // Gives the number back if anything fails.
+        let mut loading = Self {
             id,
             name: &program.path,
             arguments,
@@ -178,9 +178,13 @@ impl Loading {
             segments_done: 0,
             piece: None,
             is_native: false,
-            parts: Some((space, files)),
+            parts: None,
             process: None,
-        })
+        };
+        let family = children::family(id).ok_or(Errno::ESRCH)?;
+        files.charge_to(family)?;
+        loading.parts = Some((AddressSpace::new(family)?, files));
+        Ok(loading)
     }
 
     /// Has the process begin in the foreground of the console, which its parent hands over.

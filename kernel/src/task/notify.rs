@@ -250,7 +250,7 @@ impl Process {
     /// Moves results that wait into the ring as far as it has room. Returns how many still wait.
     pub fn refill_ring(&self) -> usize {
         let (moved, waiting) = self.ring.refill(&self.page.ring);
-        self.calls_in_flight.fetch_sub(moved, Relaxed);
+        self.calls_in_flight.end(moved);
         waiting
     }
 }

@@ -21,6 +21,7 @@ use super::urgency::{Ceiling, Shown};
 use super::wake_ring::WakeRing;
 use super::{WaitQueue, reaper};
 use crate::arch::{self, UserContext};
+use crate::call::CallsInFlight;
 use crate::fs::{File, FileTable};
 use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
@@ -59,7 +60,7 @@ pub struct Process {
     /// Woken when a child has ended.
     pub child_ended: WaitQueue,
     /// Coroutine calls in flight, including those whose result the ring had no room for.
-    pub calls_in_flight: AtomicUsize,
+    pub calls_in_flight: CallsInFlight,
     /// The most urgent it may be.
     pub ceiling: Ceiling,
     /// Ticks its virtual CPUs have had a hart.
@@ -126,7 +127,7 @@ impl Process {
             space,
             files: Mutex::new(files),
             child_ended: WaitQueue::new(),
-            calls_in_flight: AtomicUsize::new(0),
+            calls_in_flight: CallsInFlight::new(family),
             ceiling: Ceiling::new(ceiling),
             used_ticks: AtomicU64::new(0),
             page,
@@ -390,7 +391,7 @@ impl Process {
     /// Frees some of the results that found the ring full, of a process that has ended. Returns whether there may be more.
     pub(super) fn close_ring_some(&self) -> bool {
         let freed = self.ring.close_some();
-        self.calls_in_flight.fetch_sub(freed, Relaxed);
+        self.calls_in_flight.end(freed);
         freed > 0
     }
 

@@ -8,6 +8,8 @@ use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::errno::CallResult;
+pub use cops_abi::quota::Quota;
+use cops_abi::quota::{ONLY_ASK, kind};
 use cops_abi::syscall::{WAIT4, signal, wait_status};
 use cops_abi::{Errno, Priority};
 
@@ -114,6 +116,54 @@ pub fn lower_ceiling(level: Priority) -> Result<()> {
 /// `EPERM` unless this process's ceiling is the most urgent level; `EINVAL` above 500.
 pub fn set_share_of_less_urgent(per_mille: u32) -> Result<u32> {
     Ok(system::set_share(per_mille)? as u32)
+}
+
+/// What is counted of a process and its descendants together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Bytes of memory.
+    Memory,
+    /// Processes, until they have been waited for.
+    Processes,
+    /// Calls in flight.
+    Calls,
+    /// Open files.
+    Descriptors,
+    /// Virtual CPUs.
+    Cpus,
+}
+
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Memory, Self::Processes, Self::Calls, Self::Descriptors, Self::Cpus];
+
+    fn kind(self) -> usize {
+        match self {
+            Self::Memory => kind::MEMORY,
+            Self::Processes => kind::PROCESSES,
+            Self::Calls => kind::CALLS,
+            Self::Descriptors => kind::DESCRIPTORS,
+            Self::Cpus => kind::CPUS,
+        }
+    }
+}
+
+/// What process `pid` (0: this one) and its descendants have of `resource`, and may have.
+///
+/// # Errors
+/// `ESRCH`.
+pub fn quota(pid: u32, resource: Resource) -> Result<Quota> {
+    Ok(system::quota(pid, resource.kind(), ONLY_ASK)?)
+}
+
+/// Sets what process `pid` (0: this one) and its descendants may have of `resource`. What they have already they keep.
+/// Returns the quota as it is then: a limit is never higher than that of the process's parent.
+///
+/// # Errors
+/// `EPERM` unless the process is a descendant, or this one and the limit becomes lower; `ESRCH`.
+pub fn set_quota(pid: u32, resource: Resource, limit: u64) -> Result<Quota> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(ONLY_ASK - 1);
+    Ok(system::quota(pid, resource.kind(), limit)?)
 }
 
 /// How a process ended.

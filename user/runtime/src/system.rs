@@ -7,6 +7,7 @@ use core::net::SocketAddr;
 use core::ptr::NonNull;
 
 use cops_abi::errno::{CallResult, decode};
+use cops_abi::quota::Quota;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::statistics::Statistics;
 use cops_abi::syscall::{self as number, CallHandle, map_flags, protection};
@@ -253,6 +254,14 @@ pub(crate) fn set_ceiling(pid: u32, level: Priority) -> Result<(), Errno> {
 pub(crate) fn hand_over_console(pid: u32, mode: usize) -> Result<(), Errno> {
     // SAFETY: no memory.
     unsafe { call(number::COPS_CONSOLE, [pid as usize, mode]) }.map(drop)
+}
+
+pub(crate) fn quota(pid: u32, kind: usize, limit: usize) -> Result<Quota, Errno> {
+    let mut bytes = [0; Quota::BYTES];
+    let arguments = [pid as usize, kind, limit, bytes.as_mut_ptr().addr()];
+    // SAFETY: so many bytes are the kernel's to write until it returns.
+    unsafe { call(number::COPS_QUOTA, arguments) }?;
+    Ok(Quota::from_bytes(&bytes))
 }
 
 pub(crate) fn set_share(per_mille: u32) -> CallResult {

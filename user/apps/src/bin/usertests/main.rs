@@ -41,6 +41,7 @@ mod network_load;
 mod order;
 mod pipes;
 mod processes;
+mod quotas;
 mod raw;
 mod registers;
 mod regressions;
@@ -76,6 +77,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         files::TESTS,
         processes::TESTS,
         authority::TESTS,
+        quotas::TESTS,
         pipes::TESTS,
         results::TESTS,
         limits::TESTS,

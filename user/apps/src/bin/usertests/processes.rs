@@ -15,7 +15,7 @@ use cops::{task, wait};
 use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
-use crate::{authority, bounded, check, check_equal, interrupts, raw, registers, scheduling, tests};
+use crate::{authority, bounded, check, check_equal, interrupts, quotas, raw, registers, scheduling, tests};
 
 tests! { processes:
     exit_codes,
@@ -64,7 +64,10 @@ pub fn help(arguments: &[&str]) -> ExitCode {
         ["look-at-floats"] => ExitCode(registers::look_at_floats()),
         ["arguments", count, bytes, rest @ ..] => check_arguments(count, bytes, rest),
         ["garbage-handler"] => interrupts::interrupt_into_garbage(),
-        other => authority::help(other).or_else(|| scheduling::help(other)).unwrap_or(ExitCode(98)),
+        other => authority::help(other)
+            .or_else(|| quotas::help(other))
+            .or_else(|| scheduling::help(other))
+            .unwrap_or(ExitCode(98)),
     }
 }
 

@@ -1,0 +1,100 @@
+//! How many calls a process has in flight, and their charge to its family.
+//!
+//! Calls are charged in batches, so that most begin and end with one addition each. Up to two batches
+//! more than there are calls stay charged.
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use cops_abi::Errno;
+use cops_abi::syscall::CALLS_IN_FLIGHT_MAX;
+use spin::Mutex;
+
+use crate::mm::quota::{Amounts, CALL_BYTES, Charge, Family, Kind};
+
+/// Calls that are charged at a time.
+const BATCH: usize = 32;
+
+/// The calls of one process.
+#[derive(Debug)]
+pub struct CallsInFlight {
+    count: AtomicUsize,
+    /// Calls that are paid for.
+    charged: AtomicUsize,
+    charge: Mutex<Charge>,
+}
+
+fn calls(count: usize) -> Amounts {
+    let count = count as u64;
+    Amounts::of(Kind::Calls, count).and(Kind::Memory, count * CALL_BYTES)
+}
+
+impl CallsInFlight {
+    /// None yet, to be charged to `family`.
+    pub const fn new(family: Family) -> Self {
+        let charge = Mutex::new(Charge::nothing(family));
+        Self { count: AtomicUsize::new(0), charged: AtomicUsize::new(0), charge }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// One more.
+    ///
+    /// # Errors
+    /// `EAGAIN` at the limit of the process or its quota, `ENOMEM` by its quota of memory; it is not counted then.
+    pub fn begin(&self) -> Result<(), Errno> {
+        let count = self.count.fetch_add(1, Relaxed) + 1;
+        let begun = if count > CALLS_IN_FLIGHT_MAX {
+            Err(Errno::EAGAIN)
+        } else if count <= self.charged.load(Relaxed) {
+            Ok(())
+        } else {
+            self.charge_more()
+        };
+        begun.inspect_err(|_| self.end(1))
+    }
+
+    /// `count` of them are over.
+    pub fn end(&self, count: usize) {
+        let left = self.count.fetch_sub(count, Relaxed) - count;
+        if self.charged.load(Relaxed) >= left + 2 * BATCH {
+            self.charge_less();
+        }
+    }
+
+    #[cold]
+    fn charge_more(&self) -> Result<(), Errno> {
+        let mut charge = self.charge.lock();
+        let charged = self.charged.load(Relaxed);
+        let missing = self.count().saturating_sub(charged);
+        if missing == 0 {
+            return Ok(());
+        }
+        let more = match charge.grow(&calls(missing.next_multiple_of(BATCH))) {
+            Ok(()) => missing.next_multiple_of(BATCH),
+            // The quota is nearly used up.
+            Err(_) => {
+                charge.grow(&calls(missing))?;
+                missing
+            }
+        };
+        self.charged.store(charged + more, Relaxed);
+        Ok(())
+    }
+
+    #[cold]
+    fn charge_less(&self) {
+        let mut charge = self.charge.lock();
+        let charged = self.charged.load(Relaxed);
+        let count = self.count();
+        // One batch is kept, for a process that makes one call after the other.
+        let kept = count.next_multiple_of(BATCH).max(BATCH);
+        if charged > kept {
+            self.charged.store(kept, Relaxed);
+            charge.shrink(&calls(charged - kept));
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Quotas: no program, with all its descendants, takes from others what they need.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use cops::abi::Errno;
+use cops::abi::syscall::{CLOCK_NANOSLEEP, COPS_QUOTA, signal};
+use cops::io::{Read, Write, pipe};
+use cops::memory::statistics;
+use cops::process::{self, Child, ExitCode, Resource};
+use cops::time::{Duration, Instant, sleep};
+use cops::{inspect, task};
+
+use crate::harness::{Failure, Outcome, errno, run, soon, start};
+use crate::processes::HELPER;
+use crate::raw::{self, Asked};
+use crate::{check, check_equal, tests};
+
+tests! { quotas:
+    a_memory_hog_beside_an_innocent_process,
+    many_hogs_beside_an_innocent_process,
+    full_pipes_are_charged,
+    sleeps_by_the_thousand_beside_an_honest_sleep,
+    more_descriptors_than_there_are,
+    a_fork_bomb,
+    lowering_a_quota,
+    authority_over_quotas,
+    everything_is_given_back,
+}
+
+/// A process that has taken all it gets says so by this limit of virtual CPUs.
+const FILLED: u64 = 3;
+
+/// What the helpers do.
+pub fn help(arguments: &[&str]) -> Option<ExitCode> {
+    Some(match arguments {
+        ["hold-memory"] => hold_memory(),
+        ["touch-memory", megabytes] => touch_memory(megabytes),
+        ["hold-pipes"] => hold_pipes(),
+        ["hold-sleeps"] => hold_sleeps(),
+        ["fork-bomb"] => fork_bomb(),
+        ["attack-quotas", target] => attack(target),
+        _ => return None,
+    })
+}
+
+/// Says that this process has what it gets, and holds it.
+fn stay() -> ExitCode {
+    let _ = process::set_quota(0, Resource::Cpus, FILLED);
+    loop {
+        let _ = cops::sleep!(Duration::from_secs(1000));
+    }
+}
+
+/// Maps and touches until there is no more, first in large pieces, then in small ones.
+fn hold_memory() -> ExitCode {
+    let mut all: Vec<Vec<u8>> = Vec::with_capacity(10_000);
+    for bytes in [1 << 20, 64 << 10] {
+        loop {
+            let mut block = Vec::new();
+            if block.try_reserve_exact(bytes).is_err() || all.len() == all.capacity() {
+                break;
+            }
+            // Room for what its own table takes.
+            if process::quota(0, Resource::Memory).is_ok_and(|quota| quota.room < 2 * bytes as u64) {
+                break;
+            }
+            block.resize(bytes, 1);
+            // Or the compiler sees that nothing ever looks at it.
+            all.push(core::hint::black_box(block));
+        }
+    }
+    stay()
+}
+
+fn touch_memory(megabytes: &str) -> ExitCode {
+    let Ok(megabytes) = megabytes.parse::<usize>() else { return ExitCode(2) };
+    let mut block = Vec::new();
+    if block.try_reserve_exact(megabytes << 20).is_err() {
+        return ExitCode(3);
+    }
+    block.resize(megabytes << 20, 1u8);
+    ExitCode(u8::from(block.iter().any(|&byte| byte != 1)))
+}
+
+/// Fills pipes until nothing more is to be had.
+fn hold_pipes() -> ExitCode {
+    task::spawn(
+        async {
+            let mut all = Vec::with_capacity(40_000);
+            let bytes = [7; 4096];
+            while let Ok((reader, mut writer)) = pipe() {
+                while let Ok(Ok(_)) =
+                    cops::time::timeout(Duration::from_millis(5), writer.write(&bytes)).await
+                {
+                }
+                all.push((reader, writer));
+            }
+            let _ = process::set_quota(0, Resource::Cpus, FILLED);
+            core::future::pending::<()>().await;
+        },
+        task::Priority::DEFAULT,
+    );
+    // The writes need a virtual CPU of their own while this one sleeps.
+    let _ = task::alloc_cpu(1);
+    loop {
+        let _ = cops::sleep!(Duration::from_secs(1000));
+    }
+}
+
+fn hold_sleeps() -> ExitCode {
+    const FOREVER: [usize; 2] = [1_000_000, 0];
+    while let Asked::InFlight(_) = raw::ask(CLOCK_NANOSLEEP, [1, 0, FOREVER.as_ptr().addr()]) {}
+    stay()
+}
+
+/// Starts others that do the same, as long as that works; then holds its place.
+fn fork_bomb() -> ExitCode {
+    let mut refused = 0;
+    while refused < 3 {
+        if start(&[HELPER, "fork-bomb"]).is_err() {
+            refused += 1;
+        }
+    }
+    stay()
+}
+
+fn attack(target: &str) -> ExitCode {
+    let Ok(target) = target.parse::<usize>() else { return ExitCode(2) };
+    let own = process::quota(0, Resource::Memory).map_or(0, |quota| quota.limit as usize);
+    let attempts = [
+        raw::call(COPS_QUOTA, [target, 0, 1, 0]),
+        raw::call(COPS_QUOTA, [target, 2, 0, 0]),
+        raw::call(COPS_QUOTA, [1, 0, 0, 0]),
+        raw::call(COPS_QUOTA, [0, 0, own + 1, 0]),
+    ];
+    let not_refused = attempts.iter().position(|outcome| *outcome != Err(Errno::EPERM));
+    ExitCode(not_refused.map_or(0, |attempt| 10 + attempt as u8))
+}
+
+/// Waits until a process has as much of `resource` as it gets.
+async fn filled(child: &Child, resource: Resource) -> Result<u64, Failure> {
+    let begin = Instant::now();
+    while process::quota(child.id(), Resource::Cpus)?.limit != FILLED {
+        let used = process::quota(child.id(), resource)?.used;
+        check!(begin.elapsed() < Duration::from_secs(25), "{resource:?} used: {used}, and still growing");
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(process::quota(child.id(), resource)?.used)
+}
+
+async fn end(mut child: Child) -> Outcome {
+    child.kill()?;
+    soon("the end of a hog", child.wait()).await??;
+    Ok(())
+}
+
+async fn innocent(megabytes: &str) -> Outcome {
+    let status = run(&[HELPER, "touch-memory", megabytes]).await?;
+    check_equal!((status.code(), status.signal()), (Some(0), None), "an innocent process ended");
+    Ok(())
+}
+
+async fn a_memory_hog_beside_an_innocent_process() -> Outcome {
+    let hog = start(&[HELPER, "hold-memory"])?;
+    let held = filled(&hog, Resource::Memory).await?;
+    let now = statistics()?;
+    check!(held > now.frames_total * 4096 / 16, "the hog has {held} bytes only");
+    check!(
+        now.frames_free >= now.frames_total / 2,
+        "{} of {} frames are free",
+        now.frames_free,
+        now.frames_total
+    );
+    innocent(if now.frames_total > 100_000 { "8" } else { "2" }).await?;
+    end(hog).await
+}
+
+async fn many_hogs_beside_an_innocent_process() -> Outcome {
+    let mut hogs = Vec::new();
+    for _ in 0..6 {
+        hogs.push(start(&[HELPER, "hold-memory"])?);
+    }
+    for hog in &hogs {
+        filled(hog, Resource::Memory).await?;
+    }
+    // As much as is guaranteed to each of 16 children, less what the program itself takes.
+    let limit = process::quota(0, Resource::Memory)?.limit;
+    let floor = limit / 64 >> 20;
+    check!(floor >= 1, "too little memory for this test");
+    innocent(if floor >= 3 { "1" } else { "0" }).await?;
+    for hog in hogs {
+        end(hog).await?;
+    }
+    Ok(())
+}
+
+async fn full_pipes_are_charged() -> Outcome {
+    let hog = start(&[HELPER, "hold-pipes"])?;
+    let held = filled(&hog, Resource::Memory).await?;
+    check!(held > statistics()?.frames_total * 4096 / 16, "{held} bytes are charged");
+    let now = statistics()?;
+    check!(
+        now.frames_free >= now.frames_total / 2,
+        "{} of {} frames are free",
+        now.frames_free,
+        now.frames_total
+    );
+    innocent(if now.frames_total > 100_000 { "8" } else { "2" }).await?;
+    end(hog).await
+}
+
+async fn sleeps_by_the_thousand_beside_an_honest_sleep() -> Outcome {
+    let before = statistics()?;
+    let mut hogs = Vec::new();
+    for _ in 0..8 {
+        hogs.push(start(&[HELPER, "hold-sleeps"])?);
+    }
+    let mut held = 0;
+    for hog in &hogs {
+        held += filled(hog, Resource::Calls).await?;
+    }
+    check!(held > 10_000, "the hogs have {held} sleeps only");
+    cops::sleep!(Duration::from_millis(1))?;
+    sleep(Duration::from_millis(1)).await;
+    let status = run(&[HELPER, "sleep", "1"]).await?;
+    check_equal!(status.code(), Some(0), "an honest sleep in another process");
+    for hog in hogs {
+        end(hog).await?;
+    }
+    let after = statistics()?;
+    let taken = before.frames_free.saturating_sub(after.frames_free);
+    check!(taken <= before.frames_total / 16, "{taken} frames of {} did not come back", before.frames_total);
+    Ok(())
+}
+
+async fn more_descriptors_than_there_are() -> Outcome {
+    let mut all = Vec::new();
+    process::set_quota(0, Resource::Descriptors, 100)?;
+    let error = loop {
+        match pipe() {
+            Ok(ends) => all.push(ends),
+            Err(error) => break errno(error),
+        }
+    };
+    check_equal!(error, Some(Errno::EMFILE), "the error");
+    let used = process::quota(0, Resource::Descriptors)?.used;
+    check!(used <= 100 && all.len() >= 45, "{used} descriptors, {} pipes", all.len());
+    all.pop();
+    let Ok((mut reader, mut writer)) = pipe() else { return Err(Failure("one closed makes no room".into())) };
+    writer.write(b"x").await?;
+    check_equal!(reader.read(&mut [0; 4]).await?, 1, "bytes read");
+    Ok(())
+}
+
+/// Kills every process that this one has authority over and that has lost its parent. Returns how many.
+fn kill_orphans() -> Result<usize, Failure> {
+    let orphans = inspect::processes()?;
+    let orphans = orphans.iter().filter(|other| other.parent == 0 && other.process != 1);
+    Ok(orphans.filter(|orphan| process::kill(orphan.process, signal::SIGKILL).is_ok()).count())
+}
+
+async fn a_fork_bomb() -> Outcome {
+    process::set_quota(0, Resource::Processes, 40)?;
+    let mut bomb = start(&[HELPER, "fork-bomb"])?;
+    let held = filled(&bomb, Resource::Processes).await?;
+    check!((5..=20).contains(&held), "the bomb has {held} processes");
+    // Others still start.
+    innocent("1").await?;
+    bomb.kill()?;
+    soon("the end of the bomb", bomb.wait()).await??;
+    let begin = Instant::now();
+    while process::quota(0, Resource::Processes)?.used > 1 {
+        kill_orphans()?;
+        check!(begin.elapsed() < Duration::from_secs(10), "the bomb's descendants do not end");
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn lowering_a_quota() -> Outcome {
+    let mut child = start(&[HELPER, "sleep", "100000"])?;
+    let was = process::quota(child.id(), Resource::Calls)?;
+    check!(was.limit <= process::quota(0, Resource::Calls)?.limit, "more than its parent's");
+    let now = process::set_quota(child.id(), Resource::Calls, 5)?;
+    check_equal!(now.limit, 5, "the limit");
+    let back = process::set_quota(child.id(), Resource::Calls, u64::MAX)?;
+    check_equal!(back.limit, process::quota(0, Resource::Calls)?.limit, "raised to its parent's");
+    child.kill()?;
+    soon("the end of the child", child.wait()).await??;
+    let gone = process::quota(child.id(), Resource::Calls).err().and_then(errno);
+    check_equal!(gone, Some(Errno::ESRCH), "the quota of a process that is gone");
+    check_equal!(raw::call(COPS_QUOTA, [0, 5, usize::MAX, 0]), Err(Errno::EINVAL), "a kind there is not");
+    check_equal!(raw::call(COPS_QUOTA, [0, 0, usize::MAX, 8]), Err(Errno::EFAULT), "a bad address");
+    Ok(())
+}
+
+async fn authority_over_quotas() -> Outcome {
+    let mut sibling = start(&[HELPER, "sleep", "100000"])?;
+    for target in [sibling.id(), process::id(), process::parent_id()] {
+        let status = run(&[HELPER, "attack-quotas", &format!("{target}")]).await?;
+        check_equal!(status.code(), Some(0), "which attempt on {target} was not refused");
+    }
+    sibling.kill()?;
+    soon("the end of the sibling", sibling.wait()).await??;
+    Ok(())
+}
+
+/// After children that did many things have been waited for, this process has what it had before.
+async fn everything_is_given_back() -> Outcome {
+    let usage = || -> Result<Vec<u64>, Failure> {
+        Ok(Resource::ALL.map(|resource| process::quota(0, resource).map_or(0, |quota| quota.used)).into())
+    };
+    // What this process needs for the first time is no leak.
+    run(&[HELPER, "exit", "0"]).await?;
+    let before = usage()?;
+    for _ in 0..5 {
+        let mut child = start(&[HELPER, "wait-in-many-ways"])?;
+        sleep(Duration::from_millis(20)).await;
+        child.kill()?;
+        soon("the end of a child", child.wait()).await??;
+        run(&[HELPER, "touch-memory", "3"]).await?;
+    }
+    let after = usage()?;
+    // Its own heap and the calls that are charged in batches may have grown a little.
+    check!(after[0] <= before[0] + (256 << 10), "memory: {} after {}", after[0], before[0]);
+    check_equal!((after[1], after[3], after[4]), (before[1], before[3], before[4]), "processes, files, CPUs");
+    check!(after[2] <= before[2] + 64, "calls: {} after {}", after[2], before[2]);
+    Ok(())
+}
