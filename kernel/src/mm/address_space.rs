@@ -15,6 +15,8 @@ use super::root::Root;
 use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
 use crate::arch::{self, Access, Entry};
 use alloc::sync::Arc;
+use cops_abi::layout::{STACK_STRIDE, STACK_TOP};
+use cops_abi::page::MAX_CPUS;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use spin::Mutex;
@@ -33,8 +35,33 @@ struct Inner {
     regions: Regions,
     /// Pages that are present, the kernel's own included.
     pages: usize,
-    /// What the pages, the tables and the regions' records take.
+    /// Pages that are charged and have not been touched: touching them cannot fail for want of quota.
+    promised: usize,
+    /// What the pages, the promised ones too, the tables and the regions' records take.
     memory: Charge,
+}
+
+/// Bytes at the top of every stack that are charged when it is mapped.
+const STACK_PROMISED_BYTES: usize = 64 * 1024;
+
+/// Where pages are charged when they are mapped: the program, the mmap area, the tops of the stacks. What is deeper in
+/// a stack is charged when it is touched.
+fn promised_areas() -> impl Iterator<Item = Range<usize>> {
+    let stacks = (0..MAX_CPUS).map(|index| {
+        let top = STACK_TOP - index * STACK_STRIDE;
+        top - STACK_PROMISED_BYTES..top
+    });
+    core::iter::once(layout::USER_START..layout::MAP_END).chain(stacks)
+}
+
+fn is_promised(address: usize) -> bool {
+    promised_areas().any(|area| area.contains(&address))
+}
+
+/// Pages of `range` that are charged when they are mapped.
+fn promised_pages(range: &Range<usize>) -> usize {
+    let within = |area: Range<usize>| area.end.min(range.end).saturating_sub(area.start.max(range.start));
+    promised_areas().map(within).sum::<usize>() / layout::PAGE_BYTES
 }
 
 /// What a region's record takes at worst.
@@ -61,7 +88,7 @@ impl Inner {
     /// Makes the charge what is held now. Tables and records that were made on the way are charged in any case: there
     /// are at most two tables for each page that was allowed.
     fn settle(&mut self) {
-        let frames = self.pages + self.table.frame_count();
+        let frames = self.pages + self.promised + self.table.frame_count();
         let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
         let charged = self.memory.amounts().get(Kind::Memory);
         if held > charged {
@@ -89,7 +116,7 @@ impl AddressSpace {
         Ok(Self {
             root: Root::new(table.root().clone())?,
             current_harts: AtomicU64::new(0),
-            inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0, memory }),
+            inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0, promised: 0, memory }),
         })
     }
 
@@ -113,7 +140,7 @@ impl AddressSpace {
     /// # Errors
     /// See [`MapError`]; nothing has changed then.
     pub fn map_anonymous(&self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
-        self.insert(&mut self.inner.lock(), range, rights, Backing::Anonymous)
+        self.insert_promised(&mut self.inner.lock(), range, rights)
     }
 
     /// As [`AddressSpace::map_anonymous`], wherever there is room for `length` bytes; returns
@@ -125,7 +152,7 @@ impl AddressSpace {
         let length = layout::page_up(length).filter(|&length| length > 0).ok_or(MapError::BadRange)?;
         let mut inner = self.inner.lock();
         let start = inner.regions.find_free(length).ok_or(MapError::OutOfMemory)?;
-        self.insert(&mut inner, start..start + length, rights, Backing::Anonymous)?;
+        self.insert_promised(&mut inner, start..start + length, rights)?;
         Ok(start)
     }
 
@@ -174,9 +201,13 @@ impl AddressSpace {
         let rights = inner.regions.at(address).ok_or(MapError::BadRange)?.rights;
         let page = layout::page_down(address);
         let bytes = &bytes[..bytes.len().min(page + layout::PAGE_BYTES - address)];
-        inner.charge_page()?;
+        if !is_promised(page) {
+            inner.charge_page()?;
+        }
         let frame = Frame::allocate_zeroed()?;
         frame.write(address - page, bytes);
+        inner.table.find_or_make(page)?;
+        inner.promised -= usize::from(is_promised(page));
         self.put(&mut inner, page, frame, rights)?;
         if rights.execute {
             arch::sync_instruction_stream();
@@ -196,14 +227,17 @@ impl AddressSpace {
         let limit = inner.regions.removable(range)?;
         let (pages, covered) = inner.table.first_pages(range.start..limit, HOLES);
         let (start, mut end) = (pages.start, pages.end);
-        let mut count = 0;
+        let (mut count, mut touched) = (0, 0);
         inner.table.for_each_present(start..end, |address, _| {
             count += 1;
+            touched += usize::from(is_promised(address));
             if count == BATCH {
                 end = address + layout::PAGE_BYTES;
             }
             count < BATCH
         });
+        let promised =
+            inner.regions.ranges_in(range.start..end).map(|part| promised_pages(&part)).sum::<usize>();
         // Nothing can fail after this.
         inner.regions.remove(range.start..end)?;
         let mut frames = [const { None }; BATCH];
@@ -222,6 +256,7 @@ impl AddressSpace {
         if start < end && (end == range.end || end == covered) {
             self.free_empty_tables(inner, &(start..end));
         }
+        inner.promised -= promised - touched;
         // The frames are still to be freed, by this very function: a moment in which they count as free.
         inner.settle();
         Ok((end < range.end).then_some(end..range.end))
@@ -313,6 +348,24 @@ impl AddressSpace {
         Remains { lower, regions, _memory: memory }
     }
 
+    /// Adds a region of anonymous memory, and charges what of it is promised.
+    fn insert_promised(
+        &self,
+        inner: &mut Inner,
+        range: Range<usize>,
+        rights: Rights,
+    ) -> Result<(), MapError> {
+        check_range(&range)?;
+        let promised = promised_pages(&range);
+        inner.memory.grow(&memory(promised * layout::PAGE_BYTES)).map_err(|_| MapError::OutOfMemory)?;
+        let inserted = self.insert(inner, range, rights, Backing::Anonymous);
+        if inserted.is_ok() {
+            inner.promised += promised;
+        }
+        inner.settle();
+        inserted
+    }
+
     /// Adds a region after checking everything about it.
     fn insert(
         &self,
@@ -325,7 +378,6 @@ impl AddressSpace {
         check_rights(rights)?;
         inner.admit_regions()?;
         inner.regions.insert(range, Region { rights, backing })?;
-        inner.settle();
         Ok(())
     }
 
@@ -355,7 +407,9 @@ impl AddressSpace {
             return Err(FaultError::NotAllowed);
         }
         let rights = region.rights;
-        inner.charge_page()?;
+        if !is_promised(address) {
+            inner.charge_page()?;
+        }
         let physical = match inner.table.find_or_make(address) {
             Ok(slot) => Frame::allocate_zeroed().map(|frame| {
                 let physical = frame.into_physical();
@@ -364,7 +418,10 @@ impl AddressSpace {
             }),
             Err(error) => Err(error),
         };
-        inner.pages += usize::from(physical.is_ok());
+        if physical.is_ok() {
+            inner.pages += 1;
+            inner.promised -= usize::from(is_promised(address));
+        }
         inner.settle();
         let physical = physical?;
         if rights.execute {

@@ -107,6 +107,12 @@ impl Regions {
         Ok(self.map.replace(range, Some(Region { rights, backing: Backing::Anonymous }))?)
     }
 
+    /// What of `range` is mapped.
+    pub(super) fn ranges_in(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let spans = self.map.spans(range.clone());
+        spans.map(move |span| span.start.max(range.start)..span.end.min(range.end))
+    }
+
     /// A free range of `length` bytes (page aligned) in the mmap area: the lowest.
     pub(super) fn find_free(&self, length: usize) -> Option<usize> {
         self.map.find_gap(layout::MAP_START..layout::MAP_END, length)

@@ -8,7 +8,7 @@ use cops_abi::syscall::{map_flags, protection};
 use cops_abi::{Errno, layout};
 
 use super::work::Work;
-use crate::mm::{self, Rights, UserRange, quota};
+use crate::mm::{self, Rights, UserRange};
 use crate::task::{Process, random};
 
 /// `mmap(0, length, protection, flags, -1, 0)`.
@@ -29,11 +29,7 @@ pub fn map(
     let rights = rights(bits)?;
     let length = length.checked_next_multiple_of(layout::PAGE_BYTES).ok_or(Errno::ENOMEM)?;
     mm::admit()?;
-    // Memory is given out, and charged, on first touch. A wish that the quota could not meet even now is refused at
-    // once; a process that touches more than its quota has room for later is ended then.
-    if length as u64 > quota::room(process.family, quota::Kind::Memory) {
-        return Err(Errno::ENOMEM);
-    }
+    // Charged here, so that touching it later cannot fail for want of quota; frames are given out on first touch.
     Ok(process.space.map_anonymous_anywhere(length, rights)?)
 }
 

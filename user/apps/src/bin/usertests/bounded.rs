@@ -16,7 +16,7 @@ use cops::abi::syscall::{
     map_flags, protection,
 };
 use cops::inspect;
-use cops::process::{Child, ExitCode};
+use cops::process::{Child, ExitCode, Resource};
 
 use crate::harness::{Failure, Outcome, soon, start};
 use crate::processes::HELPER;
@@ -73,8 +73,15 @@ impl Watch {
     }
 }
 
-/// As many regions as a process may have, less those it has anyway.
-const REGIONS: usize = 65_400;
+/// As many regions as a process may have, less those it has anyway; fewer if there is less memory: each is a page.
+fn regions() -> Result<usize, Failure> {
+    let room = cops::process::quota(0, Resource::Memory)?.room as usize;
+    // The regions' records and the page tables are charged as well.
+    let regions = (room / PAGE_BYTES * 7 / 8).min(65_400) & !1;
+    check!(regions > 10_000, "memory for {regions} regions only");
+    Ok(regions)
+}
+
 const READ_WRITE: usize = protection::READ | protection::WRITE;
 
 fn protect(address: usize, bytes: usize, rights: usize) -> Result<usize, Errno> {
@@ -87,40 +94,41 @@ fn map(pages: usize) -> Result<usize, Errno> {
 }
 
 /// Pages of which every other one may be read only: each is a region.
-fn make_regions() -> Result<usize, Failure> {
-    let start = map(REGIONS)?;
-    for page in (0..REGIONS).step_by(2) {
+fn make_regions(regions: usize) -> Result<usize, Failure> {
+    let start = map(regions)?;
+    for page in (0..regions).step_by(2) {
         protect(start + page * PAGE_BYTES, PAGE_BYTES, protection::READ)?;
     }
     Ok(start)
 }
 
 async fn many_regions() -> Outcome {
-    const BYTES: usize = REGIONS * PAGE_BYTES;
+    let regions = regions()?;
+    let bytes = regions * PAGE_BYTES;
     // Present pages, some in each table.
     const TOUCHED: usize = 3000;
     let watch = Watch::begin()?;
-    let start = make_regions()?;
-    for page in (1..REGIONS).step_by(2).take(TOUCHED) {
+    let start = make_regions(regions)?;
+    for page in (1..regions).step_by(2).take(TOUCHED) {
         raw::poke(start + page * PAGE_BYTES, page as u64);
     }
-    check_equal!(protect(start, BYTES, protection::READ), Ok(0), "mprotect of all regions");
-    check_equal!(protect(start, BYTES, READ_WRITE), Ok(0), "mprotect of one region");
-    for page in (1..REGIONS).step_by(2).take(TOUCHED) {
+    check_equal!(protect(start, bytes, protection::READ), Ok(0), "mprotect of all regions");
+    check_equal!(protect(start, bytes, READ_WRITE), Ok(0), "mprotect of one region");
+    for page in (1..regions).step_by(2).take(TOUCHED) {
         check_equal!(raw::peek(start + page * PAGE_BYTES), page as u64, "page {page}");
         raw::poke(start + page * PAGE_BYTES, 0);
     }
     // As many holes of a page, and then a place for two pages is looked for.
-    for page in (0..REGIONS).step_by(2) {
+    for page in (0..regions).step_by(2) {
         raw::call(number::MUNMAP, [start + page * PAGE_BYTES, PAGE_BYTES])?;
     }
     let behind = map(2)?;
-    check!(behind >= start + BYTES - PAGE_BYTES, "two pages at {behind:#x}, in a hole of one");
+    check!(behind >= start + bytes - PAGE_BYTES, "two pages at {behind:#x}, in a hole of one");
     let between = map(1)?;
     check_equal!(between, start, "the lowest hole");
     // At a hole it ends with an error, and what lies before has been changed.
-    check_equal!(protect(start, BYTES, protection::READ), Err(Errno::ENOMEM), "mprotect over holes");
-    check_equal!(raw::call(number::MUNMAP, [start, BYTES + 16 * PAGE_BYTES]), Ok(0), "munmap of all");
+    check_equal!(protect(start, bytes, protection::READ), Err(Errno::ENOMEM), "mprotect over holes");
+    check_equal!(raw::call(number::MUNMAP, [start, bytes + 16 * PAGE_BYTES]), Ok(0), "munmap of all");
     watch.end()
 }
 
@@ -152,7 +160,7 @@ async fn end_with_many_results() -> Outcome {
 /// What the helpers do.
 pub fn help(what: &str) -> ExitCode {
     let outcome = match what {
-        "regions" => make_regions().map(drop),
+        "regions" => regions().and_then(make_regions).map(drop),
         "files" => open_files(),
         "sleeps" => sleeps(1_000_000).map(drop),
         "results" => results(),
@@ -247,12 +255,13 @@ async fn many_children() -> Outcome {
     let lowered = raw::call(number::COPS_SET_CEILING, [0, 33]);
     inspect::processes()?;
     for child in &mut children {
-        child.kill()?;
+        // One that found no memory for its heap has ended already.
+        let _ = child.kill();
     }
     for child in &mut children {
         soon("the end of a child", child.wait()).await??;
     }
-    check!(count > 100, "only {count} children");
+    check!(count > 20, "only {count} children");
     check_equal!(lowered, Ok(0), "set_ceiling");
     watch.end()
 }
