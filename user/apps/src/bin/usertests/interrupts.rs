@@ -186,7 +186,11 @@ async fn less_urgent_result_is_not_delivered_at_once() -> Outcome {
     let suppressed = || Ok::<_, crate::harness::Failure>(statistics()?.user_interrupts_suppressed);
     let first = suppressed()?;
     for _ in 0..20 {
-        let over = sleeper_below(50, Duration::from_millis(8)).await;
+        let over = sleeper_below(50, Duration::from_millis(60)).await;
+        if over.load(Relaxed) == 1 {
+            // The host was busy elsewhere for so long that there is nothing to wait for in a poll.
+            continue;
+        }
         let before = suppressed()?;
         // In the middle of a poll: the result arrives, and it is decided that it interrupts nobody; or the slice ends meanwhile,
         // which is a reason to interrupt, and the host's affair.

@@ -5,9 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use cops::abi::Errno;
-use cops::abi::syscall::{
-    ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, CLOCK_NANOSLEEP, COPS_PARK, COPS_UNPARK, signal,
-};
+use cops::abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, CLOCK_NANOSLEEP, COPS_UNPARK, signal};
 use cops::io::pipe;
 use cops::process::{self, Child, ExitCode};
 use cops::time::{Duration, Instant, sleep, timeout};

@@ -289,6 +289,14 @@ async fn urgent_beside_spinners() -> Outcome {
     all_at(&spinners, 63).await?;
     let before = statistics()?;
     let all = soon("sleeps beside spinners", latenesses(100)).await?;
+    // On a busy host most of those that wake find a hart in the kernel: so on until there is something to judge.
+    let interrupted = async {
+        while harts() > 1 && statistics()?.preemptions - before.preemptions < 20 {
+            latenesses(5).await;
+        }
+        Ok::<_, Failure>(())
+    };
+    soon("twenty interrupts for what is more urgent", interrupted).await??;
     let after = statistics()?;
     let preemptions = after.preemptions - before.preemptions;
     let taken = after.interprocessor_interrupts_taken - before.interprocessor_interrupts_taken;
@@ -303,7 +311,6 @@ async fn urgent_beside_spinners() -> Outcome {
     } else {
         // How long an emulated hart takes to notice is the host's affair; that it is told, and notices, is not. Two for the same
         // hart may become one.
-        check!(preemptions >= 20, "{preemptions} interrupts were sent for 100 that woke");
         check!(taken * 2 >= preemptions, "{preemptions} interrupts were sent, and {taken} taken");
     }
     end_all(&mut spinners).await
