@@ -27,7 +27,7 @@
 //! there are at most twice as many nodes as processes and charged remains, and a chain of processes
 //! that each start one and end does not grow the path.
 
-use alloc::vec::Vec;
+use cops_fallible::List;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,15 +146,15 @@ struct Node {
 /// All families.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    nodes: Vec<Node>,
-    free: Vec<u32>,
+    nodes: List<Node>,
+    free: List<u32>,
 }
 
 impl Tree {
     /// A tree without even a root.
     #[must_use]
     pub const fn new() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new() }
+        Self { nodes: List::new(), free: List::new() }
     }
 
     /// Makes the root, or changes its limits.
@@ -165,11 +165,10 @@ impl Tree {
         match self.nodes.first_mut() {
             Some(root) => root.limit = limit,
             None => {
-                self.nodes.try_reserve(1).map_err(|_| Refusal::NoMemory)?;
                 let used = Amounts::default();
                 let root =
                     Node { life: 1, parent: 0, children: 0, has_process: true, in_use: true, limit, used };
-                self.nodes.push(root);
+                self.nodes.try_push(root).map_err(|_| Refusal::NoMemory)?;
             }
         }
         Ok(())
@@ -199,7 +198,7 @@ impl Tree {
                 // So that freeing a place never allocates.
                 let places = self.nodes.len() + 1;
                 self.free.try_reserve(places - self.free.len()).map_err(|_| Refusal::NoMemory)?;
-                self.nodes.push(node);
+                self.nodes.try_push(node).map_err(|_| Refusal::NoMemory)?;
                 self.nodes.len() as u32 - 1
             }
         };
@@ -405,7 +404,7 @@ impl Tree {
         node.in_use = false;
         node.parent = index;
         // Room was reserved when the place was made.
-        self.free.push(index);
+        let _ = self.free.push_within_capacity(index);
     }
 }
 

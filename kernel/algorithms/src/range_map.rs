@@ -7,7 +7,7 @@
 //!
 //! Neighbours with equal values are one span. All growth can fail, and changes nothing then.
 
-use alloc::vec::Vec;
+use cops_fallible::{List, OutOfMemory};
 use core::ops::Range;
 
 /// A range with its value.
@@ -30,16 +30,22 @@ pub enum RangeError {
     OutOfMemory,
 }
 
+impl From<OutOfMemory> for RangeError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
 struct Leaf<V> {
     /// Never empty, except while it is changed.
-    spans: Vec<Span<V>>,
+    spans: List<Span<V>>,
     /// The largest gap between two of them.
     largest_gap: usize,
 }
 
 /// See the module. `LEAF` is at least 8.
 pub struct RangeMap<V, const LEAF: usize = 160> {
-    leaves: Vec<Leaf<V>>,
+    leaves: List<Leaf<V>>,
     length: usize,
     limit: usize,
 }
@@ -59,7 +65,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         assert!(LEAF >= 8);
-        Self { leaves: Vec::new(), length: 0, limit }
+        Self { leaves: List::new(), length: 0, limit }
     }
 
     /// How many spans there are.
@@ -206,12 +212,10 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
     /// Makes sure that `pieces` spans can take the place of `count` of them where the first span above `address` is;
     /// returns that place, which is in a leaf.
     fn make_room(&mut self, address: usize, pieces: usize, count: usize) -> Result<Place, RangeError> {
-        let out_of_memory = |_| RangeError::OutOfMemory;
         if self.leaves.is_empty() && pieces > 0 {
-            self.leaves.try_reserve(1).map_err(out_of_memory)?;
-            let mut spans = Vec::new();
-            spans.try_reserve(1).map_err(out_of_memory)?;
-            self.leaves.push(Leaf { spans, largest_gap: 0 });
+            let mut spans = List::new();
+            spans.try_reserve(1)?;
+            self.leaves.try_push(Leaf { spans, largest_gap: 0 })?;
         }
         let mut place = self.place_above(address);
         if let Some(last) = self.leaves.len().checked_sub(1).filter(|&last| place.leaf > last) {
@@ -231,20 +235,18 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
                 place = Place { leaf: place.leaf + 1, index: place.index - lower };
             }
         }
-        self.leaves[place.leaf].spans.try_reserve(PIECES).map_err(out_of_memory)?;
+        self.leaves[place.leaf].spans.try_reserve(PIECES)?;
         Ok(place)
     }
 
     /// Moves the upper half of a leaf to a new one behind it.
     fn split(&mut self, leaf: usize) -> Result<(), RangeError> {
-        let out_of_memory = |_| RangeError::OutOfMemory;
-        self.leaves.try_reserve(1).map_err(out_of_memory)?;
-        let mut upper = Vec::new();
-        upper.try_reserve_exact(LEAF).map_err(out_of_memory)?;
+        self.leaves.try_reserve(1)?;
+        let mut upper = List::try_with_capacity(LEAF)?;
         let lower = &mut self.leaves[leaf].spans;
-        upper.extend_from_slice(&lower[lower.len() / 2..]);
+        upper.try_extend_from_slice(&lower[lower.len() / 2..])?;
         lower.truncate(lower.len() / 2);
-        self.leaves.insert(leaf + 1, Leaf { spans: upper, largest_gap: 0 });
+        self.leaves.try_insert(leaf + 1, Leaf { spans: upper, largest_gap: 0 })?;
         self.refresh(leaf);
         self.refresh(leaf + 1);
         Ok(())
@@ -255,19 +257,19 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         self.length -= count;
         let Some(first) = self.leaves.get_mut(place.leaf) else { return };
         let here = count.min(first.spans.len() - place.index);
-        first.spans.drain(place.index..place.index + here);
+        drop(first.spans.drain_range(place.index..place.index + here));
         let mut left = count - here;
         let mut whole = 0;
         while let Some(leaf) = self.leaves.get_mut(place.leaf + 1 + whole).filter(|_| left > 0) {
             if leaf.spans.len() > left {
-                leaf.spans.drain(..left);
+                drop(leaf.spans.drain_range(0..left));
                 self.refresh(place.leaf + 1 + whole);
                 break;
             }
             left -= leaf.spans.len();
             whole += 1;
         }
-        self.leaves.drain(place.leaf + 1..place.leaf + 1 + whole);
+        drop(self.leaves.drain_range(place.leaf + 1..place.leaf + 1 + whole));
     }
 
     /// Puts pieces in at `place`, for which there is room, and joins them with their neighbours.
@@ -323,7 +325,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         let spans = &mut self.leaves[leaf].spans;
         for (offset, piece) in pieces.list[..pieces.count].iter().flatten().enumerate() {
             // Within capacity: `make_room`.
-            spans.insert(index + offset, *piece);
+            let _ = spans.try_insert(index + offset, *piece);
         }
         self.length += pieces.count;
         self.tidy(leaf);
@@ -354,7 +356,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
             return;
         }
         let upper = self.leaves.remove(lower + 1);
-        self.leaves[lower].spans.extend_from_slice(&upper.spans);
+        let _ = self.leaves[lower].spans.try_extend_from_slice(&upper.spans);
         self.refresh(lower);
     }
 
