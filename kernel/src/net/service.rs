@@ -11,7 +11,7 @@ use core::net::IpAddr;
 use core::task::Poll;
 
 use cops_abi::{Errno, Priority, bootargs};
-use cops_fallible::{try_arc, try_box};
+use cops_fallible::{List, try_arc, try_box};
 use cops_net::{Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, Stack};
 use spin::Once;
 
@@ -135,7 +135,6 @@ fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
 }
 
 /// `ip=dhcp` or `ip=ADDRESS/PREFIX[,GATEWAY]`; anything else is reported and means DHCP.
-#[allow(clippy::disallowed_types, clippy::disallowed_macros, reason = "once, at boot")]
 fn addressing(arguments: &str) -> EthernetAddressing {
     let Some(value) = bootargs::value(arguments, "ip").filter(|&value| value != "dhcp") else {
         return EthernetAddressing::Dhcp;
@@ -150,10 +149,11 @@ fn addressing(arguments: &str) -> EthernetAddressing {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix: u8 = prefix.parse().ok().filter(|&prefix| prefix <= bits)?;
         let gateways = match gateway {
-            Some(gateway) => alloc::vec![gateway.parse().ok()?],
-            None => alloc::vec::Vec::new(),
+            Some(gateway) => List::try_from_slice(&[gateway.parse().ok()?]).ok()?,
+            None => List::new(),
         };
-        Some(EthernetAddressing::Static { addresses: alloc::vec![(address, prefix)], gateways })
+        let addresses = List::try_from_slice(&[(address, prefix)]).ok()?;
+        Some(EthernetAddressing::Static { addresses: addresses.into_vec(), gateways: gateways.into_vec() })
     };
     parse().unwrap_or_else(|| {
         log::warn!("boot argument ip={value:?} is neither dhcp nor ADDRESS/PREFIX[,GATEWAY]: using dhcp");

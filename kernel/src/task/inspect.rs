@@ -144,7 +144,7 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
         run_ticks: process.used_ticks.load(Relaxed),
         polls,
         calls_in_flight: process.calls_in_flight.count() as u64,
-        name: inspect::name(&process.name),
+        name: inspect::name(process.name),
     })
 }
 

@@ -30,7 +30,7 @@ pub fn dump() {
     let mut next = 0;
     while let Some(entry) = children::at_or_after(next) {
         next = entry.id + 1;
-        let name = entry.process.as_ref().map_or("", |process| &process.name);
+        let name = entry.process.as_ref().map_or("", |process| process.name);
         for (part, bytes) in words(name.as_bytes()).enumerate().take(32) {
             out.event(Event::ProcessName { process: entry.id, part: part as u8, bytes });
         }
