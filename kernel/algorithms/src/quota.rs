@@ -144,10 +144,19 @@ struct Node {
 }
 
 /// All families.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Tree {
     nodes: List<Node>,
     free: List<u32>,
+}
+
+/// For tests, which try a change on a copy.
+#[cfg(test)]
+impl Clone for Tree {
+    fn clone(&self) -> Self {
+        let nodes = List::try_from_iter(self.nodes.iter().cloned()).unwrap();
+        Self { nodes, free: List::try_from_slice(&self.free).unwrap() }
+    }
 }
 
 impl Tree {
