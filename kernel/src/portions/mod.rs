@@ -203,16 +203,17 @@ impl Hart {
     #[cold]
     #[inline(never)]
     fn point(&self, next: Key) {
+        let excluded = self.excluded.load(Relaxed);
         let now = arch::instructions_retired();
         let begin = self.begin.load(Relaxed);
         if begin != 0 {
-            let length = self.length(now, begin, self.begin_excluded.load(Relaxed));
+            let length = length(now, begin, excluded, self.begin_excluded.load(Relaxed));
             let about = [0, 1, 2, 3].map(|index| self.about[index].load(Relaxed));
             self.record(self.key.load(Relaxed), length, about);
         }
         self.key.store(next, Relaxed);
         self.about.iter().for_each(|word| word.store(0, Relaxed));
-        self.exclude_since(now);
+        self.exclude_since(now, excluded);
         self.begin_excluded.store(self.excluded.load(Relaxed), Relaxed);
         self.begin.store(arch::instructions_retired(), Relaxed);
     }
@@ -227,37 +228,35 @@ impl Hart {
     #[cold]
     #[inline(never)]
     fn on(&self) {
+        let excluded = self.excluded.load(Relaxed);
         let now = arch::instructions_retired();
         let begin = self.off.load(Relaxed);
         self.off.store(0, Relaxed);
         if begin != 0 {
-            let length = self.length(now, begin, self.off_excluded.load(Relaxed));
+            let length = length(now, begin, excluded, self.off_excluded.load(Relaxed));
             self.record(key(portion::INTERRUPTS_OFF, 0), length, [self.key.load(Relaxed), 0, 0, 0]);
         }
-        self.exclude_since(now);
+        self.exclude_since(now, excluded);
     }
 
     #[cold]
     #[inline(never)]
     fn end(&self, stretch: &Stretch) {
+        let mut excluded = self.excluded.load(Relaxed);
         let now = arch::instructions_retired();
-        let length = self.length(now, stretch.begin, stretch.excluded);
+        let length = length(now, stretch.begin, excluded, stretch.excluded);
         self.record(stretch.key, length, [self.key.load(Relaxed), 0, 0, 0]);
         if stretch.key >> 32 == u64::from(portion::HANDLER) {
-            self.excluded.store(self.excluded.load(Relaxed).wrapping_add(length), Relaxed);
+            excluded = excluded.wrapping_add(length);
         }
-        self.exclude_since(now);
+        self.exclude_since(now, excluded);
     }
 
-    /// Instructions from `begin` to `now` that count.
-    fn length(&self, now: u64, begin: u64, excluded: u64) -> u64 {
-        now.wrapping_sub(begin).wrapping_sub(self.excluded.load(Relaxed).wrapping_sub(excluded))
-    }
-
-    /// What has been executed since `now` was this instrument's work.
-    fn exclude_since(&self, now: u64) {
+    /// What has been executed since `now`, when so much was excluded, was this instrument's work, or a handler's that
+    /// interrupted it.
+    fn exclude_since(&self, now: u64, excluded: u64) {
         let own = arch::instructions_retired().wrapping_sub(now);
-        self.excluded.store(self.excluded.load(Relaxed).wrapping_add(own), Relaxed);
+        self.excluded.store(excluded.wrapping_add(own), Relaxed);
     }
 
     fn record(&self, key: Key, length: u64, about: [u64; 4]) {
@@ -277,6 +276,11 @@ impl Hart {
             entry.about.iter().zip(about).for_each(|(place, word)| place.store(word, Relaxed));
         }
     }
+}
+
+/// Instructions from `begin` to `now` that count, if so much was excluded at these times.
+fn length(now: u64, begin: u64, excluded: u64, excluded_at_begin: u64) -> u64 {
+    now.wrapping_sub(begin).saturating_sub(excluded.wrapping_sub(excluded_at_begin))
 }
 
 /// The record with this number, or the first after it that there is, and its number. `None`: there are no more.
