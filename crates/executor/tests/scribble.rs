@@ -53,7 +53,7 @@ async fn scribbler(test: usize, seed: u64, yields: u32, ended: &'static AtomicU3
     let mut random = Random(seed);
     for _ in 0..yields {
         scribble(records, &mut random);
-        if random.next() % 4 == 0 {
+        if random.next().is_multiple_of(4) {
             let mut held = mutex.lock().await;
             assert!(!std::mem::replace(&mut *held, true), "a mutex has one holder");
             scribble(records, &mut random);

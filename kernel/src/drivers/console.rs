@@ -99,7 +99,7 @@ pub fn write(channel: Channel, bytes: &[u8]) {
     output.send();
 }
 
-/// As [`write`], but waits for the port if there is no room: for what is written out at the request of the other side.
+/// As [`write()`], but waits for the port if there is no room: for what is written out at the request of the other side.
 pub fn write_waiting(channel: Channel, bytes: &[u8]) {
     let mut output = OUTPUT.lock();
     for part in bytes.chunks(PART_BYTES) {

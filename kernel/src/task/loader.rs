@@ -52,15 +52,6 @@ impl Arguments {
         self.bytes.len()
     }
 
-    /// Makes room, so that what follows need not be copied as it grows.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub fn try_reserve(&mut self, bytes: usize, count: usize) -> Result<(), Errno> {
-        self.bytes.try_reserve(bytes)?;
-        Ok(self.starts.try_reserve(count)?)
-    }
-
     /// Begins another one.
     ///
     /// # Errors

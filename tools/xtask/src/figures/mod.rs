@@ -12,7 +12,7 @@
 //!
 //! - [`template`]: markers, placeholders
 //! - [`path`]: what a placeholder says about a data file
-//! - [`format`]: numbers for people
+//! - [`mod@format`]: numbers for people
 //! - [`check`]: numbers that are not generated
 //! - [`sources`]: the data files, and the command that makes each
 

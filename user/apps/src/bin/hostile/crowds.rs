@@ -68,7 +68,9 @@ fn forget_results() {
 
 /// The other virtual CPUs have nothing to do.
 fn only_the_first(cpu: usize) {
-    while cpu != 0 {
-        sleep_microseconds(1_000_000_000);
+    if cpu != 0 {
+        loop {
+            sleep_microseconds(1_000_000_000);
+        }
     }
 }

@@ -129,7 +129,7 @@ async fn run(name: &str, count: u64) -> Result<bool, String> {
     let ended = match timeout(LIMIT, child.wait()).await {
         Ok(ended) => ended,
         Err(_) => {
-            let _ = process::kill(child.id(), signal::SIGKILL as u8);
+            let _ = process::kill(child.id(), signal::SIGKILL);
             child.wait().await
         }
     };
