@@ -87,9 +87,15 @@ async fn pipes_take_all_memory() -> Outcome {
 /// Half of the memory is free, and nowhere two frames in a row.
 async fn pipes_take_fragmented_memory() -> Outcome {
     let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
-    let pages = statistics()?.frames_free as usize * 7 / 8;
+    let mut pages = statistics()?.frames_free as usize * 7 / 8;
     let rights = protection::READ | protection::WRITE;
-    let start = raw::call(MMAP, [0, pages * PAGE, rights, flags, usize::MAX, 0])?;
+    // As much as the quota lets this process have.
+    let start = loop {
+        match raw::call(MMAP, [0, pages * PAGE, rights, flags, usize::MAX, 0]) {
+            Err(Errno::ENOMEM) if pages > 1024 => pages -= pages / 8,
+            other => break other?,
+        }
+    };
     let mut touched = 0;
     // The kernel touches the pages, so that the end of memory is an error here and not the end of this process.
     while touched < pages && raw::call(GETRANDOM, [start + touched * PAGE, 1, 0]).is_ok() {
