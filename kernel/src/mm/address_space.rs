@@ -17,6 +17,7 @@ use crate::arch::{self, Access, Entry};
 use alloc::sync::Arc;
 use cops_abi::layout::{STACK_STRIDE, STACK_TOP};
 use cops_abi::page::MAX_CPUS;
+use cops_fallible::Queue;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use spin::Mutex;
@@ -476,10 +477,37 @@ impl Remains {
 }
 
 impl Drop for AddressSpace {
+    /// Frees a little of the memory at once and leaves the rest for [`take_abandoned`]: a program that could not be started may
+    /// be large.
     fn drop(&mut self) {
-        drop(self.take_remains());
+        let mut remains = self.take_remains();
         self.root.retire();
+        if remains.free_some(FRAMES_AT_ONCE)
+            && let Err(mut remains) = abandon(remains)
+        {
+            // There is no memory to remember it by, so the memory is freed now, however long that takes.
+            while remains.free_some(FRAMES_AT_ONCE) {}
+        }
     }
+}
+
+/// Frames that a dropped space frees before it leaves the rest to the reaper.
+const FRAMES_AT_ONCE: usize = 16;
+
+/// What dropped spaces have left.
+static ABANDONED: Mutex<Queue<Remains>> = Mutex::new(Queue::new());
+
+/// Keeps `remains` for [`take_abandoned`]; gives them back if there is no memory for that.
+fn abandon(remains: Remains) -> Result<(), Remains> {
+    let mut abandoned = ABANDONED.lock();
+    // If this fails there may be room all the same.
+    let _ = abandoned.try_reserve(1);
+    abandoned.push_back_within_capacity(remains)
+}
+
+/// The memory of a dropped address space that is still to be freed, for the reaper.
+pub(crate) fn take_abandoned() -> Option<Remains> {
+    ABANDONED.lock().pop_front()
 }
 
 fn check_range(range: &Range<usize>) -> Result<(), MapError> {

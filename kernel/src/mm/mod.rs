@@ -34,6 +34,7 @@ mod user;
 
 pub use crate::arch::{Access, Rights};
 pub use address_space::AddressSpace;
+pub(crate) use address_space::{Remains, take_abandoned};
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use pinned::PinnedBuffer;

@@ -20,7 +20,7 @@ use elf::note::NoteIterator;
 use elf::segment::{ProgramHeader, SegmentTable};
 
 use super::process::{Process, ProcessId};
-use super::{children, random};
+use super::{children, random, reaper};
 use crate::fs::{self, ConsoleMode, FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
 
@@ -280,6 +280,10 @@ impl Drop for Loading {
     fn drop(&mut self) {
         // If the parent ended before it was done.
         self.give_back();
+        drop(self.process.take());
+        drop(self.parts.take());
+        // What the address space has not freed at once. The space may also have been dropped before, by what failed.
+        reaper::look();
     }
 }
 

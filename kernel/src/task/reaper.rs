@@ -1,7 +1,8 @@
 //! The reaper: a coroutine that takes ended processes apart.
 //!
 //! A process cannot take itself apart on the hart that ends it, because that hart is still using
-//! its page table. May touch: processes, the table of children.
+//! its page table. The reaper also frees the memory of programs whose start was given up.
+//! May touch: processes, the table of children, address spaces.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
@@ -15,6 +16,7 @@ use spin::Mutex;
 use super::children;
 use super::process::{Process, ProcessId};
 use super::run_queue::RUN_QUEUE;
+use crate::mm::{self, Remains};
 use crate::{arch, call};
 
 /// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
@@ -39,7 +41,23 @@ pub fn reserve(count: usize) -> Result<(), OutOfMemory> {
 pub fn take(process: ProcessId) {
     // There is room: see `reserve`.
     let _ = ENDED.lock().push_back_within_capacity(process);
+    look();
+}
+
+/// Has the reaper look for memory that dropped address spaces have left.
+pub fn look() {
     super::wake_by_number(SERVICE.load(Acquire));
+}
+
+/// What the reaper does next.
+enum Task {
+    End(ProcessId),
+    Free(Remains),
+}
+
+fn next_task() -> Option<Task> {
+    let ended = ENDED.lock().pop_front();
+    ended.map(Task::End).or_else(|| mm::take_abandoned().map(Task::Free))
 }
 
 /// The reaper itself.
@@ -47,11 +65,16 @@ pub async fn service() {
     // Before the first look: whatever comes after that wakes.
     SERVICE.store(super::current_number(), Release);
     loop {
-        let id = poll_fn(|_| match ENDED.lock().pop_front() {
-            Some(id) => Poll::Ready(id),
-            None => Poll::Pending,
-        })
-        .await;
+        let task = poll_fn(|_| next_task().map_or(Poll::Pending, Poll::Ready)).await;
+        let id = match task {
+            Task::End(id) => id,
+            Task::Free(mut remains) => {
+                while remains.free_some(PORTION_FRAMES) {
+                    yield_now().await;
+                }
+                continue;
+            }
+        };
         let Some(process) = children::find(id) else { continue };
         let mut portions = Portions::begin();
         let parent = process.parent.load(Relaxed);
