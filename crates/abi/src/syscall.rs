@@ -40,7 +40,7 @@ numbers! {
     EXIT = 93;
     /// `exit_group(code)`: ends the process.
     EXIT_GROUP = 94;
-    /// `clock_gettime(clock, *mut timespec)`: 0 real time (since boot where no clock tells better), 1 monotonic.
+    /// `clock_gettime(clock, *mut timespec)`: [`CLOCK_REALTIME`] or [`CLOCK_MONOTONIC`].
     CLOCK_GETTIME = 113;
     /// `clock_nanosleep(clock, flags: 1 absolute, *const timespec, _)`. Can wait.
     CLOCK_NANOSLEEP = 115;
@@ -78,7 +78,7 @@ numbers! {
     ACCEPT4 = 242;
     /// `wait4(pid or -1, *mut i32 status, options: 1 no hang, 0) -> pid`. Can wait.
     WAIT4 = 260;
-    /// `getrandom(buffer, length, flags) -> bytes`: good for hash seeds, not for keys.
+    /// `getrandom(buffer, length, flags) -> bytes`: at most 256 in one call; `docs/abi.md` says how good they are.
     GETRANDOM = 278;
 
     /// `park()`: sleeps this virtual CPU until a wake, or returns at once if one is pending.
@@ -132,6 +132,10 @@ pub fn name(number: usize) -> Option<&'static str> {
 pub const AT_FDCWD: isize = -100;
 /// `wait4`: do not wait.
 pub const WNOHANG: usize = 1;
+/// Time since 1970-01-01 UTC; since boot where no clock of the machine tells it.
+pub const CLOCK_REALTIME: usize = 0;
+/// Time since boot.
+pub const CLOCK_MONOTONIC: usize = 1;
 /// `clock_nanosleep`: the time is a deadline.
 pub const TIMER_ABSTIME: usize = 1;
 /// Most coroutine calls a process may have in flight; one more returns `EAGAIN`.

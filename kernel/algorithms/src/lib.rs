@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+pub mod chance;
 pub mod cpu_state;
 pub mod deadlines;
 pub mod quota;
@@ -16,3 +17,4 @@ pub mod range_map;
 pub mod switchers;
 pub mod terminal;
 pub mod wait_list;
+pub mod wall_clock;

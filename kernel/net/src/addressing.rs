@@ -75,9 +75,9 @@ pub(crate) fn ethernet(
 
 fn interface(shared: &Shared, hardware_address: HardwareAddress, transport: &mut Transport) -> Interface {
     let mut config = Config::new(hardware_address);
-    // Loopback and Ethernet must not draw the same sequence numbers.
+    let seeds = &shared.configuration.random_seeds;
     config.random_seed =
-        shared.configuration.random_seed ^ u64::from(hardware_address == HardwareAddress::Ip);
+        if hardware_address == HardwareAddress::Ip { seeds.loopback } else { seeds.ethernet };
     let now = instant(shared.clock.now_microseconds());
     Interface::new(config, &mut Adapter::new(transport, &shared.counters, None), now)
 }

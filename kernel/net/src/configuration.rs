@@ -48,8 +48,8 @@ pub struct Configuration {
     pub transmission_timeout_microseconds: u64,
     /// How long a closed connection without an owner waits for the peer's FIN.
     pub orphan_timeout_microseconds: u64,
-    /// Seed of port numbers and initial sequence numbers. Must differ from boot to boot.
-    pub random_seed: u64,
+    /// What port numbers and initial sequence numbers begin with. Must differ from boot to boot.
+    pub random_seeds: RandomSeeds,
 }
 
 impl Default for Configuration {
@@ -67,9 +67,21 @@ impl Default for Configuration {
             handshake_timeout_microseconds: 30 * SECOND,
             transmission_timeout_microseconds: 300 * SECOND,
             orphan_timeout_microseconds: 60 * SECOND,
-            random_seed: 0,
+            random_seeds: RandomSeeds::default(),
         }
     }
+}
+
+/// One seed for each use, none computed from another: sequence numbers on the loopback interface, which any program
+/// can see, tell nothing about those on the network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RandomSeeds {
+    /// Of the port numbers given out.
+    pub ports: u64,
+    /// Of the loopback interface.
+    pub loopback: u64,
+    /// Of the Ethernet interface.
+    pub ethernet: u64,
 }
 
 /// The IPv4 configuration in force: leased, or taken from a static configuration.

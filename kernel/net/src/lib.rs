@@ -67,7 +67,7 @@ mod udp;
 mod wakers;
 mod work;
 
-pub use configuration::{Configuration, EthernetAddressing, Lease, NameServers};
+pub use configuration::{Configuration, EthernetAddressing, Lease, NameServers, RandomSeeds};
 pub use connection::{Connection, Shutdown};
 pub use device::{Clock, DeviceFull, FrameDevice};
 pub use error::Error;

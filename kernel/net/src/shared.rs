@@ -40,7 +40,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Shared>, OutOfMemory> {
         try_arc(Shared {
-            registry: Mutex::new(Registry::new(configuration.random_seed)),
+            registry: Mutex::new(Registry::new(configuration.random_seeds.ports)),
             configuration,
             clock,
             counters: Counters::default(),

@@ -11,13 +11,13 @@ const OFFERED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 77);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 fn dhcp_world() -> World {
-    let a = Configuration { random_seed: 5, ..Configuration::default() };
+    let a = Configuration { random_seeds: seeds(5), ..Configuration::default() };
     let b = Configuration {
         ethernet: EthernetAddressing::Static {
             addresses: vec![(SERVER.into(), 24)],
             gateways: vec!["10.0.0.254".parse().unwrap()],
         },
-        random_seed: 6,
+        random_seeds: seeds(6),
         ..Configuration::default()
     };
     World::from(a, b)

@@ -51,6 +51,10 @@ pub struct Facts {
     pub virtio: FixedList<VirtioFacts, 32>,
     /// The device that ends the emulator with a status.
     pub test_device: Option<Range<usize>>,
+    /// A Goldfish RTC.
+    pub rtc: Option<Range<usize>>,
+    /// Random bytes, new at every boot; empty if the boot loader gives none.
+    pub random_seed: &'static [u8],
     /// The image with the programs.
     pub root_image: Option<Range<usize>>,
     /// What was given to `-append`.
@@ -97,6 +101,7 @@ impl Facts {
         self.uart.iter().map(|uart| &uart.registers).for_each(&mut visit);
         self.virtio.iter().map(|device| &device.registers).for_each(&mut visit);
         self.test_device.iter().for_each(&mut visit);
+        self.rtc.iter().for_each(&mut visit);
     }
 }
 
@@ -167,6 +172,8 @@ fn read(tree: &Fdt<'static>, physical: usize) -> Facts {
         uart: find_uart(tree, text("stdout-path")),
         virtio,
         test_device: tree.find_compatible(&["sifive,test0"]).and_then(|node| registers(node).next()),
+        rtc: tree.find_compatible(&["google,goldfish-rtc"]).and_then(|node| registers(node).next()),
+        random_seed: chosen.and_then(|node| node.property("rng-seed")).map_or(&[], |property| property.value),
         root_image,
         boot_arguments: text("bootargs").unwrap_or(""),
     }

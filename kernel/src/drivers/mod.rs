@@ -2,7 +2,7 @@
 //!
 //! `device_tree` knows what there is, `interrupt` brings a device's interrupt to the
 //! coroutine that drives it, `uart` and `console` are the way to the people, `virtio_net` to
-//! the network, `power` is the way out. Interrupt handlers do no device work: they wake.
+//! the network, `rtc` tells which moment it is, `power` is the way out. Interrupt handlers do no device work: they wake.
 //!
 //! The modules that touch registers or memory of devices are marked.
 
@@ -15,6 +15,8 @@ mod multiplexer;
 #[allow(unsafe_code)]
 pub mod power;
 mod ring;
+#[allow(unsafe_code)]
+pub mod rtc;
 #[allow(unsafe_code)]
 mod uart;
 #[allow(unsafe_code)]

@@ -12,7 +12,7 @@ use core::task::Poll;
 
 use cops_abi::{Errno, Priority, bootargs};
 use cops_fallible::{List, try_arc, try_box};
-use cops_net::{Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, Stack};
+use cops_net::{Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, RandomSeeds, Stack};
 use spin::Once;
 
 use crate::arch;
@@ -102,7 +102,11 @@ pub fn start() {
     let configuration = Configuration {
         ethernet,
         maximum_connections,
-        random_seed: random::next(),
+        random_seeds: RandomSeeds {
+            ports: random::next(),
+            loopback: random::next(),
+            ethernet: random::next(),
+        },
         ..Configuration::default()
     };
     let mut card = None;

@@ -45,16 +45,14 @@ pub fn protect(address: usize, length: usize, bits: usize) -> Result<Work, Errno
 
 /// `getrandom(buffer, length, flags)`.
 pub fn random(process: &Process, address: usize, length: usize, flags: usize) -> CallResult {
-    const BYTES_MAX: usize = 256;
     if flags > 7 {
         return Err(Errno::EINVAL);
     }
-    let length = length.min(BYTES_MAX);
-    let mut bytes = [0; BYTES_MAX];
-    for chunk in bytes.chunks_mut(16) {
-        chunk.copy_from_slice(&random::bytes());
-    }
-    UserRange::new(address, length).copy_out(&process.space, &bytes[..length])?;
+    let length = length.min(random::BYTES_MAX);
+    let mut bytes = [0; random::BYTES_MAX];
+    let bytes = &mut bytes[..length];
+    random::fill(bytes);
+    UserRange::new(address, length).copy_out(&process.space, bytes)?;
     Ok(length)
 }
 

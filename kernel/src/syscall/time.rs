@@ -3,7 +3,7 @@
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::TIMER_ABSTIME;
+use cops_abi::syscall::{CLOCK_MONOTONIC, CLOCK_REALTIME, TIMER_ABSTIME};
 
 use crate::arch;
 use crate::call::Operation;
@@ -12,15 +12,20 @@ use crate::task::{Process, timer};
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 const TIMESPEC_BYTES: usize = 16;
-/// Real time and monotonic time; both count from boot, since the machine tells no other time.
-const CLOCKS: usize = 2;
+
+/// What clock `clock` shows when the monotonic one shows 0.
+fn offset_of(clock: usize) -> Result<u64, Errno> {
+    match clock {
+        CLOCK_REALTIME => Ok(timer::epoch_nanoseconds()),
+        CLOCK_MONOTONIC => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
 
 /// `clock_gettime(clock, *mut timespec)`.
 pub fn get(process: &Process, clock: usize, address: usize) -> CallResult {
-    if clock >= CLOCKS {
-        return Err(Errno::EINVAL);
-    }
-    let nanoseconds = timer::nanoseconds_from_ticks(arch::now_ticks());
+    let offset = offset_of(clock)?;
+    let nanoseconds = timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(offset);
     let mut bytes = [0; TIMESPEC_BYTES];
     bytes[..8].copy_from_slice(&(nanoseconds / NANOSECONDS_PER_SECOND).to_le_bytes());
     bytes[8..].copy_from_slice(&(nanoseconds % NANOSECONDS_PER_SECOND).to_le_bytes());
@@ -30,7 +35,8 @@ pub fn get(process: &Process, clock: usize, address: usize) -> CallResult {
 
 /// `clock_nanosleep(clock, flags, *const timespec, _)`.
 pub fn sleep(process: &Process, clock: usize, flags: usize, address: usize) -> Result<Operation, Errno> {
-    if clock >= CLOCKS || flags & !TIMER_ABSTIME != 0 {
+    let offset = offset_of(clock)?;
+    if flags & !TIMER_ABSTIME != 0 {
         return Err(Errno::EINVAL);
     }
     let mut bytes = [0; TIMESPEC_BYTES];
@@ -46,8 +52,10 @@ pub fn sleep(process: &Process, clock: usize, flags: usize, address: usize) -> R
         return Err(Errno::EINVAL);
     }
     let total = seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(nanoseconds);
-    let ticks = timer::ticks_from_nanoseconds(total);
-    let deadline_ticks =
-        if flags & TIMER_ABSTIME != 0 { ticks } else { arch::now_ticks().saturating_add(ticks) };
+    let deadline_ticks = if flags & TIMER_ABSTIME != 0 {
+        timer::ticks_from_nanoseconds(total.saturating_sub(offset))
+    } else {
+        arch::now_ticks().saturating_add(timer::ticks_from_nanoseconds(total))
+    };
     Ok(Operation::Sleep { deadline_ticks, timer: None })
 }

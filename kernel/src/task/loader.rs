@@ -368,7 +368,8 @@ fn fill_stack(
     trace_pages: usize,
     arguments: &Arguments,
 ) -> Result<usize, Errno> {
-    let chance = random::bytes();
+    let mut chance = [0; 16];
+    random::fill(&mut chance);
     let strings_start = (top - arguments.byte_count() - chance.len()) & !15;
     let random_start = strings_start + arguments.byte_count();
     let vector = [

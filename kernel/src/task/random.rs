@@ -1,31 +1,50 @@
-//! Numbers that differ from boot to boot: seeds for hash tables and sequence numbers, not for keys.
+//! Random numbers: for programs, for hash tables, for the network's ports and sequence numbers.
 //!
-//! SplitMix64 (Steele, Lea, Flood 2014) over a counter that started from the clock, stirred with
-//! the clock at every call.
-//! May touch: the clock.
+//! One generator for the whole machine, seeded from what the boot loader left in the device tree and from the
+//! clocks. Its lock is never taken by an interrupt handler, and held for at most 256 bytes and a new key.
+//! May touch: the clock, the device tree's seed.
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use cops_algorithms::chance::Generator;
+use spin::{Mutex, Once};
 
 use crate::arch;
+use crate::drivers::device_tree;
 
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The most bytes that are drawn under the lock in one go.
+pub const BYTES_MAX: usize = 256;
+/// Fewer bytes of seed than this can be tried out.
+const SEED_BYTES_ENOUGH: usize = 16;
 
-static STATE: AtomicU64 = AtomicU64::new(0);
+static GENERATOR: Once<Mutex<Generator>> = Once::new();
 
-/// Stirs `seed` in.
-pub fn seed(seed: u64) {
-    STATE.fetch_xor(seed, Relaxed);
+fn generator() -> &'static Mutex<Generator> {
+    GENERATOR.call_once(|| Mutex::new(Generator::unseeded()))
+}
+
+/// Seeds the generator, with the real time too if there is a clock that tells it. Says so when that cannot be enough.
+pub fn seed(real_nanoseconds: Option<u64>) {
+    let from_tree = device_tree::facts().random_seed;
+    let mut generator = generator().lock();
+    generator.absorb(from_tree);
+    generator.absorb(&real_nanoseconds.unwrap_or(0).to_le_bytes());
+    generator.absorb(&arch::now_ticks().to_le_bytes());
+    drop(generator);
+    if from_tree.len() < SEED_BYTES_ENOUGH {
+        log::warn!(
+            "no seed in the device tree: random numbers come from the clocks alone and can be guessed"
+        );
+    }
+}
+
+/// Fills `bytes`, at most [`BYTES_MAX`] of them.
+pub fn fill(bytes: &mut [u8]) {
+    debug_assert!(bytes.len() <= BYTES_MAX);
+    generator().lock().fill(bytes, arch::now_ticks());
 }
 
 /// The next number.
 pub fn next() -> u64 {
-    let mut z = STATE.fetch_add(STEP, Relaxed).wrapping_add(STEP) ^ arch::now_ticks();
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Sixteen of them as bytes.
-pub fn bytes() -> [u8; 16] {
-    (u128::from(next()) << 64 | u128::from(next())).to_le_bytes()
+    let mut bytes = [0; 8];
+    fill(&mut bytes);
+    u64::from_le_bytes(bytes)
 }

@@ -17,7 +17,7 @@ use super::process::WaitStatus;
 use super::{children, executor, loader, random, reaper, report, switching, timer};
 use crate::arch;
 use crate::drivers::console::{self, Channel, Request};
-use crate::drivers::{device_tree, power};
+use crate::drivers::{device_tree, power, rtc};
 use crate::fs::{self, FileTable};
 use crate::log;
 use crate::mm::{Frame, SharedFrame, frames, heap, quota};
@@ -41,7 +41,9 @@ pub fn start() -> ! {
 
 fn set_up() {
     heap::prepare();
-    random::seed(arch::now_ticks());
+    let real_nanoseconds = rtc::nanoseconds();
+    timer::set_real_time(real_nanoseconds);
+    random::seed(real_nanoseconds);
     let page = SYSTEM_PAGE.call_once(|| match Frame::allocate_zeroed() {
         Ok(frame) => SharedFrame::new(frame),
         Err(_) => panic!("no memory for the system page"),

@@ -14,6 +14,7 @@ use core::task::{Poll, Waker};
 
 use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::deadlines::{Deadlines, Key};
+use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
 use spin::{Mutex, MutexGuard};
 
@@ -144,6 +145,24 @@ pub fn nanoseconds_from_ticks(ticks: u64) -> u64 {
     let frequency = arch::ticks_per_second();
     let (seconds, rest) = (ticks / frequency, ticks % frequency);
     seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(rest * NANOSECONDS_PER_SECOND / frequency)
+}
+
+/// Real time is the monotonic time and this: what it was when the monotonic clock showed 0.
+static EPOCH_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
+
+/// Sets real time to `nanoseconds` since 1970. Without a clock that tells them it counts from boot, which is logged.
+/// For the boot hart, before there are programs.
+pub fn set_real_time(nanoseconds: Option<u64>) {
+    let monotonic = nanoseconds_from_ticks(arch::now_ticks());
+    EPOCH_NANOSECONDS.store(wall_clock::epoch(nanoseconds, monotonic), Relaxed);
+    if nanoseconds.is_none() {
+        log::warn!("no real-time clock: real time counts from boot");
+    }
+}
+
+/// What real time was, in nanoseconds since 1970, when the monotonic clock showed 0.
+pub fn epoch_nanoseconds() -> u64 {
+    EPOCH_NANOSECONDS.load(Relaxed)
 }
 
 /// Ticks in `nanoseconds`, rounded up; saturates.

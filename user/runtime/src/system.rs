@@ -172,7 +172,7 @@ pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
     NonNull::new(core::ptr::with_exposed_provenance_mut(address))
 }
 
-/// Fills `bytes` with random numbers fit for hash seeds, not for keys.
+/// Random numbers into the first `bytes`, at most 256; returns how many.
 pub(crate) fn random(bytes: &mut [u8]) -> CallResult {
     // SAFETY: the slice outlives the call.
     unsafe { call(number::GETRANDOM, [bytes.as_mut_ptr().addr(), bytes.len(), 0]) }

@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use cops_net::{
-    Clock, Configuration, Connection, DeviceFull, Error, EthernetAddressing, FrameDevice, Listener, Stack,
+    Clock, Configuration, Connection, DeviceFull, Error, EthernetAddressing, FrameDevice, Listener,
+    RandomSeeds, Stack,
 };
 
 pub const SECOND: u64 = 1_000_000;
@@ -243,7 +244,7 @@ pub fn static_configuration(addresses: &[&str], seed: u64) -> Configuration {
             addresses: addresses.iter().map(|address| (*address, prefix(address))).collect(),
             gateways: Vec::new(),
         },
-        random_seed: seed,
+        random_seeds: seeds(seed),
         ..Configuration::default()
     }
 }
@@ -394,3 +395,8 @@ pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
 pub const RST: u8 = 4;
 pub const ACK: u8 = 16;
+
+/// Three seeds for a test, made of one.
+pub fn seeds(seed: u64) -> RandomSeeds {
+    RandomSeeds { ports: seed, loopback: seed ^ 1, ethernet: seed }
+}

@@ -58,7 +58,30 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         }
         cases.push(Case::judged(name, &wrong));
     }
+    let name = "two boots draw different random numbers";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &chance_differs(name)?));
+    }
     Ok(cases)
+}
+
+/// Time is a count of instructions, the same in both boots: what differs is the seed that the emulator gives.
+fn chance_differs(name: &str) -> Outcome<Vec<String>> {
+    let mut drawn = Vec::new();
+    let mut wrong = Vec::new();
+    for _ in 0..2 {
+        let result = cops_exec(name, &["--icount", "/bin/random"])?;
+        wrong.extend(status(&result, 0));
+        let text = result.stdout.trim_end();
+        if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            wrong.push(format!("no 16 bytes in hexadecimal: {}", result.everything()));
+        }
+        drawn.push(text.to_owned());
+    }
+    if drawn[0] == drawn[1] {
+        wrong.push(format!("{} in both boots", drawn[0]));
+    }
+    Ok(wrong)
 }
 
 /// Boots in a row, each of which must say hello and end with 0.

@@ -22,6 +22,7 @@ mod authority;
 mod beside;
 mod boundary;
 mod bounded;
+mod chance;
 mod channels;
 mod coroutines;
 mod files;
@@ -83,6 +84,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         limits::TESTS,
         memory_ends::TESTS,
         timers::TESTS,
+        chance::TESTS,
         coroutines::TESTS,
         channels::TESTS,
         rendezvous::TESTS,

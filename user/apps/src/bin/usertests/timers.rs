@@ -3,7 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use cops::abi::syscall::CLOCK_GETTIME;
+use cops::abi::Errno::{self, EINVAL};
+use cops::abi::syscall::{CLOCK_GETTIME, CLOCK_MONOTONIC, CLOCK_NANOSLEEP, CLOCK_REALTIME, TIMER_ABSTIME};
 use cops::sync::channel;
 use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
@@ -19,6 +20,7 @@ tests! { timers:
     synchronous_sleep,
     time_limits,
     clocks_agree,
+    real_time,
     many,
     cancelled,
 }
@@ -94,13 +96,49 @@ async fn time_limits() -> Outcome {
     Ok(())
 }
 
+fn kernel_time(clock: usize) -> Result<Duration, Errno> {
+    let mut time = [0u64; 2];
+    raw::call(CLOCK_GETTIME, [clock, time.as_mut_ptr().addr()])
+        .map(|_| Duration::new(time[0], time[1] as u32))
+}
+
+/// The machine's clock tells today's date, and from boot on real time runs with the monotonic clock.
+async fn real_time() -> Outcome {
+    /// 2020-01-01.
+    const THEN: Duration = Duration::from_secs(1_577_836_800);
+    const YEARS: Duration = Duration::from_secs(100 * 365 * 86_400);
+    const ALLOWED: Duration = Duration::from_secs(1);
+    let mut last = kernel_time(CLOCK_REALTIME)?;
+    check!((THEN..THEN + YEARS).contains(&last), "real time is {last:?}");
+    // Looks in a row on one virtual CPU: monotonic, real, monotonic. What the host does between them widens the range.
+    let boot = last - kernel_time(CLOCK_MONOTONIC)?;
+    for _ in 0..100 {
+        let before = kernel_time(CLOCK_MONOTONIC)?;
+        let now = kernel_time(CLOCK_REALTIME)?;
+        let after = kernel_time(CLOCK_MONOTONIC)?;
+        check!(now >= last, "real time went back from {last:?} to {now:?}");
+        let range = boot + before..=boot + after + ALLOWED;
+        check!(range.contains(&now), "real time is {now:?}, not in {range:?}");
+        last = now;
+        sleep(Duration::from_millis(1)).await;
+    }
+    // A deadline on this clock is one of real time.
+    let begin = kernel_time(CLOCK_MONOTONIC)?;
+    let deadline = kernel_time(CLOCK_REALTIME)? + Duration::from_millis(20);
+    let words = [deadline.as_secs(), u64::from(deadline.subsec_nanos())];
+    let slept = raw::call(CLOCK_NANOSLEEP, [CLOCK_REALTIME, TIMER_ABSTIME, words.as_ptr().addr(), 0])?;
+    check_equal!(slept, 0, "the result of a sleep until a moment of real time");
+    let (end, real) = (kernel_time(CLOCK_MONOTONIC)?, kernel_time(CLOCK_REALTIME)?);
+    check!(real >= deadline, "woke at {real:?}, before {deadline:?}");
+    let slept = end - begin;
+    check!(!time_is_counted() || slept < ALLOWED, "slept {slept:?} for 20 ms");
+    raw::refused("a third clock", CLOCK_GETTIME, [2, words.as_ptr().addr()], &[EINVAL])?;
+    Ok(())
+}
+
 /// The kernel's monotonic clock and the one read without it run alike, and neither goes back.
 async fn clocks_agree() -> Outcome {
-    let kernel_time = || {
-        let mut time = [0u64; 2];
-        raw::call(CLOCK_GETTIME, [1, time.as_mut_ptr().addr()])
-            .map(|_| Duration::new(time[0], time[1] as u32))
-    };
+    let kernel_time = || kernel_time(CLOCK_MONOTONIC);
     let (own, kernel) = (Instant::now(), kernel_time()?);
     let (mut last_own, mut last_kernel) = (own, kernel);
     for _ in 0..200 {
