@@ -3,8 +3,6 @@
 //! May touch: the clock.
 #![forbid(unsafe_code)]
 
-use core::cell::Cell;
-
 use crate::arch;
 
 /// One slice. Time passes while its virtual CPU runs, not while it waits for kernel coroutines.
@@ -16,27 +14,24 @@ pub struct Slice {
     end_ticks: u64,
     divisor: u32,
     granted: bool,
-    /// Its virtual CPU has been in user mode since it last gave way to equally urgent coroutines of the kernel.
-    had_turn: Cell<bool>,
+}
+
+/// Whose turn it is on a hart: that of virtual CPUs, or that of equally urgent coroutines of the kernel. It outlives slices: a
+/// virtual CPU that has used all of its slice has had its turn, whoever has the next one.
+#[derive(Debug)]
+pub struct Turn {
+    /// A virtual CPU has been in user mode since it last gave way to equally urgent coroutines of the kernel.
+    had_turn: bool,
     /// Since when, if so.
-    turn_ticks: Cell<u64>,
+    turn_ticks: u64,
     /// Until when they go first.
-    equals_until_ticks: Cell<u64>,
+    equals_until_ticks: u64,
 }
 
 impl Slice {
     /// A slice of so many ticks; `granted`: nobody is to take it away.
     pub fn new(ticks: u64, divisor: u32, granted: bool) -> Self {
-        Self {
-            whole_ticks: ticks,
-            remaining_ticks: ticks,
-            end_ticks: u64::MAX,
-            divisor,
-            granted,
-            had_turn: Cell::new(true),
-            turn_ticks: Cell::new(arch::now_ticks()),
-            equals_until_ticks: Cell::new(0),
-        }
+        Self { whole_ticks: ticks, remaining_ticks: ticks, end_ticks: u64::MAX, divisor, granted }
     }
 
     /// Its virtual CPU runs from `now_ticks` on. Returns when it will have to stop.
@@ -51,25 +46,6 @@ impl Slice {
         self.remaining_ticks = self.end_ticks.saturating_sub(now);
         self.end_ticks = u64::MAX;
         now
-    }
-
-    /// Its virtual CPU enters user mode.
-    pub fn take_turn(&self) {
-        if !self.had_turn.replace(true) {
-            self.turn_ticks.set(arch::now_ticks());
-        }
-    }
-
-    /// Whether equally urgent coroutines of the kernel go first now. They have as much time as the virtual CPU has just had: a program
-    /// that never enters the kernel has it for a slice, and one poll of a coroutine of the kernel for each slice
-    /// would be no fair share for the process that this coroutine works for.
-    pub fn give_turn(&self) -> bool {
-        let now = arch::now_ticks();
-        if self.had_turn.take() {
-            self.equals_until_ticks.set(now + now.saturating_sub(self.turn_ticks.get()));
-            return true;
-        }
-        now < self.equals_until_ticks.get()
     }
 
     /// Whether it is over, while it runs.
@@ -105,5 +81,33 @@ impl Slice {
     /// Whether it is to be had in full.
     pub fn is_granted(&self) -> bool {
         self.granted
+    }
+}
+
+impl Turn {
+    /// Nobody has had one.
+    pub fn new() -> Self {
+        Self { had_turn: true, turn_ticks: arch::now_ticks(), equals_until_ticks: 0 }
+    }
+
+    /// A virtual CPU enters user mode.
+    pub fn take(&mut self) {
+        if !core::mem::replace(&mut self.had_turn, true) {
+            self.turn_ticks = arch::now_ticks();
+        }
+    }
+
+    /// Whether equally urgent coroutines of the kernel go first now. They have as much time as the virtual CPUs have just had: a program
+    /// that never enters the kernel has it for a slice, and one poll of a coroutine of the kernel for each slice
+    /// would be no fair share for the process that this coroutine works for. At most a slice's, also where no coroutine of
+    /// the kernel was waiting for long.
+    pub fn give(&mut self, slice_ticks: u64) -> bool {
+        let now = arch::now_ticks();
+        if core::mem::take(&mut self.had_turn) {
+            let had = now.saturating_sub(self.turn_ticks).min(slice_ticks);
+            self.equals_until_ticks = now + had;
+            return true;
+        }
+        now < self.equals_until_ticks
     }
 }

@@ -18,7 +18,7 @@ use super::counters::COUNTERS;
 use super::cpu::VirtualCpu;
 use super::inspect;
 use super::run_queue::RUN_QUEUE;
-use super::slice::Slice;
+use super::slice::{Slice, Turn};
 use super::{timer, urgency};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::drivers::device_tree;
@@ -55,6 +55,7 @@ pub async fn switching(hart: usize) {
     let Some(id) = cops_executor::current() else { return };
     let me = Switcher { id, number: hart };
     let mut in_hand: Option<(Arc<VirtualCpu>, Slice)> = None;
+    let mut turn = Turn::new();
     poll_fn(|context| {
         // What it costs to choose a virtual CPU, and later to put it back, is its process's time too: otherwise a process that gives
         // its slices back at once would have most of its time for nothing.
@@ -69,7 +70,7 @@ pub async fn switching(hart: usize) {
                 None => return Poll::<()>::Pending,
             },
         };
-        let (stopped, stopped_ticks) = run(me, &cpu, &mut slice, begin_ticks);
+        let (stopped, stopped_ticks) = run(me, &cpu, &mut slice, &mut turn, begin_ticks);
         if !matches!(stopped, Stopped::Paused) {
             RUN_QUEUE.settle(hart, &cpu.process, &slice);
         }
@@ -113,6 +114,7 @@ impl Switcher {
 /// A virtual CPU's time on a hart: what it may have, and what it has had.
 struct Stretch<'a> {
     slice: &'a mut Slice,
+    turn: &'a mut Turn,
     running: inspect::Running,
 }
 
@@ -128,7 +130,13 @@ impl Stretch<'_> {
 }
 
 /// Runs `cpu` on this hart until it stops, and charges it from `begin_ticks` on. Returns why and when it stopped.
-fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice, begin_ticks: u64) -> (Stopped, u64) {
+fn run(
+    me: Switcher,
+    cpu: &Arc<VirtualCpu>,
+    slice: &mut Slice,
+    turn: &mut Turn,
+    begin_ticks: u64,
+) -> (Stopped, u64) {
     let process = &cpu.process;
     let mut context = cpu.context.lock();
     let Ok(result) = process.start_running(cpu) else { return (Stopped::Gone, begin_ticks) };
@@ -136,7 +144,7 @@ fn run(me: Switcher, cpu: &Arc<VirtualCpu>, slice: &mut Slice, begin_ticks: u64)
         context.set_result(result as usize);
     }
     context.restore_floating_point();
-    let mut stretch = Stretch { slice, running: inspect::Running::begin(cpu) };
+    let mut stretch = Stretch { slice, turn, running: inspect::Running::begin(cpu) };
     timer::begin_slice(stretch.slice.begin(begin_ticks));
     RUN_QUEUE.entering(cpu);
     let stopped = run_until_stopped(me, cpu, &mut context, &mut stretch);
@@ -257,7 +265,7 @@ fn reason_to_stop(
         // Equals take turns, and this coroutine has had its own once it has been in user mode.
         let level = u32::from(level);
         let kernel = kernel.trailing_zeros();
-        if kernel < level || kernel == level && stretch.slice.give_turn() {
+        if kernel < level || kernel == level && stretch.turn.give(timer::slice_ticks()) {
             return Some(Stopped::Paused);
         }
         // It waits here, unless a hart that sleeps can take it now.
@@ -270,7 +278,7 @@ fn reason_to_stop(
         *shown = level;
     }
     // Kept across pauses for what is more urgent: an equal that became ready meanwhile comes next.
-    stretch.slice.take_turn();
+    stretch.turn.take();
     None
 }
 

@@ -10,7 +10,7 @@ use cops::inspect;
 use cops::memory::statistics;
 use cops::time::{Duration, Instant, sleep};
 
-/// How long one look is repeated. Longer than a host with twenty other busy threads keeps one of them waiting.
+/// How long one look is repeated, where there is another hart. Longer than a host with twenty other busy threads keeps one of them waiting.
 const LOOK: Duration = Duration::from_millis(150);
 /// Between two looks, for what runs on this hart.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -81,6 +81,7 @@ impl Holdings {
     /// None that a kernel of this version has.
     pub async fn settle(&self) -> cops::io::Result<Excess> {
         let begin = Instant::now();
+        let has_others = inspect::harts()?.len() > 1;
         loop {
             let look = Instant::now();
             let excess = loop {
@@ -90,7 +91,10 @@ impl Holdings {
                     "frames" | "kernel coroutines" => amount <= 8,
                     _ => amount == 0,
                 });
-                if excess.iter().all(|&(_, amount)| amount == 0) || !may_be_ending || look.elapsed() > LOOK {
+                if excess.iter().all(|&(_, amount)| amount == 0)
+                    || !(may_be_ending && has_others)
+                    || look.elapsed() > LOOK
+                {
                     break excess;
                 }
             };

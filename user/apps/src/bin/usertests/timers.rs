@@ -56,10 +56,17 @@ async fn in_order() -> Outcome {
             Priority::DEFAULT,
         );
     }
-    for expected in 0..COUNT {
-        let woken = soon("the next timer", receiver.receive()).await?;
-        check_equal!(woken, Some((expected, true)), "the timer that came, and whether it was time");
+    let mut woken = Vec::new();
+    for _ in 0..COUNT {
+        let Some((index, in_time)) = soon("the next timer", receiver.receive()).await? else { break };
+        check!(in_time, "timer {index} came too early");
+        woken.push(index);
     }
+    // On several harts two that are due by the time the host runs one of them are finished at the same time.
+    if !time_is_counted() {
+        woken.sort_unstable();
+    }
+    check_equal!(woken, (0..COUNT).collect::<Vec<_>>(), "the timers that came");
     Ok(())
 }
 
