@@ -14,10 +14,11 @@ use super::region::{Backing, Region, Regions};
 use super::root::Root;
 use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
 use crate::arch::{self, Access, Entry};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use cops_abi::layout::{STACK_STRIDE, STACK_TOP};
 use cops_abi::page::MAX_CPUS;
-use cops_fallible::Queue;
+use cops_fallible::{Queue, try_box};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use spin::Mutex;
@@ -482,11 +483,9 @@ impl Drop for AddressSpace {
     fn drop(&mut self) {
         let mut remains = self.take_remains();
         self.root.retire();
-        if remains.free_some(FRAMES_AT_ONCE)
-            && let Err(mut remains) = abandon(remains)
-        {
-            // There is no memory to remember it by, so the memory is freed now, however long that takes.
-            while remains.free_some(FRAMES_AT_ONCE) {}
+        if remains.free_some(FRAMES_AT_ONCE) {
+            // Without memory to remember it by, all of it is freed now, however long that takes.
+            let _ = abandon(remains);
         }
     }
 }
@@ -495,18 +494,19 @@ impl Drop for AddressSpace {
 const FRAMES_AT_ONCE: usize = 16;
 
 /// What dropped spaces have left.
-static ABANDONED: Mutex<Queue<Remains>> = Mutex::new(Queue::new());
+static ABANDONED: Mutex<Queue<Box<Remains>>> = Mutex::new(Queue::new());
 
-/// Keeps `remains` for [`take_abandoned`]; gives them back if there is no memory for that.
-fn abandon(remains: Remains) -> Result<(), Remains> {
-    let mut abandoned = ABANDONED.lock();
-    // If this fails there may be room all the same.
-    let _ = abandoned.try_reserve(1);
-    abandoned.push_back_within_capacity(remains)
+/// Keeps `remains` for [`take_abandoned`].
+///
+/// # Errors
+/// [`OutOfMemory`]; `remains` are freed.
+fn abandon(remains: Remains) -> Result<(), OutOfMemory> {
+    let remains = try_box(remains)?;
+    ABANDONED.lock().try_push_back(remains)
 }
 
 /// The memory of a dropped address space that is still to be freed, for the reaper.
-pub(crate) fn take_abandoned() -> Option<Remains> {
+pub(crate) fn take_abandoned() -> Option<Box<Remains>> {
     ABANDONED.lock().pop_front()
 }
 

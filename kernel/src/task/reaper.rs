@@ -4,6 +4,7 @@
 //! its page table. The reaper also frees the memory of programs whose start was given up.
 //! May touch: processes, the table of children, address spaces.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -52,7 +53,7 @@ pub fn look() {
 /// What the reaper does next.
 enum Task {
     End(ProcessId),
-    Free(Remains),
+    Free(Box<Remains>),
 }
 
 fn next_task() -> Option<Task> {

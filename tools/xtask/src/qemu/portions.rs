@@ -14,7 +14,7 @@ const KNOWN: [(&str, &str, u64); 5] = [
     ("system-call", "CLOSE", 500_000),
     ("system-call", "READ", 200_000),
     ("system-call", "WRITE", 200_000),
-    ("service", "reaper", 400_000),
+    ("service", "reaper", 1_000_000),
 ];
 
 /// The longest portion of one kind.

@@ -1,7 +1,6 @@
 //! What the shell has started: one program at a time in the foreground, any number in the background.
 
 use alloc::collections::BTreeSet;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::future::Future;
