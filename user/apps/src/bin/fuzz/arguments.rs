@@ -151,7 +151,7 @@ fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: 
         }
         Kind::Protection => one_of(&[0, 1, 3, 3, 3, 5, 7], garbage),
         Kind::MapFlags => one_of(&[0x22, 0x22, 0x22, 0x32, 2], garbage),
-        Kind::InspectKind => {
+        Kind::Inspected => {
             if garbage.below(8) == 0 {
                 garbage.nasty() as usize
             } else {

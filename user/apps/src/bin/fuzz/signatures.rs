@@ -46,7 +46,7 @@ pub enum Kind {
     /// `mmap`'s flags.
     MapFlags,
     /// `inspect`'s kind.
-    InspectKind,
+    Inspected,
     /// Where `inspect` begins: a process in the upper half.
     InspectFrom,
     /// An address family.
@@ -111,7 +111,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::COPS_SET_CALL_PRIORITY, 40, &[Handle, Level]),
     // It goes on wherever the shared page says: seldom.
     call(number::COPS_URET, 1, &[]),
-    call(number::COPS_INSPECT, 30, &[InspectKind, InspectFrom, Pointer, Length]),
+    call(number::COPS_INSPECT, 30, &[Inspected, InspectFrom, Pointer, Length]),
     call(number::COPS_FAIL_ALLOCATION, 1, &[Small]),
     call(number::COPS_TRACE, 15, &[Small, Small, Pointer, Length]),
 ];
