@@ -78,6 +78,10 @@ impl Boot {
             Some(Idle::Waited) => add(&["-icount", "shift=0,sleep=on"]),
             None => {}
         }
+        if self.count_instructions.is_some() {
+            // A run repeats to the digit, so the machine's entropy and its calendar do, too.
+            add(&["-seed", "1", "-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+        }
         if let Some(port) = self.gdb_port {
             add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
         }
@@ -153,7 +157,7 @@ mod tests {
         boot.network = Network::Tap("tap0".into());
         let line = line(&boot);
         for part in [
-            "-icount shift=0,sleep=off",
+            "-icount shift=0,sleep=off -seed 1 -rtc base=2026-01-01T00:00:00,clock=vm",
             "-S -gdb tcp:127.0.0.1:1234",
             "-netdev tap,id=net0,ifname=tap0,script=no",
         ] {

@@ -182,7 +182,7 @@ async fn lies_about_coroutines_are_harmless() -> Outcome {
         }
         let address = match BAD_ADDRESSES.get(round) {
             Some(&address) => address as u64,
-            None => inside + (garbage.next() % PAGE_BYTES & !7) as u64,
+            None => inside + ((garbage.next() % PAGE_BYTES) & !7) as u64,
         };
         raw::poke(EXECUTOR, address);
         // In portions: a liar's list may be as long as ids allow.

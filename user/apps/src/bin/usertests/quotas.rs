@@ -186,7 +186,7 @@ async fn many_hogs_beside_an_innocent_process() -> Outcome {
     }
     // As much as is guaranteed to each of 16 children, less what the program itself takes.
     let limit = process::quota(0, Resource::Memory)?.limit;
-    let floor = limit / 64 >> 20;
+    let floor = (limit / 64) >> 20;
     check!(floor >= 1, "too little memory for this test");
     innocent(if floor >= 3 { "1" } else { "0" }).await?;
     for hog in hogs {
