@@ -12,6 +12,7 @@ use cops::time::{Duration, sleep};
 
 use crate::harness::{Failure, Outcome};
 use crate::raw::{self, Asked};
+use crate::results::own_calls;
 use crate::{check, check_equal, tests};
 
 tests! { memory_ends:
@@ -134,11 +135,11 @@ async fn open_files_to_the_limit() -> Outcome {
     Ok(())
 }
 
-/// Waits until so many calls are in flight.
+/// Waits until so many calls of this process are in flight.
 async fn in_flight(expected: u64) -> Outcome {
     let mut steps = 0;
     loop {
-        let now = statistics()?.calls_in_flight;
+        let now = own_calls()?;
         // This coroutine's own sleep is over when it looks.
         if now == expected {
             return Ok(());
@@ -153,7 +154,7 @@ async fn thirty_thousand_waiters() -> Outcome {
     const WAITERS: usize = 30_000;
     static mut PLACE: u8 = 0;
     let place = (&raw mut PLACE).addr();
-    let before = statistics()?.calls_in_flight;
+    let before = own_calls()?;
     let pipe = raw_pipe()?;
     let mut waiting = 0;
     while waiting < WAITERS {

@@ -277,7 +277,7 @@ async fn select_of_two() -> Outcome {
 }
 
 /// Calls of this process in flight, as the kernel counts them.
-fn own_calls() -> Result<u64, Failure> {
+pub fn own_calls() -> Result<u64, Failure> {
     let me = cops::process::id();
     let own = cops::inspect::processes()?.into_iter().find(|one| one.process == me);
     Ok(own.map_or(0, |own| own.calls_in_flight))
