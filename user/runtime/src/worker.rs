@@ -89,6 +89,9 @@ pub(crate) fn become_worker(index: usize) {
     if let Err(error) = EXECUTOR.add_worker(index as u32, state) {
         fatal(format_args!("virtual CPU {index} cannot become a worker: {error:?}"));
     }
+    // The first coroutine that becomes ready in a poll unparks no other virtual CPU: that would cost a system call, and
+    // mostly this worker begins the coroutine sooner than the other one is there. A poll that goes on for long offers it.
+    EXECUTOR.set_quiet(index as u32, true);
     // SAFETY: once on this virtual CPU, with the thread pointer set.
     unsafe { interrupt::enable(index) };
 }
