@@ -138,14 +138,6 @@ impl<T> List<T> {
         self.0.remove(index)
     }
 
-    /// Takes the item at `index`; the last one takes its place.
-    ///
-    /// # Panics
-    /// If there is none.
-    pub fn swap_remove(&mut self, index: usize) -> T {
-        self.0.swap_remove(index)
-    }
-
     /// Keeps the items for which `keep` is true.
     pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
         self.0.retain(keep);
@@ -171,16 +163,6 @@ impl<T> List<T> {
         self.0.clear();
     }
 
-    /// Moves all items of `other` to the end.
-    ///
-    /// # Errors
-    /// [`OutOfMemory`]; both lists are as they were.
-    pub fn try_append(&mut self, other: &mut Self) -> Result<(), OutOfMemory> {
-        self.try_reserve(other.0.len())?;
-        self.0.append(&mut other.0);
-        Ok(())
-    }
-
     /// Items there is room for without growing.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
@@ -189,12 +171,6 @@ impl<T> List<T> {
     /// The items as `alloc`'s type, for other people's crates that want it.
     pub fn into_vec(self) -> Vec<T> {
         self.0
-    }
-}
-
-impl<T> From<Vec<T>> for List<T> {
-    fn from(items: Vec<T>) -> Self {
-        Self(items)
     }
 }
 

@@ -98,11 +98,6 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.0.is_empty()
     }
 
-    /// All values, in no order.
-    pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.0.values()
-    }
-
     /// All entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter()

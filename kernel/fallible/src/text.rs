@@ -20,14 +20,6 @@ impl Text {
         core::str::from_utf8(&bytes).is_ok().then_some(Self(bytes))
     }
 
-    /// A copy of `text`.
-    ///
-    /// # Errors
-    /// [`OutOfMemory`].
-    pub fn try_from_str(text: &str) -> Result<Self, OutOfMemory> {
-        Ok(Self(List::try_from_slice(text.as_bytes())?))
-    }
-
     /// Appends `text`.
     ///
     /// # Errors
@@ -36,24 +28,11 @@ impl Text {
         self.0.try_extend_from_slice(text.as_bytes())
     }
 
-    /// A copy.
-    ///
-    /// # Errors
-    /// [`OutOfMemory`].
-    pub fn try_clone(&self) -> Result<Self, OutOfMemory> {
-        Self::try_from_str(self)
-    }
-
     /// Cuts the string to `length` bytes, if it is longer and that is between two characters.
     pub fn truncate(&mut self, length: usize) {
         if self.is_char_boundary(length) {
             self.0.truncate(length);
         }
-    }
-
-    /// Its bytes.
-    pub fn into_bytes(self) -> List<u8> {
-        self.0
     }
 }
 
