@@ -14,6 +14,7 @@ pub mod cpu_state;
 pub mod deadlines;
 pub mod quota;
 pub mod range_map;
+pub mod ring;
 pub mod switchers;
 pub mod terminal;
 pub mod wait_list;

@@ -12,9 +12,9 @@
 use super::device_tree;
 use super::interrupt::Line;
 use super::multiplexer::{Demultiplexer, GROWTH, Multiplexer, Received, SWITCH_BYTES};
-use super::ring::Ring;
 use super::uart::Uart;
 use crate::arch;
+use cops_algorithms::ring::Ring;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use spin::{Mutex, Once};

@@ -14,7 +14,6 @@ pub mod interrupt;
 mod multiplexer;
 #[allow(unsafe_code)]
 pub mod power;
-mod ring;
 #[allow(unsafe_code)]
 pub mod rtc;
 #[allow(unsafe_code)]

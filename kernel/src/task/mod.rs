@@ -2,7 +2,7 @@
 //!
 //! `executor` is the kernel's own executor; `switching` the coroutine through which a hart enters
 //! user mode; `run_queue` what it chooses from, by `urgency`, `slice` and `share`; `process`, `cpu`, `children`, `loader`, `reaper` the
-//! life of processes; `wake_ring` and `notify` how results reach them; `timer` and `wait` what coroutines wait on; `counters` and `random` small change.
+//! life of processes; `wake_ring` and `notify` how results reach them; `timer` and `wait` what coroutines wait on; `service` how coroutines that run for ever are woken; `report` what the other end of the console is told; `counters` and `random` small change.
 //! May touch: `arch`, `mm`, `fs`, `call`, `net`, `trace`; drivers only for the console.
 
 pub mod children;
@@ -18,6 +18,7 @@ pub mod random;
 mod reaper;
 mod report;
 mod run_queue;
+mod service;
 mod share;
 mod slice;
 mod start;

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::Ordering::Relaxed;
 use core::task::Poll;
 
 use cops_executor::yield_now;
@@ -17,6 +17,7 @@ use spin::Mutex;
 use super::children;
 use super::process::{Process, ProcessId};
 use super::run_queue::RUN_QUEUE;
+use super::service::Service;
 use crate::mm::{self, Remains};
 use crate::{arch, call};
 
@@ -25,8 +26,7 @@ static ENDED: Mutex<Queue<ProcessId>> = Mutex::new(Queue::new());
 /// Frames freed before others have their turn: some microseconds. Who waits is often waiting several times on its way.
 const PORTION_FRAMES: usize = 16;
 
-/// The reaper's coroutine, once it runs.
-static SERVICE: AtomicU64 = AtomicU64::new(0);
+static REAPER: Service = Service::new();
 
 /// Makes room for `count` processes that end, all at once: whenever one more begins.
 ///
@@ -47,7 +47,7 @@ pub fn take(process: ProcessId) {
 
 /// Has the reaper look for memory that dropped address spaces have left.
 pub fn look() {
-    super::wake_by_number(SERVICE.load(Acquire));
+    REAPER.wake();
 }
 
 /// What the reaper does next.
@@ -63,8 +63,7 @@ fn next_task() -> Option<Task> {
 
 /// The reaper itself.
 pub async fn service() {
-    // Before the first look: whatever comes after that wakes.
-    SERVICE.store(super::current_number(), Release);
+    REAPER.begin();
     loop {
         let task = poll_fn(|_| next_task().map_or(Poll::Pending, Poll::Ready)).await;
         let id = match task {

@@ -6,7 +6,7 @@
 
 use core::fmt::Write;
 use core::future::poll_fn;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use core::task::Poll;
 
 use cops_abi::inspect::{HartRecord, ProcessRecord, text};
@@ -15,24 +15,24 @@ use cops_executor::yield_now;
 use cops_fallible::Text;
 
 use super::inspect;
+use super::service::Service;
 use crate::arch;
 use crate::drivers::console::{self, Channel};
 
 /// A picture is wanted.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// The coroutine that draws pictures, once it runs.
-static SERVICE: AtomicU64 = AtomicU64::new(0);
+/// Draws the pictures.
+static REPORTER: Service = Service::new();
 
 /// Asks for a picture. Requests that come before it is begun get one together.
 pub fn request_picture() {
     WANTED.store(true, Release);
-    super::wake_by_number(SERVICE.load(Acquire));
+    REPORTER.wake();
 }
 
 /// Draws a picture whenever one is wanted, a line at a time, so that others have their turn in between.
 pub async fn service() {
-    // Before the first look: whatever comes after that wakes.
-    SERVICE.store(super::current_number(), Release);
+    REPORTER.begin();
     loop {
         poll_fn(|_| if WANTED.swap(false, AcqRel) { Poll::Ready(()) } else { Poll::Pending }).await;
         statistics(Channel::Inspection);

@@ -13,8 +13,8 @@ use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
+use cops_abi::CoroutineId;
 use cops_abi::inspect::portion;
-use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, OutOfMemory};
@@ -23,6 +23,7 @@ use spin::{Mutex, MutexGuard};
 use super::counters::COUNTERS;
 use super::cpu::{Standing, VirtualCpu};
 use super::process::Process;
+use super::service::set_level;
 use super::slice::Slice;
 use super::{system_page, timer};
 use crate::arch;
@@ -134,9 +135,8 @@ struct Member {
 impl Member {
     /// Gives it `level` in the executor. Under the run queue's lock, so that the last one to decide is the last one to do it.
     fn set_level(&self, level: u8) {
-        let Some(id) = self.id else { return };
-        if cops_executor::priority(id) != Priority::new(level) {
-            cops_executor::set_priority(id, Priority::saturating(level.into()));
+        if let Some(id) = self.id {
+            set_level(id, level);
         }
     }
 }
@@ -262,9 +262,7 @@ impl RunQueue {
     /// level by which it comes back.
     pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<VirtualCpu>) {
         let level = u32::from(cpu.level()).min(self.most_urgent()) as u8;
-        if cops_executor::priority(switcher) != Priority::new(level) {
-            cops_executor::set_priority(switcher, Priority::saturating(level.into()));
-        }
+        set_level(switcher, level);
         cpu.set_standing(Standing::Paused { level });
         // Whoever queued, or put a result into the ring, and did not see it paused yet, did so before this.
         let wanted = self.most_urgent().min(cpu.process.woken.load(SeqCst).trailing_zeros());

@@ -10,14 +10,15 @@ use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::task::Poll;
 
+use cops_abi::CoroutineId;
 use cops_abi::inspect::portion;
 use cops_abi::syscall::{signal, wait_status};
-use cops_abi::{CoroutineId, Priority};
 
 use super::counters::COUNTERS;
 use super::cpu::VirtualCpu;
 use super::inspect;
 use super::run_queue::RUN_QUEUE;
+use super::service::set_level;
 use super::slice::{Slice, Turn};
 use super::{timer, urgency};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
@@ -99,16 +100,6 @@ struct Switcher {
     id: CoroutineId,
     /// Its hart's, by which the run queue knows it.
     number: usize,
-}
-
-impl Switcher {
-    /// Makes `level` its priority; 64 leaves it as it is.
-    fn follow(self, level: u32) {
-        // Compared with what it really is: the run queue changes it too, when it wakes an idle one.
-        if level < 64 && cops_executor::priority(self.id) != Priority::new(level as u8) {
-            cops_executor::set_priority(self.id, Priority::saturating(level));
-        }
-    }
 }
 
 /// A virtual CPU's time on a hart: what it may have, and what it has had.
@@ -273,7 +264,7 @@ fn reason_to_stop(
     }
     if *shown != level {
         // By this, others decide whom to interrupt for something more urgent.
-        me.follow(level.into());
+        set_level(me.id, level);
         urgency::show_hart(level, process.id);
         *shown = level;
     }

@@ -12,13 +12,14 @@ use core::future::poll_fn;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use core::task::{Poll, Waker};
 
-use cops_abi::{CoroutineId, Priority};
+use cops_abi::Priority;
 use cops_algorithms::deadlines::{Deadlines, Key};
 use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
 use spin::{Mutex, MutexGuard};
 
 use super::process::Process;
+use super::service::{Service, set_level};
 use crate::arch;
 
 /// Longest time a hart runs one virtual CPU while another of the same priority is ready.
@@ -46,7 +47,7 @@ static EARLIEST_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The hart whose clock is armed for [`EARLIEST_TICKS`].
 static TIMEKEEPER: AtomicUsize = AtomicUsize::new(0);
 /// The service coroutine, for the interrupt handler.
-static SERVICE: AtomicU64 = AtomicU64::new(0);
+static SERVICE: Service = Service::new();
 /// End of the time slice that runs on each hart, or `u64::MAX`.
 static SLICE_END_TICKS: [AtomicU64; arch::MAX_HARTS] = [const { AtomicU64::new(u64::MAX) }; arch::MAX_HARTS];
 
@@ -211,8 +212,8 @@ pub fn on_interrupt() {
     if EARLIEST_TICKS.load(Relaxed) <= now && TIMEKEEPER.load(Relaxed) == hart {
         // The service arms the clock again; until then this hart's clock is for its slice only.
         TIMEKEEPER.store(usize::MAX, Relaxed);
-        if let Some(service) = CoroutineId::from_raw(SERVICE.load(Relaxed)) {
-            // It may be waiting to serve what is less urgent; nobody knows here how urgent this is.
+        if let Some(service) = SERVICE.id() {
+            // It may be waiting to serve what is less urgent. How urgent this is, only the queue says.
             cops_executor::set_priority(service, Priority::MOST_URGENT);
             cops_executor::wake_up(service);
         }
@@ -222,8 +223,8 @@ pub fn on_interrupt() {
 
 /// The service coroutine: wakes what is due and arms the clock for the rest.
 pub async fn service() {
+    SERVICE.begin();
     poll_fn(|context| {
-        SERVICE.store(super::current_number(), Relaxed);
         match serve() {
             Some(level) => {
                 follow(level);
@@ -242,10 +243,8 @@ pub async fn service() {
 
 /// Makes the service, which runs here, as urgent as `level` from its next poll on.
 fn follow(level: u8) {
-    if let Some(id) = cops_executor::current()
-        && cops_executor::priority(id) != Priority::new(level)
-    {
-        cops_executor::set_priority(id, Priority::saturating(level.into()));
+    if let Some(id) = cops_executor::current() {
+        set_level(id, level);
     }
 }
 

@@ -1,0 +1,97 @@
+//! A byte queue of fixed size.
+
+/// First in, first out. `N` is a power of two.
+pub struct Ring<const N: usize> {
+    bytes: [u8; N],
+    /// Bytes ever taken and ever put, modulo 2^64.
+    head: usize,
+    tail: usize,
+}
+
+impl<const N: usize> Default for Ring<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Ring<N> {
+    /// An empty one.
+    #[must_use]
+    pub const fn new() -> Self {
+        assert!(N.is_power_of_two());
+        Self { bytes: [0; N], head: 0, tail: 0 }
+    }
+
+    /// Whether there is no byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Room left, in bytes.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        N - self.tail.wrapping_sub(self.head)
+    }
+
+    /// Appends a byte; false if there is no room.
+    pub fn push(&mut self, byte: u8) -> bool {
+        if self.room() == 0 {
+            return false;
+        }
+        self.bytes[self.tail % N] = byte;
+        self.tail = self.tail.wrapping_add(1);
+        true
+    }
+
+    /// Takes the oldest byte.
+    pub fn pop(&mut self) -> Option<u8> {
+        if self.is_empty() {
+            return None;
+        }
+        let byte = self.bytes[self.head % N];
+        self.head = self.head.wrapping_add(1);
+        Some(byte)
+    }
+
+    /// How many bytes there are up to the first `byte`, with it; `None` if there is none.
+    #[must_use]
+    pub fn length_through(&self, byte: u8) -> Option<usize> {
+        let count = self.tail.wrapping_sub(self.head);
+        (0..count).position(|offset| self.bytes[self.head.wrapping_add(offset) % N] == byte).map(|at| at + 1)
+    }
+
+    /// Drops the oldest `count` bytes, or all if there are fewer.
+    pub fn skip(&mut self, count: usize) {
+        let left = self.tail.wrapping_sub(self.head);
+        self.head = self.head.wrapping_add(count.min(left));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_in_order_around_the_end() {
+        let mut ring = Ring::<4>::new();
+        for round in 0..10u8 {
+            assert!((0..4).all(|offset| ring.push(round + offset)) && !ring.push(9));
+            assert_eq!([ring.pop(), ring.pop(), ring.pop()], [round, round + 1, round + 2].map(Some));
+            assert_eq!((ring.pop(), ring.pop(), ring.room()), (Some(round + 3), None, 4));
+            ring.push(0);
+            ring.skip(1);
+        }
+    }
+
+    #[test]
+    fn skips_through_a_byte() {
+        let mut ring = Ring::<8>::new();
+        b"ab\x03cd".iter().for_each(|&byte| assert!(ring.push(byte)));
+        assert_eq!((ring.length_through(3), ring.length_through(b'z')), (Some(3), None));
+        ring.skip(3);
+        assert_eq!(ring.pop(), Some(b'c'));
+        ring.skip(100);
+        assert_eq!((ring.pop(), ring.is_empty()), (None, true));
+    }
+}
