@@ -353,7 +353,7 @@ fn a_panic_ends_one_coroutine() {
 }
 
 #[test]
-fn a_panics_payload_reaches_whoever_joins() {
+fn a_panics_payload_reaches_the_joiner() {
     /// Counts its drops.
     struct Payload(Arc<AtomicU32>);
     impl Drop for Payload {
@@ -377,7 +377,7 @@ fn a_panics_payload_reaches_whoever_joins() {
     let again = thread::spawn(|| std::panic::resume_unwind(payload)).join();
     assert!(again.map(|never: ()| never).unwrap_err().is::<Payload>());
     assert_eq!(drops.load(Ordering::SeqCst), 1);
-    // One that nobody joins is dropped with the coroutine.
+    // One that is not joined is dropped with the coroutine.
     drop(panics());
     runtime.finish();
     assert_eq!(drops.load(Ordering::SeqCst), 2);

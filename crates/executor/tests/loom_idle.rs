@@ -1,4 +1,4 @@
-//! Who wakes a parked worker, under the model checker: what becomes ready inside a poll, which may never end as far as the
+//! What wakes a parked worker, under the model checker: what becomes ready inside a poll, which may never end as far as the
 //! core knows, against workers that go to sleep and wake up (`core::park`).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p cops-executor --test loom_idle`
@@ -35,7 +35,7 @@ struct Scene {
     polls: Plain,
 }
 
-/// A coroutine whose poll does something once, and is ready.
+/// A coroutine that does something in its only poll, and is ready.
 struct Task {
     scene: *const Scene,
     body: Option<(Arc<Scene>, Body)>,
@@ -168,7 +168,7 @@ fn spawn_in_a_poll_against_parking() {
     });
 }
 
-/// Worker 1 was notified and wakes up; it takes one. What else becomes ready meanwhile notifies nobody, or worker 2.
+/// Worker 1 was notified and wakes up; it takes one. What else becomes ready meanwhile notifies worker 2, or none.
 #[test]
 fn a_second_wake_against_a_searcher() {
     explore("a second wake against a searcher", || {

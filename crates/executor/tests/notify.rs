@@ -1,4 +1,4 @@
-//! Who is notified, who is interrupted, who steals: several workers driven by one thread, the hooks replaced
+//! Which worker is notified, which is interrupted, which steals: several workers driven by one thread, the hooks replaced
 //! by a recorder, exact sequences.
 #![allow(unsafe_code)]
 

@@ -43,7 +43,7 @@ async fn serve(mut stream: Async<TcpStream>, served: Arc<AtomicUsize>) -> io::Re
     while stream.read_exact(&mut message).await.is_ok() {
         assert_eq!(priority(current().unwrap()), Some(level(class[0])));
         message.reverse();
-        // Before the answer: whoever has that finds it counted.
+        // Before the answer: a client that has the answer finds it counted.
         served.fetch_add(1, Ordering::SeqCst);
         stream.write_all(&message).await?;
     }

@@ -55,7 +55,7 @@ pub struct Executor {
     pub(super) attention: AtomicU32,
     /// See `set_aging`; 0 if it is off.
     pub(super) aging_period: AtomicU32,
-    /// Bit w: `notify` was called for worker w since it last parked. Of a worker that is parked too: it is about to look.
+    /// Bit w: `notify` was called for worker w since it last parked. A worker that is parked too is about to look.
     pub(super) notified: AtomicU64,
     /// Bit w: while worker w is parked, it looks for work by itself before long. See `set_quiet`.
     pub(super) quiet: AtomicU64,
@@ -251,7 +251,7 @@ impl Executor {
         // SAFETY: zeroed memory of the right size and alignment, for ever; and the caller's promise. The hooks are
         // this executor's, which stays where it is.
         unsafe { (*memory).initialise(number, state, hooks) };
-        // The limit goes up last, so whoever is below it is there.
+        // The limit goes up last: a reader that sees the new limit finds the worker.
         worker.store(memory, Ordering::Release);
         if self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release) != 0 {
             self.attention.fetch_or(ATTENTION_FELLOWS, Ordering::SeqCst);

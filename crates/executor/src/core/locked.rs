@@ -24,7 +24,7 @@ impl Locked<'_> {
 
     /// Levels at which a coroutine waits, not counting the one that is being polled. Exact.
     ///
-    /// This is the worker's own word. The record has a copy for others to look at; nothing here believes that copy, because
+    /// This is the worker's own bitmap. The record has a copy for other workers; nothing here relies on that copy, because
     /// safe code outside of this crate can write to it.
     #[inline(always)]
     pub fn waiting(&self) -> u64 {
@@ -158,7 +158,7 @@ impl Locked<'_> {
         next
     }
 
-    /// What was polled has exited, and its future was dropped: its slot is free then. Nobody begins.
+    /// What was polled has exited, and its future was dropped: its slot is free then. Nothing begins.
     #[inline(never)]
     pub fn exited(&self, slab: &Slab, polled: &Slot) {
         self.end_and_remove(slab, polled.next(slab));
@@ -205,9 +205,9 @@ impl Locked<'_> {
     /// Takes the first that waits in list `level`, which is one of `waiting`, over to `to`, another worker. Returns the list
     /// there in which it is now.
     ///
-    /// That is another list if its priority was changed a moment ago by a caller that could not have the lock here: its
-    /// note is at this worker, where nobody would find the coroutine any more, so what it asks for is done on the way. A change
-    /// that comes after the transition finds the coroutine at its new worker.
+    /// That is another list if the coroutine's priority was changed a moment ago by a caller that could not take the lock
+    /// here. That caller's note is at this worker, which no longer has the coroutine, so the note would have no effect: the
+    /// change is made during the move instead. A change that comes after the transition finds the coroutine at its new worker.
     #[must_use]
     pub fn hand_over(&self, slab: &Slab, level: Priority, to: &Locked<'_>) -> Priority {
         let head = self.0.lists.list(level).first(slab);
@@ -324,7 +324,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Goes through the lists in which somebody is misfiled. As long as they are; but it takes an interrupt or a thief
+    /// Goes through the lists in which a coroutine is misfiled. Takes time in their length; but it takes an interrupt or a thief
     /// in the very instructions of a scheduling point for this to be needed.
     #[cold]
     fn refile_noted(&self, slab: &Slab) {
@@ -372,7 +372,7 @@ pub(crate) enum Refiled {
 }
 
 impl Drop for Locked<'_> {
-    /// Release: whoever finds the lock free also finds the record true (`prepare_park`).
+    /// Release: a worker that finds the lock free also finds the record true (`prepare_park`).
     #[inline(always)]
     fn drop(&mut self) {
         self.0.lock.store(0, Ordering::Release);

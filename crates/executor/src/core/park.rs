@@ -1,12 +1,13 @@
-//! Parking: how a worker with nothing to do goes to sleep without missing work, and who wakes whom.
+//! Parking: how a worker with nothing to do goes to sleep without missing work, and which worker is
+//! notified of what.
 //!
 //! A worker parks in three steps: `prepare_park` marks it and looks everywhere once more; the host puts
-//! the thread or hart to sleep; `finish_park` takes the mark away. Whoever makes work looks at the marks
+//! the thread or hart to sleep; `finish_park` takes the mark away. A caller that makes work looks at the marks
 //! *after* it has published the work.
 //!
 //! Lost-wake argument, parking side: setting the mark, a push into an inbox (or taking the lock under which
 //! a coroutine is linked), and each side's look at the other's are sequentially consistent. In their one order either the mark comes before the waker's look,
-//! then the waker takes the mark and calls `notify`, or the push comes before the parking worker's look,
+//! then the waker sees it and notifies by the table below, or the push comes before the parking worker's look,
 //! then that worker does not park. `notify` may arrive before the host's sleep begins: the host's park must
 //! keep it (a token, as of `std::thread::park`; `wfi` with interrupts masked).
 //!
@@ -19,18 +20,18 @@
 //!
 //! Nothing is lost by leaving work to a searcher S. All accesses named here are sequentially consistent. The waker has
 //! published its work before it found S in `parked`. S leaves `parked` in `finish_park`, and looks after that: so S sees the
-//! work, and takes it or, if it has found something else, offers it. And S wakes up: whoever sets a bit in `notified` calls
+//! work, and takes it or, if it has found something else, offers it. And S wakes up: the waker that sets a bit in `notified` calls
 //! `notify` after that. A bit that a slow waker sets after S has gone is no harm: S is not in `parked` then, and
 //! `prepare_park` clears the bit before it marks S again.
 //!
-//! # Who is notified
+//! # Which worker is notified
 //!
 //! | work becomes ready | notified |
 //! | --- | --- |
 //! | on a parked worker | that worker |
-//! | on another worker, or on one's own that has other work waiting | a parked worker, unless there is a searcher |
-//! | as the first on one's own worker, between two polls | none: this worker begins it next |
-//! | as the first on one's own worker, during a poll, which may be long | a parked worker that is not quiet, unless there is a searcher |
+//! | on another worker than the waker's, or on the waker's own while that has other work waiting | a parked worker, unless there is a searcher |
+//! | as the first on the waker's own worker, between two polls | none: this worker begins it next |
+//! | as the first on the waker's own worker, during a poll, which may be long | a parked worker that is not quiet, unless there is a searcher |
 //!
 //! The last line is not for hosts with a hook `preempt` (see there). Two coroutines that wake each other in turn would notify
 //! a parked worker again and again, which finds nothing, since the other one begins as soon as the poll ends. Such a
@@ -157,7 +158,7 @@ impl Executor {
         result
     }
 
-    /// Apart, since usually there is nobody to be told.
+    /// Apart, since usually there is no worker to notify or interrupt.
     #[inline(never)]
     fn tell_others<R>(&self, target: &Worker, priority: Priority, here: u32, busy: bool, result: R) -> R {
         let parked = self.parked.load(Ordering::SeqCst);
@@ -272,7 +273,7 @@ impl Executor {
     }
 
     /// Asks the worker that runs the least urgent coroutine to look up, if that is less urgent than
-    /// `priority`. A target that polls nothing is about to pick, and nobody need be asked.
+    /// `priority`. A target that polls nothing is about to pick; then no worker is asked.
     #[allow(unsafe_code)]
     fn preempt_for(&self, target: &Worker, priority: Priority, here: u32) {
         let Some(hooks) = self.hooks() else { return };

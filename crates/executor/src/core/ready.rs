@@ -102,8 +102,8 @@ impl ReadyLists {
         self.remove_followed(slab, list, bit, list.first(slab).next(slab))
     }
 
-    /// As `remove_first`, for a head that was blocked and so is not the caller's any more: `next` is what came after it. The head's
-    /// own links belong to whoever wakes it by now, so nothing here reads them (rule 5 of `slot`).
+    /// As `remove_first`, for a head that was blocked already: `next` is what came after it. A waker may own the head's links
+    /// by now, so nothing here reads them (rule 5 of `slot`).
     #[inline(always)]
     pub fn remove_followed<'a>(
         &self,

@@ -21,9 +21,9 @@ const LOOKS_FOR_FREE_SLOT: u32 = if cfg!(loom) { 2 } else { 200 };
 
 /// What came of looking for a free slot.
 enum Free<'a> {
-    /// The caller's alone from now on.
+    /// Only the caller uses this slot from now on.
     Slot(&'a Slot),
-    /// Perhaps a worker whose lock is held has one.
+    /// A worker's lock is held, and that worker may have one.
     Contended,
     None,
 }

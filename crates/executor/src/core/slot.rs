@@ -1,35 +1,36 @@
 //! The control block of a coroutine: 40 bytes, all of them atomics. (32 bytes where pointers have 32 bits.)
 //!
-//! # Who may touch what
+//! # Owners of the fields
 //!
-//! The place in the state word (`state`) decides who owns the other fields. "The lock of W" is the lock of the worker
-//! that the word names.
+//! The place in the state word (`state`) determines the owner of each other field. "The lock of W" is the lock of the
+//! worker that the word names. A field with the owner "none" is not accessed.
 //!
 //! | place | `data`, `vtable` | `next` | `previous` |
 //! | --- | --- | --- | --- |
-//! | Nowhere, in a free chain | no one | the lock of the worker whose chain it is | no one |
+//! | Nowhere, in a free chain | none | the lock of the worker that has the chain | none |
 //! | Nowhere, taken from there | the spawner | the spawner | the spawner |
-//! | Inbox | no one | the pusher until the push; then the holder of the lock of W, who drains | no one |
-//! | List, waiting | no one | the lock of W | the lock of W |
+//! | Inbox | none | the pusher until the push; then the lock of W, under which the inbox is drained | none |
+//! | List, waiting | none | the lock of W | the lock of W |
 //! | List, being polled | the polling worker, without a lock | the lock of W | the lock of W |
-//! | Blocked | no one | no one | no one |
+//! | Blocked | none | none | none |
 //!
 //! Rules, for every function of the core:
 //!
-//! 1. `handle` is written before the slot is handed out for the first time, and never again. Anyone reads it at any time.
-//! 2. `state` is read and updated by anyone, by the transitions of `state` only. It is stored without a comparison twice: by
-//!    `occupy`, whose caller owns the slot, and by `vacate`, when the coroutine is gone.
-//! 3. `data` and `vtable` are written by the spawner before `occupy`, and read by the worker that polls or drops, which is the one in
-//!    whose list the slot is the head of `running_level`. Not after `vacate`.
-//! 4. A transition gives the fields to the new owner at once. Whoever makes a coroutine Blocked, Inbox or Nowhere owns none
-//!    of its fields afterwards; whoever takes it out of Blocked owns `next` (and, into a list, `previous`) from then on.
+//! 1. `handle` is written before the slot is handed out for the first time, and never again. It may be read at any time.
+//! 2. `state` may be read and updated at any time, by the transitions of `state` only. It is stored without a comparison
+//!    twice: by `occupy` (its caller owns the slot), and by `vacate`, when the coroutine is gone.
+//! 3. `data` and `vtable` are written by the spawner before `occupy`, and read by the worker that polls or drops: it has the
+//!    slot as the head of its list `running_level`. They are not accessed after `vacate`.
+//! 4. A transition gives the fields to the new owner at once. A caller that makes a coroutine Blocked, Inbox or Nowhere
+//!    owns none of its fields afterwards. A caller that takes it out of Blocked owns `next` (and, into a list, `previous`)
+//!    from then on.
 //! 5. So what is needed of the links of a coroutine that blocks or exits is read before the transition: `next`, and nothing
 //!    else. `ReadyLists::remove_followed` takes that value and not the slot, and finds the rest in the list's own ends.
 //! 6. The neighbours of a slot in a list are in the same list, so the same lock guards their links.
 //! 7. The word that a transition returns is used, or the caller says why it is of no interest: it is the only view of what
-//!    others asked for before the transition. What they ask for after it, they see the new owner for.
-//! 8. Nothing that code outside of this crate can write to, a `WorkerState` above all, is believed where memory safety depends on it:
-//!    the lists and `Worker::waiting` say what is there; the record says when to look.
+//!    was requested before the transition. A request that comes after it sees the new owner.
+//! 8. Memory safety depends on nothing that code outside of this crate can write to, such as a `WorkerState`: the lists and
+//!    `Worker::waiting` say what is there; the record says when to look.
 
 use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 

@@ -15,9 +15,9 @@ const LOOKS_AT_LOCKED_WORKERS: u32 = if cfg!(loom) { 2 } else { 200 };
 
 /// What came of looking at the other workers.
 enum Stolen {
-    /// What was shown is in the thief's list of that level now, and nothing that the thief has is more urgent.
+    /// The thief has a coroutine of the level that the victim published, and none that is more urgent.
     AsShown,
-    /// They show something, but it could not be had now.
+    /// Something is published, but could not be taken now.
     Contended,
     Nothing,
 }
@@ -39,7 +39,7 @@ impl Executor {
             let stolen = self.steal(worker, &locked, (own & own.wrapping_neg()).wrapping_sub(1));
             match stolen {
                 Stolen::Contended if looks != 0 => {
-                    // Something more urgent waits where somebody is just picking. Rather than run something
+                    // Something more urgent waits at a worker that is just picking. Rather than run something
                     // less urgent, unlock (others may want our lock) and look again.
                     looks = looks.wrapping_sub(1);
                     drop(locked);

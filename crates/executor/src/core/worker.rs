@@ -36,7 +36,7 @@ pub const NO_WORKER: u32 = u32::MAX;
 /// `Worker::running_level` of a worker that polls nothing.
 pub(super) const NO_LEVEL: u32 = Priority::COUNT;
 /// How often a request tries for the lock of a worker before it leaves word there. A holder is in the middle of
-/// some tens of instructions; in an interrupt handler, it may be whoever was interrupted.
+/// some tens of instructions; in an interrupt handler, it may be the code that was interrupted.
 pub(crate) const TRIES_FOR_LOCK: u32 = if cfg!(loom) { 0 } else { 16 };
 
 /// Looks at a lock that is held before the host is asked to run another thread. A section is some tens of instructions, so a holder
@@ -46,12 +46,12 @@ const LOOKS_BEFORE_RELAX: u32 = if cfg!(loom) { 1 } else { 100 };
 /// The private part, in memory from `Hooks::grow`. Zeroed memory plus `initialise` makes a valid value.
 #[repr(C, align(64))]
 pub(crate) struct Worker {
-    /// Guards `lists`, `waiting`, `free`, `running_level`, `steady`. Only the worker itself, in `run`, ever waits for it; interrupt handlers and fellows take
-    /// it if it is free or do without. Held for some tens of instructions; no foreign code runs under it.
-    /// 1 if it is held: a word, since machines set a bit of a word in one instruction, but of a byte in many.
+    /// Guards `lists`, `waiting`, `free`, `running_level`, `steady`. Only the worker itself, in `run`, ever waits for it;
+    /// interrupt handlers and other workers take it if it is free, or do without it. Held for some tens of instructions; no
+    /// foreign code runs under it. 1 if it is held: a word, since machines set a bit of a word in one instruction, but of a byte in many.
     pub(super) lock: AtomicU32,
     /// Not 0: since the worker last looked at everything, nothing has happened but that coroutines of `running_level` gave way
-    /// to each other. Cleared without the lock too, by whoever wants it to look.
+    /// to each other. Cleared without the lock too, by a caller that wants the worker to look.
     pub(super) steady: AtomicU32,
     /// The head of this list is being polled. 64 if nothing is.
     pub(super) running_level: AtomicU32,
@@ -71,7 +71,7 @@ pub(crate) struct Worker {
     pub(super) waiting: AtomicU64,
     /// Others write here: not on the line that the worker writes at each scheduling point.
     pub inbox: OwnLine<Inbox>,
-    /// Bit l: somebody in list l is misfiled, and whoever made it so could not get the lock.
+    /// Bit l: a coroutine in list l is misfiled, and the caller that changed its priority could not get the lock.
     pub(super) misfiled: OwnLine<AtomicU64>,
     pub(super) lists: ReadyLists,
 }
@@ -111,7 +111,7 @@ impl Worker {
     /// The record that the worker publishes in.
     #[inline(always)]
     pub fn state(&self) -> &WorkerState {
-        // SAFETY: whoever has a reference got it after `initialise`, whose caller vouched for this.
+        // SAFETY: a reference exists only after `initialise`; its contract says that the record lives as long.
         unsafe { &*self.state.load(Ordering::Relaxed) }
     }
 
@@ -120,7 +120,7 @@ impl Worker {
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         // Acquire pairs with the Release of the unlock: the holder sees the lists as they were left.
         // Sequentially consistent for `prepare_park`: a look at the parked workers that follows the linking of
-        // a coroutine comes after this, and who parks looks for held locks after it is marked.
+        // a coroutine comes after this, and a worker that parks looks for held locks after it is marked.
         if self.seize(Ordering::SeqCst) { Some(Locked(self)) } else { None }
     }
 
@@ -135,7 +135,7 @@ impl Worker {
     }
 
     /// Takes the lock if it is free and nothing waits in the inbox: what is linked now is not to overtake
-    /// that. For callers on this worker. In an interrupt handler too: whoever it has interrupted under the
+    /// that. For callers on this worker. In an interrupt handler too: code that it has interrupted under the
     /// lock keeps it, and the handler, which then goes through the inbox, never waits.
     #[inline(always)]
     pub fn lock_to_link(&self) -> Option<Locked<'_>> {
@@ -164,9 +164,9 @@ impl Worker {
         }
     }
 
-    /// Lets the host run somebody else: the holder of a lock may have lost its processor.
+    /// Lets the host run another thread: the holder of the lock may have lost its processor.
     fn relax(&self) {
-        // SAFETY: null, or set by `initialise`, whose caller vouched for it.
+        // SAFETY: null, or set by `initialise`; its contract says that the hooks live as long as the worker.
         let hooks = unsafe { self.hooks.load(Ordering::Relaxed).as_ref() };
         if let Some(hooks) = hooks
             && let Some(relax) = hooks.relax
@@ -182,7 +182,7 @@ impl Worker {
         self.steady.store(0, Ordering::Relaxed);
     }
 
-    /// Leaves word that somebody in list `level` is misfiled, who is of `priority` now.
+    /// Leaves word that a coroutine in list `level` is misfiled, and has `priority` now.
     ///
     /// The mark in `posted` comes last: with it the worker, or a thief, looks.
     pub fn note_misfiled(&self, level: Priority, priority: Priority) {

@@ -1,7 +1,7 @@
 //! Join handles: await a coroutine's output, or abort it.
 //!
 //! A coroutine with a handle is one block of memory: what the two sides share, and the future. The sides are the handle, and the
-//! coroutine, whose vtable is here. Whichever goes last frees the block.
+//! coroutine, by the vtable in this file. The side that goes last frees the block.
 //!
 //! Unsafe: that block by hand. Both sides hold a pointer to it while `sides` counts them; `phase` says which of them may touch
 //! which cell; the future is the coroutine's alone.
@@ -41,7 +41,7 @@ pub struct JoinHandle<T> {
     side: Side<T>,
 }
 
-/// Nobody waits: `waker` is the handle's to write.
+/// The handle does not wait: `waker` is the handle's to write.
 const EMPTY: u8 = 0;
 /// The handle has left a waker and will take it back before it touches it.
 const WAITING: u8 = 1;
@@ -55,7 +55,7 @@ struct Shared<T> {
     sides: AtomicU8,
     waker: UnsafeCell<Option<Waker>>,
     value: UnsafeCell<Option<Result<T, JoinError>>>,
-    /// Frees the block, whose full type the handle does not know.
+    /// Frees the block: the handle does not know its full type.
     free: unsafe fn(NonNull<Shared<T>>),
 }
 
@@ -100,7 +100,7 @@ impl<T> Shared<T> {
 /// One of the two that `Shared::sides` counts.
 struct Side<T>(NonNull<Shared<T>>);
 
-// SAFETY: `phase` says whose each cell is (constants above); the value goes from one thread to another.
+// SAFETY: `phase` says which side owns each cell (constants above); the value goes from one thread to another.
 unsafe impl<T: Send> Send for Side<T> {}
 // SAFETY: as above; what a shared handle gives access to is `phase`.
 unsafe impl<T: Send> Sync for Side<T> {}
@@ -114,7 +114,7 @@ impl<T> Side<T> {
 
 impl<T> Drop for Side<T> {
     fn drop(&mut self) {
-        // Release: what this side did comes before the block is freed, by whoever does that.
+        // Release: what this side did comes before the block is freed, by either side.
         if self.shared().sides.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: the other side is gone, and this one touches nothing after this.
@@ -131,7 +131,7 @@ impl<F: Future> Block<F> {
 ///
 /// # Safety
 ///
-/// `shared` is that of a `Block<F>` from `JoinHandle::prepare`, whose future was dropped and whose sides are both gone.
+/// `shared` is that of a `Block<F>` from `JoinHandle::prepare`. Its future was dropped, and both sides are gone.
 unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
     /// Frees it also if the output's destructor panics.
     struct Memory<F: Future>(NonNull<Block<F>>);
@@ -152,7 +152,7 @@ unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
 ///
 /// # Safety
 ///
-/// `data` is from `JoinHandle::prepare` with a future of type `F`, which nobody else uses during the call.
+/// `data` is from `JoinHandle::prepare` with a future of type `F`, which nothing else uses during the call.
 unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
     // SAFETY: the coroutine's side is counted until `drop_future`.
     let block = unsafe { &*data.cast::<Block<F>>() };
@@ -163,7 +163,7 @@ unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
     let mut context = Context::from_waker(&waker);
     #[cfg(not(feature = "std"))]
     let polled = future.poll(&mut context).map(Ok);
-    // A panic must not cross into the core. The future is not polled again, so nobody sees it in a broken state.
+    // A panic must not cross into the core. The future is not polled again, so its broken state is not seen.
     #[cfg(feature = "std")]
     let polled =
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context))) {
@@ -187,7 +187,7 @@ unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
 unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
     // SAFETY: `prepare` made it, and counted this side.
     let side = unsafe { Side(NonNull::new_unchecked(data.cast::<Shared<F::Output>>())) };
-    // SAFETY: dropped here and never again; nobody polls it any more.
+    // SAFETY: dropped here and never again; it is not polled any more.
     unsafe { ManuallyDrop::drop(&mut *(*data.cast::<Block<F>>()).future.get()) };
     // Relaxed: this side alone sets it.
     if side.shared().phase.load(Ordering::Relaxed) != DONE {

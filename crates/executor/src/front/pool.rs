@@ -8,7 +8,7 @@
 //! needed. The depot keeps at most 64 MiB of each size; the rest goes back to the global allocator. (Magazines and depot are
 //! Bonwick's and Adams's, USENIX 2001.)
 //!
-//! Unsafe: memory by hand. What is in a list here is a block of that list's layout that nobody else has.
+//! Unsafe: memory by hand. What is in a list here is a block of that list's layout that is not in use.
 #![allow(unsafe_code)]
 
 use ::core::alloc::Layout;
@@ -24,7 +24,7 @@ pub(super) fn allocate<T>() -> NonNull<T> {
 ///
 /// # Safety
 ///
-/// It is from `allocate::<T>`, and nobody uses it any more.
+/// It is from `allocate::<T>`, and it is not used any more.
 #[inline(always)]
 pub(super) unsafe fn release<T>(memory: NonNull<T>) {
     // SAFETY: the caller's promise.
@@ -46,7 +46,7 @@ fn allocate_anew(layout: Layout) -> NonNull<u8> {
 
 /// # Safety
 ///
-/// It is from `allocate_anew` with the same layout, and nobody uses it any more.
+/// It is from `allocate_anew` with the same layout, and it is not used any more.
 #[cold]
 #[inline(never)]
 unsafe fn release_for_good(memory: NonNull<u8>, layout: Layout) {
@@ -107,7 +107,7 @@ mod kept {
         magazines: usize,
     }
 
-    // SAFETY: the blocks are nobody's but the stack's.
+    // SAFETY: the stack alone owns the blocks.
     unsafe impl Send for Stack {}
 
     static DEPOT: [Mutex<Stack>; CLASSES] =
@@ -136,7 +136,7 @@ mod kept {
         ///
         /// # Safety
         ///
-        /// `magazine` is full, of this stack's size, and nobody else's.
+        /// `magazine` is full, of this stack's size, and the caller's alone.
         unsafe fn put(&mut self, mut magazine: NonNull<Link>) -> bool {
             if self.magazines >= DEPOT_BYTES / MAGAZINE_BYTES {
                 return false;
@@ -173,14 +173,14 @@ mod kept {
 
     /// # Safety
     ///
-    /// It is from `allocate` with the same layout, and nobody uses it any more.
+    /// It is from `allocate` with the same layout, and it is not used any more.
     #[inline(always)]
     pub unsafe fn release(memory: NonNull<u8>, layout: Layout) {
         let Some(class) = class_of(layout) else {
             // SAFETY: the caller's promise; such layouts come from there.
             return unsafe { release_for_good(memory, layout) };
         };
-        // SAFETY: a block of this class, and nobody's, by contract.
+        // SAFETY: a block of this class, and unused, by contract.
         let kept = POOL.try_with(|pool| unsafe { pool.0[class].put(class, memory) }).is_ok();
         if !kept {
             // SAFETY: all blocks of a class come from there with that class's layout.
@@ -213,7 +213,7 @@ mod kept {
 
         /// # Safety
         ///
-        /// `memory` is a block of this class that nobody uses.
+        /// `memory` is a block of this class that is not in use.
         #[inline(always)]
         unsafe fn put(&self, class: usize, memory: NonNull<u8>) {
             if self.room.get() == 0 {
@@ -247,7 +247,7 @@ mod kept {
     ///
     /// # Safety
     ///
-    /// They are blocks of this class, linked, and nobody's.
+    /// They are blocks of this class, linked, and not in use.
     unsafe fn release_all(class: usize, mut next: Option<NonNull<Link>>) {
         while let Some(here) = next {
             // SAFETY: the contract; as in `release`.
@@ -277,7 +277,7 @@ mod kept {
         fn drop(&mut self) {
             for (class, kept) in self.0.iter().enumerate() {
                 for magazine in [kept.first.take(), kept.spare.take()] {
-                    // SAFETY: what is in this thread's lists is nobody else's.
+                    // SAFETY: this thread alone owns what is in its lists.
                     unsafe { release_all(class, magazine) };
                 }
             }
@@ -293,7 +293,7 @@ mod kept {
         fn what_was_given_back_is_used_again_on_the_same_thread() {
             let layout = Layout::new::<[u64; 3]>();
             let first = allocate(layout);
-            // SAFETY: from `allocate` with this layout, used by nobody.
+            // SAFETY: from `allocate` with this layout, not in use.
             unsafe { release(first, layout) };
             // 32 bytes are the same class as 24.
             let again = allocate(Layout::new::<[u64; 4]>());
@@ -308,7 +308,7 @@ mod kept {
 
         #[test]
         fn a_block_may_be_given_back_elsewhere_and_when_the_room_is_used_up() {
-            /// Memory that nobody uses may go anywhere.
+            /// Memory that is not in use may go anywhere.
             struct Blocks(Vec<NonNull<u8>>);
             // SAFETY: plain memory that the vector alone refers to.
             unsafe impl Send for Blocks {}
@@ -321,12 +321,12 @@ mod kept {
             std::thread::spawn(move || {
                 let all = &mut blocks;
                 for block in all.0.drain(..) {
-                    // SAFETY: from `allocate` with this layout, used by nobody.
+                    // SAFETY: from `allocate` with this layout, not in use.
                     unsafe { release(block, layout) };
                 }
                 POOL.with(|pool| {
                     assert!(pool.0[63].spare.get().is_some());
-                    assert_eq!(pool.0[63].room.get(), 3 * capacity(63) + capacity(63) - 100);
+                    assert_eq!(pool.0[63].room.get(), 4 * capacity(63) - 100);
                 });
                 assert_eq!(depot(63).magazines, 2);
             })
@@ -346,7 +346,7 @@ mod kept {
             let count = capacity(29) * 10 + capacity(29) / 2;
             let mut first: Vec<_> = (0..count).map(|_| allocate(layout)).collect();
             for block in &first {
-                // SAFETY: from `allocate` with this layout, used by nobody.
+                // SAFETY: from `allocate` with this layout, not in use.
                 unsafe { release(*block, layout) };
             }
             let mut second: Vec<_> = (0..count).map(|_| allocate(layout)).collect();
@@ -369,7 +369,7 @@ mod kept {
             ] {
                 let memory = allocate(layout);
                 assert_eq!(memory.as_ptr().addr() % layout.align(), 0);
-                // SAFETY: from `allocate` with this layout, used by nobody.
+                // SAFETY: from `allocate` with this layout, not in use.
                 unsafe { release(memory, layout) };
             }
         }

@@ -36,7 +36,7 @@ fn wake_against_exit_and_reuse_of_the_slot() {
             other.executor.wake(id, NO_WORKER);
         });
         scene.run(0);
-        // In the same slot, unless an inbox holds that; whoever is in it must not get the stranger's wake.
+        // In the same slot, unless an inbox holds that; the coroutine that is in it must not get the stranger's wake.
         let (tenant, tenant_id) = scene.spawn_blocked(Script::Exit);
         scene.run(0);
         waker.join().unwrap();

@@ -115,7 +115,7 @@ fn park_against_drain() {
     });
 }
 
-/// Nobody parks while one that waits elsewhere is moved.
+/// A worker does not park while a coroutine that waits elsewhere is moved.
 fn park_against_move(lends: bool) {
     explore_pair(move || {
         let scene = Scene::new(2);
@@ -142,7 +142,7 @@ fn park_against_inheritance() {
     park_against_move(true);
 }
 
-/// Either finds the other's work, or is told.
+/// Either worker finds the other's work, or is notified.
 #[test]
 fn park_against_park() {
     explore_pair(|| {

@@ -196,7 +196,7 @@ impl Scene {
 
     /// All have exited, each was dropped once, and nothing is left anywhere.
     pub fn is_over(&self) {
-        assert_eq!(self.executor.live_count(), 0, "somebody was lost");
+        assert_eq!(self.executor.live_count(), 0, "a coroutine was lost");
         for task in self.tasks.lock().unwrap().iter() {
             assert_eq!(task.drops.load(SeqCst), 1);
         }

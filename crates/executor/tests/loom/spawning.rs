@@ -8,7 +8,7 @@ use cops_executor::core::NO_WORKER;
 use crate::requests::{Ask, ask};
 use crate::scene::{Scene, Script, explore_pair};
 
-/// Something is asked of one that exits, and whose slot is used again at once.
+/// Something is asked of a coroutine that exits; its slot is used again at once.
 fn spawn_against(asked: Ask) {
     explore_pair(move || {
         let scene = Scene::new(2);

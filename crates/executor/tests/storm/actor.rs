@@ -132,22 +132,22 @@ impl World {
         Priority::saturating(1 + random.below(self.mood.levels as usize) as u32 * spread)
     }
 
-    fn someone(&self, random: &mut Random) -> Option<CoroutineId> {
+    fn any_id(&self, random: &mut Random) -> Option<CoroutineId> {
         CoroutineId::from_raw(self.seats[random.below(SEATS)].id.load(SeqCst))
     }
 
-    /// One request of any kind, by whoever calls.
+    /// Makes one request of any kind.
     pub fn meddle(self: &Arc<World>, random: &mut Random) {
         let choice = random.below(64);
         match choice {
             0 => self.order.announce(),
             1 => {
-                if let Some(id) = self.someone(random) {
+                if let Some(id) = self.any_id(random) {
                     let _ = cancel(id);
                 }
             }
             2..20 => {
-                if let Some(id) = self.someone(random) {
+                if let Some(id) = self.any_id(random) {
                     let _ = set_priority(id, self.priority(random));
                 }
             }
@@ -160,7 +160,7 @@ impl World {
             }
             _ => {
                 // A wake without a reason.
-                if let Some(id) = self.someone(random) {
+                if let Some(id) = self.any_id(random) {
                     let _ = wake_up(id);
                 }
             }
@@ -242,7 +242,7 @@ async fn wait_for_token(world: &World, seat: usize) {
     .await;
 }
 
-/// One mutex, or two in their order: who holds them inherits from those that wait, through a chain.
+/// One mutex, or two in their order: the holder inherits from those that wait, through a chain.
 async fn hold_mutexes(world: &World, random: &mut Random) {
     let first = random.below(MUTEXES);
     let outer = Release::take(world.mutexes[first].lock().await);

@@ -67,7 +67,7 @@ pub(super) fn drive<T>(
                 was_notified = false;
                 executor.set_quiet(worker, dozes);
                 if executor.prepare_park(worker) {
-                    // Whoever reaches the goal notifies those it sees marked, or we see it reached: after the mark.
+                    // The thread that reaches the goal notifies those it sees marked, or we see it reached: after the mark.
                     if let Some(result) = goal(Moment::Parking) {
                         return Ok(result);
                     }

@@ -7,14 +7,14 @@
 //! | | |
 //! | --- | --- |
 //! | `memory` | the hooks for memory |
-//! | `record` | what belongs to an executor on a host: who sleeps, who watches; the hook `notify` |
+//! | `record` | what belongs to an executor on a host: which workers sleep, which one watches; the hook `notify` |
 //! | `sleeper`, `bell` | how a worker's thread sleeps, with or without the reactor, and is woken in any context |
 //! | `park` | a thread that is no worker, and polls one future |
 //! | `pace` | how many polls a worker makes before it looks up |
 //! | `drive` | the loop of a worker: run, look up, sleep |
 //! | `clock` | timers without a reactor |
 //! | `lend` | a thread of the program as a worker |
-//! | `lease` | executors for runtimes: numbers, who may spawn, the end |
+//! | `lease` | executors for runtimes: numbers, which handles may spawn, the end |
 //! | `handle`, `runtime` | what a program sees |
 
 #[cfg(feature = "reactor")]

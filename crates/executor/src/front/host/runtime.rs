@@ -33,7 +33,7 @@ use crate::front::{JoinHandle, current};
 /// [`JoinError::Cancelled`](crate::JoinError::Cancelled). Dropped on one of its own workers, the runtime stops in
 /// the same way, but nobody waits. [`finish`](Runtime::finish) waits for all coroutines first.
 ///
-/// A panic ends one coroutine, whose join handle yields [`JoinError::Panicked`](crate::JoinError::Panicked) with the panic's
+/// A panic ends one coroutine; its join handle yields [`JoinError::Panicked`](crate::JoinError::Panicked) with the panic's
 /// payload. A panic in
 /// the destructor of a coroutine's future ends the program.
 ///

@@ -52,7 +52,7 @@ const SLEEPS_BETWEEN_TRIES: u32 = 256;
 
 /// One for each worker of an executor; never freed.
 pub(super) struct Sleeper {
-    /// Somebody has woken the worker since it last began to look for work.
+    /// The worker was woken since it last began to look for work.
     token: AtomicBool,
     place: AtomicU32,
     /// Calls of `wake` that may be using `thread`.
@@ -109,7 +109,7 @@ impl Sleeper {
                 }
             }
             _ => {
-                // SAFETY: `place` was set after `thread`, and whoever clears it waits for this visitor before it writes.
+                // SAFETY: `place` was set after `thread`, and the thread that clears it waits for this visitor before it writes.
                 if let Some(thread) = unsafe { &*self.thread.get() } {
                     thread.unpark();
                 }

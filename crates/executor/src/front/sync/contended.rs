@@ -3,7 +3,7 @@
 //! A contended mutex has a queue, and the queue's first node is its record here: the mutex's address, its holder, and its
 //! places in the indexes. So an uncontended mutex is not in the table, waiting allocates
 //! nothing, and nothing here points to a mutex: one that is moved or freed after a waiting future was leaked
-//! leaves a record that nobody finds, not a dangling pointer.
+//! leaves a stale record, not a dangling pointer; the next mutex to be contended at that address removes it.
 //!
 //! There are four indexes, each of them a number of lists, doubly linked through the nodes. All operations on them are O(1) but
 //! the search in a list, which has few elements if the keys are spread:
@@ -29,14 +29,14 @@ use super::lock::SpinLock;
 use super::queue::{Link, Queue, node};
 use crate::core::CoroutineId;
 
-/// The word of a mutex that nobody holds.
+/// The word of a mutex that is free.
 pub(super) const FREE: u64 = 0;
-/// Its word while somebody who is no coroutine holds it. Ids are above 2^32.
+/// Its word while its holder is not a coroutine. Ids are above 2^32.
 pub(super) const SOMEBODY: u64 = 1;
-/// Its word while it is in the table, which knows who holds it.
+/// Its word while it is in the table, which knows the holder.
 pub(super) const CONTENDED: u64 = 2;
 
-/// What a mutex's word is while `owner` holds it and nobody waits.
+/// What a mutex's word is while `owner` holds it and there are no waiters.
 pub(super) fn word_of(owner: Option<CoroutineId>) -> u64 {
     owner.map_or(SOMEBODY, CoroutineId::raw)
 }
@@ -115,7 +115,7 @@ impl Table {
         Locked(self)
     }
 
-    /// Locks, if nobody else does now.
+    /// Locks, if the lock is free.
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         self.lock.try_lock().then(|| Locked(self))
     }
@@ -123,7 +123,7 @@ impl Table {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Nobody leaves notes at this lock.
+        // There are no notes at this lock.
         let _ = self.0.lock.unlock();
     }
 }
@@ -141,7 +141,7 @@ macro_rules! record {
     };
 }
 
-// Whoever holds the lock may touch every node in the table: those are valid, since futures take theirs out before they
+// The holder of the lock may touch every node in the table: those are valid, since futures take theirs out before they
 // go. This is the argument of all blocks that say "the lock".
 impl Locked<'_> {
     /// Where the first of a list is.
@@ -203,7 +203,7 @@ impl Locked<'_> {
         }
     }
 
-    /// The record of a mutex, null if nobody waits for it.
+    /// The record of a mutex, null if there are no waiters.
     pub fn find(&self, key: usize) -> Link<Record> {
         self.list(MUTEX, key as u64)
             .find(|&first| {

@@ -1,4 +1,4 @@
-//! Priority inheritance: who waits for which mutex, and who runs how urgently because of whom.
+//! Priority inheritance: a coroutine that holds a mutex is as urgent as the most urgent of those that wait for it.
 //!
 //! *Rule.* The holder of a mutex inherits the priority of the first in its queue, if that is more urgent; of several,
 //! the most urgent. A holder that itself waits in the table stands there by the priority it has with that, so the
@@ -82,7 +82,7 @@ impl Locked<'_> {
         FOR_MUTEXES.enter(owner);
         let mut first = self.find(key);
         if holder != CONTENDED && !first.is_null() {
-            // Nobody waited for this mutex: what is found belonged to another one at this address, whose waiters were leaked.
+            // This mutex had no waiters: the record belonged to another one at this address. Its waiters were leaked.
             // SAFETY: the lock; found in the table.
             unsafe { self.forget(first) };
             first = ptr::null();
@@ -95,7 +95,7 @@ impl Locked<'_> {
             queue.link(here, level_of(owner));
             self.enter_waiter(here);
             if first.is_null() {
-                // Without a record, CONTENDED is left over from a future that was leaked: nobody will unlock it.
+                // Without a record, CONTENDED is left over from a future that was leaked: it is never unlocked.
                 self.insert(here, if holder == CONTENDED { SOMEBODY } else { holder });
             } else {
                 self.replace(first, queue.first(), node::data(first).holder);
@@ -105,7 +105,7 @@ impl Locked<'_> {
         Contended::Waiting
     }
 
-    /// Gives a mutex that is in the table to the first who waits. Returns his waker, for after the unlock.
+    /// Gives a mutex that is in the table to its first waiter. Returns the waker, for after the unlock.
     pub fn hand_over(&self, word: &AtomicU64) -> Option<Waker> {
         let first = self.find(ptr::from_ref(word).addr());
         if first.is_null() {
@@ -122,7 +122,7 @@ impl Locked<'_> {
             let holder = word_of(node::owner(first));
             self.replace(first, queue.first(), holder);
             if queue.is_empty() {
-                // Relaxed: who locks next sees what the holder did by the holder's own unlock.
+                // Relaxed: the next holder sees what this one did by this one's own unlock.
                 word.store(holder, Ordering::Relaxed);
             }
             (waker, before)
@@ -178,7 +178,7 @@ impl Locked<'_> {
             self.remove_waiter(here);
             self.replace(first, queue.first(), holder);
             if queue.is_empty() {
-                // Nobody else changes CONTENDED without this lock. The holder unlocks by itself again (Relaxed: as above).
+                // CONTENDED is not changed without this lock. The holder unlocks by itself again (Relaxed: as above).
                 word.store(holder, Ordering::Relaxed);
             }
             self.inherit(holder);
@@ -198,7 +198,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Lets a holder inherit from those who wait for it. May mark records.
+    /// Lets a holder inherit from those that wait for it. May mark records.
     fn inherit(&self, holder: u64) {
         let Some(id) = CoroutineId::from_raw(holder) else { return };
         let mut inherited: Option<Priority> = None;
