@@ -346,7 +346,7 @@ impl Locked<'_> {
 }
 
 /// How many elements of lists were looked at, for a test.
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, feature = "std", not(feature = "image"), not(loom)))]
 pub(super) mod steps {
     use std::cell::Cell;
 
@@ -364,7 +364,7 @@ pub(super) mod steps {
     }
 }
 
-#[cfg(not(all(test, not(loom))))]
+#[cfg(not(all(test, feature = "std", not(feature = "image"), not(loom))))]
 mod steps {
     #[inline(always)]
     pub fn count() {}
