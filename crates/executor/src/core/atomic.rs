@@ -69,6 +69,26 @@ mod perturbed {
         }
     }
 
+    /// Methods that compare before they update.
+    macro_rules! exchanges {
+        ($type:ty, $($method:ident),*) => {
+            $(
+                pub fn $method(
+                    &self,
+                    seen: $type,
+                    next: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    perturb(false);
+                    let outcome = self.0.$method(seen, next, success, failure);
+                    perturb(outcome.is_ok());
+                    outcome
+                }
+            )*
+        };
+    }
+
     macro_rules! perturbed {
         ($name:ident$(<$of:ident>)?, $type:ty, $($method:ident),*) => {
             /// As the machine's.
@@ -92,31 +112,7 @@ mod perturbed {
                     self.0.store(value, order);
                 }
 
-                pub fn compare_exchange(
-                    &self,
-                    seen: $type,
-                    next: $type,
-                    success: Ordering,
-                    failure: Ordering,
-                ) -> Result<$type, $type> {
-                    perturb(false);
-                    let outcome = self.0.compare_exchange(seen, next, success, failure);
-                    perturb(outcome.is_ok());
-                    outcome
-                }
-
-                pub fn compare_exchange_weak(
-                    &self,
-                    seen: $type,
-                    next: $type,
-                    success: Ordering,
-                    failure: Ordering,
-                ) -> Result<$type, $type> {
-                    perturb(false);
-                    let outcome = self.0.compare_exchange_weak(seen, next, success, failure);
-                    perturb(outcome.is_ok());
-                    outcome
-                }
+                exchanges!($type, compare_exchange, compare_exchange_weak);
 
                 $(
                     pub fn $method(&self, value: $type, order: Ordering) -> $type {

@@ -175,7 +175,7 @@ impl Executor {
     #[cold]
     fn unpark_for(&self, target: &Worker, parked: u64, here: u32, busy: bool) -> bool {
         if parked & bit_of(target.number()) != 0 {
-            let _ = self.unpark(target.number());
+            self.unpark(target.number());
             return true;
         }
         let mut idle = parked;
@@ -194,7 +194,7 @@ impl Executor {
             return true;
         }
         if idle != 0 {
-            let _ = self.unpark(idle.trailing_zeros());
+            self.unpark(idle.trailing_zeros());
         }
         idle != 0
     }
@@ -250,24 +250,23 @@ impl Executor {
         }
     }
 
-    /// Notifies a worker that was seen parked, once for each time it parks. False if it was notified before.
+    /// Notifies a worker that was seen parked, once for each time it parks.
     #[allow(unsafe_code)]
-    fn unpark(&self, number: u32) -> bool {
+    fn unpark(&self, number: u32) {
         let bit = bit_of(number);
         if self.notified.fetch_or(bit, Ordering::SeqCst) & bit != 0 {
-            return false;
+            return;
         }
         if let Some(hooks) = self.hooks() {
             // SAFETY: contract of `Hooks`: `notify` may be called from anywhere.
             unsafe { (hooks.notify)(hooks.context, number) };
         }
-        true
     }
 
     pub(super) fn unpark_all(&self) {
         let mut parked = self.parked.load(Ordering::SeqCst);
         while parked != 0 {
-            let _ = self.unpark(parked.trailing_zeros());
+            self.unpark(parked.trailing_zeros());
             parked &= parked.wrapping_sub(1);
         }
     }
