@@ -18,20 +18,26 @@ impl<F: Future<Output = ()> + Send + 'static> Boxed<F> {
 /// Boxes a future for `spawn_raw`.
 #[inline]
 pub(super) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut (), &'static FutureVTable) {
-    let place = pool::allocate::<F>();
-    // SAFETY: memory for an `F`, ours alone.
-    unsafe { place.write(future) };
-    (place.as_ptr().cast(), Boxed::<F>::VTABLE)
+    (place(future).as_ptr().cast(), Boxed::<F>::VTABLE)
 }
 
-/// Takes back what `boxed` gave.
+/// Moves a value into a box of its own.
+#[inline]
+pub(super) fn place<T>(value: T) -> NonNull<T> {
+    let place = pool::allocate::<T>();
+    // SAFETY: memory for a `T`, ours alone.
+    unsafe { place.write(value) };
+    place
+}
+
+/// Drops what `boxed` or `place` gave.
 ///
 /// # Safety
 ///
-/// `data` is from `boxed::<F>` and was not dropped.
+/// `data` is from `boxed::<F>` or `place::<F>` and was not dropped.
 #[inline]
 pub(super) unsafe fn unbox<F>(data: *mut ()) {
-    /// Gives the memory back, also if the future's destructor panics.
+    /// Gives the memory back, also if the value's destructor panics.
     struct Memory<F>(NonNull<F>);
 
     impl<F> Drop for Memory<F> {
@@ -41,9 +47,9 @@ pub(super) unsafe fn unbox<F>(data: *mut ()) {
         }
     }
 
-    // SAFETY: not null, since `boxed` made it.
+    // SAFETY: not null, since `place` made it.
     let memory = Memory(unsafe { NonNull::new_unchecked(data.cast::<F>()) });
-    // SAFETY: by contract the future that `boxed` wrote there, dropped now and never again.
+    // SAFETY: by contract the value that `place` wrote there, dropped now and never again.
     unsafe { memory.0.drop_in_place() };
 }
 

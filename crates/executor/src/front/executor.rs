@@ -219,18 +219,18 @@ impl Executor {
         F::Output: Send + 'static,
     {
         let (data, vtable, handle) = JoinHandle::prepare(future);
-        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is Send and 'static, with an output that is.
+        // SAFETY: `prepare` makes what `spawn_raw` asks for of a future that is Send and 'static, with an output that is.
         #[allow(unsafe_code)]
-        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
-        match CoroutineId::from_raw(raw) {
-            Some(id) => Ok(handle.finish(id)),
-            None => {
+        let spawned = unsafe { self.spawn_raw(data, vtable, priority) };
+        match spawned {
+            Ok(id) => Ok(handle.finish(id)),
+            Err(error) => {
                 // SAFETY: it was not spawned, so it is ours to drop, once.
                 #[allow(unsafe_code)]
                 unsafe {
                     (vtable.drop)(data)
                 };
-                Err(refusal(raw))
+                Err(error)
             }
         }
     }

@@ -11,12 +11,12 @@ use ::core::cell::UnsafeCell;
 use ::core::future::Future;
 use ::core::mem::ManuallyDrop;
 use ::core::pin::Pin;
-use ::core::ptr::{self, NonNull};
+use ::core::ptr::NonNull;
 use ::core::sync::atomic::{AtomicU8, Ordering, fence};
 use ::core::task::{Context, Poll, Waker};
 
+use super::cell::{place, unbox};
 use super::join_error::JoinError;
-use super::pool;
 use super::registry;
 use super::waker::waker_of_raw;
 use crate::core::{CoroutineId, FutureVTable};
@@ -133,19 +133,8 @@ impl<F: Future> Block<F> {
 ///
 /// `shared` is that of a `Block<F>` from `JoinHandle::prepare`. Its future was dropped, and both sides are gone.
 unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
-    /// Frees it also if the output's destructor panics.
-    struct Memory<F: Future>(NonNull<Block<F>>);
-
-    impl<F: Future> Drop for Memory<F> {
-        fn drop(&mut self) {
-            // SAFETY: from `pool::allocate`, and what was in it has been dropped.
-            unsafe { pool::release(self.0) };
-        }
-    }
-
-    let memory = Memory::<F>(shared.cast());
-    // SAFETY: by contract nobody else uses it, now or later.
-    unsafe { ptr::drop_in_place(&raw mut (*memory.0.as_ptr()).shared) };
+    // SAFETY: by contract it is used no more, and `prepare` made it by `place`. The future is not dropped again: `ManuallyDrop`.
+    unsafe { unbox::<Block<F>>(shared.as_ptr().cast()) };
 }
 
 /// `FutureVTable::poll` of coroutines with a handle.
@@ -201,7 +190,6 @@ impl<T> JoinHandle<T> {
     pub(super) fn prepare<F: Future<Output = T>>(
         future: F,
     ) -> (*mut (), &'static FutureVTable, PendingHandle<T>) {
-        let block = pool::allocate::<Block<F>>();
         let shared = Shared {
             phase: AtomicU8::new(EMPTY),
             sides: AtomicU8::new(2),
@@ -209,9 +197,17 @@ impl<T> JoinHandle<T> {
             value: UnsafeCell::new(None),
             free: free::<F>,
         };
-        // SAFETY: memory for a block, ours alone.
-        unsafe { block.write(Block { shared, future: UnsafeCell::new(ManuallyDrop::new(future)) }) };
+        let block = place(Block { shared, future: UnsafeCell::new(ManuallyDrop::new(future)) });
         (block.as_ptr().cast(), Block::<F>::VTABLE, PendingHandle(Side(block.cast())))
+    }
+
+    /// Drops a future that is not spawned after all. The handle yields `Cancelled`.
+    #[cfg(feature = "std")]
+    pub(super) fn cancelled<F: Future<Output = T>>(future: F, id: CoroutineId) -> JoinHandle<T> {
+        let (data, vtable, handle) = JoinHandle::prepare(future);
+        // SAFETY: from `prepare`, and not spawned: dropped here and never again.
+        unsafe { (vtable.drop)(data) };
+        handle.finish(id)
     }
 
     /// The coroutine's id.

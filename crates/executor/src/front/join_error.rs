@@ -23,7 +23,7 @@ use std::boxed::Box;
 /// assert_eq!(error.to_string(), "the coroutine panicked: for the example");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum JoinError {
     /// It was cancelled.
     Cancelled,
@@ -161,15 +161,6 @@ impl JoinError {
         match self {
             JoinError::Panicked(payload) => Ok(payload.any),
             other => Err(other),
-        }
-    }
-}
-
-impl fmt::Debug for JoinError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JoinError::Cancelled => formatter.write_str("Cancelled"),
-            JoinError::Panicked(payload) => formatter.debug_tuple("Panicked").field(payload).finish(),
         }
     }
 }

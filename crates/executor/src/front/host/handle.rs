@@ -1,7 +1,4 @@
 //! Handles: spawning from wherever one is.
-//!
-//! Unsafe: dropping a future that is not spawned after all.
-#![allow(unsafe_code)]
 
 use std::fmt;
 use std::future::Future;
@@ -172,15 +169,12 @@ impl Handle {
     }
 }
 
-/// Drops the future, and makes a handle to nobody.
+/// Drops the future, and makes a handle to no coroutine.
 #[cold]
 fn refused<F: Future>(future: F, executor: u8) -> JoinHandle<F::Output> {
-    // No slot has index 0, so whatever is done with this id is done to nobody.
-    let nobody = CoroutineId::from_raw(1 << 32 | u64::from(executor) << 24);
-    let (data, vtable, handle) = JoinHandle::prepare(future);
-    // SAFETY: nobody else has it, so it is dropped once.
-    unsafe { (vtable.drop)(data) };
-    handle.finish(nobody.expect("a generation of 1 is one"))
+    // No slot has index 0, so this id never names a coroutine.
+    let id = CoroutineId::from_raw(1 << 32 | u64::from(executor) << 24);
+    JoinHandle::cancelled(future, id.expect("a generation of 1 is one"))
 }
 
 impl fmt::Debug for Handle {
