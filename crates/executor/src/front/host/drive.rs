@@ -15,6 +15,8 @@ use crate::core::NO_WORKER;
 use crate::front::current;
 use crate::front::executor::Executor;
 use crate::front::outcome::RunOutcome;
+#[cfg(feature = "reactor")]
+use crate::front::yield_now;
 
 /// How long a worker dozes.
 const DOZE: Duration = Duration::from_millis(1);
@@ -99,15 +101,7 @@ pub(super) fn drive<T>(
 /// Handles what has happened in the reactor, and waits for nothing: so does `async-io` for a future that wakes itself.
 #[cfg(feature = "reactor")]
 fn look_at_reactor() {
-    let mut has_looked = false;
-    async_io::block_on(std::future::poll_fn(|context| {
-        if has_looked {
-            return std::task::Poll::Ready(());
-        }
-        has_looked = true;
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    }));
+    async_io::block_on(yield_now());
 }
 
 #[cfg(not(feature = "reactor"))]
