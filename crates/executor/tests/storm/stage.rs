@@ -49,10 +49,7 @@ unsafe extern "C" fn release(_: *mut (), memory: *mut u8, bytes: usize) {
 unsafe extern "C" fn notify(context: *mut (), worker: u32) {
     // SAFETY: the context is a stage that is never freed.
     let stage = unsafe { &*context.cast_const().cast::<Stage>() };
-    stage.notified[worker as usize].store(true, SeqCst);
-    if let Some(thread) = stage.threads[worker as usize].get() {
-        thread.unpark();
-    }
+    stage.rouse(worker);
 }
 
 impl Stage {
@@ -100,7 +97,7 @@ impl Stage {
                 }
             }
         });
-        require(self.executor.core().verify() == Ok(()), "everything is in its place");
+        self.is_sound();
         for record in &self.records {
             polls += record.polls.load(Relaxed);
             steals += record.steals.load(Relaxed);
@@ -190,15 +187,20 @@ impl Stage {
         while self.at_rest.load(SeqCst) != self.workers {
             thread::yield_now();
         }
-        if let Err(what) = self.executor.core().verify() {
-            require(false, what);
-        }
+        self.is_sound();
         self.executor.core().request_stop(false);
         self.paused.store(false, SeqCst);
         while self.at_rest.load(SeqCst) != 0 {
             thread::yield_now();
         }
         self.checks.fetch_add(1, SeqCst);
+    }
+
+    /// Lists, inboxes and bitmaps are as they should be. Only while the workers are at rest.
+    fn is_sound(&self) {
+        if let Err(what) = self.executor.core().verify() {
+            require(false, what);
+        }
     }
 
     /// Waits until all coroutines have exited; fails, after `describe`, if some never do.
@@ -221,8 +223,6 @@ impl Stage {
         while self.asleep.load(SeqCst) != self.workers {
             thread::yield_now();
         }
-        if let Err(what) = self.executor.core().verify() {
-            require(false, what);
-        }
+        self.is_sound();
     }
 }
