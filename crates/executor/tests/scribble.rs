@@ -2,9 +2,12 @@
 //! that it can write. The executor then schedules in a wrong order, or forgets a wake; but its lists stay sound, no coroutine
 //! is polled twice at once or after its end, and all come to their end when they are woken again.
 
+mod common;
+
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
+use common::random::Random;
 use cops_executor::*;
 
 static MEMORY: [StaticMemory<{ memory_for(3, 4_000) }>; 2] = [const { StaticMemory::new() }; 2];
@@ -12,19 +15,6 @@ static MEMORY: [StaticMemory<{ memory_for(3, 4_000) }>; 2] = [const { StaticMemo
 static MUTEXES: [sync::Mutex<bool>; 2] = [const { sync::Mutex::new(false) }; 2];
 static RECORDS: [WorkerState; 3] = [const { WorkerState::new() }; 3];
 static RECORDS_OF_THREADS: [WorkerState; 2] = [const { WorkerState::new() }; 2];
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
-    }
-}
 
 /// Writes something into a field of one of `records`: all bits, none, one, or any.
 fn scribble(records: &[WorkerState], random: &mut Random) {

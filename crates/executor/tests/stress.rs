@@ -2,6 +2,8 @@
 //!
 //! Each test has a watchdog: a wake that is lost shows as a coroutine that never ends.
 
+mod common;
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::random::Random;
+use common::require;
 use cops_executor::*;
 
 /// How long all workers must have been parked, with coroutines left and nothing outside that could wake them, for those to count
@@ -63,31 +67,13 @@ fn watch(executor: &Executor, workers: u32, is_alone: &AtomicBool, done: &Receiv
     }
 }
 
-/// Small, fast and repeatable: splitmix64.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
     fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
     fn priority(&mut self) -> Priority {
         Priority::saturating(self.next() as u32 % 64)
-    }
-}
-
-/// A panic would only end the coroutine that finds the fault: make it end the test.
-fn require(holds: bool, rule: &str) {
-    if !holds {
-        eprintln!("broken: {rule}");
-        std::process::abort();
     }
 }
 

@@ -2,6 +2,8 @@
 //! hooks that were called.
 #![allow(unsafe_code, dead_code)]
 
+pub mod random;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr;
 use std::sync::Mutex;
@@ -78,4 +80,12 @@ unsafe extern "C" fn notify(context: *mut (), worker: u32) {
 
 unsafe extern "C" fn preempt(context: *mut (), worker: u32) {
     host(context).events.lock().unwrap().push(Event::Preempt(worker));
+}
+
+/// A panic would only end the coroutine that finds the fault, or cannot leave a poll: ends the process.
+pub fn require(holds: bool, rule: &str) {
+    if !holds {
+        eprintln!("broken: {rule}");
+        std::process::abort();
+    }
 }

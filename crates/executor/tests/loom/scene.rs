@@ -7,7 +7,7 @@ use cops_executor::core::*;
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::thread;
 
-use crate::common::Host;
+use crate::common::{Host, require};
 use crate::counts;
 
 /// Bounds the search where it is large, in the scenes that are interleaved.
@@ -86,14 +86,6 @@ unsafe extern "C" fn drop(data: *mut ()) {
     let task = unsafe { &*data.cast::<Task>() };
     require(!task.polling.load(SeqCst), "no drop during a poll");
     require(task.drops.fetch_add(1, SeqCst) == 0, "one drop");
-}
-
-/// A panic cannot leave a poll: end the process.
-fn require(holds: bool, rule: &str) {
-    if !holds {
-        eprintln!("broken: {rule}");
-        std::process::abort();
-    }
 }
 
 impl Scene {

@@ -1,17 +1,10 @@
 //! Pseudo-random numbers that are the same on every machine: splitmix64, and integers only.
 
-pub struct Random(u64);
+pub use super::common::random::Random;
 
 impl Random {
     pub fn new(seed: u64) -> Random {
         Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {

@@ -14,34 +14,19 @@
 
 mod actor;
 mod bound;
+#[path = "../common/mod.rs"]
+mod common;
 mod mood;
 mod order;
 mod stage;
 
 use std::time::{Duration, Instant};
 
+use common::random::Random;
+use common::require;
 use stage::Stage;
 
-/// A fault ends the process: a panic would only end the coroutine that finds it.
-fn require(holds: bool, rule: &str) {
-    if !holds {
-        eprintln!("broken: {rule}");
-        std::process::abort();
-    }
-}
-
-/// splitmix64.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
-    }
-
     fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
