@@ -3,18 +3,17 @@
 //! Everything in it goes straight to the kernel: the user library's own executor works on the page that this ruins, so
 //! nothing here awaits, allocates after the start, or returns.
 
-use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use cops::abi::interrupt::PostedDescriptor;
-use cops::abi::page::{MAX_CPUS, ProcessPage};
+use cops::abi::page::MAX_CPUS;
 use cops::abi::syscall as number;
 use cops::process::ExitCode;
 
 use crate::arguments::{CHILDREN, DESCRIPTORS, HANDLES, any_call};
 use crate::garbage::Garbage;
-use crate::kernel::{PAGE_WORDS, RING_WORDS, call, page_half_words, page_words, raw, ring_words};
-use crate::{arguments, memory};
+use crate::kernel::{call, raw};
+use crate::pages::{INDICES_WORD, page_half_words};
+use crate::{arguments, memory, pages};
 
 /// What a child does beside its calls, as bits.
 pub struct Habits;
@@ -36,10 +35,6 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 static HABITS: AtomicU64 = AtomicU64::new(0);
 /// Calls that this process has still to make.
 static CALLS_LEFT: AtomicUsize = AtomicUsize::new(0);
-
-/// Which word of the page is the address of the interrupts' handler.
-const HANDLER_WORD: usize = (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler)) / 8;
-const RING_HEAD_WORD: usize = offset_of!(ProcessPage, ring) / 8;
 
 /// Makes the calls that `words` ask for: seed, number, virtual CPUs, habits.
 pub fn run(words: &[&str]) -> ExitCode {
@@ -113,30 +108,15 @@ fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
 
 /// Says that everything in the ring has been taken.
 fn take_results() {
-    let tail = page_half_words()[2 * RING_HEAD_WORD + 16].load(Relaxed);
-    page_half_words()[2 * RING_HEAD_WORD].store(tail, Relaxed);
+    let tail = page_half_words()[2 * INDICES_WORD + 16].load(Relaxed);
+    page_half_words()[2 * INDICES_WORD].store(tail, Relaxed);
 }
 
 /// Garbage into the pages shared with the kernel.
 fn scribble(garbage: &mut Garbage) {
-    let spared = if has(Habits::SCRIBBLES_HANDLER) { PAGE_WORDS } else { HANDLER_WORD };
+    /// The ring's indices, the workers, and the interrupt registers of the virtual CPUs.
+    const USED_WORDS: u64 = 208;
     for _ in 0..1 + garbage.below(8) {
-        match garbage.below(4) {
-            0 => {
-                let word = garbage.below(PAGE_WORDS as u64) as usize;
-                if word != spared {
-                    page_words()[word].store(garbage.nasty(), Relaxed);
-                }
-            }
-            1 => {
-                let half = garbage.below(2 * PAGE_WORDS as u64) as usize;
-                if half / 2 != spared {
-                    page_half_words()[half].store(garbage.nasty() as u32, Relaxed);
-                }
-            }
-            // The indices and the workers, which are few words of many.
-            2 => page_words()[16 + garbage.below(208) as usize].store(garbage.nasty(), Relaxed),
-            _ => ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
-        }
+        pages::scribble(garbage, has(Habits::SCRIBBLES_HANDLER), USED_WORDS);
     }
 }

@@ -1,18 +1,11 @@
-//! The kernel without a library in between, and the pages shared with it as the plain words they are.
+//! The kernel without a library in between.
 #![allow(unsafe_code)]
 
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU64;
 
 use cops::abi::errno::{CallResult, decode};
-use cops::abi::layout::{PAGE_BYTES, PROCESS_PAGE, RING_PAGES};
-use cops::abi::ring::RING_PAGE_COUNT;
 use cops::abi::syscall as number;
-
-/// Words of the process page.
-pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
-/// Words of the wake ring.
-pub const RING_WORDS: usize = RING_PAGE_COUNT * PAGE_BYTES / 8;
 
 /// Any call. A handle of 0 says that it has completed.
 pub fn raw(number: usize, arguments: [usize; 6], coroutine: u64, token: u64) -> (CallResult, u64) {
@@ -30,24 +23,6 @@ pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Cal
         *place = argument;
     }
     raw(number, all, 0, 0).0
-}
-
-/// The page shared with the kernel, as words.
-pub fn page_words() -> &'static [AtomicU64; PAGE_WORDS] {
-    // SAFETY: the kernel maps it there for as long as the process lives; every bit pattern is an integer.
-    unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
-}
-
-/// The same page as halves of words, for what is 32 bits wide.
-pub fn page_half_words() -> &'static [AtomicU32; 2 * PAGE_WORDS] {
-    // SAFETY: as above.
-    unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
-}
-
-/// The wake ring as words.
-pub fn ring_words() -> &'static [AtomicU64; RING_WORDS] {
-    // SAFETY: as above.
-    unsafe { &*with_exposed_provenance(RING_PAGES) }
 }
 
 /// Words of this program's own memory at `address`, which [`crate::memory`] has mapped.

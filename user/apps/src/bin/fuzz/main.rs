@@ -26,6 +26,8 @@ mod garbage;
 mod holdings;
 mod kernel;
 mod memory;
+#[path = "../hostile/pages.rs"]
+mod pages;
 mod signatures;
 mod supervisor;
 

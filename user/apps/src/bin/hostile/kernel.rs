@@ -1,19 +1,12 @@
-//! The kernel without a library in between, and the pages shared with it as the plain words they are.
+//! The kernel without a library in between, and the page shared with it as its fields.
 #![allow(unsafe_code)]
 
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use cops::abi::errno::{CallResult, decode};
-use cops::abi::layout::{PAGE_BYTES, PROCESS_PAGE, RING_PAGES};
+use cops::abi::layout::PROCESS_PAGE;
 use cops::abi::page::ProcessPage;
-use cops::abi::ring::RING_PAGE_COUNT;
 use cops::abi::syscall as number;
-
-/// Words of the process page.
-pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
-/// Words of the wake ring.
-pub const RING_WORDS: usize = RING_PAGE_COUNT * PAGE_BYTES / 8;
 
 /// A synchronous call.
 ///
@@ -54,24 +47,6 @@ pub fn add_virtual_cpus(count: usize, entry: extern "C" fn(usize) -> !) {
 /// The page that this process shares with the kernel, as its fields.
 pub fn page() -> &'static ProcessPage {
     // SAFETY: the kernel maps it there for as long as the process lives, and its fields are atomics.
-    unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
-}
-
-/// The same page as words.
-pub fn page_words() -> &'static [AtomicU64; PAGE_WORDS] {
-    // SAFETY: as above; every bit pattern is an integer.
-    unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
-}
-
-/// The wake ring as words.
-pub fn ring_words() -> &'static [AtomicU64; RING_WORDS] {
-    // SAFETY: as above.
-    unsafe { &*with_exposed_provenance(RING_PAGES) }
-}
-
-/// The halves of the words of the page, for what is 32 bits wide.
-pub fn page_half_words() -> &'static [AtomicU32; 2 * PAGE_WORDS] {
-    // SAFETY: as above.
     unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
 }
 

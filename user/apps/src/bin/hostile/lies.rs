@@ -1,21 +1,15 @@
 //! Lies in the page shared with the kernel.
 
-use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
 
-use cops::abi::interrupt::PostedDescriptor;
-use cops::abi::page::{MAX_CPUS, ProcessPage};
+use cops::abi::page::MAX_CPUS;
 use cops::abi::syscall as number;
 
 use crate::calls::{self, Pipe};
 use crate::garbage::Garbage;
 use crate::greed::start;
-use crate::kernel::{
-    PAGE_WORDS, RING_WORDS, ask, call, page, page_half_words, page_words, ring_words, sleep_microseconds,
-};
-
-/// Which word of the page is the address of the interrupts' handler.
-const HANDLER_WORD: usize = (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler)) / 8;
+use crate::kernel::{ask, call, page, sleep_microseconds};
+use crate::pages;
 
 /// Says for virtual CPU `cpu` that it runs something most urgent.
 pub fn claim_to_be_urgent(cpu: usize) {
@@ -79,27 +73,13 @@ pub fn keep_writing_garbage(cpu: usize, mut garbage: Garbage) -> ! {
 /// Anything into every field of the page and the ring, between calls that make the kernel look at them. With an even
 /// seed the handler's address is left alone, so that the rest has longer to work.
 pub fn page_garbage(cpu: usize, mut garbage: Garbage) -> ! {
-    let spared = if crate::seed().is_multiple_of(2) { HANDLER_WORD } else { PAGE_WORDS };
+    /// The ring's indices and the workers.
+    const USED_WORDS: u64 = 144;
+    let with_handler = !crate::seed().is_multiple_of(2);
     let pipe = Pipe::new();
     loop {
         for _ in 0..garbage.below(200) {
-            match garbage.below(4) {
-                0 => {
-                    let word = garbage.below(PAGE_WORDS as u64) as usize;
-                    if word != spared {
-                        page_words()[word].store(garbage.nasty(), Relaxed);
-                    }
-                }
-                1 => {
-                    let half = garbage.below(2 * PAGE_WORDS as u64) as usize;
-                    if half / 2 != spared {
-                        page_half_words()[half].store(garbage.nasty() as u32, Relaxed);
-                    }
-                }
-                // The indices and the workers, which are few words of many.
-                2 => page_words()[16 + garbage.below(144) as usize].store(garbage.nasty(), Relaxed),
-                _ => ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
-            }
+            pages::scribble(&mut garbage, with_handler, USED_WORDS);
         }
         calls::random_call(&mut garbage, &pipe);
         if cpu == 0 && garbage.below(50) == 0 {

@@ -19,6 +19,7 @@ mod garbage;
 mod greed;
 mod kernel;
 mod lies;
+mod pages;
 mod wakes;
 
 use alloc::vec::Vec;

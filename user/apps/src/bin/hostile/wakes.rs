@@ -6,8 +6,9 @@ use cops::abi::syscall as number;
 
 use crate::calls::Pipe;
 use crate::garbage::Garbage;
-use crate::kernel::{ask, call, page, ring_words};
+use crate::kernel::{ask, call, page};
 use crate::lies::claim_to_be_urgent;
+use crate::pages::ring_words;
 
 /// Posts wakes for ids of every wrong kind: none, the kernel's, another process's as it counts them, one that has
 /// ended, one whose index is beyond all; for virtual CPUs that it has not got; for calls of others.
