@@ -73,6 +73,13 @@ pub fn random_call(garbage: &mut Garbage, pipe: &Pipe) {
     }
 }
 
+/// Says that the results so far have been taken, so that there is room for more.
+pub fn forget_results() {
+    let ring = &crate::kernel::page().ring;
+    ring.head.store(ring.tail.load(Relaxed), Relaxed);
+    let _ = call(number::COPS_REFILL_RING, []);
+}
+
 /// As many calls as the kernel takes, all completing soon, and none of their results ever taken but by saying so.
 pub fn call_storm(cpu: usize, mut garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
@@ -81,9 +88,7 @@ pub fn call_storm(cpu: usize, mut garbage: Garbage) -> ! {
         let (id, token) = (garbage.nasty(), garbage.nasty());
         if let Ok(Err(_)) = ask(number::CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr(), 0], id, token) {
             // Too many: pretend that what there was has been taken.
-            let ring = &crate::kernel::page().ring;
-            ring.head.store(ring.tail.load(Relaxed), Relaxed);
-            let _ = call(number::COPS_REFILL_RING, []);
+            forget_results();
         }
     }
 }
@@ -118,9 +123,7 @@ pub fn close_pending(cpu: usize, mut garbage: Garbage) -> ! {
         for handle in handles {
             let _ = call(number::COPS_CANCEL, [handle as usize]);
         }
-        let ring = &crate::kernel::page().ring;
-        ring.head.store(ring.tail.load(Relaxed), Relaxed);
-        let _ = call(number::COPS_REFILL_RING, []);
+        forget_results();
         // Descriptors of others of this process, most of the time in use.
         let _ = call(number::CLOSE, [3 + garbage.below(40) as usize]);
     }

@@ -1,10 +1,8 @@
 //! Crowds: thousands of calls in flight, so that thousands of kernel coroutines work for one process.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use cops::abi::syscall as number;
 
-use crate::calls::Pipe;
+use crate::calls::{Pipe, forget_results};
 use crate::garbage::Garbage;
 use crate::kernel::{ask, call, sleep_microseconds};
 use crate::lies::claim_to_be_urgent;
@@ -57,13 +55,6 @@ pub fn kernel_crowd(cpu: usize, _garbage: Garbage) -> ! {
         let _ = call(number::CLOCK_NANOSLEEP, until);
         forget_results();
     }
-}
-
-/// Says that the results so far have been taken, so that there is room for more.
-fn forget_results() {
-    let ring = &crate::kernel::page().ring;
-    ring.head.store(ring.tail.load(Relaxed), Relaxed);
-    let _ = call(number::COPS_REFILL_RING, []);
 }
 
 /// The other virtual CPUs have nothing to do.
