@@ -12,7 +12,7 @@ use crate::holdings::Holdings;
 use crate::options::Options;
 use crate::sweep;
 
-pub const KINDS: [&str; 18] = [
+const KINDS: [&str; 18] = [
     "bitmap-all",
     "bitmap-random",
     "page-garbage",
@@ -50,12 +50,13 @@ pub async fn run(options: &Options) -> ExitCode {
     }
 }
 
+/// The kinds of hostile programs that are asked for, or all.
+pub fn kinds(options: &Options) -> Vec<String> {
+    if options.kinds.is_empty() { KINDS.map(String::from).into() } else { options.kinds.clone() }
+}
+
 async fn judge(options: &Options) -> io::Result<bool> {
-    let kinds: Vec<String> = if options.kinds.is_empty() {
-        KINDS.iter().map(|&kind| String::from(kind)).collect()
-    } else {
-        options.kinds.clone()
-    };
+    let kinds = kinds(options);
     // Once before anything is counted: what is needed for the first time is no loss.
     spawn_below("/bin/hostile", &["exit"], Some(level(options.level)))?.wait().await?;
     let mut all_well = beside(options, None).await?;

@@ -8,7 +8,7 @@ use cops::task::{self, Priority};
 use cops::time::{Duration, sleep, timeout};
 use cops::{io, println};
 
-use crate::beside::{KINDS, level};
+use crate::beside::{kinds, level};
 use crate::options::Options;
 use crate::sweep;
 
@@ -30,13 +30,8 @@ pub async fn run(options: &Options) -> ExitCode {
 }
 
 async fn judge(options: &Options) -> io::Result<()> {
-    let kinds: Vec<String> = if options.kinds.is_empty() {
-        KINDS.iter().map(|&kind| String::from(kind)).collect()
-    } else {
-        options.kinds.clone()
-    };
     beside(options, "alone", 0).await?;
-    for kind in &kinds {
+    for kind in &kinds(options) {
         for &count in &options.crowds {
             beside(options, kind, count).await?;
         }
