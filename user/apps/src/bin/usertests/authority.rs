@@ -10,7 +10,7 @@ use cops::process::{self, Child, ExitCode};
 use cops::task::Priority;
 use cops::time::{Duration, Instant, sleep};
 
-use crate::harness::{Failure, Outcome, PROGRAM, soon, start};
+use crate::harness::{Failure, Outcome, PROGRAM, soon, start, start_tied};
 use crate::processes::HELPER;
 use crate::{check, check_equal, raw, tests};
 
@@ -63,7 +63,7 @@ fn attack_machine() -> ExitCode {
 }
 
 async fn a_process_has_none_over_others() -> Outcome {
-    let mut sibling = start(&[HELPER, "sleep", "100000"])?;
+    let sibling = start_tied(&[HELPER, "sleep", "100000"])?;
     let targets = [1, process::parent_id(), process::id(), sibling.id()].map(|id| format!("{id}"));
     let mut arguments: Vec<&str> = [HELPER, "attack"].to_vec();
     arguments.extend(targets.iter().map(String::as_str));
@@ -73,9 +73,7 @@ async fn a_process_has_none_over_others() -> Outcome {
         check_equal!(status.code(), Some(0), "which attempt was not refused, ceiling {ceiling:?}");
     }
     check_equal!(raw::call(KILL, [sibling.id() as usize, 0]), Ok(0), "whether the sibling lives");
-    sibling.kill()?;
-    soon("the end of the sibling", sibling.wait()).await??;
-    Ok(())
+    sibling.end().await
 }
 
 async fn a_process_has_it_over_itself() -> Outcome {

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::future::Future;
+use core::ops::Deref;
 use core::pin::Pin;
 
 use cops::process::{self, Child, ExitCode, ExitStatus};
@@ -122,6 +123,38 @@ pub async fn soon<F: Future>(what: &str, future: F) -> Result<F::Output, Failure
 /// Starts this program as another part of a test.
 pub fn start(arguments: &[&str]) -> Result<Child, Failure> {
     Ok(process::spawn(PROGRAM, arguments)?)
+}
+
+/// A child that is killed when it is dropped, so that a test that fails leaves nothing running.
+pub struct Tied(Child);
+
+/// Starts this program as another part of a test that does not end by itself.
+pub fn start_tied(arguments: &[&str]) -> Result<Tied, Failure> {
+    start(arguments).map(Tied)
+}
+
+impl Tied {
+    /// Kills it and waits for its end.
+    pub async fn end(mut self) -> Outcome {
+        self.0.kill()?;
+        soon("the end of a child that was killed", self.0.wait()).await??;
+        Ok(())
+    }
+}
+
+impl Deref for Tied {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl Drop for Tied {
+    fn drop(&mut self) {
+        // Fails if its end has been waited for.
+        let _ = self.0.kill();
+    }
 }
 
 /// Starts this program as another part of a test and waits for its end.

@@ -11,7 +11,7 @@ use cops::process::{self, Child, ExitCode, Resource};
 use cops::time::{Duration, Instant, sleep};
 use cops::{inspect, task};
 
-use crate::harness::{Failure, Outcome, errno, run, soon, start};
+use crate::harness::{Failure, Outcome, errno, run, start, start_tied};
 use crate::processes::HELPER;
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
@@ -149,23 +149,18 @@ async fn filled(child: &Child, resource: Resource) -> Result<u64, Failure> {
     Ok(process::quota(child.id(), resource)?.used)
 }
 
-async fn end(mut child: Child) -> Outcome {
-    child.kill()?;
-    soon("the end of a hog", child.wait()).await??;
-    Ok(())
-}
-
 async fn innocent(megabytes: &str) -> Outcome {
     let status = run(&[HELPER, "touch-memory", megabytes]).await?;
     check_equal!((status.code(), status.signal()), (Some(0), None), "an innocent process ended");
     Ok(())
 }
 
-async fn a_memory_hog_beside_an_innocent_process() -> Outcome {
-    let hog = start(&[HELPER, "hold-memory"])?;
+/// A helper that takes memory in some way is charged for it and stopped, and others still have theirs.
+async fn innocent_beside(helper: &str) -> Outcome {
+    let hog = start_tied(&[HELPER, helper])?;
     let held = filled(&hog, Resource::Memory).await?;
     let now = statistics()?;
-    check!(held > now.frames_total * 4096 / 16, "the hog has {held} bytes only");
+    check!(held > now.frames_total * 4096 / 16, "{helper} is charged for {held} bytes only");
     check!(
         now.frames_free >= now.frames_total / 2,
         "{} of {} frames are free",
@@ -173,48 +168,41 @@ async fn a_memory_hog_beside_an_innocent_process() -> Outcome {
         now.frames_total
     );
     innocent(if now.frames_total > 100_000 { "8" } else { "2" }).await?;
-    end(hog).await
+    hog.end().await
+}
+
+async fn a_memory_hog_beside_an_innocent_process() -> Outcome {
+    innocent_beside("hold-memory").await
 }
 
 async fn many_hogs_beside_an_innocent_process() -> Outcome {
-    let mut hogs = Vec::new();
-    for _ in 0..6 {
-        hogs.push(start(&[HELPER, "hold-memory"])?);
-    }
-    for hog in &hogs {
-        filled(hog, Resource::Memory).await?;
-    }
     // As much as is guaranteed to each of 16 children, less what the program itself takes.
     let limit = process::quota(0, Resource::Memory)?.limit;
     let floor = (limit / 64) >> 20;
     check!(floor >= 1, "too little memory for this test");
+    let mut hogs = Vec::new();
+    for _ in 0..6 {
+        hogs.push(start_tied(&[HELPER, "hold-memory"])?);
+    }
+    for hog in &hogs {
+        filled(hog, Resource::Memory).await?;
+    }
     innocent(if floor >= 3 { "1" } else { "0" }).await?;
     for hog in hogs {
-        end(hog).await?;
+        hog.end().await?;
     }
     Ok(())
 }
 
 async fn full_pipes_are_charged() -> Outcome {
-    let hog = start(&[HELPER, "hold-pipes"])?;
-    let held = filled(&hog, Resource::Memory).await?;
-    check!(held > statistics()?.frames_total * 4096 / 16, "{held} bytes are charged");
-    let now = statistics()?;
-    check!(
-        now.frames_free >= now.frames_total / 2,
-        "{} of {} frames are free",
-        now.frames_free,
-        now.frames_total
-    );
-    innocent(if now.frames_total > 100_000 { "8" } else { "2" }).await?;
-    end(hog).await
+    innocent_beside("hold-pipes").await
 }
 
 async fn sleeps_by_the_thousand_beside_an_honest_sleep() -> Outcome {
     let before = statistics()?;
     let mut hogs = Vec::new();
     for _ in 0..8 {
-        hogs.push(start(&[HELPER, "hold-sleeps"])?);
+        hogs.push(start_tied(&[HELPER, "hold-sleeps"])?);
     }
     let mut held = 0;
     for hog in &hogs {
@@ -226,7 +214,7 @@ async fn sleeps_by_the_thousand_beside_an_honest_sleep() -> Outcome {
     let status = run(&[HELPER, "sleep", "1"]).await?;
     check_equal!(status.code(), Some(0), "an honest sleep in another process");
     for hog in hogs {
-        end(hog).await?;
+        hog.end().await?;
     }
     let after = statistics()?;
     let taken = before.frames_free.saturating_sub(after.frames_free);
@@ -262,33 +250,37 @@ fn kill_orphans() -> Result<usize, Failure> {
 
 async fn a_fork_bomb() -> Outcome {
     process::set_quota(0, Resource::Processes, 40)?;
-    let mut bomb = start(&[HELPER, "fork-bomb"])?;
-    let held = filled(&bomb, Resource::Processes).await?;
-    check!((5..=20).contains(&held), "the bomb has {held} processes");
-    // Others still start.
-    innocent("1").await?;
-    bomb.kill()?;
-    soon("the end of the bomb", bomb.wait()).await??;
+    let bomb = start_tied(&[HELPER, "fork-bomb"])?;
+    let outcome = beside_a_fork_bomb(&bomb).await;
+    // Its descendants end before the test does, however that went.
+    bomb.end().await?;
     let begin = Instant::now();
     while process::quota(0, Resource::Processes)?.used > 1 {
         kill_orphans()?;
         check!(begin.elapsed() < Duration::from_secs(10), "the bomb's descendants do not end");
         sleep(Duration::from_millis(5)).await;
     }
-    Ok(())
+    outcome
+}
+
+async fn beside_a_fork_bomb(bomb: &Child) -> Outcome {
+    let held = filled(bomb, Resource::Processes).await?;
+    check!((5..=20).contains(&held), "the bomb has {held} processes");
+    // Others still start.
+    innocent("1").await
 }
 
 async fn lowering_a_quota() -> Outcome {
-    let mut child = start(&[HELPER, "sleep", "100000"])?;
-    let was = process::quota(child.id(), Resource::Calls)?;
+    let child = start_tied(&[HELPER, "sleep", "100000"])?;
+    let id = child.id();
+    let was = process::quota(id, Resource::Calls)?;
     check!(was.limit <= process::quota(0, Resource::Calls)?.limit, "more than its parent's");
-    let now = process::set_quota(child.id(), Resource::Calls, 5)?;
+    let now = process::set_quota(id, Resource::Calls, 5)?;
     check_equal!(now.limit, 5, "the limit");
-    let back = process::set_quota(child.id(), Resource::Calls, u64::MAX)?;
+    let back = process::set_quota(id, Resource::Calls, u64::MAX)?;
     check_equal!(back.limit, process::quota(0, Resource::Calls)?.limit, "raised to its parent's");
-    child.kill()?;
-    soon("the end of the child", child.wait()).await??;
-    let gone = process::quota(child.id(), Resource::Calls).err().and_then(errno);
+    child.end().await?;
+    let gone = process::quota(id, Resource::Calls).err().and_then(errno);
     check_equal!(gone, Some(Errno::ESRCH), "the quota of a process that is gone");
     check_equal!(raw::call(COPS_QUOTA, [0, 5, usize::MAX, 0]), Err(Errno::EINVAL), "a kind there is not");
     check_equal!(raw::call(COPS_QUOTA, [0, 0, usize::MAX, 8]), Err(Errno::EFAULT), "a bad address");
@@ -296,14 +288,12 @@ async fn lowering_a_quota() -> Outcome {
 }
 
 async fn authority_over_quotas() -> Outcome {
-    let mut sibling = start(&[HELPER, "sleep", "100000"])?;
+    let sibling = start_tied(&[HELPER, "sleep", "100000"])?;
     for target in [sibling.id(), process::id(), process::parent_id()] {
         let status = run(&[HELPER, "attack-quotas", &format!("{target}")]).await?;
         check_equal!(status.code(), Some(0), "which attempt on {target} was not refused");
     }
-    sibling.kill()?;
-    soon("the end of the sibling", sibling.wait()).await??;
-    Ok(())
+    sibling.end().await
 }
 
 /// After children that did many things have been waited for, this process has what it had before.
@@ -315,10 +305,9 @@ async fn everything_is_given_back() -> Outcome {
     run(&[HELPER, "exit", "0"]).await?;
     let before = usage()?;
     for _ in 0..5 {
-        let mut child = start(&[HELPER, "wait-in-many-ways"])?;
+        let child = start_tied(&[HELPER, "wait-in-many-ways"])?;
         sleep(Duration::from_millis(20)).await;
-        child.kill()?;
-        soon("the end of a child", child.wait()).await??;
+        child.end().await?;
         run(&[HELPER, "touch-memory", "3"]).await?;
     }
     let after = usage()?;
