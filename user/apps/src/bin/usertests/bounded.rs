@@ -21,6 +21,7 @@ use cops::process::{Child, ExitCode, Resource};
 use crate::harness::{Failure, Outcome, soon, start};
 use crate::processes::HELPER;
 use crate::raw::{self, Asked};
+use crate::results::own_calls;
 use crate::{check, check_equal, tests};
 
 tests! { bounded:
@@ -216,8 +217,7 @@ fn results() -> Outcome {
     raw::call(number::CLOSE, [ends[1] as usize])?;
     // Until all have their result, or there would be no list of them at the end.
     for _ in 0..100_000 {
-        let own = inspect::processes()?.into_iter().find(|record| record.process == cops::process::id());
-        let waiting = own.map_or(0, |record| record.calls_in_flight);
+        let waiting = own_calls()?;
         let ring = 512;
         if raw::call(number::COPS_REFILL_RING, [])? + ring + 16 >= waiting as usize {
             return Ok(());
