@@ -129,6 +129,7 @@ async fn bad_addresses() -> Outcome {
         fault("getsockname", number::GETSOCKNAME, [listener, bad, length, 0, 0, 0])?;
         fault("getsockname's length", number::GETSOCKNAME, [listener, path, bad, 0, 0, 0])?;
         if bad != 0 {
+            fault("quota", number::COPS_QUOTA, [0, 0, usize::MAX, bad, 0, 0])?;
             fault("accept4", number::ACCEPT4, [listener, bad, length, 0, 0, 0])?;
             raw::refused("wait4", number::WAIT4, [usize::MAX, bad, 0, 0], &[EFAULT, ECHILD])?;
         }
@@ -161,6 +162,7 @@ async fn read_only_destinations() -> Outcome {
         raw::refused("getrandom", number::GETRANDOM, [place, 4], &[EFAULT])?;
         raw::refused("getsockname", number::GETSOCKNAME, [listener, place & !7, place & !7], &[EFAULT])?;
         raw::refused("statistics", number::COPS_STATISTICS, [place & !7, 64], &[EFAULT])?;
+        raw::refused("quota", number::COPS_QUOTA, [0, 0, usize::MAX, place & !7], &[EFAULT])?;
     }
     Ok(())
 }

@@ -4,10 +4,12 @@
 use alloc::vec::Vec;
 
 use cops::abi::layout::{MAP_START, PAGE_BYTES, PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE, USER_END, VDSO};
+use cops::abi::quota::ONLY_ASK;
 use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection};
 use cops::abi::{Errno, Errno::*};
 use cops::io::{Fd, pipe};
 use cops::net::{Ipv4Addr, TcpListener};
+use cops::process::{Resource, parent_id, quota};
 
 use crate::harness::{Failure, Outcome};
 use crate::hostile_arguments::number_of;
@@ -20,6 +22,8 @@ tests! { values:
     bad_times,
     bad_sockets,
     bad_processes,
+    bad_quotas,
+    bad_consoles,
     bad_parking_and_cpus,
     bad_cancels,
     garbage_coroutine_ids,
@@ -183,6 +187,39 @@ async fn bad_processes() -> Outcome {
     let one = [long.as_ptr().addr(), 0];
     let too_long = [program.as_ptr().addr(), one.as_ptr().addr()];
     raw::refused("too long an argument", number::COPS_SPAWN_PROCESS, too_long, &[E2BIG])?;
+    Ok(())
+}
+
+/// Process ids that no process has.
+const NO_PROCESSES: [usize; 4] = [0x7fff_0000, 1 << 32, 1 << 63, usize::MAX];
+
+async fn bad_quotas() -> Outcome {
+    let before = quota(0, Resource::Memory)?.limit;
+    for kind in [5, 1 << 32, usize::MAX] {
+        raw::refused("quota's kind", number::COPS_QUOTA, [0, kind, ONLY_ASK, 0], &[EINVAL])?;
+        raw::refused("quota's kind, to set it", number::COPS_QUOTA, [0, kind, 1, 0], &[EINVAL])?;
+    }
+    for process in NO_PROCESSES {
+        raw::refused("quota of no process", number::COPS_QUOTA, [process, 0, ONLY_ASK, 0], &[ESRCH])?;
+        raw::refused("quota for no process", number::COPS_QUOTA, [process, 0, 1, 0], &[ESRCH])?;
+    }
+    for resource in 0..Resource::ALL.len() {
+        raw::refused("a higher quota", number::COPS_QUOTA, [0, resource, ONLY_ASK - 1, 0], &[EPERM])?;
+    }
+    check_equal!(quota(0, Resource::Memory)?.limit, before, "the limit after calls that failed");
+    Ok(())
+}
+
+async fn bad_consoles() -> Outcome {
+    for mode in [4, 1 << 8, 1 << 32, usize::MAX] {
+        raw::refused("console's mode", number::COPS_CONSOLE, [0, mode], &[EINVAL])?;
+    }
+    for process in NO_PROCESSES {
+        raw::refused("console to no process", number::COPS_CONSOLE, [process, 0], &[ESRCH])?;
+    }
+    raw::refused("console that is not its own", number::COPS_CONSOLE, [0, 0], &[EPERM])?;
+    let parent = parent_id() as usize;
+    raw::refused("console to the parent", number::COPS_CONSOLE, [parent, 0], &[EPERM])?;
     Ok(())
 }
 
