@@ -43,7 +43,7 @@ pub static CHILDREN: Remembered<8> = Remembered::new();
 static SELF: AtomicUsize = AtomicUsize::new(0);
 static SUPERVISOR: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes who this is.
+/// Notes the ids of this process and of the supervisor.
 pub fn prepare() {
     SELF.store(crate::kernel::call(number::GETPID, []).unwrap_or(0), Relaxed);
     SUPERVISOR.store(crate::kernel::call(number::GETPPID, []).unwrap_or(0), Relaxed);
@@ -231,7 +231,7 @@ fn address(place: usize, garbage: &mut Garbage) -> usize {
         let host: u64 = if garbage.below(4) == 0 { 0 } else { 0x0100_007f };
         memory::fill(place, &[family | port << 16 | host << 32, 0, 0, 0]);
     }
-    // Any other pointer would lead to an address of somebody else's machine.
+    // Any other pointer would lead to an address outside of this machine.
     match garbage.below(16) {
         0 => 0,
         1 => usize::MAX - 7,

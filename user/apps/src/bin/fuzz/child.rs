@@ -79,7 +79,7 @@ fn make_calls(cpu: usize) -> ! {
             take_results();
         }
         let (number, arguments) = any_call(cpu, &mut garbage, entry);
-        // Most calls that wait are made asynchronously: whoever waits makes no more calls.
+        // Most calls that wait are made asynchronously: a virtual CPU that waits makes no more calls.
         let waits = garbage.below(if has(Habits::WAITS) { 2 } else { 16 }) == 0;
         let (coroutine, token) = (if waits { 0 } else { garbage.nasty() }, garbage.nasty());
         let (result, handle) = raw(number, arguments, coroutine, token);

@@ -106,7 +106,7 @@ pub fn pointer(garbage: &mut Garbage) -> usize {
         38..48 => edge(garbage),
         48..54 => forbidden(garbage),
         54..59 => shared(garbage),
-        // This program's code and what lies behind it: whoever writes there ends soon.
+        // This program's code and what lies behind it: a child that writes there ends soon.
         59 => 0x1_0000 + garbage.below(1 << 20) as usize,
         _ => garbage.nasty() as usize,
     }

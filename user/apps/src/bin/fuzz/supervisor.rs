@@ -22,7 +22,7 @@ const CALLS_EACH: u64 = 2500;
 const CEILING: u32 = 40;
 /// How often the supervisor looks.
 const STEP: Duration = Duration::from_millis(1);
-/// Looks without a call made by anybody, after which the children that are left are taken to wait for ever.
+/// Looks without a call by any child, after which the children that are left are taken to wait for ever.
 const IDLE_STEPS: u32 = 15;
 /// Longer than the end of a process, or what it leaves behind, takes on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ struct Sum {
     faulted: u64,
 }
 
-/// All rounds; the judge is more urgent than anybody.
+/// All rounds; the supervisor is more urgent than its children.
 pub async fn run(options: &Options) -> ExitCode {
     let (calls, seed, first) = (options.calls, options.seed, options.first);
     println!("# fuzz: calls={calls} seed={seed} first={first}");
@@ -171,7 +171,7 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
     settle(&before).await
 }
 
-/// Waits until all have ended, killing those whose time has come, and those that wait for ever.
+/// Waits until all have ended, killing those that have reached their limit of calls, and those that wait for ever.
 async fn follow(mut running: Vec<Running>, before: u64, sum: &mut Sum) -> Result<(), Fault> {
     let mut own_calls = 0;
     let (mut last, mut idle_steps) = (0, 0);

@@ -1,4 +1,4 @@
-//! Who may do what to whom: a process has authority over itself and its descendants only.
+//! Authority: a process has authority over itself and its descendants only.
 
 use alloc::format;
 use alloc::string::String;
@@ -120,8 +120,8 @@ async fn a_lowered_process_has_none_over_the_machine() -> Outcome {
 }
 
 async fn a_process_that_does_not_exist() -> Outcome {
-    for nobody in [0, 999_999_999, u32::MAX as usize + 2] {
-        check_equal!(raw::call(KILL, [nobody, 9]), Err(Errno::ESRCH), "killing {nobody}");
+    for absent in [0, 999_999_999, u32::MAX as usize + 2] {
+        check_equal!(raw::call(KILL, [absent, 9]), Err(Errno::ESRCH), "killing {absent}");
     }
     Ok(())
 }

@@ -192,7 +192,7 @@ async fn less_urgent_result_is_not_delivered_at_once() -> Outcome {
             continue;
         }
         let before = suppressed()?;
-        // In the middle of a poll: the result arrives, and it is decided that it interrupts nobody; or the slice ends meanwhile,
+        // In the middle of a poll: the result arrives, and the kernel decides that it interrupts no virtual CPU; or the slice ends meanwhile,
         // which is a reason to interrupt, and the host's affair.
         let mut arrived = false;
         let begin = Instant::now();

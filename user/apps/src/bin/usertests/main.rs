@@ -141,7 +141,7 @@ async fn run_all(filter: &str) -> ExitCode {
     // Once before anything is counted: what this process and the kernel need for the first time is no leak.
     let _ = run_apart(&[processes::HELPER, "exit", "0"]).await;
     for test in chosen {
-        // Whoever watches the console sees which test it is that does not end.
+        // A test that does not end is named by the last line on the console.
         println!("# begin {}", test.name);
         match run_apart(&[ONE_TEST, test.name]).await {
             Verdict::Passed => println!("ok {}", test.name),

@@ -193,7 +193,7 @@ async fn wait_is_cancel_safe() -> Outcome {
         while timeout(Duration::from_micros(200 + 50 * round), child.wait()).await.is_err() {
             check!(begin.elapsed() < crate::harness::PATIENCE, "the child never ends");
             if round % 2 == 0 {
-                // Let it end while nobody waits.
+                // Let it end while no call waits for it.
                 sleep(Duration::from_millis(30)).await;
                 let status = child.wait().await?;
                 check_equal!(status.code(), Some(3), "status after waiting in vain");

@@ -80,7 +80,7 @@ async fn at_once_makes_no_coroutine() -> Outcome {
     Ok(())
 }
 
-/// Many more reads end than the ring has room for while nobody takes results out of it, until `overflows` results
+/// Many more reads end than the ring has room for while no worker takes results out of it, until `overflows` results
 /// have found the ring full.
 async fn overflow(reads: usize, overflows: u64) -> Outcome {
     check!(reads > RING_ENTRIES as usize, "too few reads for the ring to overflow");

@@ -232,7 +232,7 @@ fn spin_at(at: &str) -> ExitCode {
     }
 }
 
-/// Less than a slice: who is more urgent does not wait for the end of one. Judged where time is counted only.
+/// Less than a slice: a more urgent coroutine does not wait for the end of one. Judged where time is counted only.
 const SLACK: Duration = Duration::from_millis(1);
 
 /// Waits until all of these have run, and are at `level` or as urgent as their ceiling lets them.
