@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn garbage_is_refused_with_the_value_in_the_message() {
-        let wrong: [&[&str]; 9] = [
+        let wrong: [&[&str]; 17] = [
             &["run", "--smp", "9"],
             &["run", "--smp", "0"],
             &["run", "--matrix", "129"],
@@ -509,6 +509,14 @@ mod tests {
             &["exec", "--timeout", "NaN", "/bin/hello"],
             &["serve", "--port", "http", "/bin/echo"],
             &["serve", "--ip", "10.0.0.1", "/bin/echo"],
+            &["fuzz", "--calls", "0"],
+            &["fuzz", "--calls-per-boot", "0"],
+            &["fuzz", "--seed", "-1"],
+            &["fuzz", "--smp", "9"],
+            &["test", "--stress-seconds", "x"],
+            &["test", "--stress-seconds", "0"],
+            &["top", "--pid", "first"],
+            &["top", "--interval", "0"],
         ];
         for words in wrong {
             let error = Cli::try_parse_from([&["cops"], words].concat()).unwrap_err().to_string();
@@ -518,6 +526,14 @@ mod tests {
             [&["exec"][..], &["trace"], &["trace", "--run", "/bin/hello"], &["trace", "--records", "1", "/p"]]
         {
             assert!(Cli::try_parse_from([&["cops"], words].concat()).is_err(), "{words:?}");
+        }
+        for contradiction in [
+            &["top", "--json", "--once"][..],
+            &["test", "--mutations", "--quick"],
+            &["test", "a", "--filter", "b"],
+        ] {
+            let error = Cli::try_parse_from([&["cops"], contradiction].concat()).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{contradiction:?}");
         }
     }
 }

@@ -151,6 +151,12 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
+/// The last lines of an output.
+pub fn last_lines(output: &str, count: usize) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
 /// The path of a program on `PATH`.
 pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -203,6 +209,13 @@ mod tests {
         let mut command = Command::new("qemu");
         command.args(["-append", "console=mux a", "it's", ""]);
         assert_eq!(shown(&command), r"qemu -append 'console=mux a' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(last_lines("a\n", 2), "a");
+        assert_eq!(last_lines("", 2), "");
     }
 
     #[test]

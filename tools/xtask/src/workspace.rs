@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Because, Outcome};
+use crate::error::{Because, Failure, Outcome};
+use crate::process::capture;
 
 /// The triple of the freestanding guest.
 pub const GUEST_TRIPLE: &str = "riscv64gc-unknown-none-elf";
@@ -61,21 +62,26 @@ impl Workspace {
 
     /// The commit of the checkout, with `-dirty` when it has been changed; `unknown` where it is no checkout.
     pub fn commit(&self) -> String {
-        let described = Command::new("git")
-            .arg("-C")
-            .arg(&self.root)
-            .args(["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"])
-            .output();
-        match described {
-            Ok(output) if output.status.success() => {
-                String::from_utf8_lossy(&output.stdout).trim().to_owned()
-            }
+        match git(&self.root, &["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]) {
+            Ok(described) => described,
             // A bare system has no git; what it would say first can be read.
-            _ => match commit_in(&self.root.join(".git")) {
+            Err(_) => match commit_in(&self.root.join(".git")) {
                 Some(commit) => format!("{commit:.12}, not checked for changes"),
                 None => "unknown".to_owned(),
             },
         }
+    }
+}
+
+/// What git prints about the repository in `folder`.
+pub fn git(folder: &Path, arguments: &[&str]) -> Outcome<String> {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(folder).args(arguments);
+    let result = capture(&mut command, None, |_| ())?;
+    if result.succeeded() {
+        Ok(result.stdout.trim().to_owned())
+    } else {
+        Err(Failure::new(format!("git {}: {}", arguments.join(" "), result.everything())))
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Prepared;
 use crate::cli::{Fuzz, Machine as MachineOptions};
 use crate::error::{Because, Outcome};
+use crate::process::last_lines;
 use crate::qemu::command::{Idle, Network};
 use crate::qemu::console::{Ending, Sink, follow_while_it_writes};
 use crate::qemu::demux::Channel;
@@ -21,6 +22,8 @@ use crate::workspace::Workspace;
 const SILENCE: Duration = Duration::from_secs(300);
 /// What of the console is kept: the last bytes.
 const KEPT_BYTES: usize = 64 << 10;
+/// Lines of it that are shown if the run failed.
+const SHOWN_LINES: usize = 60;
 
 /// What is to be done in one boot.
 #[derive(Debug, Clone)]
@@ -41,6 +44,10 @@ pub struct Outcomes {
     pub wrong: Option<String>,
 }
 
+fn machine(harts: u32) -> MachineOptions {
+    MachineOptions { smp: harts, mem: "512M".into(), verbose: false }
+}
+
 /// Runs `/bin/fuzz` once; `progress` gets its lines.
 pub fn campaign(prepared: &Prepared, wanted: &Campaign, progress: impl FnMut(&str)) -> Outcome<Outcomes> {
     let argv = [
@@ -49,8 +56,7 @@ pub fn campaign(prepared: &Prepared, wanted: &Campaign, progress: impl FnMut(&st
         format!("seed={}", wanted.seed),
         format!("first={}", wanted.first),
     ];
-    let options = MachineOptions { smp: wanted.harts, mem: "512M".into(), verbose: false };
-    let mut boot = prepared.boot(&options, &argv, &[])?;
+    let mut boot = prepared.boot(&machine(wanted.harts), &argv, &[])?;
     boot.count_instructions = (wanted.harts == 1).then_some(Idle::Skipped);
     boot.network = Network::Isolated;
     let machine = Machine::start(&prepared.qemu, &boot)?;
@@ -66,15 +72,9 @@ fn judge(ending: &Ending, text: &str) -> Outcomes {
     let summary = said("fuzz: seed=").map(summary).unwrap_or_default();
     let is_well =
         *ending == Ending::Status(0) && said("fuzz: nothing wrong").is_some() && !summary.is_empty();
-    let wrong = (!is_well).then(|| format!("{ending:?}\nthe end of the console:\n{}", tail(text)));
+    let wrong =
+        (!is_well).then(|| format!("{ending:?}\nthe end of the console:\n{}", last_lines(text, SHOWN_LINES)));
     Outcomes { summary, wrong }
-}
-
-/// The last lines of an output.
-fn tail(output: &str) -> String {
-    const LINES: usize = 60;
-    let lines: Vec<&str> = output.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 /// `fuzz: name=number ...` as names and numbers.
@@ -143,8 +143,7 @@ pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
     }
     println!("{} s", begin.elapsed().as_secs());
     if let Some(file) = &options.json {
-        let machine = MachineOptions { smp: options.smp, mem: "512M".into(), verbose: false };
-        record(workspace, &prepared, &machine, file, rows)?;
+        record(workspace, &prepared, &machine(options.smp), file, rows)?;
     }
     Ok(status)
 }

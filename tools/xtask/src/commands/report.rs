@@ -36,16 +36,15 @@ fn list(workspace: &Workspace) -> Outcome<u8> {
 }
 
 fn figures(workspace: &Workspace, check: bool) -> Outcome<u8> {
-    let documents = figures::render_all(&workspace.root)?;
     if check {
-        let mut wrong = figures::check::judge(&workspace.root, &documents)?;
-        wrong.extend(sources::judge(&Data::read(&workspace.root)?));
+        let (documents, wrong) = figures::judge(&workspace.root)?;
         for fault in &wrong {
             println!("{fault}");
         }
-        println!("{} documents, {} faults", documents.len(), wrong.len());
+        println!("{documents} documents, {} faults", wrong.len());
         return Ok(u8::from(!wrong.is_empty()));
     }
+    let documents = figures::render_all(&workspace.root, &Data::read(&workspace.root)?)?;
     let mut changed = 0;
     for document in documents.iter().filter(|document| document.text != document.rendered) {
         write_if_changed(&document.path, document.rendered.as_bytes())?;

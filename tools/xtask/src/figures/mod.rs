@@ -16,7 +16,7 @@
 //! - [`check`]: numbers that are not generated
 //! - [`sources`]: the data files, and the command that makes each
 
-pub mod check;
+mod check;
 mod format;
 mod path;
 pub mod sources;
@@ -29,7 +29,7 @@ use serde_json::Value;
 
 use crate::error::{Because, Failure, Outcome};
 
-pub use template::render;
+use template::render;
 
 /// Folder of the data, from the root.
 pub const RESULTS: &str = "docs/results";
@@ -71,7 +71,7 @@ impl Data {
 }
 
 /// The documents in which figures are checked: README.md, those of the packages, the book.
-pub fn documents(root: &Path) -> Outcome<Vec<PathBuf>> {
+fn documents(root: &Path) -> Outcome<Vec<PathBuf>> {
     let mut found = vec![root.join("README.md")];
     let crates = root.join("crates");
     for entry in std::fs::read_dir(&crates).because(|| format!("cannot list {}", crates.display()))? {
@@ -95,14 +95,22 @@ pub struct Document {
     pub rendered: String,
 }
 
-/// All documents; an error names every placeholder without data.
-pub fn render_all(root: &Path) -> Outcome<Vec<Document>> {
+/// How many documents there are, and what is wrong with them and with the data.
+pub fn judge(root: &Path) -> Outcome<(usize, Vec<String>)> {
     let data = Data::read(root)?;
+    let documents = render_all(root, &data)?;
+    let mut wrong = check::judge(root, &documents)?;
+    wrong.extend(sources::judge(&data));
+    Ok((documents.len(), wrong))
+}
+
+/// All documents; an error names every placeholder without data.
+pub fn render_all(root: &Path, data: &Data) -> Outcome<Vec<Document>> {
     let (mut rendered, mut wrong) = (Vec::new(), Vec::new());
     for path in documents(root)? {
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
-        match render(&text, &data) {
+        match render(&text, data) {
             Ok(new) => rendered.push(Document { path, name, text, rendered: new }),
             Err(faults) => wrong.extend(faults.into_iter().map(|fault| format!("{name}:{fault}"))),
         }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::Data;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, git};
 
 /// How a data file is made.
 #[derive(Debug, Clone, Copy)]
@@ -131,13 +131,9 @@ pub fn commit(value: &Value) -> Option<&str> {
 pub fn age(workspace: &Workspace, data: &Data, source: &Source) -> Age {
     let Some(value) = data.get(source.name) else { return Age::Missing };
     let Some(commit) = commit(value) else { return Age::Unknown };
-    let mut git = std::process::Command::new("git");
-    git.arg("-C")
-        .arg(&workspace.root)
-        .args(["rev-list", "--count", &format!("{commit}..HEAD"), "--"])
-        .args(source.measures);
-    let counted = git.output().ok().filter(|output| output.status.success());
-    match counted.and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse().ok()) {
+    let since = format!("{commit}..HEAD");
+    let arguments = [&["rev-list", "--count", &since, "--"], source.measures].concat();
+    match git(&workspace.root, &arguments).ok().and_then(|counted| counted.parse().ok()) {
         Some(0) => Age::Current,
         Some(commits) => Age::Stale(commits),
         None => Age::Unknown,

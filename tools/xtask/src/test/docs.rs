@@ -34,13 +34,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 
 /// Figures are those of the data, and no number stands where a figure should.
 fn judge_figures(root: &Path) -> Case {
-    let judged = figures::render_all(root).and_then(|documents| {
-        let mut wrong = figures::check::judge(root, &documents)?;
-        wrong.extend(figures::sources::judge(&figures::Data::read(root)?));
-        Ok(wrong)
-    });
-    match judged {
-        Ok(wrong) => Case::judged("figures", &wrong),
+    match figures::judge(root) {
+        Ok((_, wrong)) => Case::judged("figures", &wrong),
         Err(failure) => Case::failed("figures", failure.to_string()),
     }
 }

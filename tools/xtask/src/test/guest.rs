@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::{Case, Context, once, step, tap};
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Failure, Outcome};
+use crate::process::last_lines;
 use crate::qemu::command::Boot;
 use crate::qemu::console::{Ending, Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
@@ -18,6 +19,8 @@ use crate::qemu::portions;
 const HARTS: [u32; 2] = [1, 4];
 /// A boot that writes nothing for so long has hung: `usertests` itself ends a test that hangs, and says so, long before.
 const SILENCE: Duration = Duration::from_secs(400);
+/// Lines of a failed boot's output that are shown.
+const SHOWN_LINES: usize = 12;
 /// The exit code of `usertests` if no test has the filter in its name.
 const NOTHING_CHOSEN: u8 = 2;
 
@@ -91,7 +94,7 @@ fn judge(harts: u32, ending: &Ending, transcript: &Transcript) -> Vec<Case> {
             format!(
                 "{why}; the last test that began: {begun}\n{}\nlast output:\n{}",
                 said.concat(),
-                tail(&stdout)
+                last_lines(&stdout, SHOWN_LINES)
             ),
         )
     });
@@ -99,13 +102,6 @@ fn judge(harts: u32, ending: &Ending, transcript: &Transcript) -> Vec<Case> {
         case.name = format!("{harts} harts/{}", case.name);
     }
     cases
-}
-
-/// The last lines of an output.
-fn tail(output: &str) -> String {
-    const LINES: usize = 12;
-    let lines: Vec<&str> = output.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 #[cfg(test)]

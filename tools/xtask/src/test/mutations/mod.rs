@@ -8,15 +8,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::error::{Because, Failure, Outcome};
-use crate::process::{Captured, capture};
+use crate::process::{Captured, capture, last_lines};
 use crate::terminal::{Progress, Step};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, git};
 use list::{Mutation, Run};
 
 /// The list.
 pub const LIST: &str = include_str!("list.txt");
 /// For one build and one run. A mutation that hangs the system is caught by the tests' own limits before.
 const LIMIT: Duration = Duration::from_secs(1500);
+/// Lines shown of what failed otherwise than expected.
+const SHOWN_LINES: usize = 15;
 
 /// What became of one.
 #[derive(Debug, PartialEq, Eq)]
@@ -117,24 +119,10 @@ fn verdict(one: &Mutation, result: &Captured) -> Verdict {
     match result.status.and_then(|status| status.code()) {
         Some(0) => Verdict::Survived,
         _ if said.contains(&one.expect) => Verdict::Caught,
-        _ => {
-            let lines: Vec<&str> = said.lines().collect();
-            Verdict::Unclear(lines[lines.len().saturating_sub(15)..].join("\n"))
-        }
+        _ => Verdict::Unclear(last_lines(&said, SHOWN_LINES)),
     }
 }
 
 fn head_of(root: &Path) -> Outcome<String> {
     git(root, &["rev-parse", "HEAD"])
-}
-
-fn git(folder: &Path, arguments: &[&str]) -> Outcome<String> {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(folder).args(arguments);
-    let result = capture(&mut command, None, |_| ())?;
-    if result.status.is_some_and(|status| status.success()) {
-        Ok(result.stdout.trim().to_owned())
-    } else {
-        Err(Failure::new(format!("git {}: {}", arguments.join(" "), result.everything())))
-    }
 }
