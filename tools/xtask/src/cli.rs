@@ -135,6 +135,9 @@ pub struct Exec {
     /// Count instructions instead of time, on one hart: a run repeats to the digit
     #[arg(long, conflicts_with = "smp")]
     pub icount: bool,
+    /// With --icount: seed of the machine's random numbers
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "icount")]
+    pub seed: u32,
     /// Pass standard input on to the program
     #[arg(long, short)]
     pub interactive: bool,

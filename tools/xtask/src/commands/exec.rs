@@ -17,6 +17,7 @@ pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
     if options.icount {
         boot.count_instructions = Some(Idle::Skipped);
         boot.harts = 1;
+        boot.seed = options.seed;
     }
     let deadline = options.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut machine = Machine::start(&prepared.qemu, &boot)?;

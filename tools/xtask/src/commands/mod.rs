@@ -58,6 +58,7 @@ impl Prepared {
             network: Network::User(Vec::new()),
             boot_arguments: vec![format!("loglevel={level}")],
             count_instructions: None,
+            seed: 1,
             gdb_port: None,
         })
     }

@@ -58,6 +58,8 @@ pub struct Boot {
     pub boot_arguments: Vec<String>,
     /// Time is the count of instructions, on one hart.
     pub count_instructions: Option<Idle>,
+    /// Where instructions are counted: seed of the emulator's random numbers, of which the guest gets its own seed.
+    pub seed: u32,
     /// Start stopped, with a gdb server on this port of the loopback.
     pub gdb_port: Option<u16>,
 }
@@ -80,7 +82,8 @@ impl Boot {
         }
         if self.count_instructions.is_some() {
             // A run repeats to the digit, so the machine's entropy and its calendar do, too.
-            add(&["-seed", "1", "-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+            let seed = self.seed.to_string();
+            add(&["-seed", &seed, "-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         }
         if let Some(port) = self.gdb_port {
             add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
@@ -130,6 +133,7 @@ mod tests {
             network: Network::User(vec![Forward { host: 18, guest: 9000 }, Forward { host: 19, guest: 7 }]),
             boot_arguments: vec!["loglevel=warn".into()],
             count_instructions: None,
+            seed: 5,
             gdb_port: None,
         }
     }
@@ -157,7 +161,7 @@ mod tests {
         boot.network = Network::Tap("tap0".into());
         let line = line(&boot);
         for part in [
-            "-icount shift=0,sleep=off -seed 1 -rtc base=2026-01-01T00:00:00,clock=vm",
+            "-icount shift=0,sleep=off -seed 5 -rtc base=2026-01-01T00:00:00,clock=vm",
             "-S -gdb tcp:127.0.0.1:1234",
             "-netdev tap,id=net0,ifname=tap0,script=no",
         ] {
