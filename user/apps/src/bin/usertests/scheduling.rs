@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use cops::abi::Errno;
 use cops::abi::layout::SYSTEM_PAGE;
@@ -34,6 +34,7 @@ tests! { scheduling:
     ceilings_by_the_parent_later,
     ceiling_caps_a_lying_bitmap,
     urgent_beside_spinners,
+    another_hart_is_interrupted,
     order_across_processes,
     fair_to_a_single_virtual_cpu,
     fair_to_who_does_not_fork,
@@ -313,6 +314,53 @@ async fn urgent_beside_spinners() -> Outcome {
         // hart may become one.
         check!(taken * 2 >= preemptions, "{preemptions} interrupts were sent, and {taken} taken");
     }
+    end_all(&mut spinners).await
+}
+
+/// What becomes ready while its own hart runs something more urgent, and all others run user code that never enters the kernel,
+/// has one of those interrupted: without that it would wait for the end of a slice.
+///
+/// How soon an emulated hart notices is decided by the host. So what is judged is that an interrupt arrives before
+/// what became ready has begun, and nothing else in this test makes one hart interrupt another.
+async fn another_hart_is_interrupted() -> Outcome {
+    const ROUNDS: u64 = 100;
+    if harts() == 1 {
+        // There is no other.
+        return Ok(());
+    }
+    task::alloc_cpu(1)?;
+    let mut spinners = Vec::new();
+    for _ in 0..harts() + 1 {
+        spinners.push(start(&[HELPER, "spin-at", "63"])?);
+    }
+    become_level(10).await;
+    all_at(&spinners, 63).await?;
+    let (mut sent, mut taken) = (0, 0);
+    for _ in 0..ROUNDS {
+        let begun = alloc::sync::Arc::new(AtomicU32::new(0));
+        let before = statistics()?;
+        // The second makes the other virtual CPU, which is parked, look for work: this one goes on with what it does.
+        for _ in 0..2 {
+            let begun = begun.clone();
+            task::spawn(async move { drop(begun.fetch_add(1, Relaxed)) }, level(20));
+        }
+        let begin = Instant::now();
+        while begun.load(Relaxed) == 0 {
+            check!(begin.elapsed() < PATIENCE, "what was spawned has not begun");
+            core::hint::spin_loop();
+        }
+        let after = statistics()?;
+        sent += u64::from(after.preemptions > before.preemptions);
+        taken += u64::from(after.interprocessor_interrupts_taken > before.interprocessor_interrupts_taken);
+        // Both end, and the other virtual CPU parks.
+        while begun.load(Relaxed) < 2 {
+            yield_now().await;
+        }
+        work(1);
+    }
+    cops::println!("# in {ROUNDS} rounds: sent in {sent}, taken in {taken}");
+    check!(sent * 10 > ROUNDS, "an interrupt was sent in {sent} of {ROUNDS} rounds only");
+    check!(taken * 2 > sent, "an interrupt was sent in {sent} rounds, and taken in {taken}");
     end_all(&mut spinners).await
 }
 
