@@ -1,12 +1,13 @@
 //! Documentation builds without a warning. Private items are documented too: in a kernel they are where a reader goes,
-//! and their links must not be dead either. What the book names must exist (see `book`), and public
-//! items of the executor have examples (see `examples`).
+//! and their links must not be dead either. The other cases read the text of the repository: its words (see
+//! `prose`), what the book names (see `book`), its figures, and the examples of the
+//! executor's public items (see `examples`). `./cops test --only docs prose` runs one of them.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::cargo_output::complaints;
-use super::{Case, Context, book, examples, step};
+use super::{Case, Context, book, examples, prose, step};
 use crate::build::{host, vdso};
 use crate::error::Outcome;
 use crate::figures;
@@ -18,13 +19,28 @@ const GUEST_PACKAGES: [&str; 3] = ["cops-vdso", "cops-kernel", "cops"];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let workspace = context.workspace;
-    let mut cases = vec![Case::judged("book", &book::judge(&workspace.root)?)];
-    cases.push(judge_figures(&workspace.root));
-    cases.push(Case::judged("examples of the executor", &examples::judge(&workspace.root)?));
-    cases.push(document("host", host::cargo(workspace).arg("doc"))?);
+    let root = &workspace.root;
+    let mut cases = Vec::new();
+    let of_text: [(&str, fn(&Path) -> Outcome<Vec<String>>); 4] = [
+        ("prose", prose::judge),
+        ("book", book::judge),
+        ("figures", judge_figures),
+        ("examples of the executor", examples::judge),
+    ];
+    for (name, judge) in of_text {
+        if context.is_chosen(name) {
+            cases.push(Case::judged(name, &judge(root)?));
+        }
+    }
+    if context.is_chosen("host") {
+        cases.push(document("host", host::cargo(workspace).arg("doc"))?);
+    }
+    if !GUEST_PACKAGES.iter().any(|package| context.is_chosen(package)) {
+        return Ok(cases);
+    }
     let toolchain = context.toolchain()?;
     let vdso = vdso::build(workspace, toolchain, Progress::Transient)?;
-    for package in GUEST_PACKAGES {
+    for package in GUEST_PACKAGES.into_iter().filter(|package| context.is_chosen(package)) {
         let mut cargo = toolchain.cargo("doc", workspace, workspace.guest_target(), &[]);
         cargo.args(["-p", package]).env("COPS_VDSO", &vdso.image);
         cases.push(document(package, &mut cargo)?);
@@ -33,11 +49,11 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Figures are those of the data, and no number stands where a figure should.
-fn judge_figures(root: &Path) -> Case {
-    match figures::judge(root) {
-        Ok((_, wrong)) => Case::judged("figures", &wrong),
-        Err(failure) => Case::failed("figures", failure.to_string()),
-    }
+fn judge_figures(root: &Path) -> Outcome<Vec<String>> {
+    Ok(match figures::judge(root) {
+        Ok((_, wrong)) => wrong,
+        Err(failure) => vec![failure.to_string()],
+    })
 }
 
 fn document(name: &str, cargo: &mut Command) -> Outcome<Case> {

@@ -19,6 +19,7 @@ mod miri;
 mod msrv;
 mod mutations;
 mod portions;
+mod prose;
 mod rust_source;
 mod shell;
 mod starve;
@@ -140,9 +141,9 @@ const STAGES: [Stage; 21] = [
     },
     Stage {
         name: "docs",
-        about: "cargo doc without a warning, examples of the executor, what the book names",
+        about: "words, links, figures and what the book names; cargo doc without a warning",
         is_long: true,
-        can_choose: false,
+        can_choose: true,
         run: docs::run,
     },
     Stage {

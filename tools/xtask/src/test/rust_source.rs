@@ -43,6 +43,31 @@ pub fn code_only(source: &str) -> String {
     code
 }
 
+/// Comments, strings and character literals without the code; lines stay where they are, and a full stop stands for code.
+pub fn comments_and_literals(source: &str) -> String {
+    let mut rest = source;
+    let mut kept = String::with_capacity(source.len());
+    let (mut before, mut is_in_code) = (None, false);
+    while let Some(first) = rest.chars().next() {
+        let skipped = skipped_length(rest, before);
+        let length = if skipped > 0 { skipped } else { first.len_utf8() };
+        let (text, after) = rest.split_at(length);
+        if skipped > 0 {
+            if std::mem::take(&mut is_in_code) {
+                kept.push_str(" . ");
+            }
+            kept.push_str(text);
+        } else if first == '\n' {
+            kept.push('\n');
+        } else {
+            is_in_code |= !first.is_whitespace();
+        }
+        before = text.chars().next_back();
+        rest = after;
+    }
+    kept
+}
+
 /// The length of the comment or literal that `rest` starts with; 0 if it starts with code.
 fn skipped_length(rest: &str, before: Option<char>) -> usize {
     if rest.starts_with("//") {

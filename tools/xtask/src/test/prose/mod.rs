@@ -1,0 +1,271 @@
+//! Plain English stays plain: words that CONTRIBUTING.md forbids are errors in Markdown, in comments and in messages.
+//!
+//! - [`text`]: the prose of a file, without its code
+//! - [`words`]: the word list, and where its words occur
+//!
+//! Three lists lie beside this file. `words.txt` has the words, each with its replacement. `exceptions.txt` has the
+//! places where a word is right, each with the reason. `pending.txt` has the files and folders that are not clean yet;
+//! an entry without a fault must be taken out, so that the list only shrinks.
+
+mod text;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Because, Outcome};
+
+use text::Kind;
+use words::WordList;
+
+/// Folders with prose, from the root; a single file counts as a folder of one.
+const ROOMS: [&str; 9] =
+    [".ci", "Cargo.toml", "README.md", "cops", "crates", "docs", "kernel", "tools", "user"];
+/// The lists. They are parts of this program, so that a test without a repository can replace them.
+const WORDS: &str = include_str!("words.txt");
+const EXCEPTIONS: &str = include_str!("exceptions.txt");
+const PENDING: &str = include_str!("pending.txt");
+/// Where the lists are, for messages.
+const HERE: &str = "tools/xtask/src/test/prose";
+/// The longest line of prose.
+const COLUMNS: usize = 100;
+
+/// What is wrong with the text of the repository.
+pub fn judge(root: &Path) -> Outcome<Vec<String>> {
+    let mut checker = Checker::new(WORDS, EXCEPTIONS, PENDING);
+    for path in prose_files(root)? {
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).because(|| format!("cannot read {name}"))?;
+        checker.look_at(&name, &text);
+    }
+    Ok(checker.finish())
+}
+
+/// All files that have prose, in order.
+fn prose_files(root: &Path) -> Outcome<Vec<PathBuf>> {
+    let mut folders: Vec<PathBuf> = ROOMS.iter().map(|room| root.join(room)).collect();
+    for entry in std::fs::read_dir(root).because(|| format!("cannot list {}", root.display()))? {
+        let path = entry.because(|| format!("cannot list {}", root.display()))?.path();
+        if path.extension().is_some_and(|extension| extension == "md") && !folders.contains(&path) {
+            folders.push(path);
+        }
+    }
+    let mut files = Vec::new();
+    while let Some(path) = folders.pop() {
+        if path.is_dir() {
+            // Build output, and corpora of the fuzzer.
+            if path.ends_with("target") || path.ends_with("corpus") {
+                continue;
+            }
+            for entry in std::fs::read_dir(&path).because(|| format!("cannot list {}", path.display()))? {
+                folders.push(entry.because(|| format!("cannot list {}", path.display()))?.path());
+            }
+        } else if Kind::of(&path).is_some() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A place where a word is right.
+struct Exception {
+    file: String,
+    /// A part of the line; `*` is any line.
+    text: String,
+    is_used: bool,
+}
+
+impl Exception {
+    fn covers(&self, name: &str, line: &str) -> bool {
+        contains(&self.file, name) && (self.text == "*" || line.contains(&self.text))
+    }
+}
+
+/// A file or folder that is not clean yet.
+struct Pending {
+    path: String,
+    rule: Rule,
+    is_used: bool,
+}
+
+/// What can be wrong with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Words,
+    Columns,
+}
+
+impl Rule {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Words => "words",
+            Self::Columns => "columns",
+        }
+    }
+}
+
+struct Checker {
+    words: WordList,
+    exceptions: Vec<Exception>,
+    pending: Vec<Pending>,
+    wrong: Vec<String>,
+}
+
+impl Checker {
+    fn new(words: &str, exceptions: &str, pending: &str) -> Self {
+        let (words, mut wrong) = WordList::parse(words);
+        let mut checker = Self { words, exceptions: Vec::new(), pending: Vec::new(), wrong: Vec::new() };
+        for (line, fields) in entries(exceptions) {
+            match fields.as_slice() {
+                [file, text, reason] if !reason.is_empty() => checker.exceptions.push(Exception {
+                    file: (*file).into(),
+                    text: (*text).into(),
+                    is_used: false,
+                }),
+                _ => wrong
+                    .push(format!("{HERE}/exceptions.txt:{line}: not `FILE | PART OF THE LINE | REASON`")),
+            }
+        }
+        for (line, fields) in entries(pending) {
+            let rule = match fields.as_slice() {
+                [_, "words"] => Rule::Words,
+                [_, "columns"] => Rule::Columns,
+                _ => {
+                    wrong.push(format!("{HERE}/pending.txt:{line}: not `PATH | words` or `PATH | columns`"));
+                    continue;
+                }
+            };
+            checker.pending.push(Pending { path: fields[0].into(), rule, is_used: false });
+        }
+        checker.wrong = wrong;
+        checker
+    }
+
+    /// Notes what is wrong in one file.
+    fn look_at(&mut self, name: &str, text: &str) {
+        let Some(kind) = Kind::of(Path::new(name)) else { return };
+        let prose = text::prose(text, kind);
+        let lines: Vec<&str> = text.split('\n').collect();
+        for found in self.words.find(&prose) {
+            let line = lines.get(found.line - 1).copied().unwrap_or_default();
+            let exception = self.exceptions.iter_mut().find(|known| known.covers(name, line));
+            if let Some(exception) = exception {
+                exception.is_used = true;
+            } else {
+                self.complain(name, found.line, Rule::Words, &format!("{:?}: {}", found.word, found.advice));
+            }
+        }
+        for line in text::wide_lines(text, kind, COLUMNS) {
+            self.complain(name, line, Rule::Columns, &format!("longer than {COLUMNS} columns: wrap it"));
+        }
+    }
+
+    /// Notes a fault, unless the file is listed as not clean yet.
+    fn complain(&mut self, name: &str, line: usize, rule: Rule, what: &str) {
+        let listed = self.pending.iter_mut().find(|entry| entry.rule == rule && contains(&entry.path, name));
+        match listed {
+            Some(entry) => entry.is_used = true,
+            None => self.wrong.push(format!("{name}:{line}: {what}")),
+        }
+    }
+
+    fn finish(self) -> Vec<String> {
+        let mut wrong = self.wrong;
+        wrong.extend(self.exceptions.iter().filter(|exception| !exception.is_used).map(|exception| {
+            format!(
+                "{HERE}/exceptions.txt: {} has no {:?} any more: take it out",
+                exception.file, exception.text
+            )
+        }));
+        wrong.extend(self.pending.iter().filter(|entry| !entry.is_used).map(|entry| {
+            format!("{HERE}/pending.txt: `{} | {}` is clean: take it out", entry.path, entry.rule.name())
+        }));
+        wrong
+    }
+}
+
+/// Is this file the entry, or in the folder that is the entry?
+fn contains(entry: &str, name: &str) -> bool {
+    name.strip_prefix(entry)
+        .is_some_and(|rest| rest.is_empty() || entry.ends_with('/') || rest.starts_with('/'))
+}
+
+/// The entries of a list, each with its line: fields between bars. Lines that begin with `#` are comments.
+fn entries(list: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
+    list.lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+        .map(|(index, line)| (index + 1, line.split('|').map(str::trim).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "nobody | say what is empty\ngive back | free\nwho | name the thing\n";
+
+    fn judged(exceptions: &str, pending: &str, files: &[(&str, &str)]) -> Vec<String> {
+        let mut checker = Checker::new(LIST, exceptions, pending);
+        for (name, text) in files {
+            checker.look_at(name, text);
+        }
+        checker.finish()
+    }
+
+    #[test]
+    fn a_word_is_named_with_its_place_and_what_to_do() {
+        assert_eq!(
+            judged(
+                "",
+                "",
+                &[("a/b.md", "fine\n\nNobody waits.\n"), ("c.rs", "// of those who wait\nfn who() {}\n")]
+            ),
+            ["a/b.md:3: \"nobody\": say what is empty", "c.rs:1: \"who\": name the thing"]
+        );
+    }
+
+    #[test]
+    fn other_files_have_no_prose() {
+        assert_eq!(judged("", "", &[("a.json", "nobody")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_exception_covers_its_line_only_and_must_be_used() {
+        let text = [("a.md", "nobody here\nnobody there\n")];
+        assert_eq!(
+            judged("a.md | nobody here | a name", "", &text),
+            ["a.md:2: \"nobody\": say what is empty"]
+        );
+        assert_eq!(judged("a.md | * | a list of names", "", &text), Vec::<String>::new());
+        assert_eq!(judged("b.md | nobody here | a name", "", &text).len(), 3);
+        assert_eq!(
+            judged("a.md | nobody |", "", &text)[0],
+            format!("{HERE}/exceptions.txt:1: not `FILE | PART OF THE LINE | REASON`")
+        );
+    }
+
+    #[test]
+    fn a_pending_folder_is_passed_over_until_it_is_clean() {
+        let faulty = [("a/b.md", "nobody")];
+        assert_eq!(judged("", "a | words", &faulty), Vec::<String>::new());
+        assert_eq!(judged("", "a/b.md | words", &faulty), Vec::<String>::new());
+        assert_eq!(judged("", "a/b | words", &faulty).len(), 2, "a/b is not the folder of a/b.md");
+        assert_eq!(judged("", "a | columns", &faulty).len(), 2, "another rule");
+        assert_eq!(
+            judged("", "a | words", &[("a/b.md", "clean")]),
+            [format!("{HERE}/pending.txt: `a | words` is clean: take it out")]
+        );
+    }
+
+    #[test]
+    fn long_lines_are_named() {
+        let long = format!("// {}\n", "some word ".repeat(12));
+        assert_eq!(judged("", "", &[("a.rs", &long)]), ["a.rs:1: longer than 100 columns: wrap it"]);
+    }
+
+    #[test]
+    fn the_lists_of_the_repository_can_be_read() {
+        let checker = Checker::new(WORDS, EXCEPTIONS, PENDING);
+        assert_eq!(checker.wrong, Vec::<String>::new());
+    }
+}
