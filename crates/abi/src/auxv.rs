@@ -1,4 +1,5 @@
-//! Keys of the auxiliary vector. Linux's where Linux has the thing; COPS's own above 1000.
+//! Keys of the auxiliary vector. Entries that Linux has too use Linux's keys; keys above 1000 are
+//! specific to COPS.
 
 /// End of the vector.
 pub const AT_NULL: usize = 0;
@@ -16,5 +17,6 @@ pub const AT_COPS_PROCESS_PAGE: usize = 1001;
 pub const AT_COPS_RING: usize = 1002;
 /// Address of the system page.
 pub const AT_COPS_SYSTEM_PAGE: usize = 1003;
-/// Address of the first of [`crate::page::MAX_CPUS`] trace pages; only for a process that is traced.
+/// Address of the first of [`crate::page::MAX_CPUS`] trace pages. Present only if the process is
+/// traced.
 pub const AT_COPS_TRACE: usize = 1032;

@@ -1,12 +1,12 @@
 //! The kernel's command line: space-separated `key=value` words from the device tree.
 
-/// Where kernel and program output go.
+/// What the console carries and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ConsoleMode {
-    /// One plain text stream for people.
+    /// One plain text stream, to be read by a person.
     #[default]
     Plain,
-    /// Channels marked by escapes, for a tool that takes them apart again.
+    /// Several channels, separated by escape sequences, for a tool that demultiplexes them.
     Mux,
 }
 
@@ -16,7 +16,7 @@ pub fn value<'a>(arguments: &'a str, key: &str) -> Option<&'a str> {
     arguments.split_ascii_whitespace().rev().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// How the console is asked to behave; anything but `console=mux` is plain.
+/// The console mode that the boot arguments ask for. Anything but `console=mux` is plain.
 #[must_use]
 pub fn console_mode(arguments: &str) -> ConsoleMode {
     if value(arguments, "console") == Some("mux") { ConsoleMode::Mux } else { ConsoleMode::Plain }

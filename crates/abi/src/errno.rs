@@ -1,6 +1,7 @@
-//! The one list of errors. Numbers and meanings follow Linux, so that tables people know apply.
+//! Error numbers. Numbers and meanings follow Linux.
 
-/// Declares the enum together with its number and its one-line text, so that the three cannot drift apart.
+/// Declares the enum with each error's number and text in one place, so that the three cannot
+/// disagree.
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
         /// Why a call failed. The number is Linux's for riscv64.
@@ -19,7 +20,7 @@ macro_rules! errors {
                 match number { $($number => Some(Errno::$name),)* _ => None }
             }
 
-            /// A short text for people.
+            /// A short description for messages.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Errno::$name => $text,)* }
@@ -84,12 +85,12 @@ impl core::fmt::Display for Errno {
 
 impl core::error::Error for Errno {}
 
-/// What a call returns: a count (or another non-negative number), or an error.
+/// The result of a call: a non-negative number (for instance a count of bytes), or an error.
 pub type CallResult = Result<usize, Errno>;
 
-/// Packs a result into the one register it travels in: errors are small negative numbers.
+/// Packs a result into one register: an error is returned as its negated number.
 ///
-/// A success above `isize::MAX` cannot be expressed; no call has one.
+/// A success above `isize::MAX` cannot be represented; no call returns one.
 #[must_use]
 pub const fn encode(result: CallResult) -> isize {
     match result {
@@ -98,7 +99,7 @@ pub const fn encode(result: CallResult) -> isize {
     }
 }
 
-/// Unpacks [`encode`]. A number the kernel never sends decodes to `EIO` rather than to a success.
+/// Unpacks [`encode`]. A negative number that is no known error decodes to `EIO`.
 ///
 /// # Errors
 /// The error that the register holds.

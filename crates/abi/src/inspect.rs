@@ -1,14 +1,18 @@
-//! What can be seen of processes, virtual CPUs, coroutines and harts: the records of `COPS_INSPECT`.
+//! Records of `COPS_INSPECT`: the state of processes, virtual CPUs, coroutines and harts.
 //!
-//! A call asks for records of one kind, from a number on, and gets as many as fit behind an
-//! [`InspectHeader`], which also says where to go on. Each record is true by itself; what changes between two
-//! records, or two calls, is seen or not. Numbers that a process publishes about itself (its coroutines, its
-//! bitmaps, its polls) are passed on as it says them, brought into range: it may lie about itself, and about
-//! nothing else. The layouts are part of the ABI: little endian, in the order of the fields, without gaps.
+//! A call asks for records of one kind, beginning with a given number. The reply is an
+//! [`InspectHeader`] followed by as many records as fit; the header says from which number the next
+//! call continues. Each record is consistent in itself. A change between two records, or between
+//! two calls, may be missed.
+//!
+//! Values that a process publishes about itself (its coroutines, bitmaps and polls) are copied from
+//! its memory and limited to their range. A process can falsify only the values about itself.
+//!
+//! The layouts are part of the ABI: little endian, in the order of the fields, without padding.
 
-/// Version of the records; upper half of the call's first argument.
+/// Version of the records; bits 8 and up of the call's first argument.
 pub const INSPECT_VERSION: usize = 1;
-/// Most bytes that one call fills in.
+/// Maximum size of a reply, in bytes.
 pub const REPLY_BYTES_MAX: usize = 2048;
 
 /// First argument of the call for records of `kind`.
@@ -19,46 +23,49 @@ pub const fn request(kind: usize) -> usize {
 
 /// Kinds of records.
 pub mod kind {
-    /// [`HartRecord`](super::HartRecord)s, from a hart's number on.
+    /// [`HartRecord`](super::HartRecord)s. `from` is the number of a hart.
     pub const HARTS: usize = 1;
-    /// [`ProcessRecord`](super::ProcessRecord)s, from a process's number on.
+    /// [`ProcessRecord`](super::ProcessRecord)s. `from` is the number of a process.
     pub const PROCESSES: usize = 2;
-    /// [`CpuRecord`](super::CpuRecord)s of one process, from process << 32 | number on.
+    /// [`CpuRecord`](super::CpuRecord)s of one process. `from` is process << 32 | virtual CPU.
     pub const CPUS: usize = 3;
-    /// [`CoroutineRecord`](super::CoroutineRecord)s of one process (0: of the kernel), from process << 32 | slot on.
+    /// [`CoroutineRecord`](super::CoroutineRecord)s of one process (0: of the kernel). `from` is
+    /// process << 32 | slot.
     pub const COROUTINES: usize = 4;
-    /// [`PortionRecord`](super::PortionRecord)s, from a number on. None unless the kernel was booted with `portions=on`.
+    /// [`PortionRecord`](super::PortionRecord)s. `from` is a record's number. There are none unless
+    /// the kernel was booted with `portions=on`.
     pub const PORTIONS: usize = 5;
 }
 
-/// Kinds of portions and stretches: what the kernel executes between two points at which something more urgent can take
-/// the hart (SPEC 3.13a), and what it executes without interrupts or with the run queue locked.
+/// Kinds of portions. A portion is what the kernel executes between two points at which something
+/// more urgent can take the hart (SPEC 3.13a), or with interrupts disabled, or with the run queue
+/// locked.
 pub mod portion {
     /// A system call, or a portion of one. Detail: its number.
     pub const SYSTEM_CALL: u32 = 1;
     /// A page fault or another exception of a process. Detail: 0.
     pub const FAULT: u32 = 2;
-    /// What follows an interrupt of user mode, without the handler. Detail: 0.
+    /// The work after an interrupt of user mode, without the handler itself. Detail: 0.
     pub const INTERRUPTED: u32 = 3;
-    /// Choosing and preparing what enters user mode next. Detail: 0.
+    /// Choosing the virtual CPU that runs next and preparing its entry into user mode. Detail: 0.
     pub const SWITCH: u32 = 4;
-    /// A poll of a service of the kernel. Detail: its slot.
+    /// A poll of a kernel service. Detail: its slot.
     pub const SERVICE: u32 = 5;
-    /// A poll of a coroutine that finishes a call. Detail: which operation.
+    /// A poll of the coroutine that completes a call. Detail: the operation.
     pub const CALL: u32 = 6;
-    /// The executor, between two polls. Detail: 0.
+    /// The executor's own work between two polls. Detail: 0.
     pub const EXECUTOR: u32 = 7;
     /// An interrupt handler. Detail: the cause.
     pub const HANDLER: u32 = 8;
-    /// A stretch with interrupts off. Detail: 0.
+    /// A section with interrupts disabled. Detail: 0.
     pub const INTERRUPTS_OFF: u32 = 9;
-    /// The run queue's lock held. Detail: for what.
+    /// A section with the run queue locked. Detail: the purpose.
     pub const RUN_QUEUE: u32 = 10;
 
-    /// Most instructions that one may take.
+    /// Maximum number of instructions of one portion.
     pub const LIMIT: u64 = 50_000;
 
-    /// For people.
+    /// The name in reports.
     #[must_use]
     pub const fn name(kind: u32) -> &'static str {
         match kind {
@@ -77,22 +84,23 @@ pub mod portion {
     }
 }
 
-/// States of processes, virtual CPUs and coroutines (SPEC 3.6). Not all three have each.
+/// States of processes, virtual CPUs and coroutines (SPEC 3.6). Not every state applies to all
+/// three.
 pub mod state {
-    /// Waits for a virtual CPU, or a hart.
+    /// Waits for a virtual CPU or a hart.
     pub const READY: u32 = 1;
-    /// Runs.
+    /// Runs on a hart.
     pub const RUNNING: u32 = 2;
-    /// Running-suspended: interrupted in the midst of it; goes on where it was.
+    /// Running-suspended: interrupted during a poll, and resumes there.
     pub const SUSPENDED: u32 = 3;
-    /// Waits for something: a wake, or the result of a synchronous call.
+    /// Waits for an event: a wake, or the result of a synchronous call.
     pub const BLOCKED: u32 = 4;
-    /// A virtual CPU with nothing to do; a process all of whose virtual CPUs are.
+    /// A virtual CPU without work, or a process all of whose virtual CPUs have none.
     pub const PARKED: u32 = 5;
-    /// Has ended, and nobody has asked how.
+    /// Has ended, but has not been waited for.
     pub const ENDED: u32 = 6;
 
-    /// For people.
+    /// The name in reports.
     #[must_use]
     pub const fn name(state: u32) -> &'static str {
         match state {
@@ -107,7 +115,7 @@ pub mod state {
     }
 }
 
-/// A value in a record.
+/// An integer or byte array in a record.
 trait Field: Copy {
     const BYTES: usize;
     fn put(self, to: &mut [u8]);
@@ -140,17 +148,17 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// A record that travels as bytes.
+/// A record that is transferred as bytes.
 pub trait Inspected: Copy {
-    /// Bytes of it; a multiple of 8.
+    /// Its size in bytes, a multiple of 8.
     const BYTES: usize;
-    /// The kind that a call asks for, of those in [`kind`]; 0 for what is no kind of its own.
+    /// Its number in [`kind`]; 0 if it cannot be asked for by itself.
     const KIND: usize;
 
-    /// Writes it to the start of `to`, which has at least [`Inspected::BYTES`] bytes.
+    /// Writes the record to the start of `to`, which has at least [`Inspected::BYTES`] bytes.
     fn put(&self, to: &mut [u8]);
 
-    /// Reads it from the start of `from`, which has at least [`Inspected::BYTES`] bytes.
+    /// Reads a record from the start of `from`, which has at least [`Inspected::BYTES`] bytes.
     fn get(from: &[u8]) -> Self;
 }
 
@@ -197,11 +205,11 @@ macro_rules! records {
 }
 
 records! {
-    /// Stands before the records.
+    /// Precedes the records of a reply.
     InspectHeader: 16, 0 => {
         /// Records that follow.
         count: u64,
-        /// Where to go on; 0 if there are no more.
+        /// The number from which the next call continues; 0 if there are no more records.
         next: u64,
     }
 
@@ -209,31 +217,32 @@ records! {
     HartRecord: 96, kind::HARTS => {
         /// Its number.
         hart: u32,
-        /// Priority of the coroutine of the kernel that it polls; 64 if it polls none.
+        /// Priority of the kernel coroutine that it polls; 64 if it polls none.
         current_priority: u32,
-        /// That coroutine; 0 if none. While a process runs it is a switching coroutine.
+        /// That coroutine; 0 if none. While the hart runs a process, this is its switching
+        /// coroutine.
         current_coroutine: u64,
-        /// Process and virtual CPU that run here; process 0 if none.
+        /// The process that runs on it; 0 if none.
         process: u32,
-        /// See `process`.
+        /// The virtual CPU that runs on it, if a process does.
         cpu: u32,
-        /// Bit p: coroutines of the kernel of priority p wait in this hart's lists.
+        /// Bit p: kernel coroutines of priority p are in this hart's ready lists.
         ready: u64,
-        /// Bit p: the same, in its inbox.
+        /// Bit p: kernel coroutines of priority p are in its inbox.
         posted: u64,
         /// Polls so far.
         polls: u64,
-        /// Coroutines it took over from other harts.
+        /// Coroutines that it stole from other harts.
         steals: u64,
-        /// Ticks that it slept.
+        /// Ticks during which it slept.
         asleep_ticks: u64,
-        /// Ticks that it spent on processes: in user mode, and in the kernel on their behalf.
+        /// Ticks spent on processes: in user mode, and in the kernel on their behalf.
         process_ticks: u64,
-        /// Ticks of the machine's clock when this was written.
+        /// The machine's clock when the record was written, in ticks.
         now_ticks: u64,
         /// Bit p: virtual CPUs of priority p wait for a hart. The same for all harts.
         run_queue: u64,
-        /// For later.
+        /// Reserved; 0.
         reserved: u64,
     }
 
@@ -241,55 +250,55 @@ records! {
     ProcessRecord: 136, kind::PROCESSES => {
         /// Its number.
         process: u32,
-        /// Its parent's; 0 if it has none any more.
+        /// Its parent's number; 0 if the parent has ended.
         parent: u32,
-        /// See [`state`]: that of its most active virtual CPU.
+        /// The [`state`] of its most active virtual CPU.
         state: u32,
-        /// Virtual CPUs.
+        /// Number of virtual CPUs.
         cpus: u32,
         /// The most urgent level of its virtual CPUs; 64 if it has none.
         level: u32,
-        /// The most urgent level it may have.
+        /// Its ceiling: the most urgent level it may have.
         ceiling: u32,
-        /// Pages of memory that it has in use, those shared with the kernel included.
+        /// Pages of memory that it uses, including pages shared with the kernel.
         pages: u64,
-        /// Ticks that its virtual CPUs had a hart.
+        /// Ticks during which its virtual CPUs had a hart.
         run_ticks: u64,
-        /// Polls of its coroutines, as it says.
+        /// Polls of its coroutines, as the process publishes them.
         polls: u64,
         /// Asynchronous calls in flight.
         calls_in_flight: u64,
-        /// What it was started as; cut, and filled up with zeros.
+        /// The name it was started with, cut to size and padded with zeros.
         name: [u8; 80],
     }
 
     /// A virtual CPU.
     CpuRecord: 64, kind::CPUS => {
-        /// Its process.
+        /// Number of its process.
         process: u32,
-        /// Its number there.
+        /// Its number within the process.
         cpu: u32,
         /// See [`state`].
         state: u32,
-        /// The hart, if it runs.
+        /// Number of the hart that runs it, if its state is running.
         hart: u32,
         /// The level it is scheduled at.
         level: u32,
-        /// Priority of the coroutine it polls, as the process says; 64 if none.
+        /// Priority of the coroutine that it polls, as the process publishes it; 64 if none.
         current_priority: u32,
-        /// That coroutine, as the process says; 0 if none.
+        /// That coroutine, as the process publishes it; 0 if none.
         current_coroutine: u64,
-        /// Bit p: coroutines of priority p wait in its lists, as the process says.
+        /// Bit p: coroutines of priority p are in its ready lists, as the process publishes it.
         ready: u64,
-        /// The same, in its inbox.
+        /// The same for its inbox.
         posted: u64,
-        /// Polls, as the process says.
+        /// Polls, as the process publishes them.
         polls: u64,
-        /// Ticks that it had a hart.
+        /// Ticks during which it had a hart.
         run_ticks: u64,
     }
 
-    /// The longest portion of one kind and detail that a hart has executed.
+    /// The longest portion of one kind and detail on one hart.
     PortionRecord: 80, kind::PORTIONS => {
         /// See [`portion`].
         kind: u32,
@@ -297,13 +306,14 @@ records! {
         detail: u32,
         /// The hart.
         hart: u32,
-        /// For later.
+        /// Reserved; 0.
         reserved: u32,
-        /// Instructions of the longest.
+        /// Length of the longest portion, in instructions.
         longest: u64,
-        /// How many there were.
+        /// Number of portions of this kind and detail.
         count: u64,
-        /// About the longest: the first argument of the call, the service's coroutine, or the kind and detail of the portion in which it was.
+        /// About the longest portion: the first argument of the call, the service's coroutine, or
+        /// the kind and detail of the portion that contained it.
         about: u64,
         /// The second argument of the call.
         about_1: u64,
@@ -317,33 +327,34 @@ records! {
 
     /// A coroutine.
     CoroutineRecord: 40, kind::COROUTINES => {
-        /// Its id.
+        /// Its id, see [`crate::CoroutineId`].
         coroutine: u64,
-        /// Its process; 0: the kernel.
+        /// Number of its process; 0 for the kernel.
         process: u32,
         /// See [`state`].
         state: u32,
         /// 0 to 63.
         priority: u32,
-        /// The worker (hart, virtual CPU) that runs it or ran it last.
+        /// The worker (hart or virtual CPU) that runs it or ran it last.
         worker: u32,
-        /// What it is, if it is a service of the kernel; zeros otherwise.
+        /// The name of a kernel service; zeros otherwise.
         name: [u8; 16],
     }
 }
 
-/// A name in a record, without what fills it up.
+/// The text of a name in a record, without its padding.
 #[must_use]
 pub fn text(bytes: &[u8]) -> &str {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     match core::str::from_utf8(&bytes[..end]) {
         Ok(text) => text,
-        // Cut in the middle of a letter.
+        // The name was cut in the middle of a character.
         Err(error) => core::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or(""),
     }
 }
 
-/// Bytes for a name in a record: cut if it is too long. Of a path the end is kept, which says more.
+/// Converts a name for a record. A name that is too long loses its beginning, because the end of a
+/// path tells more.
 #[must_use]
 pub fn name<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [0; N];
@@ -355,7 +366,7 @@ pub fn name<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// Header and records of a reply; `None` if it is none of this version.
+/// Splits a reply into its header and records. `None` if it is not a reply of this version.
 #[must_use]
 pub fn parse<R: Inspected>(reply: &[u8]) -> Option<(InspectHeader, impl Iterator<Item = R>)> {
     let header = InspectHeader::get(reply.get(..InspectHeader::BYTES)?);

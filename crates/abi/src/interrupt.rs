@@ -1,8 +1,9 @@
 //! User-level interrupts: RISC-V's N extension, with memory in place of its registers.
 //!
-//! A process has one [`PostedDescriptor`], each of its virtual CPUs one [`CpuRecord`]; both lie in the process page and are
-//! written by both sides. The kernel believes nothing of it: whatever a process writes here ends up in its own registers or
-//! costs it its own interrupts. Decision 11 has the protocol.
+//! A process has one [`PostedDescriptor`], and each of its virtual CPUs has one [`CpuRecord`]. Both
+//! are in the process page, and both the kernel and the process write them. The kernel trusts none
+//! of these values: what a process writes here can only change its own registers or delay its own
+//! interrupts. Decision 11 describes the protocol.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -10,26 +11,28 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub mod cause {
     /// Results are in the wake ring.
     pub const RESULTS: u64 = 1;
-    /// In [`CpuRecord::cause`](super::CpuRecord::cause) only: the interrupted code uses the floating-point registers, and a handler that
-    /// might must save them.
+    /// Only in [`CpuRecord::cause`](super::CpuRecord::cause): the interrupted code uses the
+    /// floating-point registers, so a handler that uses them must save them.
     pub const FLOATING_POINT: u64 = 1 << 32;
 }
 
-/// Bits of [`CpuRecord::status`], where `ustatus` has them.
+/// Bits of [`CpuRecord::status`], at the same positions as in `ustatus`.
 pub mod status {
     /// Interrupts are delivered.
     pub const ENABLE: u32 = 1;
-    /// They were when the handler was entered, and are again after it.
+    /// The value of `ENABLE` before the handler was entered; returning from the handler restores
+    /// it.
     pub const PREVIOUS_ENABLE: u32 = 1 << 4;
 }
 
-/// What is posted to a process, and who handles it.
+/// The interrupts pending for a process, and the address of its handler.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct PostedDescriptor {
-    /// Bits of [`cause`]. Set by the kernel, cleared by whoever is about to look.
+    /// Bits of [`cause`]. Set by the kernel; a worker clears them before it looks for the results.
     pub pending: AtomicU64,
-    /// Where the kernel has a virtual CPU go on that is interrupted; 0: nowhere. Written by the process.
+    /// Address at which the kernel continues an interrupted virtual CPU; 0 if the process takes no
+    /// interrupts. Written by the process.
     pub handler: AtomicU64,
     reserved: [u64; 6],
 }
@@ -38,37 +41,41 @@ pub struct PostedDescriptor {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct CpuRecord {
-    /// Bits of [`status`]. The kernel clears ENABLE when it enters the handler.
+    /// Bits of [`status`]. The kernel clears `ENABLE` when it enters the handler.
     pub status: AtomicU32,
-    /// What the kernel has this virtual CPU do: a [`CpuPhase`]. Written by the kernel, read by nobody in it.
+    /// What the kernel has assigned to this virtual CPU: a [`CpuPhase`]. Written by the kernel,
+    /// which never reads it.
     pub phase: AtomicU32,
     /// Why the handler was entered: bits of [`cause`].
     pub cause: AtomicU64,
-    /// Where the interrupted code goes on.
+    /// Address at which the interrupted code resumes.
     pub program_counter: AtomicU64,
-    /// The handler's stack pointer while interrupted code can run, and the interrupted code's while the handler does.
+    /// The handler's stack pointer while interrupts can be taken; the interrupted code's stack
+    /// pointer while the handler runs.
     pub scratch: AtomicU64,
-    /// The register that carries a system call's number, as the interrupted code had it: stored by the handler, whose return is a
-    /// system call, and put back by the kernel.
+    /// The interrupted code's value of the register that carries a system call's number. The
+    /// handler returns by a system call and therefore overwrites that register: it stores the value
+    /// here, and the kernel restores it.
     pub number_register: AtomicU64,
-    /// Polls that the virtual CPU's worker had made when it last began to look into the wake ring.
+    /// The number of polls of the virtual CPU's worker when it last began to read the wake ring.
     pub looked: AtomicU64,
     reserved: [u64; 2],
 }
 
-/// What the kernel has a virtual CPU do.
+/// The state of a virtual CPU as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CpuPhase {
-    /// There is none with this number.
+    /// There is no virtual CPU with this number.
     Absent = 0,
-    /// It wants a hart. What its worker polled is *running-suspended*: it goes on where it was interrupted.
+    /// It waits for a hart. What its worker polled is *running-suspended*: it resumes where it was
+    /// interrupted.
     Runnable = 1,
     /// It has a hart.
     Running = 2,
-    /// In `park`.
+    /// It is in `park`.
     Parked = 3,
-    /// In a synchronous call. What its worker polls is running-suspended.
+    /// It is in a synchronous call. What its worker polls is running-suspended.
     Waiting = 4,
     /// It has ended.
     Ended = 5,

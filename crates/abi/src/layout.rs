@@ -1,31 +1,35 @@
-//! Where things lie in a process's half of the address space (Sv39: 2^38 bytes).
+//! Layout of a process's half of the address space (Sv39: 2^38 bytes).
 //!
-//! The kernel maps them; a process is told where through the auxiliary vector and should believe
-//! that rather than these constants.
+//! The kernel maps a process by these constants. A process should use the addresses in its
+//! auxiliary vector instead of these constants.
 
 /// Bytes in a page.
 pub const PAGE_BYTES: usize = 4096;
 /// One past the last address a process can have.
 pub const USER_END: usize = 1 << 38;
-/// Lowest address a process can map; below it a null pointer with an offset must fault.
+/// Lowest address a process can map. Everything below is unmapped, so that an access through a null
+/// pointer with an offset faults.
 pub const USER_START: usize = 0x1_0000;
-/// Where anonymous mappings are placed, growing up.
+/// Start of the area for anonymous mappings, which are placed from the lowest address upwards.
 pub const MAP_START: usize = 0x10_0000_0000;
 /// One past the last address of the mapping area.
 pub const MAP_END: usize = 0x38_0000_0000;
 /// Stacks of virtual CPUs: number `n` ends at `STACK_TOP - n * STACK_STRIDE`.
 pub const STACK_TOP: usize = 0x3e_0000_0000;
-/// Distance of two stacks; what a stack does not use of it is unmapped, a guard.
+/// Distance between the tops of two stacks. The part that a stack does not use is unmapped and
+/// serves as a guard.
 pub const STACK_STRIDE: usize = 16 << 20;
-/// Bytes of a virtual CPU's stack, demand-zero.
+/// Size of a virtual CPU's stack, in bytes; its pages are allocated on first use.
 pub const STACK_BYTES: usize = 1 << 20;
 /// The process page ([`crate::page::ProcessPage`]), read-write.
 pub const PROCESS_PAGE: usize = 0x3f_0000_0000;
-/// The wake ring's entries ([`crate::ring::RingPage`]), read-write, behind the process page.
+/// The wake ring's entries ([`crate::ring::RingPage`]), read-write, directly after the process
+/// page.
 pub const RING_PAGES: usize = PROCESS_PAGE + PAGE_BYTES;
 /// The system page ([`crate::page::SystemPage`]), read-only.
 pub const SYSTEM_PAGE: usize = 0x3f_0010_0000;
-/// A trace page ([`crate::trace::TracePage`]) for each virtual CPU, read-write, of a process that is traced.
+/// The trace pages ([`crate::trace::TracePage`]) of a traced process, read-write, one for each
+/// virtual CPU.
 pub const TRACE_PAGES: usize = 0x3f_0018_0000;
 /// The vDSO image, read-execute.
 pub const VDSO: usize = 0x3f_0020_0000;

@@ -1,11 +1,11 @@
 //! The contract between the COPS kernel and its processes.
 //!
-//! Everything both sides must agree on stands here and nowhere else: system call numbers and
-//! error codes, the layout of the pages they share, the wake ring, the auxiliary vector, the
-//! note that marks a COPS program. The normative prose is `docs/abi.md`.
+//! This crate defines everything that both sides must agree on: system call numbers and error
+//! codes, the layout of the shared pages, the wake ring, the auxiliary vector, and the ELF note
+//! that marks a COPS program. The normative text is `docs/abi.md`.
 //!
-//! May touch: nothing. This crate holds integers, atomics and pure functions over them; it
-//! never holds a pointer, because the other side of the boundary may lie.
+//! May touch: nothing. The crate contains integers, atomics and pure functions over them, and no
+//! pointers, because the other side of the boundary may write any value.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -4,16 +4,16 @@
 pub const NAME: [u8; 5] = *b"COPS\0";
 /// Type of the note whose descriptor is the ABI version.
 pub const TYPE_ABI_VERSION: u32 = 1;
-/// Version of everything in this crate. The kernel refuses programs of another one.
+/// Version of everything in this crate. The kernel rejects programs of any other version.
 pub const ABI_VERSION: u32 = 2;
 
-/// The whole note as it lies in the file: name size, descriptor size, type, name (padded), descriptor.
+/// The note as it is stored in the file: name size, descriptor size, type, padded name, descriptor.
 #[repr(C, align(4))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// 5: [`NAME`] with its zero.
+    /// Size of [`NAME`] including its zero: 5.
     pub name_bytes: u32,
-    /// 4: one `u32`.
+    /// Size of the descriptor, one `u32`: 4.
     pub descriptor_bytes: u32,
     /// [`TYPE_ABI_VERSION`].
     pub kind: u32,

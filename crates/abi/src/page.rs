@@ -1,4 +1,5 @@
-//! The pages that kernel and processes share: versioned integers and atomics, no pointers.
+//! The pages that the kernel and processes share. They contain versioned integers and atomics, and
+//! no pointers.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -6,76 +7,83 @@ use crate::interrupt::{CpuRecord, PostedDescriptor};
 use crate::ring::RingIndices;
 use cops_executor::WorkerState;
 
-/// Virtual CPUs a process can have.
+/// Maximum number of virtual CPUs of a process.
 pub const MAX_CPUS: usize = 8;
-/// Harts the system page has room for.
+/// Maximum number of harts.
 pub const MAX_HARTS: usize = 8;
-/// Stands for "no priority": of a hart that sleeps.
+/// Means "no priority", for instance of a hart that sleeps.
 pub const NO_LEVEL: u32 = 64;
 
 /// Bits of [`ProcessPage::flags`].
 pub mod flags {
-    /// Strict yielding: after each coroutine this process gives way to whoever is more urgent.
+    /// Strict yielding: after each poll, the process yields to more urgent virtual CPUs and kernel
+    /// coroutines.
     pub const STRICT: u32 = 1;
 }
 
-/// One per process, writable by it. The kernel believes nothing it reads here.
+/// The page that each process has for itself and can write. The kernel trusts nothing that it reads
+/// from it.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct ProcessPage {
-    /// [`crate::note::ABI_VERSION`], written by the kernel when the process begins.
+    /// [`crate::note::ABI_VERSION`]. The kernel writes it when the process is created.
     pub version: AtomicU32,
-    /// Bits of [`flags`], by which the process's virtual CPUs agree among themselves; the kernel does not look.
+    /// Bits of [`flags`]. The virtual CPUs of the process share them; the kernel does not read
+    /// them.
     pub flags: AtomicU32,
-    /// The most urgent level that the process can have: others count as this. Written by the kernel, which does not read it.
+    /// The process's ceiling: the kernel treats a more urgent level of the process as this one. The
+    /// kernel writes it and does not read it.
     pub ceiling: AtomicU32,
     reserved_head: [u32; 13],
-    /// What is posted to the process.
+    /// Interrupts posted to the process.
     pub posted: PostedDescriptor,
-    /// Where the wake ring stands.
+    /// The indices of the wake ring.
     pub ring: RingIndices,
-    /// What each virtual CPU's worker runs and has ready: a hint for the kernel's scheduler.
+    /// For each virtual CPU, what its worker runs and has ready: a hint for the kernel's scheduler.
     pub workers: [WorkerState; MAX_CPUS],
-    /// Each virtual CPU's interrupt registers.
+    /// For each virtual CPU, its user-level interrupt registers.
     pub cpus: [CpuRecord; MAX_CPUS],
-    /// Where in the process's memory its executor lies, number 0 of the kernel's version; 0: nowhere. For `inspect`.
+    /// Address of the executor that virtual CPU 0 uses, for `inspect`; 0 if there is none or its
+    /// layout is not the kernel's.
     pub executor: AtomicU64,
     reserved_tail: [u64; 287],
 }
 
-/// One for the machine, readable by every process, writable by none.
+/// The one page of the machine that every process can read and no process can write.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct SystemPage {
     /// [`crate::note::ABI_VERSION`].
     pub version: AtomicU32,
-    /// Harts that run.
+    /// Number of harts that run.
     pub harts: AtomicU32,
     /// Ticks of `rdtime` in a second.
     pub ticks_per_second: AtomicU64,
-    /// What `rdtime` showed when the clocks of `clock_gettime` showed 0.
+    /// What `rdtime` returned when the clocks of `clock_gettime` were at 0.
     pub clock_base_ticks: AtomicU64,
     reserved_head: [u64; 5],
-    /// The system bitmap: bit p, some process or the kernel shows a coroutine of priority p, ready or running. As of each
-    /// process's last entry into the kernel, which is never longer ago than a time slice for one that runs.
+    /// The system bitmap. Bit p is set while some process has a coroutine of priority p ready or
+    /// running, after each process's levels have been limited to its ceiling. It covers processes
+    /// only; the kernel's coroutines are in `kernel_bitmap`. The part of a running process is at
+    /// most one time slice old.
     pub bitmap: AtomicU64,
-    /// The kernel's own part of it.
+    /// Bit p: kernel coroutines of priority p are ready. Separate from `bitmap`.
     pub kernel_bitmap: AtomicU64,
-    /// Bit p: a virtual CPU of this urgency, or a kernel coroutine, waits for a hart: somebody to give way to.
+    /// Bit p: virtual CPUs of urgency p wait for a hart in the run queue.
     pub waiting: AtomicU64,
     reserved_bitmaps: [u64; 5],
-    /// What each hart runs.
+    /// For each hart, what it runs in user mode.
     pub hart: [HartRecord; MAX_HARTS],
     reserved_tail: [u64; 432],
 }
 
-/// What a hart runs, as of its last entry into the kernel.
+/// What a hart runs in user mode, as of its last entry into the kernel.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct HartRecord {
-    /// Priority of what it runs in user mode; [`NO_LEVEL`] if it does not.
+    /// Priority of what it runs in user mode; [`NO_LEVEL`] if it is in the kernel.
     pub current_priority: AtomicU32,
-    /// The process it runs; 0 for none.
+    /// The process it runs; 0 if none.
     pub process: AtomicU32,
     reserved: [u64; 7],
 }

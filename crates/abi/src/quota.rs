@@ -1,10 +1,11 @@
-//! Quotas of a process and its descendants: the arguments and the record of `COPS_QUOTA`.
+//! Quotas of a process and its descendants: arguments and result of `COPS_QUOTA`.
 
-/// Kinds of what is counted. Second argument of the call.
+/// Kinds of resources; the second argument of the call.
 pub mod kind {
-    /// Bytes of memory: pages and page tables, and what the kernel keeps for calls, files, pipes and processes.
+    /// Bytes of memory: pages, page tables, and the kernel's bookkeeping for calls, files, pipes
+    /// and processes.
     pub const MEMORY: usize = 0;
-    /// Processes, until they have been waited for.
+    /// Processes. A process counts until it has been waited for.
     pub const PROCESSES: usize = 1;
     /// Calls in flight.
     pub const CALLS: usize = 2;
@@ -14,17 +15,17 @@ pub mod kind {
     pub const CPUS: usize = 4;
 }
 
-/// Third argument of the call: leaves the limit as it is.
+/// Third argument of the call that leaves the limit unchanged.
 pub const ONLY_ASK: usize = usize::MAX;
 
-/// What the call stores: three words, little endian.
+/// The record that the call stores: three words, little endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// The most that the process and its descendants may have together.
+    /// The most that the process and its descendants may use together.
     pub limit: u64,
-    /// What they have.
+    /// What they use now.
     pub used: u64,
-    /// The most that the process could ask for now; what others have counts.
+    /// The most that the process could allocate now. It depends on what other processes use.
     pub room: u64,
 }
 
@@ -32,7 +33,7 @@ impl Quota {
     /// Bytes of the record.
     pub const BYTES: usize = 24;
 
-    /// As it travels.
+    /// The record as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

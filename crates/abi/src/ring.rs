@@ -1,24 +1,24 @@
-//! The wake ring: results travel from the kernel to a process.
+//! The wake ring: carries results of calls from the kernel to a process.
 //!
-//! One ring per process, [`RING_ENTRIES`] entries. The kernel is its only producer (one hart at a
-//! time, under a lock of its own); every worker of the process may consume. Neither side waits
-//! for the other.
+//! Each process has one ring of [`RING_ENTRIES`] entries. The kernel is its only producer (one hart
+//! at a time, under a kernel lock); every worker of the process may consume. Neither side waits for
+//! the other.
 //!
-//! Trust. The kernel keeps its own count of entries written ([`Producer`]) and reads nothing from
-//! the shared pages but `head`, which it validates: a process that writes garbage there makes its
-//! own ring look full or empty, and nothing else. When the ring is full the kernel keeps the
-//! result with the call and sets `overflowed`; the process asks for it with `COPS_REFILL_RING`.
+//! Trust. The kernel keeps its own count of entries written ([`Producer`]). It reads only `head`
+//! from the shared pages, and validates it: a process that writes a wrong `head` makes its own ring
+//! look full or empty and has no other effect. When the ring is full, the kernel keeps the result
+//! with the call and sets `overflowed`; the process fetches it with `COPS_REFILL_RING`.
 //!
-//! Ordering. `tail` is stored with release after the entry's words and loaded with acquire before
-//! them; `head` is advanced with release after they were read and loaded with acquire by the
-//! producer before it overwrites them. A consumer that loses the race for an entry discards what
-//! it read, so torn reads are never used.
+//! Ordering. The producer stores `tail` with release after the entry's words; a consumer loads
+//! `tail` with acquire before it reads them. A consumer advances `head` with release after it has
+//! read the words; the producer loads `head` with acquire before it overwrites them. A consumer
+//! that loses the race for an entry discards what it read, so torn reads are never used.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Entries in a ring; a power of two.
 pub const RING_ENTRIES: u32 = RING_PAGE_COUNT as u32 * RING_ENTRIES_PER_PAGE as u32;
-/// Pages a ring's entries take.
+/// Number of pages that the entries of a ring take.
 pub const RING_PAGE_COUNT: usize = 2;
 /// Entries in one page.
 pub const RING_ENTRIES_PER_PAGE: usize = 128;
@@ -26,7 +26,8 @@ pub const RING_ENTRIES_PER_PAGE: usize = 128;
 const _: () = assert!(RING_ENTRIES.is_power_of_two());
 const _: () = assert!(size_of::<RingEntry>() == 32 && size_of::<RingPage>() == 4096);
 
-/// One result on its way, as words that either side may be reading while the other writes.
+/// One result in the ring. Its words are atomics because one side may read them while the other
+/// writes.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct RingEntry {
@@ -41,7 +42,7 @@ pub struct RingEntry {
 #[derive(Debug)]
 pub struct RingPage(pub [RingEntry; RING_ENTRIES_PER_PAGE]);
 
-/// The indices both sides see; part of the process page. Each on a cache line of its own.
+/// The indices of the ring, in the process page. `head` and `tail` are on different cache lines.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct RingIndices {
@@ -50,31 +51,31 @@ pub struct RingIndices {
     padding_after_head: [u32; 15],
     /// Entries produced since the process began, modulo 2^32. Written by the kernel.
     pub tail: AtomicU32,
-    /// Not 0: results wait in the kernel because the ring was full. Written by the kernel.
+    /// Nonzero while results wait in the kernel because the ring was full. Written by the kernel.
     pub overflowed: AtomicU32,
     padding_after_tail: [u32; 14],
 }
 
 const _: () = assert!(size_of::<RingIndices>() == 128);
 
-/// A result, copied out of the ring or about to go in.
+/// A result that was read from the ring or is about to be written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The coroutine that made the call, as it named itself; 0 if it named none.
+    /// The coroutine that made the call, as given by the caller; 0 if none was given.
     pub coroutine: u64,
-    /// The token given with the call.
+    /// The token that the caller gave with the call.
     pub token: u64,
     /// The result, see [`crate::errno::decode`].
     pub result: isize,
 }
 
-/// The kernel's side: a count that no process can reach.
+/// The kernel's side of a ring. Its count is in kernel memory, out of the process's reach.
 #[derive(Debug, Default)]
 pub struct Producer {
     tail: u32,
 }
 
-/// The ring has no room.
+/// The ring is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFull;
 
@@ -85,7 +86,8 @@ impl Producer {
         Self { tail: 0 }
     }
 
-    /// Entries that the process has not consumed, as far as it can be believed: at most [`RING_ENTRIES`].
+    /// Number of entries that the process has not consumed, limited to [`RING_ENTRIES`] because
+    /// `head` may hold any value.
     #[must_use]
     pub fn occupancy(&self, indices: &RingIndices) -> u32 {
         self.tail.wrapping_sub(indices.head.load(Acquire)).min(RING_ENTRIES)
@@ -93,10 +95,10 @@ impl Producer {
 
     /// Publishes one result.
     ///
-    /// `entry` maps an index below [`RING_ENTRIES`] to its place.
+    /// `entry` maps an index below [`RING_ENTRIES`] to its entry.
     ///
     /// # Errors
-    /// [`RingFull`]; nothing was written. A nonsensical `head` counts as full.
+    /// [`RingFull`]; nothing was written. An invalid `head` counts as full.
     pub fn push<'a>(
         &mut self,
         indices: &RingIndices,
@@ -116,13 +118,13 @@ impl Producer {
     }
 }
 
-/// Whether a worker should look: something is in the ring or waits behind it.
+/// Whether results are in the ring, or wait in the kernel because it was full.
 #[must_use]
 pub fn has_work(indices: &RingIndices) -> bool {
     indices.head.load(Relaxed) != indices.tail.load(Relaxed) || indices.overflowed.load(Relaxed) != 0
 }
 
-/// Takes the oldest result, from any worker of the process.
+/// Takes the oldest result. Any worker of the process may call it.
 ///
 /// `entry` as in [`Producer::push`].
 pub fn pop<'a>(indices: &RingIndices, entry: impl Fn(u32) -> &'a RingEntry) -> Option<Completion> {
@@ -137,7 +139,8 @@ pub fn pop<'a>(indices: &RingIndices, entry: impl Fn(u32) -> &'a RingEntry) -> O
             token: place.token.load(Relaxed),
             result: place.result.load(Relaxed) as isize,
         };
-        // Success proves that no other worker took this entry and therefore that the kernel did not overwrite it.
+        // Success proves that no other worker took this entry, and therefore that the kernel did
+        // not overwrite it while it was read.
         match indices.head.compare_exchange_weak(head, head.wrapping_add(1), AcqRel, Relaxed) {
             Ok(_) => return Some(completion),
             Err(now) => head = now,
@@ -145,10 +148,12 @@ pub fn pop<'a>(indices: &RingIndices, entry: impl Fn(u32) -> &'a RingEntry) -> O
     }
 }
 
-/// Hands out the coroutines of the results that wait, oldest first, and takes none: those from entry `from` on, or all if that has been
-/// taken. Returns where it stopped, for the next time.
+/// Calls `each` with the coroutine of each pending result, oldest first, and leaves the results in
+/// the ring. It begins at entry `from`, or at the oldest if `from` has been consumed. Returns the
+/// index at which it stopped, to be passed as `from` next time.
 ///
-/// For interrupt handlers: no loop waits for anybody. Of entries that are taken and overwritten meanwhile, it may hand out any other.
+/// It is for interrupt handlers and never waits. For an entry that is consumed and overwritten
+/// meanwhile, `each` may get the coroutine of another result.
 pub fn for_each_waiting<'a>(
     indices: &RingIndices,
     from: u32,
@@ -229,12 +234,12 @@ mod tests {
         assert_eq!(ring.pop().unwrap().token, 0);
         assert_eq!(seen(3), (std::vec![4], 4));
         assert_eq!(seen(0), (std::vec![2, 3, 4], 4));
-        // A nonsensical beginning is as good as none.
+        // An invalid `from` means the oldest entry.
         assert_eq!(seen(77).0, [2, 3, 4]);
     }
 
     #[test]
-    fn lying_head_harms_only_its_owner() {
+    fn an_invalid_head_affects_only_its_own_ring() {
         let (ring, mut producer) = (Ring::new(), Producer::new());
         ring.push(&mut producer, 1).unwrap();
         ring.indices.head.store(77, Relaxed);
@@ -285,7 +290,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue: any mixture of pushes and pops, across the wrap of the 32-bit counters.
+        /// Compares the ring with a queue: any mixture of pushes and pops, across the wrap of the
+        /// 32-bit counters.
         #[test]
         fn behaves_like_a_queue(start: u32, steps in proptest::collection::vec(any::<bool>(), 0..2000)) {
             let ring = Ring::new();

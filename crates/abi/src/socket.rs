@@ -1,4 +1,4 @@
-//! Socket addresses as they cross the boundary (Linux's `sockaddr_in` and `sockaddr_in6`).
+//! Socket addresses as system calls pass them (Linux's `sockaddr_in` and `sockaddr_in6`).
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -16,7 +16,7 @@ pub const ADDRESS_BYTES_MAX: usize = 28;
 const V4_BYTES: usize = 16;
 const V6_BYTES: usize = 28;
 
-/// Writes `address` into `bytes` and returns how many bytes it takes (16 or 28).
+/// Writes `address` into `bytes`. Returns its size in bytes (16 or 28).
 #[must_use]
 pub fn encode(address: SocketAddr, bytes: &mut [u8; ADDRESS_BYTES_MAX]) -> usize {
     *bytes = [0; ADDRESS_BYTES_MAX];
@@ -37,10 +37,10 @@ pub fn encode(address: SocketAddr, bytes: &mut [u8; ADDRESS_BYTES_MAX]) -> usize
     }
 }
 
-/// Reads an address that a process alleges.
+/// Parses an address that a process passed.
 ///
 /// # Errors
-/// `EINVAL` if it is too short for its family, `EAFNOSUPPORT` for a family that is neither.
+/// `EINVAL` if it is too short for its family; `EAFNOSUPPORT` for any other family.
 pub fn decode(bytes: &[u8]) -> Result<SocketAddr, Errno> {
     let field = |start: usize, length: usize| bytes.get(start..start + length).ok_or(Errno::EINVAL);
     let family = u16::from_le_bytes(array(field(0, 2)?));

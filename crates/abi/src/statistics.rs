@@ -1,10 +1,11 @@
-//! Counters of the kernel, as one plain record: what tests, benchmarks and `ps` read.
+//! Counters of the kernel in one record. Tests, benchmarks and `ps` read it.
 
 macro_rules! statistics {
     ($($(#[$doc:meta])+ $name:ident,)*) => {
-        /// Counters since boot, or amounts now, as each says. Obtained by `COPS_STATISTICS`.
+        /// Values obtained by `COPS_STATISTICS`: counters since boot, or, where the field says
+        /// "now", current amounts.
         ///
-        /// New fields are only ever added at the end; a process built earlier asks for fewer bytes.
+        /// New fields are only ever added at the end; a program built earlier asks for fewer bytes.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Statistics { $($(#[$doc])+ pub $name: u64,)* }
@@ -12,7 +13,7 @@ macro_rules! statistics {
         impl Statistics {
             /// Names of the fields in order, for printing.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
-            /// The fields as they travel: little endian, in order.
+            /// The fields as bytes: little endian, in order.
             #[must_use]
             pub fn to_bytes(&self) -> [u8; size_of::<Self>()] {
                 let mut bytes = [0; size_of::<Self>()];
@@ -42,21 +43,21 @@ statistics! {
     frames_total,
     /// Frames free, now.
     frames_free,
-    /// Bytes of kernel heap handed out, now.
+    /// Bytes of kernel heap allocated, now.
     heap_used_bytes,
-    /// Bytes of kernel heap taken from the frames, now.
+    /// Bytes of frames that the kernel heap has, now.
     heap_reserved_bytes,
     /// Processes that have not been reaped, now.
     processes,
     /// Kernel coroutines alive, now.
     kernel_coroutines,
-    /// Connections the network holds, in any state, now.
+    /// Connections that the network has, in any state, now.
     connections,
     /// Frames received from the network device.
     network_frames_received,
     /// Frames handed to the network device.
     network_frames_sent,
-    /// Frames dropped because they made no sense.
+    /// Frames dropped because they were malformed.
     network_frames_malformed,
     /// Entries into the kernel from user mode, of any kind.
     traps_from_user,
@@ -64,39 +65,44 @@ statistics! {
     system_calls,
     /// Interrupts taken, in user or kernel mode.
     interrupts,
-    /// Asynchronous calls that completed at once: no kernel coroutine was made.
+    /// Asynchronous calls that completed immediately, without a kernel coroutine.
     calls_completed_at_once,
-    /// Kernel coroutines made for calls that had to wait.
+    /// Kernel coroutines created for calls that had to wait.
     calls_deferred,
-    /// Calls waiting in the kernel, now.
+    /// Calls in flight, now.
     calls_in_flight,
     /// Calls cancelled before they completed.
     calls_cancelled,
-    /// Results that found the wake ring full and were kept aside.
+    /// Results that found the wake ring full and were kept in the kernel.
     ring_overflows,
-    /// Times a virtual CPU was parked.
+    /// Times a virtual CPU parked.
     parks,
     /// Times a parked virtual CPU was woken by the kernel.
     unparks,
-    /// Times a hart began to run another virtual CPU than before.
+    /// Times a hart switched to another virtual CPU.
     cpu_switches,
-    /// Instructions executed, sleep left out. Means something on one hart of an emulator that counts them (`-icount`).
+    /// Instructions executed, without those during sleep. Meaningful only with one hart on an
+    /// emulator that counts instructions (`-icount`).
     instructions,
-    /// Interrupts sent from one hart to another, whatever for.
+    /// Interrupts sent from one hart to another, for any reason.
     interprocessor_interrupts,
-    /// Those of them sent because something more urgent than what a hart ran in user mode was to have it.
+    /// Interprocessor interrupts sent to preempt a hart that ran something less urgent in user
+    /// mode.
     preemptions,
-    /// User-level interrupts posted: results put into a ring that nobody had been told of.
+    /// User-level interrupts posted: results put into a ring while no interrupt was pending for its
+    /// process.
     user_interrupts_posted,
-    /// Those for which a hart was interrupted.
+    /// User-level interrupts for which a hart was interrupted.
     user_interrupts_sent,
-    /// Those that needed none: the executor is about to look, or nothing less urgent is in its way.
+    /// User-level interrupts suppressed, because the executor is about to read the ring anyway or
+    /// no worker polls anything less urgent.
     user_interrupts_suppressed,
-    /// Times a handler was entered.
+    /// Times a user-level interrupt handler was entered.
     user_interrupts_taken,
-    /// What `rdtime` showed when the last interrupt of a device was taken.
+    /// What `rdtime` returned when the last device interrupt was taken.
     device_interrupt_ticks,
-    /// Interrupts of other harts that were taken. Several sent to one hart before it takes them count as one.
+    /// Interprocessor interrupts taken. Several that are sent to a hart before it takes them count
+    /// as one.
     interprocessor_interrupts_taken,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Number in `a7`, arguments in `a0..a5`, result in `a0` (see [`crate::errno::encode`]).
 //!
-//! A native process adds: `a6` is the caller's [`CoroutineId`](crate::CoroutineId), 0 for a
-//! synchronous call; `t0` is a token of the caller's choice, handed back with the result. When
-//! `a6` is not 0, `a1` tells whether the call has completed (0: `a0` is the result) or is in
-//! flight (otherwise: `a1` is its [`CallHandle`], and the result comes through the wake ring).
+//! A native process also passes the caller's [`CoroutineId`](crate::CoroutineId) in `a6` (0 for a
+//! synchronous call), and in `t0` a token of its choice that comes back with the result. If `a6` is
+//! not 0, the kernel returns in `a1` whether the call has completed (0: `a0` is the result) or is
+//! in flight (otherwise: `a1` is its [`CallHandle`], and the result comes through the wake ring).
 
-/// Names a call in flight; never 0, never reused for another call of the same process.
+/// Identifies a call in flight. Never 0, and never reused for another call of the same process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CallHandle(pub core::num::NonZeroU64);
@@ -16,7 +16,7 @@ macro_rules! numbers {
     ($($(#[$doc:meta])+ $name:ident = $number:literal;)*) => {
         $($(#[$doc])+ pub const $name: usize = $number;)*
 
-        /// Every call the kernel knows, with its name: for traces and for tests that must try each.
+        /// Every call that the kernel has, with its name.
         pub const ALL: &[(usize, &str)] = &[$(($number, stringify!($name))),*];
     };
 }
@@ -81,43 +81,58 @@ numbers! {
     /// `getrandom(buffer, length, flags) -> bytes`: at most 256 in one call; `docs/abi.md` says how good they are.
     GETRANDOM = 278;
 
-    /// `park()`: sleeps this virtual CPU until a wake, or returns at once if one is pending.
+    /// `park()`: suspends this virtual CPU until it is unparked; returns at once if that has
+    /// already happened.
     COPS_PARK = 4096;
-    /// `unpark(virtual CPU)`: ends its sleep, or makes its next `park` return at once.
+    /// `unpark(virtual CPU)`: wakes it from `park`, or makes its next `park` return at once.
     COPS_UNPARK = 4097;
-    /// `alloc_cpu(count, entry) -> virtual CPUs of the process now`: the new ones start at `entry(index)`.
+    /// `alloc_cpu(count, entry) -> number of virtual CPUs of the process`: the new ones start at
+    /// `entry(index)`.
     COPS_ALLOC_CPU = 4098;
-    /// `cancel(call handle) -> 0` the call was in flight and is gone, or `1` it had completed: its entry is in the ring.
+    /// `cancel(call handle) -> 0` if the call was in flight and is cancelled, or `1` if it had
+    /// completed: its entry is in the ring.
     COPS_CANCEL = 4099;
-    /// `refill_ring()`: moves results that found the ring full into it. Returns how many still wait.
+    /// `refill_ring()`: moves results that found the ring full into it. Returns how many still
+    /// wait.
     COPS_REFILL_RING = 4100;
-    /// `spawn_process(path, argv, ceiling, console) -> pid`: NUL-terminated path, null-terminated array of NUL-terminated strings; 0, or the child's ceiling
-    /// plus 1; 0, or plus 1 the form ([`console_mode`]) in which the child has the console from its first instruction on.
+    /// `spawn_process(path, argv, ceiling, console) -> pid`. `path` ends with NUL; `argv` is a
+    /// null-terminated array of NUL-terminated strings. `ceiling`: 0 for the caller's, or the
+    /// child's ceiling plus 1. `console`: 0, or the [`console_mode`] plus 1 with which the child
+    /// gets the console before it starts.
     COPS_SPAWN_PROCESS = 4101;
     /// `statistics(*mut Statistics, bytes) -> bytes`: see [`crate::statistics`].
     COPS_STATISTICS = 4102;
-    /// `set_ceiling(pid or 0, level)`: nothing that process shows or asks for counts as more urgent than `level` from now on. 0: the caller
-    /// itself, which can only become less urgent; otherwise a child of the caller, which gets no more than the caller has.
+    /// `set_ceiling(pid or 0, level)`: limits the process to `level`: from now on, no level that it
+    /// publishes or passes counts as more urgent. 0 is the caller, whose ceiling can only become
+    /// less urgent. Any other pid must be a descendant of the caller, and gets at most the caller's
+    /// own ceiling.
     COPS_SET_CEILING = 4110;
-    /// `set_share(per mille) -> what it was`: of each hart's time, for levels that more urgent ones would starve. For processes whose ceiling is 0.
+    /// `set_share(per mille) -> previous value`: guarantees that share of each hart's time to
+    /// virtual CPUs that are ready but not the most urgent. Only for processes whose ceiling is 0.
     COPS_SET_SHARE = 4111;
-    /// `set_call_priority(call handle, level)`: what a call in flight is finished with.
+    /// `set_call_priority(call handle, level)`: changes the priority at which the kernel completes
+    /// a call in flight.
     COPS_SET_CALL_PRIORITY = 4112;
     /// `uret()`: returns from the handler of a user-level interrupt.
     COPS_URET = 4113;
-    /// `quota(pid or 0, kind, limit, *mut Quota or 0)`: what a process and its descendants have and may have: see [`crate::quota`].
-    /// 0: the caller itself, which can only lower its limit. Limits of others: descendants only.
+    /// `quota(pid or 0, kind, limit, *mut Quota or 0)`: reads, and optionally limits, what a
+    /// process and its descendants use: see [`crate::quota`]. 0 is the caller, which can only lower
+    /// its own limit; limits of other processes can be set for descendants only.
     COPS_QUOTA = 4114;
 
-    /// `inspect(kind, from, *mut records, bytes) -> bytes`: what there is, in records: see [`crate::inspect`].
+    /// `inspect(kind, from, *mut records, bytes) -> bytes`: reads the state of harts, processes,
+    /// virtual CPUs and coroutines as records: see [`crate::inspect`].
     COPS_INSPECT = 4128;
-    /// `trace(operation, a, b, c)`: tracing of the machine on or off, and what was traced: see [`crate::trace::operation`].
+    /// `trace(operation, a, b, c)`: controls tracing of the whole machine and reads the trace: see
+    /// [`crate::trace::operation`].
     COPS_TRACE = 4129;
-    /// `fail_allocation(n) -> left`: the n-th allocation from now, of the kernel's heap or of a frame, fails, and only that
-    /// one; 0: none. Returns how many allocations the call before this one still had to count: 0 if its allocation has
-    /// failed. `ENOSYS` without the boot argument `fail-allocation=on`: for tests only.
+    /// `fail_allocation(n) -> left`: makes the n-th allocation from now (from the kernel's heap or
+    /// of a frame) fail, and only that one; 0 makes none fail. Returns how many allocations the
+    /// previous `fail_allocation` still had to count, which is 0 if its allocation has failed. For
+    /// tests only: `ENOSYS` without the boot argument `fail-allocation=on`.
     COPS_FAIL_ALLOCATION = 4130;
-    /// `console(pid or 0, mode)`: hands the console's input to the caller or a child of it, in a form of [`console_mode`].
+    /// `console(pid or 0, mode)`: gives the console's input to the caller (0) or to a child of it,
+    /// in the given [`console_mode`].
     COPS_CONSOLE = 4136;
 }
 
@@ -128,30 +143,31 @@ pub fn name(number: usize) -> Option<&'static str> {
     Some(ALL[place].1)
 }
 
-/// `openat`'s "relative to the working directory".
+/// `openat`: paths are relative to the working directory.
 pub const AT_FDCWD: isize = -100;
-/// `wait4`: do not wait.
+/// `wait4`: return at once if no child has ended.
 pub const WNOHANG: usize = 1;
-/// Time since 1970-01-01 UTC; since boot where no clock of the machine tells it.
+/// Time since 1970-01-01 UTC; since boot if the machine has no real-time clock.
 pub const CLOCK_REALTIME: usize = 0;
 /// Time since boot.
 pub const CLOCK_MONOTONIC: usize = 1;
 /// `clock_nanosleep`: the time is a deadline.
 pub const TIMER_ABSTIME: usize = 1;
-/// Most coroutine calls a process may have in flight; one more returns `EAGAIN`.
+/// Maximum number of asynchronous calls of a process in flight; one more fails with `EAGAIN`.
 pub const CALLS_IN_FLIGHT_MAX: usize = 32_768;
-/// Longest path, with its terminating zero, in bytes.
+/// Maximum length of a path in bytes, including the terminating zero.
 pub const PATH_BYTES_MAX: usize = 256;
-/// Most bytes of arguments, with their zeros.
+/// Maximum size of all arguments in bytes, including their zeros.
 pub const ARGUMENT_BYTES_MAX: usize = 16 * 1024;
-/// Most arguments.
+/// Maximum number of arguments.
 pub const ARGUMENTS_MAX: usize = 256;
 
-/// How a process that has the console reads from it: bits of the second argument of `console`.
+/// How the foreground process reads from the console: bits of the second argument of `console`.
 pub mod console_mode {
-    /// The kernel edits and echoes lines, and a read gives at most one. Without it, bytes pass as they are typed.
+    /// The kernel edits and echoes lines, and a read returns at most one line. Without this bit,
+    /// bytes are read as they are typed.
     pub const LINES: usize = 1;
-    /// Ctrl-C is not input: the process that handed the console over reads it instead.
+    /// Ctrl-C is not input: it is reported to the process that handed the console over.
     pub const INTERRUPT: usize = 2;
 }
 
@@ -169,11 +185,11 @@ pub mod protection {
 pub mod map_flags {
     /// Changes are the process's own.
     pub const PRIVATE: usize = 2;
-    /// No file behind it.
+    /// The mapping has no file.
     pub const ANONYMOUS: usize = 0x20;
 }
 
-/// How `wait4` packs the way a process ended.
+/// The status word of `wait4`.
 pub mod wait_status {
     /// Ended by `exit` with this code.
     #[must_use]
@@ -185,14 +201,14 @@ pub mod wait_status {
     pub const fn signalled(signal: u8) -> i32 {
         (signal & 0x7f) as i32
     }
-    /// What a shell reports: the code, or 128 + signal.
+    /// The exit status as a shell reports it: the exit code, or 128 + signal.
     #[must_use]
     pub const fn shell_code(status: i32) -> u8 {
         if status & 0x7f == 0 { (status >> 8) as u8 } else { 128 + (status & 0x7f) as u8 }
     }
 }
 
-/// Signals that end a process here; numbers are Linux's.
+/// Signals that end a process; numbers are Linux's.
 pub mod signal {
     /// Ctrl-C.
     pub const SIGINT: u8 = 2;
@@ -208,7 +224,7 @@ pub mod signal {
     pub const SIGKILL: u8 = 9;
     /// Bad address.
     pub const SIGSEGV: u8 = 11;
-    /// Asked to end.
+    /// Termination request.
     pub const SIGTERM: u8 = 15;
 }
 

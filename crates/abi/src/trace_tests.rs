@@ -1,4 +1,5 @@
-//! Rings under wrapping, interruption and garbage; records across the boundary.
+//! Rings that wrap, writes that are interrupted, invalid contents; records converted to bytes and
+//! back.
 extern crate std;
 
 use super::*;
@@ -48,14 +49,15 @@ fn the_oldest_is_overwritten_and_the_lost_are_counted() {
     for value in 0..10 {
         ring.write(mark(value));
     }
-    // Asked for from 2 on: 2 to 5 are gone.
+    // From 2 on: records 2 to 5 are lost.
     assert_eq!(values(&ring, 2, 9), (Portion { first: 6, count: 4 }, [6, 7, 8, 9].into()));
     assert_eq!(values(&ring, 7, 2), (Portion { first: 7, count: 2 }, [7, 8].into()));
     assert_eq!(values(&ring, 10, 9).0, Portion { first: 10, count: 0 });
     assert_eq!(values(&ring, u64::MAX, 9).0, Portion { first: 10, count: 0 });
 }
 
-/// A handler interrupts a write between taking its number and finishing: what it writes is complete, the other not.
+/// A handler interrupts a write after it has taken its number. The handler's record is complete;
+/// the other is not.
 #[test]
 fn a_record_being_written_ends_the_portion() {
     let (begun, slots) = (AtomicU64::new(0), [const { Slot::new() }; 4]);
@@ -64,7 +66,7 @@ fn a_record_being_written_ends_the_portion() {
     begun.fetch_add(1, Relaxed);
     ring.write(mark(2));
     assert_eq!(values(&ring, 0, 9), (Portion { first: 0, count: 1 }, [0].into()));
-    // It is never finished, but overwritten.
+    // It is never completed, but overwritten.
     for value in 3..6 {
         ring.write(mark(value));
     }
@@ -99,7 +101,7 @@ fn readers_elsewhere_see_whole_records() {
 }
 
 proptest! {
-    /// Whatever a process has written into its page, reading it ends and stays within its bounds.
+    /// Whatever a process has written into its page, a read ends and stays within its bounds.
     #[test]
     fn garbage_is_harmless(begun: u64, from: u64, words in proptest::collection::vec(any::<[u64; 4]>(), 4)) {
         let begun = AtomicU64::new(begun);

@@ -1,19 +1,20 @@
-//! The generator behind the kernel's random numbers: ChaCha20, with a key that is replaced after every use.
+//! The generator behind the kernel's random numbers: ChaCha20 with a key that is replaced after
+//! every use.
 //!
-//! What is absorbed goes into the key and never comes out of it: a seed of any quality added to a good one leaves
-//! it good. After every use the next key is drawn from the generator itself, so who learns today's key cannot
-//! compute what was given out before.
+//! Absorbed bytes are mixed into the key and cannot be recovered from it. So adding a seed of any
+//! quality to a good one leaves the key good. After every use the generator draws its next key from
+//! itself: an attacker that learns today's key cannot compute earlier output.
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 
 const KEY_BYTES: usize = 32;
 
-/// A stream of random bytes. What it gives is as unpredictable as what it has absorbed.
+/// A stream of random bytes. Its output is as unpredictable as the bytes it has absorbed.
 pub struct Generator(ChaCha20Rng);
 
 impl Generator {
-    /// One that has absorbed nothing: what it gives is known to everyone.
+    /// A generator that has absorbed nothing. Its output is predictable.
     pub fn unseeded() -> Generator {
         Generator(ChaCha20Rng::from_seed([0; KEY_BYTES]))
     }
@@ -30,7 +31,7 @@ impl Generator {
         }
     }
 
-    /// Fills `bytes`, and then replaces the key by one that depends on `now` too.
+    /// Fills `bytes`, then replaces the key by one that also depends on `now`.
     pub fn fill(&mut self, bytes: &mut [u8], now: u64) {
         self.0.fill_bytes(bytes);
         self.absorb(&now.to_le_bytes());
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(at_5[0], at_6[0], "the clock is mixed in after the bytes are drawn");
         assert_ne!(at_5[1], at_6[1]);
         assert_ne!(at_5[0], at_5[1]);
-        // The key that gave the first bytes would go on with these.
+        // The first key would continue the stream with these bytes.
         let mut stream = [0; 64];
         Generator::unseeded().fill(&mut stream, 5);
         assert_eq!(stream[..32], at_5[0]);

@@ -2,15 +2,16 @@
 //!
 //! A virtual CPU is *on a hart* (running), *queued* (runnable), *asleep* (parked, or waiting for a
 //! synchronous call), or *ended*. When its process ends, every virtual CPU has to end too, because
-//! the reaper begins only after the last one. A virtual CPU ends where it is next looked at:
+//! the reaper begins only after the last one has. Where a virtual CPU ends depends on its state:
 //!
 //! - Asleep: [`Event::Kill`] itself ends it. No later event would.
-//! - Queued: it ends when it is taken from the queue ([`Event::Dispatch`]).
-//! - On a hart: it ends at its next transition. The killer interrupts the hart to make that soon.
+//! - Queued: it ends when a hart takes it from the queue ([`Event::Dispatch`]).
+//! - On a hart: it ends at its next transition. The kernel interrupts the hart to make that soon.
 //!
-//! So the process ends for certain if no virtual CPU falls asleep after the kill. [`next`] is the only
-//! place where a state changes, it is called under the process's lock, and it takes whether the
-//! process is ending as an argument. Blank entries are refused: the state stays as it is.
+//! So the process certainly ends if no virtual CPU falls asleep after the kill. To guarantee that,
+//! [`next`] is the only place where a state changes, it is called under the process's lock, and it
+//! takes as an argument whether the process is ending. Combinations that are not in the table are
+//! refused: the state stays as it is.
 //!
 //! | event       | from     | to         | to, while the process is ending |
 //! | ----------- | -------- | ---------- | ------------------------------- |
@@ -23,12 +24,14 @@
 //! | `Exit`      | running  | ended      | ended                           |
 //! | `Kill`      | parked, waiting | (refused) | ended                   |
 //!
-//! `Dispatch` of a running virtual CPU resumes it: its hart had paused it for a coroutine of the kernel,
-//! and may be another one now.
-//! `Park` is refused because the call simply returns and the virtual CPU ends on its way to user mode.
-//! `Wait` ends the virtual CPU, because its call is in flight already; the reaper cancels that.
+//! `Dispatch` of a running virtual CPU resumes it after a hart paused it for a kernel coroutine;
+//! the hart that resumes it may be another one.
+//!
+//! `Park` is refused while the process is ending: the call returns, and the virtual CPU ends on its
+//! way to user mode. `Wait` ends the virtual CPU because its call is already in flight; the reaper
+//! cancels the call.
 
-/// Where a virtual CPU is.
+/// The state of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuState {
     /// In the run queue.
@@ -38,15 +41,15 @@ pub enum CpuState {
         /// Index of the hart.
         hart: usize,
     },
-    /// In `park`: asleep until a wake.
+    /// In `park`: asleep until it is unparked.
     Parked,
-    /// In a synchronous call that has to wait.
+    /// Asleep in a synchronous call that has to wait.
     Waiting,
-    /// Has ended.
+    /// Ended.
     Ended,
 }
 
-/// What happens to a virtual CPU.
+/// An event of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A hart has taken it from the run queue, or resumes it after a pause.
@@ -62,9 +65,9 @@ pub enum Event {
     Wait,
     /// It is woken from `park`.
     Unpark,
-    /// Its synchronous call has a result.
+    /// Its synchronous call has completed.
     Complete,
-    /// It ends itself.
+    /// It calls `exit`.
     Exit,
     /// Its process has begun to end.
     Kill,
@@ -72,7 +75,7 @@ pub enum Event {
 
 /// The state after `event`; `None` if the event is refused and the state stays.
 ///
-/// `ending`: whether the process is ending; for [`Event::Kill`] it is.
+/// `ending`: whether the process is ending; always true for [`Event::Kill`].
 #[must_use]
 pub const fn next(state: CpuState, event: Event, ending: bool) -> Option<CpuState> {
     use CpuState::{Ended, Parked, Runnable, Running, Waiting};
@@ -138,8 +141,9 @@ mod tests {
         }
     }
 
-    /// Explores every order of events of two virtual CPUs and a kill at any moment. Afterwards each hart
-    /// preempts what it runs and takes what is queued, once; then nothing may be left that has not ended.
+    /// Explores every order of events of two virtual CPUs, with a kill at any moment. After the
+    /// kill, each hart preempts what it runs and takes what is queued, once; then both virtual CPUs
+    /// must have ended.
     #[test]
     fn after_a_kill_every_order_of_events_ends() {
         fn explore(states: [CpuState; 2], ending: bool, depth: usize, seen: &mut usize) {

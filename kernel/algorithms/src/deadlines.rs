@@ -1,16 +1,19 @@
-//! Deadlines by level: what is due is served in order of urgency, and only within a level in order of time.
+//! Deadlines by level: due entries are served in order of urgency, and in order of time only within
+//! a level.
 //!
-//! One queue in order of time would have the most urgent deadline wait until all that were due before it are served, however many and
-//! however unimportant they are.
+//! With a single queue in order of time, the most urgent deadline would wait for every entry that
+//! was due before it, however many and however unimportant these are.
 //!
-//! An insertion, a removal and a look at what is due cost the logarithm of the number of entries, and at most 64 steps for the levels.
+//! An insertion, a removal and a search for a due entry take O(log n) steps, plus at most 64 steps
+//! for the levels.
 
 use cops_fallible::{Map, OutOfMemory};
 
 /// Levels of urgency; 0 is the most urgent.
 const LEVELS: usize = 64;
 
-/// An entry's place: level, deadline, and a number that keeps equal deadlines in the order of their insertion.
+/// The position of an entry: level, deadline, and a number that keeps equal deadlines in the order
+/// of their insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     level: u8,
@@ -22,7 +25,7 @@ pub struct Key {
 #[derive(Debug)]
 pub struct Deadlines<T> {
     entries: Map<Key, T>,
-    /// The earliest deadline of each level; `u64::MAX` if it has none.
+    /// The earliest deadline of each level; `u64::MAX` if the level is empty.
     heads: [u64; LEVELS],
     /// A bit for each level with entries.
     levels: u64,
@@ -30,7 +33,7 @@ pub struct Deadlines<T> {
 }
 
 impl<T> Deadlines<T> {
-    /// No entries.
+    /// An empty queue.
     pub const fn new() -> Self {
         Self { entries: Map::new(), heads: [u64::MAX; LEVELS], levels: 0, next_number: 0 }
     }
@@ -46,12 +49,13 @@ impl<T> Deadlines<T> {
         Ok(key)
     }
 
-    /// Moves an entry to another level, if it is still there. Returns its new place.
+    /// Moves an entry to another level. Returns its new key, or `None` if the entry is no longer
+    /// there.
     pub fn set_level(&mut self, key: Key, level: u8) -> Option<Key> {
         let (entry, spare) = self.entries.take(&key)?;
         self.forget(key);
         let key = self.new_key(level, key.deadline);
-        // Nothing has this key: its number is new.
+        // No entry has this key, because its number is new.
         let _ = self.entries.insert_with(spare, key, entry);
         self.note(key);
         Some(key)
@@ -62,21 +66,21 @@ impl<T> Deadlines<T> {
         Key { level: level.min(LEVELS as u8 - 1), deadline, number: self.next_number }
     }
 
-    /// An entry has been added.
+    /// Updates the head of the level of a new entry.
     fn note(&mut self, key: Key) {
         self.levels |= 1 << key.level;
         let head = &mut self.heads[usize::from(key.level)];
         *head = key.deadline.min(*head);
     }
 
-    /// An entry has been taken out.
+    /// Updates the head of the level of a removed entry.
     fn forget(&mut self, key: Key) {
         if self.heads[usize::from(key.level)] == key.deadline {
             self.find_head(key.level);
         }
     }
 
-    /// Takes an entry out, if it is still there.
+    /// Removes an entry. `None` if it is no longer there.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(&key)?;
         self.forget(key);
@@ -88,7 +92,7 @@ impl<T> Deadlines<T> {
         self.occupied().find(|&level| self.heads[usize::from(level)] <= now)
     }
 
-    /// Takes out an entry that is due at `now`: the earliest of the most urgent level that has one.
+    /// Removes a due entry: the earliest of the most urgent level that has one.
     pub fn pop_due(&mut self, now: u64) -> Option<T> {
         let level = self.due_level(now)?;
         let key = *self.entries.at_or_after(&first_of(level))?.0;
@@ -97,7 +101,7 @@ impl<T> Deadlines<T> {
         entry
     }
 
-    /// The earliest deadline that is not due at `now`, as far as no due one of the same level hides it.
+    /// The earliest deadline after `now`, counting only levels without a due entry.
     pub fn next_after(&self, now: u64) -> Option<u64> {
         self.occupied().map(|level| self.heads[usize::from(level)]).filter(|&head| head > now).min()
     }
@@ -194,7 +198,7 @@ mod tests {
                         prop_assert_eq!(deadlines.due_level(now), due.map(|entry| entry.0));
                         prop_assert_eq!(deadlines.pop_due(now), due.map(|entry| entry.2));
                         model.retain(|entry| Some(*entry) != due);
-                        // The earliest of each level, as far as it is not due.
+                        // The earliest deadline of each level, of those that are not due.
                         let heads = (0..64).filter_map(|level| {
                             model.iter().filter(|entry| entry.0 == level).map(|entry| entry.1).min()
                         });

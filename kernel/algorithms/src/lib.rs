@@ -1,8 +1,8 @@
 //! The kernel's pure algorithms: state machines and arithmetic without hardware, locks or memory of
 //! their own.
 //!
-//! The kernel itself runs on RISC-V only. What decides without touching the machine is here, so that
-//! the host can test it: by tables, by exhaustion, and with random inputs.
+//! The kernel itself runs on RISC-V only. Decisions that do not touch the machine are in this
+//! crate, so that the host can test them: with tables, exhaustively, and with random inputs.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,41 +1,44 @@
-//! Quotas of process families, and who descends from whom: pure arithmetic on a tree.
+//! Quotas of process families, and the tree of descent: pure arithmetic.
 //!
 //! A *family* is a process with all its descendants. Every family has a node. Its usage is what the
-//! process itself has charged plus the usage of the families below it, so a charge is added on the
-//! whole path up to the root, the family of the first process. The path has at most [`DEPTH_MAX`] nodes.
+//! process itself has charged plus the usage of its child families, so a charge is added to every
+//! node on the path up to the root, the family of the first process. The path has at most
+//! [`DEPTH_MAX`] nodes.
 //!
 //! A charge of `n` to family F, whose parent family is P, is allowed if on every node of the path
 //!
 //! 1. `used(F) + n <= limit(F)`, and
-//! 2. `used(F) + n <= max(floor(P), pool(P) - used(P) - n)`,
-//!    where `floor(P) = limit(P) / 64` and `pool(P) = limit(P) * 3/4`.
+//! 2. `used(F) + n <= max(floor(P), pool(P) - used(P) - n)`, where `floor(P) = limit(P) / 64` and
+//!    `pool(P) = limit(P) * 3/4`.
 //!
-//! A new family's limit is half of its parent's. Rule 2 is the dynamic threshold known from packet
-//! buffers: a family may grow as long as it holds no more than what its parent has left. So one greedy
-//! family takes at most 3/8 of what its parent may use, a second one half of the rest, and so on.
-//! The last quarter is for families that hold less than the floor:
+//! The limit of a new family is half of its parent's. Rule 2 is the dynamic threshold known from
+//! packet buffers: a family may grow as long as it uses no more than what its parent has left. So
+//! one greedy family gets at most 3/8 of what its parent may use, a second one half of the rest,
+//! and so on. The last quarter is reserved for families below the floor:
 //!
-//! **Proposition.** Let P itself use nothing and have at most 16 child families. Then each of them can
-//! hold `floor(P)`, whatever the others have taken, as far as P's own parents allow it.
+//! **Proposition.** Let P itself use nothing and have at most 16 child families. Then each of them
+//! can use `floor(P)`, whatever the others have taken, as far as P's own ancestors allow it.
 //!
-//! *Proof.* While `used(P) >= pool(P)` only families below their floor grow, and none of them beyond it:
-//! together by at most `16 * limit(P) / 64`, the quarter that `pool(P)` leaves. So rule 1 never refuses
-//! them. Forced charges ([`Tree::charge_forced`]) count as taken by the family and weaken this by their amount.
+//! *Proof.* While `used(P) >= pool(P)`, only families below their floor grow, and none of them
+//! beyond it: together by at most `16 * limit(P) / 64`, the quarter that `pool(P)` leaves. So rule
+//! 1 never refuses them. Forced charges ([`Tree::charge_forced`]) count as usage and weaken this by
+//! their amount.
 //!
-//! A process that ends leaves its node until its charges are gone and its descendants too; a node without
-//! a process, without charges of its own and with a single child is cut out, and hands its limits down. So
-//! there are at most twice as many nodes as processes and charged remains, and a chain of processes
-//! that each start one and end does not grow the path.
+//! The node of a process that has ended remains until its charges are released and its descendants
+//! are gone. A node without a process, without charges of its own and with a single child is
+//! removed, and its child takes its place and its limits where these are lower. So there are at
+//! most twice as many nodes as processes and remaining charges, and a chain of processes that each
+//! start one and end does not lengthen the path.
 
 use cops_fallible::List;
 
-/// What is counted.
+/// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Kind {
     /// Bytes of memory.
     Memory = 0,
-    /// Processes, until they have been waited for.
+    /// Processes. A process counts until it has been waited for.
     Processes = 1,
     /// Calls in flight.
     Calls = 2,
@@ -45,16 +48,16 @@ pub enum Kind {
     Cpus = 4,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 pub const KINDS: usize = 5;
 
-/// Nodes on the longest path.
+/// Maximum number of nodes on a path to the root.
 pub const DEPTH_MAX: usize = 32;
 
-/// The part of a parent's limit that every family can have: one in so many.
+/// A family can always have this fraction of its parent's limit: 1 / `FLOOR_DIVISOR`.
 pub const FLOOR_DIVISOR: u64 = 64;
 
-/// Families for which the floors are guaranteed.
+/// Number of child families for which the floor is guaranteed.
 pub const GUARANTEED_FAMILIES: u64 = FLOOR_DIVISOR / 4;
 
 /// An amount of each kind.
@@ -62,13 +65,13 @@ pub const GUARANTEED_FAMILIES: u64 = FLOOR_DIVISOR / 4;
 pub struct Amounts(pub [u64; KINDS]);
 
 impl Amounts {
-    /// `amount` of one kind.
+    /// `amount` of one kind, and 0 of the others.
     #[must_use]
     pub const fn of(kind: Kind, amount: u64) -> Self {
         Self([0; KINDS]).and(kind, amount)
     }
 
-    /// These with `amount` of `kind` instead.
+    /// The same amounts, but with `amount` of `kind`.
     #[must_use]
     pub const fn and(mut self, kind: Kind, amount: u64) -> Self {
         self.0[kind as usize] = amount;
@@ -81,7 +84,7 @@ impl Amounts {
         self.0[kind as usize]
     }
 
-    /// Whether nothing is in it.
+    /// Whether all amounts are 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0 == [0; KINDS]
@@ -94,7 +97,7 @@ impl Amounts {
         }
     }
 
-    /// Takes `less` off.
+    /// Subtracts `less`.
     pub fn subtract(&mut self, less: &Self) {
         for (mine, less) in self.0.iter_mut().zip(less.0) {
             debug_assert!(*mine >= less);
@@ -103,7 +106,7 @@ impl Amounts {
     }
 }
 
-/// A family, by name: its place and the number of its life there.
+/// Identifies a family: the index of its node, and a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     index: u32,
@@ -115,10 +118,10 @@ impl Family {
     pub const ROOT: Self = Self { index: 0, life: 1 };
 }
 
-/// Why a family was not made or a charge not taken.
+/// The reason why a family was not created or a charge was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too much of this kind.
+    /// A limit of this kind would be exceeded.
     Over(Kind),
     /// The path would be too long.
     TooDeep,
@@ -133,7 +136,7 @@ const KIND_OF: [Kind; KINDS] = [Kind::Memory, Kind::Processes, Kind::Calls, Kind
 #[derive(Clone, Debug)]
 struct Node {
     life: u32,
-    /// Index of the parent's node; its own for the root and for a free place.
+    /// Index of the parent's node. The root and free nodes have their own index.
     parent: u32,
     children: u32,
     /// The process lives, or has not been waited for.
@@ -150,7 +153,7 @@ pub struct Tree {
     free: List<u32>,
 }
 
-/// For tests, which try a change on a copy.
+/// Only for tests, which try a change on a copy.
 #[cfg(test)]
 impl Clone for Tree {
     fn clone(&self) -> Self {
@@ -160,13 +163,13 @@ impl Clone for Tree {
 }
 
 impl Tree {
-    /// A tree without even a root.
+    /// A tree without nodes.
     #[must_use]
     pub const fn new() -> Self {
         Self { nodes: List::new(), free: List::new() }
     }
 
-    /// Makes the root, or changes its limits.
+    /// Creates the root, or changes its limits.
     ///
     /// # Errors
     /// [`Refusal::NoMemory`].
@@ -183,10 +186,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a family below `parent`, with half of its limits.
+    /// Creates a child family of `parent`, with half of its limits.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing has changed then.
+    /// [`Refusal`]; nothing has changed.
     pub fn add(&mut self, parent: Family) -> Result<Family, Refusal> {
         let above = self.node(parent).ok_or(Refusal::Gone)?;
         let limit = Amounts(above.limit.0.map(|limit| limit.div_ceil(2)));
@@ -204,7 +207,7 @@ impl Tree {
             }
             None => {
                 self.nodes.try_reserve(1).map_err(|_| Refusal::NoMemory)?;
-                // So that freeing a place never allocates.
+                // Reserve the entry now, so that freeing a node never allocates.
                 let places = self.nodes.len() + 1;
                 self.free.try_reserve(places - self.free.len()).map_err(|_| Refusal::NoMemory)?;
                 self.nodes.try_push(node).map_err(|_| Refusal::NoMemory)?;
@@ -215,7 +218,8 @@ impl Tree {
         Ok(Family { index, life: self.nodes[index as usize].life })
     }
 
-    /// The process of `family` is gone. The family lasts until its charges and descendants are gone too.
+    /// The process of `family` has ended and been waited for. The family remains until its charges
+    /// and descendants are gone too.
     pub fn process_gone(&mut self, family: Family) {
         if family != Family::ROOT && self.node(family).is_some() {
             self.nodes[family.index as usize].has_process = false;
@@ -223,10 +227,10 @@ impl Tree {
         }
     }
 
-    /// Charges `amounts` to `family` and all above it.
+    /// Charges `amounts` to `family` and all its ancestors.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing has changed then.
+    /// [`Refusal`]; nothing has changed.
     pub fn charge(&mut self, family: Family, amounts: &Amounts) -> Result<(), Refusal> {
         self.node(family).ok_or(Refusal::Gone)?;
         for index in self.path(family.index) {
@@ -253,7 +257,7 @@ impl Tree {
         Ok(())
     }
 
-    /// As [`Tree::charge`], whatever the limits say: for what cannot fail any more.
+    /// Like [`Tree::charge`], but ignores the limits: for allocations that can no longer fail.
     ///
     /// # Errors
     /// [`Refusal::Gone`].
@@ -263,7 +267,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The most of `kind` that [`Tree::charge`] would take now.
+    /// The largest amount of `kind` for which [`Tree::charge`] would succeed now.
     #[must_use]
     pub fn room(&self, family: Family, kind: Kind) -> u64 {
         if self.node(family).is_none() {
@@ -278,14 +282,14 @@ impl Tree {
             }
             let parent = &self.nodes[node.parent as usize];
             let limit = parent.limit.get(kind);
-            // Solved for the amount: it is added to the usage of both.
+            // Rule 2 solved for the amount, which is added to the usage of both F and P.
             let left = (limit - limit / 4).saturating_sub(parent.used.get(kind)).saturating_sub(used) / 2;
             own.min(left.max((limit / FLOOR_DIVISOR).saturating_sub(used)))
         };
         self.path(family.index).map(on_node).min().unwrap_or(0)
     }
 
-    /// Gives back what was charged to `family`.
+    /// Releases amounts that were charged to `family`.
     pub fn release(&mut self, family: Family, amounts: &Amounts) {
         if amounts.is_zero() || self.node(family).is_none() {
             return;
@@ -308,9 +312,10 @@ impl Tree {
         self.node(family).map(|node| (node.limit, node.used))
     }
 
-    /// Sets the limit of `family` for one kind; at most its parent's. What is in use already stays.
+    /// Sets the limit of `family` for one kind, at most to its parent's. Current usage is not
+    /// affected.
     ///
-    /// Returns what it was.
+    /// Returns the previous limit.
     ///
     /// # Errors
     /// [`Refusal::Gone`].
@@ -322,7 +327,7 @@ impl Tree {
         Ok(core::mem::replace(place, limit.min(most)))
     }
 
-    /// Whether `family` is `ancestor` or lies below it.
+    /// Whether `family` is `ancestor` or one of its descendants.
     #[must_use]
     pub fn is_within(&self, family: Family, ancestor: Family) -> bool {
         self.node(family).is_some()
@@ -330,13 +335,13 @@ impl Tree {
             && self.path(family.index).any(|index| index == ancestor.index)
     }
 
-    /// Nodes in use, for tests and statistics.
+    /// Number of nodes in use, for tests and statistics.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
-    /// Whether there is not even a root.
+    /// Whether the tree has no root.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -346,7 +351,7 @@ impl Tree {
         self.nodes.get(family.index as usize).filter(|node| node.in_use && node.life == family.life)
     }
 
-    /// `index` and all above it.
+    /// The indices of a node and all its ancestors.
     fn path(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
         core::iter::successors(Some(index), |&at| {
             let parent = self.nodes[at as usize].parent;
@@ -366,7 +371,8 @@ impl Tree {
         }
     }
 
-    /// Frees `index` if it is done with, then looks at its parent likewise; cuts out what only leads on.
+    /// Frees node `index` if it is no longer needed, then examines its parent likewise. Removes a
+    /// node whose only purpose is to lead to a single child.
     fn prune(&mut self, index: u32) {
         let mut at = index;
         loop {
@@ -387,7 +393,7 @@ impl Tree {
         }
     }
 
-    /// Cuts out `index`, which has a single child, if nothing is charged to it directly.
+    /// Removes `index`, which has a single child, if nothing is charged to it directly.
     fn cut_out(&mut self, index: u32) {
         let heir = self.nodes.iter().position(|node| {
             node.in_use && node.parent == index && !core::ptr::eq(node, &self.nodes[index as usize])
@@ -412,7 +418,7 @@ impl Tree {
         let node = &mut self.nodes[index as usize];
         node.in_use = false;
         node.parent = index;
-        // Room was reserved when the place was made.
+        // `add` has reserved room for it.
         let _ = self.free.push_within_capacity(index);
     }
 }

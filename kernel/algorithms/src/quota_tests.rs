@@ -1,4 +1,5 @@
-//! Random families, charges, lowered limits and deaths against a plain model; and the proposition.
+//! Random families, charges, lowered limits and deaths, compared with a plain model; and the
+//! proposition.
 
 extern crate std;
 
@@ -25,7 +26,7 @@ fn used(tree: &Tree, family: Family) -> u64 {
     tree.state(family).unwrap().1.get(Kind::Memory)
 }
 
-/// Takes as much as there is, in pieces of `piece`.
+/// Charges as much as possible, in pieces of `piece`.
 fn grab(tree: &mut Tree, family: Family, piece: u64) -> u64 {
     let mut got = 0;
     while tree.charge(family, &memory(piece)).is_ok() {
@@ -43,7 +44,7 @@ fn one_hog_takes_three_eighths_and_its_descendants_no_more() {
         children.iter().map(|&child| grab(&mut tree, child, 1)).sum::<u64>() + grab(&mut tree, hog, 1);
     assert_eq!(total, LIMIT * 3 / 8);
     assert_eq!(used(&tree, Family::ROOT), total);
-    // An honest one beside it.
+    // A second family beside the hog.
     let honest = tree.add(Family::ROOT).unwrap();
     assert_eq!(grab(&mut tree, honest, 1), LIMIT * 3 / 16);
 }
@@ -52,7 +53,7 @@ fn one_hog_takes_three_eighths_and_its_descendants_no_more() {
 fn sixteen_families_have_their_floor_whatever_the_others_took() {
     let mut tree = tree();
     let families: Vec<_> = (0..GUARANTEED_FAMILIES).map(|_| tree.add(Family::ROOT).unwrap()).collect();
-    // All hogs but one, one after the other and in turns.
+    // All but one are hogs; each takes all it can, in pieces of three sizes.
     for piece in [37, 5, 1] {
         for &hog in &families[1..] {
             grab(&mut tree, hog, piece);
@@ -72,7 +73,7 @@ fn a_chain_of_processes_that_start_one_and_end_has_a_short_path() {
         assert!(tree.len() <= 3);
     }
     assert!(tree.is_within(last, Family::ROOT));
-    // The limits that each generation halved stay.
+    // The halved limits of the removed generations remain.
     assert_eq!(tree.state(last).unwrap().0.get(Kind::Memory), 1);
 }
 
@@ -146,7 +147,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// What the model knows of a family: its ancestors, itself included, and what it has charged.
+/// What the model records of a family: its ancestors including itself, and its charges.
 struct Known {
     family: Family,
     line: Vec<Family>,
@@ -215,7 +216,7 @@ proptest! {
                     }
                 }
             }
-            // The usage of every family that is still there is the sum over itself and all below it.
+            // The usage of every remaining family is the sum over itself and its descendants.
             for one in &known {
                 let Some((_, used)) = tree.state(one.family) else {
                     prop_assert!(!one.lives);
@@ -230,7 +231,7 @@ proptest! {
                 }
                 prop_assert_eq!(used, sum);
             }
-            // Whoever is not an ancestor has no authority.
+            // `is_within` is true for ancestors only.
             for one in &known {
                 for other in known.iter().filter(|other| other.lives && one.lives) {
                     prop_assert_eq!(tree.is_within(one.family, other.family), one.line.contains(&other.family));

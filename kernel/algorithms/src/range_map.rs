@@ -1,11 +1,13 @@
-//! Ranges of addresses with a value each: what a process has mapped where.
+//! A map from ranges of addresses to values: what a process has mapped where.
 //!
-//! Spans lie in *leaves* of at most `LEAF`, the leaves in one list, both in order. So looking up is a binary search in
-//! the list and one in a leaf, and a change moves at most one leaf and one list of pointers, however many
-//! spans there are: 65,530 of them take 1,100 leaves at most. Each leaf knows the largest gap between its spans, so that the search for a free
-//! range looks into few leaves.
+//! Spans are stored in *leaves* of at most `LEAF` spans; the leaves are in one list. Both are
+//! sorted by address. A lookup is a binary search in the list and another in a leaf. A change moves
+//! at most one leaf and one list of pointers, whatever the number of spans: 65,530 spans take at
+//! most 1,100 leaves. Each leaf records the largest gap between its spans, so a search for a free
+//! range examines the spans of few leaves.
 //!
-//! Neighbours with equal values are one span. All growth can fail, and changes nothing then.
+//! Neighbours with equal values are merged into one span. Every growth can fail, and then changes
+//! nothing.
 
 use cops_fallible::{List, OutOfMemory};
 use core::ops::Range;
@@ -17,16 +19,16 @@ pub struct Span<V> {
     pub start: usize,
     /// One past the last.
     pub end: usize,
-    /// What it has.
+    /// Its value.
     pub value: V,
 }
 
-/// Why a range cannot be changed. Nothing has changed then.
+/// The reason why a range cannot be changed. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeError {
-    /// Something is there already.
+    /// The range is not free.
     Overlap,
-    /// There is no memory, or there are as many spans as there may be.
+    /// There is no memory, or the map has reached its limit of spans.
     OutOfMemory,
 }
 
@@ -37,23 +39,24 @@ impl From<OutOfMemory> for RangeError {
 }
 
 struct Leaf<V> {
-    /// Never empty, except while it is changed.
+    /// Never empty, except during a change.
     spans: List<Span<V>>,
-    /// The largest gap between two of them.
+    /// The largest gap between two neighbouring spans of the leaf.
     largest_gap: usize,
 }
 
-/// See the module. `LEAF` is at least 8.
+/// A map from ranges to values; see the module. `LEAF` is at least 8.
 pub struct RangeMap<V, const LEAF: usize = 160> {
     leaves: List<Leaf<V>>,
     length: usize,
     limit: usize,
 }
 
-/// Spans that one change puts in at most: what is left before, the new one, what is left behind.
+/// Maximum number of spans that one change inserts: the remainder before the range, the new span,
+/// and the remainder behind it.
 const PIECES: usize = 3;
 
-/// A place in the list: leaf, and index in the leaf.
+/// A position: index of a leaf in the list, and index of a span in that leaf.
 #[derive(Clone, Copy)]
 struct Place {
     leaf: usize,
@@ -68,19 +71,19 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         Self { leaves: List::new(), length: 0, limit }
     }
 
-    /// How many spans there are.
+    /// Number of spans.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Whether the map has no spans.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The span around `address`.
+    /// The span that contains `address`.
     #[must_use]
     pub fn at(&self, address: usize) -> Option<Span<V>> {
         self.first_above(address).filter(|span| span.start <= address)
@@ -102,7 +105,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         })
     }
 
-    /// Gives `range`, where nothing is, a value.
+    /// Gives a value to `range`, which must be free.
     ///
     /// # Errors
     /// See [`RangeError`].
@@ -113,8 +116,9 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         self.replace(range, Some(value))
     }
 
-    /// Gives all of `range` this value, or none, whatever is there. Costs what the spans in `range` cost, so the caller
-    /// chooses it so that there are few.
+    /// Gives all of `range` this value, or removes its values, whatever its spans are. The cost is
+    /// proportional to the number of spans in `range`; callers that must be fast pass ranges with
+    /// few spans.
     ///
     /// # Errors
     /// [`RangeError::OutOfMemory`]; never if `range` consists of whole spans.
@@ -144,7 +148,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         Ok(())
     }
 
-    /// The lowest address from `range.start` on at which `length` bytes are free within `range`.
+    /// The lowest address in `range` at which `length` bytes are free within `range`.
     #[must_use]
     pub fn find_gap(&self, range: Range<usize>, length: usize) -> Option<usize> {
         let mut at = range.start;
@@ -173,8 +177,8 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         at.checked_add(length).filter(|&end| end <= range.end).map(|_| at)
     }
 
-    /// Forgets some spans, the last ones, as many as one leaf has. Returns whether there are more: for whoever gives
-    /// up the map but has not the time to drop it in one go.
+    /// Removes the spans of the last leaf. Returns whether there are more. A caller that cannot
+    /// afford to drop the whole map at once uses this.
     pub fn clear_some(&mut self) -> bool {
         if let Some(leaf) = self.leaves.pop() {
             self.length -= leaf.spans.len();
@@ -184,7 +188,8 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
 
     // ---- places ---------------------------------------------------------------------------
 
-    /// Where the first span is that ends above `address`; the end of the last leaf if there is none.
+    /// The position of the first span that ends above `address`; the end of the list if there is
+    /// none.
     fn place_above(&self, address: usize) -> Place {
         let ends_below = |leaf: &Leaf<V>| leaf.spans.last().is_none_or(|span| span.end <= address);
         let leaf = self.leaves.partition_point(ends_below);
@@ -209,8 +214,8 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
 
     // ---- changes --------------------------------------------------------------------------
 
-    /// Makes sure that `pieces` spans can take the place of `count` of them where the first span above `address` is;
-    /// returns that place, which is in a leaf.
+    /// Makes sure that `pieces` spans can replace `count` spans, beginning with the first span
+    /// above `address`. Returns the position of that span, which is in a leaf.
     fn make_room(&mut self, address: usize, pieces: usize, count: usize) -> Result<Place, RangeError> {
         if self.leaves.is_empty() && pieces > 0 {
             let mut spans = List::new();
@@ -222,7 +227,8 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
             place = Place { leaf: last, index: self.leaves[last].spans.len() };
         }
         if pieces <= count {
-            // The places of those that go are enough, if those in this leaf are. One piece less has gone from each.
+            // The freed positions suffice if they are in this leaf. Of each removed span, one piece
+            // less remains.
             let here = self.leaves.get(place.leaf).map_or(0, |leaf| leaf.spans.len() - place.index);
             if pieces <= here {
                 return Ok(place);
@@ -239,7 +245,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         Ok(place)
     }
 
-    /// Moves the upper half of a leaf to a new one behind it.
+    /// Moves the upper half of a leaf to a new leaf after it.
     fn split(&mut self, leaf: usize) -> Result<(), RangeError> {
         self.leaves.try_reserve(1)?;
         let mut upper = List::try_with_capacity(LEAF)?;
@@ -252,7 +258,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         Ok(())
     }
 
-    /// Takes `count` spans out from `place` on. Leaves behind the first that become empty go.
+    /// Removes `count` spans beginning at `place`. Also removes later leaves that become empty.
     fn take_out(&mut self, place: Place, count: usize) {
         self.length -= count;
         let Some(first) = self.leaves.get_mut(place.leaf) else { return };
@@ -272,13 +278,13 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         drop(self.leaves.drain_range(place.leaf + 1..place.leaf + 1 + whole));
     }
 
-    /// Puts pieces in at `place`, for which there is room, and joins them with their neighbours.
+    /// Inserts pieces at `place`, for which there is room, and merges them with their neighbours.
     fn put_in(&mut self, place: Place, pieces: &mut Pieces<V>) {
         let Place { mut leaf, mut index } = place;
         if leaf >= self.leaves.len() {
             return;
         }
-        // What joins a neighbour need not be put in.
+        // A piece that merges with a neighbour is not inserted.
         let joins = |one: &Span<V>, other: &Span<V>| one.end == other.start && one.value == other.value;
         if let Some(first) = pieces.first() {
             let neighbour = match index.checked_sub(1) {
@@ -286,7 +292,8 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
                 None => leaf.checked_sub(1).and_then(|before| self.leaves[before].spans.last_mut()),
             };
             if let Some(neighbour) = neighbour.filter(|neighbour| joins(neighbour, &first)) {
-                // It is taken out of its place to be the first piece itself, so that it may also join what comes behind.
+                // The neighbour is removed and becomes the first piece, so that it can also merge
+                // with the span behind.
                 let start = neighbour.start;
                 pieces.set_first_start(start);
                 self.length -= 1;
@@ -324,14 +331,14 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         }
         let spans = &mut self.leaves[leaf].spans;
         for (offset, piece) in pieces.list[..pieces.count].iter().flatten().enumerate() {
-            // Within capacity: `make_room`.
+            // `make_room` has reserved the capacity.
             let _ = spans.try_insert(index + offset, *piece);
         }
         self.length += pieces.count;
         self.tidy(leaf);
     }
 
-    /// Drops a leaf that is empty, or joins it with a neighbour if both together are small.
+    /// Removes an empty leaf; merges a leaf with a neighbour if both together are small.
     fn tidy(&mut self, leaf: usize) {
         if self.leaves[leaf].spans.is_empty() {
             self.leaves.remove(leaf);
@@ -350,7 +357,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         else {
             return;
         };
-        // Without memory they stay two: nothing depends on it.
+        // Without memory the two leaves stay separate, which is correct too.
         let more = sum - self.leaves[lower].spans.len();
         if sum > most || self.leaves[lower].spans.try_reserve(more).is_err() {
             return;

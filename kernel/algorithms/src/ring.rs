@@ -1,9 +1,9 @@
 //! A byte queue of fixed size.
 
-/// First in, first out. `N` is a power of two.
+/// A first-in, first-out queue of at most `N` bytes. `N` is a power of two.
 pub struct Ring<const N: usize> {
     bytes: [u8; N],
-    /// Bytes ever taken and ever put, modulo 2^64.
+    /// Number of bytes ever removed and ever appended, modulo 2^64.
     head: usize,
     tail: usize,
 }
@@ -15,26 +15,26 @@ impl<const N: usize> Default for Ring<N> {
 }
 
 impl<const N: usize> Ring<N> {
-    /// An empty one.
+    /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
         assert!(N.is_power_of_two());
         Self { bytes: [0; N], head: 0, tail: 0 }
     }
 
-    /// Whether there is no byte.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// Room left, in bytes.
+    /// Free space, in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         N - self.tail.wrapping_sub(self.head)
     }
 
-    /// Appends a byte; false if there is no room.
+    /// Appends a byte. Returns false if the queue is full.
     pub fn push(&mut self, byte: u8) -> bool {
         if self.room() == 0 {
             return false;
@@ -44,7 +44,7 @@ impl<const N: usize> Ring<N> {
         true
     }
 
-    /// Takes the oldest byte.
+    /// Removes the oldest byte.
     pub fn pop(&mut self) -> Option<u8> {
         if self.is_empty() {
             return None;
@@ -54,7 +54,7 @@ impl<const N: usize> Ring<N> {
         Some(byte)
     }
 
-    /// How many bytes there are up to the first `byte`, with it; `None` if there is none.
+    /// Number of bytes up to and including the first `byte`; `None` if it is not in the queue.
     #[must_use]
     pub fn length_through(&self, byte: u8) -> Option<usize> {
         let count = self.tail.wrapping_sub(self.head);

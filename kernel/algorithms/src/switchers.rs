@@ -1,109 +1,118 @@
-//! Switching coroutines as the run queue sees them, and what a newcomer to the queue makes of them.
+//! The states of the switching coroutines, and what is done with them when a virtual CPU is queued.
 //!
-//! Each hart has a switching coroutine: a coroutine of the kernel whose poll takes a virtual CPU out of the run queue and runs
-//! it in user mode. The queue has to know where each of them is, because a virtual CPU that is queued gets a hart by one of
-//! them only.
+//! Each hart has a switching coroutine: a kernel coroutine whose poll takes a virtual CPU out of
+//! the run queue and runs it in user mode. A queued virtual CPU gets a hart only through a
+//! switching coroutine, so the queue has to know the state of each of them. The virtual CPU that
+//! has just been queued is the *newcomer*.
 //!
 //! ```text
-//!                 queue empty                    newcomer
-//!        +--------------------------> Idle ---------------------+
-//!        |                                                       v
-//!   Choosing ------------------------------------------------> Ready { level }
-//!     ^  ^         something is queued                           |
-//!     |  +-------------------------------------------------------+ polled, takes a virtual CPU
-//!     |  gives it up                                             v
-//!     +-------------------------------------------------------- Running
-//!     |  gives it up (polled)                              ^     |  coroutines of the kernel come first
-//!     +----------------------------------- Paused { level }+<----+
+//!                  queue empty                    newcomer
+//!         +--------------------------> Idle ---------------------+
+//!         |                                                       v
+//!    Choosing ------------------------------------------------> Ready { level }
+//!      ^  ^         something is queued                           |
+//!      |  +-------------------------------------------------------+ polled, takes a virtual CPU
+//!      |  gives it up                                             v
+//!      +-------------------------------------------------------- Running
+//!      |  gives it up (polled)                              ^     |  kernel coroutines come first
+//!      +----------------------------------- Paused { level }+<----+
 //! ```
 //!
-//! | state | polled now | has a virtual CPU | looks at the queue | what a more urgent newcomer does |
+//! | state | polled now | has a virtual CPU | reads the queue | effect of a more urgent newcomer |
 //! | --- | --- | --- | --- | --- |
-//! | `Idle` | no | no | never by itself | wakes it with the newcomer's level |
-//! | `Choosing` | yes | no | before its poll ends | nothing |
-//! | `Ready` | no | no | when the executor polls it, by `level` | raises `level` |
-//! | `Running` | yes | yes | when the hart is in the kernel | interrupts the hart, unless the newcomer comes from that hart |
-//! | `Paused` | no | yes | when the executor polls it, by `level` | raises `level` |
+//! | `Idle` | no | no | never by itself | is woken with the newcomer's level |
+//! | `Choosing` | yes | no | before its poll ends | none |
+//! | `Ready` | no | no | when the executor polls it, by `level` | `level` is raised |
+//! | `Running` | yes | yes | when the hart is in the kernel | its hart is interrupted, unless that hart queues the newcomer |
+//! | `Paused` | no | yes | when the executor polls it, by `level` | `level` is raised |
 //!
-//! The promise of [`on_newcomer`]: after it, either every switching coroutine has a virtual CPU in hand whose claim is not weaker than
-//! the newcomer's, and each that is `Paused` is at least as urgent as the newcomer; or as many of them as virtual CPUs are queued
-//! up to the newcomer's level look at the queue before their harts poll anything less urgent than the newcomer. A coroutine that has taken a virtual CPU
-//! calls [`on_newcomer`] again for the one that is then first.
+//! [`on_newcomer`] guarantees one of the following:
+//!
+//! - Every switching coroutine has a virtual CPU whose claim is not weaker than the newcomer's, and
+//!   each one that is `Paused` is at least as urgent as the newcomer.
+//! - As many switching coroutines as there are queued virtual CPUs up to the newcomer's level read
+//!   the queue before their harts poll anything less urgent than the newcomer.
+//!
+//! A switching coroutine that has taken a virtual CPU calls [`on_newcomer`] again for the virtual
+//! CPU that is then first.
 
-/// What a virtual CPU in hand is, compared with a newcomer.
+/// How the virtual CPU of a switching coroutine compares with a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It goes before the newcomer.
+    /// It precedes the newcomer.
     Stronger,
-    /// It goes behind the newcomer: it is of a less urgent level, or of the same and has had more time by `excess`.
+    /// It comes after the newcomer: its level is less urgent, or its level is the same and its
+    /// vruntime is greater by `excess`.
     Weaker {
-        /// The level of the virtual CPU in hand.
+        /// The level of the virtual CPU.
         level: u8,
-        /// By how much its process has had more time than the newcomer's.
+        /// Its vruntime minus the newcomer's.
         excess: i64,
     },
-    /// It was granted its slice, which is not taken away.
+    /// It is in a time slice that must not be cut short.
     Granted,
 }
 
-/// Where a switching coroutine is. See the module.
+/// The state of a switching coroutine. See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switcher {
-    /// It has not been polled yet, and looks at the queue when it is.
+    /// It has not been polled yet; its first poll reads the queue.
     Absent,
     /// It is blocked.
     Idle,
-    /// It is being polled and looks at the queue before the poll ends.
+    /// It is being polled and reads the queue before the poll ends.
     Choosing,
-    /// It is ready in the executor with nothing in hand.
+    /// It is ready in the executor and has no virtual CPU.
     Ready {
         /// Its level in the executor.
         level: u8,
     },
     /// It is being polled and runs a virtual CPU.
     Running {
-        /// What it runs.
+        /// The claim of the virtual CPU that it runs.
         claim: Claim,
-        /// The hart that asks is the hart that polls it.
+        /// Whether the hart that polls it is the one that queues the newcomer.
         here: bool,
-        /// It gives way already.
+        /// Whether it has already been told to preempt its virtual CPU.
         told: bool,
     },
     /// It has a virtual CPU, and is ready in the executor.
     Paused {
         /// Its level in the executor.
         level: u8,
-        /// What it has in hand.
+        /// The claim of its virtual CPU.
         claim: Claim,
-        /// It gives way when it is polled.
+        /// Whether it gives up its virtual CPU when it is polled.
         told: bool,
     },
 }
 
-/// What is to be done for a newcomer, to the switching coroutine with this number.
+/// What to do for a newcomer, and the index of the switching coroutine to do it to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: enough of them look, or none has a weaker claim.
+    /// Nothing: enough switching coroutines read the queue, or none has a weaker claim.
     Nothing,
-    /// It is idle: give it the newcomer's level and wake it.
+    /// It is idle: set its level to the newcomer's and wake it.
     Wake(usize),
-    /// Give it the newcomer's level.
+    /// Set its level to the newcomer's.
     Raise(usize),
-    /// It has the weakest claim and is to give way.
+    /// It has the weakest claim: preempt its virtual CPU.
     Preempt {
-        /// The switching coroutine.
+        /// Index of the switching coroutine.
         number: usize,
-        /// Give it the newcomer's level.
+        /// Whether to set its level to the newcomer's.
         raise: bool,
-        /// Interrupt its hart.
+        /// Whether to interrupt its hart.
         interrupt: bool,
     },
 }
 
-/// Decides what happens when a virtual CPU of `level` has been queued, by the state of all switching coroutines.
+/// Decides what happens after a virtual CPU of `level` was queued, depending on the states of all
+/// switching coroutines.
 ///
-/// `ahead`: virtual CPUs in the queue that are at least as urgent, the newcomer included; more than there are switching coroutines need not
-/// be counted. `mine`: the number of the switching coroutine of the hart that asks; if it is idle, it is preferred to others.
+/// `ahead`: the number of queued virtual CPUs that are at least as urgent, including the newcomer;
+/// it may stop counting at the number of switching coroutines. `mine`: the index of the calling
+/// hart's switching coroutine, which is preferred if it is idle.
 pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize) -> Action {
     let is_idle = |switcher: &Switcher| *switcher == Switcher::Idle;
     if switchers.get(mine).is_some_and(is_idle) {
@@ -115,7 +124,7 @@ pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize)
     if switchers.iter().filter(|switcher| looks_in_time(switcher, level)).count() >= ahead {
         return Action::Nothing;
     }
-    // It loses nothing by looking earlier.
+    // This one would read the queue too late. Reading it earlier costs nothing.
     let late = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
         Switcher::Ready { level: at } | Switcher::Paused { level: at, told: true, .. } if at > level => {
             Some((at, number))
@@ -141,7 +150,8 @@ pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize)
             _ => Action::Nothing,
         };
     }
-    // The newcomer waits for what these have in hand, and that must not wait for what is less urgent than the newcomer.
+    // The newcomer has to wait for the virtual CPUs of these, so they must not wait for anything
+    // less urgent than the newcomer.
     let behind = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
         Switcher::Paused { level: at, .. } if at > level => Some((at, number)),
         _ => None,
@@ -149,8 +159,8 @@ pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize)
     behind.max().map_or(Action::Nothing, |(_, number)| Action::Raise(number))
 }
 
-/// Whether `switcher` looks at the queue, with nothing in hand or giving up what it has, before its hart polls anything less
-/// urgent than `level`.
+/// Whether `switcher` reads the queue, without a virtual CPU or giving up its own, before its hart
+/// polls anything less urgent than `level`.
 fn looks_in_time(switcher: &Switcher, level: u8) -> bool {
     match *switcher {
         Switcher::Absent | Switcher::Idle => false,

@@ -1,24 +1,25 @@
 //! The console's input: which process may read it, and in which form.
 //!
-//! Processes that share the console sit on a small stack of *seats*. The topmost seat belongs to the
-//! foreground process: it alone reads what is typed. A process on the stack hands the console to a child
-//! by putting it on top, and has it back as soon as that child leaves or the process asks for it. While the
-//! stack is empty the console is *shared*: every process may read, and bytes pass as they are.
+//! Processes that share the console have *seats* on a small stack. The topmost seat belongs to the
+//! foreground process, which alone reads what is typed. A process on the stack hands the console to
+//! a child by putting the child on top. It gets the console back as soon as the child leaves, or
+//! when it asks for it. While the stack is empty, the console is *shared*: every process may read,
+//! and bytes are read unchanged.
 //!
-//! Line editing and echo happen when bytes are *read*, not when they arrive. What is typed ahead therefore
-//! has the form that its reader wants, even if the reader was not there yet when it was typed. The one
-//! exception is Ctrl-C, which takes effect on arrival.
+//! Line editing and echo happen when bytes are *read*, not when they arrive. So input that is typed
+//! ahead is processed in the mode of the process that finally reads it. The one exception is
+//! Ctrl-C, which takes effect on arrival.
 
 use super::ring::Ring;
 
-/// How the foreground process wants its input: a set of bits.
+/// The mode in which the foreground process gets its input: a set of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mode(pub u8);
 
 impl Mode {
-    /// Input is edited and echoed here, and read in whole lines.
+    /// Input is edited and echoed, and read in whole lines.
     pub const LINES: Mode = Mode(1);
-    /// Ctrl-C is not input: the process that handed the console over is told instead.
+    /// Ctrl-C is not input: it is reported to the process that handed the console over.
     pub const INTERRUPT: Mode = Mode(2);
 
     /// Whether all bits of `other` are set.
@@ -28,26 +29,27 @@ impl Mode {
     }
 }
 
-/// Why the console was not handed over.
+/// The reason why the console was not handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// The caller has no seat.
     NoSeat,
-    /// All [`SEATS`] are taken.
+    /// All [`SEATS`] are occupied.
     NoRoom,
 }
 
-/// Processes that can hand the console on to each other at a time.
+/// Maximum number of processes on the stack.
 pub const SEATS: usize = 16;
-/// Bytes that wait for a reader.
+/// Maximum number of bytes that wait for a reader.
 pub const INPUT_BYTES: usize = 4096;
-/// Bytes of a line; what is typed beyond is refused with a bell.
+/// Maximum length of a line in bytes. Further bytes are rejected with a bell.
 pub const LINE_BYTES: usize = 1024;
-/// Bytes of input that one call of [`Terminal::read`] looks at: it bounds the call and its echo.
+/// Maximum number of input bytes that one call of [`Terminal::read`] processes. It bounds the time
+/// of the call and the size of its echo.
 const STEP_BYTES: usize = 128;
-/// Most bytes that echo one byte of input.
+/// Maximum number of bytes that echo one byte of input.
 const ECHO_GROWTH: usize = 6;
-/// Most bytes of echo of one call of [`Terminal::read`].
+/// Maximum size of the echo of one call of [`Terminal::read`], in bytes.
 pub const ECHO_BYTES: usize = STEP_BYTES * ECHO_GROWTH;
 
 const CONTROL_C: u8 = 3;
@@ -61,29 +63,30 @@ const DELETE: u8 = 0x7f;
 struct Seat {
     process: u32,
     mode: Mode,
-    /// Ctrl-C was typed to the process above, and this one has not read of it yet.
+    /// Ctrl-C was typed while the process on the seat above had the console; this process has not
+    /// yet read an interrupt for it.
     interrupted: bool,
 }
 
-/// What [`Terminal::read`] found.
+/// The result of [`Terminal::read`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// So many bytes; 0 at the end of the input.
+    /// That many bytes were read; 0 at the end of the input.
     Bytes(usize),
-    /// Nothing yet: wait for [`Terminal::may_read`] to change or for input.
+    /// No input: wait for input or for [`Terminal::may_read`] to change.
     Nothing,
-    /// Nothing yet, but there is input that this call did not look at: call again.
+    /// No complete line yet, but there is input that this call did not process: call again.
     Again,
 }
 
-/// Bytes to be shown in answer to input.
+/// Bytes to be displayed in answer to input.
 pub struct Echo {
     bytes: [u8; ECHO_BYTES],
     count: usize,
 }
 
 impl Echo {
-    /// None yet.
+    /// An empty echo.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: [0; ECHO_BYTES], count: 0 }
@@ -115,12 +118,12 @@ impl Default for Echo {
 pub struct Terminal {
     seats: [Seat; SEATS],
     seated: usize,
-    /// Input as it came.
+    /// Input as it arrived.
     input: Ring<INPUT_BYTES>,
-    /// The line that is being edited, or read once it is complete.
+    /// The line that is being edited, or, once it is complete, being read.
     line: [u8; LINE_BYTES],
     length: usize,
-    /// Bytes of the complete line that have been read; `None` while it is edited.
+    /// Number of bytes of the complete line that have been read; `None` while the line is edited.
     read: Option<usize>,
     has_ended: bool,
 }
@@ -147,14 +150,14 @@ impl Terminal {
         }
     }
 
-    /// Room for bytes that arrive.
+    /// Free space for bytes that arrive.
     #[must_use]
     pub fn room(&self) -> usize {
         self.input.room()
     }
 
-    /// Takes a byte that has arrived; there must be [`Terminal::room`], or the byte is lost. Returns whether
-    /// it was an interrupt, for which a process lower on the stack may be waiting.
+    /// Takes a byte that has arrived. The byte is lost if there is no [`Terminal::room`]. Returns
+    /// whether it was an interrupt, for which a process lower on the stack may be waiting.
     pub fn arrive(&mut self, byte: u8) -> bool {
         if byte == CONTROL_C && self.takes_interrupts() {
             self.interrupt(INPUT_BYTES);
@@ -164,19 +167,20 @@ impl Terminal {
         false
     }
 
-    /// No more bytes will arrive.
+    /// The input has ended: no more bytes will arrive.
     pub fn end_input(&mut self) {
         self.has_ended = true;
     }
 
-    /// Whether what is typed goes to `process`.
+    /// Whether `process` gets what is typed.
     #[must_use]
     pub fn may_read(&self, process: u32) -> bool {
         self.top().is_none_or(|seat| seat.process == process)
     }
 
-    /// Hands the console to `to` in form `mode`, on behalf of `caller`; `to` may be `caller` itself. Seats above the
-    /// caller's are given up. The first process to ask of a shared console must be `founder`.
+    /// Hands the console to process `to` in `mode`, at the request of `caller`; `to` may be
+    /// `caller` itself. Seats above the caller's are removed. While the console is shared, only
+    /// process `founder` may take it.
     ///
     /// # Errors
     /// See [`Refusal`]; nothing has changed.
@@ -205,8 +209,9 @@ impl Terminal {
         Ok(())
     }
 
-    /// `process` has ended, or wants to have nothing to do with the console any more. The seat below it is the
-    /// foreground, with the form that it had. Returns whether anything has changed.
+    /// Removes `process`, which has ended or no longer uses the console. If it was in the
+    /// foreground, the process on the seat below is, with its earlier mode. Returns whether
+    /// anything has changed.
     pub fn leave(&mut self, process: u32) -> bool {
         let Some(place) = self.seats[..self.seated].iter().position(|seat| seat.process == process) else {
             return false;
@@ -221,7 +226,7 @@ impl Terminal {
         true
     }
 
-    /// Reads for `process`. What is to be shown is added to `echo`, which is empty.
+    /// Reads for `process`. The echo is written to `echo`, which must be empty.
     pub fn read(&mut self, process: u32, into: &mut [u8], echo: &mut Echo) -> Read {
         if into.is_empty() {
             return Read::Bytes(0);
@@ -249,12 +254,13 @@ impl Terminal {
         self.seated.checked_sub(1).and_then(|top| self.seats.get(top)).copied()
     }
 
-    /// Whether Ctrl-C is for the process below the foreground's.
+    /// Whether Ctrl-C is reported to the process below the foreground process.
     fn takes_interrupts(&self) -> bool {
         self.seated >= 2 && self.top().is_some_and(|top| top.mode.has(Mode::INTERRUPT))
     }
 
-    /// Ctrl-C: the first `count` bytes that were typed and not read are dropped, and the process below is to hear of it.
+    /// Handles Ctrl-C: drops the oldest `count` bytes of input, and marks the process below as
+    /// interrupted.
     fn interrupt(&mut self, count: usize) {
         self.input.skip(count);
         self.drop_line();
@@ -263,16 +269,17 @@ impl Terminal {
         }
     }
 
-    /// After each change of the seats.
+    /// Called after each change of the seats.
     fn top_changed(&mut self, before: Option<u32>) {
         if self.top().map(|seat| seat.process) == before {
             return;
         }
-        // A line that was begun, or read in part, belonged to the reader before.
+        // An unfinished line belonged to the previous foreground process.
         if before.is_some() {
             self.drop_line();
         }
-        // Ctrl-C that was typed before the console was handed over means this process too.
+        // A Ctrl-C that was typed before the console was handed over is for the new foreground
+        // process too.
         if self.takes_interrupts()
             && let Some(count) = self.input.length_through(CONTROL_C)
         {
@@ -285,7 +292,7 @@ impl Terminal {
     }
 
     fn read_bytes(&mut self, into: &mut [u8]) -> Read {
-        // First what was edited or read in part before the form changed.
+        // First the rest of the line that was edited or read before the mode changed.
         if self.length > 0 {
             let count = self.read_part(self.read.unwrap_or(0), into);
             return Read::Bytes(count);
@@ -317,7 +324,7 @@ impl Terminal {
         }
     }
 
-    /// Gives out the line from byte `read` on; an empty line is the end of the input.
+    /// Returns the line from byte `read` on. An empty line is the end of the input.
     fn read_part(&mut self, read: usize, into: &mut [u8]) -> usize {
         let rest = &self.line[read..self.length];
         let count = rest.len().min(into.len());
@@ -334,12 +341,13 @@ impl Terminal {
         match byte {
             b'\r' | b'\n' => {
                 echo.put(b"\n");
-                // There is always room: other bytes leave one.
+                // There is always room, because other bytes leave one byte free.
                 self.line[self.length] = b'\n';
                 self.length += 1;
                 self.read = Some(0);
             }
-            // The process that reads has nobody above it to be told: for it, Ctrl-C is an empty line.
+            // No process gave the console to this one, so none can be told: Ctrl-C is an empty
+            // line.
             CONTROL_C => {
                 echo.put(b"^C\n");
                 self.line[0] = b'\n';
@@ -363,7 +371,7 @@ impl Terminal {
         }
     }
 
-    /// Takes the last letter out of the line: one byte, or a whole letter of UTF-8.
+    /// Removes the last character from the line, which may be several bytes of UTF-8.
     fn erase(&mut self, echo: &mut Echo) {
         let Some(mut start) = self.length.checked_sub(1) else { return };
         while start > 0 && self.line[start] & 0xc0 == 0x80 {

@@ -139,7 +139,7 @@ fn ctrl_c_reaches_the_process_below_and_not_the_foreground() {
     typed(&mut terminal, "x\n");
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "\x03");
     assert_eq!(read(&mut terminal, SHELL), None);
-    // What was typed before it is gone, what came after is not.
+    // Input before the Ctrl-C is dropped; input after it is kept.
     assert_eq!(read(&mut terminal, CHILD).unwrap(), "x\n");
 }
 
@@ -171,7 +171,7 @@ fn keys_pass_unedited_and_interrupts_do_not() {
     assert_eq!(read_with_echo(&mut terminal, CHILD), (Some("q".into()), String::new()));
     assert!(terminal.arrive(3));
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "\x03");
-    // The shell has its own form back.
+    // The shell gets its own mode back.
     terminal.leave(CHILD);
     typed(&mut terminal, "a\x08b\n");
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "b\n");
@@ -183,7 +183,7 @@ fn seats_are_for_those_who_were_given_one() {
     assert_eq!(terminal.hand_over(OTHER, SHELL, OTHER, EDITED), Err(Refusal::NoSeat));
     terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
     assert_eq!(terminal.hand_over(OTHER, SHELL, OTHER, EDITED), Err(Refusal::NoSeat));
-    // A shell in the shell; then the outer one takes the console back from both.
+    // A shell within the shell; then the outer one takes the console back from both.
     terminal.hand_over(CHILD, SHELL, OTHER, EDITED).unwrap();
     assert!(terminal.may_read(OTHER) && !terminal.may_read(CHILD));
     terminal.hand_over(SHELL, SHELL, SHELL, Mode::LINES).unwrap();
@@ -198,7 +198,7 @@ fn seats_end() {
         terminal.hand_over(process, SHELL, process + 1, EDITED).unwrap();
     }
     assert_eq!(terminal.hand_over(16, SHELL, 17, EDITED), Err(Refusal::NoRoom));
-    // One in the middle ends: the foreground stays.
+    // A process in the middle of the stack ends: the foreground process stays.
     assert!(terminal.leave(8));
     assert!(terminal.may_read(16));
     terminal.hand_over(16, SHELL, 17, EDITED).unwrap();

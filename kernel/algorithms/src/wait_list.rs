@@ -1,8 +1,8 @@
-//! The list of waiters of one thing: most urgent first, first come first served within a level.
+//! The list of waiters for one condition: most urgent first, in order of arrival within a level.
 //!
-//! A waiter's [`Node`] belongs to the waiter (in the kernel: to the cell of its call) and has a number.
-//! The list consists of numbers, so that it allocates nothing. Every operation takes a constant number
-//! of steps, except that a search for a level passes at most 64 nodes.
+//! A waiter's [`Node`] belongs to the waiter (in the kernel, to the cell of its call) and has a
+//! number. The list links nodes by their numbers, so it allocates nothing. Every operation takes a
+//! constant number of steps, except that a search for a level visits at most 64 nodes.
 //!
 //! ```text
 //!  first -> A(5) ----------> D(32) ----------> F(60)      the first waiter of each level, by level
@@ -16,29 +16,30 @@
 //! | --- | --- | --- |
 //! | idle | in no list | [`WaitList::enter`] |
 //! | queued | in the list | [`WaitList::wake_one`], [`WaitList::wake_all`], [`WaitList::leave`] |
-//! | woken alone | taken out by `wake_one`; has not looked yet | `enter`, `leave` |
-//! | woken in a round | taken out by `wake_all`; has not looked yet | `enter`, `leave` |
+//! | woken alone | removed by `wake_one`; has not checked the condition yet | `enter`, `leave` |
+//! | woken in a round | removed by `wake_all`; has not checked the condition yet | `enter`, `leave` |
 //!
-//! An event wakes *one* waiter. A woken waiter holds the baton, until one of these happens:
-//! - It finds that it must wait again. Then the condition is false, and whatever makes it true wakes
-//!   one waiter. It keeps its place: it enters its level at the front.
-//! - It leaves, with a result or because it is cancelled, while the condition may be true: it passes
-//!   the baton on, that is, `leave` names the next waiter to wake.
+//! An event wakes *one* waiter. A woken waiter holds the baton until one of these happens:
+//! - It checks the condition and must wait again. Then the condition is false, and whatever makes
+//!   it true wakes one waiter. The waiter keeps its place: it enters its level at the front.
+//! - It leaves while the condition may be true, with a result or because it is cancelled. Then it
+//!   passes the baton on: `leave` returns the next waiter to wake.
 //!
-//! So the following holds at all times: *if the condition is true and a waiter is queued, then some
-//! waiter holds the baton* (or an event is about to wake one). No wake is lost, and an event costs
-//! as many polls as waiters can use it, plus one.
+//! So this invariant holds: *if the condition is true and a waiter is queued, then some waiter
+//! holds the baton* (or an event is about to wake one). No wake is lost, and an event costs one
+//! poll more than there are waiters that can use it.
 //!
-//! A queue whose waiters wait for different things (the ends of different children) needs each of them to
-//! look. `wake_all` begins a *round*: every waiter that entered before it is woken, one after the other;
-//! each of them wakes the next one when it has looked. So a round is done in portions of one poll.
-//! Entries of one level are in the order of their rounds, because a waiter that enters goes to the back.
+//! If the waiters of a list wait for different conditions (the ends of different children), each of
+//! them must check its own. `wake_all` begins a *round*: every waiter that entered before it is
+//! woken, one after the other; each of them wakes the next one when it has checked. So one poll
+//! does only a bounded part of a round. The waiters of one level are in the order of their rounds,
+//! because a waiter that enters goes to the back.
 //!
-//! The caller has a lock for each list, and changes the nodes of its waiters under that lock only.
+//! The caller has a lock for each list, and changes the nodes of its waiters only under that lock.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// No node.
+/// Not a node's number.
 const NONE: u32 = u32::MAX;
 /// In `previous_level`: the node is not the first of its level.
 const NOT_FIRST: u32 = u32::MAX - 1;
@@ -48,20 +49,21 @@ const QUEUED: u8 = 1;
 const WOKEN_ALONE: u8 = 2;
 const WOKEN_IN_ROUND: u8 = 3;
 
-/// What a waiter contributes to the list. Atomic only so that it can be shared: a lock protects it.
+/// The links and state of one waiter. The fields are atomic only so that nodes can be shared; the
+/// list's lock protects them.
 #[derive(Debug)]
 pub struct Node {
     state: AtomicU8,
     level: AtomicU8,
-    /// The list's round when the waiter entered.
+    /// The list's round number when the waiter entered.
     round: AtomicU32,
-    /// The ring of the level.
+    /// The neighbours in the ring of the level.
     next: AtomicU32,
     previous: AtomicU32,
-    /// The first nodes of the neighbouring levels; of the first node of a level only.
+    /// The first nodes of the neighbouring levels. Valid only in the first node of a level.
     next_level: AtomicU32,
     previous_level: AtomicU32,
-    /// What the caller wakes.
+    /// The value that the list returns when this waiter is to be woken.
     wake: AtomicU64,
 }
 
@@ -91,13 +93,14 @@ impl Node {
     }
 }
 
-/// Where nodes are found by their numbers.
+/// Maps numbers to nodes.
 pub trait Nodes {
-    /// The node with this number; it exists as long as a waiter uses it.
+    /// The node with this number. It must exist as long as its waiter uses the list.
     fn node(&self, number: u32) -> &Node;
 }
 
-/// See the module. The value of a waiter that is to be woken is what it entered with.
+/// A list of waiters; see the module. Methods that return a waiter to be woken return the `wake`
+/// value it entered with.
 #[derive(Debug)]
 pub struct WaitList {
     /// First node of the most urgent level.
@@ -122,7 +125,8 @@ impl WaitList {
         self.first == NONE
     }
 
-    /// Queues waiter `number` of `level`, to be woken by `wake`. The caller looks at the condition once more afterwards.
+    /// Queues waiter `number` at `level`; `wake` identifies it when it is to be woken. The caller
+    /// must check the condition once more afterwards.
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
@@ -143,7 +147,8 @@ impl WaitList {
         if before == WOKEN_IN_ROUND { self.next_of_round(nodes) } else { None }
     }
 
-    /// Waiter `number` waits no more. `may_be_ready`: whether others may find the condition true.
+    /// Waiter `number` no longer waits. `may_be_ready`: whether other waiters may find the
+    /// condition true.
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
@@ -173,7 +178,8 @@ impl WaitList {
         self.next_of_round(nodes)
     }
 
-    /// Waiter `number` is going to take long before it looks: if it holds the baton, it passes it on.
+    /// Waiter `number` will take long before it checks the condition. If it holds the baton, it
+    /// passes it on.
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
@@ -185,12 +191,12 @@ impl WaitList {
         }
     }
 
-    /// Takes out the most urgent waiter that entered before the current round.
+    /// Removes the most urgent waiter that entered before the current round.
     fn next_of_round(&mut self, nodes: &impl Nodes) -> Option<u64> {
         let mut number = self.first;
         while number != NONE {
             let node = nodes.node(number);
-            // The oldest of its level is the first.
+            // The first of a level has waited longest, so it has the lowest round.
             if self.round.wrapping_sub(node.round.load(Relaxed)) as i32 > 0 {
                 return Some(self.take(nodes, number, WOKEN_IN_ROUND));
             }
@@ -206,7 +212,7 @@ impl WaitList {
         node.wake.load(Relaxed)
     }
 
-    /// Puts a node into the ring of its level, at its back or at its front.
+    /// Inserts a node into the ring of its level, at the back or at the front.
     fn link(&mut self, nodes: &impl Nodes, number: u32, at_front: bool) {
         let node = nodes.node(number);
         let level = node.level();
@@ -259,7 +265,8 @@ impl WaitList {
         self.join(nodes, number, after);
     }
 
-    /// Makes the levels that begin with these two neighbours; `NONE` is the end of the list on either side.
+    /// Links two neighbouring levels, given their first nodes. `NONE` stands for either end of the
+    /// list.
     fn join(&mut self, nodes: &impl Nodes, before: u32, after: u32) {
         match before {
             NONE => self.first = after,

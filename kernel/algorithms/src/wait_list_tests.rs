@@ -1,4 +1,4 @@
-//! The list against a model, and the baton against every interleaving of a small system.
+//! The list compared with a model, and the baton in every interleaving of a small system.
 
 extern crate std;
 
@@ -46,10 +46,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the list promises, in the plainest form: a sorted vector.
+/// The list's specification: a sorted vector.
 #[derive(Default)]
 struct Model {
-    /// Level, and the order within it; number; round.
+    /// Level and position within it; number; round.
     queued: Vec<((u8, i64), u32, u32)>,
     woken: Vec<(u32, bool)>,
     clock: i64,
@@ -120,7 +120,8 @@ proptest! {
         let nodes = Table::new(WAITERS as usize);
         let (mut list, mut model) = (WaitList::new(), Model::default());
         for step in steps {
-            // A front place and an old round do not meet in one queue: the kernel uses either wake.
+            // A queue uses either `wake_one` or `wake_all`, as in the kernel: waiters at the front
+            // and rounds do not mix.
             let step = match step {
                 Step::All if alone => Step::One,
                 Step::One if !alone => Step::All,
@@ -169,33 +170,33 @@ fn a_wake_takes_the_same_number_of_steps_however_many_wait() {
         woken = measured(&mut list, &|list| list.leave(&nodes, number as u32, true));
     }
     assert_eq!(count, COUNT);
-    // 64 levels, looked at twice each, and the neighbours.
+    // Each of the 64 levels visited twice, and the neighbours.
     assert!(most <= 64 * 2 + 12, "{most} nodes looked at in one operation");
 }
 
 // ---- every interleaving -------------------------------------------------------------------
 
-/// A pipe with three readers, two of which can be cancelled, and a writer that writes byte after byte and closes.
-/// A state is everything that the next step depends on.
+/// A pipe with three readers, two of which can be cancelled, and a writer that writes byte after
+/// byte and then closes. A state contains everything that the next step depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct World {
     bytes: u8,
     to_write: u8,
     closed: bool,
     readers: Vec<Reader>,
-    /// History of the list, from which it is rebuilt.
+    /// The calls made on the list, from which it is rebuilt.
     history: Vec<Call>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Reader {
-    /// Has looked in vain and is about to enter the list.
+    /// Has found the condition false and is about to enter the list.
     ToEnter,
-    /// Is in the list and is about to look again.
+    /// Is in the list and is about to check again.
     ToLook,
     /// Waits to be woken.
     Asleep,
-    /// Has been woken and is about to look.
+    /// Has been woken and is about to check.
     Awake,
     /// Has its result and is about to leave the list.
     Took,
@@ -210,7 +211,7 @@ enum Call {
     One,
 }
 
-/// Replays a history; returns whom its last call woke.
+/// Replays the calls. Returns the waiter that the last one woke.
 fn replay(history: &[Call]) -> Option<u64> {
     let (nodes, mut list) = (Table::new(4), WaitList::new());
     let mut woken = None;
@@ -230,7 +231,7 @@ impl World {
         if let Some(number) = replay(&self.history) {
             let reader = &mut self.readers[number as usize];
             match *reader {
-                // A wake of a coroutine that runs makes it look once more.
+                // A wake of a running coroutine makes it check once more.
                 Reader::Asleep | Reader::ToLook => *reader = Reader::Awake,
                 _ => {}
             }
@@ -241,7 +242,7 @@ impl World {
         self.bytes > 0 || self.closed
     }
 
-    /// Takes a byte, or the end.
+    /// Reads a byte, or the end of the data.
     fn look(&mut self, number: usize) -> bool {
         if !self.is_ready() {
             return false;

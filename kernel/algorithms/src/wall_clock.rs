@@ -1,13 +1,14 @@
-//! Real time from a clock that was read once and a clock that only counts.
+//! Real time, from a real-time clock that was read once and a monotonic clock.
 
-/// The time that a clock with two registers of 32 bits tells, the low one read first; `None` for 0: a clock that stands.
+/// Joins the two 32-bit registers of a clock, the low one read first. `None` for 0, which means
+/// that the clock does not run.
 pub fn joined(low: u32, high: u32) -> Option<u64> {
     Some(u64::from(high) << 32 | u64::from(low)).filter(|&nanoseconds| nanoseconds != 0)
 }
 
-/// What real time was when the monotonic clock showed 0, if they showed `real` and `monotonic` together.
+/// The real time at which the monotonic clock was 0, given the values of both clocks at one moment.
 pub fn epoch(real: Option<u64>, monotonic: u64) -> u64 {
-    // Without a clock that tells the time both begin together.
+    // Without a real-time clock, real time begins together with the monotonic clock.
     real.map_or(0, |real| real.saturating_sub(monotonic))
 }
 

@@ -1,5 +1,5 @@
-//! The map of ranges against a model that has a value for each address, with leaves of 8 so that a few dozen spans
-//! make several of them.
+//! The map of ranges compared with a model that stores a value for each address. Leaves have 8
+//! spans, so that a few dozen spans make several leaves.
 
 use cops_algorithms::range_map::{RangeError, RangeMap, Span};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ enum Change {
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let start = 0..ADDRESSES;
-    // Short ranges make many spans, long ones take many of them at once.
+    // Short ranges make many spans; long ranges replace many of them at once.
     let length = prop_oneof![4 => 1..4usize, 1 => 4..100usize];
     let one = prop_oneof![
         6 => (start.clone(), length.clone(), 0..3u8).prop_map(|(start, length, value)| Change::Insert(start, length, value)),
@@ -30,7 +30,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(one, 0..300)
 }
 
-/// The spans that a model means.
+/// The spans of a model.
 fn spans_of(model: &[Option<u8>]) -> Vec<Span<u8>> {
     let mut spans: Vec<Span<u8>> = Vec::new();
     for (address, value) in model.iter().enumerate() {
@@ -119,19 +119,20 @@ proptest! {
     }
 }
 
-/// As many as a process may have: alternating values, so that nothing joins; then all of one value.
+/// The maximum number of spans of a process: alternating values, so that none are merged; then one
+/// value for all.
 #[test]
 fn sixty_five_thousand_spans() {
     const COUNT: usize = 65_530;
     let mut map = RangeMap::<u8>::new(COUNT);
     for number in 0..COUNT {
-        // From both ends to the middle.
+        // From both ends towards the middle.
         let place = if number % 2 == 0 { number / 2 } else { COUNT - 1 - number / 2 };
         map.insert(place * 10..place * 10 + 10, (place % 2) as u8).unwrap();
     }
     assert_eq!(map.len(), COUNT);
     assert_eq!(map.insert(COUNT * 20..COUNT * 20 + 1, 0), Err(RangeError::OutOfMemory));
-    // In portions of 32.
+    // In portions of 32 spans.
     let mut at = 0;
     while at < COUNT * 10 {
         let end = map.spans(at..COUNT * 10).take(32).last().unwrap().end;

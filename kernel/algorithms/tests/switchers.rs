@@ -1,20 +1,21 @@
-//! Harts, an executor and a run queue in miniature, around the decisions of `cops_algorithms::switchers`.
+//! A model of harts, an executor and a run queue that uses `cops_algorithms::switchers`.
 //!
-//! The rule that is checked at every pick: no hart begins something less urgent than a queued virtual CPU, unless other harts
-//! are on their way to the queue for it. Kernel coroutines are ready at two levels all the time.
+//! At every pick it checks the rule that no hart begins something less urgent than a queued virtual
+//! CPU, unless another hart is about to read the queue for it. Kernel coroutines are always ready
+//! at two levels.
 
 use std::collections::BTreeSet;
 
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
 use proptest::prelude::*;
 
-/// Levels at which coroutines of the kernel are always ready.
+/// Levels at which kernel coroutines are always ready.
 #[derive(Clone, Copy, Debug)]
 struct Crowd {
     level: u8,
 }
 
-/// What a switching coroutine has and where it is.
+/// The state of a switching coroutine, and what it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Idle,
@@ -25,13 +26,14 @@ enum Place {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A virtual CPU of this level is queued by a hart.
+    /// A hart queues a virtual CPU of this level.
     Newcomer { level: u8, by: usize },
-    /// The hart takes its interrupt, or enters the kernel otherwise; or picks in its executor.
+    /// A hart takes its interrupt, or enters the kernel for another reason, or picks in its
+    /// executor.
     Hart(usize),
     /// The virtual CPU that the hart runs blocks.
     Blocks(usize),
-    /// A result of this level comes for the virtual CPU that this switching coroutine has in hand.
+    /// A result of this level arrives for the virtual CPU of this switching coroutine.
     Result { number: usize, level: u8 },
 }
 
@@ -98,7 +100,7 @@ impl Machine {
                 Place::Running { hart, told, .. } => {
                     *told = true;
                     assert_eq!(interrupt, *hart != by);
-                    // The hart that asks is in the kernel and looks before it goes on.
+                    // The calling hart is in the kernel and reads the queue before it resumes.
                     self.interrupted[*hart] = true;
                 }
                 Place::Paused { at, told, .. } => {
@@ -113,7 +115,7 @@ impl Machine {
         }
     }
 
-    /// How many are on their way to the queue without passing through an executor.
+    /// Number of harts that will read the queue without going through an executor.
     fn on_their_way(&self) -> usize {
         self.places
             .iter()
@@ -138,7 +140,8 @@ impl Machine {
         self.places.iter().position(|place| matches!(place, Place::Running { hart: at, .. } if *at == hart))
     }
 
-    /// Gives up what it has; `returns`: into the queue.
+    /// A switching coroutine gives up its virtual CPU. `returns`: whether the virtual CPU goes back
+    /// into the queue.
     fn settle(&mut self, number: usize, level: u8, returns: bool) {
         if returns {
             self.insert(level);
@@ -153,7 +156,7 @@ impl Machine {
             return self.settle(number, level, true);
         }
         if self.crowd.level <= level {
-            // Equals take turns; what is more urgent goes first.
+            // Virtual CPUs of equal level take turns; a more urgent one goes first.
             self.places[number] = Place::Paused { at: level.min(self.first()), level, told: false };
         }
     }
@@ -213,7 +216,7 @@ impl Machine {
             }
             Step::Result { number, level: result } => {
                 if let Place::Paused { at, level, .. } = &mut self.places[number % harts] {
-                    // `raise_in_hand`: as `RunQueue` does it.
+                    // The same as `raise_in_hand` of the kernel's `RunQueue`.
                     *level = (*level).min(result);
                     *at = (*at).min(result);
                 }
@@ -248,7 +251,8 @@ proptest! {
     }
 }
 
-/// Every combination of states of two switching coroutines, every pair of levels: the promise of `on_newcomer` as it is written there.
+/// Every combination of states of two switching coroutines and every pair of levels keeps the
+/// guarantee of `on_newcomer`.
 #[test]
 fn every_combination_of_states_keeps_the_promise() {
     let levels = [0u8, 31, 32, 33, 63];
@@ -280,7 +284,7 @@ fn every_combination_of_states_keeps_the_promise() {
 fn keeps_the_promise(before: [Switcher; 2], newcomer: u8, ahead: usize) {
     let action = on_newcomer(&before, newcomer, ahead, 0);
     let mut after = before;
-    // Interrupted just now, or about to look by itself.
+    // Interrupted just now, or about to read the queue without being told.
     match action {
         Action::Nothing => {}
         Action::Wake(number) => after[number] = Switcher::Ready { level: newcomer },
@@ -312,7 +316,8 @@ fn keeps_the_promise(before: [Switcher; 2], newcomer: u8, ahead: usize) {
         _ => false,
     };
     let looking = after.iter().filter(|switcher| looks(switcher)).count();
-    // One action is taken for one newcomer: it adds one that looks, or there was none to add.
+    // One call takes one action: it makes one more switching coroutine read the queue, unless there
+    // was none left.
     let was_looking = before.iter().filter(|switcher| looks(switcher)).count();
     let is_kept = looking >= ahead
         || looking > was_looking

@@ -1,9 +1,9 @@
 //! Collections and pointers whose every allocation may fail.
 //!
-//! The kernel must not panic when memory ends, and a program or a peer can make it end at any
-//! allocation. `alloc`'s collections allocate infallibly in most of their methods, so the kernel does
-//! not use them (`kernel/clippy.toml` refuses them): the types of this crate have no method that
-//! allocates without saying so in its result (decision 15).
+//! The kernel must not panic when memory is exhausted, and a program or a peer can exhaust it at
+//! any allocation. Most methods of `alloc`'s collections allocate infallibly, so the kernel does
+//! not use them (`kernel/clippy.toml` forbids them). In this crate, every method that allocates
+//! returns a `Result` (decision 15).
 //!
 //! | here | instead of | |
 //! | --- | --- | --- |
@@ -15,7 +15,7 @@
 //! | [`try_box`], [`try_arc`] | `Box::new`, `Arc::new` | |
 #![no_std]
 #![warn(missing_docs)]
-// The one place where alloc's own types are used.
+// This crate is the only one of the kernel that uses alloc's collections.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 extern crate alloc;
@@ -35,7 +35,7 @@ pub use queue::Queue;
 pub use table::Table;
 pub use text::Text;
 
-/// There is not enough memory, or not in one piece.
+/// There is not enough memory, or no contiguous block that is large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 

@@ -5,7 +5,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::OutOfMemory;
 
-/// A growable array whose growth can fail. Everything a slice can do, it can do.
+/// A growable array whose growth can fail. It dereferences to a slice.
 #[derive(Debug, PartialEq, Eq)]
 pub struct List<T>(Vec<T>);
 
@@ -74,7 +74,7 @@ impl<T> List<T> {
         Ok(())
     }
 
-    /// Appends an item if there is room for it without growing; otherwise gives it back.
+    /// Appends an item if the capacity suffices; otherwise returns the item.
     ///
     /// # Errors
     /// The item.
@@ -92,7 +92,7 @@ impl<T> List<T> {
     /// [`OutOfMemory`]; the item is dropped.
     ///
     /// # Panics
-    /// If `index` is behind the end.
+    /// If `index` is beyond the end.
     pub fn try_insert(&mut self, index: usize, item: T) -> Result<(), OutOfMemory> {
         self.try_reserve(1)?;
         self.0.insert(index, item);
@@ -125,12 +125,12 @@ impl<T> List<T> {
         Ok(())
     }
 
-    /// Takes the last item.
+    /// Removes the last item.
     pub fn pop(&mut self) -> Option<T> {
         self.0.pop()
     }
 
-    /// Takes the item at `index`; those behind it move up.
+    /// Removes the item at `index`; the items after it move up.
     ///
     /// # Panics
     /// If there is none.
@@ -148,7 +148,7 @@ impl<T> List<T> {
         self.0.truncate(length);
     }
 
-    /// Takes all items out, in order; keeps the memory.
+    /// Removes all items and returns them in order; keeps the memory.
     pub fn drain(&mut self) -> impl Iterator<Item = T> {
         self.0.drain(..)
     }
@@ -163,12 +163,12 @@ impl<T> List<T> {
         self.0.clear();
     }
 
-    /// Items there is room for without growing.
+    /// Number of items that fit without growing.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// The items as `alloc`'s type, for other people's crates that want it.
+    /// The items as `alloc`'s type, for external crates that require it.
     pub fn into_vec(self) -> Vec<T> {
         self.0
     }

@@ -1,9 +1,12 @@
 //! An ordered map: an AVL tree.
 //!
-//! Insertion allocates one node, which can be done in advance: a [`Spare`] is a node without an entry.
-//! An insertion that must not fail (a process that ends, a virtual CPU that becomes ready) uses the spare
-//! that was allocated when its process was made, and a removal returns it.
-//! All operations take O(log n) steps in the worst case; recursion is 1.44 log2(n) deep.
+//! An insertion allocates one node. The node can be allocated in advance: a [`Spare`] is a node
+//! without an entry. An insertion that must not fail (when a process ends, or a virtual CPU becomes
+//! ready) uses the spare that was allocated when its process was created; a removal returns the
+//! spare.
+//!
+//! All operations take O(log n) steps in the worst case; the recursion is at most 1.44 log2(n)
+//! deep.
 
 use alloc::boxed::Box;
 use core::cmp::Ordering;
@@ -13,7 +16,7 @@ use super::{OutOfMemory, try_box};
 type Link<K, V> = Option<Box<Node<K, V>>>;
 
 struct Node<K, V> {
-    /// Always there while the node is in a tree.
+    /// Always `Some` while the node is in a tree.
     entry: Option<(K, V)>,
     height: u8,
     left: Link<K, V>,
@@ -24,7 +27,7 @@ struct Node<K, V> {
 pub struct Spare<K, V>(Box<Node<K, V>>);
 
 impl<K, V> Spare<K, V> {
-    /// Allocates it.
+    /// Allocates a spare.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -62,7 +65,7 @@ impl<K: core::fmt::Debug + Ord, V: core::fmt::Debug> core::fmt::Debug for Map<K,
 }
 
 impl<K, V> Map<K, V> {
-    /// Bytes that an entry takes.
+    /// Size of the allocation for one entry.
     pub const ENTRY_BYTES: usize = size_of::<Node<K, V>>();
 
     /// An empty map; allocates nothing.
@@ -75,7 +78,7 @@ impl<K, V> Map<K, V> {
         self.length
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -110,7 +113,7 @@ impl<K, V> Map<K, V> {
         node.entry()
     }
 
-    /// Takes the first entry out.
+    /// Removes the first entry.
     pub fn pop_first(&mut self) -> Option<(K, V)> {
         let (entry, _) = self.take_first()?;
         Some(entry)
@@ -125,10 +128,10 @@ impl<K, V> Map<K, V> {
 }
 
 impl<K: Ord, V> Map<K, V> {
-    /// Puts an entry in; returns the value it replaces.
+    /// Inserts an entry; returns the value it replaces.
     ///
     /// # Errors
-    /// [`OutOfMemory`]; the map is as it was, and key and value are dropped.
+    /// [`OutOfMemory`]; the map is unchanged, and key and value are dropped.
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, OutOfMemory> {
         if let Some(place) = self.get_mut(&key) {
             return Ok(Some(core::mem::replace(place, value)));
@@ -138,7 +141,8 @@ impl<K: Ord, V> Map<K, V> {
         Ok(None)
     }
 
-    /// Puts an entry in without allocating; returns the value it replaces, and then the memory too.
+    /// Inserts an entry without allocating. If the key exists, returns the replaced value and the
+    /// unused memory.
     pub fn insert_with(&mut self, spare: Spare<K, V>, key: K, value: V) -> Option<(V, Spare<K, V>)> {
         if let Some(place) = self.get_mut(&key) {
             return Some((core::mem::replace(place, value), spare));
@@ -150,12 +154,12 @@ impl<K: Ord, V> Map<K, V> {
         None
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         self.take(key).map(|(value, _)| value)
     }
 
-    /// Takes an entry out and returns the memory with it.
+    /// Removes an entry and returns its memory with it.
     pub fn take(&mut self, key: &K) -> Option<(V, Spare<K, V>)> {
         let (found, rest) = detach(self.root.take(), key);
         self.root = rest;
@@ -177,7 +181,7 @@ impl<K: Ord, V> Map<K, V> {
         }
     }
 
-    /// The value of a key, to be changed.
+    /// A mutable reference to the value of a key.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let mut node = self.root.as_deref_mut()?;
         loop {
@@ -189,12 +193,12 @@ impl<K: Ord, V> Map<K, V> {
         }
     }
 
-    /// Whether there is an entry of this key.
+    /// Whether there is an entry with this key.
     pub fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
 
-    /// The first entry whose key is not below `key`.
+    /// The first entry whose key is not less than `key`.
     pub fn at_or_after(&self, key: &K) -> Option<(&K, &V)> {
         let mut found = None;
         let mut link = self.root.as_deref();
@@ -212,18 +216,18 @@ impl<K: Ord, V> Map<K, V> {
     }
 }
 
-/// Levels of a tree at most: an AVL tree of this height has more nodes than there is memory for.
+/// Maximum height of a tree: an AVL tree of this height has more nodes than fit into memory.
 const HEIGHT_MAX: usize = 48;
 
 /// The entries of a [`Map`], in order.
 pub struct Iter<'a, K, V> {
-    /// The nodes that are still to come with what is right of them; the next one last.
+    /// The nodes whose entry and right subtree are still to be visited; the next one is last.
     above: [Option<&'a Node<K, V>>; HEIGHT_MAX],
     depth: usize,
 }
 
 impl<'a, K, V> Iter<'a, K, V> {
-    /// Puts the way to the first entry of a tree on the stack.
+    /// Pushes the path to the first entry of a tree onto the stack.
     fn descend(&mut self, mut link: &'a Link<K, V>) {
         while let Some(node) = link
             && let Some(place) = self.above.get_mut(self.depth)
@@ -251,7 +255,7 @@ impl<K, V> Node<K, V> {
         self.entry.as_ref().map(|(key, value)| (key, value))
     }
 
-    /// How `key` compares with this node's.
+    /// Compares `key` with this node's key.
     fn compare(&self, key: &K) -> Ordering
     where
         K: Ord,
@@ -259,7 +263,7 @@ impl<K, V> Node<K, V> {
         self.entry.as_ref().map_or(Ordering::Equal, |(mine, _)| key.cmp(mine))
     }
 
-    /// How much higher the left side is.
+    /// Height of the left subtree minus that of the right one.
     fn lean(&self) -> i16 {
         i16::from(height(&self.left)) - i16::from(height(&self.right))
     }
@@ -283,13 +287,13 @@ fn attach<K: Ord, V>(tree: Link<K, V>, node: Box<Node<K, V>>) -> Box<Node<K, V>>
     balance(top)
 }
 
-/// The node on its own.
+/// The node without subtrees.
 fn leaf<K, V>(mut node: Box<Node<K, V>>) -> Box<Node<K, V>> {
     (node.height, node.left, node.right) = (1, None, None);
     node
 }
 
-/// Takes the node of `key` out of the tree; returns it and the rest.
+/// Removes the node of `key` from the tree. Returns the node and the rest of the tree.
 fn detach<K: Ord, V>(tree: Link<K, V>, key: &K) -> (Link<K, V>, Link<K, V>) {
     let Some(mut top) = tree else { return (None, None) };
     let side = match top.compare(key) {
@@ -305,7 +309,7 @@ fn detach<K: Ord, V>(tree: Link<K, V>, key: &K) -> (Link<K, V>, Link<K, V>) {
     (found, Some(balance(top)))
 }
 
-/// The tree of two whose parent is gone.
+/// Joins the two subtrees of a removed node.
 fn join<K, V>(left: Link<K, V>, right: Link<K, V>) -> Link<K, V> {
     let Some(right) = right else { return left };
     let (mut first, rest) = detach_first(right);
@@ -328,7 +332,7 @@ fn detach_first<K, V>(mut top: Box<Node<K, V>>) -> (Box<Node<K, V>>, Link<K, V>)
     }
 }
 
-/// Makes the two sides of `top`, which differ by two in height at most, differ by one at most.
+/// Restores the balance of `top`, whose subtrees differ in height by at most two.
 fn balance<K, V>(mut top: Box<Node<K, V>>) -> Box<Node<K, V>> {
     match top.lean() {
         2.. => {
@@ -378,7 +382,7 @@ mod tests {
 
     use super::*;
 
-    /// The height of the tree, if it is one: sorted, balanced, with right heights.
+    /// Checks the tree (sorted, balanced, with correct heights) and returns its height.
     fn check(link: &Link<u16, u32>) -> u8 {
         let Some(node) = link else { return 0 };
         let (left, right) = (check(&node.left), check(&node.right));

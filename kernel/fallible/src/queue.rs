@@ -38,7 +38,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Appends an item if there is room for it without growing; otherwise gives it back.
+    /// Appends an item if the capacity suffices; otherwise returns the item.
     ///
     /// # Errors
     /// The item.
@@ -50,7 +50,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes the first item.
+    /// Removes the first item.
     pub fn pop_front(&mut self) -> Option<T> {
         self.0.pop_front()
     }
@@ -60,17 +60,17 @@ impl<T> Queue<T> {
         self.0.front()
     }
 
-    /// Whether there is none.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Items there is room for without growing.
+    /// Number of items that fit without growing.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -80,7 +80,7 @@ impl<T> Queue<T> {
         self.0.iter()
     }
 
-    /// Takes all items out, in order; keeps the memory.
+    /// Removes all items and returns them in order; keeps the memory.
     pub fn drain(&mut self) -> impl Iterator<Item = T> {
         self.0.drain(..)
     }

@@ -30,16 +30,16 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.0.try_reserve(more).map_err(|_| OutOfMemory)
     }
 
-    /// Puts an entry in; returns the value it replaces.
+    /// Inserts an entry; returns the value it replaces.
     ///
     /// # Errors
-    /// [`OutOfMemory`]; the table is as it was, and key and value are dropped.
+    /// [`OutOfMemory`]; the table is unchanged, and key and value are dropped.
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, OutOfMemory> {
         self.try_reserve(1)?;
         Ok(self.0.insert(key, value))
     }
 
-    /// The value of a key; made by `Default` if there is none.
+    /// The value of a key. Inserts the default value if there is none.
     ///
     /// # Errors
     /// [`OutOfMemory`]; the table is as it was.
@@ -51,7 +51,8 @@ impl<K: Eq + Hash, V> Table<K, V> {
         Ok(self.0.entry(key).or_default())
     }
 
-    /// Moves the entries into memory for about `count` of them, if they fit.
+    /// Shrinks the table to memory for about `count` entries, or for its current entries if they
+    /// are more.
     ///
     /// # Errors
     /// [`OutOfMemory`]; the table is as it was.
@@ -63,7 +64,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
         Ok(())
     }
 
-    /// Entries there is room for without growing.
+    /// Number of entries that fit without growing.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -73,32 +74,32 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.0.get(key)
     }
 
-    /// The value of a key, to be changed.
+    /// A mutable reference to the value of a key.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.0.get_mut(key)
     }
 
-    /// Whether there is an entry of this key.
+    /// Whether there is an entry with this key.
     pub fn contains_key(&self, key: &K) -> bool {
         self.0.contains_key(key)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         self.0.remove(key)
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All entries, in no order.
+    /// All entries, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter()
     }

@@ -28,7 +28,8 @@ impl Text {
         self.0.try_extend_from_slice(text.as_bytes())
     }
 
-    /// Cuts the string to `length` bytes, if it is longer and that is between two characters.
+    /// Shortens the string to `length` bytes. Does nothing if it is shorter, or if `length` is not
+    /// on a character boundary.
     pub fn truncate(&mut self, length: usize) {
         if self.is_char_boundary(length) {
             self.0.truncate(length);
@@ -39,7 +40,7 @@ impl Text {
 impl Deref for Text {
     type Target = str;
     fn deref(&self) -> &str {
-        // Nothing but whole strings is ever put in, so this never falls back.
+        // The bytes are always whole strings, so this never falls back.
         core::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -56,7 +57,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// Formatting fails if there is no memory for what it says.
+/// Formatting fails if there is no memory for the text.
 impl fmt::Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.try_push_str(text).map_err(|_| fmt::Error)

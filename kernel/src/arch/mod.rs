@@ -1,7 +1,8 @@
-//! The machine: the one place that knows which architecture this is.
+//! The machine: the only folder with code for a particular architecture.
 //!
-//! Nothing outside this folder names RISC-V. A port brings a sibling of `riscv64` with the
-//! same items; what they promise is written on the items themselves.
+//! No other folder contains assembly, registers or page-table formats of RISC-V. (The loader names
+//! the ELF machine type, and `drivers/device_tree.rs` the device tree's properties.) A port adds a
+//! sibling of `riscv64` with the same items; their documentation says what they must guarantee.
 
 use core::fmt;
 
@@ -11,7 +12,7 @@ mod riscv64;
 #[cfg(target_arch = "riscv64")]
 pub use riscv64::*;
 
-/// The most harts the kernel will run on. More in the machine are left asleep.
+/// Maximum number of harts that the kernel uses. Further harts of the machine are not started.
 pub const MAX_HARTS: usize = 8;
 
 /// What a program, or the kernel on its behalf, does to a memory location.
@@ -22,22 +23,22 @@ pub enum Access {
     Execute,
 }
 
-/// Why user mode was left.
+/// The reason why a thread left user mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UserTrap {
-    /// The program asks for a system call; its registers say which.
+    /// A system call; the registers contain its number and arguments.
     Syscall,
-    /// An interrupt came. Its handler has already run.
+    /// An interrupt, whose handler has already run.
     Interrupt,
-    /// The program did something it cannot go on from by itself.
+    /// An exception that the kernel must handle before the program can continue.
     Fault(Fault),
 }
 
-/// What a program did wrong, or what it needs from the memory manager.
+/// An exception caused by a program.
 #[allow(clippy::enum_variant_names)] // the architecture's own name of it
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// No page, or not with this right. Often just the first touch of a page.
+    /// The page is not mapped, or not with the required right. Often the first access to a page.
     Page {
         address: usize,
         access: Access,
@@ -47,14 +48,14 @@ pub enum Fault {
         address: usize,
     },
     Breakpoint,
-    /// A hole in physical memory. Cannot come from a mapping the kernel made.
+    /// Physical memory that does not exist. Never happens with a mapping that the kernel made.
     AccessFault {
         address: usize,
         access: Access,
     },
 }
 
-/// The numbers and arguments of a system call, as the registers held them.
+/// Number and arguments of a system call, as the registers contained them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyscallFrame {
     pub number: usize,

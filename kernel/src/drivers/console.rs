@@ -1,13 +1,16 @@
 //! The console: one serial port for the kernel's messages and the programs' streams.
 //!
-//! Output goes through a queue, which the writer empties into the port as far as the port takes it and as a
-//! portion allows; the transmit interrupt does the rest. A program whose bytes find no room waits ([`try_write`]).
-//! The kernel's own messages have a part of the queue for themselves and never wait: if that is full they are lost, and
-//! counted. Where there is no interrupt (at boot, without a line, at the very end) a full queue is emptied by polling.
-//! [`service`] passes input on to an [`InputSink`]. While that has no
-//! room, the bytes stay in the port: the sender is slowed down and no byte is lost.
+//! Output goes through a queue. A write moves bytes from the queue to the port as long as the port
+//! takes them, at most [`SEND_BYTES`]; the transmit interrupt moves the rest. A program whose bytes
+//! find no room waits ([`try_write`]). A part of the queue is reserved for the kernel's own
+//! messages, which never wait: if that part is full, they are dropped and counted. Without
+//! interrupts (during boot, without an interrupt line, and at power off) a full queue is emptied by
+//! polling.
 //!
-//! Not for interrupt handlers, which take no locks. A panic has [`Emergency`].
+//! [`service`] passes input on to an [`InputSink`]. While the sink has no room, bytes stay in the
+//! port, which slows the sender down; no byte is lost.
+//!
+//! Interrupt handlers must not use the console, because it takes locks. A panic uses [`Emergency`].
 
 use super::device_tree;
 use super::interrupt::Line;
@@ -22,13 +25,13 @@ use spin::{Mutex, Once};
 pub use super::multiplexer::{Channel, Request};
 
 const OUTPUT_BYTES: usize = 16 * 1024;
-/// Bytes of the queue that programs leave to the kernel.
+/// Bytes of the queue that are reserved for the kernel.
 const RESERVE_BYTES: usize = 4 * 1024;
-/// Bytes of a program that are taken at once, and appear together.
+/// Maximum number of bytes taken from a program at once; they appear contiguously.
 pub const PART_BYTES: usize = 1024;
-/// Bytes that are given to the port before others have their turn, however fast it takes them.
+/// Maximum number of bytes given to the port in one go, however fast it takes them.
 const SEND_BYTES: usize = 1024;
-/// Room for any part.
+/// Room that suffices for one part, whatever its bytes.
 const PART_ROOM: usize = PART_BYTES * GROWTH + SWITCH_BYTES;
 
 static PORT: Once<Uart> = Once::new();
@@ -39,45 +42,46 @@ static OUTPUT: Mutex<Output> = Mutex::new(Output {
     is_awaited: false,
     lost: 0,
 });
-/// Takes the line apart. Used by [`service`] alone.
+/// Separates channels and requests in the input. Used by [`service`] alone.
 static INPUT: Mutex<Demultiplexer> = Mutex::new(Demultiplexer::new(false));
 
 struct Output {
     queue: Ring<OUTPUT_BYTES>,
     multiplexer: Multiplexer,
-    /// [`service`] runs and will go on with what the port does not take at once.
+    /// [`service`] runs and will send what the port does not take at once.
     has_interrupt: bool,
-    /// A program's bytes have found no room: [`service`] says when there is some.
+    /// A program's bytes have found no room: [`service`] must call the room handler.
     is_awaited: bool,
-    /// Messages of the kernel that found no room and have not been reported.
+    /// Number of kernel messages that were dropped and not yet reported.
     lost: usize,
 }
 
-/// Where input goes. Its functions are called by the console's coroutine.
+/// The destination of input. The console's coroutine calls its functions.
 pub trait InputSink: Sync {
-    /// Whether it takes another byte. If not, it calls [`resume_input`] once it does.
+    /// Whether it can take another byte. If not, it calls [`resume_input`] once it can.
     fn has_room(&self) -> bool;
 
     /// Takes a byte that was typed. There is room for it.
     fn take(&self, byte: u8);
 
-    /// No more bytes will come.
+    /// The input has ended.
     fn end(&self);
 
-    /// All that has come in for now has been passed on.
+    /// All available input has been passed on for now.
     fn settle(&self);
 }
 
-/// Where input goes: nowhere, until it is set.
+/// The destination of input. Until it is set, input stays in the port.
 static SINK: Once<&'static dyn InputSink> = Once::new();
 
-/// Sets where input goes; the first choice counts. To be called before [`service`] is spawned.
+/// Sets the destination of input. Only the first call has an effect. Must be called before
+/// [`service`] is spawned.
 pub fn set_input_sink(sink: &'static dyn InputSink) {
     SINK.call_once(|| sink);
 }
 
-/// Opens the port the tree names. Until then, and without one, output goes through the
-/// firmware.
+/// Opens the port that the device tree describes. Until then, or without a port, output goes
+/// through the firmware.
 pub fn initialise() {
     let facts = device_tree::facts();
     let multiplexed =
@@ -90,7 +94,7 @@ pub fn initialise() {
     *INPUT.lock() = Demultiplexer::new(multiplexed);
 }
 
-/// Writes bytes of the kernel's to a channel; they appear together. They are lost if there is no room.
+/// Writes bytes of the kernel to a channel, contiguously. Drops them if there is no room.
 pub fn write(channel: Channel, bytes: &[u8]) {
     let mut output = OUTPUT.lock();
     if output.begin_message(bytes.len()) {
@@ -99,7 +103,8 @@ pub fn write(channel: Channel, bytes: &[u8]) {
     output.send();
 }
 
-/// As [`write()`], but waits for the port if there is no room: for what is written out at the request of the other side.
+/// Like [`write()`], but waits for the port if there is no room: for output that the host has
+/// requested.
 pub fn write_waiting(channel: Channel, bytes: &[u8]) {
     let mut output = OUTPUT.lock();
     for part in bytes.chunks(PART_BYTES) {
@@ -111,8 +116,8 @@ pub fn write_waiting(channel: Channel, bytes: &[u8]) {
     output.send();
 }
 
-/// Writes the first bytes of a program's, at most [`PART_BYTES`]; they appear together. Returns how many; `None`: there
-/// is no room, and the room handler is called when there is.
+/// Writes the first bytes of a program's output, at most [`PART_BYTES`], contiguously. Returns how
+/// many. `None` means that there is no room; the room handler is called once there is.
 pub fn try_write(channel: Channel, bytes: &[u8]) -> Option<usize> {
     let part = &bytes[..bytes.len().min(PART_BYTES)];
     let mut output = OUTPUT.lock();
@@ -129,33 +134,35 @@ pub fn try_write(channel: Channel, bytes: &[u8]) -> Option<usize> {
     Some(part.len())
 }
 
-/// Whether [`try_write`] finds room.
+/// Whether [`try_write`] would find room.
 pub fn has_room() -> bool {
     OUTPUT.lock().has_room()
 }
 
-/// From now on the port is polled: what is written is on its way when the call returns. For the end of a run.
+/// From now on the port is polled, so that each write has left the queue when the call returns. For
+/// the end of a run.
 pub fn stop_interrupts() {
     let mut output = OUTPUT.lock();
     output.has_interrupt = false;
     output.send();
 }
 
-/// Who hears that there is room again for programs.
+/// Called when there is room for programs again.
 static ROOM_HANDLER: Once<fn()> = Once::new();
 
-/// Chooses who hears that there is room again; the first choice counts. Called by the console's coroutine.
+/// Sets the function that is called when there is room for programs again. Only the first call has
+/// an effect. The console's coroutine calls the function.
 pub fn set_room_handler(handler: fn()) {
     ROOM_HANDLER.call_once(|| handler);
 }
 
-/// Writes a formatted text of the kernel's to a channel; it appears together, or is lost if there is no room. Formatting
-/// happens under the console's lock, so it must not write to the console itself.
+/// Writes formatted text of the kernel to a channel, contiguously; drops it if there is no room.
+/// The text is formatted under the console's lock, so a `Display` must not write to the console.
 pub fn write_formatted(channel: Channel, text: fmt::Arguments<'_>) {
     const USUAL_BYTES: usize = 256;
     let mut output = OUTPUT.lock();
     if output.begin_message(USUAL_BYTES) {
-        // Pieces that find no room are dropped, so only a failing `Display` is lost here.
+        // The writer drops pieces that find no room, so an error can only come from a `Display`.
         let _ = fmt::write(&mut ChannelWriter { output: &mut output, channel }, text);
     }
     output.send();
@@ -178,8 +185,8 @@ impl fmt::Write for ChannelWriter<'_> {
 }
 
 impl Output {
-    /// Starts with this multiplexer, and with a first mark: it tells the other side that the port is
-    /// open. What was sent to it before is lost.
+    /// Installs this multiplexer and sends a first channel mark, which tells the host that the port
+    /// is open. Input that was sent before is lost.
     fn open(&mut self, mut multiplexer: Multiplexer) {
         multiplexer.encode(Channel::Kernel, &[], |byte| {
             self.queue.push(byte);
@@ -188,7 +195,7 @@ impl Output {
         self.drain();
     }
 
-    /// Whether any part of a program's bytes fits.
+    /// Whether there is room for any part of a program's output.
     fn has_room(&mut self) -> bool {
         if !self.has_interrupt && self.queue.room() < RESERVE_BYTES + PART_ROOM {
             self.drain();
@@ -196,7 +203,7 @@ impl Output {
         self.queue.room() >= RESERVE_BYTES + PART_ROOM
     }
 
-    /// Whether so many bytes of the kernel's fit.
+    /// Whether there is room for this many bytes of the kernel.
     fn has_room_for_message(&mut self, bytes: usize) -> bool {
         let needed = bytes * GROWTH + SWITCH_BYTES;
         if !self.has_interrupt && self.queue.room() < needed {
@@ -205,7 +212,8 @@ impl Output {
         self.queue.room() >= needed
     }
 
-    /// Whether a message of so many bytes can begin; first reports those that were lost before it.
+    /// Whether there is room for a message of this size. First reports the messages that were
+    /// dropped before.
     fn begin_message(&mut self, bytes: usize) -> bool {
         const REPORT_BYTES: usize = 80;
         if !self.has_room_for_message(bytes + REPORT_BYTES) {
@@ -222,7 +230,7 @@ impl Output {
         true
     }
 
-    /// Puts bytes into the queue, which has room for them.
+    /// Appends bytes to the queue, which has room for them.
     fn put(&mut self, channel: Channel, bytes: &[u8]) {
         let queue = &mut self.queue;
         self.multiplexer.encode(channel, bytes, |byte| {
@@ -231,7 +239,7 @@ impl Output {
         });
     }
 
-    /// Sends what the port takes now, a portion of it.
+    /// Sends what the port takes now, at most [`SEND_BYTES`].
     fn send(&mut self) {
         if !self.has_interrupt {
             return self.drain();
@@ -245,7 +253,7 @@ impl Output {
         update_interrupts(port, self.is_awaited || !self.queue.is_empty());
     }
 
-    /// There is room for programs that wait for it: says so once.
+    /// Whether programs wait for room and there is some. Returns true once.
     fn take_awaited(&mut self) -> bool {
         let has_room = self.has_room();
         has_room && core::mem::take(&mut self.is_awaited)
@@ -266,42 +274,43 @@ impl Output {
     }
 }
 
-/// Whether bytes that come in are to interrupt.
+/// Whether the port interrupts when input arrives.
 static WANTS_INPUT: AtomicBool = AtomicBool::new(false);
 
-/// Tells the port what to interrupt for. Under the output lock.
+/// Sets the port's interrupt sources. Called under the output lock.
 fn update_interrupts(port: &Uart, wants_room: bool) {
     let wants_input = WANTS_INPUT.load(Ordering::Relaxed);
     if wants_room {
-        // Off first: a port that has room already interrupts when this is switched on, not while it is on.
+        // Disable it first: a port that already has room interrupts at the moment the source is
+        // enabled, and not while it stays enabled.
         port.interrupt_on(wants_input, false);
     }
     port.interrupt_on(wants_input, wants_room);
 }
 
-/// The sink has room again: input that waits in the port is taken.
+/// The sink has room again: takes the input that waits in the port.
 pub fn resume_input() {
     accept_input(true);
 }
 
-/// Lets bytes interrupt that wait in the port, or leaves them there.
+/// Enables or disables interrupts for input. While disabled, bytes stay in the port.
 fn accept_input(accept: bool) {
     WANTS_INPUT.store(accept, Ordering::Relaxed);
     let mut output = OUTPUT.lock();
     output.send(); // tells the port what to interrupt for
 }
 
-/// Who answers requests of the other side.
+/// Answers requests of the host.
 static REQUEST_HANDLER: Once<fn(Request)> = Once::new();
 
-/// Chooses who answers requests of the other side; the first choice counts. `handler` is called
-/// by the console's coroutine and may print.
+/// Sets the function that answers requests of the host. Only the first call has an effect. The
+/// console's coroutine calls `handler`, which may print.
 pub fn set_request_handler(handler: fn(Request)) {
     REQUEST_HANDLER.call_once(|| handler);
 }
 
-/// The console's coroutine: to be spawned once. Ends at once if the port has no interrupt,
-/// in which case output is polled and there is no input.
+/// The console's coroutine, to be spawned once. Ends at once if the port has no interrupt; then
+/// output is polled and there is no input.
 pub async fn service() {
     let source = device_tree::facts().uart.as_ref().and_then(|uart| uart.interrupt);
     let (Some(source), Some(port)) = (source, PORT.get()) else { return };
@@ -323,7 +332,7 @@ pub async fn service() {
     }
 }
 
-/// Passes on what has come in.
+/// Passes available input on.
 fn receive(port: &Uart) {
     let Some(sink) = SINK.get() else { return };
     let mut request = None;
@@ -348,7 +357,7 @@ fn receive(port: &Uart) {
     drop(demultiplexer);
     if !has_room {
         accept_input(false);
-        // A reader may have made room in between, when it found that input was still accepted.
+        // A reader may have made room after the check above but before input was disabled.
         if sink.has_room() {
             accept_input(true);
         }
@@ -361,19 +370,20 @@ fn receive(port: &Uart) {
     }
 }
 
-/// The console after a panic and at the very end: takes the port over by polling, whoever
-/// holds the lock.
+/// The console after a panic and at power off. It takes the port over and polls it, even if another
+/// hart holds the lock.
 pub struct Emergency {
     multiplexer: Multiplexer,
 }
 
 impl Emergency {
-    /// Takes over; what is in the queue is sent first, if the lock is to be had.
+    /// Takes the port over. Sends the queued bytes first, if the lock can be acquired within a
+    /// bounded number of attempts.
     pub fn take_over() -> Self {
         for _ in 0..1_000_000 {
             if let Some(mut output) = OUTPUT.try_lock() {
                 output.drain();
-                // Nobody else writes any more.
+                // The lock stays held, so that no other writer follows.
                 core::mem::forget(output);
                 break;
             }
@@ -384,7 +394,7 @@ impl Emergency {
         Self { multiplexer: Multiplexer::new(mode == cops_abi::bootargs::ConsoleMode::Mux) }
     }
 
-    /// Says how the run ended. The last thing to be said.
+    /// Sends the exit status of the run. Nothing is written afterwards.
     pub fn exit(&mut self, status: u8) {
         self.multiplexer.encode_exit(status, put_polling);
     }
@@ -400,7 +410,8 @@ impl fmt::Write for Emergency {
 fn put_polling(byte: u8) {
     let Some(port) = PORT.get() else { return arch::emergency_write(&[byte]) };
     let mut rest = Some(byte);
-    // A port that never gets ready must not keep the machine from ending.
+    // The number of attempts is bounded, so that a port that never becomes ready cannot keep the
+    // machine from powering off.
     for _ in 0..10_000_000 {
         if port.send(|| rest.take()) || rest.is_none() {
             return;

@@ -1,6 +1,7 @@
-//! What the machine has: read once from the device tree, before there is a heap.
+//! The machine's description, read once from the device tree before there is a heap.
 //!
-//! The only place that knows the tree's names. Nothing it tells is assumed elsewhere.
+//! This is the only module that knows the tree's names. Other modules make no assumptions about the
+//! values it provides.
 
 use super::fixed_list::FixedList;
 use crate::arch::MAX_HARTS;
@@ -10,15 +11,15 @@ use flat_device_tree::Fdt;
 use flat_device_tree::node::FdtNode;
 use spin::Once;
 
-/// A hart the machine has.
+/// A hart of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct HartFacts {
     pub id: usize,
-    /// Its supervisor mode's context in the interrupt controller.
+    /// The context of its supervisor mode in the interrupt controller.
     pub interrupt_context: Option<usize>,
 }
 
-/// A 16550.
+/// A 16550 serial port.
 #[derive(Clone, Debug)]
 pub struct UartFacts {
     pub registers: Range<usize>,
@@ -29,41 +30,42 @@ pub struct UartFacts {
     pub interrupt: Option<usize>,
 }
 
-/// A place where a virtio device may be.
+/// A slot that may contain a virtio device.
 #[derive(Clone, Debug)]
 pub struct VirtioFacts {
     pub registers: Range<usize>,
     pub interrupt: Option<usize>,
 }
 
-/// All ranges are of physical addresses.
+/// What the device tree says. All ranges are of physical addresses.
 pub struct Facts {
     pub harts: FixedList<HartFacts, MAX_HARTS>,
-    /// Ticks of the clock in a second.
+    /// Frequency of the clock.
     pub timebase_hertz: u64,
-    /// Harts have a timer for supervisor mode (Sstc).
+    /// Whether all harts have a timer for supervisor mode (Sstc).
     pub supervisor_timer: bool,
     pub memory: FixedList<Range<usize>, 8>,
-    /// Not to be touched: the firmware, the tree, the root image. The kernel is not among them.
+    /// Memory that must not be used: the firmware, the tree, the root image. The kernel's own image
+    /// is not included.
     pub reserved: FixedList<Range<usize>, 16>,
     pub interrupt_controller: Option<Range<usize>>,
     pub uart: Option<UartFacts>,
     pub virtio: FixedList<VirtioFacts, 32>,
-    /// The device that ends the emulator with a status.
+    /// The device that ends the emulator with an exit status.
     pub test_device: Option<Range<usize>>,
     /// A Goldfish RTC.
     pub rtc: Option<Range<usize>>,
-    /// Random bytes, new at every boot; empty if the boot loader gives none.
+    /// Random bytes, new at every boot; empty if the boot loader provides none.
     pub random_seed: &'static [u8],
-    /// The image with the programs.
+    /// The image that contains the programs.
     pub root_image: Option<Range<usize>>,
-    /// What was given to `-append`.
+    /// The kernel's command line.
     pub boot_arguments: &'static str,
 }
 
 static FACTS: Once<Facts> = Once::new();
 
-/// What the tree tells.
+/// The contents of the device tree.
 ///
 /// # Panics
 /// Before [`discover`].
@@ -72,7 +74,7 @@ pub fn facts() -> &'static Facts {
     FACTS.get().expect("the device tree is read first of all")
 }
 
-/// As [`facts`], `None` before [`discover`].
+/// Like [`facts`], but `None` before [`discover`].
 pub fn try_facts() -> Option<&'static Facts> {
     FACTS.get()
 }
@@ -85,7 +87,8 @@ pub fn boot_argument(key: &str) -> Option<&'static str> {
 /// The bytes of the root image.
 pub fn root_image() -> &'static [u8] {
     let Some(image) = try_facts().and_then(|facts| facts.root_image.as_ref()) else { return &[] };
-    // SAFETY: the range is RAM, reserved (see `discover`), mapped, and never written.
+    // SAFETY: the range is RAM in the direct map. `discover` reserves it, so the frame allocator
+    // never hands it out and no code writes it.
     unsafe { core::slice::from_raw_parts(layout::direct(image.start), image.len()) }
 }
 
@@ -95,7 +98,7 @@ impl Facts {
         self.harts.iter().find(|hart| hart.id == hart_id)?.interrupt_context
     }
 
-    /// Registers the kernel must be able to reach.
+    /// Calls `visit` with the registers of each device that the kernel must map.
     pub fn for_each_device(&self, mut visit: impl FnMut(&Range<usize>)) {
         self.interrupt_controller.iter().for_each(&mut visit);
         self.uart.iter().map(|uart| &uart.registers).for_each(&mut visit);
@@ -105,14 +108,14 @@ impl Facts {
     }
 }
 
-/// Reads the tree at `physical`.
+/// Reads the device tree at `physical`.
 ///
 /// # Panics
-/// If there is no tree, or it names no hart, memory or clock: there is no way to go on.
+/// If there is no tree, or it names no hart, memory or clock: the kernel cannot run without them.
 pub fn discover(physical: usize) {
     FACTS.call_once(|| {
-        // SAFETY: the firmware put a tree there; the address is in the direct map, and the
-        // memory is reserved below and so never changes.
+        // SAFETY: the firmware has put a tree there. The address is in the direct map, and the
+        // memory is reserved below, so it never changes.
         let tree =
             unsafe { Fdt::from_ptr(layout::direct(physical)) }.expect("the firmware gives a device tree");
         read(&tree, physical)
@@ -179,7 +182,7 @@ fn read(tree: &Fdt<'static>, physical: usize) -> Facts {
     }
 }
 
-/// The harts that may be used, the clock's speed, and whether all have a supervisor timer.
+/// The usable harts, the clock's frequency, and whether all harts have a supervisor timer.
 fn read_harts(tree: &Fdt<'static>) -> (FixedList<HartFacts, MAX_HARTS>, u64, bool) {
     let mut harts = FixedList::new(HartFacts { id: 0, interrupt_context: None });
     let mut supervisor_timer = true;
@@ -209,8 +212,9 @@ fn read_harts(tree: &Fdt<'static>) -> (FixedList<HartFacts, MAX_HARTS>, u64, boo
     (harts, timebase as u64, supervisor_timer)
 }
 
-/// The controller's contexts are numbered by their place in a list of pairs: the hart's own
-/// controller, and which of its interrupts. 9 is "external, supervisor mode".
+/// The index of a hart's supervisor context. The controller's contexts are numbered by their
+/// position in a list of pairs: the hart's own interrupt controller, and one of its interrupts.
+/// Interrupt 9 is "external, supervisor mode".
 fn find_context(tree: &Fdt<'static>, hart_controller: usize) -> Option<usize> {
     const SUPERVISOR_EXTERNAL: u32 = 9;
     let controller = tree.find_compatible(&["sifive,plic-1.0.0", "riscv,plic0"])?;
@@ -221,8 +225,8 @@ fn find_context(tree: &Fdt<'static>, hart_controller: usize) -> Option<usize> {
     })
 }
 
-/// Whether the hart has an extension: in the long list of newer trees, or in the one string
-/// of older ones, where multi-letter names follow underscores.
+/// Whether the hart has an extension. Newer trees have a list of names; older ones have a single
+/// string in which multi-letter names follow underscores.
 fn has_extension(hart: &FdtNode<'_, 'static>, name: &str) -> bool {
     if let Some(list) = hart.property("riscv,isa-extensions") {
         return list.iter_str().any(|extension| extension == name);
@@ -231,7 +235,7 @@ fn has_extension(hart: &FdtNode<'_, 'static>, name: &str) -> bool {
     isa.split('_').skip(1).any(|extension| extension == name)
 }
 
-/// The port `/chosen` names, if it is a 16550, or else the first 16550.
+/// The port that `/chosen` names, if it is a 16550; otherwise the first 16550.
 fn find_uart(tree: &Fdt<'static>, path: Option<&str>) -> Option<UartFacts> {
     let is_uart =
         |node: &FdtNode<'_, 'static>| is_compatible(node, "ns16550a") || is_compatible(node, "ns16550");

@@ -1,18 +1,18 @@
-//! A list with a fixed capacity, for what must be known before there is a heap.
+//! A list with a fixed capacity, for what must be stored before there is a heap.
 
-/// Up to `N` values. What does not fit is dropped, and [`FixedList::push`] says so.
+/// Up to `N` values. [`FixedList::push`] drops a value that does not fit and returns false.
 pub struct FixedList<T, const N: usize> {
     values: [T; N],
     count: usize,
 }
 
 impl<T: Clone, const N: usize> FixedList<T, N> {
-    /// An empty list; `filler` is never seen.
+    /// An empty list. `filler` initialises the unused places and is never returned.
     pub fn new(filler: T) -> Self {
         Self { values: core::array::from_fn(|_| filler.clone()), count: 0 }
     }
 
-    /// Appends `value`; false if the list is full.
+    /// Appends `value`. Returns false if the list is full.
     pub fn push(&mut self, value: T) -> bool {
         let Some(place) = self.values.get_mut(self.count) else { return false };
         *place = value;

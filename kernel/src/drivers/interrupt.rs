@@ -1,7 +1,8 @@
-//! Interrupts of devices, as something a coroutine can wait for.
+//! Device interrupts that a coroutine can wait for.
 //!
-//! The handler claims the source, which stays silent until it is completed, notes on which
-//! hart, and wakes the coroutine that waits. The coroutine empties the device and completes.
+//! The handler claims the source, which cannot interrupt again until it is completed, records on
+//! which hart that happened, and wakes the waiting coroutine. The coroutine empties the device and
+//! completes the source.
 
 use crate::arch::{self, controller};
 use cops_executor::CoroutineId;
@@ -10,11 +11,11 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::Poll;
 use spin::Mutex;
 
-/// What there is to know about one source.
+/// The state of one source.
 struct Source {
-    /// Raw id of the coroutine that waits, 0 for none.
+    /// Raw id of the waiting coroutine; 0 if none waits.
     waiter: AtomicU64,
-    /// The hart that has claimed it plus 1, 0 if it is not claimed.
+    /// The hart that has claimed the source, plus 1; 0 if it is not claimed.
     claimed_by: AtomicUsize,
 }
 
@@ -26,38 +27,39 @@ impl Source {
 
 static SOURCES: [Source; controller::MAX_SOURCE + 1] = [const { Source::new() }; controller::MAX_SOURCE + 1];
 
-/// A device's interrupt. One coroutine may wait for it at a time.
+/// A device's interrupt line. One coroutine at a time may wait for it.
 pub struct Line {
     source: usize,
 }
 
-/// The hart the next line goes to: devices are dealt out in turn.
+/// The hart that gets the next line: lines are assigned round robin.
 static NEXT_HART: Mutex<usize> = Mutex::new(0);
 
 impl Line {
-    /// The line with the number the device tree gives.
+    /// The line with the number that the device tree gives.
     ///
     /// # Panics
-    /// If no controller has so many.
+    /// If the controller does not have such a line.
     pub fn new(source: usize) -> Self {
         assert!((1..=controller::MAX_SOURCE).contains(&source), "interrupt {source} does not exist");
         Self { source }
     }
 
-    /// Lets the device interrupt, always the same hart.
+    /// Enables the device's interrupt, on one hart that does not change.
     pub fn enable(&self) {
         let mut next = NEXT_HART.lock();
         controller::enable(self.source, *next);
         *next = (*next + 1) % arch::hart_count();
     }
 
-    /// Waits until the device has interrupted. Afterwards it is silent until
-    /// [`Line::complete`]. Cancel-safe: an interrupt that came is found by the next wait.
+    /// Waits until the device has interrupted. It then cannot interrupt until [`Line::complete`].
+    /// Cancel-safe: the next wait finds an interrupt that came meanwhile.
     pub async fn next(&self) {
         let source = &SOURCES[self.source];
         poll_fn(|_| {
-            // Register, then look; the handler notes, then wakes. Both sequentially
-            // consistent: so either the handler sees the waiter, or we see the note.
+            // The coroutine stores the waiter and then reads `claimed_by`; the handler stores
+            // `claimed_by` and then reads the waiter. All four are sequentially consistent: so
+            // either the handler sees the waiter, or the coroutine sees the claim.
             let waiter = cops_executor::current().map_or(0, CoroutineId::raw);
             source.waiter.store(waiter, Ordering::SeqCst);
             if source.claimed_by.load(Ordering::SeqCst) == 0 { Poll::Pending } else { Poll::Ready(()) }
@@ -66,8 +68,8 @@ impl Line {
         source.waiter.store(0, Ordering::Relaxed);
     }
 
-    /// Lets the device interrupt again, if it had. To be called after the device has been
-    /// told to withdraw its request: what it asks for later interrupts again.
+    /// Lets the device interrupt again, if it has. Must be called after the device was told to
+    /// withdraw its request, so that any later request interrupts again.
     pub fn complete(&self) {
         let claimed_by = SOURCES[self.source].claimed_by.swap(0, Ordering::SeqCst);
         if let Some(hart) = claimed_by.checked_sub(1) {
@@ -76,7 +78,7 @@ impl Line {
     }
 }
 
-/// The handler: claims all that wants this hart.
+/// The interrupt handler: claims all sources that interrupt this hart.
 pub fn on_external() {
     crate::task::interrupt::on_external();
     while let Some(source) = controller::claim() {

@@ -1,10 +1,14 @@
-//! Devices, as the device tree describes them.
+//! Devices, as described by the device tree.
 //!
-//! `device_tree` knows what there is, `interrupt` brings a device's interrupt to the
-//! coroutine that drives it, `uart` and `console` are the way to the people, `virtio_net` to
-//! the network, `rtc` tells which moment it is, `power` is the way out. Interrupt handlers do no device work: they wake.
+//! - `device_tree`: which devices there are.
+//! - `interrupt`: brings a device's interrupt to the coroutine that drives it.
+//! - `uart`, `console`: the serial port and the console.
+//! - `virtio_net`: the network card.
+//! - `rtc`: the real-time clock.
+//! - `power`: powers the machine off.
 //!
-//! The modules that touch registers or memory of devices are marked.
+//! Interrupt handlers do no device work; they only wake coroutines. Only the modules that access
+//! registers or memory of devices allow `unsafe`.
 
 pub mod console;
 #[allow(unsafe_code)]

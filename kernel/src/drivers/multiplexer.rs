@@ -1,10 +1,11 @@
-//! Several channels over one stream of bytes (docs/decisions/0007-console-and-exit.md).
+//! Several channels in one stream of bytes (docs/decisions/0007-console-and-exit.md).
 //!
-//! The escape byte is DLE (0x10). `DLE k`, `DLE o`, `DLE e`, `DLE t` and `DLE i` say whose bytes follow;
-//! `DLE DLE` stands for the byte itself; `DLE x <decimal> \n` is the run's last word.
-//! Without multiplexing the bytes go through as they are, and the last word is not said.
+//! The escape byte is DLE (0x10). `DLE k`, `DLE o`, `DLE e`, `DLE t` and `DLE i` select the channel
+//! of the following bytes; `DLE DLE` stands for the byte itself; `DLE x <decimal> \n` is the exit
+//! status and ends the stream. Without multiplexing, bytes are sent unchanged and no exit status is
+//! sent.
 
-/// Whose output it is.
+/// A channel of output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Channel {
     /// The kernel's messages.
@@ -15,7 +16,7 @@ pub enum Channel {
     Error,
     /// Trace records (`cops_abi::trace`).
     Trace,
-    /// What there is, as lines of text (`task::report`).
+    /// Processes, coroutines and harts, as lines of text (`task::report`).
     Inspection,
 }
 
@@ -33,9 +34,9 @@ impl Channel {
     }
 }
 
-/// The most bytes [`Multiplexer::encode`] makes of one.
+/// Maximum number of bytes that [`Multiplexer::encode`] makes of one byte.
 pub const GROWTH: usize = 2;
-/// The most bytes a change of channel takes.
+/// Maximum number of bytes that a change of channel takes.
 pub const SWITCH_BYTES: usize = 2;
 
 /// The sending side.
@@ -49,7 +50,7 @@ impl Multiplexer {
         Self { enabled, current: None }
     }
 
-    /// Passes `bytes` of `channel` to `put`, escaped.
+    /// Passes `bytes` of `channel`, escaped, to `put`.
     pub fn encode(&mut self, channel: Channel, bytes: &[u8], mut put: impl FnMut(u8)) {
         if !self.enabled {
             bytes.iter().for_each(|&byte| put(byte));
@@ -82,34 +83,34 @@ impl Multiplexer {
     }
 }
 
-/// What the other side can ask of the kernel.
+/// A request of the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// To end the machine in an orderly way.
+    /// Shut the machine down in an orderly way.
     Quit,
-    /// To print its counters.
+    /// Print the counters.
     Report,
-    /// To write out what was traced.
+    /// Write the trace.
     Trace,
-    /// To write out what there is.
+    /// Write the state of processes, coroutines and harts.
     Inspect,
 }
 
-/// What a byte from the other side means.
+/// The meaning of a received byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
     /// Input for programs.
     Byte(u8),
-    /// The other side wants something of the kernel.
+    /// A request to the kernel.
     Request(Request),
-    /// There is no more input: readers get what there is, then its end.
+    /// The input has ended: readers get what has arrived, and then the end.
     EndOfInput,
-    /// Part of an escape.
+    /// The first byte of an escape sequence.
     Nothing,
 }
 
-/// The receiving side: `DLE q` asks the machine to end, `DLE s` for its counters, `DLE t` for its trace, `DLE i` for what there is, `DLE d` says
-/// that there is no more input, `DLE DLE` is the byte itself.
+/// The receiving side. `DLE q` requests power off, `DLE s` the counters, `DLE t` the trace, `DLE i`
+/// the inspection; `DLE d` ends the input; `DLE DLE` is the byte itself.
 pub struct Demultiplexer {
     enabled: bool,
     escaped: bool,

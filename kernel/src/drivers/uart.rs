@@ -15,10 +15,10 @@ const TRANSMITTER_EMPTY: u8 = 1 << 1;
 const STATUS_DATA_READY: u8 = 1 << 0;
 const STATUS_TRANSMITTER_EMPTY: u8 = 1 << 5;
 
-/// Bytes the transmitter takes at once when it is empty.
+/// Bytes that the transmitter takes at once when it is empty.
 const FIFO_BYTES: usize = 16;
 
-/// A port's registers. A copy reaches the same port; who uses it when is the console's business.
+/// A port's registers. A copy refers to the same port; the console's lock serialises access.
 #[derive(Clone, Copy)]
 pub struct Uart {
     base: usize,
@@ -27,7 +27,7 @@ pub struct Uart {
 }
 
 impl Uart {
-    /// The port the tree describes. Its registers must be mapped before they are used.
+    /// The port that the device tree describes. Its registers must be mapped before they are used.
     pub fn new(facts: &UartFacts) -> Self {
         Self {
             base: layout::direct(facts.registers.start) as usize,
@@ -36,8 +36,8 @@ impl Uart {
         }
     }
 
-    /// Switches the queues on, at a trigger level of one byte, and interrupts off. The speed
-    /// stays what the firmware made it.
+    /// Enables the FIFOs with a trigger level of one byte, and disables interrupts. The firmware
+    /// has set the speed.
     pub fn initialise(&self) {
         self.write(INTERRUPT_ENABLE, 0);
         self.write(LINE_CONTROL, 0b11); // 8 bits, no parity, one stop bit
@@ -45,7 +45,7 @@ impl Uart {
         self.write(MODEM_CONTROL, 0b1011); // ready, and interrupts reach the controller
     }
 
-    /// Sends from `next` until it has no more (true) or the port wants to rest (false).
+    /// Sends bytes from `next` until there are no more (returns true) or the port is full (false).
     pub fn send(&self, mut next: impl FnMut() -> Option<u8>) -> bool {
         while self.read(LINE_STATUS) & STATUS_TRANSMITTER_EMPTY != 0 {
             for _ in 0..FIFO_BYTES {
@@ -58,12 +58,12 @@ impl Uart {
         false
     }
 
-    /// A byte that has come in.
+    /// Reads a received byte, if there is one.
     pub fn receive(&self) -> Option<u8> {
         (self.read(LINE_STATUS) & STATUS_DATA_READY != 0).then(|| self.read(DATA))
     }
 
-    /// Chooses what interrupts: bytes that have come in, room to send.
+    /// Selects the interrupt sources: received bytes, and room to send.
     pub fn interrupt_on(&self, received: bool, transmitter_empty: bool) {
         let mut bits = 0;
         if received {
@@ -81,7 +81,8 @@ impl Uart {
 
     fn read(&self, number: usize) -> u8 {
         let register = self.register(number);
-        // SAFETY: a register of the port, mapped, of the width the tree says.
+        // SAFETY: `number` is that of a 16550 register, at the distance and of the width that the
+        // device tree gives; the port's registers are mapped before the port is used (see `new`).
         unsafe {
             if self.wide { register.cast::<u32>().read_volatile() as u8 } else { register.read_volatile() }
         }
@@ -89,7 +90,8 @@ impl Uart {
 
     fn write(&self, number: usize, value: u8) {
         let register = self.register(number);
-        // SAFETY: as in `read`.
+        // SAFETY: `number` is that of a 16550 register, at the distance and of the width that the
+        // device tree gives; the port's registers are mapped before the port is used (see `new`).
         unsafe {
             if self.wide {
                 register.cast::<u32>().write_volatile(u32::from(value));

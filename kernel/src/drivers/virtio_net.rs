@@ -1,13 +1,13 @@
-//! The network card: virtio-net over MMIO, of the legacy or the modern kind.
+//! The network card: virtio-net over MMIO, legacy or modern.
 //!
-//! Two halves that share nothing but the doorbell, so that two coroutines can use them on
-//! two harts. The receiver keeps every buffer it has with the device and lends the driver
-//! each frame in place. The transmitter copies a frame into a buffer of its own and rings
-//! the doorbell once per batch ([`Transmitter::flush`]); buffers the device has sent come
-//! back when they are needed, without an interrupt, unless the queue is full.
+//! The driver has two halves that share only the notification register, so two coroutines can use
+//! them on two harts. The receiver keeps all its buffers with the device and lends each frame to
+//! the driver in place. The transmitter copies a frame into one of its own buffers and notifies the
+//! device once per batch ([`Transmitter::flush`]). It reclaims sent buffers when it needs them,
+//! without an interrupt, unless the queue is full.
 //!
-//! The driver's part: on an interrupt [`Receiver::acknowledge`], [`Receiver::receive`] until
-//! it gives nothing, then complete the line.
+//! On an interrupt, the driver must call [`Receiver::acknowledge`], then [`Receiver::receive`]
+//! until there are no more frames, and then complete the line.
 
 use super::device_tree;
 use super::interrupt::Line;
@@ -23,29 +23,29 @@ use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// Descriptors per queue, and so frames in flight per direction.
+/// Descriptors per queue, and therefore frames in flight per direction.
 const QUEUE_SIZE: usize = 256;
 const RECEIVE_QUEUE: u16 = 0;
 const TRANSMIT_QUEUE: u16 = 1;
 
-/// Room for a frame and the header before it.
+/// Size of a buffer for a frame and the header before it.
 const BUFFER_BYTES: usize = 2048;
 /// Ethernet header and payload, without the checksum.
 pub const MAXIMUM_FRAME_BYTES: usize = 1514;
 
-/// The header of every frame: no offload is negotiated, so it is all zero when sending. It
-/// ends with a count of merged buffers that old devices leave out.
+/// Size of the header of every frame. No offload is negotiated, so the header is all zero when
+/// sending. Legacy devices omit the count of merged buffers at its end.
 const HEADER_BYTES_LEGACY: usize = 10;
 const HEADER_BYTES: usize = 12;
 
 bitflags::bitflags! {
-    /// The features we can use. (The ring's EVENT_IDX is left out: the queue's test whether
-    /// to notify is wrong when the index wraps.)
+    /// The features that the driver supports. EVENT_IDX is not among them, because the queue's test
+    /// whether to notify is wrong when the index wraps.
     #[derive(Clone, Copy, Debug)]
     struct Features: u64 {
-        /// The device knows its address.
+        /// The device has a MAC address.
         const MAC = 1 << 5;
-        /// Header and frame may share a descriptor; always so with `VERSION_1`.
+        /// Header and frame may share a descriptor; implied by `VERSION_1`.
         const ANY_LAYOUT = 1 << 27;
         /// A modern device.
         const VERSION_1 = 1 << 32;
@@ -62,16 +62,17 @@ pub struct VirtioNet {
     interrupt: Option<usize>,
 }
 
-/// The device's registers, for notifications and interrupts. Held for one register access.
+/// The device's registers, for notifications and interrupts. The lock is held for one register
+/// access.
 type SharedTransport = Arc<Mutex<MmioTransport<'static>>>;
 
 impl VirtioNet {
-    /// Opens the first network card the device tree names, if there is one that works.
+    /// Opens the first network card in the device tree that works.
     pub fn probe() -> Option<Self> {
         device_tree::facts().virtio.iter().find_map(|place| {
             let header = NonNull::new(layout::direct(place.registers.start))?.cast();
-            // SAFETY: a virtio region by the tree, mapped for ever; no other driver touches
-            // the places of network cards, and this is called once.
+            // SAFETY: the device tree describes a virtio region here, which stays mapped. No other
+            // driver uses network cards, and this function is called once.
             let transport = unsafe { MmioTransport::new(header, place.registers.len()) }.ok()?;
             if transport.device_type() != DeviceType::Network {
                 return None;
@@ -100,22 +101,23 @@ impl VirtioNet {
         Ok(Self { receiver, transmitter, hardware_address, interrupt })
     }
 
-    /// The card's Ethernet address.
+    /// The card's MAC address.
     pub fn hardware_address(&self) -> [u8; 6] {
         self.hardware_address
     }
 
-    /// The card's interrupt, `None` if the tree names none: then it must be polled.
+    /// The card's interrupt line; `None` if the device tree names none, in which case it must be
+    /// polled.
     pub fn line(&self) -> Option<Line> {
         self.interrupt.map(Line::new)
     }
 }
 
-/// Which buffer a descriptor stands for. All chains have one descriptor, whose number is the
-/// queue's token.
+/// The buffer of each descriptor. Every chain has one descriptor, whose number is the queue's
+/// token.
 type BufferOfToken = [u16; QUEUE_SIZE];
 
-/// Frames that come in.
+/// The receiving half.
 pub struct Receiver {
     transport: SharedTransport,
     queue: Box<Queue>,
@@ -141,14 +143,14 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// Withdraws the card's interrupt request, for what it asks for next to be a new one. To
-    /// be called before [`Receiver::receive`].
+    /// Withdraws the card's interrupt request, so that its next request is a new one. Must be
+    /// called before [`Receiver::receive`].
     pub fn acknowledge(&mut self) {
         self.transport.lock().ack_interrupt();
     }
 
-    /// Hands at most `limit` frames that have come in to `take`, and returns how many. Fewer
-    /// than `limit` means that there are no more, and that the next one interrupts.
+    /// Passes at most `limit` received frames to `take`, and returns how many. Fewer than `limit`
+    /// means that there are no more, and that the next frame interrupts.
     pub fn receive(&mut self, limit: usize, mut take: impl FnMut(&mut [u8])) -> usize {
         let mut count = 0;
         let mut offered = false;
@@ -156,7 +158,8 @@ impl Receiver {
         while count < limit {
             let Some(token) = self.queue.peek_used() else {
                 self.queue.set_dev_notify(true);
-                // What came between the look and the request for an interrupt has none.
+                // A frame that arrived between the check and the request for an interrupt does not
+                // interrupt.
                 core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
                 if self.queue.can_pop() {
                     self.queue.set_dev_notify(false);
@@ -164,11 +167,13 @@ impl Receiver {
                 }
                 break;
             };
-            // A token out of range would be the device's fault; the queue's own check panics.
+            // Only a faulty device returns a token out of range; the queue's own check panics on
+            // it.
             let index = usize::from(self.buffer_of_token[usize::from(token) % QUEUE_SIZE]);
-            // SAFETY: the device has given this buffer back, and nobody else has it.
+            // SAFETY: the used ring says that the device has returned this buffer, and each buffer
+            // has only one token.
             let buffer = unsafe { self.buffers.get(index) };
-            // SAFETY: the buffer is the one that was added under this token.
+            // SAFETY: `buffer_of_token` gives the buffer that `offer` added under this token.
             let Ok(written) = (unsafe { self.queue.pop_used(token, &[], &mut [buffer]) }) else { break };
             let end = (written as usize).min(BUFFER_BYTES);
             if let Some(frame) = buffer.get_mut(self.header_bytes..end) {
@@ -188,9 +193,10 @@ impl Receiver {
 
     /// Gives a buffer to the device.
     fn offer(&mut self, index: usize) -> Result<(), Error> {
-        // SAFETY: the buffer is not used by anybody.
+        // SAFETY: the caller passes the index of a buffer that is not with the device and has no
+        // other reference.
         let buffer = unsafe { self.buffers.get(index) };
-        // SAFETY: it is not touched until its token comes back.
+        // SAFETY: the buffer is not accessed until the device returns its token (see `receive`).
         let token = unsafe { self.queue.add(&[], &mut [buffer]) }?;
         self.buffer_of_token[usize::from(token)] = index as u16;
         Ok(())
@@ -207,17 +213,17 @@ impl Receiver {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// Frames that go out.
+/// The transmitting half.
 pub struct Transmitter {
     transport: SharedTransport,
     queue: Box<Queue>,
     buffers: Buffers,
     buffer_of_token: BufferOfToken,
-    /// Buffers that are not with the device: the first `free_count`.
+    /// The buffers that are not with the device: the first `free_count` elements.
     free: [u16; QUEUE_SIZE],
     free_count: usize,
     header_bytes: usize,
-    /// Frames were added that the device has not been told of.
+    /// Frames were added of which the device has not been notified.
     unannounced: bool,
 }
 
@@ -238,7 +244,7 @@ impl Transmitter {
         })
     }
 
-    /// Whether another frame fits. If not, the device is told to interrupt when it has sent
+    /// Whether there is room for another frame. If not, the device will interrupt when it has sent
     /// one.
     pub fn has_room(&mut self) -> bool {
         if self.free_count == 0 {
@@ -248,7 +254,7 @@ impl Transmitter {
             self.flush();
             self.queue.set_dev_notify(true);
             core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-            // What was sent between the look and the request comes without an interrupt.
+            // Frames that were sent between the check and the request do not interrupt.
             self.reclaim();
         }
         if self.free_count > 0 {
@@ -257,23 +263,23 @@ impl Transmitter {
         self.free_count > 0
     }
 
-    /// Sends a frame of `length` bytes that `fill` writes, once [`Transmitter::flush`] is
-    /// called. The bytes are zero or old ones when `fill` gets them.
+    /// Sends a frame of `length` bytes that `fill` writes; the device gets it at
+    /// [`Transmitter::flush`]. `fill` finds zeros or old bytes in the buffer.
     ///
     /// # Errors
-    /// [`Full`], also for frames above [`MAXIMUM_FRAME_BYTES`]; `fill` was not called.
+    /// [`Full`], also for frames longer than [`MAXIMUM_FRAME_BYTES`]; `fill` was not called.
     pub fn transmit(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
         if length == 0 || length > MAXIMUM_FRAME_BYTES || !self.has_room() {
             return Err(Full);
         }
         let index = self.free[self.free_count - 1];
-        // SAFETY: free buffers are not used by anybody.
+        // SAFETY: a buffer in `free` is not with the device and has no other reference.
         let buffer = unsafe { self.buffers.get(usize::from(index)) };
         let buffer = &mut buffer[..self.header_bytes + length];
         let (header, frame) = buffer.split_at_mut(self.header_bytes);
         header.fill(0);
         fill(frame);
-        // SAFETY: the buffer is not touched until its token comes back.
+        // SAFETY: the buffer is not accessed until the device returns its token (see `reclaim`).
         let token = unsafe { self.queue.add(&[buffer], &mut []) }.map_err(|_| Full)?;
         self.free_count -= 1;
         self.buffer_of_token[usize::from(token)] = index;
@@ -281,21 +287,21 @@ impl Transmitter {
         Ok(())
     }
 
-    /// Tells the device about the frames added since the last time.
+    /// Notifies the device of the frames added since the last time.
     pub fn flush(&mut self) {
         if core::mem::take(&mut self.unannounced) && self.queue.should_notify() {
             self.transport.lock().notify(TRANSMIT_QUEUE);
         }
     }
 
-    /// Takes back the buffers of frames the device has sent.
+    /// Reclaims the buffers of frames that the device has sent.
     fn reclaim(&mut self) {
         while let Some(token) = self.queue.peek_used() {
             let index = self.buffer_of_token[usize::from(token) % QUEUE_SIZE];
-            // SAFETY: the device has given this buffer back. Its length does not matter to
-            // the queue.
+            // SAFETY: the used ring says that the device has returned this buffer, and each buffer
+            // has only one token. The queue does not use the slice's length.
             let buffer = unsafe { self.buffers.get(usize::from(index)) };
-            // SAFETY: the buffer is the one that was added under this token.
+            // SAFETY: `buffer_of_token` gives the buffer that `transmit` added under this token.
             if unsafe { self.queue.pop_used(token, &[buffer], &mut []) }.is_err() {
                 return;
             }

@@ -1,7 +1,8 @@
-//! How the rings leave the machine: as bytes on a channel of the console, or as the last lines of a panic.
+//! Output of the rings: as bytes on a channel of the console, or as the last lines of a panic.
 //!
-//! A dump is a stream of records, as they lie in the rings: first those that say what follows (clock, names),
-//! then each ring behind its header, oldest record first.
+//! A dump is a stream of records in the format of the rings: first records with the clock and
+//! names, then each ring after a header record, oldest record first.
+//!
 //! May touch: the console.
 
 use core::fmt::Write;
@@ -15,14 +16,14 @@ use crate::drivers::console::{self, Channel};
 use crate::drivers::device_tree;
 use crate::task::children;
 
-/// Records written to the console at a time.
+/// Number of records written to the console at a time.
 const BATCH: usize = 32;
-/// Events of each hart that a panic prints.
+/// Number of events of each hart that a panic prints.
 const LAST: u64 = 12;
 
-/// Writes everything that was recorded to the console's trace channel. Tracing pauses meanwhile.
+/// Writes all recorded events to the console's trace channel. Tracing is off meanwhile.
 pub fn dump() {
-    // Fails only to switch on.
+    // Only switching tracing on can fail.
     let was_on = switch(false).unwrap_or(false);
     let mut out = Out { bytes: [0; BATCH * 32], count: 0 };
     let harts = arch::hart_count() as u64;
@@ -50,7 +51,8 @@ pub fn dump() {
         let overwritten = extent.begun.saturating_sub(extent.capacity);
         let records = extent.begun - overwritten;
         out.event(Event::DumpRing { hart: hart as u8, records, overwritten });
-        // Nobody writes any more but who was just about to: that many, no more, even if some are missing.
+        // Tracing is off, so only writes that had begun can still change the ring. The dump always
+        // contains the announced number of records; missing ones are empty.
         let mut given = 0;
         let _ = read(hart, overwritten, records as usize, |record| {
             out.put(record);
@@ -63,19 +65,19 @@ pub fn dump() {
     out.event(Event::DumpEnd {});
     out.flush();
     if was_on {
-        // The rings exist, so it cannot fail.
+        // The rings exist, so this cannot fail.
         let _ = switch(true);
     }
 }
 
-/// Dumps if the boot argument `trace_dump=on` asks for it: the last thing before power is cut.
+/// Dumps if the boot argument `trace_dump=on` asks for it. Called last before power off.
 pub fn dump_at_power_off() {
     if device_tree::boot_argument("trace_dump") == Some("on") {
         dump();
     }
 }
 
-/// Eight bytes at a time, little endian, the last filled up with zeros.
+/// The bytes as little-endian words, the last one padded with zeros.
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(8).map(|part| part.iter().rev().fold(0, |word: u64, &byte| word << 8 | u64::from(byte)))
 }
@@ -104,11 +106,11 @@ impl Out {
     }
 }
 
-/// Prints the last events of each hart, newest last: part of a panic's report. Takes no lock.
+/// Prints the last events of each hart, newest last, as part of a panic's report. Takes no lock.
 pub fn print_last(out: &mut impl Write) {
     for hart in 0..arch::hart_count() {
         let Some(extent) = extent(hart).filter(|extent| extent.begun > 0) else { continue };
-        // The console takes everything.
+        // Writing to the emergency console cannot fail.
         let _ = writeln!(out, "last events of hart {hart}, of {}:", extent.begun);
         let mut before = None;
         let _ = read(hart, extent.begun.saturating_sub(LAST), LAST as usize, |record| {

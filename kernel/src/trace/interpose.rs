@@ -1,9 +1,11 @@
-//! Wakes, spawns and changes of priority of the kernel's coroutines as events: while tracing is on, the kernel calls
-//! the scheduler through a table that tells us.
+//! Events for wakes, spawns and priority changes of the kernel's coroutines. While tracing is on,
+//! the kernel calls the scheduler through a table of functions that emit events.
 //!
-//! So the scheduler has no trace points, and a kernel that does not trace calls it directly. A wake by an interrupt
-//! handler names the coroutine that was interrupted as the one that wakes: the interrupt's own event stands before it.
-//! May touch: which table the kernel's executor is called through.
+//! So the scheduler contains no trace points, and a kernel that does not trace calls it directly.
+//! If an interrupt handler wakes a coroutine, the event names the interrupted coroutine as the
+//! waker; the interrupt's own event precedes it.
+//!
+//! May touch: the table through which the kernel's executor is called.
 
 use cops_executor::image::{self, CoreTable, Observer};
 use spin::Once;
@@ -24,7 +26,7 @@ static OBSERVER: Observer = Observer {
     },
 };
 
-/// Has the kernel's calls go through the observer, or directly.
+/// Makes the kernel's calls go through the observer, or directly.
 pub(super) fn switch(observed: bool) {
     let plain = task::core_table();
     image::install(if observed {

@@ -1,13 +1,19 @@
-//! Tracing: typed events in a ring per hart, off unless somebody wants them.
+//! Tracing: typed events in a ring for each hart, off by default.
 //!
-//! A trace point is [`emit`] with a closure that makes the event. Off, it costs one relaxed load and a branch;
-//! the closure is not called. On, the record goes to the ring of the hart, over the oldest one: nobody waits, no
-//! lock is taken, so interrupt handlers may. The rings are made when tracing is first switched on (boot
-//! argument `trace=RECORDS`, or `COPS_TRACE`) and stay.
+//! A trace point is a call of [`emit`] with a closure that makes the event. While tracing is off,
+//! it costs one relaxed load and a branch; the closure is not called. While tracing is on, the
+//! record goes into the hart's ring and overwrites the oldest one. It takes no lock and does not
+//! wait, so interrupt handlers may use it. The rings are allocated when tracing is first switched
+//! on (boot argument `trace=RECORDS`, or `COPS_TRACE`) and are never freed.
 //!
-//! `pages` is how processes take part, `interpose` how wakes and spawns of coroutines of the kernel are seen without a
-//! trace point in the scheduler, `traced` their polls, `dump` how the rings leave the machine.
-//! May touch: the clock, the console (`dump`), the vDSO's function table (`interpose`); processes for their names.
+//! - `pages`: the trace pages of processes.
+//! - `interpose`: events for wakes and spawns of kernel coroutines, without trace points in the
+//!   scheduler.
+//! - `traced`: events for their polls.
+//! - `dump`: output of the rings.
+//!
+//! May touch: the clock, the console (`dump`), the vDSO's function table (`interpose`); processes
+//! for their names.
 
 mod dump;
 mod interpose;
@@ -29,14 +35,14 @@ use spin::{Mutex, Once};
 use crate::arch;
 use crate::drivers::device_tree;
 
-/// Records in each hart's ring if nobody says otherwise.
+/// Default number of records in each hart's ring.
 const RECORDS_DEFAULT: usize = 8192;
-/// Most records that the boot argument can ask for: 32 MiB a hart.
+/// Maximum number of records that the boot argument can request: 32 MiB per hart.
 const RECORDS_MAX: usize = 1 << 20;
 
 static ON: AtomicBool = AtomicBool::new(false);
 static RINGS: Once<List<HartRing>> = Once::new();
-/// Held while tracing is switched on or off.
+/// Locked while tracing is switched on or off.
 static CONTROL: Mutex<()> = Mutex::new(());
 
 #[repr(align(64))]
@@ -57,10 +63,10 @@ pub fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// A trace point. From any context, interrupt handlers included.
+/// A trace point. May be called in any context, including interrupt handlers.
 ///
-/// `event` had better be a `move` closure over integers and references: a local that it borrows has to be in memory
-/// for its sake, also when it is not called.
+/// `event` should be a `move` closure over integers and references. The compiler has to keep a
+/// local that the closure borrows in memory, even if the closure is not called.
 #[inline(always)]
 pub fn emit(event: impl FnOnce() -> Event) {
     if ON.load(Relaxed) {
@@ -68,14 +74,15 @@ pub fn emit(event: impl FnOnce() -> Event) {
     }
 }
 
-/// Out of line, with the making of the event, so that a trace point is three instructions where it stands.
+/// Out of line, including the construction of the event, so that a trace point takes three
+/// instructions in its function.
 #[cold]
 #[inline(never)]
 fn record(event: impl FnOnce() -> Event) {
     write(Record { time_ticks: arch::now_ticks(), ..event().to_record() });
 }
 
-/// Writes a record that has its time already to this hart's ring.
+/// Writes a record that already has its time to this hart's ring.
 fn write(record: Record) {
     let hart = arch::hart_index();
     if let Some(ring) = RINGS.get().and_then(|rings| rings.get(hart)) {
@@ -83,10 +90,11 @@ fn write(record: Record) {
     }
 }
 
-/// Switches tracing on if the boot argument says so. Once, before there are other harts or coroutines.
+/// Switches tracing on if the boot argument says so. Called once, before there are other harts or
+/// coroutines.
 ///
 /// # Panics
-/// Without memory for the rings that were asked for.
+/// If there is no memory for the requested rings.
 pub fn initialise() {
     if device_tree::boot_argument("trace").is_some() {
         let switched = switch(true);
@@ -94,17 +102,18 @@ pub fn initialise() {
     }
 }
 
-/// Switches tracing of the whole machine on or off; returns what it was. What was recorded stays.
+/// Switches tracing of the whole machine on or off; returns the previous state. Recorded events are
+/// kept.
 ///
 /// # Errors
-/// `ENOMEM` if the rings cannot be made; it is off then.
+/// `ENOMEM` if the rings cannot be allocated; tracing is then off.
 pub fn switch(on: bool) -> Result<bool, Errno> {
     let mut making = Making::default();
     while on && making.go_on()? {}
     Ok(switch_prepared(on))
 }
 
-/// [`switch`] where the rings have been made, if it is to be on.
+/// Like [`switch`], when the rings have been allocated or tracing is switched off.
 pub fn switch_prepared(on: bool) -> bool {
     let _control = CONTROL.lock();
     let before = ON.swap(on, Relaxed);
@@ -114,18 +123,18 @@ pub fn switch_prepared(on: bool) -> bool {
     before
 }
 
-/// Rings that are being made, in portions.
+/// Allocates the rings in portions.
 #[derive(Default)]
 pub struct Making {
     rings: List<HartRing>,
     slots: List<Slot>,
 }
 
-/// Records that are made before others have their turn.
+/// Number of records that one portion initialises.
 const PORTION_RECORDS: usize = 1024;
 
 impl Making {
-    /// Does a portion. Returns whether there is more to do.
+    /// Does one portion. Returns whether there is more to do.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -154,22 +163,23 @@ impl Making {
     }
 }
 
-/// What there is of a hart's ring.
+/// The extent of a hart's ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Records written since tracing was first on.
+    /// Number of records written since tracing was first on.
     pub begun: u64,
-    /// Records that the ring holds.
+    /// Number of records that the ring holds.
     pub capacity: u64,
 }
 
-/// How far the ring of `hart` has come; `None` before tracing was first on, and for harts there are not.
+/// The extent of the ring of `hart`; `None` before tracing was first on, and for a hart that does
+/// not exist.
 pub fn extent(hart: usize) -> Option<Extent> {
     let ring = RINGS.get()?.get(hart)?;
     Some(Extent { begun: ring.ring().begun(), capacity: ring.slots.len() as u64 })
 }
 
-/// Reads the ring of `hart` from record `from` on, at most `limit` records, into `put`.
+/// Reads at most `limit` records of the ring of `hart` into `put`, beginning with record `from`.
 pub fn read(hart: usize, from: u64, limit: usize, put: impl FnMut(Record)) -> Option<Portion> {
     Some(RINGS.get()?.get(hart)?.ring().read(from, limit, put))
 }

@@ -1,9 +1,11 @@
-//! How a process takes part: a page for each virtual CPU into which its runtime writes what its coroutines do.
+//! The trace pages of a process: one for each virtual CPU, into which the process's runtime writes
+//! its coroutines' events.
 //!
-//! The kernel moves what it finds to the hart's ring when the virtual CPU enters the kernel: so the
-//! process makes no call for an event, and what it did before it ended is not lost with its memory. Nothing in the page is
-//! believed: kinds are filtered, process and place are the kernel's own, times are held between the last
-//! entry and now.
+//! The kernel moves these records to the hart's ring when the virtual CPU enters the kernel. So the
+//! process needs no system call for an event, and its last events are not lost when it ends. The
+//! kernel trusts nothing in the page: it filters the kinds, sets process and virtual CPU itself,
+//! and limits times to the interval between the last entry and now.
+//!
 //! May touch: the shared pages.
 
 use cops_fallible::List;
@@ -24,14 +26,14 @@ pub struct TracePages {
 
 struct Cpu {
     page: SharedFrame<TracePage>,
-    /// Records that the kernel has seen, moved or not.
+    /// Number of records that the kernel has seen, including those it did not move.
     seen: AtomicU64,
-    /// The time of the latest record moved.
+    /// The time of the last record moved.
     time_ticks: AtomicU64,
 }
 
 impl TracePages {
-    /// Maps a page for each virtual CPU there can be into `space`.
+    /// Maps a page into `space` for each possible virtual CPU.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -47,20 +49,20 @@ impl TracePages {
         Ok(Self { cpus })
     }
 
-    /// Moves what virtual CPU `cpu` of `process` has written to this hart's ring. It is not running: this hart runs
-    /// the kernel on its behalf. At most a page of records.
+    /// Moves the records of virtual CPU `cpu` of `process` to this hart's ring, at most one page of
+    /// them. The virtual CPU is not running: this hart runs the kernel on its behalf.
     pub fn collect(&self, process: u32, cpu: usize) {
         let Some(Cpu { page, seen, time_ticks }) = self.cpus.get(cpu) else { return };
         let from = seen.load(Relaxed);
         let (mut earliest, now) = (time_ticks.load(Relaxed), arch::now_ticks());
         let portion = page.ring().read(from, PAGE_RECORDS, |record| {
             if trace::Event::is_user_kind(record.kind) {
-                // Not `clamp`: it panics if the clock went back.
+                // Not `clamp`, which panics if the clock went back.
                 earliest = record.time_ticks.max(earliest).min(now);
                 write(Record { time_ticks: earliest, process, cpu: cpu as u8, ..record });
             }
         });
-        // A count that goes backwards is a lie; believing it costs the process its own records.
+        // The process can falsify the count; that only loses records of its own.
         let lost = portion.first.saturating_sub(from);
         if lost > 0 {
             let event = Event::Lost { process, cpu: cpu as u8, count: lost };

@@ -1,4 +1,5 @@
-//! Polls of the kernel's coroutines as events and as portions, and names for those that live as long as the kernel.
+//! Events and portions for the polls of the kernel's coroutines, and names for the coroutines that
+//! never end.
 //!
 //! May touch: nothing but the ring.
 
@@ -11,13 +12,13 @@ use spin::Mutex;
 use super::{Event, emit, is_on};
 use crate::{portions, task};
 
-/// `future`, with polls that are events. Whoever spawns a coroutine of the kernel wraps its future in this.
+/// Wraps `future` so that its polls are traced. All coroutines of the kernel are spawned with this.
 pub async fn traced<F: Future<Output = ()>>(future: F) {
     let mut future = pin!(future);
     poll_fn(|context| poll(|| future.as_mut().poll(context), |poll| poll.is_ready())).await
 }
 
-/// Does `work`, one poll of the coroutine that runs here, between the events of its begin and its end.
+/// Calls `work`, one poll of the current coroutine, between the events for its begin and its end.
 #[inline]
 pub fn poll<R>(work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -> R {
     emit(move || Event::PollBegin { coroutine: task::current_number(), level: current_level() });
@@ -35,15 +36,15 @@ pub fn poll<R>(work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -
     result
 }
 
-/// The priority of the coroutine that runs here.
+/// The priority of the current coroutine.
 fn current_level() -> u8 {
     cops_executor::current().and_then(cops_executor::priority).unwrap_or_default().level()
 }
 
-/// Bytes of a name at most.
+/// Maximum length of a name in bytes.
 pub const NAME_BYTES: usize = 16;
 
-/// Services there can be with a name: those of the kernel and a switching coroutine for each hart.
+/// Maximum number of named services: those of the kernel, and a switching coroutine for each hart.
 const NAMES_MAX: usize = 32;
 
 type Named = (u64, [u8; NAME_BYTES]);
@@ -55,7 +56,8 @@ struct Names {
 
 static NAMES: Mutex<Names> = Mutex::new(Names { list: [(0, [0; NAME_BYTES]); NAMES_MAX], count: 0 });
 
-/// Gives a coroutine that never ends a name, for `ps` and traces. Longer ones are cut, and so is the list.
+/// Names a coroutine that never ends, for `ps` and traces. A longer name is cut; names beyond
+/// [`NAMES_MAX`] are dropped.
 pub fn name(coroutine: u64, name: &str) {
     let mut names = NAMES.lock();
     let mut bytes = [0; NAME_BYTES];
@@ -69,14 +71,14 @@ pub fn name(coroutine: u64, name: &str) {
     }
 }
 
-/// The name of a coroutine of the kernel; empty if it has none.
+/// The name of a kernel coroutine; zeros if it has none.
 pub fn name_of(coroutine: u64) -> [u8; NAME_BYTES] {
     let names = NAMES.lock();
     let found = names.list[..names.count].iter().find(|(id, _)| *id == coroutine);
     found.map_or([0; NAME_BYTES], |(_, name)| *name)
 }
 
-/// Calls `each` with every coroutine that has a name. `each` must not name any.
+/// Calls `each` with every named coroutine. `each` must not name a coroutine.
 pub(super) fn for_each_name(mut each: impl FnMut(u64, [u8; NAME_BYTES])) {
     let names = NAMES.lock();
     for &(coroutine, name) in &names.list[..names.count] {

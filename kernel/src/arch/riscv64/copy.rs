@@ -1,20 +1,20 @@
-//! Copying memory that a program may be writing at the same time, and clearing frames.
+//! Copies memory that a program may write at the same time, and clears frames.
 
 use core::arch::asm;
 
-/// Copies `length` bytes from `source` to `destination`, either of which user code on
-/// another hart may be reading and writing meanwhile.
+/// Copies `length` bytes from `source` to `destination`. User code on another hart may read and
+/// write either region meanwhile.
 ///
-/// Written in assembly because a race is undefined behaviour to the compiler's own copy:
-/// here whatever mixture of old and new bytes is read is just bytes. The regions must not
-/// overlap.
+/// Written in assembly, because a data race would be undefined behaviour in Rust. Here a race only
+/// means that the copy is a mixture of old and new bytes. The regions must not overlap.
 ///
 /// # Safety
-/// Both regions are mapped in the kernel, `source` readable and `destination` writable, and
-/// no Rust reference promises that the destination does not change.
+/// Both regions are mapped in the kernel, `source` readable and `destination` writable, and no Rust
+/// reference promises that the destination does not change.
 pub unsafe fn copy_shared(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the loops stay within `length` bytes of both pointers; word accesses are used
-    // only when both are aligned alike, after the leading bytes.
+    // SAFETY: the loops access only the `length` bytes at both pointers, which the caller
+    // guarantees to be mapped. Word accesses are used only after the leading bytes, and only if
+    // both pointers are then aligned.
     unsafe {
         asm!(
             "xor   {t0}, {d}, {s}",
@@ -66,14 +66,14 @@ pub unsafe fn copy_shared(destination: *mut u8, source: *const u8, length: usize
     }
 }
 
-/// Clears `length` bytes, a multiple of 64, at an address that is a multiple of 8. Every
-/// frame given to a program goes through here, so it stores a cache line per turn.
+/// Clears `length` bytes, a multiple of 64, at an address that is a multiple of 8. Every frame that
+/// a program gets is cleared here; therefore each iteration stores a whole cache line.
 ///
 /// # Safety
-/// The region is mapped writable in the kernel and nobody has a reference into it.
+/// The region is mapped writable in the kernel, and no reference points into it.
 pub unsafe fn clear(start: *mut u8, length: usize) {
     debug_assert!(length.is_multiple_of(64) && (start as usize).is_multiple_of(8));
-    // SAFETY: the stores stay within the region.
+    // SAFETY: the stores write exactly the region that the caller guarantees to be mapped writable.
     unsafe {
         asm!(
             "1: bgeu {p}, {end}, 2f",

@@ -1,10 +1,10 @@
-//! How harts get into the kernel.
+//! Entry of the harts into the kernel.
 //!
-//! The firmware starts the boot hart at the first byte of the image, and the others, when
-//! asked, at `__start_other`: both at physical addresses without translation. Each points
-//! the trap vector at its next instruction's address in the direct map and then switches
-//! translation on: the fetch that follows faults, since low addresses are not mapped, and
-//! the "trap" lands at that address. So no identity mapping ever exists.
+//! The firmware starts the boot hart at the first byte of the image, and the other harts, on
+//! request, at `__start_other`. Both entry points run at physical addresses, without translation.
+//! Each sets the trap vector to the direct-map address of its next instruction and then enables
+//! translation. The next fetch faults, because low addresses are not mapped, and the trap continues
+//! at that direct-map address. So no identity mapping is ever needed.
 
 use super::firmware;
 use super::hart::{self, HartRecord};
@@ -17,8 +17,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
-/// The page table the boot hart uses until it has built the real one: the whole direct map
-/// in 1 GiB pages with all rights. It is never seen by user mode or by another hart.
+/// The page table that the boot hart uses until it has built the final one: the whole direct map in
+/// 1 GiB pages with all rights. User mode and other harts never use it.
 #[repr(C, align(4096))]
 struct EarlyRoot([Entry; TABLE_ENTRIES]);
 
@@ -35,17 +35,17 @@ static EARLY_ROOT: EarlyRoot = EarlyRoot({
     entries
 });
 
-/// Whether the boot hart has come, as a word that clearing `.bss` leaves alone.
+/// Whether the boot hart has started. In `.data`, because the boot hart clears `.bss`.
 #[unsafe(link_section = ".data")]
 static BOOT_HART_CAME: AtomicU32 = AtomicU32::new(0);
 
 const BOOT_STACK_BYTES: usize = 64 * 1024;
 
-/// The boot hart's stack until its own is mapped.
+/// The boot hart's stack until its own stack is mapped.
 #[repr(C, align(4096))]
 struct BootStack(UnsafeCell<[u8; BOOT_STACK_BYTES]>);
 
-// SAFETY: only the boot hart's stack pointer ever points there.
+// SAFETY: only the boot hart uses it, as its stack, and no reference to its contents is ever made.
 unsafe impl Sync for BootStack {}
 
 static BOOT_STACK: BootStack = BootStack(UnsafeCell::new([0; BOOT_STACK_BYTES]));
@@ -56,8 +56,9 @@ global_asm!(
     // a0: this hart's id, a1: physical address of the device tree.
     "__start_boot:",
     "    csrw sie, zero",
-    // Only the first to come here is the boot hart. OpenSBI before 1.3 marks a hart as to be started before it
-    // notes where; one that is just then looking for its mark comes here, with the boot hart's arguments.
+    // Only the first hart that gets here is the boot hart. OpenSBI before 1.3 marks a hart as to be
+    // started before it stores the start address. A hart that checks its mark in between comes
+    // here, with the boot hart's arguments.
     "    lla t0, {boot_hart_came}",
     "    li t1, 1",
     ".option push", // some assemblers know nothing of the target's extensions out here
@@ -91,7 +92,8 @@ global_asm!(
     "    mv s0, zero",
     "    mv ra, zero",
     "    tail {boot_hart}",
-    // Started, but sent to the wrong place: the block that was made for it is that of the record with its id.
+    // A hart that was started but sent to the wrong address. Its start block has the same index as
+    // the record with its id.
     "5:  lla t0, {records}",
     "    lla a1, {start_blocks}",
     "    li t1, {harts}",
@@ -150,11 +152,11 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// Never called: an address for the firmware.
+    /// Only the address is used, for the firmware; it is never called.
     fn __start_other();
 }
 
-/// What a hart being started must know before it has translation.
+/// The values that a started hart needs before it has translation.
 #[repr(C)]
 struct StartBlock {
     root_register: usize,
@@ -173,10 +175,11 @@ extern "C" fn early_trap(cause: usize, program_counter: usize, value: usize) -> 
     panic!("trap {cause:#x} at {program_counter:#x} (value {value:#x}) before the kernel is set up")
 }
 
-/// Leaves the boot stack for this hart's own, which must be mapped, and goes on at `next`.
+/// Leaves the boot stack for this hart's own stack, which must be mapped, and continues at `next`.
 pub fn run_on_own_stack(next: extern "C" fn() -> !) -> ! {
     let top = hart::current().stack_top.load(Relaxed);
-    // SAFETY: the stack is mapped and unused; nothing on the old one is needed any more.
+    // SAFETY: `describe_harts` set `stack_top` to the top of this hart's own stack, which is mapped
+    // and unused. `next` does not return, so nothing on the old stack is needed any more.
     unsafe {
         asm!(
             "mv sp, {top}",
@@ -190,9 +193,9 @@ pub fn run_on_own_stack(next: extern "C" fn() -> !) -> ! {
     }
 }
 
-/// Starts every hart but the boot hart, which calls this. Each goes through the kernel's
-/// secondary path to `task::start` on its own, at any time from now on. A hart that the
-/// firmware will not start is reported; it keeps its index and just never does anything.
+/// Starts every hart except the boot hart, which calls this. Each of them runs `enter_secondary` on
+/// its own, at any time from now on. A hart that the firmware does not start is reported; it keeps
+/// its index and never runs.
 pub fn start_other_harts() {
     let others = hart::RECORDS.iter().zip(&START_BLOCKS).take(hart::hart_count()).skip(1);
     for (record, place) in others {
@@ -202,7 +205,7 @@ pub fn start_other_harts() {
         };
         record.active_root.store(block.root_register, Relaxed);
         let place = place.0.get();
-        // SAFETY: written before the one reader, that hart, is started.
+        // SAFETY: the only reader of this block is the hart that `start_hart` starts below.
         unsafe { place.write(block) };
         fence(SeqCst);
         let entry = layout::physical_of(__start_other as *const () as usize);
@@ -213,10 +216,10 @@ pub fn start_other_harts() {
     }
 }
 
-/// In the kernel's image, so that the physical address is known.
+/// A start block, in the kernel's image so that its physical address is known.
 struct StartBlockCell(UnsafeCell<StartBlock>);
 
-// SAFETY: written by the boot hart before the one hart that reads it is started.
+// SAFETY: the boot hart writes the block before it starts the only hart that reads it.
 unsafe impl Sync for StartBlockCell {}
 
 static START_BLOCKS: [StartBlockCell; crate::arch::MAX_HARTS] =

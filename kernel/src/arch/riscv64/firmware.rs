@@ -1,18 +1,18 @@
-//! The firmware below (SBI): starting harts, interrupting them, fences on other harts,
-//! the timer of harts without their own, shutting down, and a console for emergencies.
+//! Calls to the firmware (SBI): starting harts, interrupting them, fences on other harts, the timer
+//! of harts without a timer of their own, power off, and an emergency console.
 
 use super::hart;
 use sbi_rt::HartMask;
 
-/// Starts hart `hart_id` at physical address `entry` with `opaque` in its second argument.
+/// Starts hart `hart_id` at physical address `entry` with `opaque` as its second argument.
 pub(super) fn start_hart(hart_id: usize, entry: usize, opaque: usize) -> Result<(), isize> {
     into_result(sbi_rt::hart_start(hart_id, entry, opaque))
 }
 
 /// Sends a software interrupt to one hart.
 pub(super) fn send_interrupt(hart_id: usize) {
-    // The only error is a hart that does not exist, and ids come from the device tree by way
-    // of a successful start.
+    // The only possible error is a hart that does not exist; the ids are those of harts that were
+    // started.
     let _ = sbi_rt::send_ipi(HartMask::from_mask_base(1, hart_id));
 }
 
@@ -21,31 +21,32 @@ pub(super) fn set_timer(deadline_ticks: u64) {
     let _ = sbi_rt::set_timer(deadline_ticks);
 }
 
-/// Which part of the translation caches to give up.
+/// The part of the translation caches to flush.
 #[derive(Clone, Copy)]
 pub(super) struct FenceRange {
     pub(super) start: usize,
-    /// In bytes; `usize::MAX` with `start` 0 is everything.
+    /// In bytes. `usize::MAX` with `start` 0 means everything.
     pub(super) length: usize,
     pub(super) asid: u16,
 }
 
-/// Flushes `range` on every hart whose logical index is set in `harts`. Returns when all have.
+/// Flushes `range` on every hart whose logical index is set in `harts`. Returns when all of them
+/// have done so.
 pub(super) fn remote_flush(harts: u64, range: FenceRange) {
     for_each_mask(harts, |mask| {
         let _ = sbi_rt::remote_sfence_vma_asid(mask, range.start, range.length, usize::from(range.asid));
     });
 }
 
-/// Makes the harts in the mask see code written before. Returns when all have.
+/// Makes the harts in the mask see code written before. Returns when all of them do.
 pub(super) fn remote_instruction_fence(harts: u64) {
     for_each_mask(harts, |mask| {
         let _ = sbi_rt::remote_fence_i(mask);
     });
 }
 
-/// Turns logical hart indexes into the firmware's masks. Ids that lie within 64 of each
-/// other, as they do on every known machine, go into one call.
+/// Converts logical hart indexes to the firmware's masks. Ids within 64 of each other need one
+/// call; on all known machines that is the case.
 fn for_each_mask(harts: u64, mut call: impl FnMut(HartMask)) {
     let mut rest = harts;
     while rest != 0 {
@@ -63,16 +64,16 @@ fn for_each_mask(harts: u64, mut call: impl FnMut(HartMask)) {
     }
 }
 
-/// Asks the firmware to cut the power. Returns if it refuses.
+/// Asks the firmware to power the machine off. Returns if it cannot.
 pub fn power_off_machine() {
     let _ = sbi_rt::system_reset(sbi_rt::Shutdown, sbi_rt::NoReason);
 }
 
-/// Prints through the firmware, byte by byte: for a panic before there is a console.
+/// Prints through the firmware, byte by byte: for a panic before the console exists.
 pub fn emergency_write(bytes: &[u8]) {
     for &byte in bytes {
-        // SAFETY: the legacy "console putchar" call: argument in a0, number 1 in a7; the
-        // firmware keeps all registers but a0 and a1.
+        // SAFETY: the legacy "console putchar" call takes its argument in a0 and the number 1 in
+        // a7. The firmware preserves all registers except a0 and a1, which are declared as outputs.
         unsafe {
             core::arch::asm!(
                 "ecall",

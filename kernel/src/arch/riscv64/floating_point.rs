@@ -1,8 +1,8 @@
 //! The floating-point registers of a thread.
 //!
-//! The kernel does not use them and runs with the unit switched off, so an accidental use
-//! is an exception. A thread that never touches them never pays: its unit is off until the
-//! first such instruction, which `user` turns into "on, with zeroed registers".
+//! The kernel does not use them and runs with the unit off, so an accidental use is an exception. A
+//! thread that never uses them has no cost: its unit is off until its first floating-point
+//! instruction, on which `user` enables the unit with zeroed registers.
 
 use super::csr;
 use core::arch::asm;
@@ -22,7 +22,8 @@ impl FloatingPoint {
 
     /// Copies the hart's registers here.
     pub(super) fn save(&mut self) {
-        // SAFETY: the stores go into `self`; the unit is on just for the duration.
+        // SAFETY: the stores write only into `self`, and reading the registers has no effect on
+        // Rust code, which does not use them in the kernel.
         unsafe {
             csr::set!("sstatus", csr::STATUS_FLOATING_POINT);
             asm!(
@@ -39,14 +40,14 @@ impl FloatingPoint {
             );
         }
         self.control = csr::read!("fcsr");
-        // SAFETY: the kernel does not use the unit.
+        // SAFETY: switching the unit off affects no Rust code, because the kernel does not use it.
         unsafe { csr::clear!("sstatus", csr::STATUS_FLOATING_POINT) };
     }
 
-    /// Copies what is here into the hart's registers.
+    /// Loads the saved values into the hart's registers.
     pub(super) fn restore(&self) {
-        // SAFETY: overwrites registers that hold nothing of the kernel's; no Rust code runs
-        // between switching the unit on and off.
+        // SAFETY: the loads read only from `self`. The overwritten registers hold nothing of the
+        // kernel's, because no Rust code in the kernel uses them.
         unsafe {
             csr::set!("sstatus", csr::STATUS_FLOATING_POINT);
             asm!(

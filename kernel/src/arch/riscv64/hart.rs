@@ -1,28 +1,28 @@
 //! The record of each hart, found through its `tp` register.
 //!
-//! Records are written by the boot hart before it starts the others, and from then on each
-//! hart changes only its own: so plain relaxed atomics suffice, and starting a hart is the
-//! release that its first instruction acquires.
+//! The boot hart writes all records before it starts the other harts; afterwards each hart changes
+//! only its own. So relaxed atomics suffice: starting a hart is a release, and its first
+//! instruction acquires.
 
 use crate::arch::MAX_HARTS;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// One hart's record. `trap` and `entry` reach the first fields from assembly.
+/// The record of one hart. Assembly in `trap` and `entry` accesses the first fields.
 #[repr(C, align(64))]
 pub(super) struct HartRecord {
-    /// Logical number, 0 is the boot hart.
+    /// Logical number; 0 is the boot hart.
     pub(super) index: AtomicUsize,
     /// Top of the hart's guarded kernel stack.
     pub(super) stack_top: AtomicUsize,
-    /// Top of the small stack on which an overflow of the other is reported.
+    /// Top of the small stack that reports an overflow of the kernel stack.
     pub(super) emergency_stack_top: AtomicUsize,
-    /// The firmware's number for it.
+    /// The firmware's id of the hart.
     pub(super) id: AtomicUsize,
-    /// The value of `satp` on this hart, as a shortcut to "is that space active?".
+    /// The value of `satp` on this hart, to test cheaply whether an address space is active.
     pub(super) active_root: AtomicUsize,
-    /// The last state of the instruction stream this hart has synchronised with.
+    /// The instruction epoch with which this hart last synchronised (see `paging`).
     pub(super) instruction_epoch: AtomicUsize,
 }
 
@@ -46,7 +46,8 @@ const EMERGENCY_STACK_BYTES: usize = 16 * 1024;
 #[repr(C, align(16))]
 struct EmergencyStack(UnsafeCell<[u8; EMERGENCY_STACK_BYTES]>);
 
-// SAFETY: each is used as a stack by one hart only.
+// SAFETY: each hart uses only its own emergency stack, as a stack, and no reference to the contents
+// is ever made.
 unsafe impl Sync for EmergencyStack {}
 
 static EMERGENCY_STACKS: [EmergencyStack; MAX_HARTS] =
@@ -54,9 +55,9 @@ static EMERGENCY_STACKS: [EmergencyStack; MAX_HARTS] =
 
 static COUNT: AtomicUsize = AtomicUsize::new(1);
 
-/// Tells the architecture which harts there are: the boot hart's id, then the others in any
-/// order, and the top of each one's stack. Called once, by the boot hart, before any other
-/// hart runs. At most [`MAX_HARTS`] are taken; returns how many.
+/// Defines the harts: the boot hart's id, then the others in any order, and the top of each hart's
+/// stack. The boot hart calls this once, before any other hart runs. Takes at most [`MAX_HARTS`];
+/// returns how many.
 pub fn describe_harts(ids: impl Iterator<Item = usize>, stack_top: impl Fn(usize) -> usize) -> usize {
     let mut count = 0;
     for ((record, emergency), id) in RECORDS.iter().zip(&EMERGENCY_STACKS).zip(ids) {
@@ -70,25 +71,25 @@ pub fn describe_harts(ids: impl Iterator<Item = usize>, stack_top: impl Fn(usize
     count
 }
 
-/// How many harts the kernel uses.
+/// Number of harts that the kernel uses.
 #[inline]
 pub fn hart_count() -> usize {
     COUNT.load(Relaxed)
 }
 
-/// The logical number of the hart this runs on, 0 to [`hart_count`] - 1.
+/// The logical number of the hart that executes this, 0 to [`hart_count`] - 1.
 #[inline]
 pub fn hart_index() -> usize {
     current().index.load(Relaxed)
 }
 
-/// The record of the hart this runs on.
+/// The record of the hart that executes this.
 #[inline]
 pub(super) fn current() -> &'static HartRecord {
     let record: *const HartRecord;
-    // SAFETY: `tp` holds the address of one of `RECORDS` from the first Rust instruction on
-    // (see `entry`), and traps from user mode restore it. Not `pure`: a coroutine may go on
-    // on another hart.
+    // SAFETY: from the first Rust instruction on, `tp` holds the address of one of `RECORDS` (set
+    // in `entry`, and restored by traps from user mode), which is static. Not `pure`, because a
+    // coroutine may resume on another hart.
     unsafe {
         asm!("mv {}, tp", out(reg) record, options(nomem, nostack, preserves_flags));
         &*record
@@ -100,10 +101,10 @@ pub(super) fn id_of(index: usize) -> usize {
     RECORDS[index].id.load(Relaxed)
 }
 
-/// Something each hart has one of, and only that hart touches.
+/// A value for each hart that only this hart accesses.
 pub struct HartSlots<T>([HartSlot<T>; MAX_HARTS]);
 
-/// One hart's share of a [`HartSlots`], on cache lines of its own.
+/// The value of one hart in a [`HartSlots`], on its own cache lines.
 #[repr(align(64))]
 pub struct HartSlot<T> {
     busy: Cell<bool>,
@@ -116,8 +117,8 @@ impl<T> HartSlot<T> {
     }
 }
 
-// SAFETY: `with` reaches the calling hart's slot only. The value may be made on one hart and
-// used on another, hence `Send`.
+// SAFETY: `with` gives access only to the calling hart's slot, so no two harts share a value. `T:
+// Send` is required because a value may be created on one hart and used on another.
 unsafe impl<T: Send> Sync for HartSlots<T> {}
 
 impl<T> HartSlots<T> {
@@ -125,16 +126,16 @@ impl<T> HartSlots<T> {
         Self(slots)
     }
 
-    /// Works on the calling hart's value. Not for interrupt handlers.
+    /// Calls `work` with the calling hart's value. Not for interrupt handlers.
     ///
     /// # Panics
-    /// When called from within `work`, or from a handler that interrupted `work`.
+    /// When called within `work`, or from a handler that interrupted `work`.
     #[inline]
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let slot = &self.0[hart_index()];
         assert!(!slot.busy.replace(true), "a hart's slot is already in use");
-        // SAFETY: the slot belongs to this hart, `work` cannot suspend and so stays on it,
-        // and `busy` excludes a second reference from the same hart.
+        // SAFETY: the slot belongs to this hart; `work` cannot suspend and so stays on it; `busy`
+        // was false, so no other reference to the value exists.
         let answer = work(unsafe { &mut *slot.value.get() });
         slot.busy.set(false);
         answer

@@ -1,8 +1,9 @@
-//! The platform-level interrupt controller (PLIC): which device wants which hart.
+//! The platform-level interrupt controller (PLIC), which directs the interrupts of devices to
+//! harts.
 //!
-//! A source that interrupts is *claimed* by the hart's handler and stays silent until it is
-//! *completed*; the driver completes it after it has emptied the device, so a device can
-//! never interrupt faster than its driver works.
+//! The hart's handler *claims* a source that interrupts; the source cannot interrupt again until it
+//! is *completed*. The driver completes it after it has emptied the device, so a device cannot
+//! interrupt faster than its driver works.
 
 use super::hart;
 use crate::arch::MAX_HARTS;
@@ -11,7 +12,7 @@ use crate::mm::layout;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use spin::Mutex;
 
-/// Sources are numbered from 1 to this, by specification.
+/// Highest number of a source, according to the PLIC's specification.
 pub const MAX_SOURCE: usize = 1023;
 
 const PRIORITY: usize = 0;
@@ -29,35 +30,36 @@ fn register(offset: usize) -> *mut u32 {
 }
 
 fn write(offset: usize, value: u32) {
-    // SAFETY: a register of the controller, whose region the tree describes and the kernel maps.
+    // SAFETY: `initialise_this_hart` has set `BASE` to the controller that the device tree
+    // describes, whose registers the kernel maps; `offset` is that of a 32-bit register of it.
     unsafe { register(offset).write_volatile(value) };
 }
 
 fn read(offset: usize) -> u32 {
-    // SAFETY: as in `write`.
+    // SAFETY: `initialise_this_hart` has set `BASE` to the controller that the device tree
+    // describes, whose registers the kernel maps; `offset` is that of a 32-bit register of it.
     unsafe { register(offset).read_volatile() }
 }
 
-/// The controller's context for a hart's supervisor mode, by the tree.
+/// The controller's context for a hart's supervisor mode, according to the device tree.
 fn find_context(hart: usize) -> Option<usize> {
     device_tree::facts().interrupt_context(hart::id_of(hart))
 }
 
-/// What [`find_context`] said for each hart that runs, for the handlers.
+/// The result of [`find_context`] for each hart that runs; the handlers read it.
 static CONTEXTS: [AtomicUsize; MAX_HARTS] = [const { AtomicUsize::new(usize::MAX) }; MAX_HARTS];
 
 fn context(hart: usize) -> Option<usize> {
     Some(CONTEXTS[hart].load(Relaxed)).filter(|&context| context != usize::MAX)
 }
 
-/// Which sources go to which hart: a bit each. Written down because the firmware clears a
-/// hart's part of the controller when it starts the hart, after sources may have been
-/// directed at it.
+/// The sources directed at each hart, one bit each. Recorded because the firmware clears a hart's
+/// part of the controller when it starts the hart, possibly after sources have been directed at it.
 static ROUTES: Mutex<[[u32; SOURCE_WORDS]; MAX_HARTS]> = Mutex::new([[0; SOURCE_WORDS]; MAX_HARTS]);
 
 const SOURCE_WORDS: usize = (MAX_SOURCE + 1) / 32;
 
-/// Opens the controller on this hart. Once per hart.
+/// Enables the controller on this hart. Called once per hart.
 pub fn initialise_this_hart() {
     let Some(controller) = &device_tree::facts().interrupt_controller else { return };
     BASE.store(controller.start, Relaxed);
@@ -71,7 +73,7 @@ pub fn initialise_this_hart() {
     write(THRESHOLD + context * CONTEXT_STRIDE, 0);
 }
 
-/// Directs source `source` at logical hart `hart`, which need not run yet.
+/// Directs `source` at logical hart `hart`, which need not run yet.
 pub fn enable(source: usize, hart: usize) {
     let Some(context) = find_context(hart) else { return };
     write(PRIORITY + 4 * source, 1);
@@ -81,7 +83,8 @@ pub fn enable(source: usize, hart: usize) {
     write(ENABLE + context * ENABLE_STRIDE + source / 32 * 4, *word);
 }
 
-/// Takes the next source that wants this hart; `None` when there is no more. For the handler.
+/// Claims the next source that interrupts this hart; `None` if there are no more. For the interrupt
+/// handler.
 pub fn claim() -> Option<usize> {
     let context = context(hart::hart_index())?;
     match read(CLAIM + context * CONTEXT_STRIDE) as usize {
@@ -90,7 +93,7 @@ pub fn claim() -> Option<usize> {
     }
 }
 
-/// Lets `source`, claimed by `hart`, interrupt again.
+/// Lets `source`, which `hart` has claimed, interrupt again.
 pub fn complete(source: usize, hart: usize) {
     if let Some(context) = context(hart) {
         write(CLAIM + context * CONTEXT_STRIDE, source as u32);

@@ -1,9 +1,12 @@
-//! RISC-V: RV64GC in supervisor mode, Sv39, SBI firmware below.
+//! RISC-V: RV64GC in supervisor mode with Sv39, on SBI firmware.
 //!
-//! `entry` brings a hart into the kernel, `trap` takes what interrupts it, `user` goes to
-//! user mode and back, `upcall` interrupts it, `paging` knows page-table entries and the translation cache, `timer`,
-//! `firmware` and `interrupt_controller` are the hart's surroundings, `hart` is the record
-//! each hart finds through its `tp` register.
+//! - `entry`: entry of a hart into the kernel.
+//! - `trap`: traps and their handlers.
+//! - `user`: entering user mode and returning from it.
+//! - `upcall`: interrupts of user mode.
+//! - `paging`: page-table entries and translation caches.
+//! - `timer`, `firmware`, `interrupt_controller`: the hart's clock, the calls to SBI, the PLIC.
+//! - `hart`: the record that each hart finds through its `tp` register.
 #![allow(unsafe_code)]
 
 mod backtrace;
@@ -35,17 +38,17 @@ pub use timer::{instructions_retired, now_ticks, set_timer, ticks_per_second};
 pub use trap::{TrapFrame, install_traps, interrupts_off, interrupts_on, send_interrupt_to, stop_hart};
 pub use user::{UserContext, enter_user_unless};
 
-/// Sleeps until an interrupt comes, unless `pending` says there is something to do.
+/// Sleeps until an interrupt arrives, unless `pending` says that there is work.
 ///
-/// Interrupts are off while `pending` runs, so that what it does not see will still end the
-/// sleep: a handler that makes work available after the check is one whose interrupt is
-/// pending when the hart goes to sleep. They are on again on return, and what was pending
-/// has been taken. For the idle loop; `pending` must be short.
+/// Interrupts are disabled while `pending` runs. If a handler would make work available after the
+/// check, its interrupt is pending when the hart goes to sleep, and so ends the sleep at once. On
+/// return interrupts are enabled, and pending ones have been taken. For the idle loop; `pending`
+/// must be short.
 pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
     interrupts_off();
     if !pending() {
         crate::portions::leave();
-        // SAFETY: stalls until an interrupt is pending; touches nothing.
+        // SAFETY: `wfi` stalls until an interrupt is pending and changes no memory or registers.
         unsafe { core::arch::asm!("wfi", options(nostack)) };
         crate::portions::resume();
     }

@@ -1,7 +1,7 @@
 //! Sv39: the format of page-table entries, and the translation caches.
 //!
-//! Three levels of 512 entries; leaves of 4 KiB, 2 MiB and 1 GiB. The accessed and dirty
-//! bits are set from the start, because nobody evicts pages and some machines fault on a
+//! There are three levels of 512 entries, and leaves of 4 KiB, 2 MiB and 1 GiB. The accessed and
+//! dirty bits are always set, because the kernel does not evict pages and some machines fault on a
 //! clear bit.
 
 use super::firmware::{self, FenceRange};
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub const TABLE_LEVELS: usize = 3;
 pub const TABLE_ENTRIES: usize = 512;
 
-/// What a mapping allows. Supervisor and user mappings alike.
+/// The accesses that a mapping permits, for supervisor and user mappings alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rights {
     pub read: bool,
@@ -26,7 +26,7 @@ impl Rights {
     pub const READ_WRITE: Self = Self { read: true, write: true, execute: false };
     pub const READ_EXECUTE: Self = Self { read: true, write: false, execute: true };
 
-    /// Whether `access` is within these rights.
+    /// Whether these rights permit `access`.
     pub fn allow(self, access: crate::arch::Access) -> bool {
         match access {
             crate::arch::Access::Read => self.read,
@@ -55,28 +55,28 @@ const FRAME_BITS: u64 = (1 << 44) - 1;
 impl Entry {
     pub const EMPTY: Self = Self(0);
 
-    /// An entry that leads to the next table.
+    /// An entry that points to the next table.
     pub const fn table(physical: usize) -> Self {
         Self((physical as u64 >> 12) << FRAME_SHIFT | VALID)
     }
 
-    /// A page of the kernel's, the same in every address space.
+    /// A page of the kernel, mapped in every address space.
     pub const fn kernel_leaf(physical: usize, rights: Rights) -> Self {
         Self::leaf(physical, rights, GLOBAL)
     }
 
-    /// A page of a program's.
+    /// A page of a program.
     pub const fn user_leaf(physical: usize, rights: Rights) -> Self {
         Self::leaf(physical, rights, USER)
     }
 
     const fn leaf(physical: usize, rights: Rights, bits: u64) -> Self {
         let mut entry = (physical as u64 >> 12) << FRAME_SHIFT | bits | ACCESSED | DIRTY;
-        // Without any right the entry is not valid, but still remembers its frame.
+        // An entry without any right is not valid but still records its frame.
         if rights.read || rights.write || rights.execute {
             entry |= VALID;
         }
-        // The format has no write without read.
+        // The format has no write right without the read right.
         if rights.read || rights.write {
             entry |= READ;
         }
@@ -101,7 +101,7 @@ impl Entry {
         self.0 & VALID != 0
     }
 
-    /// Valid and leads to memory, not to a table.
+    /// Whether the entry is valid and points to memory, not to a table.
     pub const fn is_leaf(self) -> bool {
         self.is_valid() && self.0 & (READ | WRITE | EXECUTE) != 0
     }
@@ -110,7 +110,7 @@ impl Entry {
         ((self.0 >> FRAME_SHIFT & FRAME_BITS) << 12) as usize
     }
 
-    /// The rights the hardware grants.
+    /// The rights that the hardware grants.
     pub const fn rights(self) -> Rights {
         Rights { read: self.0 & READ != 0, write: self.0 & WRITE != 0, execute: self.0 & EXECUTE != 0 }
     }
@@ -121,13 +121,14 @@ pub const fn table_index(address: usize, level: usize) -> usize {
     address >> (12 + 9 * level) & (TABLE_ENTRIES - 1)
 }
 
-/// The bytes one entry of `level` spans.
+/// Size in bytes of what one entry of `level` maps.
 pub const fn page_size_of_level(level: usize) -> usize {
     1 << (12 + 9 * level)
 }
 
-/// The tag of an address space in the translation caches. 0 is shared by the kernel's own
-/// and those for which no tag was left; such a space is flushed whenever it is activated.
+/// The tag of an address space in the translation caches. Tag 0 is shared by the kernel's own
+/// address space and those for which no tag was left; a space with tag 0 is flushed whenever it is
+/// activated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asid(pub u16);
 
@@ -139,22 +140,23 @@ pub(super) const fn root_register(root_physical: usize, asid: Asid) -> usize {
     MODE_SV39 | (asid.0 as usize) << ASID_SHIFT | root_physical >> 12
 }
 
-/// How many different ASIDs the hart tells apart, 1 if it has none. Call with the kernel's
-/// own root active and interrupts off.
+/// The number of ASIDs that the hart distinguishes; 1 if it has none. Must be called with the
+/// kernel's own root active and interrupts disabled.
 pub fn asid_count() -> usize {
     let before = csr::read!("satp");
-    // SAFETY: keeps the root and changes the tag only; kernel entries are global, so no
-    // translation in use depends on the tag. Undone and flushed below.
+    // SAFETY: this changes only the tag, not the root. The kernel's entries are global, so no
+    // translation in use depends on the tag. The change is undone and flushed below.
     unsafe { csr::write!("satp", before | 0xffff << ASID_SHIFT) };
     let ones = csr::read!("satp") >> ASID_SHIFT & 0xffff;
-    // SAFETY: as it was.
+    // SAFETY: restores the value of `satp` that was read above.
     unsafe { csr::write!("satp", before) };
     flush_all_local();
     ones + 1
 }
 
-/// Makes `root_physical` this hart's page table. Between announcing that and doing it asks
-/// whether the hart's cache is current for this tag, and flushes it if not.
+/// Makes `root_physical` this hart's page table. After it has published the root as active, it
+/// calls `is_current` to learn whether the hart's cache is up to date for this tag, and flushes the
+/// cache if not.
 ///
 /// # Safety
 /// The table maps the kernel like every other root, and stays allocated until this hart has
@@ -163,33 +165,34 @@ pub unsafe fn activate_root(root_physical: usize, asid: Asid, is_current: impl F
     let value = root_register(root_physical, asid);
     hart::current().active_root.store(value, Ordering::SeqCst);
     let is_current = is_current();
-    // SAFETY: by the contract the kernel's own mappings do not change.
+    // SAFETY: by this function's contract, the new table maps the kernel exactly as the old one.
     unsafe { csr::write!("satp", value) };
-    // Tag 0 is shared by several spaces, so what the cache has under it is never current.
+    // Several spaces share tag 0, so the cached entries with this tag may be those of another
+    // space.
     if !is_current || asid.0 == 0 {
         flush_all_local();
     }
 }
 
-/// Forgets what this hart's cache says about one address, in all address spaces.
+/// Flushes one address from this hart's translation cache, for all address spaces.
 pub fn flush_local(address: usize) {
-    // SAFETY: forgetting a translation is always allowed.
+    // SAFETY: flushing translations is always allowed, because the page table remains the truth.
     unsafe { asm!("sfence.vma {}, zero", in(reg) address, options(nostack)) };
 }
 
-/// Forgets everything this hart's cache says, also about the kernel's own pages.
+/// Flushes this hart's translation cache completely, including the kernel's own pages.
 fn flush_all_local() {
-    // SAFETY: as above.
+    // SAFETY: flushing translations is always allowed, because the page table remains the truth.
     unsafe { asm!("sfence.vma zero, zero", options(nostack)) };
 }
 
-/// Whether this hart has this root loaded.
+/// Whether this root is loaded on this hart.
 #[inline]
 pub fn is_active_root(root_physical: usize, asid: Asid) -> bool {
     hart::current().active_root.load(Ordering::Relaxed) == root_register(root_physical, asid)
 }
 
-/// The harts that have this root loaded, as a mask of their indexes.
+/// The harts on which this root is loaded, as a mask of their indexes.
 fn harts_with_root(root_physical: usize, asid: Asid) -> u64 {
     let value = root_register(root_physical, asid);
     let records = hart::RECORDS.iter().take(hart::hart_count()).enumerate();
@@ -198,19 +201,19 @@ fn harts_with_root(root_physical: usize, asid: Asid) -> u64 {
         .fold(0, |mask, (index, _)| mask | 1 << index)
 }
 
-/// Interrupts the other harts that have this root loaded.
+/// Interrupts the other harts on which this root is loaded.
 pub fn interrupt_harts_with_root(root_physical: usize, asid: Asid) {
     let mask = harts_with_root(root_physical, asid) & !(1 << hart::hart_index());
     (0..hart::hart_count()).filter(|hart| mask & 1 << hart != 0).for_each(super::send_interrupt_to);
 }
 
-/// Makes the harts that have this root loaded forget `range`. On return none of them uses
-/// the old translations.
+/// Flushes `range` on all harts on which this root is loaded. On return none of them uses the old
+/// translations.
 pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usize>) {
     let harts = harts_with_root(root_physical, asid);
     let own = 1 << hart::hart_index();
     if harts & own != 0 {
-        // One page is named, more are not worth a loop.
+        // A single page is flushed by its address; for more pages a loop is not worthwhile.
         if range.len() == page_size_of_level(0) {
             flush_local(range.start);
         } else {
@@ -223,30 +226,30 @@ pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usiz
     }
 }
 
-/// Counts the times that code was written. A hart that has not seen the newest count
-/// flushes its instruction stream before it enters user mode.
+/// Incremented each time code was written. A hart that has not seen the newest value executes
+/// `fence.i` before it enters user mode.
 static INSTRUCTION_EPOCH: AtomicUsize = AtomicUsize::new(0);
 
-/// To be called after writing bytes that user mode will execute.
+/// Must be called after writing bytes that user mode will execute.
 pub fn sync_instruction_stream() {
-    // Release: pairs with the acquire in `meet_instruction_epoch`, so that who sees the new
-    // count also sees the code.
+    // Release: pairs with the acquire in `meet_instruction_epoch`. A hart that sees the new epoch
+    // also sees the code.
     INSTRUCTION_EPOCH.fetch_add(1, Ordering::Release);
 }
 
-/// As [`sync_instruction_stream`], for code that harts in user mode may be about to run.
+/// Like [`sync_instruction_stream`], for code that harts in user mode may be about to execute.
 pub fn sync_instruction_stream_everywhere() {
     sync_instruction_stream();
     firmware::remote_instruction_fence((1 << hart::hart_count()) - 1);
 }
 
-/// Called before user mode is entered.
+/// Called before entering user mode: synchronises the instruction stream if code was written.
 #[inline]
 pub(super) fn meet_instruction_epoch() {
     let epoch = INSTRUCTION_EPOCH.load(Ordering::Acquire);
     let seen = &hart::current().instruction_epoch;
     if seen.load(Ordering::Relaxed) != epoch {
-        // SAFETY: only makes later fetches see earlier stores.
+        // SAFETY: `fence.i` only makes later fetches see earlier stores.
         unsafe { asm!("fence.i", options(nostack)) };
         seen.store(epoch, Ordering::Relaxed);
     }

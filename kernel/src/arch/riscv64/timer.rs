@@ -1,4 +1,4 @@
-//! The clock that all harts share, and each hart's alarm.
+//! The clock that all harts share, and each hart's timer.
 
 use super::{csr, firmware};
 use crate::drivers::device_tree;
@@ -8,29 +8,30 @@ pub fn instructions_retired() -> u64 {
     csr::read!("instret") as u64
 }
 
-/// The clock, in ticks since some moment before the kernel started. The same on all harts.
+/// The clock, in ticks since a moment before the kernel started. The same on all harts.
 #[inline]
 pub fn now_ticks() -> u64 {
     csr::read!("time") as u64
 }
 
-/// How fast [`now_ticks`] runs.
+/// The frequency of [`now_ticks`].
 #[inline]
 pub fn ticks_per_second() -> u64 {
     device_tree::facts().timebase_hertz
 }
 
-/// Has this hart interrupted once [`now_ticks`] reaches `deadline_ticks`; a deadline in the
-/// past interrupts at once, `u64::MAX` never. One alarm per hart: a new one replaces the old.
+/// Interrupts this hart once [`now_ticks`] reaches `deadline_ticks`: at once for a deadline in the
+/// past, never for `u64::MAX`. Each hart has one timer; a new deadline replaces the old one.
 pub fn set_timer(deadline_ticks: u64) {
-    // SAFETY: touches this hart's timer only, whose handler is always installed.
+    // SAFETY: this changes only this hart's timer, whose handler `install_traps` has installed
+    // before the interrupt can be taken.
     unsafe {
         if deadline_ticks == u64::MAX {
             csr::clear!("sie", csr::INTERRUPT_TIMER);
             return;
         }
         if device_tree::facts().supervisor_timer {
-            // `stimecmp` by number: assemblers of older toolchains do not know its name.
+            // `stimecmp` by number, because assemblers of older toolchains do not know its name.
             csr::write!("0x14d", deadline_ticks);
         } else {
             firmware::set_timer(deadline_ticks);
@@ -39,7 +40,8 @@ pub fn set_timer(deadline_ticks: u64) {
     }
 }
 
-/// Called by the trap handler: the alarm has gone off, and would ring until it is set anew.
+/// Called by the trap handler: disables the timer, which would otherwise interrupt until it is set
+/// again.
 pub(super) fn silence() {
     set_timer(u64::MAX);
 }

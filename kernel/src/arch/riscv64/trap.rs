@@ -1,14 +1,17 @@
-//! What interrupts a hart: the trap vector, the handlers, switching interrupts on and off.
+//! Traps: the trap vector, the handlers, and enabling and disabling interrupts.
 //!
-//! `sscratch` says where a trap came from: the address of the thread's `UserContext` while
-//! user mode runs, 0 while the kernel does. From user mode the vector saves the registers
-//! into the context and *returns from `enter_user`*; so nothing but a return address stands
-//! on the kernel stack, and a process is a loop in a coroutine. From the kernel it saves
-//! what a function call would not preserve, on the stack it interrupted, and calls a handler.
+//! `sscratch` tells where a trap came from. It is the address of the thread's `UserContext` while
+//! user mode runs, and 0 while the kernel runs.
 //!
-//! Handlers run with interrupts off, take no locks and allocate nothing: they silence the
-//! source, set a flag, wake a coroutine. That is why no lock in the kernel has to switch
-//! interrupts off.
+//! - From user mode, the vector saves the registers into the context and *returns from
+//!   `__enter_user`*. So no state but a return address and saved registers is on the kernel stack,
+//!   and a process is a loop in a coroutine.
+//! - From the kernel, the vector saves the caller-saved registers on the interrupted stack and
+//!   calls a handler.
+//!
+//! Handlers run with interrupts disabled, take no locks and allocate nothing: they silence the
+//! source, set a flag and wake a coroutine. That is why no lock in the kernel has to disable
+//! interrupts.
 
 use super::hart::{self, HartRecord};
 use super::user::UserContext;
@@ -21,11 +24,10 @@ use core::arch::{asm, global_asm};
 use core::fmt;
 use core::mem::{offset_of, size_of};
 
-/// The registers of the kernel at a trap. The callee-saved half is filled in for exceptions
-/// only.
+/// The kernel's registers at a trap. The callee-saved registers are saved for exceptions only.
 #[repr(C)]
 pub struct TrapFrame {
-    /// `x1` to `x31`; slot 0 holds the program counter.
+    /// `x1` to `x31`; index 0 holds the program counter.
     registers: [usize; 32],
     status: usize,
     cause: usize,
@@ -35,8 +37,8 @@ pub struct TrapFrame {
 
 const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
 
-// A stack lies in the upper half of an aligned block whose lower half is not mapped, so one
-// bit of the stack pointer tells whether there is room for the frame (mm/layout.rs).
+// A stack occupies the upper half of an aligned block whose lower half is not mapped. So one bit of
+// the stack pointer tells whether there is room for the frame (mm/layout.rs).
 const _: () = assert!(KERNEL_STACK_STRIDE == 2 * KERNEL_STACK_BYTES && KERNEL_STACK_BYTES.is_power_of_two());
 
 global_asm!(
@@ -46,7 +48,7 @@ global_asm!(
     "__trap_vector:",
     "    csrrw a0, sscratch, a0",
     "    beqz  a0, 1f",
-    // From user mode. a0 is the context, user a0 is in sscratch.
+    // From user mode. a0 is the context; the user's a0 is in sscratch.
     "    sd ra, 1*8(a0)",
     "    sd sp, 2*8(a0)",
     "    sd gp, 3*8(a0)",
@@ -83,11 +85,11 @@ global_asm!(
     "    sd t0, 10*8(a0)",
     "    sd t1, {context_program_counter}(a0)",
     "    sd t2, {context_status}(a0)",
-    "    li t0, {floating_point}", // off in the kernel, whatever the program left it at
+    "    li t0, {floating_point}", // off in the kernel, whatever its state in the program
     "    csrc sstatus, t0",
     "    ld sp, {context_kernel_stack}(a0)",
     "    j __leave_user",
-    // From the kernel. a0 is 0, the kernel's a0 is in sscratch. Room on the stack?
+    // From the kernel. a0 is 0; the kernel's a0 is in sscratch. Is there room on the stack?
     "1:  addi a0, sp, -{frame_size}",
     "    srli a0, a0, {stack_shift}",
     "    andi a0, a0, 1",
@@ -142,8 +144,8 @@ global_asm!(
     "    ld t6, 31*8(sp)",
     "    addi sp, sp, {frame_size}",
     "    sret",
-    // The stack is full. Report it on the hart's emergency stack; there is no way back.
-    "3:  csrw sscratch, sp", // the kernel's a0 is lost, its sp says more
+    // The stack is full. Report it on the hart's emergency stack; execution cannot continue.
+    "3:  csrw sscratch, sp", // the kernel's a0 is lost; its sp is more useful in the report
     "    ld sp, {emergency_stack}(tp)",
     "    addi sp, sp, -{frame_size}",
     "    sd s0, 8*8(sp)",
@@ -153,7 +155,7 @@ global_asm!(
     "    sd a1, 0*8(sp)",
     "    mv a1, sp",
     "    tail {stack_overflow}",
-    // An exception in the kernel: the rest of the registers, for the report.
+    // An exception in the kernel: save the remaining registers for the report.
     "4:  addi t0, sp, {frame_size}",
     "    sd t0, 2*8(sp)",
     "    sd tp, 4*8(sp)",
@@ -190,14 +192,15 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// Never called: an address for `stvec`.
+    /// Only the address is used, for `stvec`; it is never called.
     fn __trap_vector();
 }
 
-/// Prepares this hart for traps and switches interrupts on.
+/// Prepares this hart for traps and enables interrupts.
 pub fn install_traps() {
-    // SAFETY: the vector expects 0 in sscratch, the hart's record in tp and a guarded stack
-    // in sp, which hold from here on. User mode may read the clock and the counters.
+    // SAFETY: the vector expects 0 in sscratch (written here), the hart's record in tp (set in
+    // `entry`) and a guarded stack in sp (`run_on_own_stack`); all three hold from here on. Access
+    // to clock and counters from user mode is harmless.
     unsafe {
         csr::write!("sscratch", 0usize);
         csr::write!("stvec", __trap_vector as *const () as usize);
@@ -205,39 +208,41 @@ pub fn install_traps() {
         csr::clear!("sstatus", csr::STATUS_FLOATING_POINT);
     }
     timer::silence();
-    // SAFETY: all handlers are in place.
+    // SAFETY: `stvec` was set above, so the handlers are in place for the enabled sources.
     unsafe { csr::set!("sie", csr::INTERRUPT_SOFTWARE | csr::INTERRUPT_EXTERNAL) };
     interrupts_on();
 }
 
-/// Lets this hart take interrupts.
+/// Enables interrupts on this hart.
 #[inline]
 pub fn interrupts_on() {
     crate::portions::interrupts_on();
-    // SAFETY: the handlers are always ready once `install_traps` has run, and before that no
-    // source is enabled in `sie`.
+    // SAFETY: no source is enabled in `sie` before `install_traps`, which installs the handlers
+    // first.
     unsafe { csr::set!("sstatus", csr::STATUS_INTERRUPTS) };
 }
 
-/// Keeps interrupts pending until [`interrupts_on`].
+/// Disables interrupts on this hart; they stay pending until [`interrupts_on`].
 #[inline]
 pub fn interrupts_off() {
-    // SAFETY: delaying interrupts is always allowed.
+    // SAFETY: no code relies on interrupts being taken at a particular moment, so delaying them is
+    // sound.
     unsafe { csr::clear!("sstatus", csr::STATUS_INTERRUPTS) };
     crate::portions::interrupts_off();
 }
 
-/// Interrupts another hart, or this one: it leaves user mode or `wfi` and finds
-/// `task::interrupt::on_interprocessor` called. Callable from interrupt handlers.
+/// Interrupts a hart, possibly this one. The hart leaves user mode or `wfi` and calls
+/// `task::interrupt::on_interprocessor`. Interrupt handlers may call this.
 pub fn send_interrupt_to(hart: usize) {
     crate::task::interrupt::on_send();
     firmware::send_interrupt(hart::id_of(hart));
 }
 
-/// Stops this hart for good.
+/// Stops this hart permanently.
 pub fn stop_hart() -> ! {
     interrupts_off();
-    // SAFETY: with no source enabled nothing ends the sleep but spuriously.
+    // SAFETY: with all sources disabled in `sie`, `wfi` returns at most spuriously, and the loop
+    // repeats it.
     unsafe {
         csr::write!("sie", 0usize);
         loop {
@@ -246,7 +251,7 @@ pub fn stop_hart() -> ! {
     }
 }
 
-/// Runs the handler for interrupt `cause`. Interrupts are off.
+/// Runs the handler for interrupt `cause`. Interrupts are disabled.
 pub(super) extern "C" fn handle_interrupt(cause: usize) {
     let _measured = Stretch::begin(portion::HANDLER, cause as u32 & 63);
     match 1usize << (cause & 63) {
@@ -255,8 +260,8 @@ pub(super) extern "C" fn handle_interrupt(cause: usize) {
             crate::task::interrupt::on_timer();
         }
         csr::INTERRUPT_SOFTWARE => {
-            // Cleared before the work is looked for: a later message interrupts again.
-            // SAFETY: acknowledges this hart's own software interrupt.
+            // Cleared before the work is looked for, so that a later message interrupts again.
+            // SAFETY: this clears only this hart's own software interrupt, which is being handled.
             unsafe { csr::clear!("sip", csr::INTERRUPT_SOFTWARE) };
             if crate::panic::is_panicking() {
                 stop_hart();
@@ -265,8 +270,8 @@ pub(super) extern "C" fn handle_interrupt(cause: usize) {
         }
         csr::INTERRUPT_EXTERNAL => interrupt::on_external(),
         _ => {
-            // Not enabled in `sie`, so it cannot come; if it does, once is enough.
-            // SAFETY: disables a source nobody waits for.
+            // This source is not enabled in `sie`, so it cannot interrupt; if it does, disable it.
+            // SAFETY: no driver waits for this source, because the kernel never enables it.
             unsafe { csr::clear!("sie", 1usize << (cause & 63)) };
         }
     }
@@ -289,12 +294,12 @@ impl TrapFrame {
         self.registers[8]
     }
 
-    /// What happened, in words.
+    /// The name of the exception.
     pub fn cause_name(&self) -> &'static str {
         exception_name(self.cause)
     }
 
-    /// The address or instruction the cause is about.
+    /// The address or instruction to which the cause refers (`stval`).
     pub fn value(&self) -> usize {
         self.value
     }
@@ -305,7 +310,7 @@ pub(super) const REGISTER_NAMES: [&str; 32] = [
     "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6",
 ];
 
-/// Prints 32 registers, four to a line.
+/// Prints 32 registers, four per line.
 pub(super) fn format_registers(f: &mut fmt::Formatter<'_>, registers: &[usize; 32]) -> fmt::Result {
     for (line, (names, values)) in REGISTER_NAMES.chunks(4).zip(registers.chunks(4)).enumerate() {
         if line > 0 {
@@ -325,7 +330,7 @@ impl fmt::Display for TrapFrame {
     }
 }
 
-/// The specification's names of the exceptions.
+/// The exceptions' names in the RISC-V specification.
 fn exception_name(cause: usize) -> &'static str {
     match cause {
         0 => "misaligned instruction address",

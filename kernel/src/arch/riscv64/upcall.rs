@@ -1,8 +1,10 @@
-//! User-level interrupts on hardware without them: the registers of RISC-V's N extension in a record in memory, and what the
-//! hardware, and the first instruction of every handler, would do with them (decision 11).
+//! User-level interrupts without hardware support. A record in memory stands for the registers of
+//! RISC-V's N extension; these functions do what the hardware and the first instruction of every
+//! handler would do (decision 11).
 //!
-//! With the extension, these two functions would write `uepc`, `ucause`, `utvec` and `ustatus`, and set the bit in `uip`.
-//! Whatever the record holds ends up in the registers of the program that wrote it there, and nowhere else.
+//! With the extension, the two functions would write `uepc`, `ucause`, `utvec` and `ustatus`, and
+//! set the bit in `uip`. The values in the record, which the process can write, only go to
+//! registers of the same process.
 
 use super::csr;
 use super::user::{REGISTER_A7, REGISTER_SP, UserContext};
@@ -10,7 +12,8 @@ use cops_abi::interrupt::{CpuRecord, cause};
 use core::sync::atomic::Ordering::Relaxed;
 
 impl UserContext {
-    /// Has the thread go on at `handler`, on the stack that the record names; the record keeps what is needed to return.
+    /// Makes the thread continue at `handler`, on the stack given in the record. Stores in the
+    /// record what is needed to return.
     pub fn begin_user_interrupt(&mut self, record: &CpuRecord, handler: usize, why: u64) {
         let uses_floats = self.status & csr::STATUS_FLOATING_POINT != csr::FLOATING_POINT_OFF;
         let floats = if uses_floats { cause::FLOATING_POINT } else { 0 };
@@ -20,7 +23,7 @@ impl UserContext {
         self.program_counter = handler;
     }
 
-    /// Has it go on where it was interrupted.
+    /// Makes the thread resume where it was interrupted.
     pub fn end_user_interrupt(&mut self, record: &CpuRecord) {
         self.program_counter = record.program_counter.load(Relaxed) as usize;
         self.exchange_stacks(record);

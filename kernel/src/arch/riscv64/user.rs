@@ -1,4 +1,5 @@
-//! User mode as a function call: [`enter_user_unless`] goes there and returns with the reason.
+//! User mode as a function call: [`enter_user_unless`] enters it and returns the reason why it was
+//! left.
 
 use super::floating_point::FloatingPoint;
 use super::{csr, paging, trap};
@@ -10,14 +11,14 @@ use core::arch::global_asm;
 use core::fmt;
 use core::mem::offset_of;
 
-/// A thread's registers while it is not running, and where the vector saves them.
+/// A thread's registers while it does not run. The trap vector saves them here.
 #[repr(C)]
 #[derive(Clone)]
 pub struct UserContext {
-    /// `x1` to `x31`; slot 0 holds the kernel's stack pointer while the thread runs.
+    /// `x1` to `x31`; index 0 holds the kernel's stack pointer while the thread runs.
     pub(super) registers: [usize; 32],
     pub(super) program_counter: usize,
-    /// `sstatus` at the trap; only the floating-point state in it is believed.
+    /// `sstatus` at the trap; only its floating-point state is used.
     pub(super) status: usize,
     floating_point: FloatingPoint,
 }
@@ -28,13 +29,13 @@ const REGISTER_A0: usize = 10;
 const REGISTER_A6: usize = 16;
 pub(super) const REGISTER_A7: usize = 17;
 
-/// Words that `__enter_user` leaves on the kernel stack: `ra`, `s0` to `s11`, `tp`.
+/// Size of what `__enter_user` saves on the kernel stack: `ra`, `s0` to `s11`, `tp`.
 const SAVED_BYTES: usize = 14 * 8;
 
 global_asm!(
     ".pushsection .text.trap, \"ax\"",
     ".globl __enter_user",
-    // a0: the context. Returns, by way of the trap vector, when user mode is left.
+    // a0: the context. Returns, through the trap vector, when user mode is left.
     "__enter_user:",
     "    addi sp, sp, -{saved}",
     "    sd ra, 0(sp)",
@@ -89,7 +90,7 @@ global_asm!(
     "    ld t6, 31*8(a0)",
     "    ld a0, 10*8(a0)",
     "    sret",
-    // The vector has saved the thread and loaded the kernel's sp.
+    // The vector has saved the thread's registers and loaded the kernel's sp.
     ".globl __leave_user",
     "__leave_user:",
     "    ld ra, 0(sp)",
@@ -118,21 +119,21 @@ unsafe extern "C" {
     fn __enter_user(context: *mut UserContext);
 }
 
-/// Runs the thread until it needs the kernel or an interrupt comes, and says which; or
-/// returns [`UserTrap::Interrupt`] at once if `pending` says that something else should run. `pending` may
-/// also change the registers.
+/// Runs the thread until it enters the kernel or is interrupted, and returns the reason. If
+/// `pending` returns true, because something else should run, it returns [`UserTrap::Interrupt`] at
+/// once. `pending` may also change the registers.
 ///
-/// Interrupts are off from before `pending` runs until user mode is entered, so a handler
-/// that would change its answer interrupts user mode instead. Activates `space` if this hart
-/// has another one loaded. Interrupts are on afterwards, and an interrupt's handler has run.
-/// Whatever the registers hold, this returns: a program counter or stack pointer that makes
-/// no sense is a fault of the thread.
+/// Interrupts are disabled from before `pending` runs until user mode is entered. So if a handler
+/// would change the answer of `pending`, its interrupt is taken in user mode. Activates `space` if
+/// another one is loaded on this hart. On return interrupts are enabled, and the handler of an
+/// interrupt has run. The registers may hold any values: an invalid program counter or stack
+/// pointer is a fault of the thread.
 pub fn enter_user_unless(
     context: &mut UserContext,
     space: &AddressSpace,
     pending: impl FnOnce(&mut UserContext) -> bool,
 ) -> UserTrap {
-    // Whoever is asked by `pending` may give the hart to something else.
+    // `pending` may give the hart to something else.
     portions::point(portion::SWITCH, || 0);
     trap::interrupts_off();
     if pending(context) {
@@ -146,9 +147,9 @@ pub fn enter_user_unless(
             | csr::STATUS_PREVIOUS_INTERRUPTS
             | context.status & csr::STATUS_FLOATING_POINT;
         portions::leave();
-        // SAFETY: the status returns to user mode with interrupts on and no other privilege;
-        // the vector saves into the context, which is exclusively ours until then, and comes
-        // back here with this hart's stack and record.
+        // SAFETY: `status` was built above, so `sret` enters user mode with interrupts enabled. The
+        // vector saves into `context`, which is exclusively borrowed until then, and returns here
+        // with this hart's stack and record.
         unsafe { __enter_user(context) };
         portions::enter();
         let cause = csr::read!("scause");
@@ -168,7 +169,7 @@ pub fn enter_user_unless(
 
 const ILLEGAL_INSTRUCTION: usize = 2;
 
-/// Exceptions of user mode, as the specification numbers them.
+/// Maps an exception of user mode, by its number in the RISC-V specification.
 fn reason(cause: usize, value: usize) -> UserTrap {
     let page = |access| Fault::Page { address: value, access };
     let hole = |access| Fault::AccessFault { address: value, access };
@@ -200,7 +201,7 @@ impl UserContext {
         }
     }
 
-    /// The system call the registers ask for.
+    /// Number and arguments of the system call that the thread makes.
     pub fn syscall(&self) -> SyscallFrame {
         let mut arguments = [0; 6];
         arguments.copy_from_slice(&self.registers[REGISTER_A0..REGISTER_A6]);
@@ -212,12 +213,12 @@ impl UserContext {
         }
     }
 
-    /// Goes on after the instruction that asked for the call.
+    /// Advances to the instruction after the system call.
     pub fn skip_syscall(&mut self) {
         self.program_counter = self.program_counter.wrapping_add(4);
     }
 
-    /// Undoes [`UserContext::skip_syscall`]: the call is asked for once more.
+    /// Undoes [`UserContext::skip_syscall`]: the thread makes the call once more.
     pub fn repeat_syscall(&mut self) {
         self.program_counter = self.program_counter.wrapping_sub(4);
     }
@@ -235,9 +236,9 @@ impl UserContext {
         self.program_counter
     }
 
-    /// Saves this thread's floating-point registers if they have changed. To be called on
-    /// the hart it ran on, before another thread's are restored there, and before the
-    /// context is cloned.
+    /// Saves this thread's floating-point registers if they have changed. Must be called on the
+    /// hart on which the thread ran, before another thread's registers are restored there, and
+    /// before the context is cloned.
     pub fn save_floating_point(&mut self) {
         if self.status & csr::STATUS_FLOATING_POINT == csr::FLOATING_POINT_DIRTY {
             self.floating_point.save();
@@ -245,15 +246,16 @@ impl UserContext {
         }
     }
 
-    /// Loads this thread's floating-point registers into the hart it is about to run on,
-    /// unless it has never used them.
+    /// Loads this thread's floating-point registers into the hart that is about to run it, unless
+    /// the thread has never used them.
     pub fn restore_floating_point(&self) {
         if self.status & csr::STATUS_FLOATING_POINT != csr::FLOATING_POINT_OFF {
             self.floating_point.restore();
         }
     }
 
-    /// On an illegal instruction: if the unit was off, that may be all that was wrong.
+    /// Handles an illegal instruction while the unit is off: enables it. Returns false if it was on
+    /// already.
     fn switch_floating_point_on(&mut self) -> bool {
         if self.status & csr::STATUS_FLOATING_POINT != csr::FLOATING_POINT_OFF {
             return false;
