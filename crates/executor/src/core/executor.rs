@@ -272,7 +272,7 @@ impl Executor {
 
     #[allow(unsafe_code)]
     #[inline(always)]
-    pub(super) fn worker(&self, number: u32) -> Option<&Worker> {
+    pub(crate) fn worker(&self, number: u32) -> Option<&Worker> {
         // SAFETY: null, or set by `add_worker` to a worker that it has initialised.
         unsafe { self.workers.get(number as usize)?.load(Ordering::Acquire).as_ref() }
     }

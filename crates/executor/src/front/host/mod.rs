@@ -28,6 +28,7 @@ mod memory;
 mod pace;
 mod park;
 mod record;
+pub(super) mod relax;
 mod runtime;
 mod sleeper;
 

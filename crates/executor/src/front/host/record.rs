@@ -14,7 +14,6 @@ use std::boxed::Box;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::memory::{grow, release};
@@ -209,5 +208,5 @@ extern "C" fn notify(context: *mut (), worker: u32) {
 
 /// The hook `relax`: the holder of a lock may have lost its processor.
 extern "C" fn relax(_context: *mut ()) {
-    thread::yield_now();
+    super::relax::relax();
 }

@@ -2,8 +2,8 @@
 
 use super::steps;
 use crate::core::Priority;
-use crate::front::sync::Mutex;
-use crate::{Executor, RunOutcome, yield_now};
+use crate::front::sync::{Event, Mutex};
+use crate::{Executor, RunOutcome, current, priority, yield_now};
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -41,5 +41,56 @@ fn the_cost_of_contention_is_linear_in_the_number_of_tasks() {
         // Each task looks its mutex up, and its holder, a few times; the lists have a few elements.
         assert!(steps <= 40 * tasks, "{steps} steps of {tasks} tasks");
         assert!(steps >= tasks / 2, "{steps} steps of {tasks} tasks: the mutexes were not contended");
+    }
+}
+
+/// Steps of one coroutine that has `mutexes` mutexes and releases them in turn, while another one waits for each. The
+/// priority that it inherits is checked after each release.
+fn steps_of_one_holder(executor: &'static Executor, mutexes: usize) -> u64 {
+    let all: &'static [Mutex<()>] = Vec::leak((0..mutexes).map(|_| Mutex::new(())).collect());
+    // Each level comes again and again, in no simple order.
+    let level_of = |number: usize| Priority::saturating((number * 29 % 61) as u32);
+    let all_wait: &'static Event = Box::leak(Box::new(Event::new()));
+    let _ = steps::take();
+    let holds = async move {
+        let mut guards = Vec::new();
+        for mutex in all {
+            guards.push(mutex.lock().await);
+        }
+        all_wait.wait().await;
+        // The most urgent coroutine that waits for this mutex or a later one.
+        let mut most_urgent: Vec<_> = (0..mutexes).map(level_of).collect();
+        for number in (1..mutexes).rev() {
+            most_urgent[number - 1] = most_urgent[number - 1].more_urgent_of(most_urgent[number]);
+        }
+        for (guard, expected) in guards.into_iter().zip(most_urgent) {
+            assert_eq!(current().and_then(priority), Some(expected));
+            drop(guard);
+        }
+        assert_eq!(current().and_then(priority), Some(Priority::LEAST_URGENT));
+    };
+    let holder = executor.spawn_join(holds, Priority::LEAST_URGENT).unwrap();
+    executor.run(0, 1);
+    for (number, mutex) in all.iter().enumerate() {
+        executor.spawn(async { drop(mutex.lock().await) }, level_of(number)).unwrap();
+    }
+    executor.run_until_stalled(0);
+    all_wait.set();
+    assert_eq!(executor.run_until_stalled(0), RunOutcome::Stalled);
+    assert!(holder.is_finished() && all.iter().all(|mutex| !mutex.is_locked()));
+    executor.block_on(0, holder).unwrap();
+    steps::take()
+}
+
+#[test]
+fn a_release_does_not_depend_on_how_many_other_mutexes_the_holder_has() {
+    let executor: &'static Executor = Box::leak(Box::new(Executor::new(202)));
+    executor.start_on_host(1).unwrap();
+    let numbers: &[usize] = if cfg!(miri) { &[1, 20] } else { &[1, 100, 1_000, 4_000] };
+    for &mutexes in numbers {
+        let steps = steps_of_one_holder(executor, mutexes);
+        // Adding and removing a record pass up to 63 levels, and the elements of a few short lists.
+        assert!(steps <= 150 * mutexes as u64, "{steps} steps with {mutexes} mutexes");
+        assert!(steps >= mutexes as u64, "{steps} steps with {mutexes} mutexes: they were not contended");
     }
 }

@@ -10,9 +10,9 @@
 //! *It ends.* A change goes one way, to more or to less urgent, along holders; round a circle of them (a deadlock)
 //! levels only rise or only sink, and there are 64.
 //!
-//! *Cost.* One lock for the table. The time of a change does not depend on how many mutexes are contended, or how many
-//! coroutines wait: of the holder's mutexes those that are contended are looked at, and if it waits itself and its
-//! priority changes, the nodes with which it waits.
+//! *Cost.* One lock for the table. The time of a change does not depend on how many mutexes are contended, how many of them
+//! the holder has, or how many coroutines wait. If the holder waits itself and its priority changes, the nodes with
+//! which it waits are moved.
 #![allow(unsafe_code)]
 
 use ::core::ptr;
@@ -21,8 +21,8 @@ use ::core::task::Waker;
 use super::contended::{CONTENDED, FREE, Locked, Record, SOMEBODY, table, word_of};
 use super::queue::{Link, Place, Queue, level_of, node};
 use super::waiting::{self, FOR_MUTEXES, FOR_OTHERS};
+use crate::core::CoroutineId;
 use crate::core::atomic::{AtomicU64, Ordering};
-use crate::core::{CoroutineId, Priority};
 use crate::front::registry;
 
 /// To be called after `set_priority`, in any context.
@@ -201,12 +201,7 @@ impl Locked<'_> {
     /// Lets a holder inherit from those that wait for it. May mark records.
     fn inherit(&self, holder: u64) {
         let Some(id) = CoroutineId::from_raw(holder) else { return };
-        let mut inherited: Option<Priority> = None;
-        for first in self.held_by(holder) {
-            // SAFETY: the lock.
-            let level = unsafe { node::level(first) };
-            inherited = Some(inherited.map_or(level, |other| other.more_urgent_of(level)));
-        }
+        let inherited = self.most_urgent_for(holder);
         let before = registry::priority(id);
         if !registry::set_inherited(id, inherited) || registry::priority(id) == before {
             return;

@@ -89,9 +89,7 @@ impl SpinLock {
 
 #[cfg(all(not(loom), feature = "std"))]
 mod hook {
-    pub fn yield_to_holder() {
-        std::thread::yield_now();
-    }
+    pub(super) use crate::front::host::relax::relax as yield_to_holder;
 }
 
 #[cfg(all(not(loom), not(feature = "std")))]

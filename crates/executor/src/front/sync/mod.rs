@@ -64,7 +64,9 @@ mod channel_error;
 mod channel_state;
 mod contended;
 mod event;
+mod holders;
 mod inheritance;
+mod levels;
 pub(super) mod lock;
 mod monitor;
 mod mutex;
@@ -73,6 +75,7 @@ mod oneshot;
 mod queue;
 mod rendezvous;
 mod semaphore;
+mod steps;
 mod waiting;
 
 #[cfg(feature = "alloc")]

@@ -1,17 +1,7 @@
 //! The wait queue: waiters by priority, and within a priority by arrival; nodes that lie in the waiters' own futures.
 //!
-//! ```text
-//!   first ──► A(3) ◄──next level──► D(32) ◄──next level──► G(63)      leaders: the first of each level
-//!              │ ring                 │ ring
-//!             B(3), C(3)             E(32), F(32)
-//! ```
-//!
-//! Linking passes the leaders of more urgent levels, at most 63; taking the first and unlinking any node look at
-//! neighbours only. So no operation depends on the number of waiters, except putting right the places of those whose
-//! priority has changed ([`Queue::refile`]).
-//!
-//! Rejected: one sorted list (linking depends on the number of waiters), 64 list heads (1 KiB a queue), a
-//! heap (needs sequence numbers to be fair, and is no simpler).
+//! The order is that of `levels`: no operation depends on the number of waiters, except putting right the places of those
+//! whose priority has changed ([`Queue::refile`]).
 //!
 //! # Rules (the safety argument of every block here)
 //!
@@ -26,6 +16,7 @@ use ::core::marker::PhantomPinned;
 use ::core::ptr;
 use ::core::task::Waker;
 
+use super::levels::{Levels, Linked, Links};
 use crate::core::{CoroutineId, Priority};
 use crate::front::registry;
 
@@ -39,10 +30,8 @@ pub(super) fn level_of(owner: Option<CoroutineId>) -> Priority {
 pub(super) enum Place {
     /// In no queue.
     Out,
-    /// In a queue, the first of its level.
-    Leader,
-    /// In a queue, behind others of its level.
-    Behind,
+    /// In a queue.
+    Queued,
     /// In no queue any more: it got what it waited for.
     Granted,
 }
@@ -56,14 +45,9 @@ pub(super) struct Node<D> {
 }
 
 struct Inner<D> {
-    /// The ring of its level.
-    next: Link<D>,
-    previous: Link<D>,
-    /// Of a leader: the neighbouring leaders.
-    next_leader: Link<D>,
-    previous_leader: Link<D>,
+    /// In its queue.
+    links: Links<Node<D>>,
     place: Place,
-    level: Priority,
     owner: Option<CoroutineId>,
     waker: Option<Waker>,
     data: D,
@@ -71,21 +55,9 @@ struct Inner<D> {
 
 impl<D> Node<D> {
     pub const fn new(data: D) -> Node<D> {
-        let none = ptr::null();
-        Node {
-            cell: UnsafeCell::new(Inner {
-                next: none,
-                previous: none,
-                next_leader: none,
-                previous_leader: none,
-                place: Place::Out,
-                level: Priority::DEFAULT,
-                owner: None,
-                waker: None,
-                data,
-            }),
-            _pinned: PhantomPinned,
-        }
+        let links = Links::new();
+        let inner = Inner { links, place: Place::Out, owner: None, waker: None, data };
+        Node { cell: UnsafeCell::new(inner), _pinned: PhantomPinned }
     }
 }
 
@@ -94,6 +66,16 @@ macro_rules! field {
     ($node:expr, $field:ident) => {
         (*(*$node).cell.get()).$field
     };
+}
+
+/// The links of a node in a queue.
+pub(super) enum InQueue {}
+
+impl<D> Linked<InQueue> for Node<D> {
+    unsafe fn links(here: Link<D>) -> *mut Links<Node<D>> {
+        // SAFETY: the contract.
+        unsafe { &raw mut field!(here, links) }
+    }
 }
 
 /// # Safety (of all functions here)
@@ -109,7 +91,7 @@ pub(super) mod node {
 
     pub unsafe fn level<D>(node: Link<D>) -> Priority {
         // SAFETY: the contract.
-        unsafe { field!(node, level) }
+        unsafe { Order::<D>::level_of(node) }
     }
 
     pub unsafe fn owner<D>(node: Link<D>) -> Option<CoroutineId> {
@@ -151,17 +133,16 @@ pub(super) mod node {
 
     /// The one that comes after it in the queue.
     pub unsafe fn following<D>(node: Link<D>) -> Link<D> {
-        // SAFETY: the contract; a linked node's ring is linked.
-        unsafe {
-            let next = field!(node, next);
-            if field!(next, place) == Place::Leader { field!(next, next_leader) } else { next }
-        }
+        // SAFETY: the contract.
+        unsafe { Order::<D>::following(node) }
     }
 }
 
+type Order<D> = Levels<Node<D>, InQueue>;
+
 /// See the head of the module.
 pub(super) struct Queue<D> {
-    first: Link<D>,
+    order: Order<D>,
 }
 
 // SAFETY: the nodes behind the pointer are shared under a lock, and what they hold may go to other threads.
@@ -169,21 +150,21 @@ unsafe impl<D: Send> Send for Queue<D> {}
 
 impl<D> Queue<D> {
     pub const fn new() -> Queue<D> {
-        Queue { first: ptr::null() }
+        Queue::from_first(ptr::null())
     }
 
     /// The queue whose first node is `first`.
     pub const fn from_first(first: Link<D>) -> Queue<D> {
-        Queue { first }
+        Queue { order: Levels::from_first(first) }
     }
 
     /// The node whose turn it is, null if there is none.
     pub fn first(&self) -> Link<D> {
-        self.first
+        self.order.first()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.first.is_null()
+        self.first().is_null()
     }
 
     /// Appends a node to its level.
@@ -192,47 +173,10 @@ impl<D> Queue<D> {
     ///
     /// The rules of the module, and the node is in no queue.
     pub unsafe fn link(&mut self, node: Link<D>, level: Priority) {
-        // SAFETY: the contract; linked nodes and their neighbours are valid.
-        unsafe {
-            field!(node, level) = level;
-            let (mut before, mut leader) = (ptr::null(), self.first);
-            while !leader.is_null() && field!(leader, level).is_more_urgent_than(level) {
-                before = leader;
-                leader = field!(leader, next_leader);
-            }
-            if !leader.is_null() && field!(leader, level) == level {
-                let tail = field!(leader, previous);
-                field!(node, place) = Place::Behind;
-                field!(node, next) = leader;
-                field!(node, previous) = tail;
-                field!(tail, next) = node;
-                field!(leader, previous) = node;
-                return;
-            }
-            field!(node, place) = Place::Leader;
-            field!(node, next) = node;
-            field!(node, previous) = node;
-            self.join_leaders(before, node);
-            self.join_leaders(node, leader);
-        }
-    }
-
-    /// Makes two leaders neighbours; null stands for the ends.
-    ///
-    /// # Safety
-    ///
-    /// The rules of the module.
-    unsafe fn join_leaders(&mut self, before: Link<D>, after: Link<D>) {
         // SAFETY: the contract.
         unsafe {
-            if before.is_null() {
-                self.first = after;
-            } else {
-                field!(before, next_leader) = after;
-            }
-            if !after.is_null() {
-                field!(after, previous_leader) = before;
-            }
+            field!(node, place) = Place::Queued;
+            self.order.link(node, level);
         }
     }
 
@@ -242,22 +186,9 @@ impl<D> Queue<D> {
     ///
     /// The rules of the module, and the node is in this queue.
     pub unsafe fn unlink(&mut self, node: Link<D>) {
-        // SAFETY: the contract; linked nodes and their neighbours are valid.
+        // SAFETY: the contract.
         unsafe {
-            let next = field!(node, next);
-            if field!(node, place) == Place::Leader {
-                let (before, after) = (field!(node, previous_leader), field!(node, next_leader));
-                if ptr::eq(next, node) {
-                    self.join_leaders(before, after);
-                } else {
-                    field!(next, place) = Place::Leader;
-                    self.join_leaders(before, next);
-                    self.join_leaders(next, after);
-                }
-            }
-            let previous = field!(node, previous);
-            field!(previous, next) = next;
-            field!(next, previous) = previous;
+            self.order.unlink(node);
             field!(node, place) = Place::Out;
         }
     }
@@ -284,20 +215,20 @@ impl<D> Queue<D> {
     /// The rules of the module.
     pub unsafe fn refile(&mut self) -> bool {
         let (mut moved_first, mut moved_last): (Link<D>, Link<D>) = (ptr::null(), ptr::null());
-        let mut next = self.first;
+        let mut next = self.first();
         // SAFETY: the contract. What follows a node is read before it is unlinked, and is linked still after that.
-        // Those to be moved are chained by `next`, which nobody else uses of a node that is out.
+        // Those to be moved are chained while they are out.
         unsafe {
             while !next.is_null() {
                 let here = next;
                 next = node::following(here);
-                if level_of(field!(here, owner)) != field!(here, level) {
+                if level_of(field!(here, owner)) != node::level(here) {
                     self.unlink(here);
-                    field!(here, next) = ptr::null();
+                    Order::<D>::chain(here, ptr::null());
                     if moved_last.is_null() {
                         moved_first = here;
                     } else {
-                        field!(moved_last, next) = here;
+                        Order::<D>::chain(moved_last, here);
                     }
                     moved_last = here;
                 }
@@ -305,7 +236,7 @@ impl<D> Queue<D> {
             next = moved_first;
             while !next.is_null() {
                 let here = next;
-                next = field!(here, next);
+                next = Order::<D>::chained(here);
                 self.link(here, level_of(field!(here, owner)));
             }
         }

@@ -1,0 +1,106 @@
+//! What each holder of contended mutexes inherits: its records in the table, in the order of their levels.
+//!
+//! The first of them, and no other, is in the table's index `HOLDER`. So what the holder inherits is found in a step, and
+//! a mutex is added, removed or changes its level in 64 at most, however many others the holder has.
+#![allow(unsafe_code)]
+
+use ::core::ptr;
+
+use super::contended::{HOLDER, Locked, Record};
+use super::levels::{Levels, Linked, Links};
+use super::queue::{Link, Node, node};
+use crate::core::Priority;
+
+/// The links of a record among those of its holder.
+enum OfHolder {}
+
+impl Linked<OfHolder> for Node<Record> {
+    unsafe fn links(here: Link<Record>) -> *mut Links<Node<Record>> {
+        // SAFETY: the contract: the node is valid, so its data is.
+        unsafe { &raw mut (*node::data_place(here)).of_holder }
+    }
+}
+
+/// The records of a holder.
+type Held = Levels<Node<Record>, OfHolder>;
+
+/// # Safety
+///
+/// The node is in the table, whose lock is held.
+unsafe fn holder_of(here: Link<Record>) -> u64 {
+    // SAFETY: the contract: no reference to the record is alive.
+    unsafe { (*node::data_place(here)).holder }
+}
+
+// "The lock" stands for the argument at the other half of this, in `contended`.
+impl Locked<'_> {
+    fn held_by(&self, holder: u64) -> Held {
+        // SAFETY: the lock.
+        let first = self.list(HOLDER, holder).find(|&first| unsafe { holder_of(first) == holder });
+        Held::from_first(first.unwrap_or(ptr::null()))
+    }
+
+    /// The level of the most urgent coroutine that waits for a mutex of `holder`.
+    pub fn most_urgent_for(&self, holder: u64) -> Option<Priority> {
+        let first = self.held_by(holder).first();
+        // SAFETY: the lock.
+        (!first.is_null()).then(|| unsafe { Held::level_of(first) })
+    }
+
+    /// Changes the list of a holder, and puts the first of it into the index.
+    ///
+    /// # Safety
+    ///
+    /// `change` leaves a list of records of this holder.
+    unsafe fn change(&self, holder: u64, change: impl FnOnce(&mut Held)) {
+        let mut held = self.held_by(holder);
+        let before = held.first();
+        change(&mut held);
+        let after = held.first();
+        if ptr::eq(before, after) {
+            return;
+        }
+        // SAFETY: the lock. What was the first is in the index, and what has become the first is not.
+        unsafe {
+            if !before.is_null() {
+                self.take(HOLDER, holder, before);
+            }
+            if !after.is_null() {
+                self.put(HOLDER, holder, after);
+            }
+        }
+    }
+
+    /// Adds a record to those of its holder, by the level of its node.
+    ///
+    /// # Safety
+    ///
+    /// It is a record that was not added.
+    pub unsafe fn add_held(&self, here: Link<Record>) {
+        // SAFETY: the lock, and the contract.
+        unsafe { self.change(holder_of(here), |held| held.link(here, node::level(here))) }
+    }
+
+    /// # Safety
+    ///
+    /// It is a record that was added.
+    pub unsafe fn remove_held(&self, here: Link<Record>) {
+        // SAFETY: the lock, and the contract.
+        unsafe { self.change(holder_of(here), |held| held.unlink(here)) }
+    }
+
+    /// Moves a record whose node may have changed its level.
+    ///
+    /// # Safety
+    ///
+    /// It is a record that was added.
+    pub unsafe fn update_held(&self, here: Link<Record>) {
+        // SAFETY: the lock, and the contract.
+        unsafe {
+            if Held::level_of(here) != node::level(here) {
+                self.remove_held(here);
+                self.add_held(here);
+            }
+        }
+    }
+}
