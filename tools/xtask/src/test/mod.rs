@@ -410,8 +410,8 @@ mod tests {
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
             [
-                "host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec", "shell", "debug",
-                "system"
+                "docs", "host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec", "shell",
+                "debug", "system"
             ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());
