@@ -51,6 +51,8 @@ pub enum Command {
     Fuzz(Fuzz),
     /// Build vDSO, kernel and programs, without booting
     Build,
+    /// Show the compiler's messages for every package, host and guest; editors run it
+    Check(Check),
     /// Remove everything that was built
     Clean,
 }
@@ -318,6 +320,13 @@ pub struct Debug {
         default_value = "/bin/hello"
     )]
     pub argv: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Check {
+    /// As cargo's option of that name, for an editor: json
+    #[arg(long, value_name = "FORMAT")]
+    pub message_format: Option<String>,
 }
 
 #[derive(Debug, Args)]

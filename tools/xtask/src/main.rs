@@ -67,6 +67,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Report(options) => commands::report::run(&workspace, &options),
         Command::Test(options) => test::run(&workspace, &options),
         Command::Build => commands::build::run(&workspace),
+        Command::Check(options) => commands::check::run(&workspace, &options),
         Command::Clean => commands::clean::run(&workspace),
     }
 }

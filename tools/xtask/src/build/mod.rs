@@ -20,6 +20,17 @@ pub use image::RootImage;
 pub use programs::Program;
 pub use vdso::Vdso;
 
+/// The group that has lints of its own.
+pub const KERNEL_GROUP: &str = "kernel";
+
+/// The packages that are built for the guest, in the groups they are built in: features of a package are the union of
+/// what its group asks for, and the vDSO must not get the executor that the kernel gets.
+pub const GUEST_GROUPS: [(&str, &[&str]); 3] = [
+    ("vDSO", &["cops-vdso"]),
+    (KERNEL_GROUP, &["cops-kernel", "cops-net", "cops-fallible", "cops-algorithms"]),
+    ("user library and programs", &["cops", "cops-apps"]),
+];
+
 /// Everything that is built for the guest.
 #[derive(Debug)]
 pub struct Guest {

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod build;
+pub mod check;
 pub mod clean;
 pub mod debug;
 pub mod exec;

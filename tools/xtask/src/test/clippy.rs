@@ -4,22 +4,11 @@ use std::process::Command;
 
 use super::cargo_output::complaints;
 use super::{Case, Context, step};
-use crate::build::{host, vdso};
+use crate::build::{GUEST_GROUPS, KERNEL_GROUP, host, vdso};
 use crate::error::Outcome;
 use crate::packages;
 use crate::process::capture;
 use crate::terminal::Progress;
-
-/// The group that has lints of its own.
-const KERNEL: &str = "kernel";
-
-/// The packages that are built for the guest, in the groups they are built in: features of a package are the union of
-/// what its group asks for, and the vDSO must not get the executor that the kernel gets.
-const GUEST_GROUPS: [(&str, &[&str]); 3] = [
-    ("vDSO", &["cops-vdso"]),
-    (KERNEL, &["cops-kernel", "cops-net", "cops-fallible", "cops-algorithms"]),
-    ("user library and programs", &["cops", "cops-apps"]),
-];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     host::ensure_tool("cargo-clippy", packages::DEBIAN_CLIPPY, Progress::Lines)?;
@@ -33,7 +22,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     for (name, group) in GUEST_GROUPS {
         let mut in_guest = toolchain.clippy(context.workspace, Progress::Lines)?;
         in_guest.args(group.iter().flat_map(|package| ["-p", package])).env("COPS_VDSO", &vdso.image);
-        if name == KERNEL {
+        if name == KERNEL_GROUP {
             // What allocates without saying that it may fail. Not in the executor, whose other users may: which of its
             // functions the kernel must not call is in the list.
             in_guest.arg("--no-deps").env("CLIPPY_CONF_DIR", context.workspace.root.join("kernel/lints"));

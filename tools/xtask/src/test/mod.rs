@@ -15,6 +15,7 @@ mod guest;
 mod host;
 mod hostile;
 mod layers;
+mod links;
 mod miri;
 mod msrv;
 mod mutations;

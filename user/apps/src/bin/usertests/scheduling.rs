@@ -342,7 +342,7 @@ async fn another_hart_is_interrupted() -> Outcome {
         // The second makes the other virtual CPU, which is parked, look for work: this one goes on with what it does.
         for _ in 0..2 {
             let begun = begun.clone();
-            task::spawn(async move { drop(begun.fetch_add(1, Relaxed)) }, level(20));
+            task::spawn(async move { _ = begun.fetch_add(1, Relaxed) }, level(20));
         }
         let begin = Instant::now();
         while begun.load(Relaxed) == 0 {
