@@ -1,4 +1,4 @@
-//! The addresses and routes of the interfaces: loopback's, static ones, DHCP's.
+//! The addresses and routes of the interfaces: loopback, static configuration, DHCP.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,7 +18,7 @@ use crate::loopback::LoopbackQueue;
 use crate::shared::Shared;
 use crate::work::give_turn;
 
-/// The loopback interface.
+/// Creates the loopback interface.
 ///
 /// # Errors
 /// [`OutOfMemory`].
@@ -33,12 +33,12 @@ pub(crate) fn loopback(shared: &Arc<Shared>) -> Result<LinkCore, OutOfMemory> {
             let _ = addresses.push(address);
         }
     });
-    // It takes all of 127.0.0.0/8, and the addresses of the other interface, whatever they are.
+    // Loopback accepts all of 127.0.0.0/8, and whatever addresses the other interface has.
     interface.set_any_ip(true);
     Ok(LinkCore::new(LinkKind::Loopback, interface, transport))
 }
 
-/// The Ethernet interface; `None` if the device's MAC address is unusable.
+/// Creates the Ethernet interface; `None` if the device's MAC address is unusable.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
@@ -82,13 +82,13 @@ fn interface(shared: &Shared, hardware_address: HardwareAddress, transport: &mut
     Interface::new(config, &mut Adapter::new(transport, &shared.counters, None), now)
 }
 
-/// A usable own address; smoltcp would panic on an unusable one.
+/// The address if it is usable as our own; smoltcp would panic on an unusable one.
 fn cidr(address: IpAddr, prefix_length: u8) -> Option<IpCidr> {
     let longest = if address.is_ipv4() { 32 } else { 128 };
     (is_host(address) && prefix_length <= longest).then(|| IpCidr::new(address.into(), prefix_length))
 }
 
-/// Whether `address` can belong to one host on a network.
+/// Whether `address` can be the address of a single host.
 fn is_host(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
@@ -105,7 +105,7 @@ impl LinkCore {
     fn set_addresses(&mut self, new: impl Iterator<Item = IpCidr>) {
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
-            // There is room for eight; more are left out, as documented.
+            // There is room for eight addresses; as documented, further ones are dropped.
             for address in new {
                 let _ = addresses.push(address);
             }
@@ -117,14 +117,14 @@ impl LinkCore {
             return;
         }
         let routes = self.interface.routes_mut();
-        // Cannot fail: there is room for four routes, and only the two defaults are ever set.
+        // Cannot fail: there is room for four routes, and only the two default routes are ever set.
         let _ = match gateway {
             IpAddr::V4(gateway) => routes.add_default_ipv4_route(gateway).map(drop),
             IpAddr::V6(gateway) => routes.add_default_ipv6_route(gateway).map(drop),
         };
     }
 
-    /// Takes over what the DHCP client has learnt, if it has learnt anything.
+    /// Applies the DHCP client's configuration if it has changed.
     pub(crate) fn apply_lease(&mut self, shared: &Arc<Shared>, dhcp: &Arc<Endpoint>) {
         let (lease, name_servers) = {
             let mut state = dhcp.state.lock();
@@ -143,7 +143,7 @@ impl LinkCore {
         self.interface.update_ip_addrs(|addresses| {
             addresses.retain(|address| matches!(address, IpCidr::Ipv6(_)));
             if let Some((address, _)) = lease {
-                // Cannot fail: there is room for eight, and these are two.
+                // Cannot fail: there is room for eight addresses, and these are two.
                 let _ = addresses.push(IpCidr::Ipv4(address));
             }
         });
@@ -154,7 +154,7 @@ impl LinkCore {
         self.end_homeless_connections(shared);
     }
 
-    /// Connections of an address that is gone end now rather than at their next segment.
+    /// Ends the connections of an address that is gone now, rather than at their next segment.
     fn end_homeless_connections(&mut self, shared: &Shared) {
         for (key, endpoint) in self.flows.iter() {
             if self.interface.has_ip_addr(key.local.addr) {
@@ -167,7 +167,7 @@ impl LinkCore {
         }
     }
 
-    /// Makes the IPv4 configuration visible and wakes who waits for one.
+    /// Publishes the IPv4 configuration and wakes the coroutines that wait for one.
     fn publish(&self, shared: &Shared, name_servers: NameServers) {
         let address = self.interface.ip_addrs().iter().find_map(|address| match address {
             IpCidr::Ipv4(cidr) => Some::<Ipv4Cidr>(*cidr),

@@ -1,6 +1,6 @@
-//! A listener's queue: half-open connections, and those that wait to be accepted.
+//! The backlog of a listener: half-open connections, and connections that wait to be accepted.
 //!
-//! Lock order: after an endpoint's lock, so nothing here takes one.
+//! Lock order: after an endpoint's lock. Therefore nothing here locks an endpoint.
 
 use alloc::sync::Arc;
 use core::task::Waker;
@@ -12,7 +12,8 @@ use crate::chain::{Chain, READY};
 use crate::endpoint::Endpoint;
 use crate::wakers::WakerSet;
 
-/// Shared by a [`Listener`](crate::Listener) and the connections it has not yet handed out.
+/// Shared by a [`Listener`](crate::Listener) and the connections that it has not returned from
+/// accept.
 pub(crate) struct Backlog {
     limit: usize,
     queues: Mutex<Queues>,
@@ -27,7 +28,7 @@ struct Queues {
 }
 
 impl Backlog {
-    /// `limit` counts both queues together.
+    /// `limit` applies to both queues together.
     pub(crate) fn new(limit: usize) -> Backlog {
         Backlog { limit: limit.clamp(1, 4096), queues: Mutex::default() }
     }
@@ -37,19 +38,21 @@ impl Backlog {
         !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit
     }
 
-    /// Adds a half-open connection; `false` if there is no room (any more), or no memory.
+    /// Adds a half-open connection. Returns `false` if there is no room, no memory, or the listener
+    /// is closed.
     pub(crate) fn admit(&self, endpoint: &Arc<Endpoint>) -> bool {
         let mut queues = self.queues.lock();
         let room = !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit;
         room && queues.half_open.try_insert(endpoint.number, endpoint.clone()).is_ok()
     }
 
-    /// The handshake failed.
+    /// Removes a connection whose handshake failed.
     pub(crate) fn forget(&self, endpoint: &Endpoint) {
         self.queues.lock().half_open.remove(&endpoint.number);
     }
 
-    /// The handshake is complete. `false` if it was noted before.
+    /// Moves a connection whose handshake is complete to the queue to be accepted. Returns `false`
+    /// if that was done before.
     pub(crate) fn complete(&self, endpoint: &Endpoint) -> bool {
         let mut queues = self.queues.lock();
         let Some(endpoint) = queues.half_open.remove(&endpoint.number) else { return false };
@@ -58,8 +61,8 @@ impl Backlog {
         true
     }
 
-    /// Takes the oldest complete connection. If there is none, `waker` is registered: under the
-    /// same lock, so that no completion falls in between.
+    /// Takes the oldest complete connection. If there is none, registers `waker` under the same
+    /// lock, so that no completion is missed.
     pub(crate) fn take(&self, waker: Option<&Waker>) -> Option<Arc<Endpoint>> {
         let mut queues = self.queues.lock();
         let endpoint = queues.ready.pop_front();
@@ -79,14 +82,14 @@ impl Backlog {
         !self.queues.lock().ready.is_empty()
     }
 
-    /// Ends the listener: it takes no connection any more.
+    /// Closes the listener: it admits no more connections.
     pub(crate) fn close(&self) {
         let mut queues = self.queues.lock();
         queues.closed = true;
         queues.acceptors.wake_all();
     }
 
-    /// Takes a connection that a closed listener never handed out.
+    /// Takes a connection that the closed listener has not returned.
     pub(crate) fn take_any(&self) -> Option<Arc<Endpoint>> {
         let mut queues = self.queues.lock();
         let half_open = queues.half_open.pop_first().map(|(_, endpoint)| endpoint);

@@ -1,6 +1,7 @@
-//! Queues of endpoints, linked through the endpoints: an endpoint that is queued allocates nothing.
+//! Queues of endpoints, linked through the endpoints, so that queueing allocates nothing.
 //!
-//! An endpoint is in one queue of each kind at most; a mark that belongs to the kind says whether it is.
+//! An endpoint is in at most one queue of each kind. For each kind, a mark in the endpoint says
+//! whether it is queued.
 
 use alloc::sync::Arc;
 
@@ -10,16 +11,17 @@ use crate::endpoint::Endpoint;
 
 /// The outbox of an interface, or its turns. The mark is [`Endpoint::dirty`].
 pub(crate) const TURN: usize = 0;
-/// Those that wait for room in the device. The mark is `EndpointState::blocked`.
+/// Endpoints that wait for room in the device. The mark is `EndpointState::blocked`.
 pub(crate) const BLOCKED: usize = 1;
-/// A listener's complete connections. Each is queued once in its life.
+/// A listener's complete connections. Each endpoint is queued here at most once.
 pub(crate) const READY: usize = 2;
 const KINDS: usize = 3;
 
-/// An endpoint's part: what is behind it in the queue of each kind. A leaf in the order of locks.
+/// An endpoint's links: the next endpoint in the queue of each kind. In the lock order these are
+/// leaves.
 pub(crate) type Links = [Mutex<Option<Arc<Endpoint>>>; KINDS];
 
-/// A queue of one kind, first in, first out.
+/// A first-in, first-out queue of one kind.
 #[derive(Default)]
 pub(crate) struct Chain<const KIND: usize> {
     first: Option<Arc<Endpoint>>,
@@ -55,7 +57,7 @@ impl<const KIND: usize> Chain<KIND> {
         Some(first)
     }
 
-    /// Moves everything in `other` to the end.
+    /// Moves all entries of `other` to the end.
     pub(crate) fn append(&mut self, other: &mut Self) {
         let Some(first) = other.first.take() else { return };
         match core::mem::replace(&mut self.last, other.last.take()) {
@@ -66,7 +68,8 @@ impl<const KIND: usize> Chain<KIND> {
     }
 }
 
-/// One after the other: an endpoint that is dropped with the next one in hand would drop that in turn, and so on.
+/// Drops the entries one after the other. Otherwise each endpoint would drop the next one
+/// recursively.
 impl<const KIND: usize> Drop for Chain<KIND> {
     fn drop(&mut self) {
         while self.pop_front().is_some() {}

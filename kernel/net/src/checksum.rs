@@ -1,19 +1,20 @@
-//! TCP's checksum, eight bytes at a time.
+//! TCP's checksum, computed eight bytes at a time.
 //!
-//! smoltcp's adds two bytes at a time, and fetches each by itself: a processor that promises nothing
-//! about unaligned access gets three instructions per byte, the largest single cost of a long
-//! segment. So for TCP smoltcp is told that the device does it, and this module is that device.
+//! smoltcp adds two bytes at a time and loads each byte separately. On a processor without
+//! efficient unaligned access that costs three instructions per byte, the largest single cost of a
+//! long segment. So smoltcp is told that the device computes TCP's checksum, and this module does
+//! it.
 
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
 };
 
-/// Whether the checksum of a received segment is right.
+/// Whether the checksum of a received segment is correct.
 pub(crate) fn tcp_is_right(source: IpAddress, target: IpAddress, segment: &[u8]) -> bool {
     tcp_sum(source, target, segment) == 0xffff
 }
 
-/// Writes the checksum into a frame that is complete but for it, if it is one of TCP.
+/// Writes the checksum into a complete frame, if it contains TCP.
 pub(crate) fn complete_tcp(frame: &mut [u8]) {
     let Ok(mut frame) = EthernetFrame::new_checked(frame) else { return };
     match frame.ethertype() {
@@ -42,42 +43,42 @@ fn complete_segment(source: IpAddress, target: IpAddress, segment: &mut [u8]) {
     TcpPacket::new_unchecked(segment).set_checksum(!sum);
 }
 
-/// The sum over pseudo header and segment: all ones if the segment holds its right checksum.
+/// The sum over pseudo header and segment. It is all ones if the segment's checksum is correct.
 fn tcp_sum(source: IpAddress, target: IpAddress, segment: &[u8]) -> u16 {
     let address = |address| match address {
         IpAddress::Ipv4(address) => u64::from(address.to_bits()),
         IpAddress::Ipv6(address) => u64::from(sum(&address.octets())),
     };
-    // The protocol's number and the length; segments are shorter than 64 KiB.
+    // The protocol's number and the length, which is below 64 KiB.
     let rest = u64::from(u8::from(IpProtocol::Tcp)) + segment.len() as u64;
     fold(address(source) + address(target) + u64::from(sum(segment)) + rest)
 }
 
-/// The sum of `bytes`, taken as big-endian 16-bit words (an odd last byte as the upper half of one),
-/// with the carries added back (RFC 1071).
+/// The sum of `bytes` as big-endian 16-bit words, with the carries added back (RFC 1071). An odd
+/// last byte is the upper half of a word.
 fn sum(bytes: &[u8]) -> u16 {
     let (head, words, tail) = bytemuck::pod_align_to::<u8, u64>(bytes);
     let mut total = few(tail);
     for &word in words {
-        // The sum does not depend on how the words are cut, nor, but for a final swap, on their byte
-        // order (RFC 1071, section 2).
+        // The sum depends neither on how the words are grouped nor, except for a final swap, on
+        // their byte order (RFC 1071, section 2).
         let (added, carry) = total.overflowing_add(word);
         total = added + u64::from(carry);
     }
     let rest = fold(total);
-    // After an odd head all that follows has its bytes in the other halves.
+    // After a head of odd length, all later bytes are in the other halves of their words.
     let rest = if head.len() % 2 == 1 { rest.swap_bytes() } else { rest };
     u16::from_be(fold(few(head) + u64::from(rest)))
 }
 
-/// The sum of fewer than eight bytes as words in memory's order.
+/// The sum of fewer than eight bytes, as 16-bit words in memory order.
 fn few(bytes: &[u8]) -> u64 {
     let (pairs, last) = bytes.as_chunks::<2>();
     let last = last.first().map_or(0, |&last| u16::from_ne_bytes([last, 0]));
     pairs.iter().map(|&pair| u64::from(u16::from_ne_bytes(pair))).sum::<u64>() + u64::from(last)
 }
 
-/// Adds the carries back until 16 bits are left.
+/// Adds the carries until 16 bits remain.
 fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
@@ -92,7 +93,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// The definition.
+    /// The sum as RFC 1071 defines it.
     fn plain(bytes: &[u8]) -> u16 {
         let mut total = 0u64;
         for pair in bytes.chunks(2) {

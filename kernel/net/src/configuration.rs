@@ -1,23 +1,23 @@
-//! What a stack is told at its start, and the lease it reports. Plain data.
-#![allow(clippy::disallowed_types, reason = "made once, at boot, by whoever makes the stack")]
+//! The settings of a stack, and the lease it reports. Plain data.
+#![allow(clippy::disallowed_types, reason = "allocated once, at boot, by the creator of the stack")]
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
-/// Addresses of name servers: as many as DHCP's client keeps.
+/// Addresses of name servers, as many as the DHCP client stores.
 pub type NameServers = [Option<Ipv4Addr>; 3];
 
-/// Where the Ethernet interface gets its addresses from.
+/// The source of the Ethernet interface's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EthernetAddressing {
-    /// IPv4 by DHCP. (IPv6 has its link-local address in any case.)
+    /// IPv4 addresses by DHCP. (IPv6 always has its link-local address.)
     Dhcp,
-    /// Fixed addresses, each with its prefix length in bits, and at most one default gateway
-    /// per IP version.
+    /// Fixed addresses, each with its prefix length in bits, and at most one default gateway per IP
+    /// version.
     Static {
-        /// Own addresses with their prefix lengths. At most seven; unicast.
+        /// Unicast addresses with their prefix lengths, at most seven.
         addresses: Vec<(IpAddr, u8)>,
-        /// Default gateways, unicast.
+        /// Unicast addresses of the default gateways.
         gateways: Vec<IpAddr>,
     },
 }
@@ -27,18 +27,22 @@ pub enum EthernetAddressing {
 pub struct Configuration {
     /// Addresses of the Ethernet interface.
     pub ethernet: EthernetAddressing,
-    /// Receive buffer of each TCP connection: the window offered to the peer. 1 byte to 1 GiB;
-    /// values outside are clamped.
+    /// Size of each TCP connection's receive buffer: the window offered to the peer. Clamped to 1
+    /// byte to 1 GiB.
     pub receive_buffer_bytes: usize,
-    /// Transmit buffer of each TCP connection: what may be sent and not yet acknowledged.
+    /// Size of each TCP connection's transmit buffer: the bytes that may be unacknowledged or
+    /// unsent.
     pub transmit_buffer_bytes: usize,
-    /// Each of a UDP socket's two buffers (received, to be sent), per interface it is bound to.
+    /// Size of each of a UDP socket's two buffers (receive and transmit), per interface to which it
+    /// is bound.
     pub datagram_buffer_bytes: usize,
-    /// How many datagrams each of those buffers holds at most.
+    /// Maximum number of datagrams in each of those buffers.
     pub datagram_queue_length: usize,
-    /// TCP connections with buffers, in any state. A SYN beyond is dropped, a `connect` refused.
+    /// Maximum number of TCP connections with buffers, in any state. Beyond it, a SYN is dropped
+    /// and `connect` fails.
     pub maximum_connections: usize,
-    /// TIME-WAIT records (no buffers; about 100 bytes each). Beyond, the oldest is forgotten.
+    /// Maximum number of TIME-WAIT records (without buffers, about 100 bytes each). Beyond it, the
+    /// oldest is removed.
     pub maximum_time_wait: usize,
     /// How long `connect` waits for the peer.
     pub connect_timeout_microseconds: u64,
@@ -46,9 +50,9 @@ pub struct Configuration {
     pub handshake_timeout_microseconds: u64,
     /// How long sent data, or a FIN, may stay unacknowledged by a silent peer.
     pub transmission_timeout_microseconds: u64,
-    /// How long a closed connection without an owner waits for the peer's FIN.
+    /// How long a closed connection without a handle waits for the peer's FIN.
     pub orphan_timeout_microseconds: u64,
-    /// What port numbers and initial sequence numbers begin with. Must differ from boot to boot.
+    /// Seeds of port numbers and initial sequence numbers. Must differ from boot to boot.
     pub random_seeds: RandomSeeds,
 }
 
@@ -72,27 +76,27 @@ impl Default for Configuration {
     }
 }
 
-/// One seed for each use, none computed from another: sequence numbers on the loopback interface, which any program
-/// can see, tell nothing about those on the network.
+/// A separate seed for each use, none derived from another. So the sequence numbers on the loopback
+/// interface, which any program can see, reveal nothing about those on the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RandomSeeds {
-    /// Of the port numbers given out.
+    /// Seed of the ephemeral port numbers.
     pub ports: u64,
-    /// Of the loopback interface.
+    /// Seed of the loopback interface.
     pub loopback: u64,
-    /// Of the Ethernet interface.
+    /// Seed of the Ethernet interface.
     pub ethernet: u64,
 }
 
-/// The IPv4 configuration in force: leased, or taken from a static configuration.
+/// The current IPv4 configuration, from a lease or from a static configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// Our address.
     pub address: Ipv4Addr,
-    /// Length in bits of the prefix that is on the link.
+    /// Length in bits of the on-link prefix.
     pub prefix_length: u8,
     /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
-    /// Name servers, most preferred first. Empty for a static configuration.
+    /// Name servers in order of preference. Empty for a static configuration.
     pub name_servers: NameServers,
 }

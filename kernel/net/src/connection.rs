@@ -1,7 +1,7 @@
 //! The handle of a TCP connection.
 //!
-//! Bytes are copied under the endpoint's own lock, so harts with different connections do not meet.
-//! Only then, and only by trying, the interface is asked to send (see `link`).
+//! Bytes are copied under the endpoint's own lock, so harts with different connections do not
+//! contend. After that the interface is asked to send; its lock is only tried (see `link`).
 
 use alloc::sync::Arc;
 use core::net::SocketAddr;
@@ -17,34 +17,35 @@ use crate::readiness::Readiness;
 use crate::stack::Stack;
 use crate::stream::{Owner, Stream};
 
-/// The longest keep-alive interval: a day. Longer ones are shortened to it.
+/// Maximum keep-alive interval: one day. Longer intervals are shortened to it.
 const MAXIMUM_KEEP_ALIVE_MICROSECONDS: u64 = 86_400_000_000;
-/// The shortest: 100 ms.
+/// Minimum keep-alive interval: 100 ms.
 const MINIMUM_KEEP_ALIVE_MICROSECONDS: u64 = 100_000;
 
-/// Which direction to shut down.
+/// Direction to shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Nothing more will be read. What arrives is still acknowledged while it fits the buffer.
+    /// The owner will not read any more. What arrives is still acknowledged while it fits the
+    /// buffer.
     Read,
-    /// Nothing more will be sent: a FIN follows what has been.
+    /// The owner will not send any more: a FIN follows what has been queued.
     Write,
     /// Both.
     Both,
 }
 
-/// A TCP connection: being made, open, or over.
+/// A TCP connection: connecting, open, or ended.
 ///
 /// Any number of tasks may use it at once. Dropping it closes it in the background: with a FIN if
-/// everything received was read, with a reset if not. The stack keeps what is still to be sent.
+/// all received data was read, with a reset otherwise. The stack still sends what has been queued.
 ///
-/// Every `poll_` method is cancel-safe: no byte is taken or queued unless that is returned.
+/// Every `poll_` method is cancel-safe: it consumes or queues bytes only if it returns that it has.
 pub struct Connection {
     stack: Arc<Stack>,
     endpoint: Arc<Endpoint>,
     local: SocketAddr,
     remote: SocketAddr,
-    /// The port, if it was bound by hand.
+    /// The port, if it was bound explicitly.
     _claim: Option<Claim>,
 }
 
@@ -57,7 +58,7 @@ impl Connection {
         Connection { stack, endpoint, local, remote, _claim: claim }
     }
 
-    /// This side's address.
+    /// The local address.
     pub fn local_address(&self) -> SocketAddr {
         self.local
     }
@@ -67,7 +68,7 @@ impl Connection {
         self.remote
     }
 
-    /// Runs `act` on the socket, under the endpoint's lock alone.
+    /// Calls `act` with the socket, under the endpoint's lock only.
     fn with<R>(
         &self,
         act: impl FnOnce(&mut Socket<'static>, &mut Stream) -> Result<R, Error>,
@@ -112,8 +113,8 @@ impl Connection {
         })
     }
 
-    /// Queues the beginning of `data` to be sent; returns how many bytes, at least one (none only
-    /// if `data` is empty).
+    /// Queues the beginning of `data` for sending. Returns the number of bytes, which is 0 only if
+    /// `data` is empty.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the buffer is full or the handshake not complete;
@@ -122,8 +123,9 @@ impl Connection {
         self.send(None, data)
     }
 
-    /// As [`try_send`](Self::try_send), but lets `fill` write into the buffer: it is given the free
-    /// part that is contiguous (never empty) and returns how much of it it has filled, and anything.
+    /// Like [`try_send`](Self::try_send), but `fill` writes directly into the buffer. It gets the
+    /// contiguous free part, which is never empty, and returns how many bytes it has written, and a
+    /// result.
     ///
     /// # Errors
     /// As `try_send`; then `fill` was not called.
@@ -131,12 +133,12 @@ impl Connection {
         self.send_with(None, fill)
     }
 
-    /// As [`try_send`](Self::try_send), and waits where that would block.
+    /// Like [`try_send`](Self::try_send), but waits where that would block.
     pub fn poll_send(&self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, Error>> {
         pending_if_blocked(self.send(Some(context.waker()), data))
     }
 
-    /// As [`try_send_with`](Self::try_send_with), and waits where that would block.
+    /// Like [`try_send_with`](Self::try_send_with), but waits where that would block.
     pub fn poll_send_with<R>(
         &self,
         context: &mut Context<'_>,
@@ -148,7 +150,7 @@ impl Connection {
     fn send(&self, waker: Option<&Waker>, data: &[u8]) -> Result<usize, Error> {
         let sent = self.with(|socket, stream| {
             stream.check_sendable(socket, waker)?;
-            // `Err` is excluded: `check_sendable` has looked at the state.
+            // `Err` cannot happen: `check_sendable` has checked the state.
             socket.send_slice(data).map_err(|_| Error::BrokenPipe)
         })?;
         self.after_send(sent);
@@ -180,18 +182,19 @@ impl Connection {
         }
     }
 
-    /// Takes received bytes; returns how many. 0 is the end of the stream (or an empty `buffer`).
+    /// Reads received bytes. Returns their number; 0 means the end of the stream (or an empty
+    /// `buffer`).
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if nothing has arrived; otherwise how the connection ended, once all
-    /// that arrived before has been taken.
+    /// [`Error::WouldBlock`] if nothing has arrived. How the connection ended, once everything that
+    /// arrived before has been read.
     pub fn try_receive(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.receive(None, buffer)
     }
 
-    /// As [`try_receive`](Self::try_receive), but lets `take` look at the buffer: it is given the
-    /// received bytes that are contiguous (none: the end of the stream) and returns how many of
-    /// them it has consumed, and anything.
+    /// Like [`try_receive`](Self::try_receive), but `take` reads directly from the buffer. It gets
+    /// the contiguous received bytes (none at the end of the stream) and returns how many it has
+    /// consumed, and a result.
     ///
     /// # Errors
     /// As `try_receive`; then `take` was not called.
@@ -199,12 +202,12 @@ impl Connection {
         self.receive_with(None, take)
     }
 
-    /// As [`try_receive`](Self::try_receive), and waits where that would block.
+    /// Like [`try_receive`](Self::try_receive), but waits where that would block.
     pub fn poll_receive(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<usize, Error>> {
         pending_if_blocked(self.receive(Some(context.waker()), buffer))
     }
 
-    /// As [`try_receive_with`](Self::try_receive_with), and waits where that would block.
+    /// Like [`try_receive_with`](Self::try_receive_with), but waits where that would block.
     pub fn poll_receive_with<R>(
         &self,
         context: &mut Context<'_>,
@@ -219,7 +222,7 @@ impl Connection {
                 return Ok((0, false));
             }
             let before = socket.recv_queue();
-            // `Err` is excluded: there are bytes.
+            // `Err` cannot happen: there are bytes.
             let taken = socket.recv_slice(buffer).map_err(|_| Error::NotConnected)?;
             Ok((taken, wants_service(socket, before, taken)))
         })?;
@@ -271,22 +274,23 @@ impl Connection {
         readiness.unwrap_or_default()
     }
 
-    /// Has `waker` woken when receiving may have become possible. Check again afterwards.
+    /// Registers `waker` to be woken when receiving may have become possible. Check again
+    /// afterwards.
     pub fn register_receive_waker(&self, waker: &Waker) {
         if let Some((_, stream)) = self.endpoint.state.lock().stream() {
             stream.receivers.register(waker);
         }
     }
 
-    /// Has `waker` woken when sending may have become possible, or the handshake is complete.
-    /// Check again afterwards.
+    /// Registers `waker` to be woken when sending may have become possible, or the handshake is
+    /// complete. Check again afterwards.
     pub fn register_send_waker(&self, waker: &Waker) {
         if let Some((_, stream)) = self.endpoint.state.lock().stream() {
             stream.senders.register(waker);
         }
     }
 
-    /// Shuts one or both directions down. What has been queued is still sent.
+    /// Shuts down one or both directions. What has been queued is still sent.
     ///
     /// # Errors
     /// [`Error::NotConnected`] if the connection is not open.
@@ -310,8 +314,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection at once with a reset; what is queued in either direction is lost to the
-    /// peer. Bytes received before can still be read.
+    /// Ends the connection at once with a reset. The peer does not get what is queued. Bytes
+    /// received before can still be read.
     pub fn abort(&self) {
         let counters = &self.stack.shared.counters;
         if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
@@ -320,13 +324,13 @@ impl Connection {
         self.stack.kick(&self.endpoint);
     }
 
-    /// How the connection failed, if it did and this was not asked before (`SO_ERROR`).
+    /// How the connection failed; `None` if it did not, or if this was asked before (`SO_ERROR`).
     pub fn take_error(&self) -> Option<Error> {
         self.endpoint.state.lock().stream().and_then(|(_, stream)| stream.unreported.take())
     }
 
-    /// Probes the peer when it has been silent for the interval (100 ms to one day, clamped), and
-    /// gives up after five intervals of silence: the connection ends with [`Error::TimedOut`].
+    /// Enables keep-alive: probes the peer after each interval of silence (clamped to 100 ms to one
+    /// day), and ends the connection with [`Error::TimedOut`] after five intervals.
     pub fn set_keep_alive(&self, interval_microseconds: Option<u64>) {
         let interval = interval_microseconds
             .map(|interval| interval.clamp(MINIMUM_KEEP_ALIVE_MICROSECONDS, MAXIMUM_KEEP_ALIVE_MICROSECONDS));
@@ -337,8 +341,8 @@ impl Connection {
         self.stack.kick(&self.endpoint);
     }
 
-    /// Sends small segments at once (`TCP_NODELAY`) instead of waiting, while data is in flight,
-    /// until they are worth a frame (Nagle's algorithm, the default). Loopback never waits.
+    /// Sends small segments at once (`TCP_NODELAY`). By default (Nagle's algorithm) they wait,
+    /// while data is in flight, until they fill a frame. Loopback never waits.
     pub fn set_no_delay(&self, no_delay: bool) {
         if let Some((socket, _)) = self.endpoint.state.lock().stream() {
             socket.set_nagle_enabled(!no_delay && self.endpoint.link == LinkKind::Ethernet);
@@ -346,12 +350,12 @@ impl Connection {
         self.stack.kick(&self.endpoint);
     }
 
-    /// Bytes received and not yet taken.
+    /// Number of bytes received and not yet read.
     pub fn unread_bytes(&self) -> usize {
         self.with(|socket, _| Ok(socket.recv_queue())).unwrap_or(0)
     }
 
-    /// Bytes queued and not yet acknowledged by the peer.
+    /// Number of bytes queued and not yet acknowledged by the peer.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.with(|socket, _| Ok(socket.send_queue())).unwrap_or(0)
     }
@@ -370,8 +374,9 @@ impl Drop for Connection {
     }
 }
 
-/// Whether taking `taken` of `before` bytes may have changed what the peer should know. A window
-/// that was still wide open is not worth the interface's lock: the next ACK tells.
+/// Whether reading `taken` of `before` bytes may change what the peer should be told. If the window
+/// was still wide open, taking the interface's lock is not worthwhile: the next ACK announces the
+/// window.
 fn wants_service(socket: &Socket<'_>, before: usize, taken: usize) -> bool {
     taken > 0 && (before >= socket.recv_capacity() / 4 || socket.state() == State::TimeWait)
 }

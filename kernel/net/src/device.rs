@@ -1,8 +1,8 @@
-//! The boundary to the hardware and to time, and the adapter that shows smoltcp one frame at a time.
+//! The interfaces to hardware and time, and the adapter that passes smoltcp one frame at a time.
 //!
-//! A device here is only the transmitting half. The receiving half stays with the driver's
-//! coroutine, which calls [`Stack::receive`](crate::Stack::receive): so a driver never has to be
-//! locked for both directions at once.
+//! A device here is only the transmitting half. The receiving half belongs to the driver's
+//! coroutine, which calls [`Stack::receive`](crate::Stack::receive). So no lock covers both
+//! directions of a driver.
 
 use alloc::boxed::Box;
 
@@ -14,14 +14,14 @@ use crate::checksum;
 use crate::loopback::LoopbackQueue;
 use crate::statistics::Counters;
 
-/// The time the stack lives by.
+/// The clock of the stack.
 pub trait Clock: Send + Sync {
-    /// Microseconds since any fixed moment. Never goes back by more than the harts' clocks differ;
-    /// the stack clamps such steps.
+    /// Microseconds since any fixed moment. It may go back only by the difference between the
+    /// harts' clocks; the stack clamps such steps.
     fn now_microseconds(&self) -> u64;
 }
 
-/// The device took nothing: its transmit queue is full.
+/// The transmit queue of the device is full; the frame was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceFull;
 
@@ -33,42 +33,43 @@ pub trait FrameDevice: Send {
     /// The device's unicast MAC address. Must not change.
     fn hardware_address(&self) -> [u8; 6];
 
-    /// The longest frame in bytes: Ethernet header included, frame check sequence not.
+    /// Maximum length of a frame in bytes, including the Ethernet header but not the frame check
+    /// sequence.
     fn maximum_frame_length(&self) -> usize {
         1514
     }
 
-    /// Whether one more frame fits. May reclaim finished descriptors to find out.
+    /// Whether there is room for one more frame. May reclaim finished descriptors.
     ///
-    /// Having answered `false`, the driver owes a call to
+    /// If it returns `false`, the driver must call
     /// [`Stack::transmit_ready`](crate::Stack::transmit_ready) once there is room.
     fn has_room(&mut self) -> bool;
 
     /// Queues a frame of `length` bytes, which `fill` writes.
     ///
-    /// On success `fill` has been called exactly once, with a slice of exactly `length` bytes;
-    /// what the slice held before is not read. The device need not notice the frame before `flush`.
+    /// On success `fill` has been called exactly once, with a slice of exactly `length` bytes whose
+    /// previous contents it does not read. The device need not send the frame before `flush`.
     ///
     /// # Errors
     /// [`DeviceFull`], and then `fill` was not called.
     fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull>;
 
-    /// Ends a batch of `transmit`s: the place for the doorbell.
+    /// Ends a batch of `transmit`s: notifies the device.
     fn flush(&mut self) {}
 }
 
-/// What an interface sends to.
+/// The destination of an interface's frames.
 pub(crate) enum Transport {
-    /// The device, and where a frame goes that it does not take.
+    /// The device, and a buffer for frames that the device does not take.
     Ethernet(Box<dyn FrameDevice>, List<u8>),
     Loopback(LoopbackQueue),
 }
 
-/// The longest frame there is.
+/// Maximum length of any frame.
 const FRAME_BYTES_MAX: usize = 9230;
 
 impl Transport {
-    /// That of a device.
+    /// Wraps a device.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -78,7 +79,7 @@ impl Transport {
         Ok(Transport::Ethernet(device, lost))
     }
 
-    /// Where a frame is written that is lost.
+    /// The buffer into which a frame is written that is then lost.
     fn lost(&mut self) -> &mut [u8] {
         match self {
             Transport::Ethernet(_, lost) => lost,
@@ -93,7 +94,7 @@ impl Transport {
         }
     }
 
-    /// As [`FrameDevice::transmit`], and counted.
+    /// Like [`FrameDevice::transmit`], and counts the frame.
     pub(crate) fn transmit(
         &mut self,
         counters: &Counters,
@@ -122,16 +123,16 @@ impl Transport {
         match self {
             Transport::Ethernet(device, _) => {
                 capabilities.medium = Medium::Ethernet;
-                // Outside this range smoltcp's arithmetic on header lengths is not defined.
+                // Outside this range, smoltcp's arithmetic on header lengths is not defined.
                 capabilities.max_transmission_unit =
                     device.maximum_frame_length().clamp(1294, FRAME_BYTES_MAX);
-                // Ours: see `checksum`.
+                // This crate computes it, see `checksum`.
                 capabilities.checksum.tcp = Checksum::None;
             }
             Transport::Loopback(_) => {
                 capabilities.medium = Medium::Ip;
                 capabilities.max_transmission_unit = LoopbackQueue::MAXIMUM_PACKET_LENGTH;
-                // The packets never leave this memory.
+                // Packets do not leave this memory, so they cannot be damaged.
                 capabilities.checksum = ChecksumCapabilities::ignored();
             }
         }
@@ -142,16 +143,16 @@ impl Transport {
 /// What one pass of egress over one socket set did.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct EgressReport {
-    /// smoltcp had something to send and asked for room.
+    /// Number of times that smoltcp had something to send and asked for room.
     pub(crate) wanted: u32,
-    /// It sent it. Fewer than `wanted`: the neighbour's hardware address is not known yet
-    /// (at most a request for it went out), or there is no route.
+    /// Number of frames that it sent. Fewer than `wanted` means that the neighbour's hardware
+    /// address is not known yet (at most a request for it was sent), or that there is no route.
     pub(crate) delivered: u32,
     /// There was no room.
     pub(crate) device_full: bool,
 }
 
-/// Shows smoltcp a device that has received at most one frame.
+/// A device for smoltcp that has received at most one frame.
 pub(crate) struct Adapter<'a> {
     pub(crate) transport: &'a mut Transport,
     pub(crate) counters: &'a Counters,
@@ -179,8 +180,8 @@ impl Device for Adapter<'_> {
     where
         Self: 'token;
 
-    /// The reply that may come of the frame is sent if there is room and is lost if there is not:
-    /// to drop the received frame instead would lose more.
+    /// A reply to the frame is sent if there is room, and is lost otherwise. Dropping the received
+    /// frame instead would lose more.
     fn receive(&mut self, _now: Instant) -> Option<(OneFrame<'_>, Room<'_>)> {
         let frame = self.frame.take()?;
         let room = Room {
@@ -241,8 +242,8 @@ impl TxToken for Room<'_> {
         match (result, write) {
             (Some(result), _) => result,
             (None, Some(write)) => {
-                // Only a reply to a received frame gets here (see `receive`), or a device that
-                // contradicts itself. smoltcp's contract still wants the frame to be written.
+                // This happens only for a reply to a received frame (see `receive`), or if the
+                // device contradicts itself. smoltcp requires the frame to be written anyway.
                 self.counters.dropped_device_full.add(1);
                 write(&mut self.transport.lost()[..length])
             }
@@ -251,7 +252,8 @@ impl TxToken for Room<'_> {
     }
 }
 
-/// ARP, or ICMPv6 (neighbour discovery): sent in place of the packet that needs the answer.
+/// Whether this is ARP or ICMPv6 (neighbour discovery), which is sent before a packet to an unknown
+/// neighbour.
 fn is_neighbour_traffic(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([0x08, 0x06]) => true,

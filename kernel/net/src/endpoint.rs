@@ -1,8 +1,8 @@
-//! One socket of smoltcp's in a set of its own, with what this crate knows about it.
+//! An endpoint: one smoltcp socket in a socket set of its own, with this crate's state for it.
 //!
-//! smoltcp visits every socket of the set it is given, so the set it is given has one socket.
-//! An endpoint is reached from three sides: by its handle (system calls), by the interface (frames
-//! and timers) and, while it is not accepted, by its listener's backlog. All take `state`'s lock.
+//! smoltcp visits every socket of the set that it is given; so each set has one socket. An endpoint
+//! is accessed by its handle (system calls), by its interface (frames and timers) and, until it is
+//! accepted, by its listener's backlog. All of them take `state`'s lock.
 
 use alloc::sync::Arc;
 use core::mem::size_of;
@@ -23,65 +23,66 @@ use crate::stream::{Owner, Stream};
 use crate::timers::Armed;
 use crate::wakers::WakerSet;
 
-/// What RFC 6928 lets a sender put on the network before it has heard of its state: ten segments.
-/// A connection whose whole buffer is less can do without congestion control (lost segments still
-/// wait for ever longer timeouts). smoltcp's Reno begins with 2 KiB, so that the first answer of
-/// 4 KiB would wait for a delayed acknowledgement.
+/// The amount that RFC 6928 allows a sender to have in flight before it has feedback: ten segments.
+/// A connection whose whole transmit buffer is smaller does not need congestion control (lost
+/// segments still wait for growing timeouts). smoltcp's Reno begins with 2 KiB, so a first answer
+/// of 4 KiB would wait for a delayed acknowledgement.
 const INITIAL_WINDOW_BYTES: usize = 14_600;
 
-/// Which interface an endpoint lives on.
+/// The interface to which an endpoint belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkKind {
     Ethernet,
     Loopback,
 }
 
-/// A socket and its surroundings.
+/// A socket with the state that this crate keeps for it.
 pub(crate) struct Endpoint {
-    /// Unique in the stack; never reused.
+    /// Unique in the stack, and never reused.
     pub(crate) number: u64,
     pub(crate) link: LinkKind,
-    /// Set while the endpoint is in, or on its way into, its interface's outbox.
+    /// Set while the endpoint is in its interface's outbox or turns, or is about to be.
     pub(crate) dirty: AtomicBool,
     pub(crate) links: Links,
     pub(crate) state: Mutex<EndpointState>,
 }
 
-/// What an endpoint's lock guards.
+/// What an endpoint's lock protects.
 pub(crate) struct EndpointState {
     pub(crate) sockets: SocketSet<'static>,
     pub(crate) handle: SocketHandle,
     /// Its entry in the interface's timer queue.
     pub(crate) armed: Armed,
-    /// In the interface's list of those that wait for a neighbour's hardware address.
+    /// Whether it is in the interface's list of endpoints that wait for a neighbour's hardware
+    /// address.
     pub(crate) awaiting_neighbour: bool,
-    /// Room in that list, while it is not in there.
+    /// Memory for an entry in that list, while it is not in the list.
     pub(crate) neighbour_room: Option<Spare<u64, Arc<Endpoint>>>,
-    /// In the interface's list of those that wait for room in the device.
+    /// Whether it is in the interface's list of endpoints that wait for room in the device.
     pub(crate) blocked: bool,
     pub(crate) protocol: Protocol,
 }
 
-/// What the socket is, and what goes with it.
+/// The protocol of the socket, and the state that belongs to it.
 pub(crate) enum Protocol {
     Stream(Stream),
     Datagram(Datagram),
     Dhcp,
 }
 
-/// A UDP socket's part.
+/// The state of a UDP socket.
 #[derive(Default)]
 pub(crate) struct Datagram {
-    /// The handle is gone; nothing must be sent or armed any more.
+    /// The handle was dropped; nothing may be sent, and no timer may be armed.
     pub(crate) closed: bool,
-    /// Since when the first queued datagram waits for an unknown neighbour.
+    /// The time since which the first queued datagram has waited for an unknown neighbour.
     pub(crate) stuck_since: Option<u64>,
     pub(crate) receivers: WakerSet,
     pub(crate) senders: WakerSet,
 }
 
 impl EndpointState {
-    /// The TCP socket with its surroundings; `None` if this is no TCP endpoint.
+    /// The TCP socket and its state; `None` if this is not a TCP endpoint.
     pub(crate) fn stream(&mut self) -> Option<(&mut tcp::Socket<'static>, &mut Stream)> {
         match &mut self.protocol {
             Protocol::Stream(stream) => Some((self.sockets.get_mut(self.handle), stream)),
@@ -89,7 +90,7 @@ impl EndpointState {
         }
     }
 
-    /// The UDP socket with its surroundings; `None` if this is no UDP endpoint.
+    /// The UDP socket and its state; `None` if this is not a UDP endpoint.
     pub(crate) fn datagram(&mut self) -> Option<(&mut udp::Socket<'static>, &mut Datagram)> {
         match &mut self.protocol {
             Protocol::Datagram(datagram) => Some((self.sockets.get_mut(self.handle), datagram)),
@@ -99,10 +100,10 @@ impl EndpointState {
 }
 
 impl Endpoint {
-    /// A closed TCP socket for the pair `key`.
+    /// Creates a closed TCP socket for the address pair `key`.
     ///
     /// # Errors
-    /// [`Error::TooManyConnections`], [`Error::OutOfMemory`] (the buffers).
+    /// [`Error::TooManyConnections`], [`Error::OutOfMemory`] (for the buffers).
     pub(crate) fn stream(
         shared: &Arc<Shared>,
         link: LinkKind,
@@ -123,14 +124,14 @@ impl Endpoint {
             LinkKind::Ethernet if !modest => tcp::CongestionControl::Reno,
             _ => tcp::CongestionControl::None,
         });
-        // smoltcp holds small segments back until a full one is together; loopback's are larger
-        // than most windows, so that would never be.
+        // smoltcp delays small segments until a full one is available. Loopback's full segments are
+        // larger than most windows, so that would never happen.
         socket.set_nagle_enabled(link == LinkKind::Ethernet);
         let stream = Stream::new(key, owner, slot, now);
         Self::assemble(shared, link, socket, Protocol::Stream(stream))
     }
 
-    /// An unbound UDP socket.
+    /// Creates an unbound UDP socket.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -149,7 +150,7 @@ impl Endpoint {
         Self::assemble(shared, link, socket, Protocol::Datagram(Datagram::default()))
     }
 
-    /// The DHCP client.
+    /// Creates the DHCP client.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -163,7 +164,7 @@ impl Endpoint {
         socket: S,
         protocol: Protocol,
     ) -> Result<Arc<Endpoint>, Error> {
-        // The set allocates nothing as long as it has no more than the one socket.
+        // The set allocates nothing more, because it never has more than this one socket.
         let mut sockets = SocketSet::new(List::try_with_capacity(1)?.into_vec());
         let handle = sockets.add(socket);
         let (armed, neighbour_room) = (Armed::try_new()?, Some(Spare::try_new()?));
@@ -185,8 +186,8 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Bytes of one TCP endpoint without its buffers: the reference-counted block, and smoltcp's
-    /// socket on the heap.
+    /// Bytes of one TCP endpoint without its buffers: the reference-counted allocation, and
+    /// smoltcp's socket on the heap.
     pub(crate) const fn overhead_bytes() -> usize {
         2 * size_of::<usize>() + size_of::<Endpoint>() + size_of::<SocketStorage<'static>>()
     }

@@ -1,38 +1,38 @@
-//! The errors a socket operation can end with.
+//! The errors of socket operations.
 //!
-//! Nothing here knows about errno: the system call layer maps one to the other.
+//! They are independent of errno: the system call layer maps them.
 
 use core::fmt;
 
-/// Why a socket operation did not do what was asked.
+/// The reason why a socket operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operation would have to wait. Register a waker, or use the `poll_` form.
+    /// The operation would have to wait. Register a waker, or use the `poll_` method.
     WouldBlock,
-    /// The socket has no connection (any more), and none is being made.
+    /// The socket is neither connected nor connecting.
     NotConnected,
     /// The peer sent a reset.
     ConnectionReset,
-    /// The peer answered the first SYN with a reset: nobody listens there.
+    /// The peer answered the first SYN with a reset: no socket listens there.
     ConnectionRefused,
-    /// This side gave the connection up: its own address went away, or `abort` was called.
+    /// This side ended the connection: its own address was removed, or `abort` was called.
     ConnectionAborted,
-    /// The peer has been silent for longer than the connection may wait.
+    /// The peer was silent for longer than the connection may wait.
     TimedOut,
     /// The sending direction is shut down.
     BrokenPipe,
-    /// Another socket holds this port, or this exact pair of addresses is in use.
+    /// Another socket has this port, or this pair of addresses is in use.
     AddressInUse,
-    /// The address is not one of ours, or no port is left.
+    /// The address is not one of this host's, or no port is left.
     AddressNotAvailable,
     /// No interface leads to this address.
     NetworkUnreachable,
-    /// The address or the number makes no sense here (port 0 to connect to, multicast for TCP, ...).
+    /// The address or number is not valid here (port 0 to connect to, multicast for TCP, ...).
     InvalidArgument,
-    /// The datagram is longer than the interface or the socket can carry in one piece.
+    /// The datagram is longer than the interface or the socket can carry.
     MessageTooLong,
-    /// There is no memory for the buffers of one more socket.
+    /// There is no memory for the buffers of another socket.
     OutOfMemory,
     /// [`Configuration::maximum_connections`](crate::Configuration::maximum_connections) is reached.
     TooManyConnections,

@@ -1,11 +1,11 @@
-//! Reads just enough of a frame to know whom it concerns, and drops what smoltcp must not see.
+//! Parses just enough of a frame to find its endpoint, and drops what smoltcp must not get.
 //!
-//! Everything here is untrusted input: no indexing, only smoltcp's checked packet views. What is
-//! dropped, and why smoltcp would not do it for us:
-//! - fragments: built without reassembly, smoltcp takes a fragment for a whole packet;
-//! - IPv6 extension headers: a TCP segment behind one would meet an empty socket set, and the
-//!   reset that follows would kill a live connection of the same addresses;
-//! - martians: a segment "from" our own address, or for `::1`, arriving on the wire.
+//! All input is untrusted: this module uses smoltcp's checked packet views and no indexing. It
+//! drops the following, because smoltcp would not:
+//! - Fragments: without reassembly, smoltcp treats a fragment as a whole packet.
+//! - IPv6 extension headers: a TCP segment behind one would be given to an empty socket set, and
+//!   the resulting reset would end a live connection with the same addresses.
+//! - Martians: a segment "from" our own address, or for `::1`, that arrives from the network.
 
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpEndpoint, IpProtocol, Ipv4Packet,
@@ -14,14 +14,14 @@ use smoltcp::wire::{
 
 use crate::checksum;
 
-/// The two ends of a connection, seen from this side.
+/// The two addresses of a connection, from this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FlowKey {
     pub(crate) local: IpEndpoint,
     pub(crate) remote: IpEndpoint,
 }
 
-/// What the TCP header of a received segment says.
+/// The TCP header of a received segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment<'a> {
     pub(crate) key: FlowKey,
@@ -31,7 +31,7 @@ pub(crate) struct Segment<'a> {
     pub(crate) reset: bool,
     pub(crate) sequence: TcpSeqNumber,
     pub(crate) acknowledgement: TcpSeqNumber,
-    /// Bytes of data, without SYN and FIN.
+    /// Length of the data, without SYN and FIN.
     pub(crate) payload_length: usize,
     /// The whole segment, for its checksum.
     bytes: &'a [u8],
@@ -43,13 +43,13 @@ impl Segment<'_> {
         self.sequence + self.payload_length + usize::from(self.synchronize) + usize::from(self.finish)
     }
 
-    /// Whether the checksum is right. smoltcp does not look (see `checksum`).
+    /// Whether the checksum is correct. smoltcp does not check it (see `checksum`).
     pub(crate) fn checksum_is_right(&self) -> bool {
         checksum::tcp_is_right(self.key.remote.addr, self.key.local.addr, self.bytes)
     }
 }
 
-/// Whom a received packet concerns.
+/// What a received packet contains, and for which endpoint.
 #[derive(Debug)]
 pub(crate) enum Inbound<'a> {
     Tcp(Segment<'a>),
@@ -57,14 +57,14 @@ pub(crate) enum Inbound<'a> {
         local: IpEndpoint,
         remote: IpEndpoint,
     },
-    /// ARP or neighbour discovery: afterwards a neighbour may be known.
+    /// ARP or neighbour discovery: a neighbour may be known afterwards.
     Neighbour,
-    /// ICMP and the like: smoltcp answers by itself.
+    /// ICMP and similar: smoltcp answers without a socket.
     Other,
     Drop(Reason),
 }
 
-/// Why a frame is dropped.
+/// The reason why a frame is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     Malformed,
@@ -80,7 +80,7 @@ impl From<smoltcp::wire::Error> for Reason {
     }
 }
 
-/// Classifies an Ethernet frame. `is_ours` tells whether an address is one of the interface's.
+/// Classifies an Ethernet frame. `is_ours` tells whether an address belongs to the interface.
 pub(crate) fn classify_ethernet<'a>(
     frame: &'a [u8],
     hardware_address: EthernetAddress,
@@ -89,7 +89,7 @@ pub(crate) fn classify_ethernet<'a>(
     ethernet(frame, hardware_address, is_ours).unwrap_or_else(Inbound::Drop)
 }
 
-/// Classifies a packet of the loopback interface. Source and destination are ours by construction.
+/// Classifies a packet of the loopback interface. Its source and destination are always ours.
 pub(crate) fn classify_loopback(packet: &[u8]) -> Inbound<'_> {
     let classified = match packet.first().map(|byte| byte >> 4) {
         Some(4) => ipv4(packet),
@@ -115,7 +115,7 @@ fn ethernet<'a>(
     if !view.src_addr().is_unicast() {
         return Err(Reason::Martian);
     }
-    // The view lends its payload for its own life only; the slice is needed for the frame's.
+    // The view returns a payload with the lifetime of the view; the slice has that of the frame.
     let payload = frame.get(EthernetFrame::<&[u8]>::header_len()..).ok_or(Reason::Malformed)?;
     let ((source, target), inbound) = match view.ethertype() {
         EthernetProtocol::Arp => return Ok(Inbound::Neighbour),
@@ -126,8 +126,8 @@ fn ethernet<'a>(
     if is_loopback(source) || is_loopback(target) || source.is_multicast() || source.is_broadcast() {
         return Err(Reason::Martian);
     }
-    // Duplicate address detection of others comes from the unspecified address, a reflected
-    // frame of our own from ours.
+    // Other hosts send duplicate address detection from the unspecified address; a reflected frame
+    // of ours comes from our own.
     if !source.is_unspecified() && is_ours(source) {
         return Err(Reason::Martian);
     }

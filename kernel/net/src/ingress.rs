@@ -1,4 +1,4 @@
-//! The receiving side of an interface: from a frame to the one endpoint it concerns.
+//! The receiving side of an interface: finds the endpoint of each frame.
 
 use alloc::sync::Arc;
 
@@ -44,7 +44,7 @@ impl LinkCore {
     }
 
     fn receive_segment(&mut self, shared: &Arc<Shared>, frame: &[u8], segment: &Segment<'_>) {
-        // Loopback packets carry no checksums: they cannot be damaged.
+        // Loopback packets have no checksums, because they cannot be damaged.
         if self.kind == LinkKind::Ethernet && !segment.checksum_is_right() {
             shared.counters.dropped_checksum.add(1);
             return;
@@ -73,7 +73,7 @@ impl LinkCore {
         let opens = segment.synchronize && !segment.acknowledge && !segment.reset && !segment.finish;
         match listening() {
             Some(backlog) if opens => {
-                // The client repeats its SYN: to drop it is how TCP says "not now".
+                // Drop the SYN; the client repeats it later.
                 if !backlog.has_room() {
                     return shared.counters.dropped_backlog_full.add(1);
                 }
@@ -89,7 +89,7 @@ impl LinkCore {
                 }
                 self.open_passively(shared, &endpoint, frame, segment);
             }
-            // Without a socket that wants it, smoltcp answers with a reset where one is due.
+            // Without an endpoint, smoltcp answers with a reset where one is required.
             _ => self.answer_without_endpoint(shared, frame),
         }
     }
@@ -108,7 +108,7 @@ impl LinkCore {
                 stream.in_table = true;
             }
         }
-        // There is room: it was reserved before the endpoint was made.
+        // There is room: it was reserved before the endpoint was created.
         let _ = self.flows.try_insert(segment.key, endpoint.clone());
         self.serve(shared, endpoint, Some(Arrival { frame, segment: Some(segment) }));
     }
@@ -129,7 +129,7 @@ impl LinkCore {
             let mut state = endpoint.state.lock();
             state.datagram().is_some_and(|(socket, _)| {
                 let address = socket.endpoint().addr;
-                // Broadcasts and multicasts go to whoever has the port.
+                // Broadcasts and multicasts go to the socket that is bound to the port.
                 address.is_none_or(|address| address == local.addr) || !is_unicast(local.addr)
             })
         };
@@ -140,13 +140,15 @@ impl LinkCore {
         }
     }
 
-    /// For what concerns no endpoint: ARP, echo requests, segments nobody wants.
+    /// Processes a frame that belongs to no endpoint: ARP, echo requests, segments for unknown
+    /// connections.
     fn answer_without_endpoint(&mut self, shared: &Shared, frame: &[u8]) {
         let now = self.now(shared);
         self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, now);
     }
 
-    /// Answers a segment of a connection in TIME-WAIT with an empty ACK: its frame, turned round.
+    /// Answers a segment of a connection in TIME-WAIT with an empty ACK, whose addresses are those
+    /// of the segment exchanged.
     fn acknowledge(&mut self, shared: &Shared, frame: &[u8], segment: &Segment<'_>, numbers: FinalNumbers) {
         let capabilities = self.transport.capabilities().checksum;
         let (source, target) = (segment.key.local, segment.key.remote);

@@ -1,36 +1,39 @@
-//! TCP/IP for the COPS kernel: smoltcp, with one small socket set per connection.
+//! TCP/IP for the COPS kernel: smoltcp, with a small socket set for each connection.
 //!
-//! smoltcp looks at every socket of a set for every packet. This crate finds the connection of a
-//! frame by its pair of addresses and hands smoltcp a set with that one socket, so a packet costs
-//! the same with ten connections and with ten thousand. What smoltcp leaves to its caller is here:
-//! a listen backlog, ports, a timer queue, TIME-WAIT without buffers, closing in the background.
+//! smoltcp visits every socket of a set for every packet. This crate finds the connection of a
+//! frame by its pair of addresses and passes smoltcp a set with that one socket. So a packet costs
+//! the same with ten connections and with ten thousand. This crate also contains what smoltcp
+//! leaves to its caller: a listen backlog, ports, a timer queue, TIME-WAIT without buffers, and
+//! closing in the background.
 //!
-//! The crate is safe code only and knows no hardware: a [`FrameDevice`] takes frames, the driver's
-//! coroutine brings them to [`Stack::receive`], a [`Clock`] tells the time, and a timer coroutine
-//! calls [`Stack::poll`]. So all of it is tested on the host.
+//! The crate contains only safe code and knows no hardware. A [`FrameDevice`] takes frames, the
+//! driver's coroutine passes received frames to [`Stack::receive`], a [`Clock`] tells the time, and
+//! a timer coroutine calls [`Stack::poll`]. So the whole crate is tested on the host.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `stack` | the two interfaces; what driver and timer call |
+//! | `stack` | the two interfaces; what the driver and the timer coroutine call |
 //! | `opening`, `listener`, `connection`, `udp` | what system calls use |
-//! | `link` | the interface's lock, and why nothing is stranded behind it |
-//! | `link_core`, `serving`, `work` | the one place where an endpoint meets smoltcp; its work in turns |
+//! | `link` | the interface's lock, and why no work is left behind it |
+//! | `link_core`, `serving`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
 //! | `ingress`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
 //! | `addressing` | addresses, routes, DHCP |
-//! | `endpoint`, `stream`, `backlog`, `time_wait` | state of one socket, connection, listener |
-//! | `registry`, `timers`, `wakers`, `shared`, `statistics` | ports, timers, waiters, the rest |
+//! | `endpoint`, `stream`, `backlog`, `time_wait` | state of a socket, connection, listener |
+//! | `registry`, `timers`, `wakers`, `shared`, `statistics` | ports, timers, waiters, shared state, counters |
 //!
 //! # Locks
-//! All are spin locks, never taken by an interrupt handler. In this order: an interface, an
-//! endpoint, then one leaf (backlog, registry, outbox, network, poll waker). The two interfaces are
-//! never held together. Handles lock their endpoint alone to copy bytes, so two harts serve two
-//! connections at once; of the interface they only try the lock, and if it is taken leave their
-//! egress to its holder. Only `receive`, `poll`, `transmit_ready`, opening and closing sockets and
-//! sending datagrams wait for an interface, and its holders work in bounded portions.
+//! All locks are spin locks and are never taken by an interrupt handler. Lock order: an interface,
+//! then an endpoint, then one leaf (backlog, registry, outbox, network, poll waker). The two
+//! interfaces are never locked together. A handle locks only its endpoint to copy bytes, so two
+//! harts serve two connections at once. It only tries the interface's lock; if the lock is taken,
+//! it leaves its egress to the holder. Only `receive`, `poll`, `transmit_ready`, opening and
+//! closing sockets, and sending datagrams wait for an interface, and its holders work in bounded
+//! portions.
 //!
 //! Wakers are woken under these locks: a wake must only enqueue, as the executor's does.
 //!
-//! Not here: IP fragments (dropped), IPv6 router advertisements, multicast groups, raw sockets.
+//! Not implemented: reassembly of IP fragments (they are dropped), IPv6 router advertisements,
+//! multicast groups, raw sockets.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,27 +1,27 @@
-//! The lock around an interface, and the promise that nothing is stranded behind it.
+//! The lock of an interface, and why no work is left behind it.
 //!
-//! smoltcp's interface is one object behind one lock, and a user's `send` must neither wait for
-//! that lock nor leave its bytes lying until some timer. So:
+//! smoltcp's interface is one object behind one lock. A user's `send` must not wait for that lock,
+//! and its bytes must not stay until some timer expires. So:
 //!
-//! 1. Who wants egress tries the lock. If it is free, he sends by himself.
-//! 2. If not, he puts the endpoint into the *outbox* (a list with a lock of its own) and tries the
-//!    interface's lock once more.
-//! 3. Who gives the interface's lock back empties the outbox before, and looks again after. If there
-//!    is something, he tries the lock again and starts over.
+//! 1. A sender tries the interface's lock. If it is free, the sender does its egress itself.
+//! 2. If not, the sender puts its endpoint into the *outbox* (a list with its own lock) and tries
+//!    the interface's lock once more.
+//! 3. A holder empties the outbox before it releases the interface, and checks the outbox again
+//!    after the release. If there is an entry, the holder tries the lock again and starts over.
 //!
-//! *Nothing is stranded.* Let A push in step 2 and fail its second attempt, and let B be the last to
-//! release the interface before that attempt could have succeeded. The outbox's lock puts A's push
-//! and B's look after the release in one order. If the push comes first, B sees the entry. If B's
-//! look comes first, B's release happens before A's attempt, which therefore cannot read B's hold
-//! any more: it succeeds, or it fails on a later holder C, who owes the same look after *his*
-//! release. The chain ends with somebody who sees the entry.
+//! *No entry is left in the outbox.* Let A push in step 2 and fail its second attempt, and let B be
+//! the last to release the interface before that attempt could have succeeded. The outbox's lock
+//! orders A's push and B's check after the release. If the push is first, B sees the entry. If B's
+//! check is first, then B's release happens before A's attempt, so that attempt cannot fail because
+//! of B: it succeeds, or it fails because of a later holder C, which also checks the outbox after
+//! its release. The last holder of this chain sees the entry.
 //!
-//! *Nobody works for others for ever.* A holder serves a bounded number of steps; if that is used
-//! up he wakes the polling coroutine, whose `poll` continues, again in bounded portions.
+//! *No holder works for others without end.* A holder serves a bounded number of steps. When they
+//! are used up, it wakes the polling coroutine, whose `poll` continues, again in bounded portions.
 //!
-//! The lock is never taken by an interrupt handler, so it needs no interrupts masked. Lock order:
-//! interface, endpoint, then one of backlog, registry, outbox, network, poll waker (the leaves).
-//! Handles lock an endpoint alone to copy bytes; they never hold it while trying the interface.
+//! No interrupt handler takes the lock, so it does not disable interrupts. Lock order: interface,
+//! endpoint, then one of backlog, registry, outbox, network, poll waker (the leaves). A handle
+//! locks only an endpoint to copy bytes, and never holds it while it tries the interface.
 
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
@@ -34,7 +34,8 @@ use crate::endpoint::Endpoint;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
-/// How many endpoints and loopback packets one holder serves on the way out.
+/// Maximum number of endpoints and loopback packets that a holder serves when it releases the
+/// interface.
 const STEPS_ON_RELEASE: u32 = 128;
 
 /// One interface.
@@ -42,17 +43,19 @@ pub(crate) struct Link {
     shared: Arc<Shared>,
     core: Mutex<LinkCore>,
     outbox: Outbox,
-    /// Somebody waits for room in the device. Set and re-checked by the holder before release.
+    /// Whether endpoints wait for room in the device. The holder sets it and checks the device
+    /// again before the release.
     blocked: AtomicBool,
 }
 
-/// Endpoints with something to send, left by those who found the interface busy.
+/// Endpoints with something to send whose senders found the interface busy.
 #[derive(Default)]
 pub(crate) struct Outbox(Mutex<Chain<TURN>>);
 
 impl Outbox {
-    /// Adds `endpoint` unless it is there already. Whoever then serves it clears the mark first
-    /// and locks the endpoint's state after, so bytes written before this call are seen.
+    /// Adds `endpoint` unless it is queued already. The holder that serves it first clears the mark
+    /// and then locks the endpoint's state, so it sees the bytes that were written before this
+    /// call.
     fn push(&self, endpoint: &Arc<Endpoint>) {
         if !endpoint.dirty.swap(true, Ordering::AcqRel) {
             self.0.lock().push_back(endpoint.clone());
@@ -74,12 +77,14 @@ impl Link {
         Link { shared, core: Mutex::new(core), outbox: Outbox::default(), blocked: AtomicBool::new(false) }
     }
 
-    /// Waits for the interface. For those that cannot do without: the driver, the poller, `connect`.
+    /// Waits for the interface. For callers that cannot proceed without it: the driver, the poller,
+    /// `connect`.
     pub(crate) fn lock(&self) -> LinkGuard<'_> {
         LinkGuard { link: self, core: Some(self.core.lock()) }
     }
 
-    /// Has `endpoint` served: by the caller if the interface is free, else by its holder.
+    /// Makes sure that `endpoint` is served: by the caller if the interface is free, otherwise by
+    /// its holder.
     pub(crate) fn kick(&self, endpoint: &Arc<Endpoint>) {
         if let Some(core) = self.core.try_lock() {
             LinkGuard { link: self, core: Some(core) }.serve_now(endpoint);
@@ -98,18 +103,18 @@ impl Link {
     }
 }
 
-/// The interface, locked. Giving it back serves what has gathered meanwhile: there is no other way
-/// to unlock, so no path can forget it.
+/// The locked interface. Releasing it serves the work that has gathered meanwhile. There is no
+/// other way to unlock it, so no code path can omit that.
 pub(crate) struct LinkGuard<'a> {
     link: &'a Link,
     core: Option<MutexGuard<'a, LinkCore>>,
 }
 
-/// What remains when an interface was given back.
+/// What remains to be done after an interface was released.
 pub(crate) struct Remainder {
-    /// The next deadline in microseconds.
+    /// The next deadline, in microseconds.
     pub(crate) deadline: Option<u64>,
-    /// The steps were used up before the work was.
+    /// The steps were used up before the work was done.
     pub(crate) more: bool,
 }
 
@@ -122,8 +127,8 @@ impl LinkGuard<'_> {
         }
     }
 
-    /// Gives the interface back and tells what remains to be done: the caller sees to it, nobody
-    /// is woken for it.
+    /// Releases the interface and returns what remains to be done. The caller must do it; the
+    /// polling coroutine is not woken.
     pub(crate) fn release(mut self) -> Remainder {
         self.settle(false)
     }
@@ -136,7 +141,7 @@ impl LinkGuard<'_> {
             remainder.more = core.settle(&link.shared, &link.outbox, &link.blocked, &mut steps);
             remainder.deadline = core.earliest_deadline();
             drop(core);
-            // Announced only now: a woken poller may want the lock at once.
+            // Announced only after the release, because a woken poller may take the lock at once.
             if remainder.more {
                 if announce {
                     link.shared.deadline.announce(0);

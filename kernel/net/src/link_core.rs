@@ -1,9 +1,9 @@
-//! What an interface's lock guards: smoltcp's interface, the device, the tables and the lists.
+//! What an interface's lock protects: smoltcp's interface, the device, the tables and the lists.
 //!
-//! `serve` is the one place where an endpoint meets smoltcp: at most one received frame in, then as
-//! many frames out as there are, then the bookkeeping. Its cost does not depend on how many other
-//! endpoints there are. The receiving side (which endpoint is it?) is in `ingress`, addresses and
-//! DHCP in `addressing`.
+//! Only `serve` passes an endpoint to smoltcp: at most one received frame in, then frames out until
+//! there are no more, then the bookkeeping. Its cost does not depend on the number of other
+//! endpoints. Finding the endpoint of a received frame is in `ingress`, addresses and DHCP are in
+//! `addressing`.
 
 use alloc::sync::Arc;
 
@@ -20,15 +20,15 @@ use crate::time_wait::TimeWaitTable;
 use crate::timers::TimerQueue;
 use crate::work::give_turn;
 
-/// Frames one endpoint may send before the others get their turn.
+/// Maximum number of frames that one endpoint sends before the others have their turn.
 const FRAMES_PER_TURN: u32 = 32;
-/// If smoltcp wants to be polled "now" but sends nothing, it is asked again after this time: no
-/// state of a socket may turn the poller into a busy loop.
+/// If smoltcp asks to be polled "now" but sends nothing, it is polled again after this time. So no
+/// state of a socket can make the poller a busy loop.
 const IDLE_RETRY_MICROSECONDS: u64 = 1_000;
 /// How long a UDP socket's queue waits for an unknown neighbour: three requests for its address.
 const STUCK_DATAGRAM_MICROSECONDS: u64 = 3_000_000;
 
-/// An interface's guarded part.
+/// The part of an interface that its lock protects.
 pub(crate) struct LinkCore {
     pub(crate) kind: LinkKind,
     pub(crate) interface: Interface,
@@ -40,21 +40,23 @@ pub(crate) struct LinkCore {
     pub(crate) dhcp: Option<Arc<Endpoint>>,
     pub(crate) time_wait: TimeWaitTable,
     pub(crate) timers: TimerQueue,
-    /// By number; exactly the endpoints whose state says so.
+    /// The endpoints that wait for a neighbour's hardware address, by number: exactly those whose
+    /// state says so.
     pub(crate) awaiting_neighbour: Map<u64, Arc<Endpoint>>,
     pub(crate) blocked: Chain<BLOCKED>,
-    /// Taken out of the outbox and not yet served, and those whose turn ended before their work.
+    /// Endpoints that were taken out of the outbox and not yet served, and those whose turn ended
+    /// before their work was done.
     pub(crate) turns: Chain<TURN>,
-    /// The latest time seen, so that smoltcp never sees time go back.
+    /// The latest time used, so that time never goes back for smoltcp.
     latest: u64,
-    /// This interface's share of the counter of TIME-WAIT records.
+    /// This interface's contribution to the counter of TIME-WAIT records.
     counted_time_wait: u64,
 }
 
-/// A received frame on its way to the endpoint it belongs to.
+/// A received frame for an endpoint.
 pub(crate) struct Arrival<'a> {
     pub(crate) frame: &'a [u8],
-    /// Set for TCP.
+    /// `Some` for TCP.
     pub(crate) segment: Option<&'a Segment<'a>>,
 }
 
@@ -77,13 +79,13 @@ impl LinkCore {
         }
     }
 
-    /// The time: monotone for this interface even if the harts' clocks differ a little.
+    /// The time, monotone for this interface even if the harts' clocks differ a little.
     pub(crate) fn now(&mut self, shared: &Shared) -> u64 {
         self.latest = self.latest.max(shared.clock.now_microseconds());
         self.latest
     }
 
-    /// Gives `arrival` to `endpoint`, sends what it has to send, and brings its state up to date.
+    /// Passes `arrival` to `endpoint`, sends what the endpoint has to send, and updates its state.
     pub(crate) fn serve(
         &mut self,
         shared: &Arc<Shared>,
@@ -140,8 +142,8 @@ impl LinkCore {
         self.rearm(endpoint, state, wish, None, now);
     }
 
-    /// A neighbour that does not exist must not keep the datagrams behind from leaving. smoltcp can
-    /// only empty both queues; datagrams may get lost.
+    /// A neighbour that does not exist must not block the datagrams behind it. smoltcp can only
+    /// empty both queues, so datagrams may be lost.
     fn unblock_datagrams(&mut self, endpoint: &Endpoint, state: &mut EndpointState, now: u64) {
         let awaiting = state.awaiting_neighbour;
         let Some((socket, datagram)) = state.datagram() else { return };
@@ -151,13 +153,13 @@ impl LinkCore {
             datagram.stuck_since = None;
             let bound = socket.endpoint();
             socket.close();
-            // Cannot fail: it was bound to this before.
+            // Cannot fail: it was bound to the same address before.
             let _ = socket.bind(bound);
             self.stop_awaiting(endpoint, state);
         }
     }
 
-    /// Shows `frame` to smoltcp together with `sockets`.
+    /// Passes `frame` to smoltcp together with `sockets`.
     pub(crate) fn ingress(
         &mut self,
         shared: &Shared,
@@ -170,11 +172,13 @@ impl LinkCore {
         shared.counters.socket_polls.add(1);
     }
 
-    /// Sends what the endpoint has to send, until it has no more, the device is full, a neighbour
-    /// is unknown, or its turn is over. Returns when smoltcp wants to be asked again, in microseconds.
+    /// Sends what the endpoint has to send, until there is no more, the device is full, a neighbour
+    /// is unknown, or the endpoint's turn ends. Returns the time at which smoltcp wants to be
+    /// polled again, in microseconds.
     ///
-    /// smoltcp is asked to send only after it has said that it would: the question is a third of the
-    /// work of an attempt that sends nothing, and most segments that arrive leave nothing to send.
+    /// smoltcp is asked to send only after `poll_at` said that it would. That question costs a
+    /// third of an attempt that sends nothing, and after most received segments there is nothing to
+    /// send.
     pub(crate) fn egress(
         &mut self,
         shared: &Shared,
@@ -217,7 +221,8 @@ impl LinkCore {
         wish
     }
 
-    /// When smoltcp wants to be asked to send, in microseconds; a time that is over means now.
+    /// The time at which smoltcp wants to be asked to send, in microseconds; a time in the past
+    /// means now.
     fn wish(&mut self, shared: &Shared, state: &EndpointState, now: u64) -> Option<u64> {
         shared.counters.socket_polls.add(1);
         let wish = self.interface.poll_at(instant(now), &state.sockets);
@@ -232,7 +237,7 @@ impl LinkCore {
         }
     }
 
-    /// Sets the endpoint's timer: smoltcp's `wish`, or `also`, whichever is earlier.
+    /// Sets the endpoint's timer to smoltcp's `wish` or to `also`, whichever is earlier.
     pub(crate) fn rearm(
         &mut self,
         endpoint: &Arc<Endpoint>,
@@ -242,7 +247,7 @@ impl LinkCore {
         now: u64,
     ) {
         let wish = match wish {
-            // It waits for the device: not for time.
+            // It waits for the device, not for a time.
             Some(at) if at <= now && state.blocked => None,
             Some(at) if at <= now => Some(now + IDLE_RETRY_MICROSECONDS),
             wish => wish,
@@ -257,7 +262,7 @@ impl LinkCore {
         [self.timers.earliest(), self.time_wait.earliest()].into_iter().flatten().min()
     }
 
-    /// How many endpoints have a timer running.
+    /// Number of armed timers.
     pub(crate) fn timers_armed(&self) -> usize {
         self.timers.len()
     }
@@ -272,7 +277,7 @@ impl LinkCore {
     }
 }
 
-/// smoltcp's form of a time in microseconds.
+/// Converts a time in microseconds for smoltcp.
 pub(crate) fn instant(microseconds: u64) -> Instant {
     Instant::from_micros(i64::try_from(microseconds).unwrap_or(i64::MAX))
 }

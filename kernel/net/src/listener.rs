@@ -12,8 +12,8 @@ use crate::readiness::Readiness;
 use crate::stack::Stack;
 use crate::stream::Owner;
 
-/// A listening socket. Dropping it gives the port back and resets every connection that it has not
-/// handed out.
+/// A listening socket. Dropping it releases the port and resets all connections that it has not
+/// returned.
 pub struct Listener {
     stack: Arc<Stack>,
     claim: Claim,
@@ -30,7 +30,8 @@ impl Listener {
         self.claim.local
     }
 
-    /// Takes the oldest connection whose handshake is complete. It may have ended since.
+    /// Takes the oldest connection whose handshake is complete. The connection may have ended
+    /// since.
     ///
     /// # Errors
     /// [`Error::WouldBlock`].
@@ -38,7 +39,7 @@ impl Listener {
         self.accept(None)
     }
 
-    /// Waits for a connection. Cancel-safe: none is taken unless it is returned.
+    /// Waits for a connection. Cancel-safe: a connection is taken only if it is returned.
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Connection, Error>> {
         match self.accept(Some(context.waker())) {
             Err(Error::WouldBlock) => Poll::Pending,
@@ -59,7 +60,8 @@ impl Listener {
         Readiness { readable: self.backlog.is_ready(), ..Readiness::default() }
     }
 
-    /// Has `waker` woken at the next connection. Check [`readiness`](Self::readiness) afterwards.
+    /// Registers `waker` to be woken at the next connection. Check [`readiness`](Self::readiness)
+    /// afterwards.
     pub fn register_waker(&self, waker: &Waker) {
         self.backlog.register(waker);
     }

@@ -1,4 +1,4 @@
-//! The loopback interface's wire: a queue of IP packets in memory, with its buffers reused.
+//! The loopback interface's transport: a queue of IP packets in memory that reuses its buffers.
 
 use cops_fallible::{List, OutOfMemory, Queue};
 
@@ -8,22 +8,24 @@ use crate::device::DeviceFull;
 pub(crate) struct LoopbackQueue {
     packets: Queue<List<u8>>,
     spare: List<List<u8>>,
-    /// Where a packet is written for which there is no memory.
+    /// A packet for which there is no memory is written here and lost.
     lost: List<u8>,
 }
 
 impl LoopbackQueue {
-    /// The largest IPv4 packet there is.
+    /// Maximum length of an IPv4 packet.
     pub(crate) const MAXIMUM_PACKET_LENGTH: usize = 65535;
-    /// Beyond this the queue is full, as a device would be. Everything in it was sent by this
-    /// machine and is consumed by whoever holds the interface, so it only bounds a burst.
+    /// Maximum number of packets, beyond which the queue is full like that of a device. This
+    /// machine sent all of them, and the interface's holder consumes them, so the limit only bounds
+    /// a burst.
     const MAXIMUM_PACKETS: usize = 512;
-    /// Buffers kept for reuse.
+    /// Maximum number of buffers kept for reuse.
     const MAXIMUM_SPARE: usize = 32;
-    /// Larger buffers are given back rather than kept.
+    /// Larger buffers are freed instead.
     const MAXIMUM_SPARE_BYTES: usize = 16384;
 
-    /// An empty queue, with room for as many packets as there can be; the packets' bytes are allocated as they come.
+    /// An empty queue with room for the maximum number of packets. The packets' bytes are allocated
+    /// when they are sent.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -34,7 +36,7 @@ impl LoopbackQueue {
         Ok(Self { packets, spare: List::try_with_capacity(Self::MAXIMUM_SPARE)?, lost })
     }
 
-    /// Where a packet is written that is lost.
+    /// The buffer into which a packet is written that is then lost.
     pub(crate) fn lost(&mut self) -> &mut [u8] {
         &mut self.lost
     }
@@ -50,12 +52,13 @@ impl LoopbackQueue {
         let mut packet = self.spare.pop().unwrap_or_default();
         packet.truncate(length);
         if packet.try_resize(length, 0).is_err() {
-            // Not "full": nothing would tell the sender when there is memory again. It is lost, as on any network.
+            // Not "full", because no event would tell the sender when there is memory again. The
+            // packet is lost, as on any network.
             fill(&mut self.lost[..length]);
             return Ok(());
         }
         fill(&mut packet);
-        // There is room for as many as `has_room` allows.
+        // `has_room` guarantees the capacity.
         let _ = self.packets.push_back_within_capacity(packet);
         Ok(())
     }
@@ -64,7 +67,7 @@ impl LoopbackQueue {
         self.packets.pop_front()
     }
 
-    /// Gives a consumed packet's buffer back.
+    /// Takes back the buffer of a consumed packet.
     pub(crate) fn recycle(&mut self, packet: List<u8>) {
         if self.spare.len() < Self::MAXIMUM_SPARE && packet.capacity() <= Self::MAXIMUM_SPARE_BYTES {
             let _ = self.spare.push_within_capacity(packet);

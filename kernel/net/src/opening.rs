@@ -1,4 +1,4 @@
-//! Making sockets: binding, listening, connecting. The choice of interface, source address and port.
+//! Creating sockets: binding, listening, connecting; choosing interface, source address and port.
 
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::stack::Stack;
 use crate::stream::Owner;
 
-/// A port claimed for a socket. Dropping it gives the port back.
+/// A port claimed for a socket. Dropping it releases the port.
 pub(crate) struct Claim {
     shared: Arc<Shared>,
     space: Space,
@@ -43,7 +43,7 @@ impl Drop for Claim {
     }
 }
 
-/// A TCP port that is bound and not yet listening or connecting. Dropping it gives the port back.
+/// A TCP port that is bound and not yet listening or connecting. Dropping it releases the port.
 pub struct TcpBinding {
     stack: Arc<Stack>,
     claim: Claim,
@@ -53,8 +53,8 @@ impl Stack {
     /// Binds a TCP port; port 0 chooses a free one.
     ///
     /// # Errors
-    /// [`Error::AddressInUse`]; [`Error::AddressNotAvailable`] if the address is not ours or no port
-    /// is left.
+    /// [`Error::AddressInUse`]; [`Error::AddressNotAvailable`] if the address is not this host's or
+    /// no port is left.
     pub fn bind_tcp(self: &Arc<Self>, local: SocketAddr) -> Result<TcpBinding, Error> {
         Ok(TcpBinding { stack: self.clone(), claim: Claim::new(self, Space::Stream, local)? })
     }
@@ -62,15 +62,15 @@ impl Stack {
     /// Binds and listens; see [`TcpBinding::listen`].
     ///
     /// # Errors
-    /// As [`bind_tcp`](Self::bind_tcp), and as there.
+    /// Those of [`bind_tcp`](Self::bind_tcp) and of [`TcpBinding::listen`].
     pub fn listen(self: &Arc<Self>, local: SocketAddr, backlog: usize) -> Result<Listener, Error> {
         self.bind_tcp(local)?.listen(backlog)
     }
 
-    /// Begins a connection from a port of the stack's choice; see [`TcpBinding::connect`].
+    /// Begins a connection from an ephemeral port; see [`TcpBinding::connect`].
     ///
     /// # Errors
-    /// As there, and [`Error::AddressNotAvailable`] if no port is left.
+    /// Those of [`TcpBinding::connect`], and [`Error::AddressNotAvailable`] if no port is left.
     pub fn connect(self: &Arc<Self>, remote: SocketAddr) -> Result<Connection, Error> {
         let endpoint = self.open(None, remote)?;
         Ok(Connection::new(self.clone(), endpoint, None))
@@ -91,7 +91,7 @@ impl Stack {
         let kind = self.route(address);
         let mut core = self.link(kind).ok_or(Error::NetworkUnreachable)?.lock();
         let source = match (kind, bound) {
-            // An Ethernet address may be used on loopback, to reach ourselves; not the reverse.
+            // On loopback an Ethernet address may be used, to reach this host; not the reverse.
             (LinkKind::Ethernet, Some(bound)) if bound.is_loopback() => return Err(Error::InvalidArgument),
             (_, Some(bound)) => bound,
             (LinkKind::Loopback, None) => address,
@@ -124,7 +124,7 @@ impl Stack {
         Ok(endpoint)
     }
 
-    /// Which interface leads to `address`: ourselves are reached over loopback.
+    /// The interface that leads to `address`. This host's own addresses are reached over loopback.
     pub(crate) fn route(&self, address: IpAddr) -> LinkKind {
         if address.is_loopback() || !self.has_ethernet() || self.is_own(address) {
             LinkKind::Loopback
@@ -140,13 +140,13 @@ impl TcpBinding {
         self.claim.local
     }
 
-    /// Listens. `backlog` (1 to 4096, clamped) counts connections that are half open or not yet
-    /// accepted; a SYN beyond it is dropped, and the client tries again.
+    /// Listens. `backlog` (clamped to 1 to 4096) limits the connections that are half open or not
+    /// yet accepted; a SYN beyond it is dropped, and the client tries again.
     ///
     /// `0.0.0.0` listens for IPv4, `::` for IPv6 and IPv4.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]. The port is given back then.
+    /// [`Error::OutOfMemory`]. The port is then released.
     pub fn listen(self, backlog: usize) -> Result<Listener, Error> {
         let backlog = try_arc(Backlog::new(backlog))?;
         self.stack.shared.registry.lock().set_listener(self.claim.local, Some(backlog.clone()));
@@ -159,7 +159,7 @@ impl TcpBinding {
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::NetworkUnreachable`], [`Error::AddressInUse`] (this
     /// pair of addresses), [`Error::AddressNotAvailable`], [`Error::TooManyConnections`],
-    /// [`Error::OutOfMemory`]. The port is given back then.
+    /// [`Error::OutOfMemory`]. The port is then released.
     pub fn connect(self, remote: SocketAddr) -> Result<Connection, Error> {
         let endpoint = self.stack.open(Some(self.claim.local), remote)?;
         Ok(Connection::new(self.stack, endpoint, Some(self.claim)))
@@ -172,7 +172,7 @@ impl LinkCore {
         !self.flows.contains_key(key) && !self.time_wait.contains(key)
     }
 
-    /// Our address to reach `remote` from over this interface.
+    /// The source address for reaching `remote` over this interface.
     pub(crate) fn source_for(&self, remote: IpAddr) -> Result<IpAddr, Error> {
         let remote = IpAddress::from(remote);
         let cidrs = self.interface.ip_addrs();
@@ -196,12 +196,13 @@ impl LinkCore {
     }
 }
 
-/// IPv4 addresses in IPv6 clothes become IPv4 addresses.
+/// Converts an IPv4-mapped IPv6 address to the IPv4 address.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// As `canonical`; and the unspecified address, as a destination, is this host (as on Linux).
+/// Like `canonical`, and also converts the unspecified address, as a destination, to this host (as
+/// on Linux).
 pub(crate) fn destination(remote: SocketAddr) -> SocketAddr {
     let remote = canonical(remote);
     let address = match remote.ip() {

@@ -1,7 +1,7 @@
-//! Port numbers: who has bound which, and who listens.
+//! Port numbers: the bound ports and their listeners.
 //!
-//! A connection's pair of addresses is not here but in its interface's table: established
-//! connections do not keep their port from being bound again, as with SO_REUSEADDR on Linux, so a
+//! A connection's pair of addresses is not here but in its interface's table. An established
+//! connection does not keep its port from being bound again, as with SO_REUSEADDR on Linux, so a
 //! server can be restarted at once.
 
 use alloc::sync::Arc;
@@ -12,12 +12,12 @@ use cops_fallible::{List, Table};
 use crate::backlog::Backlog;
 use crate::error::Error;
 
-/// Ports given out by us: IANA's dynamic range.
+/// First ephemeral port: IANA's dynamic range.
 const FIRST_EPHEMERAL: u16 = 49152;
-/// How many there are.
+/// Number of ephemeral ports.
 const EPHEMERAL_PORTS: u16 = u16::MAX - FIRST_EPHEMERAL + 1;
 
-/// TCP and UDP number their ports apart.
+/// TCP and UDP have separate port numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Space {
     Stream,
@@ -29,7 +29,7 @@ struct Claim {
     listener: Option<Arc<Backlog>>,
 }
 
-/// All claims.
+/// All bound ports.
 pub(crate) struct Registry {
     claims: Table<(Space, u16), List<Claim>>,
     next_ephemeral: u16,
@@ -43,10 +43,11 @@ impl Registry {
         }
     }
 
-    /// Claims `local`; port 0 asks for any. Returns the port.
+    /// Claims `local`; port 0 chooses one. Returns the port.
     ///
     /// # Errors
-    /// [`Error::AddressInUse`], [`Error::OutOfMemory`]; for port 0, [`Error::AddressNotAvailable`] if all are taken.
+    /// [`Error::AddressInUse`], [`Error::OutOfMemory`]; for port 0, [`Error::AddressNotAvailable`]
+    /// if all are taken.
     pub(crate) fn claim(&mut self, space: Space, local: SocketAddr) -> Result<u16, Error> {
         let port = match local.port() {
             0 => self.free_port(space, local.ip())?,
@@ -64,7 +65,7 @@ impl Registry {
         Ok(port)
     }
 
-    /// Gives a claim back.
+    /// Releases a claim.
     pub(crate) fn release(&mut self, space: Space, local: SocketAddr) {
         if let Some(claims) = self.claims.get_mut(&(space, local.port())) {
             claims.retain(|claim| claim.address != local.ip());
@@ -84,14 +85,14 @@ impl Registry {
         }
     }
 
-    /// Who listens at `address`. At most one does: claims do not overlap.
+    /// The listener for `address`. There is at most one, because claims do not overlap.
     pub(crate) fn listener(&self, address: IpAddr, port: u16) -> Option<&Arc<Backlog>> {
         let claims = self.claims.get(&(Space::Stream, port))?;
         claims.iter().find(|claim| covers(claim.address, address))?.listener.as_ref()
     }
 
-    /// A TCP port of the dynamic range that nobody has bound and that `is_free` agrees to, for a
-    /// connection that does not care.
+    /// Chooses an ephemeral TCP port that is not bound and for which `is_free` returns true, for a
+    /// connection without a bound port.
     ///
     /// # Errors
     /// [`Error::AddressNotAvailable`] if there is none.
@@ -105,7 +106,7 @@ impl Registry {
         Err(Error::AddressNotAvailable)
     }
 
-    /// The dynamic range, round and round.
+    /// The next ephemeral port, cyclically.
     fn next_candidate(&mut self) -> u16 {
         let port = FIRST_EPHEMERAL + self.next_ephemeral;
         self.next_ephemeral = (self.next_ephemeral + 1) % EPHEMERAL_PORTS;
@@ -129,7 +130,7 @@ impl Registry {
     }
 }
 
-/// Whether something bound to `bound` receives what is sent to `address`. `::` is for both IP
+/// Whether a socket bound to `bound` receives what is sent to `address`. `::` is for both IP
 /// versions, `0.0.0.0` for IPv4.
 pub(crate) fn covers(bound: IpAddr, address: IpAddr) -> bool {
     bound == address

@@ -1,4 +1,4 @@
-//! Serving a TCP endpoint: one segment in, what there is to send out, and then what became of it.
+//! Serves a TCP endpoint: one segment in, pending segments out, and then the changes of state.
 
 use alloc::sync::Arc;
 
@@ -39,8 +39,8 @@ impl LinkCore {
             stream.abort(socket, Error::TimedOut, counters);
         }
         if matches!(stream.owner, Owner::Nobody) && socket.can_recv() && socket.is_open() {
-            // Bytes that nobody will ever read, whether they were here before the owner went or not:
-            // the peer must learn that (RFC 1122, section 4.2.2.13; Linux does the same).
+            // The owner is gone, so these bytes will never be read, whether they arrived before or
+            // after. The peer must learn that (RFC 1122, section 4.2.2.13; Linux does the same).
             stream.abort(socket, Error::ConnectionAborted, counters);
         }
         if stream.holds_unread_past_time_wait(socket, now) {
@@ -55,7 +55,8 @@ impl LinkCore {
         self.finish_stream(shared, endpoint, state, wish, now);
     }
 
-    /// Moves a connection that is complete, or has failed, out of its listener's half-open ones.
+    /// Removes a connection that is complete, or has failed, from its listener's half-open
+    /// connections.
     fn hand_to_listener(&mut self, shared: &Shared, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
         let Some((socket, stream)) = state.stream() else { return };
         let Owner::Listener(backlog) = &stream.owner else { return };
@@ -65,7 +66,7 @@ impl LinkCore {
             }
         } else if !matches!(socket.state(), State::SynReceived) {
             backlog.forget(endpoint);
-            // A listening socket that did not like its SYN, or was reset, has nothing to say.
+            // A listening socket that rejected its SYN, or was reset, sends nothing.
             stream.owner = Owner::Nobody;
             if socket.is_listening() {
                 socket.close();
@@ -73,7 +74,8 @@ impl LinkCore {
         }
     }
 
-    /// Ends a connection that is at its end; arms the timer of one that is not. `wish`: from [`Self::egress`].
+    /// Retires a connection that has ended; arms the timer of any other. `wish` is from
+    /// [`Self::egress`].
     fn finish_stream(
         &mut self,
         shared: &Arc<Shared>,
@@ -84,15 +86,16 @@ impl LinkCore {
     ) {
         let Some((socket, stream)) = state.stream() else { return };
         if socket.state() == State::Closed {
-            // The reset, if there was one to send, had its chance. It is not repeated: should it be
-            // lost, the peer's next segment meets no connection and draws another.
+            // If a reset had to be sent, `egress` has tried. It is not repeated: if it is lost, the
+            // peer's next segment finds no connection and is answered with another one.
             return self.retire(endpoint, state);
         }
         if let (State::TimeWait, Owner::Nobody, Some((numbers, entered_at))) =
             (socket.state(), &stream.owner, stream.time_wait)
         {
             let key = stream.key;
-            // Nothing earlier than the end of TIME-WAIT: the ACK of the FIN is out.
+            // smoltcp wants nothing before the end of TIME-WAIT, so the ACK of the FIN has been
+            // sent.
             if wish.is_none_or(|at| at >= entered_at + TIME_WAIT_MICROSECONDS) {
                 let maximum = shared.configuration.maximum_time_wait;
                 let evicted = self.time_wait.insert(key, numbers, now, maximum);
@@ -105,7 +108,7 @@ impl LinkCore {
         self.rearm(endpoint, state, wish, silence, now);
     }
 
-    /// Takes a connection out of every table. Its memory goes with the last reference.
+    /// Removes a connection from every table. Its memory is freed with the last reference.
     fn retire(&mut self, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
         self.timers.disarm(endpoint, &mut state.armed);
         self.stop_awaiting(endpoint, state);
@@ -116,7 +119,7 @@ impl LinkCore {
             self.flows.remove(&key);
         }
         if self.flows.capacity() > 64 && self.flows.len() < self.flows.capacity() / 8 {
-            // Without memory for a smaller table the large one stays.
+            // Without memory for a smaller table, the large one stays.
             let _ = self.flows.try_shrink_to(self.flows.len() * 2);
         }
     }

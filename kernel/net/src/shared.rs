@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     connections: AtomicUsize,
 }
 
-/// The IPv4 configuration in force, and who waits for one.
+/// The current IPv4 configuration, and the coroutines that wait for one.
 #[derive(Default)]
 pub(crate) struct Network {
     pub(crate) lease: Option<Lease>,
@@ -56,8 +56,8 @@ impl Shared {
     }
 }
 
-/// The right to the buffers of one TCP connection. Dropped with them, so the counter of live
-/// connections cannot drift from the memory they hold.
+/// Permission to have the buffers of one TCP connection. Dropped together with the buffers, so the
+/// counter of connections always matches their memory.
 pub(crate) struct ConnectionSlot(Arc<Shared>);
 
 impl ConnectionSlot {
@@ -80,20 +80,21 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// The appointment between those who set timers and the coroutine that calls `poll`.
+/// Coordinates code that arms timers with the coroutine that calls `poll`.
 ///
-/// `promised` is when that coroutine will call again by itself; whoever arms an earlier deadline
-/// wakes it. No wake is lost: `poll` first promises "never" (so that any deadline armed meanwhile
-/// wakes), then looks at the timers under the interface's lock, then promises what it found. A
-/// deadline armed before the look is found; one armed after it sees, through the interface's lock,
-/// "never" or the new promise, and compares with that. The waker is registered before `poll`, which
-/// itself announces nothing: what it arms, it finds.
+/// `promised` is the time at which that coroutine will call `poll` without being woken. Code that
+/// arms an earlier deadline wakes it. No wake is lost: `poll` first promises "never" (so that any
+/// deadline armed meanwhile wakes it), then reads the timers under the interface's lock, then
+/// promises the earliest one. A deadline armed before the read is found by it. Code that arms a
+/// deadline after the read sees, through the interface's lock, "never" or the new promise, and
+/// compares with that. The waker is registered before `poll`; `poll` itself does not announce the
+/// deadlines it arms, because its read finds them.
 pub(crate) struct Deadline {
     promised: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
 
-/// A promise of "never".
+/// The promise "never".
 const NEVER: u64 = u64::MAX;
 
 impl Default for Deadline {
@@ -110,19 +111,19 @@ impl Deadline {
         }
     }
 
-    /// `poll` begins.
+    /// Called at the beginning of `poll`.
     pub(crate) fn begin(&self) {
         self.promised.store(NEVER, Ordering::SeqCst);
     }
 
-    /// `poll` ends and will be called again at `deadline`.
+    /// Called at the end of `poll`, which will be called again at `deadline`.
     pub(crate) fn promise(&self, deadline: Option<u64>) {
         self.promised.store(deadline.unwrap_or(NEVER), Ordering::SeqCst);
     }
 
-    /// There is work at `deadline`: wakes the polling coroutine if it would come too late.
+    /// There is work at `deadline`: wakes the polling coroutine if it would be too late.
     pub(crate) fn announce(&self, deadline: u64) {
-        // After one wake it will call `poll`; until then more wakes would be noise.
+        // After one wake it will call `poll`; until then, further wakes are unnecessary.
         if self.promised.load(Ordering::SeqCst) > deadline
             && self.promised.swap(0, Ordering::SeqCst) > deadline
         {

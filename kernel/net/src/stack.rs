@@ -1,4 +1,4 @@
-//! The stack: its two interfaces, and the calls of the driver and timer coroutines.
+//! The stack: its two interfaces, and the functions that the driver and timer coroutines call.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,13 +18,13 @@ use crate::link::{Link, LinkGuard, Remainder};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 
-/// Timers that one `poll` runs per interface before it lets others work.
+/// Maximum number of timers that one `poll` runs per interface.
 const TIMERS_PER_POLL: u32 = 64;
 
-/// A TCP/IP stack with a loopback and, if there is a device, an Ethernet interface.
+/// A TCP/IP stack with a loopback interface and, if there is a device, an Ethernet interface.
 ///
-/// Shared by all harts; every method may be called on any of them, but never by an interrupt
-/// handler, and never by a [`FrameDevice`], a [`Clock`] or a waker's wake function.
+/// All harts share it; every method may be called on any hart, but never by an interrupt handler, a
+/// [`FrameDevice`], a [`Clock`] or a waker's wake function.
 pub struct Stack {
     pub(crate) shared: Arc<Shared>,
     loopback: Link,
@@ -32,8 +32,8 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Makes a stack. Without a device, or with one whose MAC address is not unicast, it has
-    /// loopback only.
+    /// Creates a stack. Without a device, or with one whose MAC address is not unicast, it has only
+    /// the loopback interface.
     ///
     /// A coroutine must call [`poll`](Self::poll) from then on.
     ///
@@ -54,21 +54,23 @@ impl Stack {
         Ok(try_arc(Stack { shared, loopback, ethernet })?)
     }
 
-    /// Takes one Ethernet frame from the device (no frame check sequence) and does all that comes
-    /// of it: wakes readers, answers, acknowledges.
+    /// Processes one received Ethernet frame (without frame check sequence): wakes readers,
+    /// answers, acknowledges.
     ///
-    /// The frame is untrusted; whatever it holds, the worst is that it is dropped and counted.
+    /// The frame is untrusted; at worst it is dropped and counted.
     pub fn receive(&self, frame: &[u8]) {
         self.receive_batch().receive(frame);
     }
 
-    /// Takes several frames under one hold of the interface, ringing the doorbell once. Keep it
-    /// short (some 32 frames), then yield: meanwhile other harts cannot use the interface.
+    /// Processes several frames under one hold of the interface, with one notification of the
+    /// device. Keep the batch short (some 32 frames), then yield: other harts cannot use the
+    /// interface meanwhile.
     pub fn receive_batch(&self) -> ReceiveBatch<'_> {
         ReceiveBatch { shared: &self.shared, guard: self.ethernet.as_ref().map(Link::lock) }
     }
 
-    /// The device has room again: continues egress that stopped for want of it. Cheap if none did.
+    /// The device has room again: continues egress that stopped because the device was full. Cheap
+    /// if none did.
     pub fn transmit_ready(&self) {
         if let Some(link) = &self.ethernet
             && link.is_blocked()
@@ -77,17 +79,18 @@ impl Stack {
         }
     }
 
-    /// Whether egress waits for the device: while this holds, `transmit_ready` must follow when the
-    /// device has room, so a driver that suppresses completion interrupts enables them now.
+    /// Whether egress waits for the device. While it does, `transmit_ready` must be called when the
+    /// device has room, so a driver that suppresses completion interrupts must enable them.
     pub fn transmit_blocked(&self) -> bool {
         self.ethernet.as_ref().is_some_and(Link::is_blocked)
     }
 
-    /// Runs timers that are due and what others left to do, in a bounded portion. Returns when it
-    /// must be called again, in the clock's microseconds: a time not in the future means there is
-    /// more, after letting others run; `None` means not before the waker says so.
+    /// Runs due timers and pending work, in a bounded portion. Returns when it must be called
+    /// again, in the clock's microseconds. A time not in the future means that there is more work,
+    /// to be done after other coroutines have run; `None` means not before the waker is woken.
     ///
-    /// The polling coroutine: register the waker, `poll`, sleep until the deadline or the wake.
+    /// The polling coroutine registers its waker, calls `poll`, and sleeps until the deadline or
+    /// the wake.
     pub fn poll(&self) -> Option<u64> {
         self.shared.deadline.begin();
         let mut earliest: Option<u64> = None;
@@ -102,13 +105,13 @@ impl Stack {
         earliest
     }
 
-    /// Registers the polling coroutine's waker (the last one registered counts). It is woken when
-    /// there is work earlier than the last `poll` announced. Register before calling `poll`.
+    /// Registers the polling coroutine's waker; only the last one registered counts. It is woken
+    /// when there is work earlier than the last `poll` returned. Register it before calling `poll`.
     pub fn register_poll_waker(&self, waker: &Waker) {
         self.shared.deadline.register(waker);
     }
 
-    /// The IPv4 configuration of the Ethernet interface, if it has one (yet).
+    /// The IPv4 configuration of the Ethernet interface; `None` if it has none yet.
     pub fn lease(&self) -> Option<Lease> {
         self.shared.network.lock().lease.clone()
     }
@@ -141,8 +144,8 @@ impl Stack {
         self.shared.counters.snapshot()
     }
 
-    /// Bytes that one TCP connection costs: its buffers, smoltcp's socket, the surroundings, and its
-    /// share of the tables (each reckoned at the fill they have on average).
+    /// Bytes that one TCP connection costs: its buffers, smoltcp's socket, this crate's state, and
+    /// its share of the tables, at their average fill.
     pub fn memory_per_connection(&self) -> usize {
         let configuration = &self.shared.configuration;
         let table_entry = size_of::<(FlowKey, Arc<Endpoint>)>() + 1;
@@ -156,7 +159,7 @@ impl Stack {
             + neighbour_entry
     }
 
-    /// How many sockets have a timer running, on both interfaces.
+    /// Number of sockets with an armed timer, on both interfaces.
     pub fn timers_armed(&self) -> usize {
         let ethernet = self.ethernet.as_ref().map_or(0, |link| link.lock().timers_armed());
         self.loopback.lock().timers_armed() + ethernet
@@ -173,27 +176,27 @@ impl Stack {
         self.ethernet.is_some()
     }
 
-    /// Has `endpoint` served without waiting for the interface.
+    /// Makes sure that `endpoint` is served, without waiting for the interface.
     pub(crate) fn kick(&self, endpoint: &Arc<Endpoint>) {
         if let Some(link) = self.link(endpoint.link) {
             link.kick(endpoint);
         }
     }
 
-    /// Whether `address` is one of the Ethernet interface's.
+    /// Whether `address` belongs to the Ethernet interface.
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
         self.ethernet.as_ref().is_some_and(|link| link.lock().interface.has_ip_addr(address))
     }
 }
 
-/// The Ethernet interface, held for a batch of received frames. Dropping it sends what came of them.
+/// The Ethernet interface, locked for a batch of received frames. Dropping it sends the replies.
 pub struct ReceiveBatch<'a> {
     shared: &'a Arc<Shared>,
     guard: Option<LinkGuard<'a>>,
 }
 
 impl ReceiveBatch<'_> {
-    /// As [`Stack::receive`].
+    /// Like [`Stack::receive`].
     pub fn receive(&mut self, frame: &[u8]) {
         if let Some(guard) = &mut self.guard {
             guard.receive(self.shared, frame);

@@ -1,12 +1,13 @@
-//! Counters: what the stack did, readable at any time from any hart.
+//! Counters of the stack, readable at any time from any hart.
 //!
-//! Relaxed atomics throughout: each counter is right by itself, a snapshot is not one instant.
+//! All of them are relaxed atomics: each counter is correct by itself, but a snapshot is not of one
+//! instant.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$documentation:meta])* $name:ident,)*) => {
-        /// A snapshot of the counters. `*_now` are levels, the others only grow.
+        /// A snapshot of the counters. `*_now` are current amounts; all others only grow.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Statistics { $($(#[$documentation])* pub $name: u64,)* }
@@ -24,7 +25,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Ethernet frames handed to `receive`.
+    /// Ethernet frames passed to `receive`.
     frames_received,
     /// Ethernet frames given to the device.
     frames_transmitted,
@@ -34,51 +35,52 @@ counters! {
     bytes_transmitted,
     /// Packets that went over the loopback interface.
     loopback_packets,
-    /// Dropped on receipt: a header is cut short or contradicts itself.
+    /// Dropped on receipt: a header is truncated or inconsistent.
     dropped_malformed,
     /// Dropped on receipt: another host's address.
     dropped_not_for_us,
-    /// Dropped on receipt: an address that cannot be the source, or the destination, of such a packet.
+    /// Dropped on receipt: an address that cannot be the source, or the destination, of such a
+    /// packet.
     dropped_martian,
     /// Dropped on receipt: an IP fragment (not reassembled).
     dropped_fragment,
-    /// Dropped on receipt: a protocol that is not spoken here.
+    /// Dropped on receipt: an unsupported protocol.
     dropped_unsupported,
     /// Dropped on receipt: a wrong checksum in a TCP segment.
     dropped_checksum,
-    /// A reply that needs no connection (reset, ICMP, ARP) was lost since the device was full.
+    /// A reply without a connection (reset, ICMP, ARP) was lost because the device was full.
     dropped_device_full,
-    /// SYNs dropped since the listener's backlog was full.
+    /// SYNs dropped because the listener's backlog was full.
     dropped_backlog_full,
-    /// SYNs dropped since no memory or no connection was left.
+    /// SYNs dropped because no memory or no connection was left.
     dropped_no_room,
-    /// Times that egress stopped since the device was full.
+    /// Times that egress stopped because the device was full.
     transmit_blocked,
-    /// TCP connections opened: by `connect`, or by a SYN for a listener.
+    /// TCP connections opened, by `connect` or by a SYN for a listener.
     connections_opened,
     /// TCP connections with buffers now, in any state.
     connections_now,
-    /// Connections put into an accept queue.
+    /// Connections queued to be accepted.
     connections_established_passive,
     /// TIME-WAIT records now.
     time_wait_now,
-    /// TIME-WAIT records forgotten early since there were too many.
+    /// TIME-WAIT records removed early because there were too many.
     time_wait_evicted,
     /// Connections that the peer reset.
     resets_received,
     /// Connections that this side aborted (unread data at close, `abort`, timeout).
     resets_sent,
-    /// Connections given up since the peer was silent.
+    /// Connections ended because the peer was silent.
     timeouts,
-    /// Payload bytes taken by users from TCP connections.
+    /// Payload bytes read by users from TCP connections.
     stream_bytes_received,
-    /// Payload bytes put by users into TCP connections.
+    /// Payload bytes queued by users in TCP connections.
     stream_bytes_sent,
-    /// Calls into smoltcp that visit one socket set: the unit of work. Flat per packet.
+    /// Calls of smoltcp that visit one socket set: the unit of work. Constant per packet.
     socket_polls,
-    /// Timers that ran out and were served.
+    /// Timers that expired and were served.
     timers_fired,
-    /// Users' calls that found the interface busy and left their egress to its holder.
+    /// Sends that found the interface busy and left their egress to its holder.
     egress_handed_over,
 }
 

@@ -1,11 +1,12 @@
-//! What smoltcp does not keep about a TCP connection: who owns it, why it ended, what it waits for.
+//! The state of a TCP connection that smoltcp does not keep: its owner, why it ended, what it waits
+//! for.
 //!
-//! Pure bookkeeping on one connection: it is told what smoltcp's socket looked like before and
-//! after each step, and touches nothing but that socket and the waiters.
+//! Pure bookkeeping on one connection: it gets the state of smoltcp's socket before and after each
+//! step, and changes nothing but that socket and the waiters.
 //!
 //! smoltcp's own timeout stays off: it counts from the last segment received even when the
-//! connection is idle, and would end every quiet connection. The rule here (RFC 9293,
-//! section 3.8.3): a deadline runs only while the peer owes an answer.
+//! connection is idle, and would end every quiet connection. Here (RFC 9293, section 3.8.3) a
+//! deadline runs only while the peer owes an answer.
 
 use alloc::sync::Arc;
 use core::task::Waker;
@@ -21,32 +22,33 @@ use crate::statistics::Counters;
 use crate::time_wait::FinalNumbers;
 use crate::wakers::WakerSet;
 
-/// How many keep-alive intervals of silence end a connection.
+/// Number of silent keep-alive intervals after which a connection ends.
 const KEEP_ALIVE_INTERVALS: u64 = 5;
 
-/// Who will take the connection's data and close it.
+/// The owner of a connection: reads its data and closes it.
 pub(crate) enum Owner {
     /// A listener: the connection is half open, or waits to be accepted.
     Listener(Arc<Backlog>),
     /// A [`Connection`](crate::Connection).
     Handle,
-    /// Nobody: the stack brings it to its end.
+    /// No owner: the stack closes the connection.
     Nobody,
 }
 
-/// The surroundings of one TCP socket.
+/// The state of one TCP socket besides smoltcp's.
 pub(crate) struct Stream {
     pub(crate) key: FlowKey,
     pub(crate) owner: Owner,
-    /// Still in the interface's table. Once out, smoltcp is never asked about it again.
+    /// Whether it is in the interface's table. Once it is removed, it is never passed to smoltcp
+    /// again.
     pub(crate) in_table: bool,
-    /// Why the connection ended, if not in good order. Stays.
+    /// Why the connection ended, if abnormally. Never cleared.
     pub(crate) failure: Option<Error>,
-    /// The same until somebody asks for it (`SO_ERROR`).
+    /// The same, until it is reported once (`SO_ERROR`).
     pub(crate) unreported: Option<Error>,
-    /// The handshake was completed at some time.
+    /// Whether the handshake was ever completed.
     pub(crate) established: bool,
-    /// The peer's FIN has arrived in order: after the buffered bytes the stream ends.
+    /// The peer's FIN has arrived in order: the stream ends after the buffered bytes.
     pub(crate) received_fin: bool,
     /// The user will not read any more, or has closed the sending direction.
     pub(crate) read_shut: bool,
@@ -55,15 +57,15 @@ pub(crate) struct Stream {
     pub(crate) keep_alive: Option<u64>,
     pub(crate) receivers: WakerSet,
     pub(crate) senders: WakerSet,
-    /// When the peer was last heard, and since when it owes an answer.
+    /// When the last segment of the peer arrived, and since when the peer has owed an answer.
     last_heard: u64,
     waiting_since: Option<u64>,
-    /// The numbers on entering TIME-WAIT, and when that was.
+    /// The sequence numbers when TIME-WAIT was entered, and that time.
     pub(crate) time_wait: Option<(FinalNumbers, u64)>,
     _slot: ConnectionSlot,
 }
 
-/// What smoltcp's socket shows to the outside.
+/// The observable state of smoltcp's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) state: State,
@@ -99,8 +101,8 @@ impl Stream {
         }
     }
 
-    /// Takes note of what a step did to the socket, and wakes whom it concerns. `segment` is the
-    /// segment that was just processed, if the step was one.
+    /// Records what a step did to the socket, and wakes the waiters concerned. `segment` is the
+    /// segment that the step processed, if any.
     pub(crate) fn observe(
         &mut self,
         socket: &Socket<'_>,
@@ -118,7 +120,7 @@ impl Stream {
             self.observe_transition(before.state, after.state, segment, now, counters);
         }
         if changed || after.unacknowledged < before.unacknowledged {
-            // Progress: what is still owed is owed from now on.
+            // Progress: what the peer still owes, it owes from now on.
             self.waiting_since = None;
             self.senders.wake_all();
         }
@@ -146,8 +148,8 @@ impl Stream {
         if after == State::TimeWait
             && let Some(segment) = segment
         {
-            // All ways into TIME-WAIT pass a segment that acknowledges our FIN and ends where the
-            // peer's FIN ends: both final numbers stand in it.
+            // Every transition to TIME-WAIT processes a segment that acknowledges our FIN and ends
+            // where the peer's FIN ends: it contains both final numbers.
             let numbers =
                 FinalNumbers { next_to_send: segment.acknowledgement, next_expected: segment.end() };
             self.time_wait = Some((numbers, now));
@@ -161,13 +163,14 @@ impl Stream {
                     Error::ConnectionReset
                 });
             } else if !matches!(before, State::Closed | State::LastAck | State::TimeWait | State::Listen) {
-                // smoltcp closes by itself when the local address is no longer the interface's.
+                // smoltcp closes a socket by itself when its local address is no longer the
+                // interface's.
                 self.fail(Error::ConnectionAborted);
             }
         }
     }
 
-    /// Notes why the connection ends. The first reason counts.
+    /// Records why the connection ends. The first reason counts.
     pub(crate) fn fail(&mut self, error: Error) {
         if self.failure.is_none() {
             self.failure = Some(error);
@@ -175,7 +178,7 @@ impl Stream {
         }
     }
 
-    /// Gives the connection up: a reset goes out with the next egress.
+    /// Aborts the connection: the next egress sends a reset.
     pub(crate) fn abort(&mut self, socket: &mut Socket<'_>, reason: Error, counters: &Counters) {
         if socket.is_open() && !socket.is_listening() {
             counters.resets_sent.add(1);
@@ -186,15 +189,15 @@ impl Stream {
         self.senders.wake_all();
     }
 
-    /// The owner is gone: the connection ends in good order (RFC 9293, section 3.6), unless there
-    /// are bytes that nobody has read, which the next service sees.
+    /// Called when the owner is gone: closes the connection normally (RFC 9293, section 3.6). If
+    /// there are unread bytes, the next service aborts it.
     pub(crate) fn disown(&mut self, socket: &mut Socket<'_>, now: u64) {
         self.owner = Owner::Nobody;
         self.waiting_since = Some(now);
         socket.close();
     }
 
-    /// Whether bytes can be queued now. Where that would block, `waker` is registered.
+    /// Whether bytes can be queued now. Registers `waker` if that would block.
     ///
     /// # Errors
     /// [`Error::WouldBlock`], or why nothing can be sent any more.
@@ -218,11 +221,12 @@ impl Stream {
         }
     }
 
-    /// `true`: there are bytes; `false`: the stream has ended. Where to know that would block,
-    /// `waker` is registered.
+    /// `true`: there are bytes; `false`: the stream has ended. Registers `waker` if neither is the
+    /// case yet.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], or how the connection ended, but only once all that arrived is taken.
+    /// [`Error::WouldBlock`], or how the connection ended, but only once everything that arrived
+    /// has been read.
     pub(crate) fn check_receivable(
         &mut self,
         socket: &Socket<'_>,
@@ -279,13 +283,14 @@ impl Stream {
                 .map(|interval| self.last_heard.saturating_add(interval * KEEP_ALIVE_INTERVALS));
         };
         let since = *self.waiting_since.get_or_insert(now);
-        // An orphan's peer cannot buy time by talking, only by acknowledging.
+        // For a connection without an owner, the peer cannot extend the deadline by sending, only
+        // by acknowledging.
         let since = if orphan { since } else { since.max(self.last_heard) };
         Some(since.saturating_add(limit))
     }
 
-    /// TIME-WAIT is over, but the user has not read everything: smoltcp, asked again, would throw
-    /// the bytes away.
+    /// Whether TIME-WAIT has ended while the user has not read everything. Then smoltcp must not be
+    /// polled, because it would drop the bytes.
     pub(crate) fn holds_unread_past_time_wait(&self, socket: &Socket<'_>, now: u64) -> bool {
         socket.state() == State::TimeWait
             && socket.can_recv()

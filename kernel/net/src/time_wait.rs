@@ -1,19 +1,20 @@
-//! TIME-WAIT without buffers: what is left of a connection that this side closed first.
+//! TIME-WAIT without buffers, for connections that this side closed first.
 //!
-//! smoltcp keeps the whole socket, with both buffers, for the ten seconds. Here a connection whose
-//! owner is gone shrinks on entering TIME-WAIT to its two sequence numbers; 1,000 connections a
-//! second then hold about a megabyte instead of eighty. The number of records is bounded, and the
-//! oldest goes first: forgetting one early only means that a retransmitted FIN meets a reset.
+//! smoltcp keeps the whole socket, with both buffers, for ten seconds. Here a connection without an
+//! owner is reduced to its two sequence numbers when it enters TIME-WAIT; 1,000 connections a
+//! second then take about one megabyte instead of eighty. The number of records is bounded, and the
+//! oldest is removed first: the only effect of an early removal is that a retransmitted FIN is
+//! answered with a reset.
 //!
-//! Arriving segments are answered as RFC 9293, section 3.10.7.4, says for TIME-WAIT; resets are
-//! ignored (RFC 1337), and a fresh SYN may reuse the pair of addresses (RFC 1122, section 4.2.2.13).
+//! Arriving segments are answered according to RFC 9293, section 3.10.7.4. Resets are ignored (RFC
+//! 1337), and a new SYN may reuse the pair of addresses (RFC 1122, section 4.2.2.13).
 
 use cops_fallible::{Queue, Table};
 use smoltcp::wire::TcpSeqNumber;
 
 use crate::frame::{FlowKey, Segment};
 
-/// How long a record lives: twice the maximum segment lifetime, which smoltcp takes as 5 s.
+/// Lifetime of a record: twice the maximum segment lifetime, which smoltcp takes as 5 s.
 pub(crate) const TIME_WAIT_MICROSECONDS: u64 = 10_000_000;
 
 /// The sequence numbers at the end of a connection.
@@ -31,13 +32,13 @@ struct Record {
     expires_at: u64,
 }
 
-/// What to do about a segment that hits a record.
+/// What to do with a segment for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ignore,
     /// Send an empty ACK with these numbers.
     Acknowledge(FinalNumbers),
-    /// The record is gone: a new connection may begin with this SYN.
+    /// The record was removed: a new connection may begin with this SYN.
     Reopen,
 }
 
@@ -45,13 +46,14 @@ pub(crate) enum Verdict {
 #[derive(Default)]
 pub(crate) struct TimeWaitTable {
     records: Table<FlowKey, Record>,
-    /// In order of expiry, since every record lives equally long. An entry whose time differs from
-    /// its record's is stale.
+    /// In order of expiry, because all records have the same lifetime. An entry whose time differs
+    /// from its record's is stale.
     order: Queue<(u64, FlowKey)>,
 }
 
 impl TimeWaitTable {
-    /// Adds a record; returns how many were evicted to make room, this one included if there is no memory for it.
+    /// Adds a record. Returns how many records were evicted, including this one if there is no
+    /// memory for it.
     pub(crate) fn insert(&mut self, key: FlowKey, numbers: FinalNumbers, now: u64, maximum: usize) -> u64 {
         let mut evicted = 0;
         while self.records.len() >= maximum.max(1) {
@@ -65,7 +67,7 @@ impl TimeWaitTable {
         evicted + u64::from(!is_kept)
     }
 
-    /// Judges a segment. `may_reopen`: somebody listens on its port.
+    /// Decides what to do with a segment. `may_reopen`: whether a socket listens on its port.
     pub(crate) fn judge(&mut self, segment: &Segment<'_>, now: u64, may_reopen: bool) -> Option<Verdict> {
         let record = self.records.get_mut(&segment.key)?;
         let numbers = record.numbers;
@@ -80,23 +82,23 @@ impl TimeWaitTable {
             return Some(Verdict::Acknowledge(numbers));
         }
         if segment.finish {
-            // The peer has not seen our ACK of its FIN: the two lifetimes start anew. At most one
-            // new entry a second, so that a peer that repeats itself cannot grow the queue.
+            // The peer has not received our ACK of its FIN: the lifetime starts anew. At most one
+            // new entry per second, so that a peer that repeats its FIN cannot grow the queue.
             let expires_at = now + TIME_WAIT_MICROSECONDS;
             if expires_at >= record.expires_at + 1_000_000 {
-                // Without memory for another entry the record expires when it would have.
+                // Without memory for another entry, the record keeps its expiry.
                 if self.order.try_push_back((expires_at, segment.key)).is_ok() {
                     record.expires_at = expires_at;
                 }
             }
             return Some(Verdict::Acknowledge(numbers));
         }
-        // An old duplicate with data gets its ACK. An empty segment never does: two ends that
-        // disagree would acknowledge each other for ever.
+        // An old duplicate with data is acknowledged. An empty segment never is: otherwise two ends
+        // that disagree would acknowledge each other forever.
         Some(if segment.payload_length > 0 { Verdict::Acknowledge(numbers) } else { Verdict::Ignore })
     }
 
-    /// Drops what has expired at `now`.
+    /// Removes the records that have expired at `now`.
     pub(crate) fn expire(&mut self, now: u64) {
         while let Some((expires_at, key)) = self.order.front().copied() {
             if expires_at > now {
@@ -116,7 +118,7 @@ impl TimeWaitTable {
         self.records.contains_key(key)
     }
 
-    /// When `expire` has something to do next.
+    /// The time of the next expiry.
     pub(crate) fn earliest(&self) -> Option<u64> {
         self.order.front().map(|(expires_at, _)| *expires_at)
     }

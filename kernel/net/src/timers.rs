@@ -1,8 +1,8 @@
-//! The timer queue of an interface: which endpoint has to be polled next, and when.
+//! The timer queue of an interface: the next endpoint to be polled, and when.
 //!
-//! One entry per endpoint at most. A deadline that moves later leaves its entry where it is: when
-//! the entry comes due, the endpoint is asked again. So the retransmission timer, which moves with
-//! every packet, costs the tree nothing; only a deadline that moves earlier does.
+//! Each endpoint has at most one entry. When a deadline becomes later, the entry stays where it is;
+//! when the entry is due, the endpoint is asked again. So the retransmission timer, which moves
+//! with every packet, does not change the tree; only a deadline that becomes earlier does.
 
 use alloc::sync::Arc;
 
@@ -11,15 +11,15 @@ use cops_fallible::map::Spare;
 
 use crate::endpoint::Endpoint;
 
-/// Deadline in microseconds, and the endpoint's number to tell equal ones apart.
+/// The deadline in microseconds, and the endpoint's number to distinguish equal deadlines.
 type Key = (u64, u64);
 
-/// An endpoint's own note about its entry, kept under the endpoint's lock. Allocated with the endpoint, so that arming
-/// a timer cannot fail.
+/// An endpoint's record of its entry, protected by the endpoint's lock. Its memory is allocated
+/// with the endpoint, so that arming a timer cannot fail.
 pub(crate) struct Armed {
     /// The deadline of the entry.
     deadline: Option<u64>,
-    /// Room for an entry, while there is none.
+    /// Memory for an entry, while there is none.
     room: Option<Spare<Key, Arc<Endpoint>>>,
 }
 
@@ -29,20 +29,20 @@ impl Armed {
     }
 }
 
-/// The entries, the next to come due first.
+/// The entries, ordered by deadline.
 #[derive(Default)]
 pub(crate) struct TimerQueue {
     entries: Map<Key, Arc<Endpoint>>,
 }
 
-/// An entry that has come due: the endpoint, and the room for its next entry.
+/// A due entry: the endpoint, and the memory for its next entry.
 pub(crate) struct Due {
     pub(crate) endpoint: Arc<Endpoint>,
     room: Spare<Key, Arc<Endpoint>>,
 }
 
 impl Due {
-    /// Clears the endpoint's note, under its lock.
+    /// Clears the endpoint's record, under its lock.
     pub(crate) fn note(self, armed: &mut Armed) -> Arc<Endpoint> {
         armed.deadline = None;
         armed.room = Some(self.room);
@@ -51,7 +51,7 @@ impl Due {
 }
 
 impl TimerQueue {
-    /// Makes sure that `endpoint` comes due no later than at `deadline`.
+    /// Makes sure that `endpoint` is due no later than `deadline`.
     pub(crate) fn arm(&mut self, endpoint: &Arc<Endpoint>, armed: &mut Armed, deadline: u64) {
         if armed.deadline.is_some_and(|current| current <= deadline) {
             return;
@@ -63,7 +63,7 @@ impl TimerQueue {
         }
     }
 
-    /// Forgets `endpoint`.
+    /// Removes the entry of `endpoint`.
     pub(crate) fn disarm(&mut self, endpoint: &Endpoint, armed: &mut Armed) {
         if let Some(current) = armed.deadline.take()
             && let Some((_, room)) = self.entries.take(&(current, endpoint.number))
@@ -72,7 +72,8 @@ impl TimerQueue {
         }
     }
 
-    /// Takes the first endpoint that is due at `now`. The caller has it [note](Due::note) that.
+    /// Takes the first endpoint that is due at `now`. The caller must pass its record to
+    /// [`Due::note`].
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<Due> {
         let (&key, _) = self.entries.first()?;
         if key.0 > now {

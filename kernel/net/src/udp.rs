@@ -1,7 +1,7 @@
 //! The handle of a UDP socket.
 //!
-//! smoltcp sends all that a socket has queued over the interface that is polled, so a socket that
-//! can reach both interfaces is two endpoints, one on each.
+//! smoltcp sends everything that a socket has queued over the interface that is polled. So a socket
+//! that can reach both interfaces consists of two endpoints, one on each.
 
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,11 +17,11 @@ use crate::readiness::Readiness;
 use crate::registry::{Space, covers};
 use crate::stack::Stack;
 
-/// Bytes of an IPv4 or IPv6 header and the UDP header.
+/// Size of an IPv4 or IPv6 header and the UDP header.
 const IPV4_HEADERS: usize = 28;
 const IPV6_HEADERS: usize = 48;
 
-/// A bound UDP socket. Dropping it drops what is still queued in it.
+/// A bound UDP socket. Dropping it also drops what is still queued.
 pub struct UdpSocket {
     stack: Arc<Stack>,
     claim: Claim,
@@ -39,7 +39,7 @@ impl Stack {
         let loopback = self.open_datagram(LinkKind::Loopback, claim.local)?;
         let mut socket = UdpSocket { stack: self.clone(), claim, loopback, ethernet: None };
         if self.has_ethernet() && !socket.claim.local.ip().is_loopback() {
-            // On an error the socket is dropped, and with it the half that is already open.
+            // On an error the socket is dropped, including the half that is already open.
             socket.ethernet = Some(self.open_datagram(LinkKind::Ethernet, socket.claim.local)?);
         }
         Ok(socket)
@@ -86,16 +86,17 @@ impl UdpSocket {
         self.claim.local
     }
 
-    /// Queues one datagram. Returns its length. Like all datagrams it may get lost.
+    /// Queues one datagram. Returns its length. Like any datagram it may be lost.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the queue is full; [`Error::MessageTooLong`];
-    /// [`Error::InvalidArgument`] for port 0 or the other IP version; [`Error::NetworkUnreachable`].
+    /// [`Error::InvalidArgument`] for port 0 or the other IP version;
+    /// [`Error::NetworkUnreachable`].
     pub fn try_send_to(&self, data: &[u8], remote: SocketAddr) -> Result<usize, Error> {
         self.send(None, data, remote)
     }
 
-    /// As [`try_send_to`](Self::try_send_to), and waits while the queue is full. Cancel-safe.
+    /// Like [`try_send_to`](Self::try_send_to), but waits while the queue is full. Cancel-safe.
     pub fn poll_send_to(
         &self,
         context: &mut Context<'_>,
@@ -130,7 +131,7 @@ impl UdpSocket {
             let source = match kind {
                 _ if !bound.is_unspecified() => Some(bound),
                 LinkKind::Loopback => Some(remote.ip()),
-                // smoltcp chooses for those that have no route.
+                // smoltcp chooses the source for destinations without a route.
                 LinkKind::Ethernet if everyone => None,
                 LinkKind::Ethernet => Some(core.source_for(remote.ip())?),
             };
@@ -163,7 +164,7 @@ impl UdpSocket {
         Ok(data.len())
     }
 
-    /// Takes one datagram: its length as it fits `buffer`, the rest is lost, and its sender.
+    /// Reads one datagram. Returns its length, cut to the size of `buffer`, and its sender.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if none has arrived.
@@ -171,7 +172,7 @@ impl UdpSocket {
         self.receive(None, buffer)
     }
 
-    /// As [`try_receive_from`](Self::try_receive_from), and waits for a datagram. Cancel-safe.
+    /// Like [`try_receive_from`](Self::try_receive_from), but waits for a datagram. Cancel-safe.
     pub fn poll_receive_from(
         &self,
         context: &mut Context<'_>,
@@ -192,7 +193,8 @@ impl UdpSocket {
                 buffer[..length].copy_from_slice(&data[..length]);
                 return Ok((length, metadata.endpoint.into()));
             }
-            // Registered on each before the next is looked at: an arrival in between wakes.
+            // Registered on each endpoint before the next one is checked, so an arrival in between
+            // wakes.
             if let Some(waker) = waker {
                 datagram.receivers.register(waker);
             }
@@ -200,7 +202,7 @@ impl UdpSocket {
         Err(Error::WouldBlock)
     }
 
-    /// What the socket is ready for. `writable` means that each of its queues has room.
+    /// The socket's readiness. `writable` means that each of its queues has room.
     pub fn readiness(&self) -> Readiness {
         let mut readiness = Readiness { writable: true, ..Readiness::default() };
         for endpoint in self.endpoints() {
@@ -212,7 +214,7 @@ impl UdpSocket {
         readiness
     }
 
-    /// Has `waker` woken when a datagram arrives. Check again afterwards.
+    /// Registers `waker` to be woken when a datagram arrives. Check again afterwards.
     pub fn register_receive_waker(&self, waker: &Waker) {
         for endpoint in self.endpoints() {
             if let Some((_, datagram)) = endpoint.state.lock().datagram() {
@@ -221,7 +223,7 @@ impl UdpSocket {
         }
     }
 
-    /// Has `waker` woken when a queue has room. Check again afterwards.
+    /// Registers `waker` to be woken when a queue has room. Check again afterwards.
     pub fn register_send_waker(&self, waker: &Waker) {
         for endpoint in self.endpoints() {
             if let Some((_, datagram)) = endpoint.state.lock().datagram() {

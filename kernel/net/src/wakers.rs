@@ -1,23 +1,23 @@
-//! The waiters of one direction of one socket.
+//! The waiters for one direction of one socket.
 //!
-//! A set is guarded by the lock of the object it belongs to, and its wakers are called under that
-//! lock: a wake must be an enqueue (as the executor's is) and must not call the stack.
+//! A set is protected by the lock of the object to which it belongs, and its wakers are called
+//! under that lock: a wake must only enqueue (as the executor's does) and must not call the stack.
 
 use core::task::Waker;
 
-/// Registrations beyond this wake all. Spurious wakes are always allowed, so this bounds the
-/// memory that cancelled waiters can leave behind without asking them to unregister. A caller with
-/// many waiters keeps them itself and registers one waker.
+/// A registration beyond this wakes all. Spurious wakes are always allowed, so this bounds the
+/// memory of cancelled waiters, which need not unregister. A caller with many waiters must keep
+/// them itself and register one waker.
 const MAXIMUM_WAITERS: usize = 3;
 
-/// Wakers waiting for one kind of event. Allocates nothing.
+/// Wakers that wait for one kind of event. Allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct WakerSet {
     wakers: [Option<Waker>; MAXIMUM_WAITERS],
 }
 
 impl WakerSet {
-    /// Adds `waker`, unless one that wakes the same task is there.
+    /// Adds `waker`, unless the set contains one that wakes the same task.
     pub(crate) fn register(&mut self, waker: &Waker) {
         if self.wakers.iter().flatten().any(|other| other.will_wake(waker)) {
             return;
@@ -30,7 +30,7 @@ impl WakerSet {
         }
     }
 
-    /// Wakes and forgets all.
+    /// Wakes and removes all.
     pub(crate) fn wake_all(&mut self) {
         for place in &mut self.wakers {
             if let Some(waker) = place.take() {

@@ -1,5 +1,5 @@
-//! What an interface works off in turns: timers, loopback packets, endpoints that waited for the
-//! device or a neighbour, the outbox. All in bounded portions.
+//! Work of an interface that is done in turns: timers, loopback packets, endpoints that wait for
+//! the device or a neighbour, the outbox. All of it in bounded portions.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::link::Outbox;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
-/// Queues `endpoint` unless it is queued, here or in the outbox.
+/// Queues `endpoint`, unless it is already queued here or in the outbox.
 pub(crate) fn give_turn(turns: &mut Chain<TURN>, endpoint: &Arc<Endpoint>) {
     if !endpoint.dirty.swap(true, Ordering::AcqRel) {
         turns.push_back(endpoint.clone());
@@ -19,14 +19,14 @@ pub(crate) fn give_turn(turns: &mut Chain<TURN>, endpoint: &Arc<Endpoint>) {
 }
 
 impl LinkCore {
-    /// A neighbour may have become known: those that wait for one get a turn. smoltcp holds back, at
-    /// little cost, those whose neighbour is still unknown.
+    /// A neighbour may have become known: every endpoint that waits for one gets a turn. smoltcp
+    /// suppresses, at little cost, those whose neighbour is still unknown.
     pub(crate) fn neighbour_appeared(&mut self) {
         let turns = &mut self.turns;
         self.awaiting_neighbour.for_each(|_, endpoint| give_turn(turns, endpoint));
     }
 
-    /// Runs the timers that are due, at most `limit` of them; `true` if there are more.
+    /// Runs at most `limit` due timers. Returns `true` if there are more.
     pub(crate) fn run_timers(&mut self, shared: &Arc<Shared>, limit: u32) -> bool {
         let now = self.now(shared);
         self.time_wait.expire(now);
@@ -41,8 +41,8 @@ impl LinkCore {
         self.timers.earliest().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Serves loopback packets, endpoints that wait for the device, and the outbox, until there is
-    /// nothing left or `steps` are used up; `true` in the latter case.
+    /// Serves loopback packets, endpoints that wait for the device, and the outbox, until nothing
+    /// is left or `steps` are used up. Returns `true` in the latter case.
     pub(crate) fn settle(
         &mut self,
         shared: &Arc<Shared>,
@@ -61,8 +61,8 @@ impl LinkCore {
                 *steps -= 1;
             }
             self.transport_flush();
-            // First the mark, then the question: should the device become free in between, either
-            // it sees the mark and calls `transmit_ready`, or this sees the room.
+            // The mark is set before the device is asked. If room appears in between, either the
+            // driver sees the mark and calls `transmit_ready`, or this check sees the room.
             blocked.store(!self.blocked.is_empty(), Ordering::SeqCst);
             let unblocked = !self.blocked.is_empty() && self.transport.has_room();
             if *steps == 0 {
@@ -105,7 +105,7 @@ impl LinkCore {
             outbox.drain(&mut self.turns);
         }
         let Some(endpoint) = self.turns.pop_front() else { return false };
-        // Cleared before the state is looked at: see `Outbox::push`.
+        // Cleared before the state is read: see `Outbox::push`.
         endpoint.dirty.swap(false, Ordering::AcqRel);
         self.serve(shared, &endpoint, None);
         true

@@ -1,4 +1,5 @@
-//! How TCP connections end: in good order, half, with a reset, in silence; and that none ends early.
+//! How TCP connections end: normally, half-closed, with a reset, by silence; and that none ends
+//! early.
 
 mod common;
 
@@ -78,7 +79,7 @@ fn a_reset_in_the_middle_of_a_transfer() {
     assert_eq!(client.try_send(b"x"), Err(Error::ConnectionReset));
     let readiness = client.readiness();
     assert!(readiness.readable && readiness.writable && readiness.failed);
-    // What the aborting side had received it may still read; then it learns of its own abort.
+    // The aborting side may still read what it had received; then it gets its own abort.
     let mut buffer = [0; 4096];
     assert_eq!(server.try_receive(&mut buffer), Ok(3000));
     assert_eq!(server.try_receive(&mut buffer), Err(Error::ConnectionAborted));

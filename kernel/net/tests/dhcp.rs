@@ -1,4 +1,4 @@
-//! DHCP against a server of forty lines, and what a lease brings and takes.
+//! DHCP against a minimal server, and the effects of a lease.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn dhcp_world() -> World {
     World::from(a, b)
 }
 
-/// Answers what has arrived at `socket` (RFC 2131); `lease_seconds` is none to refuse.
+/// Answers the requests at `socket` (RFC 2131). Without `lease_seconds` it refuses.
 fn serve(socket: &UdpSocket, lease_seconds: Option<u32>) {
     let mut request = [0; 1024];
     while let Ok((length, _)) = socket.try_receive_from(&mut request) {
@@ -59,7 +59,7 @@ fn serve(socket: &UdpSocket, lease_seconds: Option<u32>) {
         reply.extend([51, 4]);
         reply.extend(lease_seconds.unwrap_or(0).to_be_bytes());
         reply.extend([1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 0, 2, 6, 4, 10, 0, 0, 53, 255]);
-        // The client has no address yet: everyone gets the answer.
+        // The client has no address yet, so the answer is broadcast.
         socket.try_send_to(&reply, "255.255.255.255:68".parse().unwrap()).unwrap();
     }
 }
@@ -88,7 +88,7 @@ fn a_lease_configures_the_interface() {
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
     let (_client, accepted) = world.pair(&listener);
     assert_eq!(accepted.remote_address().ip(), IpAddr::V4(OFFERED));
-    // Beyond the link, the gateway is asked for: the SYN reaches its MAC address.
+    // The gateway is used for addresses beyond the link: the SYN goes to its MAC address.
     let beyond = world.a.stack.connect(address("93.184.216.34:80")).unwrap();
     let before = world.b.stack.statistics().dropped_not_for_us;
     world.run_for(SECOND);
@@ -119,7 +119,7 @@ fn a_lease_is_renewed_and_an_expired_one_takes_its_connections_along() {
     }));
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
     let (client, _accepted) = world.pair(&listener);
-    // Far beyond the first lease, with a server that renews it.
+    // Long after the first lease, with a server that renews it.
     for _ in 0..20 {
         world.run_until(300 * SECOND, |_| {
             serve(&server, Some(600));
@@ -128,7 +128,7 @@ fn a_lease_is_renewed_and_an_expired_one_takes_its_connections_along() {
         assert!(world.a.stack.lease().is_some());
     }
     assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::WouldBlock));
-    // The server falls silent.
+    // The server stops answering.
     world.run_for(700 * SECOND);
     assert_eq!(world.a.stack.lease(), None);
     assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::ConnectionAborted));

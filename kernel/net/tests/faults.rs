@@ -8,7 +8,7 @@ use cops_net::{DeviceFull, Error, FrameDevice, Stack};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Sends `total` bytes both ways through a faulty network, and checks every one.
+/// Sends `total` bytes in both directions through a faulty network, and checks all of them.
 fn transfer_both_ways(faults: Faults, total: usize) -> World {
     let mut world = World::new();
     world.set_faults(faults);
@@ -111,7 +111,7 @@ fn a_lost_fin_and_a_lost_last_ack_are_made_good() {
         drop(server);
         world.run_for(SECOND / 2);
         assert_eq!(world.b.stack.statistics().connections_now, 1, "the FIN is not acknowledged yet");
-        // The repeated FIN meets, where the ACK was lost, a TIME-WAIT record without a socket.
+        // If the ACK was lost, the repeated FIN finds a TIME-WAIT record without a socket.
         let record_left = world.a.stack.statistics().time_wait_now == 1;
         assert_eq!(record_left, lose_the_ack);
         world.run_for(3 * SECOND);
@@ -158,7 +158,7 @@ fn a_peer_that_vanishes_with_our_data_unacknowledged_times_out() {
 fn closed_connections_of_vanished_peers_do_not_stay() {
     let mut world = World::new();
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
-    // One peer vanishes before our FIN is acknowledged, one after, never sending its own.
+    // One peer vanishes before our FIN is acknowledged, and one after, without sending its own.
     let (first, _first_server) = world.pair(&listener);
     let (second, _second_server) = world.pair(&listener);
     drop(second);
@@ -190,7 +190,7 @@ fn a_full_device_stops_egress_and_room_continues_it() {
     let statistics = world.a.stack.statistics();
     assert!(statistics.transmit_blocked > 100, "{statistics:?}");
     assert!(!world.a.stack.transmit_blocked());
-    // Two frames per 50 us carry the 1.6 MB in some 30 ms: nothing waited for a timer of a second.
+    // Two frames per 50 us carry the 1.6 MB in some 30 ms; waiting for a timer would take a second.
     let elapsed = world.now() - begin;
     assert!(elapsed < SECOND / 2, "took {elapsed} us");
 }
@@ -211,7 +211,8 @@ fn the_doorbell_rings_once_per_batch() {
 
 #[test]
 fn room_in_the_device_alone_continues_egress() {
-    // Datagrams in one direction: no frame arrives and no timer runs that could help.
+    // Datagrams in one direction only, so that no frame arrives and no timer expires that would
+    // hide the fault.
     let mut world = World::new();
     let receiver = world.b.stack.bind_udp(address("0.0.0.0:53")).unwrap();
     let sender = world.a.stack.bind_udp(address("0.0.0.0:0")).unwrap();
@@ -234,8 +235,9 @@ fn room_in_the_device_alone_continues_egress() {
 
 #[test]
 fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
-    /// Full when asked for the second and third time (by egress, and before the mark is set), then
-    /// free: its completion interrupt came before the mark, so nobody will call `transmit_ready`.
+    /// The device is full at the second and third question (by egress, and before the mark is set),
+    /// then free. Its completion interrupt came before the mark, so `transmit_ready` will not be
+    /// called.
     struct Hasty {
         questions: u32,
         sent: Arc<AtomicUsize>,
@@ -260,7 +262,7 @@ fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
     let stack = Stack::new(static_configuration(&[ADDRESS_A], 1), clock, Some(Box::new(device))).unwrap();
     let socket = stack.bind_udp(address("0.0.0.0:0")).unwrap();
     for expected in 1..=3 {
-        // To everyone: no neighbour has to be known.
+        // A broadcast, so that no neighbour has to be known.
         socket.try_send_to(b"hello", address("255.255.255.255:9")).unwrap();
         assert_eq!(sent.load(Ordering::SeqCst), expected);
     }

@@ -1,7 +1,7 @@
-//! Frames from an attacker: random ones, and real ones with a few bytes changed.
+//! Frames of an attacker: random ones, and valid ones with a few bytes changed.
 //!
-//! Tests are built with overflow checks and debug assertions, smoltcp too: what would be a wrong
-//! number in the kernel is a panic here.
+//! Tests are built with overflow checks and debug assertions, including smoltcp, so an overflow
+//! that would be a wrong number in the kernel is a panic here.
 
 mod common;
 
@@ -10,7 +10,7 @@ use cops_net::{Connection, Listener, Shutdown};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// A world with every kind of socket open at `b`, and all frames of a lively exchange.
+/// A world with every kind of socket open at `b`, and all frames of a long exchange.
 struct Scene {
     world: World,
     recorded: Vec<Vec<u8>>,
@@ -44,7 +44,7 @@ fn scene() -> Scene {
     drop((client6, server6, sender, datagrams));
     world.run_for(SECOND);
     let mut recorded = std::mem::take(&mut *recording.lock().unwrap());
-    // An echo request of either version, which the stacks answer but never send.
+    // An echo request of each IP version, which the stacks answer but never send.
     recorded.push(echo_request());
     Scene { world, recorded, client, server, listener }
 }
@@ -71,8 +71,8 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Makes the checksums of a damaged frame right, as far as it can be parsed: so that the damage
-/// gets past the first line of defence.
+/// Corrects the checksums of a damaged frame as far as it can be parsed, so that the damage is not
+/// simply detected by a checksum.
 fn repair_checksums(frame: &mut [u8]) {
     let version = frame.get(14).map(|byte| byte >> 4);
     let (protocol, start, addresses) = match version {
@@ -115,7 +115,7 @@ fn repair_checksums(frame: &mut [u8]) {
     frame[start + offset..start + offset + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// After all that: the listener still serves, and no memory or timer is left behind.
+/// Afterwards, the listener still serves, and no memory or timer is left.
 fn still_in_order(mut scene: Scene) {
     let Scene { world, .. } = &mut scene;
     world.run_for(2 * SECOND);
@@ -139,7 +139,7 @@ proptest! {
         let scene = scene();
         for mut frame in frames {
             scene.world.b.stack.receive(&frame);
-            // The same behind a valid Ethernet header.
+            // The same after a valid Ethernet header.
             for kind in [[8, 0], [8, 6], [0x86, 0xdd]] {
                 let mut framed = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
                 framed.extend(kind);
@@ -167,7 +167,7 @@ proptest! {
             let mut frame = which.get(&scene.recorded).clone();
             let header = frame.len().min(74);
             for (at, value) in bytes {
-                // Mostly headers: the payload says nothing.
+                // Mostly in headers, because the payload has no effect.
                 let index = at.index(header);
                 frame[index] = if style == 0 { frame[index] ^ (1 << (value & 7)) } else { value };
             }
@@ -175,7 +175,7 @@ proptest! {
                 frame.truncate(cut.index(frame.len() + 1));
             }
             scene.world.b.stack.receive(&frame);
-            // Header changes that keep the addressing intact go deeper.
+            // Changes that leave the addresses intact reach further.
             if frame.len() > 14 {
                 frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
             }
@@ -185,10 +185,10 @@ proptest! {
         still_in_order(scene);
     }
 
-    /// Segments for the live connection with any flags, numbers and options, in every state that the
-    /// connection can be in: a peer gone mad.
+    /// Arbitrary flags, numbers and options in segments for the live connection, in every state
+    /// that the connection can have.
     #[test]
-    fn a_mad_peer(
+    fn arbitrary_segments_for_a_live_connection(
         segments in prop::collection::vec(
             (any::<u8>(), -5000..5000_i32, -5000..5000_i32, any::<u16>(), 0..100_usize, 0..40_u8),
             1..200,
@@ -209,7 +209,7 @@ proptest! {
             frame[38..42].copy_from_slice(&number(38).wrapping_add_signed(sequence).to_be_bytes());
             frame[42..46].copy_from_slice(&number(42).wrapping_add_signed(acknowledgement).to_be_bytes());
             frame[46] = 0x50;
-            // Resets and SYNs end the game early: they come seldom.
+            // Resets and SYNs would end the connection early, so they are rare.
             frame[47] = if action == 0 { flags } else { flags & !(RST | SYN) | ACK };
             frame[48..50].copy_from_slice(&window.to_be_bytes());
             repair_checksums(&mut frame);

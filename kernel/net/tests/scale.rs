@@ -1,4 +1,4 @@
-//! Many connections: what a packet costs, what a connection costs, and what is left afterwards.
+//! Many connections: the cost of a packet, the memory of a connection, and what is left afterwards.
 
 mod common;
 
@@ -11,19 +11,21 @@ struct CountingAllocator;
 
 thread_local!(static LIVE_BYTES: Cell<isize> = const { Cell::new(0) });
 
-// SAFETY: hands every request through to the system's allocator unchanged; the counter is a
-// thread-local integer whose use allocates nothing.
+// SAFETY: every request is passed unchanged to the system's allocator, whose results meet the
+// contract; the counter is a thread-local integer whose use allocates nothing.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE_BYTES.set(LIVE_BYTES.get() + layout.size() as isize);
-        // SAFETY: the caller's obligations are passed on.
+        // SAFETY: this function's caller guarantees exactly what `System.alloc` requires of
+        // `layout`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE_BYTES.set(LIVE_BYTES.get() - layout.size() as isize);
-        // SAFETY: the caller's obligations are passed on.
+        // SAFETY: `pointer` came from `System.alloc` above with this layout, by this function's
+        // contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -36,7 +38,8 @@ fn a_packet_costs_the_same_with_4096_connections() {
     let mut world = World::new();
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 64).unwrap();
     let mut pairs = Vec::new();
-    // Socket visits of 100 echoes, each on another connection, with so many connections open.
+    // Socket visits of 100 echoes, each on a different connection, for each number of open
+    // connections.
     let mut visits = Vec::new();
     for count in [128, 4096] {
         while pairs.len() < count {
@@ -52,8 +55,8 @@ fn a_packet_costs_the_same_with_4096_connections() {
             server.try_send(&buffer).unwrap();
             assert!(world.run_until(SECOND, |_| client.try_receive(&mut buffer) == Ok(64)));
             assert_eq!(buffer, [round as u8; 64]);
-            // Let the delayed ACKs out, or one connection would carry them with its next message
-            // where many cannot.
+            // Let the delayed ACKs be sent; otherwise a single connection would carry them with its
+            // next message, and many connections could not.
             world.run_for(SECOND / 10);
         }
         let after = world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
@@ -91,7 +94,7 @@ fn a_thousand_connections_leave_nothing() {
         let (client, server) = world.pair(&listener);
         client.try_send(&[7; 100]).unwrap();
         assert!(world.run_until(SECOND, |_| server.try_receive(&mut [0; 100]) == Ok(100)));
-        // Who closes first alternates; every fifth connection is reset.
+        // The two sides alternate in closing first; every fifth connection is reset.
         match round % 5 {
             0 => client.abort(),
             1 | 2 => drop(client),
@@ -121,7 +124,7 @@ fn a_thousand_connections_leave_nothing() {
         assert_eq!((statistics.connections_now, statistics.time_wait_now), (0, 0));
         assert_eq!(host.stack.timers_armed(), 0);
     }
-    // Tables keep some capacity, and that is all.
+    // Only the tables keep some capacity.
     let left = LIVE_BYTES.get() - before;
     assert!(left < 200_000, "{left} bytes left");
 }
@@ -149,8 +152,8 @@ fn a_pair_of_addresses_in_time_wait_can_be_opened_again_by_a_fresh_syn() {
     for round in 0..5 {
         let binding = world.a.stack.bind_tcp(address("0.0.0.0:5000")).unwrap();
         let client = binding.connect(address("10.0.0.2:7")).unwrap();
-        // Sequence numbers are drawn at random, and only a higher one may reuse the pair. The
-        // challenge ACK that answers a lower one makes the client reset, and try again.
+        // Initial sequence numbers are random, and only a higher one may reuse the pair. The
+        // challenge ACK that answers a lower one makes the client reset and try again.
         let mut server = None;
         let opened = world.run_until(60 * SECOND, |_| {
             server = server.take().or_else(|| listener.try_accept().ok());

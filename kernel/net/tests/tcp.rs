@@ -1,4 +1,4 @@
-//! What a TCP client and server expect of each other.
+//! TCP from the point of view of client and server.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn the_first_syn_waits_for_arp_and_not_for_a_timer() {
     let begin = world.now();
     let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
     assert!(world.run_until(SECOND, |_| connected(&client) == Some(Ok(()))));
-    // ARP there and back, SYN, SYN-ACK: four times the latency of the cable.
+    // ARP request and reply, SYN, SYN-ACK: four times the latency of the cable.
     assert_eq!(world.now() - begin, 200);
 }
 
@@ -84,7 +84,7 @@ fn a_backlog_of_three_holds_three() {
     assert_eq!(established(), 3);
     assert!(world.b.stack.statistics().dropped_backlog_full >= 2);
     assert!(listener.readiness().readable);
-    // With room made, the repeated SYNs of the other two are let in.
+    // After the accepts there is room for the repeated SYNs of the other two.
     let accepted: Vec<_> = (0..3).map(|_| listener.try_accept().unwrap()).collect();
     assert!(listener.try_accept().is_err());
     assert!(world.run_until(10 * SECOND, |_| established() == 5));
@@ -163,12 +163,12 @@ fn a_writer_against_a_full_window_resumes_when_the_reader_reads() {
         transfer.push(&client);
         world.run_for(SECOND);
     }
-    // 4096 bytes wait at either end, and not one more.
+    // Exactly 4096 bytes wait at either end.
     assert_eq!((transfer.sent, server.unread_bytes(), client.unacknowledged_bytes()), (8192, 4096, 4096));
     assert_eq!(client.try_send(b"x"), Err(Error::WouldBlock));
     let begin = world.now();
     assert!(world.run_until(60 * SECOND, |_| transfer.pump(&client, &server)));
-    // Driven by window updates, not by probes a second apart.
+    // Driven by window updates, not by probes one second apart.
     assert!(world.now() - begin < SECOND, "took {} us", world.now() - begin);
 }
 
@@ -219,7 +219,7 @@ fn a_bound_port_is_the_source_of_its_connection() {
     assert_eq!(listener.try_accept().unwrap().remote_address(), address("10.0.0.1:5555"));
     assert_eq!(world.a.stack.bind_tcp(address("0.0.0.0:5555")).err(), Some(Error::AddressInUse));
     drop(client);
-    // The pair of addresses is still in TIME-WAIT, the port itself is free.
+    // The pair of addresses is still in TIME-WAIT; the port itself is free.
     let again = world.a.stack.bind_tcp(address("0.0.0.0:5555")).unwrap();
     assert_eq!(again.connect(address("10.0.0.2:7")).err(), Some(Error::AddressInUse));
     world.run_for(90 * SECOND);
@@ -231,11 +231,11 @@ fn a_bound_port_is_the_source_of_its_connection() {
 fn loopback_needs_no_cable() {
     let mut world = World::new();
     world.a.outgoing.lock().unwrap().cut = true;
-    // Our own Ethernet address is reached over loopback as well.
+    // Our own Ethernet address is reached over loopback too.
     for target in ["127.0.0.1:7", "127.9.8.7:7", "[::1]:7", "10.0.0.1:7", "[fd00::1]:7", "0.0.0.0:7"] {
         let listener = world.a.stack.listen(address("[::]:7"), 4).unwrap();
         let client = world.a.stack.connect(address(target)).unwrap();
-        // Not one step of the world: the handshake is done within `connect`.
+        // No step of the world is needed: the handshake completes within `connect`.
         assert_eq!(connected(&client), Some(Ok(())), "{target}");
         let server = listener.try_accept().unwrap();
         let mut transfer = Transfer::new(200_000);
@@ -271,8 +271,8 @@ fn sending_and_receiving_in_place() {
 
 #[test]
 fn a_steady_stream_never_waits_for_a_delayed_acknowledgement() {
-    // Small buffers, messages of all sizes: neither Nagle's algorithm nor the 10 ms that an
-    // acknowledgement may wait must show.
+    // Small buffers and messages of all sizes: neither Nagle's algorithm nor the 10 ms delay of an
+    // acknowledgement may show.
     for target in ["127.0.0.1:7", "10.0.0.2:7"] {
         for length in [100, 1000, 1460, 3000, 8192] {
             let mut world = World::new();
@@ -291,7 +291,7 @@ fn a_steady_stream_never_waits_for_a_delayed_acknowledgement() {
                     }
                 }
             }));
-            // 4096 bytes per 100 us go there and back are 10 ms; loopback takes no time at all.
+            // 4096 bytes per round trip of 100 us take 10 ms; loopback takes no virtual time.
             let elapsed = world.now() - begin;
             let limit = if target.starts_with("127") { 0 } else { 20_000 };
             assert!(elapsed <= limit, "{target}, messages of {length}: {elapsed} us");

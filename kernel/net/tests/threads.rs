@@ -1,7 +1,7 @@
-//! Several threads on one stack, with a clock that stands still.
+//! Several threads on one stack, with a clock that does not advance.
 //!
-//! No timer ever fires, so no retransmission comes to the rescue: a byte that is left behind the
-//! interface's lock, behind a full device or in a lost wake stays there, and the test says so.
+//! No timer ever expires, so no retransmission hides a fault: a byte that is left behind the
+//! interface's lock, behind a full device or by a lost wake stays there, and the test fails.
 
 mod common;
 
@@ -32,7 +32,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits on this thread for `poll` to be ready.
+/// Blocks this thread until `poll` is ready.
 fn wait<R>(what: &str, mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let begin = Instant::now();
@@ -40,14 +40,15 @@ fn wait<R>(what: &str, mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
         if let Poll::Ready(result) = poll(&mut Context::from_waker(&waker)) {
             return result;
         }
-        // Woken for another reason, `park` returns early; never woken, this is the end.
+        // `park` returns early if the thread is woken for another reason. If it is never woken, the
+        // assertion fails.
         thread::park_timeout(PATIENCE);
         assert!(begin.elapsed() < PATIENCE, "stranded: {what}");
     }
 }
 
-/// The polling coroutine's part, as a thread: polls only when it was woken, or told that there is
-/// more. (A periodic poll would pick up what others stranded.)
+/// The polling coroutine as a thread: polls only when it was woken or told that there is more work.
+/// (A periodic poll would hide lost wakes.)
 fn poller(stack: Arc<Stack>, stop: Arc<AtomicBool>) {
     struct Doorbell(Thread, AtomicBool);
     impl Wake for Doorbell {
@@ -113,7 +114,7 @@ fn echo_server(listener: Arc<Listener>, rounds: usize) {
         receive_exactly(&connection, &mut message);
         send_all(&connection, &message);
     }
-    // The client's last bytes are read; its close ends the stream.
+    // All of the client's bytes are read; its close ends the stream.
     let end = wait("the end", |context| connection.poll_receive(context, &mut [0; 1]));
     assert_eq!(end, Ok(0));
 }
@@ -146,15 +147,15 @@ fn loopback_between_six_threads() {
     loopback(3, 2000);
 }
 
-/// Two threads send at the same moment and then do nothing: whoever finds the interface busy relies
-/// on the other's last look, since nobody else comes by.
+/// Two threads send at the same moment and then do nothing. A sender that finds the interface busy
+/// relies on the other's last check, because no third thread comes by.
 #[test]
 fn two_senders_at_the_same_moment_strand_nothing() {
     const ROUNDS: usize = 20_000;
     let stack = Stack::new(Configuration::default(), Arc::new(FrozenClock), None).unwrap();
     let listener = stack.listen(address("127.0.0.1:7"), 8).unwrap();
     let arrived = AtomicUsize::new(0);
-    // Waits until both threads have come here `round` times.
+    // Waits until both threads have called it `round` times.
     let meet = |round: usize| {
         arrived.fetch_add(1, Ordering::SeqCst);
         spin_until("the other thread", || arrived.load(Ordering::SeqCst) >= 2 * round);
@@ -168,10 +169,11 @@ fn two_senders_at_the_same_moment_strand_nothing() {
                 let mut random = Random(seed);
                 for round in 0..ROUNDS {
                     meet(2 * round + 1);
-                    // So that one comes at every stage of the other's work.
+                    // A random delay, so that the send happens at every stage of the other thread's
+                    // work.
                     (0..random.next() % 1500).for_each(|_| std::hint::spin_loop());
                     assert_eq!(client.try_send(b"x"), Ok(1));
-                    // Reading one byte of a wide window leaves the interface alone.
+                    // Reading one byte of a wide window does not use the interface.
                     spin_until("a byte", || server.try_receive(&mut [0; 1]) == Ok(1));
                     meet(2 * round + 2);
                 }
@@ -220,13 +222,13 @@ impl FrameDevice for Channel {
         let mut frame = vec![0xa5; length];
         fill(&mut frame);
         self.in_flight.fetch_add(1, Ordering::SeqCst);
-        // The other end may be gone at the end of the test.
+        // At the end of the test the other end may be gone.
         let _ = self.sender.send(frame);
         Ok(())
     }
 }
 
-/// The driver's receiving part: also completes the sender's frames.
+/// The receiving part of the driver; it also completes the sender's frames.
 fn driver(
     to: Arc<Stack>,
     from: Arc<Stack>,
@@ -265,7 +267,7 @@ fn two_stacks_with_full_devices_between_four_threads() {
     };
     let (a, from_a, in_flight_a) = host(ADDRESS_A, 1);
     let (b, from_b, in_flight_b) = host(ADDRESS_B, 2);
-    // smoltcp asks for one neighbour address a second, and this second never ends: a first
+    // smoltcp sends one neighbour request per second, and this clock never advances: a first
     // connection makes the neighbours known before the race begins.
     let listener = Arc::new(b.listen(address("0.0.0.0:7"), 8).unwrap());
     let mut threads = vec![

@@ -56,7 +56,7 @@ fn limits() {
     assert_eq!(client.try_send_to(b"x", address("[fd00::2]:53")), Err(Error::InvalidArgument));
     assert_eq!(client.try_send_to(b"x", address("8.8.8.8:53")), Err(Error::NetworkUnreachable));
     assert_eq!(world.a.stack.bind_udp(client.local_address()).err(), Some(Error::AddressInUse));
-    // A queue that waits for an unknown neighbour fills, and empties when it appears.
+    // A queue that waits for an unknown neighbour fills up, and empties when the neighbour appears.
     world.b.outgoing.lock().unwrap().cut = true;
     while client.try_send_to(&[0; 100], remote).is_ok() {}
     let (flag, waker) = Flag::new();

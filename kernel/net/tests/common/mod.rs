@@ -1,9 +1,10 @@
-//! A network in memory and in virtual time: two stacks, a cable that can lose, repeat and delay.
+//! A network in memory and in virtual time: two stacks, and a cable that can lose, repeat and
+//! delay.
 //!
-//! The world polls a stack only when the stack's own contract says so: at the deadline that `poll`
-//! returned, or after the poll waker was woken. A stack that forgets to announce a timer, or strands
-//! a frame, therefore stands still here and fails the test.
-// Each test binary uses a part of it.
+//! The world polls a stack only when the stack's contract requires it: at the deadline that `poll`
+//! returned, or after the poll waker was woken. So a stack that fails to announce a timer, or
+//! leaves a frame behind, makes no progress here and fails the test.
+// Each test binary uses only a part of this module.
 #![allow(dead_code, unused_imports)]
 
 mod transfer;
@@ -27,7 +28,7 @@ pub const ADDRESS_B: &str = "10.0.0.2";
 pub const ADDRESS_A6: &str = "fd00::1";
 pub const ADDRESS_B6: &str = "fd00::2";
 
-/// Time that stands still unless a test moves it.
+/// A clock that advances only when a test moves it.
 #[derive(Default)]
 pub struct VirtualClock(AtomicU64);
 
@@ -60,17 +61,17 @@ impl Random {
     }
 }
 
-/// What a cable does to frames.
+/// The faults of a cable.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
     pub lost_per_thousand: u64,
     pub repeated_per_thousand: u64,
     pub damaged_per_thousand: u64,
-    /// Frames take the latency and up to this much more: they overtake each other.
+    /// Each frame takes the latency plus up to this much, so frames may overtake each other.
     pub jitter_microseconds: u64,
 }
 
-/// Says whether a frame may pass.
+/// Returns whether a frame may pass.
 pub type Filter = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
 /// One direction of a cable.
@@ -78,10 +79,10 @@ pub struct Wire {
     frames: VecDeque<(u64, Vec<u8>)>,
     pub faults: Faults,
     pub latency_microseconds: u64,
-    /// How many frames it takes before the device says it is full.
+    /// Number of frames on the wire at which the device is full.
     pub capacity: usize,
     pub cut: bool,
-    /// Drops the frames this says to.
+    /// Drops the frames for which it returns false.
     pub filter: Option<Filter>,
     pub carried: u64,
     pub flushes: u64,
@@ -151,7 +152,7 @@ impl FrameDevice for CableEnd {
         if !self.has_room() {
             return Err(DeviceFull);
         }
-        // Poisoned, so that a stack that leaves a byte unwritten is found out.
+        // A pattern, so that a byte which the stack fails to write is detected.
         let mut frame = vec![0xa5; length];
         fill(&mut frame);
         self.wire.lock().unwrap().put(frame, self.clock.now_microseconds());
@@ -163,7 +164,7 @@ impl FrameDevice for CableEnd {
     }
 }
 
-/// A waker that notes that it was woken.
+/// A waker that records that it was woken.
 #[derive(Default)]
 pub struct Flag {
     pub woken: AtomicBool,
@@ -188,12 +189,12 @@ impl Flag {
     }
 }
 
-/// One host: a stack, and what its driver and timer coroutines know.
+/// A host: a stack, and the state of its driver and timer coroutines.
 pub struct Host {
     pub stack: Arc<Stack>,
-    /// Frames on their way to this host.
+    /// Frames on the wire to this host.
     pub incoming: Arc<Mutex<Wire>>,
-    /// Frames on their way from it.
+    /// Frames on the wire from this host.
     pub outgoing: Arc<Mutex<Wire>>,
     flag: Arc<Flag>,
     waker: Waker,
@@ -290,25 +291,26 @@ impl World {
         self.b.incoming.lock().unwrap().faults = faults;
     }
 
-    /// Does what is due now; `false` if nothing was.
+    /// Does what is due now. Returns `false` if nothing was.
     pub fn step(&mut self) -> bool {
         let now = self.now();
         let delivered = self.a.deliver_due(now) | self.b.deliver_due(now);
         if delivered {
-            // The wires have room again: the drivers say so.
+            // The wires have room again, which the drivers report.
             self.a.stack.transmit_ready();
             self.b.stack.transmit_ready();
         }
         self.a.poll_if_due(now) | self.b.poll_if_due(now) | delivered
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub fn next_event(&self) -> Option<u64> {
         let in_flight = |host: &Host| host.incoming.lock().unwrap().frames.front().map(|(due, _)| *due);
         [in_flight(&self.a), in_flight(&self.b), self.a.deadline, self.b.deadline].into_iter().flatten().min()
     }
 
-    /// Lets time pass until `done`, at most `limit` microseconds; tells whether it came to that.
+    /// Advances time until `done`, by at most `limit` microseconds. Returns whether `done` was
+    /// reached.
     pub fn run_until(&mut self, limit: u64, mut done: impl FnMut(&mut World) -> bool) -> bool {
         let end = self.now() + limit;
         for round in 0_u64.. {
@@ -334,17 +336,17 @@ impl World {
         unreachable!()
     }
 
-    /// Lets exactly `duration` microseconds pass.
+    /// Advances time by exactly `duration` microseconds.
     pub fn run_for(&mut self, duration: u64) {
         assert!(!self.run_until(duration, |_| false));
     }
 
-    /// A connection from `a` to a listener of `b`'s, accepted.
+    /// Opens a connection from `a` to a listener of `b`, and accepts it.
     pub fn pair(&mut self, listener: &Listener) -> (Connection, Connection) {
         self.pair_at(listener, reachable(listener.local_address()))
     }
 
-    /// The same, with the address to connect to.
+    /// The same, to a given address.
     pub fn pair_at(&mut self, listener: &Listener, target: SocketAddr) -> (Connection, Connection) {
         let client = self.a.stack.connect(target).unwrap();
         let mut server = None;
@@ -359,7 +361,7 @@ impl World {
     }
 }
 
-/// Where to connect to for a listener of `b`'s.
+/// The address at which a listener of `b` can be reached.
 fn reachable(address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         let host = if address.is_ipv4() { ADDRESS_B } else { ADDRESS_B6 };
@@ -373,7 +375,7 @@ pub fn address(text: &str) -> SocketAddr {
     text.parse().unwrap_or_else(|_| panic!("{text} is no address"))
 }
 
-/// How the handshake stands: `None` while it goes on.
+/// The result of the handshake; `None` while it is in progress.
 pub fn connected(connection: &Connection) -> Option<Result<(), Error>> {
     match connection.poll_connected(&mut Context::from_waker(Waker::noop())) {
         std::task::Poll::Ready(result) => Some(result),
@@ -381,7 +383,7 @@ pub fn connected(connection: &Connection) -> Option<Result<(), Error>> {
     }
 }
 
-/// Fields of a TCP segment in an IPv4 Ethernet frame: flags, and the length of the data.
+/// The flags and the data length of a TCP segment in an IPv4 Ethernet frame.
 pub fn tcp_flags_and_length(frame: &[u8]) -> Option<(u8, usize)> {
     if frame.get(12..14)? != [8, 0] || frame.get(23)? != &6 {
         return None;
@@ -396,7 +398,7 @@ pub const SYN: u8 = 2;
 pub const RST: u8 = 4;
 pub const ACK: u8 = 16;
 
-/// Three seeds for a test, made of one.
+/// Derives the three seeds of a test from one.
 pub fn seeds(seed: u64) -> RandomSeeds {
     RandomSeeds { ports: seed, loopback: seed ^ 1, ethernet: seed }
 }

@@ -18,7 +18,7 @@ impl Transfer {
         (index as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]
     }
 
-    /// Sends and receives what can be now; `true` when everything has arrived.
+    /// Sends and receives what is possible now. Returns `true` when everything has arrived.
     pub fn pump(&mut self, from: &Connection, to: &Connection) -> bool {
         self.push(from);
         self.pull(to);
