@@ -95,7 +95,7 @@ pub mod state {
     pub const SUSPENDED: u32 = 3;
     /// Waits for an event: a wake, or the result of a synchronous call.
     pub const BLOCKED: u32 = 4;
-    /// A virtual CPU without work, or a process all of whose virtual CPUs have none.
+    /// A virtual CPU without work, or a process with only such virtual CPUs.
     pub const PARKED: u32 = 5;
     /// Has ended, but has not been waited for.
     pub const ENDED: u32 = 6;

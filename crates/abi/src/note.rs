@@ -2,7 +2,7 @@
 
 /// Name in the note, with its terminating zero.
 pub const NAME: [u8; 5] = *b"COPS\0";
-/// Type of the note whose descriptor is the ABI version.
+/// Type of the note that contains the ABI version as its descriptor.
 pub const TYPE_ABI_VERSION: u32 = 1;
 /// Version of everything in this crate. The kernel rejects programs of any other version.
 pub const ABI_VERSION: u32 = 2;

@@ -61,7 +61,7 @@ pub fn decode(bytes: &[u8]) -> Result<SocketAddr, Errno> {
     }
 }
 
-/// Copies a slice whose length was just checked into an array.
+/// Copies a slice into an array. Its length was just checked.
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut array = [0; N];
     for (to, from) in array.iter_mut().zip(bytes) {

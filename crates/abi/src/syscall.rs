@@ -78,7 +78,8 @@ numbers! {
     ACCEPT4 = 242;
     /// `wait4(pid or -1, *mut i32 status, options: 1 no hang, 0) -> pid`. Can wait.
     WAIT4 = 260;
-    /// `getrandom(buffer, length, flags) -> bytes`: at most 256 in one call; `docs/abi.md` says how good they are.
+    /// `getrandom(buffer, length, flags) -> bytes`: at most 256 in one call; `docs/abi.md` says how
+    /// good they are.
     GETRANDOM = 278;
 
     /// `park()`: suspends this virtual CPU until it is unparked; returns at once if that has
@@ -103,12 +104,12 @@ numbers! {
     /// `statistics(*mut Statistics, bytes) -> bytes`: see [`crate::statistics`].
     COPS_STATISTICS = 4102;
     /// `set_ceiling(pid or 0, level)`: limits the process to `level`: from now on, no level that it
-    /// publishes or passes counts as more urgent. 0 is the caller, whose ceiling can only become
-    /// less urgent. Any other pid must be a descendant of the caller, and gets at most the caller's
-    /// own ceiling.
+    /// publishes or passes counts as more urgent. 0 is the caller; its ceiling can only become less
+    /// urgent. Any other pid must be a descendant of the caller, and gets at most the caller's own
+    /// ceiling.
     COPS_SET_CEILING = 4110;
     /// `set_share(per mille) -> previous value`: guarantees that share of each hart's time to
-    /// virtual CPUs that are ready but not the most urgent. Only for processes whose ceiling is 0.
+    /// virtual CPUs that are ready but not the most urgent. Only for processes with ceiling 0.
     COPS_SET_SHARE = 4111;
     /// `set_call_priority(call handle, level)`: changes the priority at which the kernel completes
     /// a call in flight.

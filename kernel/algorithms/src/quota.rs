@@ -5,7 +5,7 @@
 //! node on the path up to the root, the family of the first process. The path has at most
 //! [`DEPTH_MAX`] nodes.
 //!
-//! A charge of `n` to family F, whose parent family is P, is allowed if on every node of the path
+//! A charge of `n` to family F with parent family P is allowed if on every node of the path
 //!
 //! 1. `used(F) + n <= limit(F)`, and
 //! 2. `used(F) + n <= max(floor(P), pool(P) - used(P) - n)`, where `floor(P) = limit(P) / 64` and
@@ -372,7 +372,7 @@ impl Tree {
     }
 
     /// Frees node `index` if it is no longer needed, then examines its parent likewise. Removes a
-    /// node whose only purpose is to lead to a single child.
+    /// node that only leads to a single child.
     fn prune(&mut self, index: u32) {
         let mut at = index;
         loop {

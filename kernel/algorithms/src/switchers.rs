@@ -1,7 +1,7 @@
 //! The states of the switching coroutines, and what is done with them when a virtual CPU is queued.
 //!
-//! Each hart has a switching coroutine: a kernel coroutine whose poll takes a virtual CPU out of
-//! the run queue and runs it in user mode. A queued virtual CPU gets a hart only through a
+//! Each hart has a switching coroutine: a kernel coroutine that, in a poll, takes a virtual CPU out
+//! of the run queue and runs it in user mode. A queued virtual CPU gets a hart only through a
 //! switching coroutine, so the queue has to know the state of each of them. The virtual CPU that
 //! has just been queued is the *newcomer*.
 //!
@@ -28,7 +28,7 @@
 //!
 //! [`on_newcomer`] guarantees one of the following:
 //!
-//! - Every switching coroutine has a virtual CPU whose claim is not weaker than the newcomer's, and
+//! - Every switching coroutine has a virtual CPU with a claim not weaker than the newcomer's, and
 //!   each one that is `Paused` is at least as urgent as the newcomer.
 //! - As many switching coroutines as there are queued virtual CPUs up to the newcomer's level read
 //!   the queue before their harts poll anything less urgent than the newcomer.

@@ -259,7 +259,8 @@ impl WaitList {
         nodes.node(next).previous.store(previous, Relaxed);
     }
 
-    /// Makes `number` the first of its level, between the levels that begin with `before` and `after`.
+    /// Makes `number` the first of its level, between the levels that begin with `before` and
+    /// `after`.
     fn set_first(&mut self, nodes: &impl Nodes, number: u32, before: u32, after: u32) {
         self.join(nodes, before, number);
         self.join(nodes, number, after);

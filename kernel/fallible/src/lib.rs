@@ -1,4 +1,4 @@
-//! Collections and pointers whose every allocation may fail.
+//! Collections and pointers that report every failed allocation.
 //!
 //! The kernel must not panic when memory is exhausted, and a program or a peer can exhaust it at
 //! any allocation. Most methods of `alloc`'s collections allocate infallibly, so the kernel does

@@ -5,7 +5,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::OutOfMemory;
 
-/// A growable array whose growth can fail. It dereferences to a slice.
+/// A growable array that can fail to grow. It dereferences to a slice.
 #[derive(Debug, PartialEq, Eq)]
 pub struct List<T>(Vec<T>);
 

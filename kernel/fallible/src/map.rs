@@ -42,7 +42,7 @@ impl<K, V> core::fmt::Debug for Spare<K, V> {
     }
 }
 
-/// An ordered map whose growth can fail.
+/// An ordered map that can fail to grow.
 pub struct Map<K, V> {
     root: Link<K, V>,
     length: usize,
@@ -198,7 +198,7 @@ impl<K: Ord, V> Map<K, V> {
         self.get(key).is_some()
     }
 
-    /// The first entry whose key is not less than `key`.
+    /// The first entry with a key not less than `key`.
     pub fn at_or_after(&self, key: &K) -> Option<(&K, &V)> {
         let mut found = None;
         let mut link = self.root.as_deref();
@@ -221,7 +221,8 @@ const HEIGHT_MAX: usize = 48;
 
 /// The entries of a [`Map`], in order.
 pub struct Iter<'a, K, V> {
-    /// The nodes whose entry and right subtree are still to be visited; the next one is last.
+    /// The nodes of which the entry and the right subtree are still to be visited; the next one is
+    /// last.
     above: [Option<&'a Node<K, V>>; HEIGHT_MAX],
     depth: usize,
 }
@@ -332,7 +333,7 @@ fn detach_first<K, V>(mut top: Box<Node<K, V>>) -> (Box<Node<K, V>>, Link<K, V>)
     }
 }
 
-/// Restores the balance of `top`, whose subtrees differ in height by at most two.
+/// Restores the balance of `top`. Its subtrees differ in height by at most two.
 fn balance<K, V>(mut top: Box<Node<K, V>>) -> Box<Node<K, V>> {
     match top.lean() {
         2.. => {

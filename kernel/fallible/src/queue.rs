@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use super::OutOfMemory;
 
-/// A queue whose growth can fail.
+/// A queue that can fail to grow.
 #[derive(Debug)]
 pub struct Queue<T>(VecDeque<T>);
 

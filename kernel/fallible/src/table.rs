@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::OutOfMemory;
 
-/// A hash table whose growth can fail.
+/// A hash table that can fail to grow.
 #[derive(Debug)]
 pub struct Table<K, V>(HashMap<K, V>);
 

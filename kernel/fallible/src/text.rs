@@ -5,7 +5,7 @@ use core::ops::Deref;
 
 use super::{List, OutOfMemory};
 
-/// A string whose growth can fail.
+/// A string that can fail to grow.
 #[derive(Default, PartialEq, Eq)]
 pub struct Text(List<u8>);
 

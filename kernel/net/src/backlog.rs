@@ -46,12 +46,12 @@ impl Backlog {
         room && queues.half_open.try_insert(endpoint.number, endpoint.clone()).is_ok()
     }
 
-    /// Removes a connection whose handshake failed.
+    /// Removes a connection with a failed handshake.
     pub(crate) fn forget(&self, endpoint: &Endpoint) {
         self.queues.lock().half_open.remove(&endpoint.number);
     }
 
-    /// Moves a connection whose handshake is complete to the queue to be accepted. Returns `false`
+    /// The handshake is complete: moves the connection to the queue to be accepted. Returns `false`
     /// if that was done before.
     pub(crate) fn complete(&self, endpoint: &Endpoint) -> bool {
         let mut queues = self.queues.lock();

@@ -2,8 +2,8 @@
 //!
 //! smoltcp adds two bytes at a time and loads each byte separately. On a processor without
 //! efficient unaligned access that costs three instructions per byte, the largest single cost of a
-//! long segment. So smoltcp is told that the device computes TCP's checksum, and this module does
-//! it.
+//! long segment. So the stack declares to smoltcp that the device computes TCP's checksum, and this
+//! module does it.
 
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,

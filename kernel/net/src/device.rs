@@ -47,8 +47,8 @@ pub trait FrameDevice: Send {
 
     /// Queues a frame of `length` bytes, which `fill` writes.
     ///
-    /// On success `fill` has been called exactly once, with a slice of exactly `length` bytes whose
-    /// previous contents it does not read. The device need not send the frame before `flush`.
+    /// On success `fill` has been called exactly once, with a slice of exactly `length` bytes. It
+    /// does not read their previous contents. The device need not send the frame before `flush`.
     ///
     /// # Errors
     /// [`DeviceFull`], and then `fill` was not called.

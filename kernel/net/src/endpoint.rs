@@ -24,7 +24,7 @@ use crate::timers::Armed;
 use crate::wakers::WakerSet;
 
 /// The amount that RFC 6928 allows a sender to have in flight before it has feedback: ten segments.
-/// A connection whose whole transmit buffer is smaller does not need congestion control (lost
+/// A connection with a smaller transmit buffer does not need congestion control (lost
 /// segments still wait for growing timeouts). smoltcp's Reno begins with 2 KiB, so a first answer
 /// of 4 KiB would wait for a delayed acknowledgement.
 const INITIAL_WINDOW_BYTES: usize = 14_600;

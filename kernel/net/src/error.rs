@@ -34,7 +34,8 @@ pub enum Error {
     MessageTooLong,
     /// There is no memory for the buffers of another socket.
     OutOfMemory,
-    /// [`Configuration::maximum_connections`](crate::Configuration::maximum_connections) is reached.
+    /// [`Configuration::maximum_connections`](crate::Configuration::maximum_connections) is
+    /// reached.
     TooManyConnections,
 }
 

@@ -147,8 +147,7 @@ impl LinkCore {
         self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, now);
     }
 
-    /// Answers a segment of a connection in TIME-WAIT with an empty ACK, whose addresses are those
-    /// of the segment exchanged.
+    /// Answers a segment of a connection in TIME-WAIT with an empty ACK in the opposite direction.
     fn acknowledge(&mut self, shared: &Shared, frame: &[u8], segment: &Segment<'_>, numbers: FinalNumbers) {
         let capabilities = self.transport.capabilities().checksum;
         let (source, target) = (segment.key.local, segment.key.remote);

@@ -17,7 +17,8 @@
 //! its release. The last holder of this chain sees the entry.
 //!
 //! *No holder works for others without end.* A holder serves a bounded number of steps. When they
-//! are used up, it wakes the polling coroutine, whose `poll` continues, again in bounded portions.
+//! are used up, it wakes the polling coroutine, which continues in `poll`, again in bounded
+//! portions.
 //!
 //! No interrupt handler takes the lock, so it does not disable interrupts. Lock order: interface,
 //! endpoint, then one of backlog, registry, outbox, network, poll waker (the leaves). A handle
@@ -48,7 +49,7 @@ pub(crate) struct Link {
     blocked: AtomicBool,
 }
 
-/// Endpoints with something to send whose senders found the interface busy.
+/// Endpoints with something to send; their senders found the interface busy.
 #[derive(Default)]
 pub(crate) struct Outbox(Mutex<Chain<TURN>>);
 

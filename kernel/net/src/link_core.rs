@@ -40,12 +40,12 @@ pub(crate) struct LinkCore {
     pub(crate) dhcp: Option<Arc<Endpoint>>,
     pub(crate) time_wait: TimeWaitTable,
     pub(crate) timers: TimerQueue,
-    /// The endpoints that wait for a neighbour's hardware address, by number: exactly those whose
-    /// state says so.
+    /// The endpoints that wait for a neighbour's hardware address, by number: exactly those with
+    /// `awaiting_neighbour` set.
     pub(crate) awaiting_neighbour: Map<u64, Arc<Endpoint>>,
     pub(crate) blocked: Chain<BLOCKED>,
-    /// Endpoints that were taken out of the outbox and not yet served, and those whose turn ended
-    /// before their work was done.
+    /// Endpoints that were taken out of the outbox and not yet served, and those that have work
+    /// left after their turn.
     pub(crate) turns: Chain<TURN>,
     /// The latest time used, so that time never goes back for smoltcp.
     latest: u64,

@@ -30,7 +30,7 @@ impl Listener {
         self.claim.local
     }
 
-    /// Takes the oldest connection whose handshake is complete. The connection may have ended
+    /// Takes the oldest connection with a complete handshake. The connection may have ended
     /// since.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Creates a stack. Without a device, or with one whose MAC address is not unicast, it has only
+    /// Creates a stack. Without a device, or with one without a unicast MAC address, it has only
     /// the loopback interface.
     ///
     /// A coroutine must call [`poll`](Self::poll) from then on.

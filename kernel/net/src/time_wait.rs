@@ -46,8 +46,8 @@ pub(crate) enum Verdict {
 #[derive(Default)]
 pub(crate) struct TimeWaitTable {
     records: Table<FlowKey, Record>,
-    /// In order of expiry, because all records have the same lifetime. An entry whose time differs
-    /// from its record's is stale.
+    /// In order of expiry, because all records have the same lifetime. An entry is stale if its
+    /// time differs from its record's.
     order: Queue<(u64, FlowKey)>,
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn give_turn(turns: &mut Chain<TURN>, endpoint: &Arc<Endpoint>) {
 
 impl LinkCore {
     /// A neighbour may have become known: every endpoint that waits for one gets a turn. smoltcp
-    /// suppresses, at little cost, those whose neighbour is still unknown.
+    /// suppresses, at little cost, those with a neighbour that is still unknown.
     pub(crate) fn neighbour_appeared(&mut self) {
         let turns = &mut self.turns;
         self.awaiting_neighbour.for_each(|_, endpoint| give_turn(turns, endpoint));

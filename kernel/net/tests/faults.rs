@@ -146,7 +146,7 @@ fn a_peer_that_vanishes_with_our_data_unacknowledged_times_out() {
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
     let (client, _server) = world.pair(&listener);
     world.b.outgoing.lock().unwrap().cut = true;
-    client.try_send(b"anybody there?").unwrap();
+    client.try_send(b"is there a peer?").unwrap();
     world.run_for(299 * SECOND);
     assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::WouldBlock));
     world.run_for(2 * SECOND);

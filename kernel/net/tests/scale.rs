@@ -11,8 +11,8 @@ struct CountingAllocator;
 
 thread_local!(static LIVE_BYTES: Cell<isize> = const { Cell::new(0) });
 
-// SAFETY: every request is passed unchanged to the system's allocator, whose results meet the
-// contract; the counter is a thread-local integer whose use allocates nothing.
+// SAFETY: every request is passed unchanged to the system's allocator, and its results meet the
+// contract; the counter is a thread-local integer, and using it allocates nothing.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -95,7 +95,7 @@ fn a_backlog_of_three_holds_three() {
 fn half_open_connections_count_and_expire() {
     let mut world = World::with(|configuration| configuration.handshake_timeout_microseconds = 5 * SECOND);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 2).unwrap();
-    // A client whose final ACKs never arrive.
+    // A client without final ACKs: they never arrive.
     world.a.outgoing.lock().unwrap().filter =
         Some(Box::new(|frame| tcp_flags_and_length(frame).is_none_or(|(flags, _)| flags & SYN != 0)));
     let clients: Vec<_> = (0..3).map(|_| world.a.stack.connect(address("10.0.0.2:7")).unwrap()).collect();

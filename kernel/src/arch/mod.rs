@@ -28,7 +28,7 @@ pub enum Access {
 pub enum UserTrap {
     /// A system call; the registers contain its number and arguments.
     Syscall,
-    /// An interrupt, whose handler has already run.
+    /// An interrupt; its handler has already run.
     Interrupt,
     /// An exception that the kernel must handle before the program can continue.
     Fault(Fault),

@@ -1,9 +1,9 @@
 //! The console: one serial port for the kernel's messages and the programs' streams.
 //!
 //! Output goes through a queue. A write moves bytes from the queue to the port as long as the port
-//! takes them, at most [`SEND_BYTES`]; the transmit interrupt moves the rest. A program whose bytes
-//! find no room waits ([`try_write`]). A part of the queue is reserved for the kernel's own
-//! messages, which never wait: if that part is full, they are dropped and counted. Without
+//! takes them, at most [`SEND_BYTES`]; the transmit interrupt moves the rest. A program waits if
+//! there is no room for its bytes ([`try_write`]). A part of the queue is reserved for the kernel's
+//! own messages, which never wait: if that part is full, they are dropped and counted. Without
 //! interrupts (during boot, without an interrupt line, and at power off) a full queue is emptied by
 //! polling.
 //!

@@ -113,8 +113,7 @@ impl VirtioNet {
     }
 }
 
-/// The buffer of each descriptor. Every chain has one descriptor, whose number is the queue's
-/// token.
+/// The buffer of each descriptor. Every chain has one descriptor; its number is the queue's token.
 type BufferOfToken = [u16; QUEUE_SIZE];
 
 /// The receiving half.

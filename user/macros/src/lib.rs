@@ -1,38 +1,39 @@
 //! The `#[cops::main]` attribute.
 //!
-//! It reads a function by its tokens alone: the few facts it needs stand in fixed places, and what it does not
-//! understand is left to the compiler to complain about. (A full parser would be most of the build time of
-//! every program.)
+//! The macro examines only the tokens of the function: the few facts it needs are at fixed places,
+//! and it leaves all other errors to the compiler. (A full parser would take most of the build time
+//! of every program.)
 
 use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
 
 /// Makes `main` the program's main coroutine.
 ///
-/// `main` may be `async` or not; it takes nothing or `cops::Arguments`; it returns anything that implements
-/// `cops::process::Termination`: `()`, `ExitCode`, `Result`. When it returns, the process ends, with whatever other
-/// coroutines there are. The program itself says `#![no_std]` and `#![no_main]`.
+/// `main` may be `async` or not. It takes no argument or `cops::Arguments`, and returns any type
+/// that implements `cops::process::Termination`: `()`, `ExitCode`, `Result`. When it returns, the
+/// process ends, including all its other coroutines. The program itself must contain `#![no_std]`
+/// and `#![no_main]`.
 ///
-/// `#[cops::main(explicit_runner)]`, for a `main` that is not `async`: it is no coroutine, and coroutines run when it calls
-/// `cops::task::run`.
+/// With `#[cops::main(explicit_runner)]`, a `main` that is not `async` is not run as a coroutine;
+/// coroutines run when it calls `cops::task::run`.
 #[proc_macro_attribute]
 pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut is_runner = false;
     for argument in attribute {
         match argument {
             TokenTree::Ident(word) if !is_runner && word.to_string() == "explicit_runner" => is_runner = true,
-            other => return error("#[cops::main] takes nothing, or `explicit_runner`", other.span()),
+            other => return error("#[cops::main] takes no argument except `explicit_runner`", other.span()),
         }
     }
     match Function::find(item.clone()) {
         Ok(function) if is_runner && function.is_async => {
-            error("an explicit runner is no coroutine: it cannot be async", function.name.span())
+            error("an explicit runner is not a coroutine, so it cannot be async", function.name.span())
         }
         Ok(function) => item.into_iter().chain(entry(&function, is_runner)).collect(),
         Err((message, span)) => error(message, span),
     }
 }
 
-/// What is to be known of the function.
+/// The relevant facts about the function.
 struct Function {
     name: Ident,
     is_async: bool,
@@ -61,11 +62,11 @@ impl Function {
                 _ => {}
             }
         }
-        Err(("#[cops::main] belongs on a function", Span::call_site()))
+        Err(("#[cops::main] can only be applied to a function", Span::call_site()))
     }
 }
 
-/// The function by which the library finds `main`:
+/// The function by which the library calls `main`:
 ///
 /// ```text
 /// #[unsafe(no_mangle)]
@@ -76,7 +77,8 @@ impl Function {
 /// }
 /// ```
 ///
-/// The library calls it outside of coroutines. An explicit runner's `main` is called in there:
+/// The library calls this function outside of coroutines. For an explicit runner, it calls `main`
+/// directly:
 ///
 /// ```text
 ///     ::cops::process::exit(::cops::private::Termination::report(main(arguments)).0)
@@ -92,7 +94,7 @@ fn entry(function: &Function, is_runner: bool) -> TokenStream {
     let source = if is_runner { runner } else { coroutine };
     let arguments = if function.takes_arguments { "arguments" } else { "" };
     let awaited = if function.is_async { ".await" } else { "" };
-    // An unused parameter is no fault of the program's.
+    // An unused parameter must not cause a warning in the program.
     let ignore = if function.takes_arguments { "" } else { "let _ = arguments;" };
     let call = format!("{{ {ignore} __MAIN__({arguments}){awaited} }}");
     let tokens: TokenStream = match source.replace("__CALL__", &call).parse() {
@@ -102,7 +104,7 @@ fn entry(function: &Function, is_runner: bool) -> TokenStream {
     with_name(tokens, &function.name)
 }
 
-/// Puts the function's own name, with its place in the source for error messages, where the template says so.
+/// Replaces the template's placeholder with the function's own name and span, for error messages.
 fn with_name(tokens: TokenStream, name: &Ident) -> TokenStream {
     tokens
         .into_iter()
@@ -118,7 +120,7 @@ fn with_name(tokens: TokenStream, name: &Ident) -> TokenStream {
         .collect()
 }
 
-/// `compile_error!(message)`, at `span`.
+/// `compile_error!(message)` at `span`.
 fn error(message: &str, span: Span) -> TokenStream {
     let mut literal = Literal::string(message);
     literal.set_span(span);

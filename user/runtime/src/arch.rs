@@ -1,12 +1,15 @@
-//! The processor: entering the kernel, the first instructions of a program, the thread pointer, the clock.
+//! The processor: entering the kernel, the first instructions of a program, the thread pointer, the
+//! clock.
 //!
-//! The only module that names RISC-V. May touch: registers.
+//! This is the only module with code for RISC-V, except the handler in `interrupt`. May touch:
+//! registers.
 #![allow(unsafe_code)]
 
 use core::arch::{asm, global_asm};
 
-// The kernel enters here with `sp` at the argument vector and nothing else of value in the registers. A zero
-// frame pointer ends backtraces; a zero thread pointer says that no worker runs here yet.
+// The kernel starts the program here with `sp` at the argument vector; other registers have no
+// defined value. A zero frame pointer ends backtraces; a zero thread pointer means that no worker
+// runs here yet.
 global_asm!(
     ".section .text.start, \"ax\"",
     ".globl _start",
@@ -22,16 +25,18 @@ global_asm!(
     start = sym crate::start::start,
 );
 
-/// Enters the kernel: `(a0, a1)` as it returns them (`cops_abi::syscall` has the convention).
+/// Makes a system call. Returns `(a0, a1)` (see `cops_abi::syscall` for the convention).
 ///
 /// # Safety
-/// The kernel does what the call says to the memory the arguments name, now or, for a call in flight, later:
-/// whoever calls answers for that memory.
+/// The kernel accesses the memory that the arguments name as the call specifies: now or, for a call
+/// in flight, later. The caller must guarantee that this memory is valid for that access as long as
+/// the call lasts.
 #[inline]
 pub unsafe fn system_call(number: usize, arguments: [usize; 6], coroutine: u64, token: u64) -> (isize, u64) {
     let [a0, a1, a2, a3, a4, a5] = arguments;
     let (value, handle);
-    // SAFETY: the kernel preserves every register but a0 and a1; memory is the caller's promise.
+    // SAFETY: the kernel preserves every register except a0 and a1, which are outputs. By this
+    // function's contract the memory that the call accesses is valid.
     unsafe {
         asm!(
             "ecall",
@@ -50,29 +55,31 @@ pub unsafe fn system_call(number: usize, arguments: [usize; 6], coroutine: u64, 
     (value, handle)
 }
 
-/// Ticks of the machine's clock, which every hart sees alike.
+/// The machine's clock in ticks, which is the same on every hart.
 #[inline]
 pub fn clock_ticks() -> u64 {
     let ticks;
-    // SAFETY: reads a counter.
+    // SAFETY: `rdtime` reads a counter into an output register and has no other effect.
     unsafe { asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
     ticks
 }
 
-/// What [`set_thread_pointer`] stored on this virtual CPU; null before.
+/// The pointer that [`set_thread_pointer`] stored on this virtual CPU; null before.
 #[inline]
 pub fn thread_pointer() -> *const () {
     let pointer;
-    // SAFETY: reads a register. Not `pure`: a coroutine may be polled by another virtual CPU next time.
+    // SAFETY: the instruction copies `tp` into an output register and has no other effect. Not
+    // `pure`, because another virtual CPU may poll the coroutine next time.
     unsafe { asm!("mv {}, tp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
     pointer
 }
 
-/// Sets the register that tells virtual CPUs apart. Programs here have no other use for it.
+/// Sets the register that distinguishes virtual CPUs. Programs have no other use for it.
 ///
 /// # Safety
-/// Once on each virtual CPU, before coroutines run on it, with a pointer that [`crate::worker`] can read.
+/// Called once on each virtual CPU, before coroutines run on it, with a pointer that
+/// [`crate::worker`] can read.
 pub unsafe fn set_thread_pointer(pointer: *const ()) {
-    // SAFETY: the target has no thread-local storage of the compiler's, so nobody else uses `tp`.
+    // SAFETY: the compiler uses no thread-local storage on this target, so no other code uses `tp`.
     unsafe { asm!("mv tp, {}", in(reg) pointer, options(nostack, preserves_flags)) };
 }

@@ -1,4 +1,4 @@
-//! Files and directories. The root image is in memory and read-only, so nothing here has to wait.
+//! Files and directories. The root image is in memory and read-only, so no operation here waits.
 
 use alloc::ffi::CString;
 use alloc::string::String;
@@ -37,7 +37,7 @@ impl ErrorType for File {
 implement_stream!(File: Read);
 
 impl Seek for File {
-    /// Moves to a place in the file; where that is, in bytes from its beginning.
+    /// Changes the position in the file. Returns the new one, in bytes from the beginning.
     async fn seek(&mut self, position: SeekFrom) -> Result<u64> {
         let (offset, whence) = match position {
             SeekFrom::Start(offset) => (i64::try_from(offset).map_err(|_| cops_abi::Errno::EINVAL)?, 0),
@@ -48,7 +48,7 @@ impl Seek for File {
     }
 }
 
-/// Everything that is in the file at `path`.
+/// The contents of the file at `path`.
 ///
 /// # Errors
 /// As [`File::open`], and `EISDIR`.
@@ -68,27 +68,27 @@ pub async fn read(path: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// What an entry of a directory is.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// Something else.
+    /// Any other type.
     Other,
 }
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Its name, without the directory's. What is not UTF-8 in it is replaced.
+    /// Its name within the directory. Bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
 }
 
-/// What is in the directory at `path`, as the kernel orders it.
+/// The entries of the directory at `path`, in the kernel's order.
 ///
 /// # Errors
 /// As [`File::open`], and `ENOTDIR`.
@@ -109,8 +109,8 @@ pub fn read_directory(path: &str) -> Result<Vec<DirectoryEntry>> {
     }
 }
 
-/// Takes Linux's `linux_dirent64` apart: inode, offset, record length, type, name with its zero. `.` and `..`
-/// are no entries for a program.
+/// Parses one of Linux's `linux_dirent64`: inode, offset, record length, type, zero-terminated
+/// name. `.` and `..` are skipped.
 fn take_record(records: &[u8]) -> Option<(Option<DirectoryEntry>, &[u8])> {
     const LENGTH_AT: usize = 16;
     const TYPE_AT: usize = 18;

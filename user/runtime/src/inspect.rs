@@ -1,6 +1,8 @@
-//! What is going on: harts, processes, virtual CPUs, coroutines, as the kernel tells it. For `ps` and `top`.
+//! The state of harts, processes, virtual CPUs and coroutines, as the kernel reports it. For `ps`
+//! and `top`.
 //!
-//! Lists are read in portions: what ends or begins meanwhile may be in them or not.
+//! Lists are read in several calls. An item that begins or ends meanwhile may or may not be
+//! included.
 
 use alloc::vec::Vec;
 
@@ -14,7 +16,7 @@ pub use cops_abi::inspect::{
     CoroutineRecord, CpuRecord, HartRecord, PortionRecord, ProcessRecord, state, text,
 };
 
-/// All records of a kind from `from` on.
+/// All records of a kind, beginning with number `from`.
 fn all<R: Inspected>(from: u64) -> Result<Vec<R>> {
     let mut list = Vec::new();
     let mut from = from;
@@ -23,7 +25,7 @@ fn all<R: Inspected>(from: u64) -> Result<Vec<R>> {
         let length = system::inspect(request(R::KIND), from, &mut bytes)?;
         let (header, records) = parse::<R>(bytes.get(..length).unwrap_or_default()).ok_or(Errno::EIO)?;
         list.extend(records);
-        // The numbers only grow, so this ends.
+        // The numbers only increase, so the loop ends.
         if header.next <= from {
             return Ok(list);
         }
@@ -34,7 +36,7 @@ fn all<R: Inspected>(from: u64) -> Result<Vec<R>> {
 /// The machine's harts.
 ///
 /// # Errors
-/// None that a kernel of this version has.
+/// A kernel of this version returns none.
 pub fn harts() -> Result<Vec<HartRecord>> {
     all(0)
 }
@@ -42,15 +44,16 @@ pub fn harts() -> Result<Vec<HartRecord>> {
 /// All processes, by number.
 ///
 /// # Errors
-/// None that a kernel of this version has.
+/// A kernel of this version returns none.
 pub fn processes() -> Result<Vec<ProcessRecord>> {
     all(0)
 }
 
-/// The longest portions of the kernel's work, by kind; none unless it was booted with `portions=on`.
+/// The longest portions of the kernel's work, by kind. Empty unless the kernel was booted with
+/// `portions=on`.
 ///
 /// # Errors
-/// None that a kernel of this version has.
+/// A kernel of this version returns none.
 pub fn portions() -> Result<Vec<PortionRecord>> {
     all(0)
 }
@@ -63,7 +66,7 @@ pub fn cpus(process: u32) -> Result<Vec<CpuRecord>> {
     all(u64::from(process) << 32)
 }
 
-/// The coroutines of a process; of the kernel for 0.
+/// The coroutines of a process; 0 means the kernel's.
 ///
 /// # Errors
 /// `ESRCH` if there is no such process.

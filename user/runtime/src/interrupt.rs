@@ -1,9 +1,11 @@
-//! User-level interrupts: the handler that brings results into the ready queues while a virtual CPU is inside a poll (decision 11).
+//! User-level interrupts: the handler that makes coroutines ready when their results arrive while a
+//! virtual CPU is inside a poll (decision 11).
 //!
-//! It may have interrupted anything, the heap and the executor under their locks included. So it takes no lock, frees nothing and
-//! runs no foreign code: it reads which coroutines the results in the ring are for, and wakes these, which the executor allows in
-//! interrupts. The results themselves stay in the ring until the next scheduling point of any worker, which is before any of these
-//! coroutines is polled with success: see [`announce`].
+//! The handler may have interrupted any code, including the heap and the executor while they hold
+//! their locks. So it takes no lock, frees nothing and calls no foreign code: it reads which
+//! coroutines the results in the ring are for, and wakes them, which the executor allows in
+//! interrupts. The results themselves stay in the ring until the next scheduling point of any
+//! worker: see [`wake_coroutines_with_results`].
 //!
 //! May touch: registers, its own stacks, this process's interrupt records.
 #![allow(unsafe_code)]
@@ -20,13 +22,13 @@ use cops_abi::{CoroutineId, ring, syscall};
 
 use crate::{arch, shared, worker};
 
-/// Enough for the handler, many times over. Given out on first touch, like all memory.
+/// Far more than the handler needs. Pages are allocated on first use, as everywhere.
 const STACK_BYTES: usize = 16 * 1024;
 
-/// What the handler finds where its stack pointer points at first.
+/// What is at the address in the handler's stack pointer when it starts.
 #[repr(C, align(16))]
 struct Top {
-    /// What `tp` is while Rust code runs on this virtual CPU.
+    /// The value of `tp` for Rust code on this virtual CPU.
     thread_pointer: *const (),
     record: *const CpuRecord,
 }
@@ -39,7 +41,7 @@ struct Stack {
 
 struct Stacks(UnsafeCell<[Stack; MAX_CPUS]>);
 
-// SAFETY: each is set up, and used, by the virtual CPU of its number only.
+// SAFETY: only the virtual CPU with its index initialises and uses each stack.
 unsafe impl Sync for Stacks {}
 
 static STACKS: Stacks = Stacks(UnsafeCell::new(
@@ -47,13 +49,14 @@ static STACKS: Stacks = Stacks(UnsafeCell::new(
         MAX_CPUS],
 ));
 
-// Every register is what it was when the handler is done. It runs on a stack of its own, which the kernel has exchanged for that
-// of the interrupted code: that may use `sp` for anything. The number's register goes through the record, since returning is a
-// system call. Floating-point registers are saved if the interrupted code uses any: the cause says so.
+// The handler restores every register. It runs on its own stack, which the kernel has exchanged for
+// that of the interrupted code, because that code may use `sp` for anything. The register for the
+// system call number is saved in the record, because the return is a system call. Floating-point
+// registers are saved if the interrupted code uses them, which the cause says.
 global_asm!(
     ".pushsection .text.interrupt, \"ax\"",
     ".option push",
-    // What the target has, the assembler does not know when it works for the linker.
+    // At link time, the assembler does not know the target's extensions.
     ".option arch, +d",
     ".balign 4",
     ".globl __cops_user_interrupt",
@@ -161,52 +164,57 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// Never called: the kernel goes there.
+    /// Only the address is used, for the kernel; it is never called.
     fn __cops_user_interrupt();
 }
 
-/// Lets the calling virtual CPU, number `index`, be interrupted from now on.
+/// Enables interrupts of the calling virtual CPU, number `index`.
 ///
 /// # Safety
-/// Once on each virtual CPU, after its thread pointer was set.
+/// Called once on each virtual CPU, after its thread pointer was set.
 pub(crate) unsafe fn enable(index: usize) {
     let page = shared::process_page();
     let Some(record) = page.cpus.get(index) else { return };
-    // SAFETY: below `MAX_CPUS`, since there is a record of that number.
+    // SAFETY: `index` is below `MAX_CPUS`, because there is a record with that number, so the stack
+    // is inside `STACKS`.
     let stack = unsafe { STACKS.0.get().cast::<Stack>().add(index) };
     let top = Top { thread_pointer: arch::thread_pointer(), record };
-    // SAFETY: this virtual CPU's own, and not in use before the store to `status` below.
+    // SAFETY: the stack belongs to this virtual CPU alone, and is not in use before the store to
+    // `status` below.
     unsafe { (&raw mut (*stack).top).write(top) };
-    // SAFETY: takes an address within the static.
+    // SAFETY: `stack` points into `STACKS`, so the address of its field is in bounds; no reference
+    // is made.
     let stack_pointer = unsafe { &raw const (*stack).top };
     record.scratch.store(stack_pointer.expose_provenance() as u64, Relaxed);
     page.posted.handler.store(__cops_user_interrupt as *const () as usize as u64, Relaxed);
     record.status.store(status::ENABLE, Release);
 }
 
-/// What the handler does, on the interrupted virtual CPU, with further interrupts masked.
+/// The handler, on the interrupted virtual CPU, with further interrupts masked.
 extern "C" fn handle() {
-    announce();
-    // What was woken waits behind the poll that was interrupted, unless another virtual CPU sleeps.
+    wake_coroutines_with_results();
+    // The woken coroutines wait behind the interrupted poll, unless a parked virtual CPU takes
+    // them.
     worker::offer();
 }
 
-/// Where in the ring the last handler stopped.
-static ANNOUNCED: AtomicU32 = AtomicU32::new(0);
+/// The index in the ring at which the last handler stopped.
+static REACHED: AtomicU32 = AtomicU32::new(0);
 
 /// Wakes the coroutines that the results in the ring are for.
 ///
-/// One of them may be polled by a worker that looked into the ring just before its result came: it finds nothing, blocks again, and
-/// that worker's next scheduling point delivers the result and wakes it once more.
-fn announce() {
+/// Such a coroutine may be polled by a worker that read the ring just before the result arrived.
+/// Then the coroutine finds nothing and blocks again; that worker's next scheduling point delivers
+/// the result and wakes it once more.
+fn wake_coroutines_with_results() {
     let page = shared::process_page();
     page.posted.pending.store(0, Relaxed);
     fence(SeqCst);
     let reached =
-        ring::for_each_waiting(&page.ring, ANNOUNCED.load(Relaxed), shared::ring_entry, |coroutine| {
+        ring::for_each_waiting(&page.ring, REACHED.load(Relaxed), shared::ring_entry, |coroutine| {
             if let Some(id) = CoroutineId::from_raw(coroutine) {
                 cops_executor::wake_up(id);
             }
         });
-    ANNOUNCED.store(reached, Relaxed);
+    REACHED.store(reached, Relaxed);
 }

@@ -1,4 +1,5 @@
-//! The COPS user library: coroutines with priorities, asynchronous calls, network, files, processes.
+//! The COPS user library: coroutines with priorities, asynchronous calls, network, files,
+//! processes.
 //!
 //! ```ignore
 //! #![no_std]
@@ -16,22 +17,23 @@
 //! }
 //! ```
 //!
-//! The scheduler is not in here: it is the kernel's own, in the vDSO, and this library brings what it needs to run in
-//! a process: its memory, its virtual CPUs, the results of its calls. How the parts hang together:
+//! The scheduler is not part of this library: it is in the vDSO, and is the one that the kernel
+//! uses too. The library provides what the scheduler needs to run in a process: memory, virtual
+//! CPUs, and the results of calls. The modules:
 //!
 //! | module | is responsible for |
 //! | --- | --- |
 //! | `arch` | registers: entry, the `ecall`, the thread pointer, the clock |
-//! | `start` | stack and auxiliary vector to `main` |
+//! | `start` | from the stack and auxiliary vector to `main` |
 //! | `worker` | the executor; the loop of a virtual CPU; parking |
-//! | `runner` | the same loop for a `main` that is no coroutine |
+//! | `runner` | the same loop for a `main` that is not a coroutine |
 //! | `interrupt` | the handler of user-level interrupts |
 //! | `shared` | the pages shared with the kernel |
 //! | `system` | calls that never wait |
 //! | [`call`] | calls that may wait: slots, ring, cancellation, back-pressure |
-//! | `heap`, `lock`, `panic` | what Rust needs below everything else |
-//! | [`task`], [`io`], [`net`], [`fs`], [`time`], [`sync`], [`process`], [`memory`] | what programs use |
-//! | [`inspect`], [`trace`] | what programs can see of the system |
+//! | `heap`, `lock`, `panic` | what Rust requires of its environment |
+//! | [`task`], [`io`], [`net`], [`fs`], [`time`], [`sync`], [`process`], [`memory`] | the interface for programs |
+//! | [`inspect`], [`trace`] | the system's state, as far as programs can see it |
 #![no_std]
 #![warn(missing_docs)]
 
@@ -65,7 +67,7 @@ pub use cops_macros::main;
 use panic::fatal;
 pub use start::Arguments;
 
-/// For what the macros expand to, and for tests of the kernel. No part of the interface.
+/// Used by expanded macros and by tests of the kernel. Not part of the interface.
 #[doc(hidden)]
 pub mod private {
     pub use crate::arch::system_call;

@@ -1,27 +1,27 @@
-//! The lock under everything short: the heap, the channels, the tables of this library.
+//! The lock for short critical sections: the heap, the channels, the tables of this library.
 //!
-//! A virtual CPU can lose its hart while it holds a lock. Whoever waits therefore spins only briefly and then
-//! stands aside for a moment: the holder may be less urgent, and would not get a hart that is only given way on.
-//! May touch: nothing but the lock.
+//! A virtual CPU can be preempted while it holds a lock. Therefore a waiter spins only briefly and
+//! then sleeps for a moment. Yielding would not suffice: the holder may be less urgent than the
+//! waiter, and would not get the hart. May touch: only the lock.
 
-/// Looks at the lock this many times before it stands aside: longer than any critical section here.
-const SPINS_BEFORE_STANDING_ASIDE: usize = 100;
+/// Number of attempts before a waiter sleeps: longer than any critical section here.
+const SPINS_BEFORE_BACK_OFF: usize = 100;
 
-/// How a waiter passes the time.
-pub struct SpinThenStandAside;
+/// How a waiter waits for the lock: it spins, and then backs off.
+pub struct SpinThenBackOff;
 
-impl spin::RelaxStrategy for SpinThenStandAside {
+impl spin::RelaxStrategy for SpinThenBackOff {
     #[inline]
     fn relax() {
-        for _ in 0..SPINS_BEFORE_STANDING_ASIDE {
+        for _ in 0..SPINS_BEFORE_BACK_OFF {
             core::hint::spin_loop();
         }
-        crate::system::stand_aside();
+        crate::system::back_off();
     }
 }
 
-/// The lock without its data, as the crates want it that bring their own.
-pub type RawLock = spin::mutex::SpinMutex<(), SpinThenStandAside>;
+/// The lock without data, for crates that keep the data themselves.
+pub type RawLock = spin::mutex::SpinMutex<(), SpinThenBackOff>;
 
-/// A value behind such a lock. Never hold it across an `.await`.
+/// A value protected by such a lock. Never hold it across an `.await`.
 pub type Lock<T> = lock_api::Mutex<RawLock, T>;

@@ -1,6 +1,7 @@
-//! The calls that can wait, by name: synchronous without a coroutine id, a future with one. SPEC 3.9.
+//! The calls that can wait, as macros: synchronous without a coroutine id, a future with one. SPEC
+//! 3.9.
 
-/// Performs an operation: at once, with the virtual CPU waiting, or as a future in a coroutine's name.
+/// Performs an operation: synchronously, or as a future for a coroutine.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! perform {
@@ -12,8 +13,8 @@ macro_rules! perform {
     };
 }
 
-/// `read!(fd, buffer)`, `read!(fd, buffer, coroutine id).await`: `Result<usize, Errno>`; 0 at the end.
-/// See [`ReadInto`](crate::io::ReadInto).
+/// `read!(fd, buffer)`, `read!(fd, buffer, coroutine id).await`: `Result<usize, Errno>`; 0 at the
+/// end. See [`ReadInto`](crate::io::ReadInto).
 #[macro_export]
 macro_rules! read {
     ($fd:expr, $buffer:expr $(, $coroutine:expr)?) => {
@@ -38,7 +39,8 @@ macro_rules! accept {
     };
 }
 
-/// `connect!(socket, address)`, `connect!(socket, address, coroutine id).await`: `Result<(), Errno>`.
+/// `connect!(socket, address)`, `connect!(socket, address, coroutine id).await`: `Result<(),
+/// Errno>`.
 #[macro_export]
 macro_rules! connect {
     ($socket:expr, $address:expr $(, $coroutine:expr)?) => {
@@ -54,7 +56,8 @@ macro_rules! sleep {
     };
 }
 
-/// `wait!(process id or None)`, `wait!(process id or None, coroutine id).await`: `Result<(u32, ExitStatus), Errno>`.
+/// `wait!(process id or None)`, `wait!(process id or None, coroutine id).await`: `Result<(u32,
+/// ExitStatus), Errno>`.
 #[macro_export]
 macro_rules! wait {
     ($pid:expr $(, $coroutine:expr)?) => {

@@ -1,19 +1,20 @@
-//! What the machine's memory and the kernel's counters stand at.
+//! The kernel's counters, and random numbers.
 
 pub use cops_abi::statistics::Statistics;
 
-/// The kernel's counters now.
+/// The current values of the kernel's counters.
 ///
 /// # Errors
-/// None that a kernel of this version has.
+/// A kernel of this version returns none.
 pub fn statistics() -> crate::io::Result<Statistics> {
     Ok(crate::system::statistics()?)
 }
 
-/// Fills `bytes` with random numbers: good for hash seeds, not for keys.
+/// Fills `bytes` with random numbers from the kernel's generator. They are suitable for keys only
+/// if the boot loader provided a seed; `docs/abi.md` describes their quality.
 ///
 /// # Errors
-/// None that a kernel of this version has.
+/// A kernel of this version returns none.
 pub fn random(mut bytes: &mut [u8]) -> crate::io::Result<()> {
     while !bytes.is_empty() {
         let count = crate::system::random(bytes)?;

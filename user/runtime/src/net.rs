@@ -1,4 +1,4 @@
-//! TCP: listeners, streams, their halves.
+//! TCP: listeners, streams, and the two halves of a stream.
 //!
 //! May touch: sockets of this process.
 
@@ -14,10 +14,11 @@ use crate::system::{self, End};
 
 pub use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Connections that wait to be accepted, unless [`TcpListener::bind_with_backlog`] says otherwise.
+/// Maximum number of connections that wait to be accepted, unless
+/// [`TcpListener::bind_with_backlog`] sets another.
 pub const DEFAULT_BACKLOG: u32 = 1024;
 
-/// Which directions of a stream to end.
+/// The directions of a stream to shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
     /// Nothing more will be read.
@@ -28,7 +29,7 @@ pub enum Shutdown {
     Both = 2,
 }
 
-/// A socket that connections come to. Closing it, by dropping, resets those not accepted.
+/// A listening socket. Dropping it closes it and resets the connections that were not accepted.
 #[derive(Debug)]
 pub struct TcpListener {
     fd: Fd,
@@ -55,20 +56,20 @@ impl TcpListener {
         Ok(Self { fd })
     }
 
-    /// The next connection. Cancel-safe: none is lost by dropping this.
+    /// Accepts the next connection. Cancel-safe: dropping the future loses no connection.
     ///
     /// # Errors
-    /// `EMFILE`: this process has as many descriptors as it may; the connection waits. `ECONNABORTED`: it was
-    /// gone before it could be accepted.
+    /// `EMFILE`: this process has reached its limit of descriptors; the connection waits.
+    /// `ECONNABORTED`: the connection ended before it could be accepted.
     pub async fn accept(&self) -> Result<TcpStream> {
         let fd = Call::new(Accept::new(self.as_fd())).await?;
         Ok(TcpStream { fd })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
-    /// None that a bound socket has.
+    /// A bound socket has none.
     pub fn local_address(&self) -> Result<SocketAddr> {
         Ok(system::socket_address(self.fd.raw(), End::Local)?)
     }
@@ -87,7 +88,7 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to `address`. Dropping this before it is done gives the attempt up.
+    /// Connects to `address`. Dropping the future before it is ready cancels the attempt.
     ///
     /// # Errors
     /// `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH`, `EADDRNOTAVAIL`, `EMFILE`, `ENOMEM`.
@@ -98,7 +99,7 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// The connection behind a descriptor, for instance one that `accept!` returned.
+    /// The connection of a descriptor, for instance one that `accept!` returned.
     #[must_use]
     pub fn from_fd(fd: Fd) -> Self {
         Self { fd }
@@ -112,7 +113,7 @@ impl TcpStream {
         fill(&self.fd, buffer, start)
     }
 
-    /// Ends one or both directions.
+    /// Shuts down one or both directions.
     ///
     /// # Errors
     /// `ENOTCONN`.
@@ -120,7 +121,7 @@ impl TcpStream {
         Ok(system::shutdown(self.fd.raw(), how as usize)?)
     }
 
-    /// This end's address.
+    /// The local address.
     ///
     /// # Errors
     /// `ENOTCONN`.
@@ -128,7 +129,7 @@ impl TcpStream {
         Ok(system::socket_address(self.fd.raw(), End::Local)?)
     }
 
-    /// The other end's address.
+    /// The peer's address.
     ///
     /// # Errors
     /// `ENOTCONN`.
@@ -136,7 +137,8 @@ impl TcpStream {
         Ok(system::socket_address(self.fd.raw(), End::Peer)?)
     }
 
-    /// Both directions as values of their own, for two coroutines. The connection is closed when both are dropped.
+    /// Splits the stream into its two directions, for two coroutines. The connection is closed when
+    /// both are dropped.
     #[must_use]
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         let fd = Arc::new(self.fd);
@@ -163,7 +165,7 @@ pub struct OwnedReadHalf {
 }
 
 impl OwnedReadHalf {
-    /// [`TcpStream::fill`].
+    /// See [`TcpStream::fill`].
     ///
     /// # Errors
     /// As [`fill`].
@@ -184,14 +186,16 @@ impl ErrorType for OwnedReadHalf {
 
 implement_stream!(OwnedReadHalf: Read);
 
-/// The writing direction of a [`TcpStream`]. Dropping it ends that direction: the peer reads the end.
+/// The writing direction of a [`TcpStream`]. Dropping it shuts that direction down: the peer reads
+/// the end.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     fd: Arc<Fd>,
 }
 
 impl OwnedWriteHalf {
-    /// [`TcpStream::shutdown`]. Ending both directions also ends a read that waits on the other half.
+    /// See [`TcpStream::shutdown`]. Shutting down both directions also ends a read that waits on
+    /// the other half.
     ///
     /// # Errors
     /// `ENOTCONN`.
@@ -214,7 +218,7 @@ implement_stream!(OwnedWriteHalf: Write);
 
 impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
-        // If it is not connected any more, the peer has seen an end already.
+        // If it is not connected any more, the peer has already seen an end.
         let _ = system::shutdown(self.fd.raw(), Shutdown::Write as usize);
     }
 }
@@ -236,7 +240,7 @@ impl<'a> Accept<'a> {
     }
 }
 
-// SAFETY: no memory: the peer's address is asked for when somebody wants to know it.
+// SAFETY: the call passes no memory to the kernel; the peer's address is queried separately.
 #[allow(unsafe_code)]
 unsafe impl Operation for Accept<'_> {
     type Output = core::result::Result<Fd, cops_abi::Errno>;
@@ -275,7 +279,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-// SAFETY: the kernel writes nothing; it copies the address before the call returns.
+// SAFETY: the kernel writes nothing; it copies the address before the system call returns.
 #[allow(unsafe_code)]
 unsafe impl Operation for Connect<'_> {
     type Output = core::result::Result<(), cops_abi::Errno>;

@@ -1,19 +1,19 @@
-//! The end of a program that cannot go on.
+//! Panics and fatal errors.
 
 use core::fmt::Write;
 use core::panic::PanicInfo;
 
 use crate::io::Gather;
 
-/// Prints where and why, and ends the process as `SIGABRT` would. Nothing unwinds, nothing is dropped.
+/// Prints the panic and ends the process like `SIGABRT`. Does not unwind and drops nothing.
 #[panic_handler]
 fn panic(information: &PanicInfo<'_>) -> ! {
-    // Out of memory comes here too, so nothing on the way may allocate.
+    // This also handles out-of-memory, so nothing here may allocate.
     let _ = writeln!(Gather::new(2), "{information}");
     crate::process::abort()
 }
 
-/// The like of the panic handler, for what goes wrong before the program has begun.
+/// Like the panic handler, for errors before the program has started.
 #[cold]
 pub(crate) fn fatal(message: core::fmt::Arguments<'_>) -> ! {
     let _ = writeln!(Gather::new(2), "cops: {message}");

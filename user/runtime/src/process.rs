@@ -17,7 +17,7 @@ use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
 use crate::io::{ConsoleMode, Error, Result};
 use crate::system;
 
-/// What a program ends with: 0 for success.
+/// The exit code of a program; 0 means success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitCode(pub u8);
 
@@ -34,9 +34,9 @@ impl From<u8> for ExitCode {
     }
 }
 
-/// What `main` may return.
+/// A type that `main` may return.
 pub trait Termination {
-    /// Reports an error, if there is one, and says how to end.
+    /// Prints the error, if there is one, and returns the exit code.
     fn report(self) -> ExitCode;
 }
 
@@ -59,7 +59,7 @@ impl Termination for core::convert::Infallible {
 }
 
 impl<T: Termination, E: fmt::Display> Termination for core::result::Result<T, E> {
-    /// An error is printed to standard error, and the code is 1.
+    /// Prints an error to standard error; the exit code is then 1.
     fn report(self) -> ExitCode {
         match self {
             Ok(value) => value.report(),
@@ -76,32 +76,33 @@ pub fn exit(code: u8) -> ! {
     system::exit_group(code)
 }
 
-/// Ends the process as by `SIGABRT` (134 in a shell).
+/// Ends the process like `SIGABRT` (134 in a shell).
 pub fn abort() -> ! {
     let _ = system::kill(id(), signal::SIGABRT);
-    // Only if the kernel did not do it.
+    // Reached only if the kernel did not end the process.
     system::exit_group(128 + signal::SIGABRT)
 }
 
-/// This process.
+/// The id of this process.
 #[must_use]
 pub fn id() -> u32 {
     system::process_id()
 }
 
-/// The process that started this one; 0 if that was the kernel, or it is gone.
+/// The id of the process that started this one; 0 if that was the kernel, or has ended.
 #[must_use]
 pub fn parent_id() -> u32 {
     system::parent_id()
 }
 
-/// The most urgent that this process can be.
+/// The ceiling of this process: its most urgent possible level.
 #[must_use]
 pub fn ceiling() -> Priority {
     Priority::saturating(crate::shared::process_page().ceiling.load(Relaxed))
 }
 
-/// Makes this process, and all it has started, no more urgent than `level`, for good.
+/// Lowers the ceiling of this process and all its descendants to `level`. It cannot be raised again
+/// by this process.
 ///
 /// # Errors
 /// `EPERM` if `level` is more urgent than its ceiling.
@@ -109,8 +110,9 @@ pub fn lower_ceiling(level: Priority) -> Result<()> {
     Ok(system::set_ceiling(0, level)?)
 }
 
-/// Guarantees `per_mille` of each hart's time to those who are ready and not the most urgent; 0, the default, guarantees nothing.
-/// For the whole machine. Returns what it was.
+/// Guarantees `per_mille` of each hart's time to virtual CPUs that are ready but not the most
+/// urgent; 0, the default, guarantees nothing. Applies to the whole machine. Returns the previous
+/// value.
 ///
 /// # Errors
 /// `EPERM` unless this process's ceiling is the most urgent level; `EINVAL` above 500.
@@ -118,12 +120,12 @@ pub fn set_share_of_less_urgent(per_mille: u32) -> Result<u32> {
     Ok(system::set_share(per_mille)? as u32)
 }
 
-/// What is counted of a process and its descendants together.
+/// A resource that is counted for a process and its descendants together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Bytes of memory.
     Memory,
-    /// Processes, until they have been waited for.
+    /// Processes. A process counts until it has been waited for.
     Processes,
     /// Calls in flight.
     Calls,
@@ -148,7 +150,7 @@ impl Resource {
     }
 }
 
-/// What process `pid` (0: this one) and its descendants have of `resource`, and may have.
+/// Usage and limit of `resource` for process `pid` (0: this one) and its descendants.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -156,8 +158,8 @@ pub fn quota(pid: u32, resource: Resource) -> Result<Quota> {
     Ok(system::quota(pid, resource.kind(), ONLY_ASK)?)
 }
 
-/// Sets what process `pid` (0: this one) and its descendants may have of `resource`. What they have already they keep.
-/// Returns the quota as it is then: a limit is never higher than that of the process's parent.
+/// Limits `resource` for process `pid` (0: this one) and its descendants. Current usage is not
+/// affected. Returns the resulting quota: a limit is at most that of the process's parent.
 ///
 /// # Errors
 /// `EPERM` unless the process is a descendant, or this one and the limit becomes lower; `ESRCH`.
@@ -173,19 +175,19 @@ pub struct ExitStatus {
 }
 
 impl ExitStatus {
-    /// The code it exited with, unless it was killed.
+    /// The exit code, unless it was killed.
     #[must_use]
     pub fn code(self) -> Option<u8> {
         (self.status & 0x7f == 0).then(|| wait_status::shell_code(self.status))
     }
 
-    /// The signal that killed it, if one did.
+    /// The signal that killed it, if any.
     #[must_use]
     pub fn signal(self) -> Option<u8> {
         Some((self.status & 0x7f) as u8).filter(|&signal| signal != 0)
     }
 
-    /// What a shell reports: the code, or 128 + signal.
+    /// The status as a shell reports it: the exit code, or 128 + signal.
     #[must_use]
     pub fn shell_code(self) -> u8 {
         wait_status::shell_code(self.status)
@@ -207,7 +209,8 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// Starts the program at `path` with `arguments`, to which the path is prepended. It shares the standard streams.
+/// Starts the program at `path` with `arguments`, to which the path is prepended. It shares the
+/// standard streams.
 ///
 /// # Errors
 /// `ENOENT`, `ENOEXEC`, `E2BIG`, `ENOMEM`, `ENAMETOOLONG`; [`Error::ZeroByte`].
@@ -215,8 +218,8 @@ pub fn spawn<A: AsRef<str>>(path: &str, arguments: &[A]) -> Result<Child> {
     spawn_below(path, arguments, None)
 }
 
-/// [`spawn`], and nothing that the child does, nor any process that it starts, counts as more urgent than `ceiling`, from its first instruction on.
-/// `None`: this process's own ceiling.
+/// Like [`spawn`], with a ceiling for the child and all processes that it starts. `None`: this
+/// process's own ceiling.
 ///
 /// # Errors
 /// As [`spawn`]; `EPERM` if `ceiling` is more urgent than this process's own.
@@ -224,11 +227,13 @@ pub fn spawn_below<A: AsRef<str>>(path: &str, arguments: &[A], ceiling: Option<P
     start(path, arguments, ceiling, None)
 }
 
-/// [`spawn_below`], and from its first instruction on the child is the foreground process: it reads what is typed, in the form `mode`,
-/// until it ends or this process takes the console back with [`crate::io::take_console`].
+/// Like [`spawn_below`], and makes the child the foreground process before it starts: it reads what
+/// is typed, in `mode`, until it ends or this process takes the console back with
+/// [`crate::io::take_console`].
 ///
 /// # Errors
-/// As [`spawn_below`]; `EPERM` if this process does not have the console; `EAGAIN` if it has been handed on too often.
+/// As [`spawn_below`]; `EPERM` if this process does not have the console; `EAGAIN` if it has been
+/// handed on too often.
 pub fn spawn_in_foreground<A: AsRef<str>>(
     path: &str,
     arguments: &[A],
@@ -251,13 +256,14 @@ fn start<A: AsRef<str>>(
     let mut pointers: Vec<_> = arguments.iter().map(|text| text.as_ptr()).collect();
     pointers.insert(0, path.as_ptr());
     pointers.push(core::ptr::null());
-    // SAFETY: the pointers lead to the strings above, the last is null.
+    // SAFETY: `path` and the strings that the pointers refer to live until the call returns, each
+    // ends with a zero, and the last pointer is null.
     #[allow(unsafe_code)]
     let pid = unsafe { system::spawn_process(&path, &pointers, ceiling, console.map(ConsoleMode::bits)) }?;
     Ok(Child { pid: pid as u32 })
 }
 
-/// Ends process `pid` as by `signal` (`cops_abi::syscall::signal`).
+/// Ends process `pid` with `signal` (`cops_abi::syscall::signal`).
 ///
 /// # Errors
 /// `ESRCH`, `EINVAL`, `EPERM`.
@@ -265,7 +271,8 @@ pub fn kill(pid: u32, signal: u8) -> Result<()> {
     Ok(system::kill(pid, signal)?)
 }
 
-/// A process that this one started. Not waiting for it keeps its exit status in the kernel as long as this process lives.
+/// A process that this one started. Its exit status stays in the kernel until it is waited for or
+/// this process ends.
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
@@ -281,15 +288,16 @@ impl Child {
     /// Waits until it has ended. Cancel-safe; can succeed only once.
     ///
     /// # Errors
-    /// `ECHILD` if its status has been given out already.
+    /// `ECHILD` if its status has already been returned.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
         let (_, status) = Call::new(Wait::new(Some(self.pid))).await?;
         Ok(status)
     }
 
-    /// Makes nothing that it does, or that processes do which it starts, count as more urgent than `level`.
+    /// Sets the ceiling of the child.
     ///
-    /// Lowering it binds all its descendants at once. Raising it, up to this process's own ceiling, raises only its own.
+    /// Lowering it also lowers the ceilings of all its descendants. Raising it, at most to this
+    /// process's own ceiling, raises only the child's.
     ///
     /// # Errors
     /// `EPERM` if `level` is more urgent than this process's own ceiling; `ESRCH` if it has ended.
@@ -297,16 +305,17 @@ impl Child {
         Ok(system::set_ceiling(self.pid, level)?)
     }
 
-    /// Makes it the foreground process: what is typed goes to it, in the form `mode`, until it ends or this process takes the console
-    /// back with [`crate::io::take_console`].
+    /// Makes the child the foreground process: it reads what is typed, in `mode`, until it ends or
+    /// this process takes the console back with [`crate::io::take_console`].
     ///
     /// # Errors
-    /// `EPERM` if this process does not have the console; `EAGAIN` if it has been handed on too often; `ESRCH` if the child has ended.
+    /// `EPERM` if this process does not have the console; `EAGAIN` if it has been handed on too
+    /// often; `ESRCH` if the child has ended.
     pub fn hand_console(&mut self, mode: ConsoleMode) -> Result<()> {
         Ok(system::hand_over_console(self.pid, mode.bits())?)
     }
 
-    /// Ends it as by `SIGKILL`. It is still to be waited for.
+    /// Kills it with `SIGKILL`. It must still be waited for.
     ///
     /// # Errors
     /// `ESRCH` if it has been waited for.
@@ -315,7 +324,7 @@ impl Child {
     }
 }
 
-/// `wait4(pid)`: which child ended, and how.
+/// `wait4(pid)`: waits for a child; returns its id and exit status.
 #[derive(Debug)]
 pub struct Wait {
     pid: Option<u32>,
@@ -335,7 +344,8 @@ fn status(scratch: &Scratch) -> i32 {
     i32::from_le_bytes([a, b, c, d])
 }
 
-// SAFETY: the kernel writes to the scratch memory, which has room for an `i32`, aligned by the slot.
+// SAFETY: the kernel writes only to the scratch memory, which has room for an `i32` and is aligned
+// by the slot.
 #[allow(unsafe_code)]
 unsafe impl Operation for Wait {
     type Output = core::result::Result<(u32, ExitStatus), Errno>;

@@ -1,4 +1,5 @@
-//! The explicit runner: an ordinary `main` that runs the coroutines of its process itself, when it wants to. SPEC 2.4.
+//! The explicit runner: a `main` that is not a coroutine and runs the coroutines of its process by
+//! itself. SPEC 2.4.
 //!
 //! May touch: the loop of the calling virtual CPU, nothing else.
 
@@ -6,24 +7,24 @@ use core::fmt;
 
 use crate::worker::{self, EXECUTOR};
 
-/// When [`run`] is to return.
+/// When [`run`] returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// When no coroutine is ready: those that are left wait for something, or are polled by other virtual CPUs. Does
-    /// not wait.
+    /// When no coroutine is ready: the remaining ones wait, or are polled by other virtual CPUs.
+    /// Does not wait.
     Stalled,
-    /// When all coroutines have exited, on whichever virtual CPU. Sleeps in the kernel while none is ready; for ever, if one of them
-    /// waits for something that never comes.
+    /// When all coroutines have exited, on all virtual CPUs. Sleeps in the kernel while none is
+    /// ready, forever if one of them waits for an event that never comes.
     Empty,
 }
 
-/// [`run`] was called inside a coroutine, which its virtual CPU is polling. Nothing was done.
+/// [`run`] was called inside a coroutine; nothing was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InsideCoroutine;
 
 impl fmt::Display for InsideCoroutine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("coroutines are run by a main that is none")
+        formatter.write_str("only a main that is not a coroutine can run coroutines")
     }
 }
 
@@ -31,11 +32,15 @@ impl core::error::Error for InsideCoroutine {}
 
 /// Runs coroutines of this process on the calling virtual CPU, the most urgent first.
 ///
-/// For programs whose `main` is no coroutine: those that say `#[cops::main(explicit_runner)]`. May be called as often as they
-/// like; what is spawned between two calls begins in the next. (Virtual CPUs from [`alloc_cpu`](crate::task::alloc_cpu) run coroutines all
-/// the time, and may come by earlier; one that sleeps is not woken by a spawn outside of this.) Between two calls, whatever of this
-/// library can wait makes its virtual CPU wait; results for coroutines are taken by the other virtual CPUs, at the latest after a
-/// slice (10 ms), or by the next call. The kernel counts such a `main` as of the default priority. When such a `main` returns the process ends, with whatever coroutines there are.
+/// For programs with `#[cops::main(explicit_runner)]`: their `main` is not a coroutine. It may be
+/// called any number of times; a coroutine that is spawned between two calls begins in the next
+/// one. (Virtual CPUs from [`alloc_cpu`](crate::task::alloc_cpu) always run coroutines and may
+/// begin it earlier; a spawn outside of `run` does not wake one that sleeps.)
+///
+/// Between two calls, functions of this library that wait block the virtual CPU. Results for
+/// coroutines are then delivered by the other virtual CPUs, at the latest after a time slice (10
+/// ms), or by the next call. The kernel gives such a `main` the default priority. When `main`
+/// returns, the process ends, including all coroutines.
 ///
 /// ```ignore
 /// use cops::sync::{signal, wait_on};
@@ -54,10 +59,11 @@ impl core::error::Error for InsideCoroutine {}
 /// ```
 ///
 /// # Errors
-/// [`InsideCoroutine`], if it is called by one: in an `async fn main`, a `main` without `explicit_runner`, or anything
-/// spawned. There, awaiting is how to wait, and [`yield_now`](crate::task::yield_now) lets others run.
+/// [`InsideCoroutine`], if a coroutine calls it: an `async fn main`, a `main` without
+/// `explicit_runner`, or any spawned coroutine. A coroutine waits with `.await`, and lets others
+/// run with [`yield_now`](crate::task::yield_now).
 pub fn run(until: Until) -> Result<(), InsideCoroutine> {
-    // The low byte is the virtual CPU's number, which is its worker's.
+    // The low byte is the virtual CPU's number, which is also its worker's.
     let worker = u32::from(worker::current_word() as u8);
     loop {
         if !worker::run_until_stalled(worker) {
@@ -66,7 +72,8 @@ pub fn run(until: Until) -> Result<(), InsideCoroutine> {
         if until == Until::Stalled || is_empty() {
             return Ok(());
         }
-        // Looked at again once it is marked as parked: the exit of the last one wakes those that are.
+        // `is_empty` is checked again after the worker is marked as parked, because the exit of the
+        // last coroutine wakes the parked workers.
         worker::park(worker, is_empty);
     }
 }

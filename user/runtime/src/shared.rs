@@ -1,7 +1,8 @@
-//! The pages this process shares with the kernel: where they are, and nothing about what is in them.
+//! The addresses of the pages that this process shares with the kernel. Their contents are not
+//! interpreted here.
 //!
-//! May touch: the addresses the auxiliary vector names, through the types of `cops_abi`, all of whose
-//! fields are atomics: the other side may change them at any time.
+//! May touch: the addresses in the auxiliary vector, through the types of `cops_abi`. All fields of
+//! these types are atomics, because the other side may change them at any time.
 #![allow(unsafe_code)]
 
 use core::ptr;
@@ -12,7 +13,8 @@ use cops_abi::page::{MAX_CPUS, ProcessPage, SystemPage};
 use cops_abi::ring::{RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingEntry, RingPage};
 use cops_abi::trace::TracePage;
 
-// Written once, by `install`, before the first coroutine; other virtual CPUs start later and see them.
+// `install` writes these once, before the first coroutine; other virtual CPUs start later and see
+// them.
 static PROCESS_PAGE: AtomicPtr<ProcessPage> = AtomicPtr::new(ptr::null_mut());
 static RING: AtomicPtr<[RingPage; RING_PAGE_COUNT]> = AtomicPtr::new(ptr::null_mut());
 static SYSTEM_PAGE: AtomicPtr<SystemPage> = AtomicPtr::new(ptr::null_mut());
@@ -20,19 +22,20 @@ static SYSTEM_PAGE: AtomicPtr<SystemPage> = AtomicPtr::new(ptr::null_mut());
 /// Null unless this process is traced.
 static TRACE: AtomicPtr<[TracePage; MAX_CPUS]> = AtomicPtr::new(ptr::null_mut());
 
-/// Why a process cannot use what the kernel gave it.
+/// The reason why a process cannot use the kernel's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
-    /// The auxiliary vector names no such page.
+    /// The auxiliary vector does not contain the page.
     Missing,
-    /// Kernel and program were built from different contracts.
+    /// The kernel was built with another version of `cops_abi`.
     Version(u32),
 }
 
-/// Remembers where the process page, the ring and the system page are.
+/// Stores the addresses of the process page, the ring and the system page.
 ///
 /// # Safety
-/// The addresses are the auxiliary vector's. Called once, before anything else here.
+/// The addresses are from the auxiliary vector. Called once, before any other function of this
+/// module.
 pub(crate) unsafe fn install([process_page, ring, system_page]: [usize; 3]) -> Result<(), Unusable> {
     if process_page == 0 || ring == 0 || system_page == 0 {
         return Err(Unusable::Missing);
@@ -47,7 +50,7 @@ pub(crate) unsafe fn install([process_page, ring, system_page]: [usize; 3]) -> R
     }
 }
 
-/// Remembers where the trace pages are; 0: there are none.
+/// Stores the address of the trace pages; 0 if there are none.
 ///
 /// # Safety
 /// As [`install`].
@@ -58,28 +61,33 @@ pub(crate) unsafe fn install_trace(pages: usize) {
 /// The trace page of virtual CPU `cpu`, if this process is traced.
 #[inline]
 pub(crate) fn trace_page(cpu: usize) -> Option<&'static TracePage> {
-    // SAFETY: null, or from the auxiliary vector: then the kernel keeps the pages mapped as long as the process lives.
+    // SAFETY: the pointer is null or, by the contract of `install_trace`, from the auxiliary
+    // vector; then the kernel keeps the pages mapped as long as the process lives.
     unsafe { TRACE.load(Relaxed).as_ref() }?.get(cpu)
 }
 
-/// The page this process writes and the kernel reads.
+/// The page that this process writes and the kernel reads.
 #[inline]
 pub(crate) fn process_page() -> &'static ProcessPage {
-    // SAFETY: `install` ran first; the kernel keeps the page mapped as long as the process lives.
+    // SAFETY: `install` has stored the address from the auxiliary vector; the kernel keeps the page
+    // mapped as long as the process lives, and all its fields are atomics.
     unsafe { &*PROCESS_PAGE.load(Relaxed) }
 }
 
-/// The page the kernel writes and every process reads.
+/// The page that the kernel writes and every process reads.
 #[inline]
 pub(crate) fn system_page() -> &'static SystemPage {
-    // SAFETY: as above. It is mapped read-only; no one writes through the reference.
+    // SAFETY: `install` has stored the address from the auxiliary vector; the kernel keeps the page
+    // mapped as long as the process lives. It is mapped read-only, and this process never writes
+    // through the reference.
     unsafe { &*SYSTEM_PAGE.load(Relaxed) }
 }
 
 /// The entry of the wake ring with this index, modulo the ring's size.
 #[inline]
 pub(crate) fn ring_entry(index: u32) -> &'static RingEntry {
-    // SAFETY: as above.
+    // SAFETY: `install` has stored the address from the auxiliary vector; the kernel keeps the
+    // pages mapped as long as the process lives, and all their fields are atomics.
     let pages = unsafe { &*RING.load(Relaxed) };
     let index = index as usize;
     &pages[index / RING_ENTRIES_PER_PAGE % RING_PAGE_COUNT].0[index % RING_ENTRIES_PER_PAGE]

@@ -1,6 +1,6 @@
 //! From the first instruction to `main`.
 //!
-//! May touch: the stack as the kernel left it, once.
+//! May touch: the initial stack, once.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -17,7 +17,7 @@ use crate::process::{ExitCode, exit};
 use crate::task::Priority;
 use crate::{fatal, shared, sync, trace, worker};
 
-/// Marks the program as a native one. The link script keeps it.
+/// Marks the program as a native one. The linker script keeps it.
 #[used]
 #[unsafe(link_section = ".note.cops")]
 static NOTE: Note = Note::CURRENT;
@@ -25,41 +25,43 @@ static NOTE: Note = Note::CURRENT;
 /// The scheduler's functions in the vDSO.
 static CORE: spin::Once<CoreTable> = spin::Once::new();
 
-/// What `#[cops::main]` makes of the program's `main`.
+/// The type of the program's `main`, as converted by `#[cops::main]`.
 pub type Main = Pin<Box<dyn Future<Output = ExitCode> + Send>>;
 
 unsafe extern "Rust" {
-    /// Provided by `#[cops::main]`.
+    /// Defined by `#[cops::main]`.
     safe fn _cops_main(arguments: Arguments) -> Main;
 }
 
-/// The first virtual CPU comes here with the address of the argument vector.
+/// The first virtual CPU starts here with the address of the argument vector.
 pub(crate) extern "C" fn start(stack: *const usize) -> ! {
-    // SAFETY: what the kernel leaves there is laid out as on Linux.
+    // SAFETY: `_start` passes the initial stack pointer, and the kernel lays out the initial stack
+    // as Linux does.
     let (arguments, auxiliary) = unsafe { read_stack(stack) };
     let pages = [auxiliary.process_page, auxiliary.ring, auxiliary.system_page];
-    // SAFETY: once, first, with the auxiliary vector's addresses.
+    // SAFETY: the addresses are from the auxiliary vector, and this is the first and only call.
     if let Err(reason) = unsafe { shared::install(pages) } {
-        fatal(format_args!("the kernel's pages are of no use: {reason:?}"));
+        fatal(format_args!("cannot use the pages shared with the kernel: {reason:?}"));
     }
-    // SAFETY: once, first, with the auxiliary vector's address.
+    // SAFETY: the address is from the auxiliary vector, and this is the first and only call.
     unsafe { shared::install_trace(auxiliary.trace) };
-    // SAFETY: the kernel maps the whole vDSO there for as long as the process lives.
+    // SAFETY: the address is from the auxiliary vector; the kernel maps the whole vDSO there as
+    // long as the process lives.
     match unsafe { CoreTable::from_image(core::ptr::with_exposed_provenance(auxiliary.vdso)) } {
         Ok(table) if auxiliary.vdso != 0 => trace::install(CORE.call_once(|| table)),
-        Ok(_) => fatal(format_args!("the kernel maps no vDSO")),
-        Err(error) => fatal(format_args!("the vDSO is of no use: {error}")),
+        Ok(_) => fatal(format_args!("the kernel has not mapped a vDSO")),
+        Err(error) => fatal(format_args!("cannot use the vDSO: {error}")),
     }
     sync::install();
     worker::start_executor();
     worker::become_worker(0);
-    // An explicit runner's `main` is called here, outside of coroutines, and ends the process.
+    // The `main` of an explicit runner is called here, outside of coroutines, and ends the process.
     let main = _cops_main(arguments);
     crate::task::spawn(async { exit(main.await.0) }, Priority::DEFAULT);
     worker::run(0)
 }
 
-/// The addresses in the auxiliary vector that this library needs; 0 where the kernel gave none.
+/// The addresses in the auxiliary vector that this library needs; 0 for those that are missing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Auxiliary {
     vdso: usize,
@@ -69,11 +71,14 @@ struct Auxiliary {
     trace: usize,
 }
 
+/// Parses the initial stack.
+///
 /// # Safety
-/// `stack` points to: the count of arguments, so many pointers to strings, null, pointers to the environment, null,
-/// pairs of the auxiliary vector, the last of them of key 0. All of that stays as it is.
+/// `stack` points to: the number of arguments, that many pointers to strings, null, pointers to the
+/// environment, null, pairs of the auxiliary vector, the last of them with key 0. All of that stays
+/// unchanged.
 unsafe fn read_stack(stack: *const usize) -> (Arguments, Auxiliary) {
-    // SAFETY: the caller's promise, for each step further.
+    // SAFETY: this function's contract describes the layout; each step stays within it.
     unsafe {
         let count = *stack;
         let first = stack.add(1);
@@ -101,14 +106,14 @@ unsafe fn read_stack(stack: *const usize) -> (Arguments, Auxiliary) {
     }
 }
 
-/// The arguments the program was started with, the program's own name first.
+/// The arguments that the program was started with; the first is the program's own name.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     strings: alloc::vec::IntoIter<&'static CStr>,
 }
 
 impl Arguments {
-    /// The next argument as the bytes it is.
+    /// The next argument as bytes.
     pub fn next_bytes(&mut self) -> Option<&'static [u8]> {
         self.strings.next().map(CStr::to_bytes)
     }
@@ -120,7 +125,7 @@ impl Iterator for Arguments {
     /// The next argument.
     ///
     /// # Panics
-    /// If it is not UTF-8; use [`Arguments::next_bytes`] where that is to be expected.
+    /// If it is not UTF-8; use [`Arguments::next_bytes`] where that is possible.
     fn next(&mut self) -> Option<&'static str> {
         self.next_bytes().map(|bytes| match core::str::from_utf8(bytes) {
             Ok(text) => text,

@@ -1,7 +1,7 @@
 //! Coroutines: spawning, waking, priorities, virtual CPUs. SPEC 2.3.
 //!
-//! Nothing here enters the kernel, except [`alloc_cpu`], and [`wake_up`] and its like when a virtual CPU has to be
-//! unparked.
+//! No function here enters the kernel, except [`alloc_cpu`], and [`wake_up`] and similar functions
+//! when a virtual CPU has to be unparked.
 
 use core::future::Future;
 
@@ -13,7 +13,7 @@ pub use cops_abi::{CoroutineId, Priority};
 pub use cops_executor::{JoinError, JoinHandle, SpawnError, YieldNow, cancel, current, priority};
 pub use cops_executor::{wake_up, waker_of, yield_now};
 
-/// Makes a coroutine that runs `future` at `priority`, on any virtual CPU.
+/// Spawns a coroutine that runs `future` at `priority`, on any virtual CPU.
 ///
 /// # Panics
 /// If there is no memory for it; see [`try_spawn`].
@@ -27,7 +27,8 @@ where
     }
 }
 
-/// [`spawn`], with a handle that yields the output and can cancel. Dropping the handle lets the coroutine run on.
+/// Like [`spawn`], but returns a handle that yields the output and can cancel. Dropping the handle
+/// detaches the coroutine.
 ///
 /// # Panics
 /// If there is no memory for it.
@@ -42,7 +43,7 @@ where
     }
 }
 
-/// [`spawn`] that can fail.
+/// Like [`spawn`], but can fail.
 ///
 /// # Errors
 /// [`SpawnError::OutOfMemory`]; the future has been dropped.
@@ -53,8 +54,9 @@ where
     EXECUTOR.spawn(Traced(future), priority)
 }
 
-/// Changes the priority of a coroutine, whatever it is doing; one that is ready moves to the tail of its new level. The kernel's half of
-/// calls that it waits for follows, at the cost of a system call for each. False if the coroutine has exited.
+/// Changes the priority of a coroutine in any state; a ready one moves to the tail of its new
+/// level. The kernel's part of its calls in flight follows, at the cost of a system call for each.
+/// Returns false if the coroutine has exited.
 pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     let exists = cops_executor::set_priority(id, priority);
     if exists {
@@ -63,32 +65,33 @@ pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     exists
 }
 
-/// Has this process yield its harts strictly, or relaxed, which is the default.
+/// Makes this process yield its harts strictly, or in the relaxed way, which is the default.
 ///
-/// Strictly: after each coroutine it gives way to any more urgent one of another process or of the kernel that waits for a hart, at the cost of
-/// some hundred instructions for each poll. Relaxed: when the kernel is entered next, at the latest after 10 ms.
-/// Other virtual CPUs of this process may take up to 1024 more polls to notice.
+/// Strict: after each poll, the process yields to any more urgent virtual CPU of another process
+/// and any more urgent kernel coroutine that waits for a hart. This costs some hundred instructions
+/// for each poll. Relaxed: it yields at its next entry into the kernel, at the latest after 10 ms.
+/// Other virtual CPUs of this process may make up to 1024 more polls before they notice the change.
 pub fn set_strict_yielding(strict: bool) {
     crate::worker::set_strict(strict);
 }
 
-/// The priority of the coroutine that runs here; the default outside of one.
+/// The priority of the current coroutine; the default priority outside of coroutines.
 #[must_use]
 pub fn current_priority() -> Priority {
     current().and_then(priority).unwrap_or(Priority::DEFAULT)
 }
 
-/// Coroutines of this process that have not exited.
+/// Number of coroutines of this process that have not exited.
 #[must_use]
 pub fn live_count() -> u64 {
     EXECUTOR.live_count()
 }
 
-/// Asks for `count` more virtual CPUs; how many the process has now. They run ready coroutines, and sleep in the
-/// kernel when there are none.
+/// Requests `count` more virtual CPUs. Returns how many the process has now. They run ready
+/// coroutines, and sleep in the kernel when there are none.
 ///
 /// # Errors
-/// `EINVAL` if that were more than `cops_abi::page::MAX_CPUS`, `ENOMEM`.
+/// `EINVAL` if that would be more than `cops_abi::page::MAX_CPUS`, `ENOMEM`.
 pub fn alloc_cpu(count: usize) -> crate::io::Result<usize> {
     Ok(crate::system::allocate_cpus(count, crate::worker::begin)?)
 }

@@ -18,7 +18,8 @@ pub use core::time::Duration;
 
 const NANOSECONDS_PER_SECOND: u128 = 1_000_000_000;
 
-/// A moment, by the machine's clock: the same in every process, never going back. Reading it enters no kernel.
+/// A moment on the machine's clock, which is the same in every process and never goes back. Reading
+/// it does not enter the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant {
     ticks: u64,
@@ -28,13 +29,13 @@ fn ticks_per_second() -> u64 {
     shared::system_page().ticks_per_second.load(Relaxed).max(1)
 }
 
-/// Rounded up, so that what waits for so many ticks waits long enough.
+/// Rounded up, so that a wait for this number of ticks is long enough.
 fn ticks_in(duration: Duration) -> u64 {
     let ticks = (duration.as_nanos() * u128::from(ticks_per_second())).div_ceil(NANOSECONDS_PER_SECOND);
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
-/// How long so many ticks of the machine's clock last.
+/// The duration of a number of ticks of the machine's clock.
 #[must_use]
 pub fn duration_of_ticks(ticks: u64) -> Duration {
     let per_second = ticks_per_second();
@@ -43,19 +44,19 @@ pub fn duration_of_ticks(ticks: u64) -> Duration {
 }
 
 impl Instant {
-    /// This moment.
+    /// The current time.
     #[must_use]
     pub fn now() -> Self {
         Self { ticks: arch::clock_ticks() }
     }
 
-    /// When the clocks of the machine began, near its start.
+    /// The time at which the clocks of `clock_gettime` were 0, shortly after the machine started.
     #[must_use]
     pub fn boot() -> Self {
         Self { ticks: shared::system_page().clock_base_ticks.load(Relaxed) }
     }
 
-    /// Time since then; zero if that is still to come.
+    /// Time since then; zero if it is in the future.
     #[must_use]
     pub fn elapsed(self) -> Duration {
         Self::now().duration_since(self)
@@ -71,7 +72,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Self;
 
-    /// Stops at the end of time, which is centuries away.
+    /// Saturates at the end of the clock's range, which is centuries away.
     fn add(self, duration: Duration) -> Self {
         Self { ticks: self.ticks.saturating_add(ticks_in(duration)) }
     }
@@ -84,7 +85,7 @@ impl Sub for Instant {
     }
 }
 
-/// Waits for at least `duration`, from now on. Cancel-safe.
+/// Waits for at least `duration`. Cancel-safe.
 pub async fn sleep(duration: Duration) {
     sleep_until(Instant::now() + duration).await;
 }
@@ -93,7 +94,7 @@ pub async fn sleep(duration: Duration) {
 pub async fn sleep_until(deadline: Instant) {
     while Instant::now() < deadline {
         if Call::new(Sleep::until(deadline)).await.is_err() {
-            // The kernel has no memory for a timer just now: wait the hard way.
+            // The kernel has no memory for a timer at the moment, so poll the clock.
             task::yield_now().await;
         }
     }
@@ -111,7 +112,7 @@ impl fmt::Display for Elapsed {
 
 impl core::error::Error for Elapsed {}
 
-/// The output of `future`, if it comes within `limit`; otherwise `future` is dropped.
+/// The output of `future`, if it is ready within `limit`; otherwise `future` is dropped.
 ///
 /// # Errors
 /// [`Elapsed`]. If both are ready at the same time, the output wins.
@@ -137,14 +138,14 @@ impl Sleep {
         Self { deadline, remaining: [0; 2] }
     }
 
-    /// Sleeps for `duration` from now on, not from the first poll on.
+    /// Sleeps for `duration` from this call on, not from the first poll.
     #[must_use]
     pub fn lasting(duration: Duration) -> Self {
         Self::until(Instant::now() + duration)
     }
 }
 
-// SAFETY: the kernel writes nothing; it copies the time before the call returns.
+// SAFETY: the kernel writes nothing; it copies the time before the system call returns.
 #[allow(unsafe_code)]
 unsafe impl Operation for Sleep {
     type Output = Result<(), Errno>;
@@ -153,10 +154,11 @@ unsafe impl Operation for Sleep {
         (Instant::now() >= self.deadline).then_some(Ok(()))
     }
 
-    /// A relative time: that the kernel's monotonic clock began with the machine's is nowhere promised.
+    /// Uses a relative time, because it is not specified that the kernel's monotonic clock began
+    /// together with the machine's.
     fn request(&mut self, _mode: Mode) -> Request {
         const MONOTONIC: usize = 1;
-        // A nanosecond more, since the duration was rounded down.
+        // One nanosecond more, because the duration was rounded down.
         let remaining = self.deadline - Instant::now() + Duration::from_nanos(1);
         self.remaining = [remaining.as_secs(), remaining.subsec_nanos().into()];
         let address = self.remaining.as_ptr().expose_provenance();

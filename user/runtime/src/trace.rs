@@ -1,8 +1,10 @@
-//! Tracing: what this process's coroutines do, told to the kernel without a call; and reading what was traced.
+//! Tracing: events of this process's coroutines, recorded without system calls; and reading traces.
 //!
-//! A process that was started while tracing was on has a page for each virtual CPU in which its polls, wakes and
-//! spawns are noted; the kernel collects them at each entry. Otherwise a poll costs a load and a branch more than without
-//! this module, and a wake nothing. `docs/book/inspection.md` explains it all.
+//! A process that was started while tracing was on has a page for each virtual CPU, in which its
+//! polls, wakes and spawns are recorded. The kernel collects them at each entry. In other processes
+//! this module costs a load and a branch for each poll, and nothing for a wake. See
+//! `docs/book/inspection.md`.
+//!
 //! May touch: the trace pages, the table of the scheduler's functions.
 #![allow(unsafe_code)]
 
@@ -20,7 +22,7 @@ use crate::{arch, shared, system, worker};
 
 pub use cops_abi::trace::{Event, Record};
 
-/// Whether this process has trace pages. Set before its first coroutine, never changed.
+/// Whether this process has trace pages. Set before its first coroutine and never changed.
 static ON: AtomicBool = AtomicBool::new(false);
 static OBSERVED: spin::Once<CoreTable> = spin::Once::new();
 static OBSERVER: Observer = Observer {
@@ -35,7 +37,7 @@ static OBSERVER: Observer = Observer {
     set_priority: |_, _| {},
 };
 
-/// Installs the scheduler's functions: `plain`, or behind an observer if this process is traced.
+/// Installs the scheduler's functions: `plain`, or with an observer if this process is traced.
 pub(crate) fn install(plain: &'static CoreTable) {
     let traced = shared::trace_page(0).is_some();
     image::install(if traced { OBSERVED.call_once(|| CoreTable::observed(plain, &OBSERVER)) } else { plain });
@@ -57,14 +59,14 @@ fn record(event: impl FnOnce(u8) -> Event) {
     if word == NO_CURRENT_WORKER {
         return;
     }
-    // The process and the hart are for the kernel to fill in.
+    // The kernel fills in the process and the hart.
     let cpu = word as u8;
     if let Some(page) = shared::trace_page(cpu.into()) {
         page.ring().write(Record { time_ticks: arch::clock_ticks(), ..event(cpu).to_record() });
     }
 }
 
-/// A future whose polls are events.
+/// A future with traced polls.
 #[repr(transparent)]
 pub(crate) struct Traced<F>(pub(crate) F);
 
@@ -73,7 +75,8 @@ impl<F: Future> Future for Traced<F> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the future is pinned with the whole, is reached in no other way, and `Traced` has no `Drop`.
+        // SAFETY: structural pinning: the field is pinned with the whole, no other code reaches it,
+        // and `Traced` has no `Drop`.
         let future = unsafe { self.map_unchecked_mut(|traced| &mut traced.0) };
         if ON.load(Relaxed) { poll_traced(future, context) } else { future.poll(context) }
     }
@@ -91,42 +94,43 @@ fn poll_traced<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Pol
     poll
 }
 
-/// Whether this process's coroutines are traced: whether tracing was on when it was started.
+/// Whether this process's coroutines are traced, which is so if tracing was on when it was started.
 #[must_use]
 pub fn is_traced() -> bool {
     ON.load(Relaxed)
 }
 
-/// Marks this moment in the trace with a number, if this process is traced. No system call.
+/// Marks this moment in the trace with a number, if this process is traced. Makes no system call.
 pub fn mark(value: u64) {
     let coroutine = current().map_or(0, |id| id.raw());
     emit(|cpu| Event::UserMark { process: 0, cpu, coroutine, value });
 }
 
-/// Switches tracing of the whole machine on or off; whether it was on. Processes are traced if they are started
-/// while it is.
+/// Switches tracing of the whole machine on or off. Returns whether it was on. Processes that are
+/// started while it is on are traced.
 ///
 /// # Errors
-/// `ENOMEM` if there is none for the kernel's rings.
+/// `ENOMEM` if there is no memory for the kernel's rings.
 pub fn switch(on: bool) -> Result<bool> {
     Ok(system::trace_control(on)?)
 }
 
-/// A part of what a hart has recorded.
+/// A part of the records of a hart.
 #[derive(Clone, Copy, Debug)]
 pub struct Portion {
-    /// Number of the first record, counted since tracing was first on. Those between what was asked for and this
-    /// were overwritten.
+    /// Number of the first record, counted since tracing was first on. Records between the one
+    /// asked for and this one were overwritten.
     pub first: u64,
-    /// Records.
+    /// Number of records.
     pub count: usize,
-    /// Records the hart has written altogether.
+    /// Number of records that the hart has ever written.
     pub begun: u64,
-    /// Records its ring holds.
+    /// Number of records that its ring holds.
     pub capacity: u64,
 }
 
-/// Reads records of a hart from number `from` on, oldest first, some dozens at a time, into `put`.
+/// Reads records of a hart into `put`, oldest first, beginning with number `from`; some dozens per
+/// call.
 ///
 /// # Errors
 /// `ENOENT` if there is no such hart or tracing was never on.

@@ -1,4 +1,4 @@
-//! The executor of this process, and the loop that each virtual CPU spends its life in.
+//! The executor of this process, and the main loop of each virtual CPU.
 //!
 //! May touch: the thread pointer, the workers' records in the process page, parking in the kernel.
 #![allow(unsafe_code)]
@@ -15,16 +15,16 @@ use crate::call::{limit, ring as results};
 use crate::{arch, fatal, interrupt, shared, system};
 
 const EXECUTOR_NUMBER: u8 = 0;
-/// Hook `grow` promises this alignment.
+/// The alignment that the hook `grow` guarantees.
 const GROW_ALIGNMENT: usize = 64;
 
-/// Polls after which a virtual CPU looks whether it is to yield strictly.
+/// Number of polls between two checks whether to yield strictly.
 const POLLS_BETWEEN_LOOKS: u64 = 1024;
 
-/// Runs all coroutines of this process.
+/// The executor of all coroutines of this process.
 pub(crate) static EXECUTOR: Executor = Executor::new(EXECUTOR_NUMBER);
 
-/// What the thread pointer of virtual CPU `n` points at: entry `n`, the word that names its worker.
+/// The words that identify workers: the thread pointer of virtual CPU `n` points to entry `n`.
 static CURRENT_WORKER: [u32; MAX_CPUS] = {
     let mut words = [0; MAX_CPUS];
     let mut worker = 0;
@@ -35,7 +35,7 @@ static CURRENT_WORKER: [u32; MAX_CPUS] = {
     words
 };
 
-/// The executor asks which worker this is.
+/// Called by the executor to learn the current worker.
 #[unsafe(no_mangle)]
 extern "C" fn _cops_executor_current_worker() -> u32 {
     current_word()
@@ -45,7 +45,8 @@ extern "C" fn _cops_executor_current_worker() -> u32 {
 #[inline(always)]
 pub(crate) fn current_word() -> u32 {
     let word = arch::thread_pointer().cast::<u32>();
-    // SAFETY: null until `become_worker` pointed it into the table.
+    // SAFETY: the thread pointer is null until `become_worker` points it to an element of the
+    // static table.
     unsafe { word.as_ref() }.copied().unwrap_or(NO_CURRENT_WORKER)
 }
 
@@ -60,19 +61,19 @@ pub(crate) fn start_executor() {
         external: Some(external),
         relax: Some(relax),
     };
-    // SAFETY: the hooks below do what `Hooks` asks, and they are functions: they stay.
+    // SAFETY: the functions below fulfil the contract of `Hooks`, and functions live forever.
     if let Err(error) = unsafe { EXECUTOR.start(&hooks) } {
         fatal(format_args!("the executor does not start: {error:?}"));
     }
     show_executor();
 }
 
-/// A worker's lock stays taken: its holder may have lost its hart.
+/// Called when a worker's lock stays taken, because its holder may have been preempted.
 unsafe extern "C" fn relax(_context: *mut ()) {
-    system::stand_aside();
+    system::back_off();
 }
 
-/// Tells the kernel where the executor is, for `ps`.
+/// Publishes the executor's address for `inspect`.
 fn show_executor() {
     let address = ptr::from_ref(EXECUTOR.core()).addr() as u64;
     shared::process_page().executor.store(address, core::sync::atomic::Ordering::Relaxed);
@@ -84,25 +85,27 @@ pub(crate) fn become_worker(index: usize) {
     else {
         fatal(format_args!("the kernel gave this process a virtual CPU number {index}"));
     };
-    // SAFETY: first thing on this virtual CPU, with a pointer to a static.
+    // SAFETY: `begin` and `start` call this once on each virtual CPU before any coroutine runs
+    // there, and the pointer is to a static.
     unsafe { arch::set_thread_pointer(ptr::from_ref(word).cast()) };
     if let Err(error) = EXECUTOR.add_worker(index as u32, state) {
         fatal(format_args!("virtual CPU {index} cannot become a worker: {error:?}"));
     }
-    // The first coroutine that becomes ready in a poll unparks no other virtual CPU: that would cost a system call, and
-    // mostly this worker begins the coroutine sooner than the other one is there. A poll that goes on for long offers it.
+    // The first coroutine that becomes ready during a poll does not unpark another virtual CPU.
+    // Unparking would cost a system call, and this worker mostly begins the coroutine before the
+    // other one would. If a poll takes long, its coroutines are offered to another virtual CPU.
     EXECUTOR.set_quiet(index as u32, true);
-    // SAFETY: once on this virtual CPU, with the thread pointer set.
+    // SAFETY: this is the only call on this virtual CPU, and the thread pointer was set above.
     unsafe { interrupt::enable(index) };
 }
 
-/// Where the kernel starts virtual CPU `index` that [`crate::task::alloc_cpu`] asked for.
+/// Entry point of virtual CPU `index`, which [`crate::task::alloc_cpu`] has requested.
 pub(crate) extern "C" fn begin(index: usize) -> ! {
     become_worker(index);
     run(index)
 }
 
-/// Runs coroutines until the process ends; parks when there is nothing to do.
+/// Runs coroutines until the process ends; parks when none is ready.
 pub(crate) fn run(index: usize) -> ! {
     let worker = index as u32;
     while run_until_stalled(worker) {
@@ -111,26 +114,28 @@ pub(crate) fn run(index: usize) -> ! {
     fatal(format_args!("worker {worker} cannot run"))
 }
 
-/// Runs coroutines until none is ready. False, and nothing is done, if this virtual CPU is polling one.
+/// Runs coroutines until none is ready. Returns false, and does nothing, if this virtual CPU is
+/// polling a coroutine.
 pub(crate) fn run_until_stalled(worker: u32) -> bool {
     loop {
         let is_strict = shared::process_page().flags.load(Relaxed) & flags::STRICT != 0;
         match EXECUTOR.run(worker, if is_strict { 1 } else { POLLS_BETWEEN_LOOKS }) {
             RunOutcome::Stalled => return true,
-            RunOutcome::BudgetUsed if is_strict => give_way(),
+            RunOutcome::BudgetUsed if is_strict => yield_if_less_urgent(),
             RunOutcome::BudgetUsed => {}
-            // `set_strict` wants this loop to come by.
+            // `set_strict` has requested that this loop reads the flag again.
             RunOutcome::StopRequested => EXECUTOR.request_stop(false),
             RunOutcome::Refused => return false,
         }
     }
 }
 
-/// Sleeps in the kernel until there is something to do, unless there is now or `is_over`, which is asked after this worker is
-/// marked as parked.
+/// Sleeps in the kernel until there is work. Does not sleep if there is work already, or if
+/// `is_over`, which is called after this worker is marked as parked.
 pub(crate) fn park(worker: u32, is_over: impl FnOnce() -> bool) {
     if EXECUTOR.prepare_park(worker) {
-        // Results that come after this look find the virtual CPU parked, or make the kernel refuse to park it.
+        // A result that comes after this check finds the virtual CPU parked, or makes the kernel
+        // return from `park` at once.
         if !ring::has_work(&shared::process_page().ring) && !is_over() {
             system::park();
         }
@@ -138,8 +143,9 @@ pub(crate) fn park(worker: u32, is_over: impl FnOnce() -> bool) {
     }
 }
 
-/// Strict yielding: gives this virtual CPU's hart away if somebody more urgent than this process waits for one.
-fn give_way() {
+/// Strict yielding: yields this virtual CPU's hart if anything more urgent than this process waits
+/// for a hart.
+fn yield_if_less_urgent() {
     results::drain();
     let (own_page, system) = (shared::process_page(), shared::system_page());
     let own = own_page.workers.iter().fold(0, |levels, worker| levels | worker.waiting());
@@ -150,7 +156,7 @@ fn give_way() {
     }
 }
 
-/// Makes strict yielding a habit of this process, or ends it.
+/// Sets whether this process yields strictly.
 pub(crate) fn set_strict(strict: bool) {
     let all = &shared::process_page().flags;
     if strict {
@@ -161,19 +167,19 @@ pub(crate) fn set_strict(strict: bool) {
     EXECUTOR.request_stop(true);
 }
 
-/// Number of the worker on this virtual CPU; none has this one outside of it.
+/// Number of the worker on this virtual CPU; a number that no worker has before it is one.
 pub(crate) fn current() -> usize {
     _cops_executor_current_worker() as usize
 }
 
-/// Has a parked virtual CPU take over what waits on this one.
+/// Offers the coroutines that wait on this virtual CPU to a parked one.
 pub(crate) fn offer() {
     EXECUTOR.offer(_cops_executor_current_worker());
 }
 
 unsafe extern "C" fn grow(_context: *mut (), bytes: usize) -> *mut u8 {
     match Layout::from_size_align(bytes, GROW_ALIGNMENT) {
-        // SAFETY: it is not empty: the executor never asks for nothing.
+        // SAFETY: the layout's size is `bytes`, which the guard has checked to be nonzero.
         Ok(layout) if bytes != 0 => unsafe { alloc_zeroed(layout) },
         _ => ptr::null_mut(),
     }
@@ -181,7 +187,8 @@ unsafe extern "C" fn grow(_context: *mut (), bytes: usize) -> *mut u8 {
 
 unsafe extern "C" fn release(_context: *mut (), memory: *mut u8, bytes: usize) {
     if let Ok(layout) = Layout::from_size_align(bytes, GROW_ALIGNMENT) {
-        // SAFETY: the executor gives back what `grow` gave it, with this layout.
+        // SAFETY: the executor passes memory that it got from `grow` with the same size, and the
+        // alignment is the same constant, so the layout is equal.
         unsafe { dealloc(memory, layout) };
     }
 }
@@ -195,8 +202,9 @@ unsafe extern "C" fn external(_context: *mut (), worker: u32) {
         let page = shared::process_page();
         let index = worker as usize % MAX_CPUS;
         let (state, record) = (&page.workers[index], &page.cpus[index]);
-        // Says that results which come from now on are not seen before the next poll is over. Partner of the kernel's
-        // fence between its push and its look at this: either that sees it, or we see the result.
+        // Publishes that results which come from now on are not seen before the next poll has
+        // returned. This fence pairs with the kernel's between its push and its read of `looked`:
+        // either the kernel sees this store, or this worker sees the result.
         record.looked.store(state.polls.load(Relaxed), Relaxed);
         fence(SeqCst);
     }

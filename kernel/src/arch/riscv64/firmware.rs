@@ -30,7 +30,7 @@ pub(super) struct FenceRange {
     pub(super) asid: u16,
 }
 
-/// Flushes `range` on every hart whose logical index is set in `harts`. Returns when all of them
+/// Flushes `range` on every hart in the mask `harts` of logical indexes. Returns when all of them
 /// have done so.
 pub(super) fn remote_flush(harts: u64, range: FenceRange) {
     for_each_mask(harts, |mask| {

@@ -31,13 +31,13 @@ fn register(offset: usize) -> *mut u32 {
 
 fn write(offset: usize, value: u32) {
     // SAFETY: `initialise_this_hart` has set `BASE` to the controller that the device tree
-    // describes, whose registers the kernel maps; `offset` is that of a 32-bit register of it.
+    // describes and the kernel maps; `offset` is that of a 32-bit register of it.
     unsafe { register(offset).write_volatile(value) };
 }
 
 fn read(offset: usize) -> u32 {
     // SAFETY: `initialise_this_hart` has set `BASE` to the controller that the device tree
-    // describes, whose registers the kernel maps; `offset` is that of a 32-bit register of it.
+    // describes and the kernel maps; `offset` is that of a 32-bit register of it.
     unsafe { register(offset).read_volatile() }
 }
 

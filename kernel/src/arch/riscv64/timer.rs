@@ -23,8 +23,8 @@ pub fn ticks_per_second() -> u64 {
 /// Interrupts this hart once [`now_ticks`] reaches `deadline_ticks`: at once for a deadline in the
 /// past, never for `u64::MAX`. Each hart has one timer; a new deadline replaces the old one.
 pub fn set_timer(deadline_ticks: u64) {
-    // SAFETY: this changes only this hart's timer, whose handler `install_traps` has installed
-    // before the interrupt can be taken.
+    // SAFETY: this changes only this hart's timer; `install_traps` installs its handler before the
+    // interrupt can be taken.
     unsafe {
         if deadline_ticks == u64::MAX {
             csr::clear!("sie", csr::INTERRUPT_TIMER);

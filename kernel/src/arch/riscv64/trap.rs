@@ -37,7 +37,7 @@ pub struct TrapFrame {
 
 const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
 
-// A stack occupies the upper half of an aligned block whose lower half is not mapped. So one bit of
+// A stack occupies the upper half of an aligned block; the lower half is not mapped. So one bit of
 // the stack pointer tells whether there is room for the frame (mm/layout.rs).
 const _: () = assert!(KERNEL_STACK_STRIDE == 2 * KERNEL_STACK_BYTES && KERNEL_STACK_BYTES.is_power_of_two());
 

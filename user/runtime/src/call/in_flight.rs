@@ -1,10 +1,14 @@
-//! Which coroutines have calls in flight, so that a change of priority reaches the kernel's half of them.
+//! Which coroutines have calls in flight, so that a change of priority reaches the kernel's part of
+//! these calls.
 //!
-//! Counters by the coroutine's index: nearly always one load tells that there is nothing to do. If a counter is not 0, a few
-//! coroutines share it, and the slots are searched.
+//! There are counters indexed by the coroutine's index. In almost all cases, one load shows that
+//! the coroutine has no call in flight. Several coroutines share a counter; if it is not 0, all
+//! slots are searched.
 //!
-//! No change is lost: who submits stores the handle, then looks whether the priority is still the one that the kernel was shown; who changes the
-//! priority changes it first, then looks for handles. Both with a fence in between, so one of them sees the other.
+//! No change is lost. The submitter stores the handle and then checks whether the priority is still
+//! the one that the call has inherited. The code that changes a priority changes it first and then
+//! looks for handles. Both have a fence in between, so at least one of them sees the other.
+//!
 //! May touch: slots, the kernel.
 
 use core::sync::atomic::{
@@ -26,24 +30,25 @@ fn counter(coroutine: CoroutineId) -> &'static AtomicU32 {
     &IN_FLIGHT[coroutine.index() as usize % COUNTERS]
 }
 
-/// A call in the name of `coroutine` is about to enter the kernel.
+/// A call for `coroutine` is about to enter the kernel.
 pub fn enter(coroutine: CoroutineId) {
     counter(coroutine).fetch_add(1, Relaxed);
 }
 
-/// It is over.
+/// The call has completed or was cancelled.
 pub fn leave(coroutine: CoroutineId) {
     counter(coroutine).fetch_sub(1, Relaxed);
 }
 
-/// The level that a call made now inherits: what the kernel sees in this worker's record.
+/// The level that a call made now inherits: the one that the kernel sees in this worker's record.
 #[inline]
 pub fn inherited() -> u32 {
     let workers = &shared::process_page().workers;
     workers[worker::current() % workers.len()].current_priority.load(Relaxed)
 }
 
-/// The call is in flight: corrects its priority if that of the coroutine has changed meanwhile, or is not the calling one's.
+/// The call is in flight. Corrects its priority if that of the coroutine has changed meanwhile, or
+/// if the call was made for another coroutine than the current one.
 #[inline]
 pub fn check_priority(coroutine: CoroutineId, inherited: u32, handle: u64) {
     fence(SeqCst);
@@ -54,7 +59,7 @@ pub fn check_priority(coroutine: CoroutineId, inherited: u32, handle: u64) {
     }
 }
 
-/// `coroutine` has a new priority: so have its calls.
+/// The priority of `coroutine` has changed: changes that of its calls.
 pub(crate) fn set_priority_of(coroutine: CoroutineId, priority: Priority) {
     fence(SeqCst);
     if counter(coroutine).load(Relaxed) != 0 {

@@ -1,9 +1,9 @@
-//! Results of calls that completed while they were being cancelled. They wait here for the next call that
-//! asks for the same thing, so that a timeout on a read loses no bytes, one on an accept no connection and one on
-//! a wait no exit status.
+//! Results of calls that completed while they were being cancelled. They are kept for the next call
+//! that asks for the same. So a timeout on a read loses no bytes, a timeout on an accept no
+//! connection, and a timeout on a wait no exit status.
 //!
-//! May touch: its own table. Everybody who reads, accepts or waits asks here first; while the table is empty,
-//! which is nearly always, that costs one load.
+//! May touch: its own table. Every read, accept and wait checks this table first; while it is
+//! empty, which is nearly always the case, the check costs one load.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -27,7 +27,8 @@ impl Table {
 
 static TABLE: Lock<Table> =
     Lock::new(Table { bytes: BTreeMap::new(), connections: BTreeMap::new(), statuses: BTreeMap::new() });
-/// Entries in the table. Whoever may expect to find something put it there itself, or was told by who did: relaxed.
+/// Number of entries in the table. Relaxed, because a caller that can expect an entry either added
+/// it itself or was synchronised with the one that did.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
 fn with<T>(change: impl FnOnce(&mut Table) -> T) -> T {
@@ -41,14 +42,14 @@ fn is_empty() -> bool {
     ENTRIES.load(Relaxed) == 0
 }
 
-/// Bytes that were read from `fd` and that nobody has got.
+/// Keeps bytes that were read from `fd` and not delivered.
 pub fn keep_bytes(fd: i32, bytes: &[u8]) {
     if !bytes.is_empty() {
         with(|table| table.bytes.entry(fd).or_default().extend(bytes));
     }
 }
 
-/// Moves kept bytes of `fd` into `buffer`; how many, or `None` if there are none.
+/// Moves kept bytes of `fd` into `buffer`. Returns how many; `None` if there are none.
 #[inline]
 pub fn take_bytes(fd: i32, buffer: &mut [u8]) -> Option<usize> {
     if is_empty() || buffer.is_empty() { None } else { take_bytes_slowly(fd, buffer) }
@@ -69,12 +70,12 @@ fn take_bytes_slowly(fd: i32, buffer: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// A connection accepted from `listener` that nobody has got.
+/// Keeps a connection that was accepted from `listener` and not delivered.
 pub fn keep_connection(listener: i32, connection: Fd) {
     with(|table| table.connections.entry(listener).or_default().push_back(connection));
 }
 
-/// The oldest kept connection of `listener`.
+/// Takes the oldest kept connection of `listener`.
 #[inline]
 pub fn take_connection(listener: i32) -> Option<Fd> {
     if is_empty() {
@@ -90,12 +91,12 @@ pub fn take_connection(listener: i32) -> Option<Fd> {
     })
 }
 
-/// How child `pid` ended, which nobody has heard.
+/// Keeps the exit status of child `pid`, which was not delivered.
 pub fn keep_status(pid: u32, status: i32) {
     with(|table| table.statuses.insert(pid, status));
 }
 
-/// The kept status of `pid`, or of any child.
+/// Takes the kept status of `pid`, or of any child.
 #[inline]
 pub fn take_status(pid: Option<u32>) -> Option<(u32, i32)> {
     if is_empty() {
@@ -107,11 +108,11 @@ pub fn take_status(pid: Option<u32>) -> Option<(u32, i32)> {
     })
 }
 
-/// `fd` is being closed: what was kept for it is gone, as is what the kernel had for it.
+/// `fd` is being closed: drops everything that was kept for it.
 #[inline]
 pub fn forget(fd: i32) {
     if !is_empty() {
-        // Connections are closed outside of the lock: closing comes here again.
+        // Connections are closed outside of the lock, because closing calls this function.
         let connections = with(|table| {
             table.bytes.remove(&fd);
             table.connections.remove(&fd)

@@ -1,10 +1,10 @@
-//! Back-pressure: calls that the kernel would not take because too many are in flight wait here for their turn,
-//! first come, first served.
+//! Back-pressure: calls that the kernel rejects because too many are in flight wait here, first
+//! come, first served.
 //!
-//! No wake is lost: who queues up counts itself in [`QUEUED`] first and looks at [`IN_FLIGHT`] then; whose call
-//! is over leaves `IN_FLIGHT` first and looks at `QUEUED` then. Both are sequentially consistent, so one of them
-//! sees the other: either the last call to end grants the newcomer its turn, or the newcomer sees that nothing
-//! is in flight any more and grants itself.
+//! No wake is lost. A call that queues up increments [`QUEUED`] first and then reads [`IN_FLIGHT`].
+//! A call that ends decrements `IN_FLIGHT` first and then reads `QUEUED`. Both are sequentially
+//! consistent, so at least one sees the other: either the last call to end grants a turn to the
+//! queued one, or the queued one sees that no call is in flight and grants itself a turn.
 //!
 //! May touch: slots of waiting calls.
 
@@ -19,13 +19,13 @@ use alloc::collections::VecDeque;
 use super::slot::{self, Lease};
 use crate::lock::Lock;
 
-/// Calls of this library that the kernel has, or is being asked to take.
+/// Number of this library's calls that the kernel has, or is being asked to take.
 static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
-/// Tokens in [`QUEUE`], some perhaps of calls that were dropped.
+/// Number of tokens in [`QUEUE`]; some may belong to calls that were dropped.
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
 static QUEUE: Lock<VecDeque<u64>> = Lock::new(VecDeque::new());
 
-/// Whether a result could come.
+/// Whether a result could arrive.
 #[inline]
 pub fn any_in_flight() -> bool {
     IN_FLIGHT.load(Relaxed) != 0
@@ -36,7 +36,7 @@ pub fn enter() {
     IN_FLIGHT.fetch_add(1, SeqCst);
 }
 
-/// A call is over, whichever way.
+/// A call has ended: completed, cancelled or rejected.
 #[inline]
 pub fn leave() {
     IN_FLIGHT.fetch_sub(1, SeqCst);
@@ -45,7 +45,8 @@ pub fn leave() {
     }
 }
 
-/// The kernel would not take the call, which has [left](leave): `waker` is woken when it is worth another try.
+/// Queues a call that the kernel has rejected and that has [left](leave). `waker` is woken when the
+/// call should be tried again.
 #[cold]
 pub fn queue(lease: &Lease, waker: &Waker) {
     lease.queue(waker);
@@ -58,7 +59,8 @@ pub fn queue(lease: &Lease, waker: &Waker) {
     }
 }
 
-/// Gives the turn to the first in the queue that still wants it. Also for who was granted it and does not want it.
+/// Grants a turn to the first call in the queue that still waits. Also used to pass on a turn that
+/// its call no longer needs.
 #[cold]
 pub fn grant_next() {
     loop {

@@ -1,20 +1,22 @@
-//! Asynchronous calls, all of them: an [`Operation`] says what the kernel is asked to do, [`Call`] is the
-//! future that asks and waits, [`wait`] does the same synchronously. SPEC 3.9.
+//! Asynchronous calls. An [`Operation`] defines the request, [`Call`] is the future that makes it
+//! and waits, and [`wait`] does the same synchronously. SPEC 3.9.
 //!
-//! The first poll enters the kernel with the id of the coroutine and a token that names a `slot`. Either the
-//! operation completes at once; or the kernel keeps it as a kernel coroutine of the same priority, and its
-//! result comes through the wake [`ring`] into the slot, which wakes whoever polled last.
+//! The first poll enters the kernel with the id of the coroutine and a token that identifies a
+//! `slot`. Either the operation completes at once; or the kernel keeps it as a kernel coroutine of
+//! the same priority, and its result comes through the wake [`ring`] into the slot, which wakes the
+//! waker of the last poll.
 //!
 //! # Memory
-//! While a call is in flight the kernel may write to the memory it was given, and Rust lets a future be
-//! forgotten without being dropped, which ends the borrows in it. So an operation in flight lets the kernel
-//! *write* only to memory that is not borrowed: the slot's scratch memory, or a heap block that the operation owns
-//! and that a forgotten operation leaks. (The kernel *reads* borrowed memory: a forgotten write sends what it finds
-//! there, which is wrong and yet harmless to memory.)
+//! While a call is in flight, the kernel may write to the memory it was given. Rust allows a future
+//! to be forgotten without being dropped, which ends the borrows in it. So an operation in flight
+//! lets the kernel *write* only to memory that is not borrowed: the slot's scratch memory, or a
+//! heap block that the operation owns and that leaks if the operation is forgotten. (The kernel
+//! *reads* borrowed memory: a forgotten write sends whatever is there, which is wrong but
+//! memory-safe.)
 //!
 //! # Dropping
-//! A dropped call is cancelled: afterwards the kernel touches none of its memory. If it turns out to have completed,
-//! its [`Operation::abandon`] keeps what would otherwise be lost: see [`leftover`].
+//! A dropped call is cancelled: afterwards the kernel accesses none of its memory. If it turns out
+//! to have completed, [`Operation::abandon`] keeps what would otherwise be lost: see [`leftover`].
 //!
 //! May touch: the kernel, by the raw call, and the memory of the operations.
 #![allow(unsafe_code)]
@@ -44,23 +46,25 @@ pub use slot::{SCRATCH_BYTES, Scratch};
 /// Number and arguments of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// From `cops_abi::syscall`.
+    /// One of the numbers in `cops_abi::syscall`.
     pub number: usize,
-    /// What they mean depends on the number.
+    /// Their meaning depends on the number.
     pub arguments: [usize; 6],
 }
 
-/// Where a call leaves its results beside the one in a register.
+/// How a call is made, and where it stores results besides the one in a register.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
-    /// The call is over before the operation is used again: it may write to memory that the operation borrows.
+    /// The call ends before the operation is used again, so it may write to memory that the
+    /// operation borrows.
     Synchronous(*mut Scratch),
-    /// The call may outlast every borrow: it writes to the scratch memory, or to what the operation owns.
+    /// The call may outlast every borrow: it may write only to the scratch memory or to memory that
+    /// the operation owns.
     Asynchronous(*mut Scratch),
 }
 
 impl Mode {
-    /// Memory for short results, valid until the call is over.
+    /// Memory for short results, valid until the call ends.
     pub fn scratch(self) -> *mut Scratch {
         match self {
             Mode::Synchronous(scratch) | Mode::Asynchronous(scratch) => scratch,
@@ -68,26 +72,30 @@ impl Mode {
     }
 }
 
-/// Something the kernel can be asked to do that may have to wait.
+/// A request to the kernel that may have to wait.
 ///
 /// # Safety
-/// The kernel may access the memory that [`request`](Self::request) names until the call is over. What it writes to
-/// must be, in [`Mode::Asynchronous`], the scratch memory or memory that the operation owns outside of itself, which
-/// is not freed when the operation is forgotten, nor accessed by it before `finish` or `abandon`. What it reads must
-/// stay mapped as long as the operation is not dropped. An operation may be moved at any time.
+/// The kernel may access the memory that [`request`](Self::request) names until the call ends.
+///
+/// - In [`Mode::Asynchronous`], the memory that it writes to must be the scratch memory, or memory
+///   that the operation owns outside of itself. That memory must not be freed when the operation is
+///   forgotten, and the operation must not access it before `finish` or `abandon`.
+/// - The memory that it reads must stay mapped until the operation is dropped.
+///
+/// An operation may be moved at any time.
 pub unsafe trait Operation: Unpin {
-    /// What the caller gets.
+    /// The result for the caller.
     type Output;
 
-    /// The answer, if it is known without the kernel. Asked once, before anything else.
+    /// The result, if it is known without the kernel. Called once, before anything else.
     fn shortcut(&mut self) -> Option<Self::Output> {
         None
     }
 
-    /// What to ask. Asked again if the kernel could not take the call.
+    /// The system call to make. Called again if the kernel could not take the call.
     fn request(&mut self, mode: Mode) -> Request;
 
-    /// The call is over; makes the output of its result.
+    /// The call has completed; makes the output from its result.
     fn finish(&mut self, result: CallResult, scratch: &Scratch) -> Self::Output;
 
     /// The call has succeeded, but the future was dropped: keeps what must not be lost.
@@ -96,7 +104,8 @@ pub unsafe trait Operation: Unpin {
     }
 }
 
-/// Performs `operation` while the whole virtual CPU waits. No other coroutine runs on it meanwhile.
+/// Performs `operation` synchronously: the virtual CPU waits, and no other coroutine runs on it
+/// meanwhile.
 pub fn wait<O: Operation>(mut operation: O) -> O::Output {
     wait_for(&mut operation)
 }
@@ -107,15 +116,16 @@ fn wait_for<O: Operation>(operation: &mut O) -> O::Output {
     }
     let mut scratch = Scratch::default();
     let Request { number, arguments } = operation.request(Mode::Synchronous(&raw mut scratch));
-    // SAFETY: `Operation` promises its memory; coroutine 0 makes the call synchronous, so the scratch outlives it.
+    // SAFETY: `Operation` guarantees that its memory is valid for the call. Coroutine 0 makes the
+    // call synchronous, so it ends before `scratch` is dropped.
     let (value, _) = unsafe { crate::arch::system_call(number, arguments, 0, 0) };
     operation.finish(decode(value), &scratch)
 }
 
 /// The future of an operation.
 ///
-/// Does nothing before it is first polled. Polled outside of a coroutine, it waits synchronously. Dropping it
-/// cancels the operation: see the documentation of whoever returns it for what that means there.
+/// Does nothing before it is first polled. Polled outside of a coroutine, it waits synchronously.
+/// Dropping it cancels the operation; the function that returns it documents what that means.
 #[must_use = "a call does nothing unless awaited"]
 #[derive(Debug)]
 pub struct Call<O: Operation> {
@@ -125,26 +135,26 @@ pub struct Call<O: Operation> {
 
 #[derive(Debug)]
 enum State {
-    /// Not asked yet; in whose name, if not the polling coroutine's.
+    /// Not submitted yet. Contains the coroutine for which to submit it, if not the polling one.
     New(Option<CoroutineId>),
-    /// The kernel would not take it now.
+    /// The kernel rejected it because too many calls are in flight.
     Queued(Lease, CoroutineId),
     InFlight(Lease, CallHandle, CoroutineId),
     Over,
 }
 
 impl<O: Operation> Call<O> {
-    /// The operation as a future, in the name of the coroutine that polls it.
+    /// The operation as a future, made for the coroutine that polls it.
     pub fn new(operation: O) -> Self {
         Self { operation, state: State::New(None) }
     }
 
-    /// The operation as a future, in the name of `coroutine`: the kernel's part inherits its priority.
+    /// The operation as a future, made for `coroutine`: the kernel's part inherits its priority.
     pub fn named(operation: O, coroutine: CoroutineId) -> Self {
         Self { operation, state: State::New(Some(coroutine)) }
     }
 
-    /// The same, with the kernel's errors as I/O errors.
+    /// The same future with the kernel's errors converted to I/O errors.
     pub fn converted<T>(self) -> Converted<O>
     where
         O: Operation<Output = Result<T, Errno>>,
@@ -156,11 +166,13 @@ impl<O: Operation> Call<O> {
         let Request { number, arguments } =
             self.operation.request(Mode::Asynchronous(lease.scratch_pointer()));
         let inherited = in_flight::inherited();
-        // Before the kernel hears of it: another worker may meet the result before this call returns.
+        // Before the system call, because another worker may get the result before this call
+        // returns.
         lease.arm(waker, coroutine.raw());
         limit::enter();
         in_flight::enter(coroutine);
-        // SAFETY: `Operation` promises its memory and the lease that of the slot, both until the call is over.
+        // SAFETY: `Operation` guarantees the validity of its memory, and the lease that of the
+        // slot, both until the call ends.
         let (value, handle) =
             unsafe { crate::arch::system_call(number, arguments, coroutine.raw(), lease.token()) };
         if let Some(handle) = NonZeroU64::new(handle) {
@@ -218,7 +230,7 @@ impl<O: Operation> Future for Call<O> {
                 call.state = waiting;
                 Poll::Pending
             }
-            State::Over => panic!("a call was polled after it was over"),
+            State::Over => panic!("a call was polled after it had completed"),
         }
     }
 }
@@ -242,13 +254,14 @@ impl<O: Operation> Drop for Call<O> {
     }
 }
 
-/// A call of `coroutine` is over, whichever way.
+/// A call of `coroutine` has ended: completed or cancelled.
 fn leave(coroutine: CoroutineId) {
     in_flight::leave(coroutine);
     limit::leave();
 }
 
-/// Ends a call in flight: its result, if it had completed. Afterwards the kernel uses none of its memory.
+/// Cancels a call in flight. Returns its result if it had completed. Afterwards the kernel uses
+/// none of its memory.
 fn cancel(lease: &Lease, handle: CallHandle) -> Option<CallResult> {
     if lease.result().is_none() && crate::system::cancel(handle) == crate::system::Cancelled::Gone {
         lease.disarm();
@@ -258,7 +271,8 @@ fn cancel(lease: &Lease, handle: CallHandle) -> Option<CallResult> {
         if let Some(result) = lease.result() {
             return Some(result);
         }
-        // In the ring, behind it, or in the hands of another worker that lost its hart for a moment.
+        // The result is in the ring, waits in the kernel, or is being delivered by another worker
+        // that was preempted.
         ring::drain();
         if lease.result().is_none() {
             crate::system::yield_cpu();

@@ -1,6 +1,8 @@
-//! Futures around a [`Call`]: one that speaks of I/O errors, one that repeats a call until it has done all of it.
+//! Futures around a [`Call`]: one that converts errors to I/O errors, and one that repeats a call
+//! until all of its work is done.
 //!
-//! Written by hand, because each `async fn` in between keeps its arguments twice, in every idle connection.
+//! They are written by hand, because each `async fn` in between would store its arguments twice in
+//! every idle connection.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -12,7 +14,7 @@ use cops_abi::errno::CallResult;
 use super::{Call, Operation, State};
 use crate::io::{Error, Result};
 
-/// A [`Call`] whose errors are I/O errors.
+/// A [`Call`] that returns I/O errors.
 #[must_use = "a call does nothing unless awaited"]
 #[derive(Debug)]
 pub struct Converted<O: Operation>(pub(super) Call<O>);
@@ -28,22 +30,22 @@ where
     }
 }
 
-/// An operation that may do only a part of what it is for.
+/// An operation that may do only part of its work.
 pub trait Partial: Operation {
     /// What [`Whole`] yields.
     type Whole;
 
-    /// Whether nothing is left to do, also before the first call.
+    /// Whether no work is left; also called before the first call.
     fn is_done(&self) -> bool;
 
-    /// Takes the result of a call apart; what it moved is no longer to be moved.
+    /// Processes the output of a call, and advances past what it has done.
     fn proceed(&mut self, output: Self::Output) -> CallResult;
 
-    /// The end of it all.
+    /// The final output.
     fn conclude(&mut self, result: Result<()>) -> Self::Whole;
 }
 
-/// Repeats an operation until all of it is done.
+/// Repeats an operation until all of its work is done.
 ///
 /// Not cancel-safe: a part may have been done.
 #[must_use = "a call does nothing unless awaited"]
@@ -51,7 +53,7 @@ pub trait Partial: Operation {
 pub struct Whole<O: Partial>(Call<O>);
 
 impl<O: Partial> Whole<O> {
-    /// All of `operation`.
+    /// Performs all of `operation`.
     pub fn new(operation: O) -> Self {
         Self(Call::new(operation))
     }
@@ -60,7 +62,7 @@ impl<O: Partial> Whole<O> {
 impl<O: Partial> Future for Whole<O> {
     type Output = O::Whole;
 
-    /// Ends with [`Error::UnexpectedEnd`] if a call moves nothing.
+    /// Fails with [`Error::UnexpectedEnd`] if a call moves nothing.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<O::Whole> {
         let call = &mut self.0;
         while !call.operation.is_done() {

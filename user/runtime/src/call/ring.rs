@@ -1,6 +1,6 @@
-//! Taking results out of the wake ring, from whichever worker comes by.
+//! Takes results out of the wake ring, on any worker.
 //!
-//! May touch: the ring, and the slots the results go to.
+//! May touch: the ring, and the slots of the results.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,9 +9,9 @@ use cops_abi::ring;
 use super::slot;
 use crate::{shared, system};
 
-/// Delivers every result that has arrived. Costs three loads when there is none.
+/// Delivers every result that has arrived. Costs three loads if there is none.
 ///
-/// Run at every scheduling point of every worker; several may drain at once.
+/// Called at every scheduling point of every worker; several workers may call it at once.
 #[inline]
 pub fn drain() {
     if ring::has_work(&shared::process_page().ring) {
@@ -22,7 +22,7 @@ pub fn drain() {
 #[cold]
 fn drain_all() {
     let page = shared::process_page();
-    // Before the look: who posts from now on says so again.
+    // Cleared before the ring is read, so that a later result posts again.
     page.posted.pending.store(0, Relaxed);
     let indices = &page.ring;
     loop {
@@ -35,7 +35,8 @@ fn drain_all() {
         // Results wait in the kernel because the ring was full; now there is room.
         system::refill_ring();
         if indices.head.load(Relaxed) == indices.tail.load(Relaxed) {
-            // Another worker took them, or the kernel has not come to it: it will look again.
+            // Another worker took them, or the kernel has not moved them yet; then it sets
+            // `overflowed` again.
             return;
         }
     }

@@ -1,8 +1,9 @@
-//! Where the result of a call in flight arrives: a slot, named by the token that travels with the call.
+//! Slots: where the results of calls in flight arrive. The token that is passed with the call
+//! identifies the slot.
 //!
-//! Slots are type-stable: their memory is never given back, and a slot that is used again has another
-//! generation in its token. So delivering a result is memory-safe whatever the token, and a token that is out of
-//! date reaches nobody. May touch: its own slots.
+//! Slots are type-stable: their memory is never freed, and each reuse of a slot has another
+//! generation in its token. So delivering a result is memory-safe for any token, and a stale token
+//! reaches no call. May touch: its own slots.
 //!
 //! ```text
 //!            lease()             arm()                  deliver()
@@ -14,9 +15,9 @@
 //!      +---- the lease is dropped, from any state but IN_FLIGHT -----+
 //! ```
 //!
-//! All transitions but `deliver` and `grant` are the lease holder's, who is one. `deliver` meets only
-//! IN_FLIGHT, and one worker takes a given token out of the ring. `grant` races with the holder, who may drop a
-//! QUEUED lease, hence its compare-and-exchange.
+//! Only the single holder of the lease makes transitions, except `deliver` and `grant`. `deliver`
+//! applies only to IN_FLIGHT, and only one worker takes a given token out of the ring. `grant`
+//! races with the holder, which may drop a QUEUED lease; so it uses compare-and-exchange.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
@@ -35,11 +36,12 @@ use futures_util::task::AtomicWaker;
 
 use crate::lock::Lock;
 
-/// Bytes in a slot that the kernel may write to: a short read, a wait status, so that these need no allocation.
-/// (24: the shortest message of the matrix service, and what many protocols begin with.)
+/// Size of a slot's memory that the kernel may write to. Short reads and wait statuses use it and
+/// need no allocation. (24 bytes: the shortest message of the matrix service, and the header of
+/// many protocols.)
 pub const SCRATCH_BYTES: usize = 24;
 
-/// Memory in a slot for the kernel to write to.
+/// Memory in a slot that the kernel may write to.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(8))]
 pub struct Scratch(pub [u8; SCRATCH_BYTES]);
@@ -51,64 +53,68 @@ const DONE: u32 = 3;
 const QUEUED: u32 = 4;
 const GRANTED: u32 = 5;
 
-/// One call's place. All zeroes is a vacant slot that was never used.
+/// The slot of one call. Zeroed memory is a vacant slot that was never used.
 #[repr(C)]
 pub struct Slot {
     /// Generation in the upper half, state in the lower.
     word: AtomicU64,
-    /// Valid in DONE.
+    /// Valid in state DONE.
     result: AtomicIsize,
-    /// The kernel's in IN_FLIGHT, the holder's otherwise.
+    /// Accessed by the kernel in state IN_FLIGHT, by the holder otherwise.
     scratch: UnsafeCell<Scratch>,
     waker: AtomicWaker,
-    /// Its own number; never changes after the slot was first handed out.
+    /// Its own index; never changes after the slot was first leased.
     index: AtomicU32,
-    /// Number of the next vacant slot, plus 1; 0 at the end.
+    /// Index of the next vacant slot, plus 1; 0 at the end of the stack.
     next_vacant: AtomicU32,
-    /// In IN_FLIGHT: the coroutine in whose name the call was made, and the call's handle, 0 until the kernel has given it.
+    /// In state IN_FLIGHT: the coroutine for which the call was made, and the call's handle, which
+    /// is 0 until the kernel has returned it.
     coroutine: AtomicU64,
     handle: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot>() == 88);
 
-// SAFETY: `scratch` is accessed by the one holder of the lease, and by the kernel in between (see the diagram);
-// everything else is atomic.
+// SAFETY: `scratch` is accessed only by the holder of the lease and, in state IN_FLIGHT, by the
+// kernel (see the diagram); all other fields are atomic.
 unsafe impl Sync for Slot {}
 
-/// Slots in a segment: few, since a program that makes a call has one.
+/// Slots in a segment. Few, because a program with a single call needs a whole segment.
 const SEGMENT_SLOTS: usize = 64;
-/// Segments there can be. Half a million slots: many times what the kernel lets a process have in flight, since calls
-/// that wait for their turn have slots too. The table takes memory only as far as it is used.
+/// Maximum number of segments: half a million slots. That is many times the kernel's limit of calls
+/// in flight, because calls that wait for their turn have slots too. Unused parts of the table take
+/// no memory.
 const SEGMENTS: usize = 8192;
 
 static SEGMENT: [AtomicPtr<Slot>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
-/// Top of the stack of vacant slots: a count of changes in the upper half, so that a stack that looks the same
-/// but is not makes the exchange fail; number of the top slot plus 1 in the lower.
+/// Top of the stack of vacant slots. The upper half counts changes, so that a compare-and-exchange
+/// fails if the stack was changed and changed back; the lower half is the index of the top slot
+/// plus 1.
 static VACANT_TOP: AtomicU64 = AtomicU64::new(0);
-/// Slots that were ever handed out.
+/// Number of slots that were ever leased.
 static USED: Lock<u32> = Lock::new(0);
 
 fn slot(index: u32) -> Option<&'static Slot> {
     let index = index as usize;
     let base = NonNull::new(SEGMENT.get(index / SEGMENT_SLOTS)?.load(Acquire))?;
-    // SAFETY: a segment that is there has so many slots, for ever. Zeroes, which a slot is before it is first handed
-    // out, are a valid slot but for the waker, which nobody looks at in a slot that is not leased.
+    // SAFETY: a segment that is not null points to `SEGMENT_SLOTS` slots and is never freed. A slot
+    // that was never leased is zeroed, which is valid for all fields except the waker; the waker is
+    // accessed only in leased slots.
     Some(unsafe { base.add(index % SEGMENT_SLOTS).as_ref() })
 }
 
-/// The slot a token names, whether or not that is still its generation.
+/// The slot that a token names, whether or not the generation is still the same.
 fn named(token: u64) -> Option<&'static Slot> {
     slot(token as u32)
 }
 
-/// Sole ownership of a slot. Dropping it makes the slot vacant.
+/// Exclusive ownership of a slot. Dropping it makes the slot vacant.
 ///
-/// It must not be dropped while the kernel may still write to the scratch memory, that is, in flight: the
-/// owner then cancels first, or forgets it.
+/// It must not be dropped in flight, while the kernel may still write to the scratch memory: the
+/// owner must cancel the call first, or forget the lease.
 pub struct Lease(&'static Slot);
 
-/// A vacant slot, or `None` if there is no memory for more.
+/// Leases a vacant slot; `None` if there is no memory for another one.
 pub fn lease() -> Option<Lease> {
     let slot = pop_vacant().or_else(add_slot)?;
     slot.set(IDLE);
@@ -119,7 +125,7 @@ fn pop_vacant() -> Option<&'static Slot> {
     let mut top = VACANT_TOP.load(Acquire);
     loop {
         let slot = slot((top as u32).checked_sub(1)?)?;
-        // Perhaps no longer on the stack; then the exchange fails.
+        // The slot may no longer be on the stack; then the exchange fails.
         let next = u64::from(slot.next_vacant.load(Relaxed));
         let changed = ((top >> 32) + 1) << 32 | next;
         match VACANT_TOP.compare_exchange_weak(top, changed, AcqRel, Acquire) {
@@ -142,20 +148,20 @@ fn push_vacant(slot: &'static Slot) {
     }
 }
 
-/// Takes a slot into use for the first time.
+/// Creates a slot, and leases it for the first time.
 fn add_slot() -> Option<&'static Slot> {
     let mut used = USED.lock();
     let index = *used as usize;
     let segment = SEGMENT.get(index / SEGMENT_SLOTS)?;
     if segment.load(Relaxed).is_null() {
         let layout = Layout::array::<Slot>(SEGMENT_SLOTS).ok()?;
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout has the size of `SEGMENT_SLOTS` slots, which is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         segment.store(memory.as_ptr().cast(), Release);
     }
     let place = segment.load(Relaxed).wrapping_add(index % SEGMENT_SLOTS);
-    // SAFETY: within the segment, and under the lock nobody else writes to a slot that was never handed out; who
-    // reads it meanwhile, led by a token that is none, looks at its word only.
+    // SAFETY: the place is within the segment. The lock of `USED` excludes other writers to a slot
+    // that was never leased; a reader with an invalid token accesses only the slot's word.
     unsafe { (&raw mut (*place).waker).write(AtomicWaker::new()) };
     let slot = slot(*used)?;
     slot.index.store(*used, Relaxed);
@@ -168,7 +174,8 @@ impl Slot {
         self.word.load(Relaxed) >> 32
     }
 
-    /// By the holder; nobody else changes the word then, except as the diagram says.
+    /// Sets the state. Only the holder may call it; no other code changes the word meanwhile,
+    /// except as in the diagram.
     fn set(&self, state: u32) {
         self.word.store(self.generation() << 32 | u64::from(state), Release);
     }
@@ -177,12 +184,12 @@ impl Slot {
         self.word.load(Acquire) as u32
     }
 
-    /// What names this use of the slot.
+    /// The token that identifies this lease of the slot.
     pub fn token(&self) -> u64 {
         self.generation() << 32 | u64::from(self.index.load(Relaxed))
     }
 
-    /// Gets ready for a call that will name this slot: `waker` is woken when its result is here.
+    /// Prepares the slot for a call with its token. `waker` is woken when the result has arrived.
     pub fn arm(&self, waker: &Waker, coroutine: u64) {
         self.handle.store(0, Relaxed);
         self.coroutine.store(coroutine, Relaxed);
@@ -190,26 +197,28 @@ impl Slot {
         self.set(IN_FLIGHT);
     }
 
-    /// The call that was [armed](Self::arm) for is in flight. From now on [`calls_of`] finds it.
+    /// Stores the handle of the call in flight for which the slot was [armed](Self::arm). From now
+    /// on [`calls_of`] finds it.
     pub fn set_handle(&self, handle: u64) {
         self.handle.store(handle, SeqCst);
     }
 
-    /// Takes [`arm`](Self::arm) back: the call was over at once, and no result is coming.
+    /// Undoes [`arm`](Self::arm): the call completed at once, and no result will arrive.
     pub fn disarm(&self) {
         self.set(IDLE);
     }
 
-    /// The result, once it is here; until then `waker` is woken when it comes.
+    /// The result, if it has arrived; otherwise registers `waker`, which is woken when it arrives.
     pub fn poll(&self, waker: &Waker) -> Option<CallResult> {
         self.result().or_else(|| {
             self.waker.register(waker);
-            // Again: it may have come before the waker was in place, and woken the one before.
+            // Checked again, because it may have arrived before the waker was registered, and woken
+            // the previous one.
             self.result()
         })
     }
 
-    /// The result, once it is here.
+    /// The result, if it has arrived.
     pub fn result(&self) -> Option<CallResult> {
         (self.state() == DONE).then(|| decode(self.result.load(Relaxed)))
     }
@@ -222,17 +231,19 @@ impl Slot {
     /// What the kernel has written there.
     pub fn scratch(&self) -> Scratch {
         debug_assert_ne!(self.state(), IN_FLIGHT);
-        // SAFETY: not in flight, so nobody writes.
+        // SAFETY: the slot is not IN_FLIGHT (asserted above), so the kernel does not write to the
+        // scratch memory, and only this holder accesses it.
         unsafe { self.scratch.get().read() }
     }
 
-    /// Waits for [`grant`] instead of a result.
+    /// Makes the slot wait for [`grant`] instead of a result.
     pub fn queue(&self, waker: &Waker) {
         self.waker.register(waker);
         self.set(QUEUED);
     }
 
-    /// Whether [`grant`] chose it; until then `waker` is woken when it does.
+    /// Whether [`grant`] has chosen the slot; otherwise registers `waker`, which is woken when it
+    /// does.
     pub fn poll_granted(&self, waker: &Waker) -> bool {
         self.state() == GRANTED || {
             self.waker.register(waker);
@@ -240,7 +251,8 @@ impl Slot {
         }
     }
 
-    /// Waits no longer. True if it was granted meanwhile, and somebody else is now to have the grant.
+    /// Stops waiting for a grant. Returns true if the slot was granted meanwhile, and the grant
+    /// must be passed on.
     pub fn unqueue(&self) -> bool {
         let idle = self.generation() << 32 | u64::from(IDLE);
         self.word.swap(idle, AcqRel) as u32 == GRANTED
@@ -264,14 +276,15 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let slot = self.0;
         debug_assert_ne!(slot.state(), IN_FLIGHT);
-        // A waker of another executor may own something.
+        // Dropped now, because a waker of another executor may own resources.
         drop(slot.waker.take());
         slot.word.store((slot.generation() + 1) << 32 | u64::from(VACANT), Release);
         push_vacant(slot);
     }
 }
 
-/// Handles of the calls in flight that were made in the name of `coroutine`. Looks at every slot there is.
+/// Calls `each` with the handle of every call in flight that was made for `coroutine`. Examines all
+/// slots.
 pub fn calls_of(coroutine: u64, mut each: impl FnMut(u64)) {
     let used = *USED.lock();
     for slot in (0..used).filter_map(slot) {
@@ -284,11 +297,12 @@ pub fn calls_of(coroutine: u64, mut each: impl FnMut(u64)) {
     }
 }
 
-/// Puts a result that came out of the ring into the slot its token names, and wakes who waits for it.
+/// Stores a result from the ring in the slot that its token names, and wakes its waiter.
 pub fn deliver(token: u64, result: isize) {
     let Some(slot) = named(token) else { return };
     if slot.word.load(Acquire) != (token >> 32) << 32 | u64::from(IN_FLIGHT) {
-        // Not of this library: a program that enters the kernel by itself chooses its own tokens.
+        // Not a token of this library: a program that makes system calls itself chooses its own
+        // tokens.
         return;
     }
     slot.result.store(result, Relaxed);
@@ -296,7 +310,7 @@ pub fn deliver(token: u64, result: isize) {
     slot.waker.wake();
 }
 
-/// Tells the holder of a queued slot to try its call again; false if it does not wait any more.
+/// Tells the holder of a queued slot to try its call again. Returns false if it no longer waits.
 pub fn grant(token: u64) -> bool {
     let Some(slot) = named(token) else { return false };
     let queued = (token >> 32) << 32 | u64::from(QUEUED);

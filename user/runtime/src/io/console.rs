@@ -34,34 +34,37 @@ macro_rules! standard_stream {
 }
 
 standard_stream! {
-    /// Standard input: bytes as they are typed, or lines, as [`take_console`] or the parent of this process has chosen. While another
-    /// process has the console, a read waits.
+    /// Standard input: bytes as they are typed, or lines, as [`take_console`] or the parent of this
+    /// process has chosen. While another process has the console, a read waits.
     Stdin, stdin, 0, Read
 }
 standard_stream! {
-    /// Standard output, not buffered.
+    /// Standard output, without a buffer.
     Stdout, stdout, 1, Write
 }
 standard_stream! {
-    /// Standard error, not buffered.
+    /// Standard error, without a buffer.
     Stderr, stderr, 2, Write
 }
 
-/// The form in which the process that has the console reads what is typed.
+/// How the process that has the console reads from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsoleMode {
-    /// The kernel edits and echoes lines, and a read gives at most one of them. Otherwise bytes pass as they are typed.
+    /// The kernel edits and echoes lines, and a read returns at most one of them. Otherwise bytes
+    /// are read as they are typed.
     pub lines: bool,
-    /// Ctrl-C is not input: the process that handed the console over reads it, as a byte 3, from its standard input.
+    /// Ctrl-C is not input: the process that handed the console over reads it, as a byte 3, from
+    /// its standard input.
     pub interrupt: bool,
 }
 
 impl ConsoleMode {
-    /// What a program expects that knows nothing of consoles: lines, and Ctrl-C ends it.
+    /// For programs that do not set a mode themselves: lines, and Ctrl-C ends the program.
     pub const ORDINARY: ConsoleMode = ConsoleMode { lines: true, interrupt: true };
     /// Keys as they are typed, except Ctrl-C.
     pub const KEYS: ConsoleMode = ConsoleMode { lines: false, interrupt: true };
-    /// What a shell wants for itself: lines. Ctrl-C gives up the line: it is read as an empty one.
+    /// For a shell's own prompt: lines. Ctrl-C cancels the line, which is then read as an empty
+    /// one.
     pub const PROMPT: ConsoleMode = ConsoleMode { lines: true, interrupt: false };
 
     pub(crate) const fn bits(self) -> usize {
@@ -71,15 +74,17 @@ impl ConsoleMode {
     }
 }
 
-/// Makes this process, which has the console or has handed it over, the one that reads it, in the form `mode`.
+/// Makes this process, which has the console or has handed it over, the foreground process, with
+/// `mode`.
 ///
 /// # Errors
-/// `EPERM` if it is neither: another process put it into the background.
+/// `EPERM` if this process neither has the console nor has handed it over.
 pub fn take_console(mode: ConsoleMode) -> super::Result<()> {
     Ok(system::hand_over_console(0, mode.bits())?)
 }
 
-/// Text on its way to a descriptor, gathered so that a line is one call and comes out in one piece.
+/// Text to be written to a descriptor, gathered so that a line is written by one call and appears
+/// in one piece.
 pub(crate) struct Gather {
     fd: i32,
     length: usize,
@@ -97,7 +102,7 @@ impl Gather {
         while !rest.is_empty() {
             match system::write(self.fd, rest) {
                 Ok(count) if count > 0 => rest = rest.get(count..).unwrap_or_default(),
-                // Nobody can be told that there is no output.
+                // The error cannot be reported, because output does not work.
                 _ => return,
             }
         }
@@ -135,7 +140,8 @@ pub fn print_to_stderr(arguments: fmt::Arguments<'_>) {
     let _ = Gather::new(2).write_fmt(arguments);
 }
 
-/// Prints to standard output while the virtual CPU waits; errors are ignored. Arguments as for `format!`.
+/// Prints to standard output synchronously: the virtual CPU waits. Errors are ignored. Arguments as
+/// for `format!`.
 #[macro_export]
 macro_rules! print {
     ($($argument:tt)*) => { $crate::io::print_to_stdout(::core::format_args!($($argument)*)) };

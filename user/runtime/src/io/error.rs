@@ -1,22 +1,22 @@
-//! The one error type of this library's I/O.
+//! The error type of this library's I/O.
 
 use core::fmt;
 
 use cops_abi::Errno;
 use embedded_io_async::{ErrorKind, ReadExactError};
 
-/// A result whose error is an I/O error.
+/// A result with an I/O error.
 pub type Result<T> = core::result::Result<T, Error>;
 
-/// Why input or output failed.
+/// The reason why input or output failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel said so.
+    /// An error of the kernel.
     Kernel(Errno),
-    /// The stream ended before as much had been read as was asked for.
+    /// The stream ended before the requested number of bytes was read.
     UnexpectedEnd,
-    /// A path or an argument with a zero byte in it.
+    /// A path or an argument contains a zero byte.
     ZeroByte,
 }
 

@@ -1,4 +1,5 @@
-//! Descriptors: owned, so that one is closed exactly once, or borrowed, so that none is used after that.
+//! File descriptors: owned ones, which are closed exactly once, and borrowed ones, which cannot be
+//! used after that.
 
 use core::marker::PhantomData;
 
@@ -6,7 +7,8 @@ use super::{ErrorType, Result, implement_stream};
 use crate::call::leftover;
 use crate::system;
 
-/// A descriptor this process owns; closed when dropped. Reads and writes whatever it stands for.
+/// A descriptor that this process owns; it is closed when dropped. Reads and writes the object it
+/// refers to.
 #[derive(Debug)]
 pub struct Fd {
     raw: i32,
@@ -15,14 +17,14 @@ pub struct Fd {
 impl Fd {
     /// Takes ownership of a descriptor that a raw call returned.
     ///
-    /// Any number is safe here; one that something else owns makes that something use a closed, or somebody
-    /// else's, descriptor later.
+    /// Any number is memory-safe. But if the descriptor has another owner, that owner will later
+    /// use a closed descriptor, or one that has been reused.
     #[must_use]
     pub const fn from_raw(raw: i32) -> Self {
         Self { raw }
     }
 
-    /// The number the kernel knows it by.
+    /// The kernel's number of it.
     #[must_use]
     pub const fn raw(&self) -> i32 {
         self.raw
@@ -32,7 +34,7 @@ impl Fd {
 impl Drop for Fd {
     fn drop(&mut self) {
         leftover::forget(self.raw);
-        // An error would say that it was not open: nothing to be done about that here.
+        // The only error is that the descriptor was not open, which cannot be handled here.
         let _ = system::close(self.raw);
     }
 }
@@ -43,7 +45,7 @@ impl ErrorType for Fd {
 
 implement_stream!(Fd: Read + Write);
 
-/// A descriptor lent by whoever owns it.
+/// A descriptor borrowed from its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedFd<'a> {
     raw: i32,
@@ -51,7 +53,7 @@ pub struct BorrowedFd<'a> {
 }
 
 impl BorrowedFd<'_> {
-    /// The number the kernel knows it by.
+    /// The kernel's number of it.
     #[must_use]
     pub const fn raw(self) -> i32 {
         self.raw
@@ -59,15 +61,15 @@ impl BorrowedFd<'_> {
 }
 
 impl BorrowedFd<'static> {
-    /// A standard stream, which nobody closes.
+    /// A standard stream, which is never closed.
     pub(super) const fn standard(raw: i32) -> Self {
         Self { raw, owner: PhantomData }
     }
 }
 
-/// Whatever has a descriptor.
+/// A type that has a descriptor.
 pub trait AsFd {
-    /// Lends it.
+    /// Borrows the descriptor.
     fn as_fd(&self) -> BorrowedFd<'_>;
 }
 
@@ -95,8 +97,9 @@ impl<T: AsFd + ?Sized> AsFd for &mut T {
     }
 }
 
-/// A new pipe: what is written to the second descriptor can be read from the first. Reading ends when every copy
-/// of the second is closed; writing is `EPIPE` when the first is.
+/// Creates a pipe: what is written to the second descriptor can be read from the first. A read
+/// returns the end when every copy of the second is closed; a write fails with `EPIPE` when the
+/// first is.
 ///
 /// # Errors
 /// `EMFILE`, `ENOMEM`.

@@ -1,11 +1,12 @@
 //! Descriptors, reading and writing, the standard streams.
 //!
-//! Streams implement the traits of `embedded-io-async`, re-exported here as [`Read`], [`Write`] and [`Seek`], so
-//! code written for those runs on COPS, and the reverse.
+//! Streams implement the traits of `embedded-io-async`, re-exported here as [`Read`], [`Write`] and
+//! [`Seek`], so code written for those runs on COPS, and the reverse.
 //!
 //! # Cancel safety
-//! A dropped `read` loses no bytes: what had arrived is given to the next reader of that descriptor. A dropped
-//! `write` may or may not have written; so may a dropped `write_all` or `read_exact` have moved a part.
+//! A dropped `read` loses no bytes: what had arrived is returned by the next read of that
+//! descriptor. A dropped `write` may or may not have written. A dropped `write_all` or `read_exact`
+//! may have moved a part.
 
 mod console;
 mod error;
@@ -21,7 +22,7 @@ pub use error::{Error, Result};
 pub use fd::{AsFd, BorrowedFd, Fd, pipe};
 pub use operation::{Buffer, ReadInto, ReadOwned, WriteFrom, fill};
 
-/// Implements the traits for a type whose [`AsFd`] is the descriptor to use.
+/// Implements the traits for a type; [`AsFd`] returns the descriptor to use.
 macro_rules! implement_stream {
     ($type:ty: Read) => {
         #[allow(refining_impl_trait, reason = "a future that a caller can name and count the bytes of")]
@@ -56,7 +57,7 @@ macro_rules! implement_stream {
                 $crate::call::Whole::new($crate::io::WriteFrom::new($crate::io::AsFd::as_fd(self), bytes))
             }
 
-            /// Nothing is held back, so there is nothing to do.
+            /// Nothing is buffered, so there is nothing to do.
             async fn flush(&mut self) -> $crate::io::Result<()> {
                 Ok(())
             }
@@ -69,10 +70,10 @@ macro_rules! implement_stream {
 }
 pub(crate) use implement_stream;
 
-/// Bytes that [`copy`] moves at a time.
+/// Number of bytes that [`copy`] moves at a time.
 const COPY_BYTES: usize = 4096;
 
-/// Writes everything that `reader` yields until its end to `writer`; how many bytes that were.
+/// Writes everything from `reader` to `writer`, until the end. Returns the number of bytes.
 ///
 /// # Errors
 /// The first error of either. Not cancel-safe.

@@ -1,6 +1,6 @@
-//! Reading and writing as operations the kernel can be asked for.
+//! Reading and writing as operations.
 //!
-//! May touch: the buffers. See [`crate::call`] for why a read in flight goes to memory of its own.
+//! May touch: the buffers. See [`crate::call`] for why a read in flight uses memory of its own.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -15,13 +15,15 @@ use cops_abi::syscall::{READ, WRITE};
 use super::{AsFd, BorrowedFd, Result};
 use crate::call::{Mode, Operation, Partial, Request, SCRATCH_BYTES, Scratch, Whole, leftover};
 
-/// Most bytes that a read in flight asks for; the kernel pins about as much.
+/// Maximum number of bytes that a read in flight requests; the kernel pins about as many.
 const STAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// `read(fd, buffer)`: at least a byte, at most the buffer, 0 at the end. An empty buffer asks nobody anything.
+/// `read(fd, buffer)`: reads at least one byte, at most the size of the buffer; 0 at the end. An
+/// empty buffer needs no system call.
 ///
-/// Synchronously, the kernel writes to the buffer. Asynchronously, up to 24 bytes come by the slot of the call and
-/// more by a heap block of the right size, and are copied: where that matters, [`ReadOwned`] copies nothing.
+/// In a synchronous call the kernel writes to the buffer. In an asynchronous call, up to 24 bytes
+/// go to the slot of the call, and more to a heap block; they are then copied. Where the copy
+/// matters, use [`ReadOwned`], which copies nothing.
 #[derive(Debug)]
 pub struct ReadInto<'f, 'b> {
     fd: BorrowedFd<'f>,
@@ -29,12 +31,12 @@ pub struct ReadInto<'f, 'b> {
     stage: Stage,
 }
 
-/// Where the kernel leaves what it read.
+/// Where the kernel writes what it reads.
 #[derive(Debug)]
 enum Stage {
     Buffer,
     Scratch,
-    /// Nothing in it is initialised before the kernel says how much.
+    /// Not initialised, except for the bytes that the kernel reports.
     Heap(Box<[MaybeUninit<u8>]>),
 }
 
@@ -44,7 +46,7 @@ impl<'f, 'b> ReadInto<'f, 'b> {
         Self { fd, buffer, stage: Stage::Buffer }
     }
 
-    /// The heap block, if a block is called for and there is memory for one.
+    /// Allocates the heap block, if one is needed and there is memory.
     fn block(&self) -> Option<Box<[MaybeUninit<u8>]>> {
         let bytes = self.buffer.len().min(STAGE_BYTES_MAX);
         let mut block = Vec::new();
@@ -55,20 +57,22 @@ impl<'f, 'b> ReadInto<'f, 'b> {
         Some(block.into_boxed_slice())
     }
 
-    /// What the kernel read, wherever it is; not used for [`Stage::Buffer`].
+    /// The bytes that the kernel has read; not used for [`Stage::Buffer`].
     fn staged<'s>(&'s self, count: usize, scratch: &'s Scratch) -> &'s [u8] {
         match &self.stage {
             Stage::Buffer => &[],
             Stage::Scratch => scratch.0.get(..count).unwrap_or(&scratch.0),
             Stage::Heap(block) => {
-                // SAFETY: so many bytes were written by the kernel, and the block has room for them.
+                // SAFETY: the kernel has reported that it initialised `count` bytes of the block,
+                // and the slice is limited to the block's length.
                 unsafe { slice::from_raw_parts(block.as_ptr().cast(), count.min(block.len())) }
             }
         }
     }
 }
 
-// SAFETY: in flight, the kernel writes to the scratch memory or to the block, whose length it is told.
+// SAFETY: in flight, the kernel writes only to the scratch memory or to the heap block, which
+// `request` passes with its length. The block leaks if the operation is forgotten.
 unsafe impl Operation for ReadInto<'_, '_> {
     type Output = CallResult;
 
@@ -105,7 +109,8 @@ unsafe impl Operation for ReadInto<'_, '_> {
         if matches!(self.stage, Stage::Buffer) {
             return Ok(count);
         }
-        // Taken out for a moment, because the bytes staged and the buffer are parts of the same value.
+        // Taken out temporarily, because the staged bytes and the buffer are parts of the same
+        // value.
         let buffer = core::mem::take(&mut self.buffer);
         let bytes = self.staged(count, scratch);
         let copied = bytes.len();
@@ -139,19 +144,21 @@ impl Partial for ReadInto<'_, '_> {
     }
 }
 
-/// Memory that can be lent to the kernel for as long as a call takes.
+/// Memory that can be lent to the kernel as long as a call takes.
 ///
 /// # Safety
-/// The memory is not inside the value itself; it stays where it is, and is neither freed nor accessed by other means,
-/// until the value is used again. A value that is forgotten never frees it. Any bytes are valid there.
+/// The memory is outside of the value itself. Until the value is used again, it stays at its
+/// address and is neither freed nor accessed in another way. Forgetting the value must not free it.
+/// Any bytes are valid there.
 pub unsafe trait Buffer: Unpin + Send + 'static {
-    /// All of it.
+    /// The whole memory.
     fn memory(&mut self) -> *mut [u8];
 }
 
 macro_rules! implement_buffer {
     ($($type:ty),*) => {$(
-        // SAFETY: heap memory of integers; what was forgotten is leaked.
+        // SAFETY: the memory is on the heap and contains integers, for which all bytes are valid;
+        // forgetting the owner leaks it.
         unsafe impl Buffer for $type {
             fn memory(&mut self) -> *mut [u8] {
                 let bytes = size_of_val::<[_]>(self);
@@ -172,7 +179,7 @@ pub struct ReadOwned<'a, B: Buffer> {
 }
 
 impl<'a, B: Buffer> ReadOwned<'a, B> {
-    /// Reads from `fd` into the bytes `range` of `buffer`, or as much of that as there is.
+    /// Reads from `fd` into the bytes `range` of `buffer`, limited to its size.
     pub fn new(fd: BorrowedFd<'a>, mut buffer: B, range: Range<usize>) -> Self {
         let bytes = buffer.memory().len();
         let end = range.end.min(bytes);
@@ -189,7 +196,8 @@ impl<'a, B: Buffer> ReadOwned<'a, B> {
     fn part(&mut self) -> &mut [u8] {
         match &mut self.buffer {
             Some(buffer) => {
-                // SAFETY: `Buffer` promises the memory, initialised; no call is in flight when this is asked for.
+                // SAFETY: `Buffer` guarantees that the memory is valid and initialised; no call is
+                // in flight when this is called, so the kernel does not write to it.
                 let memory = unsafe { &mut *buffer.memory() };
                 memory.get_mut(self.range.clone()).unwrap_or_default()
             }
@@ -198,7 +206,7 @@ impl<'a, B: Buffer> ReadOwned<'a, B> {
     }
 }
 
-// SAFETY: in flight, the kernel writes to memory of a `Buffer`, which this owns.
+// SAFETY: in flight, the kernel writes only to memory of a `Buffer`, which this operation owns.
 unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
     type Output = (CallResult, B);
 
@@ -246,9 +254,9 @@ impl<B: Buffer> Partial for ReadOwned<'_, B> {
     }
 }
 
-/// Reads until the bytes of `buffer` from `start` on are filled. The buffer comes back in any case.
+/// Reads until the bytes of `buffer` from `start` on are filled. Always returns the buffer.
 ///
-/// Not cancel-safe: if dropped, what had been read is gone with the buffer.
+/// Not cancel-safe: if dropped, the bytes read so far are lost with the buffer.
 ///
 /// # Errors
 /// [`UnexpectedEnd`](super::Error::UnexpectedEnd) if the stream ends before, otherwise as `read`.
@@ -256,10 +264,11 @@ pub fn fill<B: Buffer>(fd: &impl AsFd, buffer: B, start: usize) -> Whole<ReadOwn
     Whole::new(ReadOwned::new(fd.as_fd(), buffer, start..usize::MAX))
 }
 
-/// `write(fd, bytes)`: at least a byte unless there is none.
+/// `write(fd, bytes)`: writes at least one byte, unless `bytes` is empty.
 ///
-/// The kernel reads the bytes where they are, also in flight; so this must not be forgotten (`mem::forget`) while in
-/// flight, or it sends what lies there later. Dropping it is always fine.
+/// The kernel reads the bytes where they are, also in flight. If this future is forgotten
+/// (`mem::forget`) while in flight, the kernel sends whatever is there later. Dropping it is always
+/// allowed.
 #[derive(Debug)]
 pub struct WriteFrom<'f, 'b> {
     fd: BorrowedFd<'f>,
@@ -267,13 +276,14 @@ pub struct WriteFrom<'f, 'b> {
 }
 
 impl<'f, 'b> WriteFrom<'f, 'b> {
-    /// Writes `bytes`, or the beginning of them, to `fd`.
+    /// Writes `bytes`, or their beginning, to `fd`.
     pub fn new(fd: BorrowedFd<'f>, bytes: &'b [u8]) -> Self {
         Self { fd, bytes }
     }
 }
 
-// SAFETY: the kernel writes nothing. What it reads stays mapped: it has pinned the frames.
+// SAFETY: the kernel writes nothing, and the memory that it reads stays mapped because the kernel
+// has pinned the frames.
 unsafe impl Operation for WriteFrom<'_, '_> {
     type Output = CallResult;
 
