@@ -1,4 +1,4 @@
-//! Links every program with the user library's script, which says where programs lie.
+//! Links every program with the user library's linker script, which sets the address of programs.
 
 use std::env;
 

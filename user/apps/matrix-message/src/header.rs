@@ -1,11 +1,11 @@
-//! The frame header: fields, validation, encoding. Every rule about a single byte of the
-//! format is here and nowhere else.
+//! The frame header: fields, validation, encoding. All rules about single bytes of the format are
+//! here.
 
 use core::fmt;
 
 use crate::{ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, MAX_SIDE};
 
-/// Bytes of the header that the length word counts.
+/// Number of header bytes that the length word counts.
 const HEADER_BYTES_COUNTED: u32 = 12;
 /// Set in the operation byte of an answer.
 const ANSWER_BIT: u8 = 0x80;
@@ -16,10 +16,10 @@ const ANSWER_BIT: u8 = 0x80;
 pub enum Operation {
     /// Square the matrix of `u64`, wrapping.
     MultiplyU64 = 0,
-    /// Square the matrix of `f64`. Each element is summed in ascending order of `k`,
-    /// without fused operations, so two correct peers agree to the bit.
+    /// Square the matrix of `f64`. Each element is summed in ascending order of `k`, without fused
+    /// operations, so two correct peers agree in every bit.
     MultiplyF64 = 1,
-    /// Send the elements back as they are.
+    /// Return the elements unchanged.
     Echo = 2,
 }
 
@@ -34,7 +34,7 @@ impl Operation {
     }
 }
 
-/// Which way a frame travels.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Client to server.
@@ -43,13 +43,13 @@ pub enum Direction {
     Answer,
 }
 
-/// Rows (and columns) of a matrix: 1 to [`MAX_SIDE`], so every size derived from it is
+/// Number of rows (and columns) of a matrix: 1 to [`MAX_SIDE`], so every size derived from it is
 /// small and cannot overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Side(u16);
 
 impl Side {
-    /// `None` unless `side` lies in 1 to [`MAX_SIDE`].
+    /// `None` unless `side` is in 1 to [`MAX_SIDE`].
     #[must_use]
     pub const fn new(side: u16) -> Option<Self> {
         if side >= 1 && side <= MAX_SIDE { Some(Self(side)) } else { None }
@@ -85,12 +85,12 @@ impl Side {
         HEADER_WORDS + self.elements()
     }
 
-    /// What stands in the length word.
+    /// The value of the length word.
     const fn wire_length(self) -> u32 {
         HEADER_BYTES_COUNTED + self.body_bytes() as u32
     }
 
-    /// The side whose messages have this length word, if any has.
+    /// The side of the messages with this length word, if there is one.
     fn from_wire_length(length: u32) -> Option<Self> {
         let body_bytes = length.checked_sub(HEADER_BYTES_COUNTED)?;
         let side = u16::try_from((body_bytes / ELEMENT_BYTES as u32).isqrt()).ok()?;
@@ -98,11 +98,11 @@ impl Side {
     }
 }
 
-/// A valid header. What cannot be represented here cannot be sent.
+/// A valid header. It can represent valid values only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// Priority class. A server reads it from the first request of a connection and
-    /// serves the connection at it; the client repeats it in every request.
+    /// Priority class. The server reads it from the first request of a connection and gives the
+    /// connection that priority; the client repeats it in every request.
     pub class: u8,
     /// What to do with the elements.
     pub operation: Operation,
@@ -114,8 +114,8 @@ pub struct Header {
     pub sequence: u32,
 }
 
-/// Why a frame is refused. The connection it came on is to be closed: the stream has no
-/// mark to find the next frame by.
+/// The reason why a frame is invalid. The connection must be closed, because the stream has no mark
+/// by which to find the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -139,7 +139,7 @@ pub enum Malformed {
         /// The field `n`.
         found: u16,
     },
-    /// Length word and `n` are both possible, but not together.
+    /// Length word and `n` are both valid, but do not match.
     LengthOfSide {
         /// The length word.
         length: u32,
@@ -176,16 +176,16 @@ impl fmt::Display for Malformed {
 impl core::error::Error for Malformed {}
 
 impl Header {
-    /// Parses the beginning of a frame of which `received` has arrived (what follows the
-    /// header is not looked at).
+    /// Parses the beginning of a frame of which `received` has arrived. Does not read beyond the
+    /// header.
     ///
-    /// `Ok(None)`: fewer than [`HEADER_BYTES`], and nothing wrong with those. Each field is
-    /// judged as soon as it is complete, so a peer that announces 4 GiB is refused after
-    /// four bytes. Never panics, whatever the bytes.
+    /// `Ok(None)` means that fewer than [`HEADER_BYTES`] have arrived, and that those are valid.
+    /// Each field is checked as soon as it is complete, so a peer that announces 4 GiB is rejected
+    /// after four bytes. Never panics.
     ///
     /// # Errors
     ///
-    /// The first field, in wire order, that no valid frame of this direction has.
+    /// The first field, in wire order, that is invalid for this direction.
     pub fn parse(received: &[u8], expected: Direction) -> Result<Option<Self>, Malformed> {
         let Some(length) = field(received, 0).map(u32::from_le_bytes) else { return Ok(None) };
         let side_of_length = Side::from_wire_length(length).ok_or(Malformed::Length { found: length })?;

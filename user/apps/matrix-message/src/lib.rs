@@ -1,6 +1,6 @@
-//! The wire format of the matrix service, shared by the server in the guest and every
-//! client on the host. Responsible for: the frame header, its validation, and squaring a
-//! matrix in wire representation. Touches nothing: no allocation, no I/O, no `unsafe`.
+//! The wire format of the matrix service, shared by the server in the guest and all clients on the
+//! host: the frame header, its validation, and squaring a matrix in wire representation. The crate
+//! does not allocate, does no I/O and contains no `unsafe` code.
 //!
 //! One message, little endian, the same in both directions:
 //!
@@ -16,11 +16,11 @@
 //!
 //! # Words
 //!
-//! The header is two words of eight bytes and every element is one, so a whole message is
-//! a `[u64]`. Programs keep their buffers that way and see them as bytes for I/O
-//! ([`as_bytes`], [`as_bytes_mut`]): the elements are then aligned, and multiplying needs no
-//! copy into a second representation. (Byte buffers were rejected: RISC-V without fast
-//! unaligned loads would assemble every element from eight loads.)
+//! The header consists of two words of eight bytes and every element is one word, so a whole
+//! message is a `[u64]`. Programs store messages in this form and convert them to bytes for I/O
+//! ([`as_bytes`], [`as_bytes_mut`]). So the elements are aligned, and a multiplication needs no
+//! copy into another representation. (Byte buffers were rejected: RISC-V without fast unaligned
+//! loads would assemble every element from eight loads.)
 //!
 //! # Receiving
 //!
@@ -35,15 +35,15 @@
 //!     sequence: 42,
 //! };
 //! let bytes = request.encode();
-//! // Too little to decide, but nothing wrong so far: read on.
+//! Not complete, but valid so far: read on.
 //! assert_eq!(Header::parse(&bytes[..9], Direction::Request), Ok(None));
 //! assert_eq!(Header::parse(&bytes, Direction::Request), Ok(Some(request)));
-//! // A bad field is refused as soon as it is complete, here after four bytes.
+//! An invalid field is rejected as soon as it is complete, here after four bytes.
 //! assert_eq!(
 //!     Header::parse(&[0xff; 4], Direction::Request),
 //!     Err(Malformed::Length { found: u32::MAX }),
 //! );
-//! // The body follows: this many words, then the answer goes out under this header.
+//! The body follows: this many words. The answer has this header.
 //! assert_eq!(request.side.message_words(), HEADER_WORDS + 15 * 15);
 //! assert_eq!(request.answer().sequence, 42);
 //! ```
@@ -70,13 +70,13 @@ pub const MAX_MESSAGE_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES * (MAX_SIDE as
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(ELEMENT_BYTES), "elements are aligned when the message is");
 
-/// The wire bytes of a message, or of a part of one, kept in words.
+/// The wire bytes of a message, or of a part of one, stored as words.
 #[must_use]
 pub fn as_bytes(words: &[u64]) -> &[u8] {
     bytemuck::cast_slice(words)
 }
 
-/// As [`as_bytes`], for reading into.
+/// Like [`as_bytes`], but mutable, for reading into.
 #[must_use]
 pub fn as_bytes_mut(words: &mut [u64]) -> &mut [u8] {
     bytemuck::cast_slice_mut(words)

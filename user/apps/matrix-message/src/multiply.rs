@@ -1,5 +1,5 @@
-//! Squaring a matrix held in wire words. Responsible for being correct to the bit on both
-//! ends and for doing it in few instructions; the service's product is this function.
+//! Squaring a matrix in wire words. The result is exact to the bit on both ends, and the function
+//! takes few instructions, because it is the main work of the service.
 
 use crate::{Operation, Side};
 
@@ -15,12 +15,12 @@ impl core::fmt::Display for SizeMismatch {
 
 impl core::error::Error for SizeMismatch {}
 
-/// Does what a request asks for: `answer` becomes the square of `request`, or its copy.
-/// Both hold the elements only, in wire representation.
+/// Performs a request: `answer` becomes the square of `request`, or its copy. Both contain only the
+/// elements, in wire representation.
 ///
 /// # Errors
 ///
-/// [`SizeMismatch`] unless both hold exactly `side.elements()` words; `answer` is untouched.
+/// [`SizeMismatch`] unless both have exactly `side.elements()` words; `answer` is unchanged.
 pub fn perform(
     operation: Operation,
     side: Side,
@@ -40,7 +40,7 @@ pub fn perform(
     }
 }
 
-/// How two elements, in the machine's byte order, are multiplied and added.
+/// Multiplication and addition of two elements in the machine's byte order.
 pub trait Arithmetic {
     /// `sum + left * right`. Zero is the word 0.
     fn multiply_add(sum: u64, left: u64, right: u64) -> u64;
@@ -56,8 +56,8 @@ impl Arithmetic for WrappingU64 {
     }
 }
 
-/// Words are the bits of an `f64`. Product and sum are rounded separately: a fused
-/// operation would make the result depend on the machine.
+/// Words are the bits of an `f64`. Product and sum are rounded separately, because the result of a
+/// fused operation would depend on the machine.
 pub struct IeeeF64;
 
 impl Arithmetic for IeeeF64 {
@@ -67,16 +67,16 @@ impl Arithmetic for IeeeF64 {
     }
 }
 
-/// Writes `matrix * matrix` to `product`; 2 n³ operations.
+/// Writes `matrix * matrix` to `product` with 2 n³ operations.
 ///
-/// The product is made in strips of eight columns, one cache line wide: a strip of one row
-/// is eight sums in registers while `k` runs down the matrix, so an element of the left
-/// factor is loaded once for eight products and nothing is stored in the inner loop. (The
-/// row-by-row order i-k-j loads and stores every sum `n` times; i-j-k strides by rows.)
+/// The product is computed in strips of eight columns, one cache line wide. A strip of one row is
+/// eight sums in registers while `k` runs down the matrix, so an element of the left factor is
+/// loaded once for eight products, and the inner loop stores nothing. (The row-by-row order i-k-j
+/// loads and stores every sum `n` times; i-j-k strides by rows.)
 ///
 /// # Errors
 ///
-/// [`SizeMismatch`] unless both hold exactly `side.elements()` words; `product` is untouched.
+/// [`SizeMismatch`] unless both have exactly `side.elements()` words; `product` is unchanged.
 pub fn multiply_square<A: Arithmetic>(
     matrix: &[u64],
     product: &mut [u64],
@@ -93,7 +93,7 @@ pub fn multiply_square<A: Arithmetic>(
             strip_of_row::<A, 8>(matrix, row, column, strip);
             column += 8;
         }
-        // What is left is narrower than eight: four, two and one column, as needed.
+        // The rest is narrower than eight columns: four, two and one column, as needed.
         let rest = strips.into_remainder();
         let (four, rest) = rest.split_at_mut(rest.len() & 4);
         let (two, one) = rest.split_at_mut(rest.len() & 2);
@@ -104,8 +104,8 @@ pub fn multiply_square<A: Arithmetic>(
     Ok(())
 }
 
-/// `strip[c] = Σₖ row[k] * matrix[k][first_column + c]`, for `WIDTH` columns or, when `strip` is
-/// empty, none. `k` ascends, as [`Operation::MultiplyF64`] promises.
+/// Computes `strip[c] = Σₖ row[k] * matrix[k][first_column + c]` for `WIDTH` columns or, when
+/// `strip` is empty, none. `k` ascends, as [`Operation::MultiplyF64`] requires.
 #[inline(always)]
 fn strip_of_row<A: Arithmetic, const WIDTH: usize>(
     matrix: &[u64],
@@ -116,7 +116,7 @@ fn strip_of_row<A: Arithmetic, const WIDTH: usize>(
     let Some(strip) = strip.first_chunk_mut::<WIDTH>() else { return };
     let mut sums = [0; WIDTH];
     for (left, other_row) in row.iter().zip(matrix.chunks_exact(row.len())) {
-        // Always there: the strip lies within the row.
+        // Always `Some`, because the strip is within the row.
         let Some(rights) = other_row.get(first_column..).and_then(|rest| rest.first_chunk::<WIDTH>()) else {
             break;
         };

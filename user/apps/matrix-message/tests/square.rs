@@ -1,4 +1,4 @@
-//! Squaring against the definition, to the bit, for every width of the last strip.
+//! Squaring compared with the definition, exactly, for every width of the last strip.
 
 use matrix_message::{MAX_SIDE, Operation, Side, SizeMismatch, perform};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The format against its description: round trips, each field alone made wrong, random
+//! The format compared with its description: round trips, each field alone made invalid, random
 //! bytes, and prefixes.
 
 use matrix_message::{
@@ -105,8 +105,8 @@ proptest! {
         prop_assert_eq!(Header::parse(&header.encode()[..bytes], header.direction), Ok(None));
     }
 
-    /// Headers have one spelling: whatever parses, encodes to the bytes it came from. And a
-    /// refused prefix stays refused when more arrives.
+    /// Each header has one encoding: bytes that can be parsed are those that encoding produces. And
+    /// a rejected prefix stays rejected when more arrives.
     #[test]
     fn random_bytes_are_refused_or_canonical(
         mut bytes in any::<[u8; HEADER_BYTES]>(),

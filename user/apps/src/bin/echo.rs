@@ -1,4 +1,4 @@
-//! A TCP echo server: `echo [PORT]`, port 7 unless told otherwise.
+//! A TCP echo server: `echo [PORT]`; the default port is 7.
 #![no_std]
 #![no_main]
 
@@ -18,7 +18,7 @@ async fn main(mut arguments: Arguments) -> io::Result<()> {
     }
 }
 
-/// Sends back what comes until the client has said everything, or is gone.
+/// Returns all received bytes until the client ends the stream or disconnects.
 async fn serve(mut stream: TcpStream) {
     let mut bytes = [0; 1024];
     while let Ok(count @ 1..) = stream.read(&mut bytes).await {

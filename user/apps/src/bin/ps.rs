@@ -1,4 +1,4 @@
-//! Lists processes, their virtual CPUs, and coroutines: `ps -h` says how.
+//! Lists processes, their virtual CPUs, and coroutines; `ps -h` prints the options.
 #![no_std]
 #![no_main]
 
@@ -53,7 +53,7 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         eprintln!("{USAGE}");
         return Ok(ExitCode(2));
     };
-    // More urgent than the programs that it lists, as far as its ceiling lets it.
+    // More urgent than the listed programs, as far as its ceiling allows.
     if let Some(main) = task::current() {
         task::set_priority(main, Priority::MOST_URGENT);
     }
@@ -114,7 +114,7 @@ fn print_cpus(process: u32) -> io::Result<()> {
     for cpu in cpus {
         let place = match cpu.state {
             state::RUNNING => alloc::format!("running on hart {}", cpu.hart),
-            // It waits for the result of a synchronous call, in the midst of a coroutine.
+            // It waits for the result of a synchronous call, inside a coroutine's poll.
             state::BLOCKED => String::from("suspended in a call"),
             other => String::from(state::name(other)),
         };
@@ -138,7 +138,7 @@ fn print_coroutines(name: &str, process: u32) -> io::Result<()> {
     let connections = memory::statistics()?.calls_in_flight;
     println!("coroutines of {name} ({process}): {}", summary(&coroutines));
     if process == 0 {
-        println!("  (those without a name finish calls: {connections} in flight)");
+        println!("  (those without a name complete calls: {connections} in flight)");
     }
     coroutines.sort_by_key(|coroutine| (coroutine.state, coroutine.priority, coroutine.coroutine));
     println!("  STATE     PRIORITY WORKER ID               NAME");
@@ -155,7 +155,7 @@ fn print_coroutines(name: &str, process: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// How many there are in each state at each priority.
+/// Number of coroutines by state and priority.
 fn summary(coroutines: &[CoroutineRecord]) -> String {
     let mut counts = BTreeMap::new();
     for coroutine in coroutines {

@@ -1,10 +1,11 @@
-//! A program whose `main` is no coroutine and runs its coroutines itself. SPEC 2.4.
+//! A program with a `main` that is not a coroutine and runs its coroutines itself. SPEC 2.4.
 //!
 //! ```text
 //! runner CASE
 //! ```
 //!
-//! Exits with 0 if the case went as it must, or says what did not. The cases are run by the guest tests (`rendezvous`).
+//! Exits with 0 if the case succeeds; otherwise prints the reason. The guest tests (`rendezvous`)
+//! run the cases.
 #![no_std]
 #![no_main]
 
@@ -45,16 +46,18 @@ fn main(mut arguments: Arguments) -> Outcome {
     }
 }
 
-/// What coroutines left there. One virtual CPU, and none of them awaits anything meanwhile: it is free.
+/// Locks what coroutines share. There is one virtual CPU, and no coroutine awaits while it holds
+/// the lock, so the lock is free.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.try_lock().expect("nobody holds it now")
+    shared.try_lock().expect("the lock is free")
 }
 
 fn run(until: Until) -> Outcome {
     task::run(until).map_err(|error| format!("{error}"))
 }
 
-/// Nothing runs before the runner does, then the most urgent first; it comes back when the rest waits.
+/// No coroutine runs before the runner does; then the most urgent is first; the runner returns when
+/// all others wait.
 fn until_stalled() -> Outcome {
     const KEY: u64 = 7;
     check!(task::current().is_none(), "main is a coroutine");
@@ -73,14 +76,14 @@ fn until_stalled() -> Outcome {
     run(Until::Stalled)?;
     check!(task::live_count() == 2, "{} are left instead of two that wait", task::live_count());
     signal(KEY).map_err(|error| format!("{error}"))?;
-    check!(task::live_count() == 2, "a signal polled somebody");
+    check!(task::live_count() == 2, "a signal polled a coroutine");
     run(Until::Stalled)?;
     // The sleeper ends with the process.
     check!(task::live_count() == 1, "{} are left instead of the sleeper", task::live_count());
     Ok(())
 }
 
-/// It comes back when nobody is left, and sleeps meanwhile.
+/// It returns when all coroutines have ended, and sleeps meanwhile.
 fn until_empty() -> Outcome {
     const STEPS: u32 = 10;
     const STEP: Duration = Duration::from_millis(20);
@@ -94,7 +97,7 @@ fn until_empty() -> Outcome {
                 for _ in 0..STEPS {
                     sleep(STEP).await;
                 }
-                // Also what is spawned last of all.
+                // Includes a coroutine that is spawned last of all.
                 let last = async move {
                     ended.fetch_add(1, Relaxed);
                 };
@@ -116,7 +119,7 @@ fn system_calls() -> Result<u64, String> {
     statistics().map(|statistics| statistics.system_calls).map_err(|error| format!("{error}"))
 }
 
-/// A coroutine is told that it is none of its business, and nothing is polled under it.
+/// A coroutine that calls the runner gets an error, and nothing is polled inside it.
 fn inside() -> Outcome {
     let answers = Arc::new(Mutex::new(Vec::new()));
     let polled_under_it = Arc::new(AtomicBool::new(false));
@@ -141,7 +144,8 @@ fn inside() -> Outcome {
     Ok(())
 }
 
-/// With other virtual CPUs, the last coroutine may exit on any of them: the runner notices, each time.
+/// With several virtual CPUs, the last coroutine may exit on any of them: the runner notices each
+/// time.
 fn several() -> Outcome {
     const ROUNDS: usize = 100;
     const EACH: usize = 20;
@@ -170,7 +174,7 @@ fn several() -> Outcome {
     Ok(())
 }
 
-/// Another virtual CPU gets the result of a call while `main` computes and runs nothing.
+/// Another virtual CPU gets the result of a call while `main` computes and runs no coroutine.
 fn others_run_meanwhile() -> Outcome {
     const PATIENCE: Duration = Duration::from_secs(5);
     task::alloc_cpu(1).map_err(|error| format!("{error}"))?;
@@ -185,7 +189,7 @@ fn others_run_meanwhile() -> Outcome {
         },
         Priority::DEFAULT,
     );
-    // What is spawned here starts here; the rest may be done anywhere.
+    // Coroutines that are spawned here start here; the rest of their work may be done anywhere.
     run(Until::Stalled)?;
     let begin = Instant::now();
     while woken.load(Relaxed) < 5 {

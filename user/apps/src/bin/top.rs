@@ -1,4 +1,4 @@
-//! What the machine is busy with, refreshed: `top -h` says how.
+//! Shows the activity of the machine, refreshed; `top -h` prints the options.
 #![no_std]
 #![no_main]
 
@@ -54,7 +54,7 @@ fn options(mut arguments: Arguments) -> Option<Options> {
     Some(options)
 }
 
-/// The machine at one moment.
+/// A snapshot of the machine.
 struct Sample {
     statistics: Statistics,
     harts: alloc::vec::Vec<HartRecord>,
@@ -77,7 +77,7 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         eprintln!("{USAGE}");
         return Ok(ExitCode(2));
     };
-    // More urgent than the programs that it shows, as far as its ceiling lets it.
+    // More urgent than the displayed programs, as far as its ceiling allows.
     if let Some(main) = task::current() {
         task::set_priority(main, Priority::MOST_URGENT);
     }
@@ -91,7 +91,7 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         }
         let now = Sample::take()?;
         let picture = picture(&before, &now);
-        // In one piece, so that it does not flicker.
+        // In one piece, so that the screen does not flicker.
         print!(
             "{}{picture}{}",
             if options.plain { "" } else { HOME_AND_CLEAR },
@@ -102,13 +102,13 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Standard input, as long as there is any.
+/// Standard input, until it ends.
 struct Keys {
     open: bool,
 }
 
 impl Keys {
-    /// Waits for so long, or until somebody wants us to end: true then.
+    /// Waits for this time, or until the user asks the program to end; then returns true.
     async fn quit_within(&mut self, interval: Duration) -> bool {
         let mut end = pin!(sleep(interval));
         loop {
@@ -209,7 +209,8 @@ fn describe(out: &mut String, before: &Sample, now: &Sample) -> core::fmt::Resul
     Ok(())
 }
 
-/// Counters that grow, by what they are called in the record: a kernel that has more shows more.
+/// Counters that grow, by their names in the record; counters that the kernel does not have are
+/// omitted.
 const RATES: [(&str, &str); 15] = [
     ("traps_from_user", "traps"),
     ("system_calls", "system calls"),

@@ -1,4 +1,4 @@
-//! Calls with arguments that are nearly right.
+//! Calls with nearly valid arguments.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -10,13 +10,13 @@ use crate::garbage::Garbage;
 use crate::memory;
 use crate::signatures::{Kind, SIGNATURES, Signature};
 
-/// Calls of this weight and less end the caller, as a rule.
+/// Calls of at most this weight usually end the caller.
 const RARE: u32 = 4;
-/// Ports that children meet on.
+/// Number of ports that children use to connect to each other.
 const PORTS: u64 = 6;
 const FIRST_PORT: u64 = 20_000;
 
-/// What earlier calls have returned, for later ones to use: the newest replace the oldest.
+/// Results of earlier calls for use by later ones; the newest replaces the oldest.
 pub struct Remembered<const COUNT: usize> {
     values: [AtomicUsize; COUNT],
     next: AtomicUsize,
@@ -36,14 +36,14 @@ impl<const COUNT: usize> Remembered<COUNT> {
     }
 }
 
-/// Of all virtual CPUs of a child.
+/// Shared by all virtual CPUs of a child.
 pub static DESCRIPTORS: Remembered<24> = Remembered::new();
 pub static HANDLES: Remembered<48> = Remembered::new();
 pub static CHILDREN: Remembered<8> = Remembered::new();
 static SELF: AtomicUsize = AtomicUsize::new(0);
 static SUPERVISOR: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes the ids of this process and of the supervisor.
+/// Stores the ids of this process and of the supervisor.
 pub fn prepare() {
     SELF.store(crate::kernel::call(number::GETPID, []).unwrap_or(0), Relaxed);
     SUPERVISOR.store(crate::kernel::call(number::GETPPID, []).unwrap_or(0), Relaxed);
@@ -54,7 +54,7 @@ fn all_weights() -> u32 {
     SIGNATURES.iter().map(|signature| signature.weight).sum()
 }
 
-/// A call by its weight.
+/// A random call, according to the weights.
 fn weighed(garbage: &mut Garbage) -> &'static Signature {
     let mut left = garbage.below(all_weights().into()) as u32;
     for signature in SIGNATURES {
@@ -66,27 +66,27 @@ fn weighed(garbage: &mut Garbage) -> &'static Signature {
     &SIGNATURES[0]
 }
 
-/// A number and arguments. `entry` is where a virtual CPU of this program begins.
+/// A random number with arguments. `entry` is the entry point of a virtual CPU of this program.
 pub fn any_call(cpu: usize, garbage: &mut Garbage, entry: usize) -> (usize, [usize; 6]) {
     let (number, kinds): (usize, &[Kind]) = match garbage.below(64) {
-        // Numbers that are none, or next to one that is.
+        // Unknown numbers, or numbers next to a known one.
         0 => (garbage.nasty() as usize, &[]),
         1 => (some_number(garbage).wrapping_add(garbage.below(5) as usize).wrapping_sub(2), &[]),
-        // Calls that this program does not know in detail, and those it does, with anything.
+        // Any number with arbitrary arguments, including calls without a signature here.
         2..6 => (some_number(garbage), &[]),
         _ => {
             let signature = weighed(garbage);
             (signature.number, signature.arguments)
         }
     };
-    // Those that end the caller are made in their proper share only.
+    // Calls that end the caller are made no more often than their weight says.
     let is_rare = SIGNATURES.iter().any(|known| known.number == number && known.weight <= RARE);
     let number = if kinds.is_empty() && is_rare && garbage.below(16) != 0 { number::GETPID } else { number };
     let kinds = if number == number::KILL { &[Kind::Process, Kind::Signal] } else { kinds };
     let mut arguments = [0; 6];
     for (index, place) in arguments.iter_mut().enumerate() {
         let kind = kinds.get(index).copied().unwrap_or_else(|| any_kind(garbage));
-        // Three in a hundred are not what they are meant to be.
+        // Three in a hundred arguments are of another kind than the signature says.
         let kind = if number != number::KILL && garbage.below(32) == 0 { any_kind(garbage) } else { kind };
         *place = argument(kind, cpu, index, garbage, entry);
     }
@@ -110,7 +110,7 @@ fn one_of(values: &[usize], garbage: &mut Garbage) -> usize {
     values[garbage.below(values.len() as u64) as usize]
 }
 
-/// An argument; `index` separates what several pointers of one call lead to.
+/// An argument. `index` separates the memory of several pointers of one call.
 fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: usize) -> usize {
     let place = memory::slot(cpu) + index * 512;
     match kind {
@@ -168,7 +168,7 @@ fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: 
     }
 }
 
-/// `place`, or seldom another pointer.
+/// `place`, or rarely another pointer.
 fn or_pointer(place: usize, garbage: &mut Garbage) -> usize {
     if garbage.below(12) == 0 { memory::pointer(garbage) } else { place }
 }
@@ -189,7 +189,7 @@ fn path(place: usize, garbage: &mut Garbage) -> usize {
         b"\xff\xfe/\x01",
     ];
     if garbage.below(16) == 0 {
-        // Longer than a path may be, or without an end.
+        // Longer than allowed, or without a terminating zero.
         for word in 0..40 {
             memory::fill(place + word * 8, &[0x6161_612f_6161_612f]);
         }
@@ -200,7 +200,7 @@ fn path(place: usize, garbage: &mut Garbage) -> usize {
     or_pointer(place, garbage)
 }
 
-/// Always those of a program that ends by itself, whatever becomes of its parent: or nonsense.
+/// Arguments of a program that ends by itself, independently of its parent; or invalid pointers.
 fn strings(place: usize, garbage: &mut Garbage) -> usize {
     let (name, option, time) = (place + 64, place + 128, place + 192);
     memory::fill_bytes(name, b"fuzz");
@@ -231,7 +231,7 @@ fn address(place: usize, garbage: &mut Garbage) -> usize {
         let host: u64 = if garbage.below(4) == 0 { 0 } else { 0x0100_007f };
         memory::fill(place, &[family | port << 16 | host << 32, 0, 0, 0]);
     }
-    // Any other pointer would lead to an address outside of this machine.
+    // Other pointers could refer to an address outside of this machine.
     match garbage.below(16) {
         0 => 0,
         1 => usize::MAX - 7,
@@ -240,7 +240,7 @@ fn address(place: usize, garbage: &mut Garbage) -> usize {
     }
 }
 
-/// A short time, a time that is over, or none.
+/// A short time, a time in the past, or an invalid one.
 fn time(place: usize, garbage: &mut Garbage) -> usize {
     let words = match garbage.below(8) {
         0 => [garbage.nasty(), garbage.nasty()],
@@ -252,7 +252,7 @@ fn time(place: usize, garbage: &mut Garbage) -> usize {
     or_pointer(place, garbage)
 }
 
-/// This process, one that it has started, or one that there is not.
+/// This process, one that it has started, or one that does not exist.
 fn process(garbage: &mut Garbage) -> usize {
     match garbage.below(16) {
         0 => garbage.nasty() as usize | 1 << 20,
@@ -265,7 +265,7 @@ fn process(garbage: &mut Garbage) -> usize {
     }
 }
 
-/// 0, which asks only, most of the time.
+/// Mostly 0, which only checks whether the process exists.
 fn signal(garbage: &mut Garbage) -> usize {
     match garbage.below(256) {
         0 => 9,

@@ -1,7 +1,7 @@
-//! A process that makes calls.
+//! A process that makes random calls.
 //!
-//! Everything in it goes straight to the kernel: the user library's own executor works on the page that this ruins, so
-//! nothing here awaits, allocates after the start, or returns.
+//! All calls go directly to the kernel. The user library's executor uses the page that this program
+//! overwrites, so nothing here awaits, allocates after the start, or returns.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -15,28 +15,28 @@ use crate::kernel::{call, raw};
 use crate::pages::{INDICES_WORD, page_half_words};
 use crate::{arguments, memory, pages};
 
-/// What a child does beside its calls, as bits.
+/// What a child does besides its calls, as bits.
 pub struct Habits;
 
 impl Habits {
-    /// Writes garbage into the shared pages.
+    /// Writes random values into the shared pages.
     pub const SCRIBBLES: u64 = 1;
-    /// Into the address of the handler of interrupts, too, which will end it soon.
+    /// Also overwrites the address of the interrupt handler, which soon ends the process.
     pub const SCRIBBLES_HANDLER: u64 = 2;
-    /// Keeps the console open: what it writes there is seen.
+    /// Keeps the console open, so that its output is visible.
     pub const KEEPS_CONSOLE: u64 = 4;
-    /// Takes results from the ring, as an honest program does; others leave it full.
+    /// Takes results from the ring, as a normal program does; otherwise the ring stays full.
     pub const TAKES_RESULTS: u64 = 8;
-    /// Makes calls that wait synchronously as often as not; others do one time in sixteen.
+    /// Makes half of the calls that wait synchronously; otherwise one in sixteen.
     pub const WAITS: u64 = 16;
 }
 
 static SEED: AtomicU64 = AtomicU64::new(0);
 static HABITS: AtomicU64 = AtomicU64::new(0);
-/// Calls that this process has still to make.
+/// Number of calls that this process has still to make.
 static CALLS_LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the calls that `words` ask for: seed, number, virtual CPUs, habits.
+/// Makes the calls that `words` specify: seed, number, virtual CPUs, habits.
 pub fn run(words: &[&str]) -> ExitCode {
     let [seed, calls, cpus, habits] = words else { return ExitCode(2) };
     let number = |text: &str| text.parse::<u64>().unwrap_or(1);
@@ -55,7 +55,7 @@ pub fn run(words: &[&str]) -> ExitCode {
     make_calls(0)
 }
 
-/// Where the kernel starts each further virtual CPU. No worker of the library's runs there.
+/// Entry point of each further virtual CPU. No worker of the library runs there.
 extern "C" fn begin(cpu: usize) -> ! {
     make_calls(cpu)
 }
@@ -79,7 +79,8 @@ fn make_calls(cpu: usize) -> ! {
             take_results();
         }
         let (number, arguments) = any_call(cpu, &mut garbage, entry);
-        // Most calls that wait are made asynchronously: a virtual CPU that waits makes no more calls.
+        // Most calls that wait are made asynchronously, because a virtual CPU that waits makes no
+        // more calls.
         let waits = garbage.below(if has(Habits::WAITS) { 2 } else { 16 }) == 0;
         let (coroutine, token) = (if waits { 0 } else { garbage.nasty() }, garbage.nasty());
         let (result, handle) = raw(number, arguments, coroutine, token);
@@ -91,13 +92,14 @@ fn make_calls(cpu: usize) -> ! {
     }
 }
 
-/// Keeps what later calls can use.
+/// Keeps results that later calls can use.
 fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
     match number {
         number::OPENAT | number::SOCKET | number::ACCEPT | number::ACCEPT4 => DESCRIPTORS.keep(value),
         number::COPS_SPAWN_PROCESS => CHILDREN.keep(value),
         number::PIPE2 => {
-            // Where both numbers are: another call may have unmapped it again, which ends this process.
+            // The address at which both numbers are stored. If another call has unmapped it
+            // meanwhile, this process ends.
             let ends = crate::kernel::words_at(arguments[0] & !7, 1)[0].load(Relaxed);
             DESCRIPTORS.keep(ends as u32 as usize);
             DESCRIPTORS.keep((ends >> 32) as usize);
@@ -106,13 +108,13 @@ fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
     }
 }
 
-/// Says that everything in the ring has been taken.
+/// Marks everything in the ring as taken.
 fn take_results() {
     let tail = page_half_words()[2 * INDICES_WORD + 16].load(Relaxed);
     page_half_words()[2 * INDICES_WORD].store(tail, Relaxed);
 }
 
-/// Garbage into the pages shared with the kernel.
+/// Writes random values into the pages shared with the kernel.
 fn scribble(garbage: &mut Garbage) {
     /// The ring's indices, the workers, and the interrupt registers of the virtual CPUs.
     const USED_WORDS: u64 = 208;

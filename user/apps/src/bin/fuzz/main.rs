@@ -4,15 +4,16 @@
 //! fuzz calls=N [seed=S] [first=ROUND]
 //! ```
 //!
-//! [`supervisor`] starts children in rounds, kills some of them in the middle, and checks after each round that the
-//! kernel holds no more than before. A child ([`child`]) makes system calls on up to four virtual CPUs: every
-//! number there is and numbers there are not, with arguments that are nearly right ([`arguments`]) or arbitrary, while it
-//! writes garbage into the pages that it shares with the kernel. Every choice of a child follows from the seed, which
-//! is printed; on one hart under `-icount` the whole run does. `first=ROUND` begins with a later round, to
-//! repeat the one that failed.
+//! [`supervisor`] starts children in rounds, kills some of them during their run, and checks after
+//! each round that the kernel uses no more resources than before. A child ([`child`]) makes system
+//! calls on up to four virtual CPUs, with all known and some unknown numbers and with nearly valid
+//! ([`arguments`]) or arbitrary arguments, while it overwrites the pages that it shares with the
+//! kernel. All choices of a child follow from the seed, which is printed; on one hart under
+//! `-icount` the whole run does. `first=ROUND` begins with a later round, to repeat one that
+//! failed.
 //!
-//! Children leave one thing out: connections to addresses outside the machine, which belong to others. Signals to process 1 and
-//! to the supervisor are among the calls: the kernel refuses them.
+//! Children do not connect to addresses outside of the machine. They do send signals to process 1
+//! and to the supervisor, which the kernel must reject.
 #![no_std]
 #![no_main]
 
@@ -38,14 +39,16 @@ use cops::{Arguments, println};
 
 /// This program.
 pub const PROGRAM: &str = "/bin/fuzz";
-/// First argument of this program when it is to make calls: seed, number of calls, virtual CPUs, [`child::Habits`].
+/// First argument of this program for a process that makes calls. Then follow seed, number of
+/// calls, virtual CPUs, [`child::Habits`].
 pub const CHILD: &str = "--child";
-/// First argument of this program when it is to end by itself, after so many microseconds: what children start.
+/// First argument of this program for a process that ends by itself after so many microseconds;
+/// children start such processes.
 pub const NAP: &str = "--nap";
 
 #[cops::main]
 async fn main(arguments: Arguments) -> ExitCode {
-    // Children pass anything as arguments of what they start.
+    // Children may pass arbitrary arguments to the processes that they start.
     let mut arguments = arguments;
     let mut words: Vec<&str> = Vec::new();
     while let Some(bytes) = arguments.next_bytes() {
@@ -57,7 +60,7 @@ async fn main(arguments: Arguments) -> ExitCode {
             kernel::sleep_microseconds(microseconds.parse().unwrap_or(0));
             ExitCode::SUCCESS
         }
-        // What a child has started with arguments that are none of ours.
+        // A process that a child has started with invalid arguments.
         [first, ..] if !first.contains('=') => ExitCode(3),
         [] => ExitCode(3),
         options => match supervisor::Options::parse(options) {

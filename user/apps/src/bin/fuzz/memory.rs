@@ -14,14 +14,14 @@ use cops::abi::syscall::{self as number, map_flags, protection};
 use crate::garbage::Garbage;
 use crate::kernel::{call, words_at};
 
-/// Pages of the arena.
+/// Number of pages of the arena.
 const PAGES: usize = 64;
-/// Of them read-only.
+/// The read-only pages.
 const READ_ONLY: core::ops::Range<usize> = 48..52;
-/// Of them unmapped.
+/// The unmapped pages.
 const HOLE: core::ops::Range<usize> = 56..58;
 
-/// Where the arena begins.
+/// Start of the arena.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// Maps the arena.
@@ -40,7 +40,7 @@ pub fn prepare() {
     BASE.store(base, Relaxed);
 }
 
-/// A page of virtual CPU `cpu`, for what its calls read: paths, addresses, times.
+/// A page of virtual CPU `cpu` for the memory that its calls read: paths, addresses, times.
 pub fn slot(cpu: usize) -> usize {
     BASE.load(Relaxed) + cpu % MAX_CPUS * PAGE_BYTES
 }
@@ -52,7 +52,7 @@ pub fn fill(address: usize, words: &[u64]) {
     }
 }
 
-/// Writes bytes into a slot, then zeros up to a whole word.
+/// Writes bytes into a slot, padded with zeros to a whole word.
 pub fn fill_bytes(address: usize, bytes: &[u8]) {
     for (index, chunk) in bytes.chunks(8).enumerate() {
         let word = chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
@@ -63,25 +63,26 @@ pub fn fill_bytes(address: usize, bytes: &[u8]) {
     }
 }
 
-/// An address inside the arena, in whole words.
+/// A word-aligned address inside the arena.
 fn inside(garbage: &mut Garbage) -> usize {
     BASE.load(Relaxed) + garbage.below((PAGES * PAGE_BYTES / 8) as u64) as usize * 8
 }
 
-/// An address at which something changes: where a mapping begins or ends.
+/// An address near the beginning or the end of a mapping.
 fn edge(garbage: &mut Garbage) -> usize {
     let pages = [0, READ_ONLY.start, READ_ONLY.end, HOLE.start, HOLE.end, PAGES];
     let page = pages[garbage.below(pages.len() as u64) as usize];
     (BASE.load(Relaxed) + page * PAGE_BYTES).wrapping_add_signed(garbage.below(33) as isize - 16)
 }
 
-/// Pages that are the process's, or the machine's, and none of its own making.
+/// A page of the process or the machine that the process has not mapped itself.
 fn shared(garbage: &mut Garbage) -> usize {
     let pages = [PROCESS_PAGE, RING_PAGES, RING_PAGES + PAGE_BYTES, SYSTEM_PAGE, VDSO, STACK_TOP];
     pages[garbage.below(pages.len() as u64) as usize] + garbage.below(PAGE_BYTES as u64) as usize
 }
 
-/// What a process must not reach: nothing, the first page, the kernel, addresses that are none.
+/// An address that a process must not access: null, the first page, the kernel, non-canonical
+/// addresses.
 fn forbidden(garbage: &mut Garbage) -> usize {
     const ADDRESSES: [usize; 10] = [
         0,
@@ -98,7 +99,7 @@ fn forbidden(garbage: &mut Garbage) -> usize {
     ADDRESSES[garbage.below(ADDRESSES.len() as u64) as usize]
 }
 
-/// Any address, most of them good for something.
+/// Any address; most are valid for some access.
 pub fn pointer(garbage: &mut Garbage) -> usize {
     match garbage.below(64) {
         0..32 => inside(garbage),
@@ -106,13 +107,13 @@ pub fn pointer(garbage: &mut Garbage) -> usize {
         38..48 => edge(garbage),
         48..54 => forbidden(garbage),
         54..59 => shared(garbage),
-        // This program's code and what lies behind it: a child that writes there ends soon.
+        // This program's code and the memory after it: a child that writes there ends soon.
         59 => 0x1_0000 + garbage.below(1 << 20) as usize,
         _ => garbage.nasty() as usize,
     }
 }
 
-/// The first address of a page, most often one of the arena's upper half.
+/// The first address of a page, mostly in the arena's upper half.
 pub fn page(garbage: &mut Garbage) -> usize {
     match garbage.below(16) {
         0 => pointer(garbage),

@@ -1,15 +1,15 @@
-//! What each argument of each system call is meant to be.
+//! The kinds of the arguments of each system call.
 
 use cops::abi::syscall as number;
 
-/// What an argument is meant to be.
+/// The kind of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing in particular.
+    /// Arbitrary.
     Any,
-    /// 0 most of the time.
+    /// Mostly 0.
     Zero,
-    /// A small number, of flags or of things.
+    /// A small number of flags or objects.
     Small,
     /// A file descriptor.
     Descriptor,
@@ -39,7 +39,7 @@ pub enum Kind {
     Level,
     /// The handle of a call in flight.
     Handle,
-    /// Where a virtual CPU begins.
+    /// The entry point of a virtual CPU.
     Entry,
     /// Protection bits.
     Protection,
@@ -47,7 +47,7 @@ pub enum Kind {
     MapFlags,
     /// `inspect`'s kind.
     Inspected,
-    /// Where `inspect` begins: a process in the upper half.
+    /// Where `inspect` begins; the upper half is a process.
     InspectFrom,
     /// An address family.
     Family,
@@ -55,7 +55,7 @@ pub enum Kind {
 
 use Kind::*;
 
-/// A call, how often it is made compared to others, and its arguments.
+/// A call, its relative frequency, and the kinds of its arguments.
 pub struct Signature {
     pub number: usize,
     pub weight: u32,
@@ -66,7 +66,7 @@ const fn call(number: usize, weight: u32, arguments: &'static [Kind]) -> Signatu
     Signature { number, weight, arguments }
 }
 
-/// Calls whose arguments are known here. What the kernel has beside these gets arguments of every kind.
+/// The calls with known kinds of arguments. All other calls of the kernel get arbitrary arguments.
 pub const SIGNATURES: &[Signature] = &[
     call(number::OPENAT, 40, &[Any, Path, Small, Zero]),
     call(number::CLOSE, 60, &[Descriptor]),
@@ -75,7 +75,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::LSEEK, 20, &[Descriptor, Any, Small]),
     call(number::READ, 100, &[Descriptor, Pointer, Length]),
     call(number::WRITE, 100, &[Descriptor, Pointer, Length]),
-    // These end the caller: seldom.
+    // These end the caller, so they are rare.
     call(number::EXIT, 1, &[Small]),
     call(number::EXIT_GROUP, 1, &[Small]),
     call(number::CLOCK_GETTIME, 10, &[Small, Pointer]),
@@ -98,7 +98,8 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::ACCEPT4, 30, &[Descriptor, Address, PointerToLength, Zero]),
     call(number::WAIT4, 30, &[Process, Pointer, Small, Zero]),
     call(number::GETRANDOM, 10, &[Pointer, Length, Zero]),
-    // What ends it is another virtual CPU, or a result; a child whose virtual CPUs all sleep is killed.
+    // Only another virtual CPU or a result ends it; a child with only sleeping virtual CPUs is
+    // killed.
     call(number::COPS_PARK, 10, &[]),
     call(number::COPS_UNPARK, 40, &[Small]),
     call(number::COPS_ALLOC_CPU, 4, &[Small, Entry]),
@@ -109,7 +110,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::COPS_SET_CEILING, 20, &[Process, Level]),
     call(number::COPS_SET_SHARE, 5, &[Any]),
     call(number::COPS_SET_CALL_PRIORITY, 40, &[Handle, Level]),
-    // It goes on wherever the shared page says: seldom.
+    // It continues wherever the shared page says, so it is rare.
     call(number::COPS_URET, 1, &[]),
     call(number::COPS_INSPECT, 30, &[Inspected, InspectFrom, Pointer, Length]),
     call(number::COPS_FAIL_ALLOCATION, 1, &[Small]),

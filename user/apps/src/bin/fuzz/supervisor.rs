@@ -1,4 +1,4 @@
-//! Starts children in rounds, ends some of them in the middle, and looks at what is left.
+//! Starts children in rounds, kills some of them during their run, and checks what is left.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -14,20 +14,21 @@ use crate::garbage::Garbage;
 use crate::holdings::Holdings;
 use crate::{CHILD, PROGRAM};
 
-/// Children of a round.
+/// Number of children in a round.
 const CHILDREN: usize = 4;
-/// Calls that each child is to make.
+/// Number of calls that each child makes.
 const CALLS_EACH: u64 = 2500;
-/// What children can be at most; the supervisor is more urgent.
+/// The children's ceiling; the supervisor is more urgent.
 const CEILING: u32 = 40;
-/// How often the supervisor looks.
+/// Interval at which the supervisor checks the children.
 const STEP: Duration = Duration::from_millis(1);
-/// Looks without a call by any child, after which the children that are left are taken to wait for ever.
+/// Number of checks without a call by any child, after which the remaining children are assumed to
+/// wait forever.
 const IDLE_STEPS: u32 = 15;
-/// Longer than the end of a process, or what it leaves behind, takes on the slowest machine.
+/// Longer than the end of a process and its cleanup take on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the command line asks for.
+/// The options of the command line.
 pub struct Options {
     calls: u64,
     seed: u64,
@@ -51,10 +52,10 @@ impl Options {
     }
 }
 
-/// Why the run ends.
+/// The reason why the run ends.
 type Fault = alloc::string::String;
 
-/// What happened so far.
+/// Totals so far.
 #[derive(Default)]
 struct Sum {
     rounds: u64,
@@ -64,7 +65,7 @@ struct Sum {
     faulted: u64,
 }
 
-/// All rounds; the supervisor is more urgent than its children.
+/// Runs all rounds. The supervisor is more urgent than its children.
 pub async fn run(options: &Options) -> ExitCode {
     let (calls, seed, first) = (options.calls, options.seed, options.first);
     println!("# fuzz: calls={calls} seed={seed} first={first}");
@@ -94,7 +95,8 @@ pub async fn run(options: &Options) -> ExitCode {
 }
 
 async fn all_rounds(calls: u64, seed: u64, first: u64, sum: &mut Sum) -> Result<(), Fault> {
-    // Once before anything is counted: what the kernel needs for the first time is no loss.
+    // Once before the first measurement, because the kernel keeps some of what it allocates on
+    // first use.
     let mut nap = start(&[crate::NAP, "0"])?;
     wait(&mut nap).await?;
     let mut round = first;
@@ -128,16 +130,16 @@ async fn wait(child: &mut Child) -> Result<process::ExitStatus, Fault> {
     }
 }
 
-/// One child, and when it is killed.
+/// A child, and when to kill it.
 struct Running {
     child: Child,
-    /// Calls of all children after which it is killed.
+    /// Number of calls of all children after which it is killed.
     until: u64,
 }
 
 async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
     let mut garbage = Garbage::new((seed ^ round << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round);
-    // The first numbers of a generator that has few bits set are small.
+    // The first numbers of a generator with few bits set in its seed are small.
     for _ in 0..8 {
         garbage.next();
     }
@@ -147,7 +149,7 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
     for _ in 0..CHILDREN {
         let cpus = 1 + garbage.below(4);
         let mut habits = garbage.below(32);
-        // Once in a while is enough for what ends them early, or fills the console.
+        // Rare, because these end children early or fill the console.
         if garbage.below(4) != 0 {
             habits &= !(Habits::SCRIBBLES_HANDLER | Habits::WAITS);
         }
@@ -171,7 +173,8 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
     settle(&before).await
 }
 
-/// Waits until all have ended, killing those that have reached their limit of calls, and those that wait for ever.
+/// Waits until all children have ended. Kills those that have reached their limit of calls, and
+/// those that wait forever.
 async fn follow(mut running: Vec<Running>, before: u64, sum: &mut Sum) -> Result<(), Fault> {
     let mut own_calls = 0;
     let (mut last, mut idle_steps) = (0, 0);
@@ -217,7 +220,7 @@ fn now() -> Result<Statistics, Fault> {
     statistics().map_err(|error| format!("{error}"))
 }
 
-/// Waits until the kernel holds no more than `before`.
+/// Waits until the kernel uses no more than `before`.
 async fn settle(before: &Holdings) -> Result<(), Fault> {
     let excess = before.settle().await.map_err(|error| format!("{error}"))?;
     if excess.iter().all(|&(_, amount)| amount == 0) {
@@ -237,7 +240,7 @@ async fn settle(before: &Holdings) -> Result<(), Fault> {
     ))
 }
 
-/// A kernel coroutine in a few words.
+/// A short description of a kernel coroutine.
 fn coroutine(one: &inspect::CoroutineRecord) -> alloc::string::String {
     let (name, state) = (inspect::text(&one.name), inspect::state::name(one.state));
     format!("{name} {:#x} {state} at {} on {}", one.coroutine, one.priority, one.worker)

@@ -1,4 +1,4 @@
-//! Calls in flight, in every state they can be in when something happens to them.
+//! Calls in flight, in every state in which something can happen to them.
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -9,16 +9,16 @@ use crate::garbage::Garbage;
 use crate::kernel::{ask, call};
 use crate::lies::claim_to_be_urgent;
 
-/// What calls read into and write from: bytes that nobody ever looks at.
+/// Memory that calls read from and write to; its contents do not matter.
 static BYTES: [AtomicU8; 4096] = [const { AtomicU8::new(0) }; 4096];
 
-/// A pipe as numbers.
+/// A pipe as two descriptor numbers.
 pub struct Pipe {
     ends: [i32; 2],
 }
 
 impl Pipe {
-    /// A new one; the numbers of nothing if there is none to be had.
+    /// Creates a pipe; the descriptors are invalid if that fails.
     pub fn new() -> Self {
         let mut ends = [-1; 2];
         let _ = call(number::PIPE2, [(&raw mut ends).addr(), 0]);
@@ -35,7 +35,7 @@ impl Pipe {
         [self.ends[1] as usize, BYTES.as_ptr().addr(), bytes.min(BYTES.len())]
     }
 
-    /// Closes both ends, whatever is in flight on them.
+    /// Closes both ends, in random order, regardless of calls in flight.
     pub fn close(&self, garbage: &mut Garbage) {
         let first = garbage.below(2) as usize;
         let _ = call(number::CLOSE, [self.ends[first] as usize]);
@@ -43,13 +43,13 @@ impl Pipe {
     }
 }
 
-/// A time that is over, or soon will be.
+/// A time in the past or the near future.
 fn soon(garbage: &mut Garbage) -> [usize; 2] {
     [0, garbage.below(400_000) as usize]
 }
 
-/// Any call that makes the kernel look at the shared pages. None that waits for ever: if all virtual CPUs sleep,
-/// a result of one of these wakes one.
+/// Makes a random call that makes the kernel read the shared pages. None waits forever: if all
+/// virtual CPUs sleep, a result of one of these calls wakes one.
 pub fn random_call(garbage: &mut Garbage, pipe: &Pipe) {
     let (id, token) = (garbage.nasty(), garbage.nasty());
     match garbage.below(10) {
@@ -73,27 +73,29 @@ pub fn random_call(garbage: &mut Garbage, pipe: &Pipe) {
     }
 }
 
-/// Says that the results so far have been taken, so that there is room for more.
+/// Marks all results so far as taken, so that there is room for more.
 pub fn forget_results() {
     let ring = &crate::kernel::page().ring;
     ring.head.store(ring.tail.load(Relaxed), Relaxed);
     let _ = call(number::COPS_REFILL_RING, []);
 }
 
-/// As many calls as the kernel takes, all completing soon, and none of their results ever taken but by saying so.
+/// As many calls as the kernel takes, all of which complete soon. Their results are never read,
+/// only marked as taken.
 pub fn call_storm(cpu: usize, mut garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
         let time = soon(&mut garbage);
         let (id, token) = (garbage.nasty(), garbage.nasty());
         if let Ok(Err(_)) = ask(number::CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr(), 0], id, token) {
-            // Too many: pretend that what there was has been taken.
+            // Too many calls: mark the results so far as taken.
             forget_results();
         }
     }
 }
 
-/// Closes what is being read, written and accepted from; unmaps what is being read into; on all virtual CPUs at once.
+/// Closes descriptors with pending reads, writes and accepts, and unmaps buffers of pending reads,
+/// on all virtual CPUs at once.
 pub fn close_pending(cpu: usize, mut garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     let rights = protection::READ | protection::WRITE;
@@ -107,7 +109,7 @@ pub fn close_pending(cpu: usize, mut garbage: Garbage) -> ! {
             let asked = ask(number::READ, [reading_end, memory, 8192], garbage.nasty(), garbage.nasty());
             *handle = asked.err().unwrap_or(0);
         }
-        // Fills the pipe and then waits.
+        // Fills the pipe, and then waits.
         for _ in 0..garbage.below(40) {
             if ask(number::WRITE, pipe.writing(4096), garbage.nasty(), garbage.nasty()).is_err() {
                 break;
@@ -124,12 +126,12 @@ pub fn close_pending(cpu: usize, mut garbage: Garbage) -> ! {
             let _ = call(number::COPS_CANCEL, [handle as usize]);
         }
         forget_results();
-        // Descriptors of others of this process, most of the time in use.
+        // Descriptors of other virtual CPUs of this process, mostly in use.
         let _ = call(number::CLOSE, [3 + garbage.below(40) as usize]);
     }
 }
 
-/// Writes to the console for ever, as much at once as one call takes.
+/// Writes to the console forever, as much at once as one call takes.
 pub fn console_flood(cpu: usize, _garbage: Garbage) -> ! {
     const TEXT: [u8; 4096] = {
         let mut text = [b'~'; 4096];

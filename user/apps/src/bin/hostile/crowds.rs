@@ -1,4 +1,5 @@
-//! Crowds: thousands of calls in flight, so that thousands of kernel coroutines work for one process.
+//! Thousands of calls in flight, and therefore thousands of kernel coroutines that work for one
+//! process.
 
 use cops::abi::syscall as number;
 
@@ -7,7 +8,7 @@ use crate::garbage::Garbage;
 use crate::kernel::{ask, call, sleep_microseconds};
 use crate::lies::claim_to_be_urgent;
 
-/// Calls that become ready at the same moment in [`kernel_crowd`].
+/// Number of calls that become ready at the same moment in [`kernel_crowd`].
 const CROWD: usize = 4_000;
 /// Time in which [`kernel_crowd`] makes its calls, before all of them become ready.
 const NOTICE_NANOSECONDS: usize = 40_000_000;
@@ -31,13 +32,13 @@ fn readers(cpu: usize, count: usize) -> ! {
     }
     loop {
         let _ = call(number::WRITE, pipe.writing(1));
-        // One of them has its byte now, or soon; another read takes its place.
+        // One of the reads gets its byte; a new read replaces it.
         let _ = ask(number::READ, pipe.reading(1), 1, 1);
         forget_results();
     }
 }
 
-/// 4,000 sleeps that end at the same moment, over and over.
+/// 4,000 sleeps that end at the same moment, repeatedly.
 pub fn kernel_crowd(cpu: usize, _garbage: Garbage) -> ! {
     only_the_first(cpu);
     claim_to_be_urgent(cpu);
@@ -57,7 +58,7 @@ pub fn kernel_crowd(cpu: usize, _garbage: Garbage) -> ! {
     }
 }
 
-/// The other virtual CPUs have nothing to do.
+/// Makes all other virtual CPUs sleep.
 fn only_the_first(cpu: usize) {
     if cpu != 0 {
         loop {

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same each time, with a liking for those that hurt.
+//! Reproducible pseudo-random numbers, with a preference for values that are likely to cause harm.
 
-/// xorshift64.
+/// A xorshift64 generator.
 pub struct Garbage(u64);
 
 impl Garbage {
@@ -15,13 +15,13 @@ impl Garbage {
         self.0
     }
 
-    /// Less than `end`.
+    /// A number less than `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// Any value; often one at an edge, a small number, a bit, an address of this program's or of the kernel's, or
-    /// what looks like the id of a coroutine.
+    /// Any value; often a limit, a small number, a single bit, an address of this program or of the
+    /// kernel, or a value that looks like a coroutine's id.
     pub fn nasty(&mut self) -> u64 {
         const EDGES: [u64; 10] = [
             0,

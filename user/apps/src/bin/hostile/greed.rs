@@ -1,4 +1,4 @@
-//! More than one's share: of time, of processes, of memory.
+//! Programs that take more than their share of time, processes or memory.
 
 use core::ffi::CStr;
 use core::hint::{black_box, spin_loop};
@@ -10,7 +10,7 @@ use crate::garbage::Garbage;
 use crate::kernel::{call, sleep_microseconds};
 use crate::lies::claim_to_be_urgent;
 
-/// Computes for ever at the most urgent level there is, and never enters the kernel.
+/// Computes forever, claims the most urgent level, and never enters the kernel.
 pub fn spin(cpu: usize, _garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
@@ -18,7 +18,7 @@ pub fn spin(cpu: usize, _garbage: Garbage) -> ! {
     }
 }
 
-/// Gives its time slice back as soon as it has it, for a new one.
+/// Yields as soon as it has a time slice, to get a new one.
 pub fn yield_storm(cpu: usize, _garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
@@ -26,14 +26,14 @@ pub fn yield_storm(cpu: usize, _garbage: Garbage) -> ! {
     }
 }
 
-/// Keeps the kernel busy on its own account, with calls that cost little and some that cost much.
+/// Keeps the kernel busy with cheap and expensive calls.
 pub fn trap_storm(cpu: usize, mut garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
         match garbage.below(4) {
             0 => call(number::GETPID, []),
             1 => match garbage.nasty() as usize {
-                // That would be the end of it.
+                // These would end the process.
                 number::EXIT | number::EXIT_GROUP => continue,
                 any => call(any, []),
             },
@@ -44,10 +44,10 @@ pub fn trap_storm(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// Starts this program again, to be `kind` with this seed.
+/// Starts this program again with `kind` and this seed.
 pub fn start(kind: &CStr, cpus: &CStr, seed: u64) -> bool {
     let path = c"/bin/hostile";
-    // Twenty digits are enough for it, and the rest stays zero.
+    // Twenty digits suffice; the remaining bytes stay zero.
     let mut digits = [0u8; 24];
     let (mut rest, mut place) = (seed, 20);
     loop {
@@ -64,7 +64,7 @@ pub fn start(kind: &CStr, cpus: &CStr, seed: u64) -> bool {
     call(number::COPS_SPAWN_PROCESS, [path.as_ptr().addr(), addresses.as_ptr().addr()]).is_ok()
 }
 
-/// As many children as there can be, all of them computing; then tries for more.
+/// Starts as many computing children as possible, and keeps trying.
 pub fn spawn_wide(cpu: usize, _garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
@@ -72,7 +72,7 @@ pub fn spawn_wide(cpu: usize, _garbage: Garbage) -> ! {
     }
 }
 
-/// Each child starts children as this one does.
+/// Each child starts children in the same way.
 pub fn spawn_deep(cpu: usize, mut garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
@@ -83,18 +83,19 @@ pub fn spawn_deep(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// Children that end at once and are never waited for.
+/// Starts children that end at once and are never waited for.
 pub fn spawn_churn(cpu: usize, _garbage: Garbage) -> ! {
     claim_to_be_urgent(cpu);
     loop {
         if !start(c"exit", c"1", 1) {
-            // Those that have ended keep their places until somebody waits for them.
+            // Processes that have ended keep their places until they are waited for.
             let _ = call(number::WAIT4, [usize::MAX, 0, number::WNOHANG, 0]);
         }
     }
 }
 
-/// Maps, touches and unmaps, so that frames and page tables come and go and every hart must forget them.
+/// Maps, accesses and unmaps memory, so that frames and page tables are allocated and freed and all
+/// harts must flush translations.
 pub fn memory_churn(cpu: usize, mut garbage: Garbage) -> ! {
     const MEBIBYTE: usize = 1 << 20;
     claim_to_be_urgent(cpu);
@@ -103,7 +104,7 @@ pub fn memory_churn(cpu: usize, mut garbage: Garbage) -> ! {
     loop {
         let bytes = (1 + garbage.below(4) as usize) * MEBIBYTE;
         let Ok(address) = call(number::MMAP, [0, bytes, rights, flags, usize::MAX, 0]) else { continue };
-        // The kernel touches it for us: a read from the random numbers into each of its pages.
+        // The kernel accesses the memory for this process, by writing random numbers to each page.
         for page in (0..bytes).step_by(4096) {
             let _ = call(number::GETRANDOM, [black_box(address + page), 8, 0]);
         }

@@ -1,4 +1,4 @@
-//! The kernel without a library in between, and the page shared with it as its fields.
+//! System calls without the library, and the shared page by its fields.
 #![allow(unsafe_code)]
 
 use core::ptr::with_exposed_provenance;
@@ -8,22 +8,25 @@ use cops::abi::layout::PROCESS_PAGE;
 use cops::abi::page::ProcessPage;
 use cops::abi::syscall as number;
 
-/// A synchronous call.
+/// Makes a synchronous call.
 ///
-/// These programs pass addresses of what is never freed, or of nothing.
+/// These programs pass only invalid addresses, or addresses of memory that is never freed.
 pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> CallResult {
-    // SAFETY: what is passed is refused, or is memory of this program that nobody holds a reference to.
+    // SAFETY: the kernel rejects the address, or it is memory of this program without any reference
+    // to it.
     decode(unsafe { cops::private::system_call(number, widen(arguments), 0, 0) }.0)
 }
 
-/// An asynchronous call in the name of any coroutine: its result if it has one, otherwise its handle.
+/// Makes an asynchronous call for an arbitrary coroutine. Returns its result if it has completed,
+/// otherwise its handle.
 pub fn ask<const COUNT: usize>(
     number: usize,
     arguments: [usize; COUNT],
     coroutine: u64,
     token: u64,
 ) -> Result<CallResult, u64> {
-    // SAFETY: as above; the memory stays for as long as the process.
+    // SAFETY: the kernel rejects the address, or it is memory of this program without any reference
+    // to it, which is not freed while the process lives.
     let (value, handle) =
         unsafe { cops::private::system_call(number, widen(arguments), coroutine.max(1), token) };
     if handle == 0 { Ok(decode(value)) } else { Err(handle) }
@@ -37,20 +40,21 @@ fn widen<const COUNT: usize>(arguments: [usize; COUNT]) -> [usize; 6] {
     all
 }
 
-/// Asks for so many more virtual CPUs, and takes what it gets.
+/// Requests this many more virtual CPUs one by one, and accepts a smaller number.
 pub fn add_virtual_cpus(count: usize, entry: extern "C" fn(usize) -> !) {
     for _ in 0..count {
         let _ = call(number::COPS_ALLOC_CPU, [1, entry as *const () as usize]);
     }
 }
 
-/// The page that this process shares with the kernel, as its fields.
+/// The fields of the page that this process shares with the kernel.
 pub fn page() -> &'static ProcessPage {
-    // SAFETY: the kernel maps it there for as long as the process lives, and its fields are atomics.
+    // SAFETY: the kernel maps a `ProcessPage` at this address as long as the process lives, and all
+    // its fields are atomics.
     unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
 }
 
-/// Sleeps this virtual CPU, at least so long.
+/// Blocks this virtual CPU for at least this time.
 pub fn sleep_microseconds(microseconds: usize) {
     let time = [microseconds / 1_000_000, microseconds % 1_000_000 * 1000];
     let _ = call(number::CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr(), 0]);

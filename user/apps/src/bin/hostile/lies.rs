@@ -1,4 +1,4 @@
-//! Lies in the page shared with the kernel.
+//! False values in the page shared with the kernel.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,15 +11,15 @@ use crate::greed::start;
 use crate::kernel::{ask, call, page, sleep_microseconds};
 use crate::pages;
 
-/// Says for virtual CPU `cpu` that it runs something most urgent.
+/// Claims that virtual CPU `cpu` runs a coroutine of the most urgent priority.
 pub fn claim_to_be_urgent(cpu: usize) {
     let worker = &page().workers[cpu % MAX_CPUS];
     worker.current_priority.store(0, Relaxed);
     worker.current_id.store(1 << 32, Relaxed);
 }
 
-/// Every bit of every bitmap, for ever. One half of the virtual CPUs does nothing else; the other half parks and is
-/// unparked, so that the kernel looks at the bits when it queues them.
+/// Sets every bit of every bitmap, forever. Half of the virtual CPUs do nothing else; the others
+/// park and are unparked, so that the kernel reads the bits when it queues them.
 pub fn bitmap_all(cpu: usize, _garbage: Garbage) -> ! {
     loop {
         for worker in &page().workers {
@@ -34,7 +34,7 @@ pub fn bitmap_all(cpu: usize, _garbage: Garbage) -> ! {
     }
 }
 
-/// Bits that come and go at random.
+/// Sets and clears random bits.
 pub fn bitmap_random(cpu: usize, mut garbage: Garbage) -> ! {
     loop {
         let worker = &page().workers[garbage.below(MAX_CPUS as u64) as usize];
@@ -51,8 +51,8 @@ pub fn bitmap_random(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// Whoever writes anything into its page may die of it, which is its own affair. So this one does not do it itself but
-/// keeps two others doing it, with a new seed each time one has died.
+/// A process that overwrites its own page may end because of it. So this process does not do that
+/// itself, but keeps two children doing it, and restarts each with a new seed when it has ended.
 pub fn keep_writing_garbage(cpu: usize, mut garbage: Garbage) -> ! {
     if cpu != 0 {
         loop {
@@ -70,8 +70,9 @@ pub fn keep_writing_garbage(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// Anything into every field of the page and the ring, between calls that make the kernel look at them. With an even
-/// seed the handler's address is left alone, so that the rest has longer to work.
+/// Overwrites every field of the page and the ring with random values, between calls that make the
+/// kernel read them. With an even seed it does not change the handler's address, so that the
+/// process lives longer.
 pub fn page_garbage(cpu: usize, mut garbage: Garbage) -> ! {
     /// The ring's indices and the workers.
     const USED_WORDS: u64 = 144;
@@ -88,7 +89,8 @@ pub fn page_garbage(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// The ring's indices run about while the kernel puts results in: even virtual CPUs move them, odd ones make calls.
+/// Changes the ring's indices while the kernel writes results: virtual CPUs with even numbers
+/// change them, those with odd numbers make calls.
 pub fn index_race(cpu: usize, mut garbage: Garbage) -> ! {
     let pipe = Pipe::new();
     loop {
@@ -116,8 +118,8 @@ pub fn index_race(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// Results that are never taken, so that they wait behind the full ring, and a flag that says that none do, or the
-/// other way round.
+/// Never takes its results, so that they wait behind the full ring, and sets the overflow flag to
+/// random values.
 pub fn overflow_forger(cpu: usize, mut garbage: Garbage) -> ! {
     let pipe = Pipe::new();
     loop {
@@ -126,7 +128,7 @@ pub fn overflow_forger(cpu: usize, mut garbage: Garbage) -> ! {
             0 => {
                 let _ = call(number::COPS_REFILL_RING, []);
             }
-            // Pretends that all has been taken: the next results overwrite the ring.
+            // Marks everything as taken: the next results overwrite the ring.
             1 => page().ring.head.store(page().ring.tail.load(Relaxed), Relaxed),
             2 if !cpu.is_multiple_of(2) => {
                 let _ = call(number::COPS_PARK, []);

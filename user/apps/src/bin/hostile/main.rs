@@ -1,13 +1,14 @@
-//! A program that means harm: to the kernel, or to whoever it shares the machine with.
+//! A program that tries to harm the kernel, or other programs on the same machine.
 //!
 //! ```text
 //! hostile KIND [VIRTUAL_CPUS [SEED]]
 //! ```
 //!
-//! Does the one thing its kind is named after, on all its virtual CPUs (as many as it can get, if not told), until it is
-//! killed. The seed decides about everything random in it. Everything in it goes straight to the kernel: the user library's own executor runs in a page that these
-//! programs ruin, so nothing here awaits, allocates after the start, or returns. With the same seed it does the same.
-//! `/bin/victim` measures what an honest program notices of it.
+//! It does what its kind is named after, on all its virtual CPUs (by default as many as it can
+//! get), until it is killed. The seed determines all random choices. All calls go directly to the
+//! kernel: the user library's executor uses a page that these programs overwrite, so nothing here
+//! awaits, allocates after the start, or returns. `/bin/victim` measures the effect on a normal
+//! program.
 #![no_std]
 #![no_main]
 
@@ -30,10 +31,10 @@ use cops::process::ExitCode;
 use cops::{Arguments, println};
 use garbage::Garbage;
 
-/// One way to do harm.
+/// A kind of harmful behaviour.
 struct Kind {
     name: &'static str,
-    /// What each virtual CPU does, given its number and random numbers of its own.
+    /// The function of each virtual CPU; gets its number and a random generator of its own.
     run: fn(usize, Garbage) -> !,
 }
 
@@ -60,7 +61,7 @@ const KINDS: [Kind; 20] = [
     Kind { name: "console-flood", run: calls::console_flood },
 ];
 
-/// What the further virtual CPUs, which start with nothing but their number, are to do.
+/// The kind for further virtual CPUs. Their entry point gets only their number.
 static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 static SEED: AtomicU64 = AtomicU64::new(1);
 
@@ -87,12 +88,12 @@ fn main(arguments: Arguments) -> ExitCode {
     do_harm(0)
 }
 
-/// Where the kernel starts each further virtual CPU. No worker of the library's runs there.
+/// Entry point of each further virtual CPU. No worker of the library runs there.
 extern "C" fn begin(cpu: usize) -> ! {
     do_harm(cpu)
 }
 
-/// What this process was told to make of its random numbers.
+/// The seed on the command line.
 fn seed() -> u64 {
     SEED.load(Relaxed)
 }

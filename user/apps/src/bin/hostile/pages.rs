@@ -1,4 +1,5 @@
-//! The pages shared with the kernel as the plain words they are, and garbage into them. Included by several programs.
+//! The pages shared with the kernel as plain words, and writing random values into them. Included
+//! by several programs.
 #![allow(unsafe_code)]
 
 use core::mem::offset_of;
@@ -16,31 +17,35 @@ use crate::garbage::Garbage;
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 /// Words of the wake ring.
 pub const RING_WORDS: usize = RING_PAGE_COUNT * PAGE_BYTES / 8;
-/// Which word of the page is the address of the interrupts' handler.
+/// Index of the word in the page that is the address of the interrupt handler.
 const HANDLER_WORD: usize = (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler)) / 8;
-/// Where the ring's indices begin, as a word of the page; the workers follow them.
+/// Index of the word in the page at which the ring's indices begin; the workers follow them.
 pub const INDICES_WORD: usize = offset_of!(ProcessPage, ring) / 8;
 
 /// The process page as words.
 pub fn page_words() -> &'static [AtomicU64; PAGE_WORDS] {
-    // SAFETY: the kernel maps it there for as long as the process lives; every bit pattern is an integer.
+    // SAFETY: the kernel maps the page at this address as long as the process lives, and every bit
+    // pattern is a valid integer.
     unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
 }
 
-/// The halves of the words of the page, for what is 32 bits wide.
+/// The halves of the words of the page, for 32-bit fields.
 pub fn page_half_words() -> &'static [AtomicU32; 2 * PAGE_WORDS] {
-    // SAFETY: as above.
+    // SAFETY: the kernel maps the page at this address as long as the process lives, and every bit
+    // pattern is a valid integer.
     unsafe { &*with_exposed_provenance(PROCESS_PAGE) }
 }
 
 /// The wake ring as words.
 pub fn ring_words() -> &'static [AtomicU64; RING_WORDS] {
-    // SAFETY: as above.
+    // SAFETY: the kernel maps the ring's pages at this address as long as the process lives, and
+    // every bit pattern is a valid integer.
     unsafe { &*with_exposed_provenance(RING_PAGES) }
 }
 
-/// Writes garbage into one place of the page or the ring. Unless `with_handler`, that is never the address of the
-/// interrupts' handler. `used` is how many words from the ring's indices on are written to more often than others.
+/// Writes a random value to a random place of the page or the ring; to the address of the interrupt
+/// handler only if `with_handler`. The first `used` words after the ring's indices are written more
+/// often than others.
 pub fn scribble(garbage: &mut Garbage, with_handler: bool, used: u64) {
     let spared = if with_handler { PAGE_WORDS } else { HANDLER_WORD };
     match garbage.below(4) {
@@ -56,7 +61,7 @@ pub fn scribble(garbage: &mut Garbage, with_handler: bool, used: u64) {
                 page_half_words()[half].store(garbage.nasty() as u32, Relaxed);
             }
         }
-        // The indices and the workers, which are few words of many.
+        // The indices and the workers, which are only few of the words.
         2 => page_words()[INDICES_WORD + garbage.below(used) as usize].store(garbage.nasty(), Relaxed),
         _ => ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
     }

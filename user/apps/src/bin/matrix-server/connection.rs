@@ -1,11 +1,12 @@
-//! A connection: one coroutine receives requests into a queue, one multiplies and puts answers into another, one sends.
+//! A connection has three coroutines: one receives requests into a queue, one multiplies and puts
+//! answers into another queue, one sends.
 //!
-//! Whichever of the three stops drops its ends of the queues, and so the others stop as well, after what is in
-//! the queues: a client that has sent its last request still gets its answers. Full queues make the receiver wait, and
-//! the client with it.
+//! If any of them stops, it drops its ends of the queues. Then the others stop too, after they have
+//! processed what is in the queues: a client that has sent its last request still gets its answers.
+//! Full queues make the receiver wait, and therefore the client.
 //!
-//! While nothing arrives a connection holds no buffer: a header is read into memory of its call, and the rest of a
-//! message into memory of its own once its length is known to be possible.
+//! An idle connection has no buffer: a header is read into memory of the call, and the rest of a
+//! message into its own memory once its length is known to be valid.
 
 use cops::io::{Read, Write};
 use cops::net::{OwnedReadHalf, OwnedWriteHalf, Shutdown, TcpStream};
@@ -17,18 +18,18 @@ use matrix_message::{Direction, ELEMENT_BYTES, HEADER_BYTES, Header};
 use crate::class;
 use crate::message::Message;
 
-/// Requests, and answers, that wait in a connection.
+/// Maximum number of requests, and of answers, that wait in a connection.
 const QUEUE_MESSAGES: usize = 4;
 
-/// How long a client may take over one answer, the longest being 131 kilobytes.
+/// How long a client may take to receive one answer, which has at most 131 kilobytes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Bytes of the shortest message: one element. No read for the beginning of a message asks for more, so none takes
-/// a byte of the next message.
+/// Length of the shortest message: one element. No read at the beginning of a message requests
+/// more, so none takes a byte of the next message.
 const SHORTEST_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES;
 
-/// Receives until the client ends, fails, or sends what is no request. The first request tells how urgent the
-/// connection is, and brings its other two coroutines to life: until then it is only this one.
+/// Receives until the client ends the stream, fails, or sends an invalid request. The first request
+/// determines the connection's priority. Only then are the other two coroutines started.
 pub async fn receive(stream: TcpStream) {
     let (mut reader, writer) = stream.into_split();
     let Some((first, mut request)) = request(&mut reader).await else { return };
@@ -45,7 +46,7 @@ pub async fn receive(stream: TcpStream) {
     }
 }
 
-/// Starts the other two. `None` if there is no memory for them.
+/// Starts the other two coroutines. `None` if there is no memory for them.
 fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> {
     let (requests, waiting) = channel(QUEUE_MESSAGES);
     let (answers, finished) = channel(QUEUE_MESSAGES);
@@ -54,7 +55,8 @@ fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> 
     Some(requests)
 }
 
-/// The next request and its header; `None` at the end of the stream, if it is none, and if there is no memory for it.
+/// The next request and its header; `None` at the end of the stream, if the request is invalid, or
+/// if there is no memory for it.
 async fn request(reader: &mut OwnedReadHalf) -> Option<(Header, Message)> {
     let mut bytes = [0; SHORTEST_BYTES];
     let mut received = 0;
@@ -63,7 +65,7 @@ async fn request(reader: &mut OwnedReadHalf) -> Option<(Header, Message)> {
             Ok(0) | Err(_) => return None,
             Ok(count) => received += count,
         }
-        // After each piece, so that nonsense is not waited for.
+        // Checked after each piece, so that the rest of an invalid header is not waited for.
         if let Some(header) = Header::parse(bytes.get(..received)?, Direction::Request).ok()? {
             break header;
         }
@@ -75,7 +77,7 @@ async fn request(reader: &mut OwnedReadHalf) -> Option<(Header, Message)> {
     result.ok().map(|()| (header, request))
 }
 
-/// Takes requests, puts answers.
+/// Multiplies requests and queues the answers.
 async fn multiply(requests: Receiver<Message>, answers: Sender<Message>) {
     while let Some(request) = requests.receive().await {
         let Some(answer) = request.answer() else { return };
@@ -85,14 +87,14 @@ async fn multiply(requests: Receiver<Message>, answers: Sender<Message>) {
     }
 }
 
-/// Sends answers. Ending drops the stream's writing half, which tells the client that no more will come.
+/// Sends answers. When it ends, it drops the stream's writing half, so the client sees the end.
 async fn send(answers: Receiver<Message>, mut writer: OwnedWriteHalf) {
     while let Some(answer) = answers.receive().await {
         match timeout(PATIENCE, writer.write_all(answer.bytes())).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
-            // It has taken nothing for so long that it may as well be gone; TCP alone would wait for ever. The
-            // receiver, which may be waiting for its next request, is told by the end of the stream.
+            // The client has received nothing for this time. TCP alone would wait forever. The
+            // shutdown also ends the receiver, which may be waiting for the next request.
             Err(_) => {
                 let _ = writer.shutdown(Shutdown::Both);
                 return;

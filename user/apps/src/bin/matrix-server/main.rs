@@ -4,8 +4,8 @@
 //! matrix-server [--port N] [--model kcuc] [--vcpus N]
 //! ```
 //!
-//! One coroutine accepts; each connection has three ([`connection`]). How urgent they are: [`class`]. How much memory
-//! messages may take: [`message`].
+//! One coroutine accepts; each connection has three ([`connection`]). [`class`] defines their
+//! priorities, and [`message`] limits the memory of messages.
 #![no_std]
 #![no_main]
 
@@ -41,17 +41,19 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
     accept(&listener).await
 }
 
-/// Accepts for ever. More urgent than any connection, so that an urgent client gets in while others keep the server busy.
+/// Accepts connections forever. More urgent than any connection, so that an urgent client can
+/// connect while others keep the server busy.
 async fn accept(listener: &TcpListener) -> Result<ExitCode> {
     if let Some(id) = task::current() {
         task::set_priority(id, class::UNKNOWN);
     }
     loop {
         match listener.accept().await {
-            // If there is no memory for its coroutine, the stream is dropped with it: the client sees a close.
+            // If there is no memory for its coroutine, the stream is dropped too, which closes the
+            // connection.
             Ok(stream) => drop(task::try_spawn(connection::receive(stream), class::UNKNOWN)),
             Err(Error::Kernel(Errno::ECONNABORTED)) => {}
-            // Room comes back when connections end; the clients wait in the backlog.
+            // There is room again when connections end; meanwhile clients wait in the backlog.
             Err(Error::Kernel(Errno::EMFILE | Errno::ENOMEM | Errno::ENOBUFS)) => {
                 sleep(Duration::from_millis(10)).await;
             }

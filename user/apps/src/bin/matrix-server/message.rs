@@ -1,7 +1,8 @@
-//! A message in memory, and how much memory all messages together may take.
+//! A message in memory, and the limit on the memory of all messages.
 //!
-//! Clients that send and never read could otherwise use up the machine: with full queues, one of them holds more than
-//! a megabyte. The client whose request is over the limit is disconnected; the others notice nothing.
+//! Without a limit, clients that send and never read could exhaust the memory: with full queues,
+//! one of them holds more than a megabyte. A client that makes a request over the limit is
+//! disconnected; others are not affected.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,17 +11,17 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use cops::abi::layout::PAGE_BYTES;
 use matrix_message::{Direction, HEADER_WORDS, Header, Operation, as_bytes, as_bytes_mut, perform};
 
-/// Bytes that messages may still take.
+/// Number of bytes that messages may still allocate.
 static BYTES_LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// Allows messages half of the memory that is free now.
+/// Sets the limit to half of the memory that is free now.
 pub fn limit_memory() -> cops::io::Result<()> {
     let free_bytes = cops::memory::statistics()?.frames_free as usize * PAGE_BYTES;
     BYTES_LEFT.store(free_bytes / 2, Relaxed);
     Ok(())
 }
 
-/// Memory for a message of so many bytes, as far as the limit is concerned.
+/// Permission to allocate a message of this many bytes.
 struct Share(u32);
 
 impl Share {
@@ -36,7 +37,7 @@ impl Drop for Share {
     }
 }
 
-/// Header and elements in one piece, as on the wire.
+/// Header and elements in one allocation, as on the wire.
 pub struct Message {
     words: Box<[u64]>,
     _share: Share,
@@ -45,7 +46,7 @@ pub struct Message {
 const _: () = assert!(size_of::<Message>() == 24, "queues hold several for each connection");
 
 impl Message {
-    /// A message of zeroes behind this header; `None` if that is more than there is memory for.
+    /// A message of zeros after this header; `None` if it is over the limit or there is no memory.
     pub fn new(header: Header) -> Option<Self> {
         let share = Share::take(u32::try_from(header.side.message_bytes()).ok()?)?;
         let count = header.side.message_words();
@@ -62,27 +63,27 @@ impl Message {
         as_bytes_mut(place).copy_from_slice(&header.encode());
     }
 
-    /// Takes the memory out, for reading into.
+    /// Takes the memory out, for reading into it.
     pub fn take_words(&mut self) -> Box<[u64]> {
         core::mem::take(&mut self.words)
     }
 
-    /// Puts it back.
+    /// Returns the memory to the message.
     pub fn put_words(&mut self, words: Box<[u64]>) {
         self.words = words;
     }
 
-    /// What goes over the wire.
+    /// The bytes for the wire.
     pub fn bytes(&self) -> &[u8] {
         as_bytes(&self.words)
     }
 
-    /// The same, to be filled in.
+    /// The same bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         as_bytes_mut(&mut self.words)
     }
 
-    /// The answer to this request; `None` if there is no memory for it.
+    /// Makes the answer to this request; `None` if there is no memory for it.
     pub fn answer(mut self) -> Option<Self> {
         let request = Header::parse(self.bytes(), Direction::Request).ok()??;
         if request.operation == Operation::Echo {

@@ -13,7 +13,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The program's name comes first in `arguments`. An error is a message for the user.
+    /// Parses `arguments`, of which the first is the program's name. An error is a message for the
+    /// user.
     pub fn parse(mut arguments: Arguments) -> Result<Self, String> {
         let mut options = Self { port: 9000, virtual_cpus: 1 };
         arguments.next();

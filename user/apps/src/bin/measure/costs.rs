@@ -1,4 +1,5 @@
-//! Instructions of each way to enter the kernel, from before the call in the program to behind it.
+//! Instructions of each way to enter the kernel, measured from before the call in the program until
+//! after it.
 
 use alloc::vec::Vec;
 use core::future::{Future, poll_fn};
@@ -14,10 +15,10 @@ use crate::counter::{call, instructions};
 use crate::summary::Summary;
 
 const ROUNDS: usize = 500;
-/// Rounds that warm up what is made on first use.
+/// Unmeasured rounds at the beginning, which create what is allocated on first use.
 const WARM_UP: usize = 20;
 
-/// Runs all of them, each in a coroutine, on one virtual CPU.
+/// Runs all measurements, each in a coroutine, on one virtual CPU.
 pub async fn run() -> io::Result<()> {
     let (mut reader, writer) = pipe()?;
     synchronous_calls(&reader, &writer)?;
@@ -27,7 +28,7 @@ pub async fn run() -> io::Result<()> {
     processes().await
 }
 
-/// Starting a small program, and what all of its short life takes.
+/// Starting a small program, and its whole life.
 async fn processes() -> io::Result<()> {
     let mut starts = Vec::new();
     let mut lives = Vec::new();
@@ -69,7 +70,7 @@ fn synchronous_calls(reader: &Fd, writer: &Fd) -> io::Result<()> {
     )
     .print_cost("sync-getpid");
     let mut byte = [0];
-    // What fails here fails in `at_once`, which says so.
+    // An error here also occurs in `at_once`, which reports it.
     let fill = || {
         let _ = cops::write!(writer, &[1]);
     };
@@ -80,7 +81,8 @@ fn synchronous_calls(reader: &Fd, writer: &Fd) -> io::Result<()> {
     Ok(())
 }
 
-/// An asynchronous read for which there is a byte. Returns what a write costs that nobody waits for.
+/// An asynchronous read of a byte that is already there. Returns the cost of a write without a
+/// waiting reader.
 async fn at_once(reader: &mut Fd, writer: &Fd) -> io::Result<u64> {
     let mut reads = Vec::with_capacity(ROUNDS);
     let mut writes = Vec::with_capacity(ROUNDS);
@@ -102,8 +104,9 @@ async fn at_once(reader: &mut Fd, writer: &Fd) -> io::Result<u64> {
     Ok(writes.at(500))
 }
 
-/// An asynchronous read for which there is no byte yet: the half until it is in flight, and the half from the write that
-/// ends the wait (without the write itself) until the reader goes on.
+/// An asynchronous read of a byte that is not there yet. Measures the first half, until the call is
+/// in flight, and the second half, from the write that completes it (without the write itself)
+/// until the reader resumes.
 async fn that_waits(reader: &mut Fd, writer: &Fd, plain_write: u64) -> io::Result<()> {
     let mut submissions = Vec::with_capacity(ROUNDS);
     let mut completions = Vec::with_capacity(ROUNDS);
@@ -115,7 +118,7 @@ async fn that_waits(reader: &mut Fd, writer: &Fd, plain_write: u64) -> io::Resul
             let before = instructions();
             let is_pending = read.as_mut().poll(context).is_pending();
             submission = instructions() - before;
-            // To be polled again, by the await below.
+            // It will be polled again by the await below.
             if is_pending { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -133,7 +136,7 @@ async fn that_waits(reader: &mut Fd, writer: &Fd, plain_write: u64) -> io::Resul
     Ok(())
 }
 
-/// Two coroutines of the same priority that give way to each other: instructions for each switch.
+/// Two coroutines of the same priority that yield to each other: instructions per switch.
 async fn switches() {
     const SWITCHES: u64 = 20_000;
     let other = task::spawn_join(

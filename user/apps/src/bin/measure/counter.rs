@@ -1,13 +1,15 @@
-//! The processor's counter of instructions, and the kernel without a library in between.
+//! The processor's instruction counter, and system calls without the library.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
 
-/// Instructions that this hart has executed. Where the emulator does not count them, something that grows.
+/// Instructions executed by this hart. On an emulator that does not count them, some increasing
+/// value.
 #[inline]
 pub fn instructions() -> u64 {
     let count;
-    // SAFETY: reads a counter that the kernel lets programs read.
+    // SAFETY: `rdinstret` reads a counter, which the kernel allows programs to read, into an output
+    // register.
     unsafe { asm!("rdinstret {}", out(reg) count, options(nostack, preserves_flags)) };
     count
 }
@@ -16,14 +18,15 @@ pub fn instructions() -> u64 {
 #[inline]
 pub fn ticks() -> u64 {
     let ticks;
-    // SAFETY: as above.
+    // SAFETY: `rdtime` reads the clock, which the kernel allows programs to read, into an output
+    // register.
     unsafe { asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
     ticks
 }
 
-/// A synchronous call without arguments.
+/// Makes a synchronous call without arguments.
 #[inline]
 pub fn call(number: usize) -> isize {
-    // SAFETY: no memory is passed.
+    // SAFETY: the call passes no memory address, because all its arguments are 0.
     unsafe { cops::private::system_call(number, [0; 6], 0, 0) }.0
 }

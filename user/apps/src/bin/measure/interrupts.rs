@@ -1,8 +1,10 @@
-//! A timer rings for one coroutine while another computes on the only virtual CPU: what the latter loses by it.
+//! A timer wakes one coroutine while another one computes on the only virtual CPU: the time that
+//! the computing coroutine loses.
 //!
-//! Is the sleeper more urgent, a user-level interrupt brings its id into the ready queues: the gap in the computation is
-//! the whole way from the clock's interrupt over the post and the handler back. Is it less urgent, the interrupt is
-//! suppressed, and the gap is the same without it.
+//! If the sleeper is more urgent, a user-level interrupt makes it ready. Then the gap in the
+//! computation is the whole path from the clock's interrupt through the posted interrupt and the
+//! handler and back. If the sleeper is less urgent, the interrupt is suppressed, and the gap is
+//! that of the clock's interrupt alone.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,9 +21,10 @@ use crate::counter::{instructions, ticks};
 use crate::summary::Summary;
 
 const ROUNDS: usize = 200;
-/// How long the sleeper sleeps. Less than a time slice, so that most gaps are the sleeper's alone.
+/// How long the sleeper sleeps. Less than a time slice, so that most gaps are caused by the
+/// sleeper.
 const DELAY: Duration = Duration::from_millis(1);
-/// A turn of the loop that computes takes fewer instructions when nothing comes between.
+/// An uninterrupted turn of the computing loop takes fewer instructions than this.
 const UNDISTURBED: u64 = 100;
 
 const COMPUTING: u32 = 30;
@@ -45,16 +48,16 @@ pub async fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// What the two tell each other.
+/// State shared by the two coroutines.
 #[derive(Default)]
 struct Shared {
     /// The sleeper is about to sleep.
     sleeps: AtomicBool,
-    /// When it is to wake, in ticks.
+    /// The time at which it must wake, in ticks.
     due_ticks: AtomicU64,
 }
 
-/// Computes; the gap, in instructions, that each wake of a sleeper of this priority tears.
+/// Computes. Returns the gap, in instructions, that each wake of a sleeper of this priority causes.
 async fn compute(sleeper: Priority) -> Vec<u64> {
     let shared = Arc::new(Shared::default());
     let Some(me) = task::current() else { return Vec::new() };
@@ -86,7 +89,7 @@ fn ticks_in_delay() -> u64 {
     (DELAY.as_nanos() / 100) as u64
 }
 
-/// Computes until well after `due`; the longest interruption that ended after `due`.
+/// Computes until well after `due`. Returns the longest interruption that ended after `due`.
 fn largest_gap_around(due: u64) -> Option<u64> {
     let end = due + ticks_in_delay() / 4;
     let mut largest = 0;

@@ -1,13 +1,13 @@
-//! What the scheduler's mechanisms cost, measured by a program that uses them.
+//! Measures the costs of the scheduler's mechanisms.
 //!
 //! ```text
-//! measure costs               instructions of calls, synchronous and asynchronous, and of switches
+//! measure costs               instructions of synchronous and asynchronous calls, and of switches
 //! measure interrupts          instructions of a wake that interrupts a running coroutine, and of one that need not
 //! measure packets             latencies of a most urgent coroutine that packets wake, beside programs that compute
 //! ```
 //!
-//! Prints lines of words for `./cops bench priority`, which counts instructions on one hart (`-icount`); without that the
-//! processor's counter does not count instructions.
+//! Prints lines of words for `./cops bench priority`, which counts instructions on one hart
+//! (`-icount`). Without `-icount` the processor's counter does not count instructions.
 #![no_std]
 #![no_main]
 

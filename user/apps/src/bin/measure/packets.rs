@@ -1,8 +1,9 @@
-//! A most urgent coroutine answers packets while another program computes on all harts at the least urgent level.
+//! A most urgent coroutine answers packets while another program computes on all harts at the least
+//! urgent level.
 //!
-//! For each byte that comes, the answer is the time, in nanoseconds, from the moment the kernel took the network device's
-//! interrupt to the coroutine's next instruction: 8 bytes, little endian; all ones where an interrupt came meanwhile that
-//! was for something else.
+//! The answer to each received byte is the time, in nanoseconds, from the moment when the kernel
+//! took the network device's interrupt to the coroutine's next instruction, as 8 bytes, little
+//! endian. It is all ones if another interrupt came meanwhile.
 
 use cops::io::{self, Read, Write};
 use cops::memory::statistics;
@@ -36,6 +37,6 @@ async fn serve() -> io::Result<()> {
         stream.write_all(&latency.to_le_bytes()).await?;
     }
     others.kill()?;
-    // The machine is ended from outside.
+    // The host ends the machine.
     core::future::pending().await
 }

@@ -1,4 +1,4 @@
-//! Many measurements of one thing as a few numbers.
+//! Summary of many measurements.
 
 use alloc::vec::Vec;
 
@@ -17,13 +17,14 @@ impl Summary {
         self.sorted.len()
     }
 
-    /// The smallest value that so many thousandths of all do not exceed; 0 if there is none.
+    /// The smallest value that this many thousandths of all values do not exceed; 0 if there are
+    /// none.
     pub fn at(&self, thousandths: usize) -> u64 {
         let rank = (self.sorted.len() * thousandths).div_ceil(1000).max(1);
         self.sorted.get(rank - 1).copied().unwrap_or(0)
     }
 
-    /// Prints a line for one operation, all numbers in instructions.
+    /// Prints a line for one operation, with all numbers in instructions.
     pub fn print_cost(&self, operation: &str) {
         cops::println!(
             "cost: op={operation} count={} min={} p50={} p99={} max={}",

@@ -1,4 +1,4 @@
-//! What is typed to the shell.
+//! The shell's input.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,21 +9,21 @@ use cops::io::{self, Read, stdin};
 use futures_util::future::{Either, select};
 
 const CONTROL_C: u8 = 3;
-/// A read gives at most a line, and a long one in parts of this size. All reads here are of this size, because the result
-/// of one that was given up is what the next one finds.
+/// A read returns at most a line, and a long line in parts of this size. All reads here have this
+/// size, because the result of a cancelled read is what the next one returns.
 const PART_BYTES: usize = 256;
 
-/// Lines, of which a part may have been read while the shell waited for something else.
+/// Reads lines. A part of a line may have been read while the shell waited for something else.
 #[derive(Default)]
 pub struct Input {
     kept: Vec<u8>,
 }
 
-/// How a wait has ended.
+/// The reason why a wait has ended.
 pub enum Waited<T> {
-    /// With what it was for.
+    /// The future was ready.
     For(T),
-    /// By Ctrl-C.
+    /// Ctrl-C.
     Interrupted,
 }
 
@@ -46,13 +46,14 @@ impl Input {
         }
     }
 
-    /// Keeps a line for [`Input::line`].
+    /// Stores a line for [`Input::line`].
     pub fn keep(&mut self, line: &str) {
         self.kept.extend_from_slice(line.as_bytes());
     }
 
-    /// Waits for `end` while another process has the console, and then all that the shell can read is Ctrl-C. If the console comes
-    /// back before `end` is seen, a line can be read too; it is kept.
+    /// Waits for `end` while another process has the console; then the shell can read nothing but
+    /// Ctrl-C. If the console comes back before `end` is ready, a line can be read too; it is
+    /// stored.
     pub async fn wait_or_interrupt<T>(&mut self, mut end: Pin<&mut impl Future<Output = T>>) -> Waited<T> {
         let mut bytes = [0; PART_BYTES];
         let mut input = stdin();

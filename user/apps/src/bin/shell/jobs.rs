@@ -1,4 +1,5 @@
-//! What the shell has started: one program at a time in the foreground, any number in the background.
+//! The programs that the shell has started: one at a time in the foreground, any number in the
+//! background.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -22,9 +23,9 @@ pub struct Job {
     number: u32,
     child: Child,
     pub name: String,
-    /// Ended by Ctrl-C: its end is no news.
+    /// Was ended by Ctrl-C, so its end is not reported.
     is_interrupted: bool,
-    /// How it ended, until that is reported.
+    /// Its exit status, until it is reported.
     status: Option<io::Result<ExitStatus>>,
 }
 
@@ -34,14 +35,14 @@ impl Job {
     }
 }
 
-/// Everything that runs in the background.
+/// All jobs in the background.
 #[derive(Default)]
 pub struct Jobs {
     list: Vec<Job>,
 }
 
 impl Jobs {
-    /// A program goes on in the background, under the lowest number that is free.
+    /// Adds a job to the background, with the lowest free number.
     pub fn add(&mut self, mut job: Job) {
         let is_free = |number: &u32| self.list.iter().all(|job| job.number != *number);
         job.number = (1..).find(is_free).unwrap_or(u32::MAX);
@@ -63,7 +64,7 @@ impl Jobs {
         place.map(|place| self.list.remove(place)).ok_or(Errno::ESRCH.into())
     }
 
-    /// Says which jobs have ended, and forgets them.
+    /// Prints and removes the jobs that have ended.
     pub fn report_ended(&mut self) {
         self.list.retain_mut(|job| {
             let Some(status) = job.status.take().or_else(|| job.child.wait().now_or_never()) else {
@@ -84,7 +85,7 @@ impl Jobs {
         }
     }
 
-    /// Ends jobs (by `%N`, or N) and processes (by number), each with everything that it has started.
+    /// Ends jobs (by `%N`, or N) and processes (by number), each with all its descendants.
     pub fn kill(&self, which: &[&str]) -> io::Result<()> {
         for text in which {
             let number: u32 = text.trim_start_matches('%').parse().map_err(|_| Errno::EINVAL)?;
@@ -100,7 +101,7 @@ impl Jobs {
     /// Hands the console to a job and waits for it. Ctrl-C ends it.
     pub async fn bring_to_front(&mut self, mut job: Job, input: &mut Input) -> io::Result<()> {
         match job.child.hand_console(ConsoleMode::ORDINARY) {
-            // It has ended already.
+            // It has already ended.
             Ok(()) | Err(io::Error::Kernel(Errno::ESRCH)) => self.attend(job, input).await,
             Err(error) => {
                 self.add(job);
@@ -109,7 +110,7 @@ impl Jobs {
         }
     }
 
-    /// Waits for a job in the foreground, which has the console meanwhile. Ctrl-C ends it.
+    /// Waits for a job in the foreground, which has the console. Ctrl-C ends it.
     pub async fn attend(&mut self, mut job: Job, input: &mut Input) -> io::Result<()> {
         let status = match job.status.take() {
             Some(status) => Waited::For(status),
@@ -123,7 +124,7 @@ impl Jobs {
             return Ok(());
         }
         println!("^C");
-        // Its end is the kernel's affair, and the shell does not wait for it.
+        // The kernel completes its end; the shell does not wait for it.
         let killed = kill_tree(job.child.id(), signal::SIGINT);
         io::take_console(ConsoleMode::PROMPT)?;
         job.is_interrupted = killed.is_ok();
@@ -131,10 +132,10 @@ impl Jobs {
         killed
     }
 
-    /// Waits until all jobs have ended (`None`) or until `other` is ready.
+    /// Waits until all jobs have ended (`None`) or `other` is ready.
     pub async fn all_ended_or<T>(&mut self, other: impl Future<Output = T>) -> Option<T> {
         let running = self.list.iter_mut().filter(|job| job.status.is_none());
-        // An end stays with its job, so it is reported even if the other jobs go on.
+        // The exit status is stored with its job, so it is reported even if other jobs continue.
         let all = join_all(running.map(|job| async { job.status = Some(job.child.wait().await) }));
         match select(pin!(all), pin!(other)).await {
             Either::Left(_) => None,
@@ -143,16 +144,16 @@ impl Jobs {
     }
 }
 
-/// Ends a process and everything that it has started, parents before their children, so that they cannot go on starting
-/// more. A process that is started in the moment in which the list is taken escapes if its parent is gone before the
-/// next one.
+/// Ends a process and all its descendants, parents before their children, so that they cannot start
+/// more. A process that is started while the list is read escapes if its parent is gone before the
+/// next list.
 fn kill_tree(process: u32, signal: u8) -> io::Result<()> {
     const ROUNDS: u32 = 8;
     let mut killed = BTreeSet::new();
     let mut result = Ok(());
     for _ in 0..ROUNDS {
         let mut doomed = Vec::new();
-        // A parent has a lower number than its children, and the list is in the order of the numbers.
+        // A parent has a lower number than its children, and the list is ordered by number.
         for record in inspect::processes()? {
             let is_new = record.process == process || killed.contains(&record.parent);
             if is_new && killed.insert(record.process) {

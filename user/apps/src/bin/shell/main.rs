@@ -1,8 +1,8 @@
-//! A small shell: `help` says what it can do.
+//! A small shell; `help` lists its commands.
 //!
-//! The kernel edits and echoes the lines (`io::ConsoleMode`); the shell reads one at a time, so what is typed ahead is
-//! for the program that it starts. It hands the console to a program in the foreground and stays more urgent than
-//! everything that it starts (decision 20).
+//! The kernel edits and echoes the lines (`io::ConsoleMode`). The shell reads one line at a time,
+//! so input that is typed ahead goes to the program that the shell starts. It hands the console to
+//! a program in the foreground, and stays more urgent than everything that it starts (decision 20).
 #![no_std]
 #![no_main]
 
@@ -22,14 +22,14 @@ use cops::{eprintln, fs, memory, print, println};
 use input::Input;
 use jobs::{Job, Jobs};
 
-/// How much less urgent than the shell's ceiling the shell itself is, what it starts in the foreground can be, and
-/// what it starts in the background can be. The last is below [`Priority::DEFAULT`]: a program in the
-/// background that computes on every hart leaves them to programs in the foreground.
+/// How many levels below the shell's ceiling the shell itself, a program in the foreground and a
+/// program in the background are. The last is less urgent than [`Priority::DEFAULT`]: a program in
+/// the background that computes on every hart leaves the harts to programs in the foreground.
 const SHELL: u32 = 4;
 const FOREGROUND: u32 = 8;
 const BACKGROUND: u32 = 40;
 
-/// The level that is so much less urgent than this process's ceiling.
+/// The level that is this much less urgent than this process's ceiling.
 fn below_ceiling(levels: u32) -> Priority {
     Priority::saturating(u32::from(process::ceiling().level()) + levels)
 }
@@ -60,8 +60,8 @@ async fn main() -> io::Result<ExitCode> {
     }
 }
 
-/// The words of a line, and whether it asks for the background with an `&` at its end. Control characters, as arrow
-/// keys make them, are left out.
+/// The words of a line, and whether an `&` at its end asks for the background. Control characters,
+/// as those of arrow keys, are removed.
 fn parse(line: &str) -> (Vec<&str>, bool) {
     let line = line.trim();
     let (line, background) = match line.strip_suffix('&') {
@@ -119,7 +119,8 @@ impl Shell {
         }
     }
 
-    /// Waits until nothing runs in the background. An empty line, or Ctrl-C, ends the waiting; other lines are kept.
+    /// Waits until no job runs in the background. An empty line or Ctrl-C ends the wait; other
+    /// lines are stored.
     async fn wait(&mut self) -> io::Result<()> {
         let mut kept = String::new();
         loop {

@@ -1,14 +1,15 @@
-//! Takes memory from the kernel, one allocation at a time.
+//! Makes each allocation of the kernel fail, one at a time.
 //!
 //! ```text
 //! starve [FILTER]
 //! ```
 //!
-//! For each scenario whose name contains FILTER, and n = 1, 2, 3, ...: a process does what the scenario does, and the
-//! kernel's n-th allocation since the scenario's begin fails. The kernel must go on, whatever becomes of the process, and when the
-//! process is gone everything it held must be back. A scenario is over with the first n that it does not reach.
-//! Needs the boot argument `fail-allocation=on`. Prints a plan, then `ok NAME: N allocations failed` or
-//! `not ok NAME: why`; exits with 0 if all is well.
+//! For each scenario with FILTER in its name, and n = 1, 2, 3, ...: a process performs the
+//! scenario, and the kernel's n-th allocation since the scenario's begin fails. The kernel must
+//! continue, whatever happens to the process, and when the process has ended, all its resources
+//! must be free again. A scenario ends with the first n that it does not reach. Needs the boot
+//! argument `fail-allocation=on`. Prints a plan, then `ok NAME: N allocations failed` or `not ok
+//! NAME: why`; exits with 0 if all scenarios succeed.
 #![no_std]
 #![no_main]
 
@@ -30,29 +31,30 @@ use cops::{Arguments, println};
 
 use scenarios::SCENARIOS;
 
-/// First argument of the process that does a scenario.
+/// First argument of the process that performs a scenario.
 const ONE: &str = "--one";
 /// Exit codes of such a process: its allocation has failed; there was no such allocation.
 const FAILED: u8 = 0;
 const NOT_REACHED: u8 = 1;
-/// No scenario allocates so often.
+/// An upper bound on the allocations of a scenario.
 const ALLOCATIONS_MAX: u64 = 5_000;
-/// A process that takes longer waits for something that the failure has taken from it; it is killed, which is no fault.
+/// A process that takes longer waits for something that the failure has prevented. It is killed,
+/// which is not an error.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How often, and how many times, it is asked whether everything is back.
+/// Interval and maximum number of checks whether all resources are free again.
 const GRACE_STEP: Duration = Duration::from_millis(5);
 const GRACE_STEPS: u32 = 6_000;
 
-/// A synchronous call without the library in between.
+/// Makes a synchronous call without the library.
 #[allow(unsafe_code)]
 pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> CallResult {
     let mut all = [0; 6];
     all[..COUNT].copy_from_slice(&arguments);
-    // SAFETY: scenarios pass memory of their own that lives as long as they do.
+    // SAFETY: a scenario passes only memory of its own, which lives until the call returns.
     decode(unsafe { cops::private::system_call(number, all, 0, 0) }.0)
 }
 
-/// Has the `count`-th allocation from now fail; returns what the call before had left.
+/// Makes the `count`-th allocation from now fail. Returns what the previous call had left to count.
 fn fail_allocation(count: u64) -> CallResult {
     call(number::COPS_FAIL_ALLOCATION, [count as usize])
 }
@@ -68,7 +70,7 @@ async fn main(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// Does a scenario once, and is starved in it.
+/// Performs a scenario once, with a failing allocation.
 async fn one(name: &str, count: u64) -> ExitCode {
     let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) else { return ExitCode(2) };
     if fail_allocation(count).is_err() {
@@ -102,9 +104,10 @@ async fn all(filter: &str) -> ExitCode {
     code
 }
 
-/// Does a scenario again and again, until no allocation of it is left to fail. Returns how many failed.
+/// Performs a scenario repeatedly, until none of its allocations is left to fail. Returns how many
+/// failed.
 async fn starve(name: &str) -> Result<u64, String> {
-    // What is needed for the first time only, and then kept, by the kernel or by this process, is no leak.
+    // What the kernel or this process allocates on first use and then keeps is not a leak.
     let mut before = settled(None).await?;
     for count in [ALLOCATIONS_MAX, 1, 1, 1] {
         run(name, count).await?;
@@ -121,7 +124,7 @@ async fn starve(name: &str) -> Result<u64, String> {
     Err(format!("more than {ALLOCATIONS_MAX} allocations"))
 }
 
-/// Returns whether there was an allocation of that number.
+/// Returns whether there was an allocation with that number.
 async fn run(name: &str, count: u64) -> Result<bool, String> {
     let number = format!("{count}");
     let mut child = process::spawn("/bin/starve", &[ONE, name, &number])
@@ -138,13 +141,13 @@ async fn run(name: &str, count: u64) -> Result<bool, String> {
     match (status.code(), left) {
         (Some(NOT_REACHED), _) => Ok(false),
         (Some(2 | 3), _) => Err(format!("allocation {count}: it ended with {status}")),
-        // A process that did not come to its end was starved, or it is broken.
+        // A process that did not complete either had a failed allocation or is faulty.
         (_, Ok(0)) => Ok(true),
         _ => Err(format!("it ended with {status} before allocation {count} failed")),
     }
 }
 
-/// What the kernel holds, once that is no more than `before`.
+/// What the kernel uses, once that is no more than `before`.
 async fn settled(before: Option<&Statistics>) -> Result<Statistics, String> {
     let mut steps = 0;
     loop {
@@ -164,7 +167,8 @@ async fn settled(before: Option<&Statistics>) -> Result<Statistics, String> {
 }
 
 fn excess(before: &Statistics, now: &Statistics) -> [u64; 5] {
-    // The frames of the kernel's heap count as heap: it keeps a little of what it once took.
+    // The frames of the kernel's heap count as heap, which keeps a little of what it once
+    // allocated.
     let taken = |s: &Statistics| s.frames_total - s.frames_free - s.heap_reserved_bytes.div_ceil(4096);
     [
         taken(now).saturating_sub(taken(before)),

@@ -1,6 +1,6 @@
-//! What is done while memory is short: every system call that can allocate, and the network.
+//! The scenarios: every system call that can allocate, and the network.
 //!
-//! No scenario looks at a result for any other reason than to go on with it: any call may fail here.
+//! A scenario uses a result only to continue with it, because any call may fail here.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -16,7 +16,7 @@ use cops::time::{Duration, sleep, timeout};
 
 use crate::call;
 
-/// One way to use the kernel.
+/// A way to use the kernel.
 pub struct Scenario {
     pub name: &'static str,
     pub run: fn() -> Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -42,7 +42,7 @@ scenarios! {
     tracing,
 }
 
-/// Nothing takes longer than this, unless it waits for what it did not get.
+/// Longer than any step takes, unless it waits for something that a failure has prevented.
 const MOMENT: Duration = Duration::from_millis(500);
 
 fn open(path: &core::ffi::CStr) -> Option<usize> {
@@ -73,7 +73,7 @@ async fn pipes() {
     let mut place = vec![0u8; 20_000];
     for size in [1, 600, 20_000] {
         let Ok((mut reader, mut writer)) = pipe() else { continue };
-        // Full, and then some.
+        // More than the pipe holds.
         for _ in 0..5 {
             let _ = timeout(Duration::from_millis(2), writer.write(&data[..size])).await;
         }
@@ -116,7 +116,7 @@ async fn memory() {
     let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
     let Ok(start) = call(number::MMAP, [0, PAGES * 4096, rights, flags, usize::MAX, 0]) else { return };
     for page in 0..PAGES {
-        // The kernel touches it, and reports what it cannot have.
+        // The kernel accesses the page, and reports if it cannot be allocated.
         let _ = call(number::GETRANDOM, [start + page * 4096, 8, 0]);
     }
     for page in (0..PAGES).step_by(2) {

@@ -22,7 +22,7 @@ tests! { authority:
     a_process_that_does_not_exist,
 }
 
-/// What the helpers do. Their exit codes say which attempt was not refused.
+/// The helpers. Their exit code is the number of an attempt that the kernel wrongly allowed.
 pub fn help(arguments: &[&str]) -> Option<ExitCode> {
     Some(match arguments {
         ["attack", targets @ ..] => attack(targets),
@@ -70,7 +70,7 @@ async fn a_process_has_none_over_others() -> Outcome {
     for ceiling in [None, Some(Priority::LEAST_URGENT)] {
         let mut child = process::spawn_below(PROGRAM, &arguments, ceiling)?;
         let status = soon("the end of an attacker", child.wait()).await??;
-        check_equal!(status.code(), Some(0), "which attempt was not refused, ceiling {ceiling:?}");
+        check_equal!(status.code(), Some(0), "the attempt that was allowed, ceiling {ceiling:?}");
     }
     check_equal!(raw::call(KILL, [sibling.id() as usize, 0]), Ok(0), "whether the sibling lives");
     sibling.end().await
@@ -84,14 +84,14 @@ async fn a_process_has_it_over_itself() -> Outcome {
     Ok(())
 }
 
-/// The process, not among this one's children, that `sleeps` for so long: found by its name and its parent.
+/// The child of a child that has ended, found by its parent 0 and its number.
 fn orphan() -> Result<Option<u32>, Failure> {
     let orphans = cops::inspect::processes()?;
     let mine = orphans.iter().filter(|process| process.parent == 0 && process.process > process::id());
     Ok(mine.map(|process| process.process).next())
 }
 
-/// A process whose parent has ended is still a descendant of that one's parent.
+/// A process with an ended parent is still a descendant of its grandparent.
 async fn orphans_stay_below_their_grandparent() -> Outcome {
     let mut parent: Child = start(&[HELPER, "fork", "sleep", "100000"])?;
     let status = soon("the end of the parent", parent.wait()).await??;

@@ -1,5 +1,6 @@
-//! An honest program beside programs that mean harm: it finishes its work, the kernel lives, and everything is given back.
-//! `/bin/victim` has the measurement; `./cops bench hostile` how long it takes.
+//! A normal program beside hostile programs: it finishes its work, the kernel continues, and all
+//! resources are freed. `/bin/victim` contains the measurement; `./cops bench hostile` reports the
+//! times.
 
 use alloc::format;
 
@@ -17,9 +18,9 @@ tests! { beside:
     forged_wakes_and_calls,
 }
 
-/// Latencies that the victim measures beside each.
+/// Number of latencies that the victim measures beside each kind.
 const SAMPLES: u32 = 25;
-/// Far longer than any of them takes on an idle host, and far shorter than for ever.
+/// Far longer than any latency on an idle host.
 const BOUND_MILLISECONDS: u32 = 3000;
 
 /// Runs the victim beside each of these kinds, at the same ceiling.

@@ -1,4 +1,4 @@
-//! What does not cross the boundary: switching between coroutines, counted exactly. SPEC 2.3.
+//! What does not enter the kernel: switches between coroutines, counted exactly. SPEC 2.3.
 
 use cops::memory::statistics;
 use cops::task::{self, Priority, yield_now};
@@ -12,22 +12,22 @@ tests! { boundary:
 }
 
 const SWITCHES: u32 = 1_000_000;
-/// The call that reads the counter is counted when it is made: one between the two readings.
+/// The call that reads the counter is itself counted: one call between the two readings.
 const OF_THE_READING: u64 = 1;
 
-/// Two coroutines that give way to each other.
+/// Two coroutines that yield to each other.
 async fn a_million_switches_make_no_system_call() -> Outcome {
-    async fn give_way() -> u32 {
+    async fn yield_many_times() -> u32 {
         for _ in 0..SWITCHES / 2 {
             yield_now().await;
         }
         SWITCHES / 2
     }
-    // Whoever started this test is done with what it does on other harts.
+    // The process that has started this test finishes its work on other harts meanwhile.
     sleep(Duration::from_millis(10)).await;
     let before = statistics()?;
-    let other = task::spawn_join(give_way(), Priority::DEFAULT);
-    let mine = give_way().await;
+    let other = task::spawn_join(yield_many_times(), Priority::DEFAULT);
+    let mine = yield_many_times().await;
     let others = other.await?;
     let after = statistics()?;
     check_equal!(mine + others, SWITCHES, "switches");

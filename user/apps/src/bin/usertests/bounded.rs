@@ -1,8 +1,9 @@
-//! No portion of the kernel's work is long, whatever the structures it meets (SPEC 3.13a).
+//! No portion of the kernel's work is long, whatever the size of its data (SPEC 3.13a).
 //!
-//! Each test has the kernel work on something large and then looks at what it measured of itself. Without the boot argument
-//! `portions=on` it measures nothing, and a test shows only that what it asks for works. `./cops test --only portions`
-//! runs all tests with it, where instructions are counted, and judges what the whole boot measured.
+//! Each test makes the kernel work on something large, and then reads what the kernel has measured.
+//! Without the boot argument `portions=on` the kernel measures nothing, and a test only shows that
+//! the operation works. `./cops test --only portions` runs all tests with it, counting
+//! instructions, and judges the measurements of the whole run.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -36,10 +37,10 @@ tests! { bounded:
     long_lists,
 }
 
-/// Second argument of this program when it is to be a part of one of these tests.
+/// Second argument of this program for a process of one of these tests.
 pub const BOUNDED: &str = "bounded";
 
-/// What the kernel had measured when this was made.
+/// The kernel's measurements when this was created.
 struct Watch(Vec<PortionRecord>);
 
 impl Watch {
@@ -74,10 +75,11 @@ impl Watch {
     }
 }
 
-/// As many regions as a process may have, less those it has anyway; fewer if there is less memory: each is a page.
+/// Number of regions that the process may still create, or fewer if there is less memory: each is a
+/// page.
 fn regions() -> Result<usize, Failure> {
     let room = cops::process::quota(0, Resource::Memory)?.room as usize;
-    // The regions' records and the page tables are charged as well.
+    // The regions' records and the page tables are charged too.
     let regions = (room / PAGE_BYTES * 7 / 8).min(65_400) & !1;
     check!(regions > 10_000, "memory for {regions} regions only");
     Ok(regions)
@@ -94,7 +96,7 @@ fn map(pages: usize) -> Result<usize, Errno> {
     raw::call(number::MMAP, [0, pages * PAGE_BYTES, READ_WRITE, flags, usize::MAX, 0])
 }
 
-/// Pages of which every other one may be read only: each is a region.
+/// Maps pages of which every other one is read-only, so that each is a region.
 fn make_regions(regions: usize) -> Result<usize, Failure> {
     let start = map(regions)?;
     for page in (0..regions).step_by(2) {
@@ -106,7 +108,7 @@ fn make_regions(regions: usize) -> Result<usize, Failure> {
 async fn many_regions() -> Outcome {
     let regions = regions()?;
     let bytes = regions * PAGE_BYTES;
-    // Present pages, some in each table.
+    // Present pages, some in each page table.
     const TOUCHED: usize = 3000;
     let watch = Watch::begin()?;
     let start = make_regions(regions)?;
@@ -119,7 +121,7 @@ async fn many_regions() -> Outcome {
         check_equal!(raw::peek(start + page * PAGE_BYTES), page as u64, "page {page}");
         raw::poke(start + page * PAGE_BYTES, 0);
     }
-    // As many holes of a page, and then a place for two pages is looked for.
+    // Unmaps every other page, and then requests two pages, which fit into no hole.
     for page in (0..regions).step_by(2) {
         raw::call(number::MUNMAP, [start + page * PAGE_BYTES, PAGE_BYTES])?;
     }
@@ -127,7 +129,7 @@ async fn many_regions() -> Outcome {
     check!(behind >= start + bytes - PAGE_BYTES, "two pages at {behind:#x}, in a hole of one");
     let between = map(1)?;
     check_equal!(between, start, "the lowest hole");
-    // At a hole it ends with an error, and what lies before has been changed.
+    // At a hole it fails, and the regions before the hole have been changed.
     check_equal!(protect(start, bytes, protection::READ), Err(Errno::ENOMEM), "mprotect over holes");
     check_equal!(raw::call(number::MUNMAP, [start, bytes + 16 * PAGE_BYTES]), Ok(0), "munmap of all");
     watch.end()
@@ -158,7 +160,7 @@ async fn end_with_many_results() -> Outcome {
     apart("results").await
 }
 
-/// What the helpers do.
+/// The helpers.
 pub fn help(what: &str) -> ExitCode {
     let outcome = match what {
         "regions" => regions().and_then(make_regions).map(drop),
@@ -190,7 +192,7 @@ fn open_files() -> Outcome {
     Ok(())
 }
 
-/// Sleeps of so many seconds, as many as the kernel takes.
+/// Starts sleeps of this many seconds, as many as the kernel takes.
 fn sleeps(seconds: usize) -> Result<usize, Failure> {
     let time = [seconds, 0];
     for count in 0..=CALLS_IN_FLIGHT_MAX {
@@ -203,7 +205,7 @@ fn sleeps(seconds: usize) -> Result<usize, Failure> {
     Ok(CALLS_IN_FLIGHT_MAX)
 }
 
-/// Reads that wait for one pipe and are over all at once: most of their results find the ring full.
+/// Reads of one pipe that all complete at once: most of their results find the ring full.
 fn results() -> Outcome {
     let mut ends = [0u32; 2];
     raw::call(number::PIPE2, [ends.as_mut_ptr().expose_provenance(), 0])?;
@@ -215,7 +217,7 @@ fn results() -> Outcome {
     }
     check!(count > 500, "only {count} reads");
     raw::call(number::CLOSE, [ends[1] as usize])?;
-    // Until all have their result, or there would be no list of them at the end.
+    // Until all have their result; otherwise there would be no list of them at the end.
     for _ in 0..100_000 {
         let waiting = own_calls()?;
         let ring = 512;
@@ -227,7 +229,7 @@ fn results() -> Outcome {
     Err(Failure(String::from("the reads are not over")))
 }
 
-/// As many arguments, and as many bytes of them, as there may be.
+/// The maximum number and size of arguments.
 async fn many_arguments() -> Outcome {
     let watch = Watch::begin()?;
     let names = ["exit", "0"];
@@ -241,7 +243,8 @@ async fn many_arguments() -> Outcome {
     watch.end()
 }
 
-/// As many children as there is room for: each start and end, a list of them, and a change of their ceiling.
+/// As many children as there is memory for: starting and ending each, listing them, and changing
+/// their ceiling.
 async fn many_children() -> Outcome {
     let watch = Watch::begin()?;
     let mut children: Vec<Child> = Vec::new();
@@ -255,7 +258,7 @@ async fn many_children() -> Outcome {
     let lowered = raw::call(number::COPS_SET_CEILING, [0, 33]);
     inspect::processes()?;
     for child in &mut children {
-        // One that found no memory for its heap has ended already.
+        // A child without memory for its heap has already ended.
         let _ = child.kill();
     }
     for child in &mut children {
@@ -266,7 +269,7 @@ async fn many_children() -> Outcome {
     watch.end()
 }
 
-/// More than the port takes at once, in one call and in many.
+/// More output than the port takes at once, in one call and in many.
 async fn long_output() -> Outcome {
     let watch = Watch::begin()?;
     let line = format!("# {}\n", "long output ".repeat(10));
@@ -280,7 +283,8 @@ async fn long_output() -> Outcome {
     watch.end()
 }
 
-/// Coroutines of a process with many, of the kernel, and the files of the root image.
+/// Lists the coroutines of a process with many, those of the kernel, and the files of the root
+/// image.
 async fn long_lists() -> Outcome {
     let watch = Watch::begin()?;
     for process in inspect::processes()? {

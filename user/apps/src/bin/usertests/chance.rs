@@ -19,7 +19,7 @@ fn draw<const COUNT: usize>() -> Result<[u8; COUNT], crate::harness::Failure> {
     Ok(bytes)
 }
 
-/// No two draws are alike, and no byte stays what it was.
+/// No two results are equal, and every byte changes.
 async fn differs() -> Outcome {
     let first = draw::<32>()?;
     let mut changed = [false; 32];
@@ -34,7 +34,7 @@ async fn differs() -> Outcome {
     Ok(())
 }
 
-/// What is asked for is filled, up to 256 bytes, and nothing beyond.
+/// The requested bytes are filled, up to 256, and nothing beyond.
 async fn lengths() -> Outcome {
     for length in [0, 1, 15, 16, 17, 255, 256, 257, 1000] {
         let given = length.min(256);

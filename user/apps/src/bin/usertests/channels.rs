@@ -32,7 +32,7 @@ async fn mutex_excludes() -> Outcome {
                     for _ in 0..20 {
                         let mut guard = total.lock().await;
                         let value = *guard;
-                        // Others run here, and must not get in.
+                        // Other coroutines run here, and must not enter the critical section.
                         yield_now().await;
                         *guard = value + 1;
                     }
@@ -82,7 +82,7 @@ async fn event_reaches_all() -> Outcome {
         })
         .collect();
     yield_now().await;
-    check!(waiters.iter().all(|waiter| !waiter.is_finished()), "somebody did not wait");
+    check!(waiters.iter().all(|waiter| !waiter.is_finished()), "a waiter did not wait");
     event.set();
     for waiter in soon("20 coroutines", join_all(waiters)).await? {
         waiter?;
@@ -118,7 +118,7 @@ async fn channel_ends() -> Outcome {
     let (sender, receiver) = channel(2);
     check!(sender.send(1).await.is_ok(), "no receiver");
     drop(receiver);
-    check!(sender.send(2).await.is_err(), "sent to nobody");
+    check!(sender.send(2).await.is_err(), "sent without a receiver");
     let (sender, receiver) = channel(2);
     check!(sender.send(3).await.is_ok(), "no receiver");
     drop(sender);

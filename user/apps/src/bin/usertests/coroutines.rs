@@ -27,13 +27,13 @@ tests! { coroutines:
     thousands,
 }
 
-/// Who ran, in order.
+/// A log of the coroutines that ran, in order.
 mod log {
     use alloc::sync::Arc;
     use alloc::vec::Vec;
     use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-    /// Room for as many entries as it was made for.
+    /// A log for a fixed number of entries.
     #[derive(Clone)]
     pub struct Log(Arc<(AtomicUsize, Vec<AtomicU32>)>);
 
@@ -60,7 +60,7 @@ fn level(level: u32) -> Priority {
     Priority::saturating(level)
 }
 
-/// Lets everything run that is ready.
+/// Lets all ready coroutines run.
 pub async fn let_others_run() -> Result<(), Failure> {
     let name = task::current().ok_or(Failure("no coroutine".into()))?;
     let before = task::current_priority();
@@ -81,7 +81,7 @@ async fn outputs_arrive() -> Outcome {
 
 async fn urgent_first() -> Outcome {
     let log = Log::new(64);
-    // Ready all at once, in an order that is not theirs.
+    // All become ready at once, in an order that is not that of their priorities.
     for index in (0..60).map(|index| index * 7 % 60) {
         let log = log.clone();
         task::spawn(async move { log.add(index) }, level(index));
@@ -136,7 +136,7 @@ async fn woken_urgent_overtakes() -> Outcome {
     Ok(())
 }
 
-/// The same with a call of the kernel's that completes.
+/// The same for a kernel call that completes.
 async fn completed_call_overtakes() -> Outcome {
     let log = Log::new(20_000);
     let (mut reader, mut writer) = pipe()?;
@@ -173,8 +173,9 @@ async fn completed_call_overtakes() -> Outcome {
     Ok(())
 }
 
-/// The process is woken for something most urgent and goes on with something that is not; the kernel then has work in
-/// between, and must get to it. (Once the process kept the urgency it had been woken with, and the hart spun.)
+/// The process is woken for a most urgent coroutine and continues with a less urgent one. The
+/// kernel then has work of a level in between, and must run it. (Earlier, the process kept the
+/// urgency with which it had been woken, and the hart spun.)
 async fn urgent_wake_then_less_urgent_work() -> Outcome {
     let (mut reader, mut writer) = pipe()?;
     let received = task::spawn_join(async move { reader.read(&mut [0; 8]).await }, level(1));
@@ -187,7 +188,7 @@ async fn urgent_wake_then_less_urgent_work() -> Outcome {
         },
         Priority::MOST_URGENT,
     );
-    // So that the process last ran for this coroutine, before it has nothing to do.
+    // So that the process last ran for this coroutine before it becomes idle.
     sleep(Duration::from_millis(5)).await;
     woken.wait().await;
     writer.write_all(b"between").await?;
@@ -257,7 +258,7 @@ async fn wake_up_is_idempotent() -> Outcome {
     Ok(())
 }
 
-/// Ids of coroutines that have ended mean nobody, even when their place is taken again.
+/// Ids of coroutines that have ended refer to none, even when their slot is reused.
 async fn dead_ids_wake_nobody() -> Outcome {
     let dead: Vec<CoroutineId> = (0..100).map(|_| task::spawn(async {}, Priority::DEFAULT)).collect();
     let_others_run().await?;
@@ -288,7 +289,7 @@ async fn dead_ids_wake_nobody() -> Outcome {
     Ok(())
 }
 
-/// Counts when it is dropped.
+/// Increments a counter when it is dropped.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {

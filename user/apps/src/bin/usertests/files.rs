@@ -55,7 +55,7 @@ async fn read_and_seek() -> Outcome {
     Ok(())
 }
 
-/// There is an end to descriptors, and it is an error.
+/// The number of descriptors is limited; beyond the limit there is an error.
 async fn descriptors_are_limited() -> Outcome {
     const MORE_THAN_ALLOWED: usize = 100_000;
     let mut open = alloc::vec::Vec::new();

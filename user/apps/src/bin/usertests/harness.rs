@@ -1,4 +1,4 @@
-//! What a test is made of.
+//! The test harness.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -15,19 +15,21 @@ use cops::{abi::Errno, println};
 pub const PROGRAM: &str = "/bin/usertests";
 /// The exit code of a test that has printed its own failure.
 pub const REPORTED: u8 = 77;
-/// For what never happens: far longer than anything here takes on a machine that does twenty other things.
+/// A limit for events that should never be missing: far longer than anything here takes on a
+/// heavily loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether time is a count of instructions, so that a test may judge it: the machine has one hart then (`./cops test` sees to
-/// that). On several harts time is the host's, and goes on while the host runs something else.
+/// Whether time is a count of instructions, so that a test may judge durations. Then the machine
+/// has one hart (`./cops test` ensures it). With several harts, time is the host's, and advances
+/// while the host runs something else.
 pub fn time_is_counted() -> bool {
     crate::raw::system_page().harts.load(core::sync::atomic::Ordering::Relaxed) == 1
 }
 
-/// Lets others run until `done` says so, looking again every few milliseconds.
+/// Lets others run until `done` returns true, checking every few milliseconds.
 ///
 /// # Errors
-/// If it never does.
+/// If that does not happen within [`PATIENCE`].
 pub async fn until(what: &str, mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     let waiting = async {
         while !done()? {
@@ -44,7 +46,7 @@ pub struct Test {
     pub run: fn() -> Pin<Box<dyn Future<Output = Outcome> + Send>>,
 }
 
-/// `tests! { group: name, name }` makes `TESTS` of the asynchronous functions of these names.
+/// `tests! { group: name, name }` defines `TESTS`, with the asynchronous functions of these names.
 #[macro_export]
 macro_rules! tests {
     ($group:ident: $($name:ident),+ $(,)?) => {
@@ -55,14 +57,14 @@ macro_rules! tests {
     };
 }
 
-/// How a test ends.
+/// The result of a test.
 pub type Outcome = Result<(), Failure>;
 
-/// Why a test failed.
+/// The reason why a test failed.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
-// `Failure` is no `Error` itself, or this would not be allowed.
+// `Failure` does not implement `Error`; otherwise this implementation would not be allowed.
 impl<E: core::error::Error> From<E> for Failure {
     #[track_caller]
     fn from(error: E) -> Self {
@@ -115,20 +117,20 @@ pub async fn run_here(test: Option<&Test>, name: &str) -> ExitCode {
     }
 }
 
-/// Fails the test if `future` takes longer than anything may.
+/// Fails the test if `future` takes longer than [`PATIENCE`].
 pub async fn soon<F: Future>(what: &str, future: F) -> Result<F::Output, Failure> {
     timeout(PATIENCE, future).await.map_err(|_| Failure(alloc::format!("{what}: nothing happened")))
 }
 
-/// Starts this program as another part of a test.
+/// Starts this program as another process of a test.
 pub fn start(arguments: &[&str]) -> Result<Child, Failure> {
     Ok(process::spawn(PROGRAM, arguments)?)
 }
 
-/// A child that is killed when it is dropped, so that a test that fails leaves nothing running.
+/// A child that is killed when it is dropped, so that a failed test leaves no process running.
 pub struct Tied(Child);
 
-/// Starts this program as another part of a test that does not end by itself.
+/// Starts this program as another process of a test that does not end by itself.
 pub fn start_tied(arguments: &[&str]) -> Result<Tied, Failure> {
     start(arguments).map(Tied)
 }
@@ -152,17 +154,17 @@ impl Deref for Tied {
 
 impl Drop for Tied {
     fn drop(&mut self) {
-        // Fails if its end has been waited for.
+        // Fails if it has already been waited for.
         let _ = self.0.kill();
     }
 }
 
-/// Starts this program as another part of a test and waits for its end.
+/// Starts this program as another process of a test and waits for its end.
 pub async fn run(arguments: &[&str]) -> Result<ExitStatus, Failure> {
     Ok(soon("the end of a process", start(arguments)?.wait()).await??)
 }
 
-/// An I/O error that is the kernel's.
+/// The kernel's error in an I/O error.
 pub fn errno(error: cops::io::Error) -> Option<Errno> {
     match error {
         cops::io::Error::Kernel(errno) => Some(errno),

@@ -47,14 +47,14 @@ async fn grows_and_keeps_contents() -> Outcome {
 async fn alignment() -> Outcome {
     for power in 0..16 {
         let layout = Layout::from_size_align(24, 1 << power)?;
-        // SAFETY: it is not empty.
+        // SAFETY: the layout's size is not zero.
         let place = unsafe { alloc(layout) };
         check!(
             !place.is_null() && place.addr() % (1 << power) == 0,
             "alignment to {}: {place:?}",
             1 << power
         );
-        // SAFETY: just allocated so.
+        // SAFETY: `place` was allocated above with this layout and is not null.
         unsafe { dealloc(place, layout) };
     }
     Ok(())
@@ -68,7 +68,7 @@ async fn too_much_is_an_error() -> Outcome {
     Ok(())
 }
 
-/// Memory that goes round does not make the heap grow without end.
+/// Memory that is freed and allocated again does not make the heap grow without limit.
 async fn freed_is_used_again() -> Outcome {
     let mut frames_free = 0;
     for round in 0..400 {

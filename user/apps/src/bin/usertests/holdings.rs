@@ -1,27 +1,30 @@
-//! What the kernel holds, and whether it has come back. Included by several programs.
+//! The kernel's use of resources, and whether they have been freed. Included by several programs.
 //!
-//! On several harts a look may come too early: the kernel coroutine that completed this process's last call, a sleep, say,
-//! is still being ended by another hart. On a host with fewer processors than harts that hart may stand still for as long as
-//! this one is busy, and regularly does, because the one that was woken displaces the one that woke it. A look after
-//! every sleep therefore shows the same coroutine too many each time. So each look is repeated, without a call that waits,
-//! for much longer than a host lets a thread wait; only then does the next sleep let the other coroutines of this hart run.
+//! With several harts, a check may come too early: another hart may still be ending the kernel
+//! coroutine that completed this process's last call, for instance a sleep. If the host has fewer
+//! processors than the machine has harts, that hart may not run as long as this one is busy. This
+//! happens regularly, because the woken hart displaces the one that has woken it; so a check after
+//! each sleep would always count the same coroutine. Therefore each check is repeated, without a
+//! call that waits, for much longer than a host keeps a thread waiting. Only then does the next
+//! sleep let the other coroutines of this hart run.
 
 use cops::inspect;
 use cops::memory::statistics;
 use cops::time::{Duration, Instant, sleep};
 
-/// How long one look is repeated, where there is another hart. Longer than a host with twenty other busy threads keeps one of them waiting.
+/// How long one check is repeated if there is another hart. Longer than a host with twenty busy
+/// threads keeps one of them waiting.
 const LOOK: Duration = Duration::from_millis(150);
-/// Between two looks, for what runs on this hart.
+/// Pause between two checks, for what runs on this hart.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long what was held may take to come back: closing connections wait for their peers. A limit for what never does.
+/// How long it may take until resources are free again, because connections wait for their peers
+/// when they close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the kernel holds that must come back.
+/// Amounts of resources that must be free again after a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {
-    /// Without the frames of the kernel's heap, which keeps what it once took, and the pages of this process, whose
-    /// stack and heap may grow while it waits for others to end.
+    /// Without the frames of the kernel's heap, which it keeps, and the pages of this process: its stack and heap may grow while it waits for others to end.
     frames: u64,
     processes: u64,
     coroutines: u64,
@@ -29,14 +32,14 @@ pub struct Holdings {
     calls: u64,
 }
 
-/// Names and amounts of what there is too much of.
+/// Names and amounts of resources that are not free again.
 pub type Excess = [(&'static str, u64); 5];
 
 impl Holdings {
-    /// What is held now, by whatever is not just about to give it back.
+    /// The amounts in use now, not counting what is about to be freed.
     ///
     /// # Errors
-    /// None that a kernel of this version has.
+    /// A kernel of this version returns none.
     pub fn now() -> cops::io::Result<Self> {
         const UNCHANGED: Duration = Duration::from_millis(2);
         let mut least = Self::look()?;
@@ -64,7 +67,7 @@ impl Holdings {
         })
     }
 
-    /// What there is more of than in `before`.
+    /// How much more is in use than in `before`.
     fn excess(&self, before: &Self) -> Excess {
         [
             ("frames", self.frames.saturating_sub(before.frames)),
@@ -75,10 +78,11 @@ impl Holdings {
         ]
     }
 
-    /// Waits until the kernel holds no more than this. What it still holds when patience ends.
+    /// Waits until the kernel uses no more than this. Returns what it still uses after
+    /// [`PATIENCE`].
     ///
     /// # Errors
-    /// None that a kernel of this version has.
+    /// A kernel of this version returns none.
     pub async fn settle(&self) -> cops::io::Result<Excess> {
         let begin = Instant::now();
         let has_others = inspect::harts()?.len() > 1;
@@ -86,7 +90,8 @@ impl Holdings {
             let look = Instant::now();
             let excess = loop {
                 let excess = Self::look()?.excess(self);
-                // Only what another hart is about to end goes away without this one's doing.
+                // Only what another hart is about to free disappears without this hart doing
+                // anything.
                 let may_be_ending = excess.iter().all(|&(name, amount)| match name {
                     "frames" | "kernel coroutines" => amount <= 8,
                     _ => amount == 0,

@@ -1,5 +1,5 @@
-//! Every system call number, and every call with addresses and descriptors that no program should pass. Each must be
-//! refused with the right error, and the process goes on.
+//! Every system call number, and every call with addresses and descriptors that no program should
+//! pass. Each must fail with the right error, and the process continues.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ tests! { arguments:
     wrong_kinds_of_descriptor,
 }
 
-/// The lowest descriptor that is free: the same before and after a call that must not open any.
+/// The lowest free descriptor: the same before and after a call that must not open any.
 fn lowest_free_fd() -> Result<usize, Failure> {
     let fd = raw::call(number::OPENAT, [AT_FDCWD as usize, c"/".as_ptr().addr(), 0, 0])?;
     raw::call(number::CLOSE, [fd])?;
@@ -41,7 +41,7 @@ fn directory() -> Result<Fd, Failure> {
     Ok(Fd::from_raw(raw::call(number::OPENAT, [AT_FDCWD as usize, c"/bin".as_ptr().addr(), 0, 0])? as i32))
 }
 
-/// The number the kernel knows it by.
+/// The kernel's number of the descriptor.
 pub fn number_of(fd: &impl AsFd) -> usize {
     fd.as_fd().raw() as usize
 }
@@ -65,7 +65,7 @@ async fn unknown_numbers_with_garbage() -> Outcome {
     Ok(())
 }
 
-/// Garbage to every call except those that are meant to end, to stop or to change this process.
+/// Random arguments for every call, except those that end, stop or change this process.
 async fn known_numbers_with_garbage() -> Outcome {
     const SPARED: &[usize] = &[
         number::EXIT,
@@ -86,13 +86,13 @@ async fn known_numbers_with_garbage() -> Outcome {
     for round in 0..300 {
         for &number in &calls {
             let arguments = [(); 6].map(|()| match garbage.next() % 4 {
-                // Something like a descriptor, a length, an address; never one of our own memory.
+                // A descriptor, a length, an address; never an address of our own memory.
                 0 => garbage.next() % 16,
                 1 => BAD_ADDRESSES[garbage.next() % BAD_ADDRESSES.len()],
                 2 => garbage.next() % (1 << 20) + 16,
                 _ => garbage.next(),
             });
-            // Asynchronously, or it might wait for ever.
+            // Asynchronously, because it might wait forever.
             if let Asked::InFlight(handle) = raw::ask(number, arguments) {
                 handle.cancel().map_err(|failure| Failure(format!("round {round}, {number}: {failure}")))?;
             }
@@ -147,7 +147,7 @@ async fn bad_addresses() -> Outcome {
     Ok(())
 }
 
-/// Memory of this process that it may not write, and so the kernel may not write for it.
+/// Memory of this process that it cannot write, so the kernel must not write to it either.
 async fn read_only_destinations() -> Outcome {
     let (file, directory) = (file()?, directory()?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -167,7 +167,8 @@ async fn read_only_destinations() -> Outcome {
     Ok(())
 }
 
-/// A length beyond all memory, at an address that is good for some bytes: a short transfer or an error, never more.
+/// A length beyond all memory, at an address that is valid for some bytes: a short transfer or an
+/// error, never more.
 async fn huge_lengths() -> Outcome {
     const BYTES: usize = 64 * 1024;
     let mut buffer = alloc::vec![7u8; BYTES];
@@ -182,7 +183,7 @@ async fn huge_lengths() -> Outcome {
         };
         moved("read of a file", raw::call(number::READ, [number_of(&file), place, length]))?;
         moved("write to a pipe", raw::call(number::WRITE, [writer, place, length]))?;
-        // So that there is something to read in any case.
+        // So that there is always something to read.
         raw::call(number::WRITE, [writer, place, 1])?;
         moved("read of a pipe", raw::call(number::READ, [reader, place, length]))?;
         while let Asked::Done(Ok(_)) = drain(reader, place, BYTES)? {}
@@ -237,7 +238,7 @@ async fn bad_descriptors() -> Outcome {
 }
 
 async fn wrong_kinds_of_descriptor() -> Outcome {
-    // A proper address, so that nothing is wrong but the descriptor.
+    // A valid address, so that only the descriptor is wrong.
     let mut buffer = [0u8; 64];
     let _ = cops::abi::socket::encode(
         ([127, 0, 0, 1], 9).into(),

@@ -1,4 +1,5 @@
-//! What a process must not do with memory. Each misdeed is done by a process of its own, which must die of it.
+//! What a process must not do with memory. A separate process makes each forbidden access, and the
+//! kernel must end it.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
@@ -26,14 +27,14 @@ tests! { memory:
     fresh_memory_is_zero,
 }
 
-/// First argument of this program when it is to do something that kills it.
+/// First argument of this program for a process that does something forbidden.
 pub const MISBEHAVE: &str = "--misbehave";
 
 const SIGILL: u8 = 128 + 4;
 const SIGTRAP: u8 = 128 + 5;
 const SIGSEGV: u8 = 128 + 11;
 
-/// A process that does `case` ends with `status`.
+/// Checks that a process that does `case` ends with `status`.
 async fn dies(case: &str, status: u8) -> Outcome {
     let ended = run(&[MISBEHAVE, case]).await?;
     crate::check!(ended.shell_code() == status, "{case}: {ended} instead of status {status}");
@@ -99,25 +100,27 @@ async fn privileged_instructions() -> Outcome {
     die(&["breakpoint"], SIGTRAP).await
 }
 
-/// Its functions run, or no test would; its first bytes are an ELF header.
+/// Its functions run, otherwise no test would; its first bytes are an ELF header.
 async fn vdso_is_executable() -> Outcome {
-    // SAFETY: the kernel maps it there, readable.
+    // SAFETY: the kernel maps the vDSO at this address, readable.
     let magic = unsafe { with_exposed_provenance_mut::<[u8; 4]>(VDSO).read_volatile() };
     crate::check_equal!(magic, *b"\x7fELF", "the vDSO's first bytes");
     Ok(())
 }
 
-/// No page shows what another process, or this one, had in it before.
+/// No page contains what a process had stored in it before.
 async fn fresh_memory_is_zero() -> Outcome {
     const BYTES: usize = 64 * PAGE_BYTES;
     for round in 0..20 {
         let place = map(BYTES)?;
         for offset in (0..BYTES).step_by(8) {
             let word = with_exposed_provenance_mut::<u64>(place + offset);
-            // SAFETY: just mapped, readable and writable.
+            // SAFETY: the kernel has just mapped this page for the test, readable and writable, and
+            // no reference to it exists.
             let value = unsafe { word.read_volatile() };
             crate::check!(value == 0, "round {round}, offset {offset}: {value:#x}");
-            // SAFETY: as above.
+            // SAFETY: the kernel has just mapped this page for the test, readable and writable, and
+            // no reference to it exists.
             unsafe { word.write_volatile(0x5555_aaaa_0000_ffff) };
         }
         raw::call(MUNMAP, [place, BYTES])?;
@@ -130,15 +133,15 @@ fn map(bytes: usize) -> Result<usize, Failure> {
     Ok(raw::call(MMAP, [0, bytes, rights, map_flags::PRIVATE | map_flags::ANONYMOUS, usize::MAX, 0])?)
 }
 
-/// Does one misdeed. Returning from it means that nothing stopped it.
+/// Does one forbidden thing. Returning from it means that the kernel did not stop it.
 pub fn misbehave(case: &str) -> ExitCode {
-    // SAFETY: none of it is sound: the kernel is to end this process before any harm is done, and if it does not, the
-    // process ends itself with a code that says so.
+    // SAFETY: deliberately unsound: the kernel must end this process before any effect. If it does
+    // not, the process ends itself with a code that says so.
     unsafe { commit(case) }
     ExitCode(1)
 }
 
-/// What lies at the beginning of the kernel's image, of its stacks, of the devices.
+/// Start of the kernel's image, of its stacks, and of the devices.
 const KERNEL_TEXT: usize = 0xffff_ffc0_8020_0000;
 const KERNEL_STACKS: usize = 0xffff_fff0_0000_0000;
 const DEVICES: usize = 0xffff_ffc0_1000_0000;
@@ -151,12 +154,12 @@ const RETURN: u32 = 0x8082_8082;
 
 unsafe fn commit(case: &str) {
     let read = |address: usize| {
-        // SAFETY: see `misbehave`.
+        // SAFETY: deliberately unsound, see `misbehave`: the kernel must end the process.
         black_box(unsafe { with_exposed_provenance_mut::<u8>(address).read_volatile() });
     };
-    // SAFETY: see `misbehave`.
+    // SAFETY: deliberately unsound, see `misbehave`: the kernel must end the process.
     let write = |address: usize| unsafe { with_exposed_provenance_mut::<u8>(address).write_volatile(0x82) };
-    // SAFETY: see `misbehave`.
+    // SAFETY: deliberately unsound, see `misbehave`: the kernel must end the process.
     let execute = |address: usize| unsafe { asm!("jalr {}", in(reg) address, clobber_abi("C")) };
     let text = misbehave as *const () as usize;
     let page = map(PAGE_BYTES).unwrap_or(0);
@@ -207,23 +210,28 @@ unsafe fn commit(case: &str) {
             let _ = raw::call(MPROTECT, [page, PAGE_BYTES, 0]);
             read(page);
         }
-        // SAFETY: see `misbehave`, for all of these.
+        // SAFETY: a privileged instruction traps, and the kernel must end the process (see
+        // `misbehave`).
         "read-sstatus" => unsafe { asm!("csrr {}, sstatus", out(reg) _) },
-        // SAFETY: as above.
+        // SAFETY: a privileged instruction traps, and the kernel must end the process (see
+        // `misbehave`).
         "write-satp" => unsafe { asm!("csrw satp, zero") },
-        // SAFETY: as above.
+        // SAFETY: a privileged instruction traps, and the kernel must end the process (see
+        // `misbehave`).
         "sret" => unsafe { asm!("sret") },
-        // SAFETY: as above.
+        // SAFETY: a privileged instruction traps, and the kernel must end the process (see
+        // `misbehave`).
         "sfence" => unsafe { asm!("sfence.vma") },
-        // SAFETY: as above.
+        // SAFETY: an illegal instruction traps, and the kernel must end the process (see
+        // `misbehave`).
         "illegal" => unsafe { asm!("unimp") },
-        // SAFETY: as above.
+        // SAFETY: a breakpoint traps, and the kernel must end the process (see `misbehave`).
         "breakpoint" => unsafe { asm!("ebreak") },
         _ => {}
     }
 }
 
-/// Uses the stack up.
+/// Exhausts the stack.
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {
     let frame = black_box([depth; 64]);

@@ -1,5 +1,5 @@
-//! System calls with values that are wrong for what they mean: ranges, times, addresses of sockets, processes, virtual
-//! CPUs, handles. Each must be refused with the right error, and the process goes on.
+//! System calls with invalid values: ranges, times, socket addresses, processes, virtual CPUs,
+//! handles. Each must fail with the right error, and the process continues.
 
 use alloc::vec::Vec;
 
@@ -85,7 +85,7 @@ async fn bad_mappings() -> Outcome {
     Ok(())
 }
 
-/// What the kernel shares with the process can be neither made writable nor replaced.
+/// Pages that the kernel shares with the process can be neither made writable nor replaced.
 async fn shared_pages_stay() -> Outcome {
     const REFUSALS: &[Errno] = &[EINVAL, EACCES, EPERM, ENOMEM];
     for page in [VDSO, SYSTEM_PAGE] {
@@ -151,7 +151,7 @@ async fn bad_sockets() -> Outcome {
 }
 
 async fn bad_processes() -> Outcome {
-    raw::refused("kill nobody", number::KILL, [0x7fff_0000, 9], &[ESRCH])?;
+    raw::refused("kill an unused id", number::KILL, [0x7fff_0000, 9], &[ESRCH])?;
     raw::refused("kill a strange id", number::KILL, [usize::MAX / 2, 9], &[ESRCH, EINVAL])?;
     raw::refused("strange signal", number::KILL, [cops::process::id() as usize, 99], &[EINVAL])?;
     check_equal!(raw::call(number::KILL, [cops::process::id() as usize, 0]), Ok(0), "signal 0 to itself");
@@ -225,9 +225,9 @@ async fn bad_consoles() -> Outcome {
 
 async fn bad_parking_and_cpus() -> Outcome {
     for cpu in [1, 7, 8, 99, usize::MAX, 1 << 32] {
-        raw::refused("unpark of nobody", number::COPS_UNPARK, [cpu], &[EINVAL, ESRCH])?;
+        raw::refused("unpark of no virtual CPU", number::COPS_UNPARK, [cpu], &[EINVAL, ESRCH])?;
     }
-    // A wake that comes first makes the next park return at once; several are one.
+    // A wake that comes first makes the next park return at once; several wakes count as one.
     for _ in 0..3 {
         check_equal!(raw::call(number::COPS_UNPARK, [0]), Ok(0), "unpark");
     }
@@ -242,8 +242,8 @@ async fn bad_parking_and_cpus() -> Outcome {
     Ok(())
 }
 
-/// A handle that names no call in flight: an error, or "it had completed" if the kernel cannot tell it from one that
-/// is over; never "it was in flight and is gone".
+/// A handle that names no call in flight: an error, or "it had completed" if the kernel cannot
+/// distinguish it from a completed call; never "it was in flight and is cancelled".
 async fn bad_cancels() -> Outcome {
     let mut garbage = Garbage::new(0xbad);
     let handles = [0, 1, usize::MAX, 1 << 32, 1 << 63].into_iter().chain((0..100).map(|_| garbage.next()));
@@ -251,12 +251,12 @@ async fn bad_cancels() -> Outcome {
         let result = raw::call(number::COPS_CANCEL, [handle]);
         check!(matches!(result, Ok(1) | Err(EINVAL | ESRCH)), "cancel of {handle:#x}: {result:?}");
     }
-    // Nothing is to come of those that "had completed".
+    // No results must arrive for those that "had completed".
     check_equal!(raw::call(number::COPS_REFILL_RING, []), Ok(0), "results that wait");
     Ok(())
 }
 
-/// The kernel copies coroutine id and token back and forth and believes nothing of them.
+/// The kernel returns coroutine id and token unchanged and does not use them otherwise.
 async fn garbage_coroutine_ids() -> Outcome {
     let (reader, _writer) = pipe()?;
     let mut buffer = [0u8; 16];

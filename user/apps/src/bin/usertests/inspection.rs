@@ -1,4 +1,4 @@
-//! What `ps` and `top` see, and what the trace rings hold. SPEC 3.6.
+//! What `ps` and `top` read, and the contents of the trace rings. SPEC 3.6.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ tests! { inspection:
     off_means_off,
 }
 
-/// Second argument of this program when it is to be traced.
+/// Second argument of this program for a process that is traced.
 pub const TRACED: &str = "traced";
 
 fn find(process: u32) -> Result<Option<ProcessRecord>, Failure> {
@@ -70,7 +70,7 @@ async fn processes_are_seen() -> Outcome {
     check!(inspect::text(&record.name).ends_with("bin/usertests"), "{:?}", inspect::text(&record.name));
     seen_as(sleeping.id(), &[state::BLOCKED]).await?;
     let record = seen_as(parked.id(), &[state::PARKED]).await?;
-    check_equal!(record.calls_in_flight, 1, "calls of a process whose only coroutine sleeps");
+    check_equal!(record.calls_in_flight, 1, "calls of a process with one coroutine, which sleeps");
     let own = find(process::id())?;
     check_equal!(own.map(|own| own.state), Some(state::RUNNING), "this process's state");
     for child in [&mut computing, &mut sleeping, &mut parked] {
@@ -118,14 +118,14 @@ async fn coroutines_are_seen() -> Outcome {
     Ok(())
 }
 
-/// Every coroutine of a process, with its state and priority: this one's, and another process's.
+/// Every coroutine of a process, with its state and priority: of this process, and of another one.
 async fn coroutines_of_processes_are_seen() -> Outcome {
     let Some(me) = task::current() else { return Err(Failure("no coroutine".into())) };
     let blocked: Vec<_> = (0..300u32)
         .map(|number| task::spawn(core::future::pending(), Priority::saturating(number % 64)))
         .collect();
     task::yield_now().await;
-    // The urgent ones have run into their waits; the others are ready still.
+    // The urgent coroutines wait; the others are still ready.
     let all = inspect::coroutines(process::id())?;
     let find = |id: task::CoroutineId| all.iter().find(|coroutine| coroutine.coroutine == id.raw());
     check_equal!(find(me).map(|me| (me.state, me.priority)), Some((state::RUNNING, 32)), "this coroutine");
@@ -144,7 +144,7 @@ async fn coroutines_of_processes_are_seen() -> Outcome {
     seen_as(sleeping.id(), &[state::BLOCKED]).await?;
     seen_as(computing.id(), &[state::RUNNING, state::SUSPENDED]).await?;
     let of_sleeping = inspect::coroutines(sleeping.id())?;
-    // It runs before it has a coroutine.
+    // The process runs before it has a coroutine.
     let mut of_computing = inspect::coroutines(computing.id())?;
     while of_computing.is_empty() {
         sleep(Duration::from_millis(5)).await;
@@ -161,7 +161,7 @@ async fn coroutines_of_processes_are_seen() -> Outcome {
     Ok(())
 }
 
-/// A process may say that its executor is anywhere, and have anything there.
+/// A process may publish any address for its executor, and have any contents there.
 async fn lies_about_coroutines_are_harmless() -> Outcome {
     use cops::abi::layout::{PAGE_BYTES, PROCESS_PAGE};
     const EXECUTOR: usize = PROCESS_PAGE + 1792;
@@ -171,7 +171,7 @@ async fn lies_about_coroutines_are_harmless() -> Outcome {
     let mut longest = 0;
     for round in 0..200 {
         let inside = memory.as_ptr().addr() as u64;
-        // Words that lead back into the same memory, most of them to a word, so that the walk goes on.
+        // Words that point back into the same memory, mostly to a word, so that the walk continues.
         for word in &mut memory {
             let somewhere = garbage.next() as u64 % (2 * PAGE_BYTES) as u64;
             *word = match garbage.next() % 8 {
@@ -185,7 +185,7 @@ async fn lies_about_coroutines_are_harmless() -> Outcome {
             None => inside + ((garbage.next() % PAGE_BYTES) & !7) as u64,
         };
         raw::poke(EXECUTOR, address);
-        // In portions: a liar's list may be as long as ids allow.
+        // In several calls: a forged list may be as long as ids allow.
         let mut from = (process::id() as usize) << 32;
         let mut buffer = [0u8; 2048];
         for _ in 0..50 {
@@ -207,7 +207,7 @@ async fn lies_about_coroutines_are_harmless() -> Outcome {
         }
     }
     raw::poke(EXECUTOR, honest);
-    check!(longest > 0, "no lie was ever believed: the test tests nothing");
+    check!(longest > 0, "no forged list was ever read: the test has no effect");
     Ok(())
 }
 
@@ -218,11 +218,11 @@ async fn harts_are_seen() -> Outcome {
         check_equal!(hart.hart as usize, number, "number");
         check!(hart.asleep_ticks <= hart.now_ticks && hart.process_ticks <= hart.now_ticks, "{hart:?}");
     }
-    check!(harts.iter().any(|hart| hart.process == process::id()), "nobody runs this: {harts:?}");
+    check!(harts.iter().any(|hart| hart.process == process::id()), "no hart runs this process: {harts:?}");
     Ok(())
 }
 
-/// Who computes is charged for it, who sleeps is not.
+/// A process that computes is charged for it; one that sleeps is not.
 async fn time_is_counted() -> Outcome {
     let mut computing = start(&[HELPER, "compute"])?;
     seen_as(computing.id(), &[state::RUNNING, state::SUSPENDED]).await?;
@@ -236,7 +236,7 @@ async fn time_is_counted() -> Outcome {
     Ok(())
 }
 
-/// A small buffer leads to the same list, in more calls.
+/// A small buffer gives the same list, in more calls.
 async fn portions_make_the_whole() -> Outcome {
     let mut children: Vec<Child> = Vec::new();
     for _ in 0..5 {
@@ -289,7 +289,7 @@ async fn bad_requests() -> Outcome {
         raw::refused("inspect", COPS_INSPECT, [request(1), 0, address, 256], &[EFAULT])?;
         raw::refused("trace", COPS_TRACE, [operation::READ, 0, address, 256], &[EFAULT])?;
     }
-    // The greatest numbers to begin at, and to have room for.
+    // The largest numbers to begin at.
     check!(raw::call(COPS_INSPECT, [request(4), u32::MAX as usize, place, 256]).is_ok(), "the last slot");
     check!(raw::call(COPS_INSPECT, [request(1), usize::MAX, place, 256]).is_ok(), "the last hart");
     Ok(())
@@ -297,7 +297,8 @@ async fn bad_requests() -> Outcome {
 
 // ---- tracing ------------------------------------------------------------------------------
 
-/// What another process does while it is traced. Then it waits to be killed: its end would be in the trace too.
+/// The work of another process while it is traced. It then waits to be killed, because its end
+/// would be in the trace too.
 pub async fn traced(what: &[&str]) -> ExitCode {
     let done = match what {
         ["wait"] => Ok(()),
@@ -348,8 +349,8 @@ async fn call() -> Outcome {
     Ok(())
 }
 
-/// Runs a part of this program with tracing on, and gives what was recorded of it, by time; what one hart recorded in
-/// its order. Tracing is then as it was.
+/// Runs a part of this program with tracing on. Returns its records ordered by time, those of one
+/// hart in their order. Restores the previous state of tracing.
 async fn trace_of(what: &str) -> Result<(u32, Vec<Record>), Failure> {
     let was_on = trace::switch(true)?;
     let harts = inspect::harts()?.len();
@@ -379,7 +380,7 @@ async fn trace_of(what: &str) -> Result<(u32, Vec<Record>), Failure> {
     Ok((child.id(), records))
 }
 
-/// Events of one process, from its mark `first` to its mark `last`.
+/// The events of one process from its mark `first` to its mark `last`.
 fn between(records: &[Record], child: u32, first: u64, last: u64) -> Vec<Event> {
     let events = records.iter().filter(|record| record.process == child).filter_map(Record::event);
     let is_mark = |event: &Event, number| matches!(*event, Event::UserMark { value, .. } if value == number);
@@ -389,11 +390,12 @@ fn between(records: &[Record], child: u32, first: u64, last: u64) -> Vec<Event> 
     chosen
 }
 
-/// Spawn, switch, wake and switch back: exactly these events in this order, on one hart and on four.
+/// Spawn, switch, wake and switch back: exactly these events in this order, on one hart and on
+/// four.
 async fn exact_sequence() -> Outcome {
     let (child, records) = trace_of("sequence").await?;
     let mut events = between(&records, child, 1, 3);
-    // What the kernel does meanwhile (the clock may ring) is another matter.
+    // Events of the kernel, for instance the clock's, are not considered.
     events.retain(|event| Event::is_user_kind(event.to_record().kind));
     let [Event::UserMark { coroutine: main, .. }, Event::UserSpawn { coroutine: other, .. }, ..] = *events
     else {
@@ -406,7 +408,7 @@ async fn exact_sequence() -> Outcome {
         Event::UserPollEnd { process, cpu, coroutine: main, finished: 0 },
         Event::UserPollBegin { process, cpu, coroutine: other, level: 0 },
         Event::UserMark { process, cpu, coroutine: other, value: 2 },
-        // The handle's owner is woken when the output has been handed over.
+        // The handle's owner is woken when the output has been stored.
         Event::UserPollEnd { process, cpu, coroutine: other, finished: 1 },
         Event::UserWake { process, cpu, coroutine: main, by: other },
         Event::UserPollBegin { process, cpu, coroutine: main, level: 32 },
@@ -416,7 +418,7 @@ async fn exact_sequence() -> Outcome {
     Ok(())
 }
 
-/// A read that waits: call, kernel coroutine, completion, wake, next poll, wherever each happens.
+/// A read that waits: call, kernel coroutine, completion, wake, next poll, on any hart.
 async fn a_call_from_end_to_end() -> Outcome {
     let (child, records) = trace_of("call").await?;
     let events = between(&records, child, 1, 2);
@@ -450,7 +452,7 @@ async fn a_call_from_end_to_end() -> Outcome {
     }
     let expected = ["read", "begins to wait", "write", "complete", "woken by the result", "polled"];
     check_equal!(steps, expected, "steps, of {events:?}");
-    // The kernel's coroutine for it: made, woken by the write and polled, in this order.
+    // The kernel's coroutine for it: spawned, woken by the write and polled, in this order.
     let time = |wanted: &dyn Fn(&Event) -> bool| {
         let found = records.iter().find(|record| record.event().is_some_and(|event| wanted(&event)));
         found.map(|record| record.time_ticks).ok_or(Failure("an event of the kernel is missing".into()))
@@ -468,7 +470,7 @@ async fn a_call_from_end_to_end() -> Outcome {
         }
         _ => None,
     });
-    let Some(worker) = worker else { return Err(Failure("nobody completed the call".into())) };
+    let Some(worker) = worker else { return Err(Failure("no worker completed the call".into())) };
     let made =
         time(&|event| matches!(*event, Event::Spawn { coroutine, level: 0, .. } if coroutine == worker))?;
     let woken = time(&|event| matches!(*event, Event::Wake { coroutine, .. } if coroutine == worker))?;
@@ -477,7 +479,7 @@ async fn a_call_from_end_to_end() -> Outcome {
     Ok(())
 }
 
-/// More events than a ring has room for: the newest are there, and how many are not is exact.
+/// More events than a ring has room for: the newest remain, and the number of lost ones is exact.
 async fn overwritten_records_are_counted() -> Outcome {
     let was_on = trace::switch(true)?;
     let harts = inspect::harts()?.len();
@@ -501,14 +503,15 @@ async fn overwritten_records_are_counted() -> Outcome {
     let mut count = 0;
     let portion = trace::read(hart, 0, |_| count += 1)?;
     let lost = portion.begun - capacity;
-    // With tracing on all the same (it was before), a few more are overwritten while we look.
+    // If tracing was on before, it still is, and a few more are overwritten meanwhile.
     let more = portion.first - lost;
     check!(portion.first >= lost && (more == 0 || was_on && more < 1000), "{portion:?}, {lost} lost");
     check!(count > 0 && portion.count == count, "{count} records instead of {}", portion.count);
     Ok(())
 }
 
-/// A process that writes more than its page holds between two entries into the kernel: what is lost is counted.
+/// A process that writes more than its page holds between two entries into the kernel: lost records
+/// are counted.
 async fn records_lost_by_a_process_are_counted() -> Outcome {
     let (child, records) = trace_of("flood").await?;
     let (mut marks, mut lost) = (Vec::new(), 0);
@@ -522,13 +525,13 @@ async fn records_lost_by_a_process_are_counted() -> Outcome {
     check!(lost > 0, "nothing was lost of {FLOOD} marks");
     check_equal!(marks.last(), Some(&(FLOOD - 1)), "the last mark");
     check!(marks.is_sorted(), "marks are out of order: {marks:?}");
-    // The polls before and after the flood may be among what is lost.
+    // The polls before and after the flood may be among the lost records.
     let all = marks.len() as u64 + lost;
     check!((FLOOD..FLOOD + 20).contains(&all), "{} marks and {lost} lost of {FLOOD}", marks.len());
     Ok(())
 }
 
-/// Writes nonsense into its own trace pages, then enters the kernel.
+/// Writes random values into its own trace pages, then enters the kernel.
 fn write_garbage() {
     use cops::abi::layout::{PAGE_BYTES, TRACE_PAGES};
     let mut garbage = raw::Garbage::new(0x6a7b);
@@ -544,8 +547,8 @@ fn write_garbage() {
     }
 }
 
-/// What a process writes into its pages may be anything: no kind that is not its own gets through, no other process's
-/// number, and no time from elsewhere.
+/// A process may write anything into its pages: no record has an event of the kernel, another
+/// process's number, or a time outside of the interval.
 async fn garbage_in_trace_pages() -> Outcome {
     let (child, records) = trace_of("garbage").await?;
     let of_child = records.iter().filter(|record| record.process == child);
@@ -577,7 +580,7 @@ async fn off_means_off() -> Outcome {
     let after: Vec<u64> = begun().collect::<Result<_, _>>()?;
     trace::switch(was_on)?;
     check_equal!(status.code(), Some(0), "whether a process is traced");
-    // A record may have been on its way when it was switched off.
+    // A record may have been in progress when tracing was switched off.
     let more: u64 = after.iter().zip(&before).map(|(after, before)| after - before).sum();
     check!(more <= harts as u64, "{more} records while tracing was off");
     Ok(())

@@ -1,4 +1,5 @@
-//! User-level interrupts: who is interrupted, who is not, and that nobody notices. SPEC 3.8, decision 11.
+//! User-level interrupts: when they are delivered, when they are suppressed, and that the
+//! interrupted code is not affected. SPEC 3.8, decision 11.
 #![allow(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -34,12 +35,14 @@ tests! { interrupts:
 }
 
 pub fn page() -> &'static ProcessPage {
-    // SAFETY: the kernel maps it there, and its fields are atomics.
+    // SAFETY: the kernel maps a `ProcessPage` at this address as long as the process lives, and all
+    // its fields are atomics.
     unsafe { &*with_exposed_provenance::<ProcessPage>(PROCESS_PAGE) }
 }
 
 fn harts() -> u32 {
-    // SAFETY: the kernel maps it there, readable, and its fields are atomics.
+    // SAFETY: the kernel maps a `SystemPage` at this address as long as the process lives,
+    // readable, and all its fields are atomics.
     unsafe { &*with_exposed_provenance::<SystemPage>(SYSTEM_PAGE) }.harts.load(Relaxed)
 }
 
@@ -47,12 +50,13 @@ fn level(level: u8) -> Priority {
     Priority::saturating(level.into())
 }
 
-/// Interrupts taken by anybody.
+/// Number of interrupts taken by any process.
 fn taken() -> Result<u64, crate::harness::Failure> {
     Ok(statistics()?.user_interrupts_taken)
 }
 
-/// Lets sleeps of an urgent coroutine end, one a millisecond, while less urgent ones spin with all registers in use.
+/// Sleeps of an urgent coroutine end, one per millisecond, while less urgent coroutines spin with
+/// all registers in use.
 async fn storm(spinners: usize, spin: fn(u64) -> Vec<usize>) -> Outcome {
     if spinners > 1 {
         task::alloc_cpu(spinners - 1)?;
@@ -68,9 +72,9 @@ async fn storm(spinners: usize, spin: fn(u64) -> Vec<usize>) -> Outcome {
         };
         task::spawn(sleeper, level(5));
     }
-    // More urgent than those that spin, less than those that sleep.
+    // More urgent than the spinning coroutines, less urgent than the sleeping ones.
     yield_now().await;
-    // On a host that runs other things, many sleeps end at once, and one interrupt does for them: so more of them.
+    // On a loaded host many sleeps end at once and cause one interrupt, so more sleeps are needed.
     let stormy = move || {
         let taken = taken().map_or(0, |taken| taken - before);
         taken >= 20
@@ -123,7 +127,7 @@ async fn registers_in_a_storm_on_four_cpus() -> Outcome {
     storm(4, spin_floats).await
 }
 
-/// Spins until `done` says so; false if it never does.
+/// Spins until `done` returns true; returns false if the limit is reached first.
 fn spin_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < limit {
@@ -139,7 +143,7 @@ fn shows(level: u8) -> bool {
     page().workers[0].waiting() & 1 << level != 0
 }
 
-/// A coroutine that sleeps 25 ms at `level`, and counts when it has run again.
+/// A coroutine that sleeps 25 ms at `level`, and increments a counter when it runs again.
 async fn sleeper(at: u8) -> Arc<AtomicUsize> {
     let (asleep, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (begun, ended) = (asleep.clone(), over.clone());
@@ -162,7 +166,8 @@ async fn become_level(at: u8) {
     yield_now().await;
 }
 
-/// While the only virtual CPU is inside a poll, a result for something more urgent shows in its bitmap at once.
+/// While the only virtual CPU is inside a poll, a result for a more urgent coroutine appears in its
+/// bitmap at once.
 async fn urgent_result_is_announced() -> Outcome {
     become_level(50).await;
     let before = taken()?;
@@ -176,10 +181,12 @@ async fn urgent_result_is_announced() -> Outcome {
     Ok(())
 }
 
-/// A result for something that is less urgent than the poll does not interrupt it: it is seen at the next scheduling point.
+/// A result for a coroutine that is less urgent than the poll does not interrupt the poll: it is
+/// read at the next scheduling point.
 async fn less_urgent_result_is_not_delivered_at_once() -> Outcome {
     if harts() == 1 {
-        // Nothing less urgent than the poll is done, in the kernel neither: see `overdue_result_is_delivered`.
+        // With one hart, the kernel does no less urgent work either during the poll: see
+        // `overdue_result_is_delivered`.
         return Ok(());
     }
     become_level(4).await;
@@ -188,12 +195,13 @@ async fn less_urgent_result_is_not_delivered_at_once() -> Outcome {
     for _ in 0..20 {
         let over = sleeper_below(50, Duration::from_millis(60)).await;
         if over.load(Relaxed) == 1 {
-            // The host was busy elsewhere for so long that there is nothing to wait for in a poll.
+            // The host did not run this hart for so long that the sleep has already ended.
             continue;
         }
         let before = suppressed()?;
-        // In the middle of a poll: the result arrives, and the kernel decides that it interrupts no virtual CPU; or the slice ends meanwhile,
-        // which is a reason to interrupt, and the host's affair.
+        // During the poll the result arrives, and the kernel decides not to interrupt a virtual
+        // CPU; or the time slice ends meanwhile, which is another reason to interrupt and depends
+        // on the host.
         let mut arrived = false;
         let begin = Instant::now();
         while !arrived && begin.elapsed() < PATIENCE {
@@ -210,11 +218,12 @@ async fn less_urgent_result_is_not_delivered_at_once() -> Outcome {
     Ok(())
 }
 
-/// At the latest when the slice is over, the queues show what has arrived, however urgent.
+/// At the latest at the end of the time slice, the queues contain what has arrived, however urgent.
 async fn overdue_result_is_delivered() -> Outcome {
     become_level(4).await;
     if harts() == 1 {
-        // The kernel's half of the sleep is less urgent than the poll, too: nothing arrives before the poll is over.
+        // The kernel's part of the sleep is also less urgent than the poll: nothing arrives before
+        // the poll returns.
         let over = sleeper_below(50, Duration::from_millis(200)).await;
         let arrived = spin_until(Duration::from_millis(300), || shows(50));
         check!(!arrived && over.load(Relaxed) == 0, "the kernel did something less urgent in the meantime");
@@ -226,7 +235,8 @@ async fn overdue_result_is_delivered() -> Outcome {
     Ok(())
 }
 
-/// [`sleeper`] for one that is less urgent than the caller, which has to sleep, for 5 ms, to let it begin.
+/// Like [`sleeper`], for a sleeper that is less urgent than the caller; the caller sleeps for 5 ms
+/// so that the sleeper can begin.
 async fn sleeper_below(at: u8, duration: Duration) -> Arc<AtomicUsize> {
     let over = Arc::new(AtomicUsize::new(0));
     let ended = over.clone();
@@ -239,10 +249,11 @@ async fn sleeper_below(at: u8, duration: Duration) -> Arc<AtomicUsize> {
     over
 }
 
-/// One virtual CPU is in a long poll, the other is parked: the result does not wait for the poll's end.
+/// One virtual CPU is in a long poll, the other is parked: the result does not wait for the end of
+/// the poll.
 async fn parked_cpu_takes_the_result() -> Outcome {
     task::alloc_cpu(1)?;
-    // With a single hart, nothing less urgent than the poll is done, in the kernel neither.
+    // With a single hart, nothing less urgent than the poll is done, not even in the kernel.
     let levels: &[u8] = if harts() == 1 { &[3] } else { &[3, 50] };
     for &at in levels {
         become_level(20).await;
@@ -255,7 +266,7 @@ async fn parked_cpu_takes_the_result() -> Outcome {
     Ok(())
 }
 
-/// With its enable bit off a virtual CPU is not interrupted, and loses nothing.
+/// With its enable bit off, a virtual CPU is not interrupted, and loses nothing.
 async fn masked() -> Outcome {
     become_level(50).await;
     let record = &page().cpus[0];
@@ -270,7 +281,7 @@ async fn masked() -> Outcome {
     Ok(())
 }
 
-/// A process whose handler's address is garbage ends by what it does there. It alone.
+/// A process with an invalid handler address ends because of it, and no other process does.
 async fn garbage_handler() -> Outcome {
     const SIGSEGV: u8 = 11;
     let status = run(&[HELPER, "garbage-handler"]).await?;
@@ -278,7 +289,7 @@ async fn garbage_handler() -> Outcome {
     Ok(())
 }
 
-/// For another process: has itself interrupted with a handler that is nowhere.
+/// Runs in another process: gets interrupted with an invalid handler address.
 pub fn interrupt_into_garbage() -> ExitCode {
     task::spawn(
         async {
@@ -296,14 +307,14 @@ pub fn interrupt_into_garbage() -> ExitCode {
         },
         level(40),
     );
-    // This virtual CPU is the main coroutine's; another one does the above.
+    // This virtual CPU runs the main coroutine; another one runs the coroutine above.
     if task::alloc_cpu(1).is_err() || cops::sleep!(PATIENCE).is_err() {
         return ExitCode(2);
     }
     ExitCode(3)
 }
 
-/// What the kernel has each virtual CPU do is to be read in the page.
+/// The page tells the state of each virtual CPU as the kernel sees it.
 async fn phases_are_shown() -> Outcome {
     task::alloc_cpu(2)?;
     // The others begin when they get a hart.

@@ -1,4 +1,4 @@
-//! Whether a test has left anything behind in the kernel.
+//! Checks whether a test has left anything in the kernel.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -8,10 +8,11 @@ use cops::inspect::{self, state};
 use crate::harness::Failure;
 use crate::holdings::Holdings;
 
-/// Waits until the kernel holds no more than `before`.
+/// Waits until the kernel uses no more than `before`.
 ///
 /// # Errors
-/// What it still holds after a while, and which processes and kernel coroutines there are.
+/// The resources that are not free after a while, and the processes and kernel coroutines at that
+/// time.
 pub async fn settle(before: &Holdings) -> Result<(), Failure> {
     let excess = before.settle().await?;
     if excess.iter().all(|&(_, amount)| amount == 0) {

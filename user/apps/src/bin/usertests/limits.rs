@@ -1,4 +1,5 @@
-//! The limit on calls in flight: an error for who enters the kernel, a wait for who uses the library.
+//! The limit on calls in flight: an error for a raw system call, a wait for a call through the
+//! library.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,7 +23,7 @@ tests! { limits:
 
 const FOREVER: [usize; 2] = [1_000_000, 0];
 
-/// Asks for sleeps until the kernel takes no more.
+/// Starts sleeps until the kernel takes no more.
 fn fill_up() -> Result<Vec<raw::Handle>, Failure> {
     let mut handles = Vec::with_capacity(CALLS_IN_FLIGHT_MAX);
     loop {
@@ -39,7 +40,7 @@ async fn one_call_too_many() -> Outcome {
     let mut handles = fill_up()?;
     check_equal!(handles.len(), CALLS_IN_FLIGHT_MAX, "calls in flight");
     check!(statistics()?.calls_in_flight >= CALLS_IN_FLIGHT_MAX as u64, "the kernel counts fewer");
-    // One less makes room for one.
+    // A cancelled call makes room for another one.
     for handle in handles.drain(..1) {
         check!(handle.cancel()?, "a sleep for ever had completed");
     }
@@ -78,7 +79,7 @@ async fn library_waits_for_its_turn() -> Outcome {
     Ok(())
 }
 
-/// Whoever gives up waiting for a turn does not take it from the others.
+/// A coroutine that stops waiting for a turn does not take the turn from another one.
 async fn waiting_for_a_turn_can_be_given_up() -> Outcome {
     let handles = fill_up()?;
     let first = task::spawn_join(sleep(Duration::from_millis(300)), Priority::DEFAULT);
@@ -89,7 +90,8 @@ async fn waiting_for_a_turn_can_be_given_up() -> Outcome {
     for handle in handles {
         handle.cancel()?;
     }
-    // Nothing of the library's own is in flight that could end and give the turn: it has to keep trying.
+    // None of the library's own calls is in flight that could end and grant a turn, so the library
+    // must keep trying.
     check!(first.await.is_err(), "the aborted sleep ended by itself");
     check!(timeout(Duration::from_secs(5), second).await.is_ok(), "the other sleep never ended");
     Ok(())

@@ -4,15 +4,18 @@
 //! usertests [FILTER]
 //! ```
 //!
-//! Runs every test whose name contains FILTER, each in a process of its own (this program again, told which test it
-//! is), so that a test may leave its process in ruins. After each, what the kernel holds must be what it held before:
-//! [`leak`]. Prints a plan `1..N`, then for each test `# begin NAME` and `ok NAME` or `not ok NAME: why`; exits with 0 if
-//! all passed, with 2 if no name contains FILTER.
+//! Runs every test with FILTER in its name, each in a process of its own (this program again, with
+//! the test as its argument), so that a test may damage its process. After each test, the kernel
+//! must use no more resources than before: [`leak`]. Prints a plan `1..N`, then for each test `#
+//! begin NAME` and `ok NAME` or `not ok NAME: why`. Exits with 0 if all tests passed, with 2 if no
+//! name contains FILTER.
 //!
-//! A test passes at its first run or it fails. None judges a time by the clock of a machine that does other things too:
-//! - With one hart the machine runs under `-icount`: time is a count of instructions, and a bound on a time is one on work.
-//! - With several, tests judge what happened, in what order and how often. [`TIME_LIMIT`] and [`harness::PATIENCE`] are for
-//!   what never happens at all.
+//! A test passes at its first run or it fails. No test judges a time by the clock of a machine that
+//! may do other work too:
+//! - With one hart the machine runs under `-icount`: time is a count of instructions, and a bound
+//!   on a time is a bound on work.
+//! - With several harts, tests judge what happened, in which order and how often. [`TIME_LIMIT`]
+//!   and [`harness::PATIENCE`] are limits for events that never happen.
 #![no_std]
 #![no_main]
 
@@ -60,14 +63,14 @@ use cops::{Arguments, println};
 use harness::{Failure, REPORTED, Test};
 use holdings::Holdings;
 
-/// A test that takes longer has hung. The longest takes a few seconds on a machine of its own.
+/// A test that takes longer has hung. The longest takes a few seconds on an otherwise idle machine.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// A process that was killed and is not over after this never will be.
+/// A process that was killed and has not ended after this time never will.
 const KILL_LIMIT: Duration = Duration::from_secs(60);
 
-/// How this program ends if no test was chosen.
+/// The exit code if no test was chosen.
 const NOTHING_CHOSEN: ExitCode = ExitCode(2);
-/// First argument of this program when it is to be one test.
+/// First argument of this program for a process that runs one test.
 const ONE_TEST: &str = "--test";
 
 fn all_tests() -> impl Iterator<Item = &'static Test> {
@@ -138,10 +141,11 @@ async fn run_all(filter: &str) -> ExitCode {
     }
     println!("1..{}", chosen.len());
     let mut code = ExitCode::SUCCESS;
-    // Once before anything is counted: what this process and the kernel need for the first time is no leak.
+    // Once before the first measurement, because what this process and the kernel allocate on first
+    // use is not a leak.
     let _ = run_apart(&[processes::HELPER, "exit", "0"]).await;
     for test in chosen {
-        // A test that does not end is named by the last line on the console.
+        // If a test does not end, the last line on the console names it.
         println!("# begin {}", test.name);
         match run_apart(&[ONE_TEST, test.name]).await {
             Verdict::Passed => println!("ok {}", test.name),
@@ -155,15 +159,15 @@ async fn run_all(filter: &str) -> ExitCode {
     code
 }
 
-/// What is to be said of a test.
+/// The verdict on a test.
 enum Verdict {
     Passed,
-    /// It has said itself how it failed.
+    /// The test has printed its own failure.
     Reported,
     Failed(Failure),
 }
 
-/// Runs this program as another process, and looks at what is left when it is gone.
+/// Runs this program as another process, and checks what is left after it has ended.
 async fn run_apart(arguments: &[&str]) -> Verdict {
     let before = match Holdings::now() {
         Ok(before) => before,

@@ -1,5 +1,5 @@
-//! Programs that use up the kernel's memory, or its patience, through pipes, files and calls: each runs to its peak and
-//! ends, and afterwards everything is back.
+//! Programs that exhaust the kernel's memory or its limits, through pipes, files and calls. Each
+//! reaches its peak and ends, and then all resources are free again.
 
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ tests! { memory_ends:
 }
 
 const PAGE: usize = 4096;
-/// What one write moves at most.
+/// Maximum number of bytes that one write moves.
 const PART: usize = 4 * PAGE;
 static DATA: [u8; PART] = [0x5a; PART];
 
@@ -39,7 +39,7 @@ fn raw_pipe() -> Result<RawPipe, Errno> {
     Ok(RawPipe { reader: ends[0] as usize, writer: ends[1] as usize })
 }
 
-/// Writes until there is no room; returns how many bytes, and the error if it was one.
+/// Writes until there is no room. Returns the number of bytes, and the error, if any.
 fn fill(pipe: &RawPipe) -> Result<(usize, Option<Errno>), Failure> {
     let mut bytes = 0;
     loop {
@@ -54,7 +54,7 @@ fn fill(pipe: &RawPipe) -> Result<(usize, Option<Errno>), Failure> {
     }
 }
 
-/// Fills pipe after pipe until there is no memory, or no descriptor, left. Returns the bytes in them.
+/// Fills pipes until no memory or no descriptor is left. Returns the number of bytes in them.
 fn fill_pipes() -> Result<usize, Failure> {
     let mut total = 0;
     loop {
@@ -77,7 +77,7 @@ async fn pipes_take_all_memory() -> Outcome {
     let free = statistics()?.frames_free as usize * PAGE;
     let total = fill_pipes()?;
     check!(total > 16 << 20 || total > free / 4, "{total} bytes went into pipes, of {free} free");
-    // What is there still works.
+    // The existing pipes still work.
     let pipe = RawPipe { reader: 3, writer: 4 };
     let mut byte = 0u8;
     check_equal!(raw::call(READ, [pipe.reader, (&raw mut byte).addr(), 1]), Ok(1), "bytes read");
@@ -85,12 +85,12 @@ async fn pipes_take_all_memory() -> Outcome {
     Ok(())
 }
 
-/// Half of the memory is free, and nowhere two frames in a row.
+/// Half of the memory is free, but no two adjacent frames are.
 async fn pipes_take_fragmented_memory() -> Outcome {
     let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
     let mut pages = statistics()?.frames_free as usize * 7 / 8;
     let rights = protection::READ | protection::WRITE;
-    // As much as the quota lets this process have.
+    // As much as the process's quota allows.
     let start = loop {
         match raw::call(MMAP, [0, pages * PAGE, rights, flags, usize::MAX, 0]) {
             Err(Errno::ENOMEM) if pages > 1024 => pages -= pages / 8,
@@ -98,12 +98,13 @@ async fn pipes_take_fragmented_memory() -> Outcome {
         }
     };
     let mut touched = 0;
-    // The kernel touches the pages, so that the end of memory is an error here and not the end of this process.
+    // The kernel accesses the pages, so that exhausted memory is an error here and does not end
+    // this process.
     while touched < pages && raw::call(GETRANDOM, [start + touched * PAGE, 1, 0]).is_ok() {
         touched += 1;
     }
     let before = statistics()?.frames_free as usize;
-    // A region for each second page, as many regions as a process may have.
+    // Unmaps every second page, for as many regions as a process may have.
     for page in (0..touched).step_by(2).take(30_000) {
         raw::call(MUNMAP, [start + page * PAGE, PAGE])?;
     }
@@ -135,12 +136,12 @@ async fn open_files_to_the_limit() -> Outcome {
     Ok(())
 }
 
-/// Waits until so many calls of this process are in flight.
+/// Waits until this many calls of this process are in flight.
 async fn in_flight(expected: u64) -> Outcome {
     let mut steps = 0;
     loop {
         let now = own_calls()?;
-        // This coroutine's own sleep is over when it looks.
+        // This coroutine's own sleep has ended when it checks.
         if now == expected {
             return Ok(());
         }
@@ -160,19 +161,20 @@ async fn thirty_thousand_waiters() -> Outcome {
     while waiting < WAITERS {
         match raw::ask(READ, [pipe.reader, place, 1]) {
             Asked::InFlight(_) => waiting += 1,
-            // A quota, or memory: as many as there can be.
+            // A quota or the end of memory: as many as possible.
             Asked::Done(Err(Errno::EAGAIN | Errno::ENOMEM)) => break,
             Asked::Done(other) => return Err(Failure(alloc::format!("a read of an empty pipe: {other:?}"))),
         }
     }
     check!(waiting > 1_000, "only {waiting} reads wait");
     in_flight(before + waiting as u64).await?;
-    // One byte ends one read, two bytes two.
+    // One byte completes one read, two bytes two.
     check_equal!(raw::call(WRITE, [pipe.writer, DATA.as_ptr().addr(), 1]), Ok(1), "bytes written");
     in_flight(before + waiting as u64 - 1).await?;
     check_equal!(raw::call(WRITE, [pipe.writer, DATA.as_ptr().addr(), 2]), Ok(2), "bytes written");
     in_flight(before + waiting as u64 - 3).await?;
-    // The end of the stream ends all of them. What the ring has no room for counts until it is taken.
+    // The end of the stream completes all of them. Results for which the ring has no room count
+    // until they are taken.
     check_equal!(raw::call(CLOSE, [pipe.writer]), Ok(0), "closing");
     in_flight(before).await
 }
@@ -201,7 +203,8 @@ async fn a_hundred_thousand_cancelled_reads() -> Outcome {
     cops::println!("# instructions per round: {costs:?}; heap: {heap:?}");
     let (first, last) = (heap[0], heap[PARTS - 1]);
     check!(last <= first + 4096, "the heap grew from {first} to {last} bytes");
-    // With one hart the counter counts what this does; with several, what all of them do.
+    // With one hart the counter counts what this test does; with several harts, what all of them
+    // do.
     if raw::system_page().harts.load(core::sync::atomic::Ordering::Relaxed) == 1 {
         let (first, last) = (costs[0], costs[PARTS - 1]);
         check!(last <= first * 5 / 4, "a round took {first} instructions at first, {last} at last");

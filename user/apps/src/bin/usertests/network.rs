@@ -81,7 +81,7 @@ async fn refused() -> Outcome {
     drop(listener);
     for _ in 0..3 {
         let error = soon("a refusal", TcpStream::connect(address)).await?.err().and_then(errno);
-        check_equal!(error, Some(Errno::ECONNREFUSED), "connecting to nobody");
+        check_equal!(error, Some(Errno::ECONNREFUSED), "connecting without a listener");
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ async fn address_in_use() -> Outcome {
     Ok(())
 }
 
-/// The client says that it has said everything, and still gets its answer.
+/// The client shuts its sending direction down, and still gets its answer.
 async fn half_close() -> Outcome {
     let (mut client, mut server) = pair().await?;
     client.write_all(b"question").await?;
@@ -131,7 +131,7 @@ async fn halves_close_apart() -> Outcome {
     read_exactly(&mut reader, b"still there").await
 }
 
-/// One half ends both directions: the other, waiting for bytes that never come, is told.
+/// One half shuts down both directions: the other half, which waits for bytes, gets the end.
 async fn shutdown_ends_a_waiting_read() -> Outcome {
     let (client, _server) = pair().await?;
     let (mut reader, writer) = client.into_split();
@@ -142,7 +142,8 @@ async fn shutdown_ends_a_waiting_read() -> Outcome {
     Ok(())
 }
 
-/// Half a message and then nobody: the server is told, and serves the next client.
+/// The client sends half a message and disconnects: the server gets the end, and serves the next
+/// client.
 async fn peer_disconnects_mid_message() -> Outcome {
     let (listener, address) = listen()?;
     for round in 0..10 {
@@ -163,7 +164,7 @@ async fn dropped_listener_resets() -> Outcome {
     let (listener, address) = listen()?;
     let mut client = TcpStream::connect(address).await?;
     drop(listener);
-    let result = soon("the end of what nobody accepted", client.read(&mut [0; 8])).await?;
+    let result = soon("the end of a connection that was not accepted", client.read(&mut [0; 8])).await?;
     check!(matches!(result, Err(Error::Kernel(Errno::ECONNRESET)) | Ok(0)), "{result:?}");
     Ok(())
 }
@@ -182,16 +183,16 @@ async fn write_to_the_gone() -> Outcome {
         }
     };
     let error = soon("an error", writing).await?;
-    check!(matches!(error, Some(Errno::EPIPE | Errno::ECONNRESET)), "writing to nobody: {error:?}");
+    check!(matches!(error, Some(Errno::EPIPE | Errno::ECONNRESET)), "writing without a reader: {error:?}");
     Ok(())
 }
 
-/// A connection that comes while accepting is given up is there for the next accept.
+/// A connection that arrives while an accept is being cancelled is returned by the next accept.
 async fn accept_is_cancel_safe() -> Outcome {
     let (listener, address) = listen()?;
     for round in 0..20 {
         let limit = Duration::from_micros(round * 100);
-        check!(timeout(limit, listener.accept()).await.is_err(), "accepted nobody");
+        check!(timeout(limit, listener.accept()).await.is_err(), "accepted no connection");
         let connecting = task::spawn_join(TcpStream::connect(address), Priority::DEFAULT);
         let mut accepted = timeout(limit, listener.accept()).await;
         while accepted.is_err() {
@@ -222,7 +223,7 @@ async fn read_is_cancel_safe() -> Outcome {
     loop {
         let mut bytes = [0; 30];
         match timeout(Duration::from_micros(u64::from(expected) * 3), server.read(&mut bytes)).await {
-            // With no time at all nobody else would ever run here.
+            // With a time limit of zero, no other coroutine would ever run here.
             Err(_) => task::yield_now().await,
             Ok(Ok(0)) => break,
             Ok(count) => {
@@ -237,12 +238,12 @@ async fn read_is_cancel_safe() -> Outcome {
     Ok(())
 }
 
-/// Nobody answers there; giving up leaves nothing behind.
+/// A connection attempt without an answer can be cancelled, and leaves nothing behind.
 async fn connect_can_be_given_up() -> Outcome {
-    // Documentation addresses (RFC 5737) are nobody's.
+    // Documentation addresses (RFC 5737) belong to no host.
     let connecting = TcpStream::connect((Ipv4Addr::new(192, 0, 2, 1), 9));
     if let Ok(result) = timeout(Duration::from_millis(50), connecting).await {
-        check!(result.is_err(), "somebody answered");
+        check!(result.is_err(), "there was an answer");
     }
     Ok(())
 }

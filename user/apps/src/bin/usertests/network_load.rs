@@ -45,7 +45,7 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// Echoes whatever comes to `listener`, for ever.
+/// Echoes everything on all connections to `listener`, forever.
 fn serve_all(listener: TcpListener) {
     task::spawn(
         async move {
@@ -57,7 +57,8 @@ fn serve_all(listener: TcpListener) {
     );
 }
 
-/// Sends messages of many lengths; how many bytes came back right, before the first that was wrong.
+/// Sends messages of many lengths. Returns how many bytes came back correctly before the first
+/// wrong one.
 async fn client(connection: usize, address: SocketAddr, messages: usize) -> Result<usize> {
     let mut stream = TcpStream::connect(address).await?;
     let mut place = 0;
@@ -98,7 +99,7 @@ async fn connections_256_on_four_cpus() -> Outcome {
     many(256, 5).await
 }
 
-/// A thousand connections that say nothing, and one that does.
+/// A thousand idle connections, and one that is used.
 async fn idle_connections_1000() -> Outcome {
     let (listener, address) = listen()?;
     serve_all(listener);
@@ -107,7 +108,7 @@ async fn idle_connections_1000() -> Outcome {
         idle.push(timeout(LIMIT, TcpStream::connect(address)).await??);
     }
     check!(timeout(LIMIT, client(7, address, 20)).await?? > 0, "the one that talks got nothing");
-    // And all of them still live.
+    // All of them still work.
     for (connection, stream) in idle.iter_mut().enumerate().step_by(97) {
         let sent = message(connection, 0, 50);
         stream.write_all(&sent).await?;
@@ -118,7 +119,7 @@ async fn idle_connections_1000() -> Outcome {
     Ok(())
 }
 
-/// A writer cannot get far ahead of a reader, and nothing is lost on the way.
+/// A writer cannot get far ahead of a reader, and nothing is lost.
 async fn a_megabyte_to_a_slow_reader() -> Outcome {
     const BYTES: usize = 1 << 20;
     let (listener, address) = listen()?;
@@ -172,7 +173,7 @@ async fn connect_and_disconnect() -> Outcome {
     Ok(())
 }
 
-/// More connect than the backlog has room for: all of them get in, sooner or later.
+/// More clients connect than the backlog has room for: all of them are accepted eventually.
 async fn full_backlog() -> Outcome {
     const CLIENTS: usize = 12;
     let listener = TcpListener::bind_with_backlog((cops::net::Ipv4Addr::LOCALHOST, 0), 4)?;
@@ -188,7 +189,7 @@ async fn full_backlog() -> Outcome {
     Ok(())
 }
 
-/// What a thousand connections that wait for bytes take of the kernel.
+/// The kernel memory of a thousand connections that wait for bytes.
 async fn idle_cost() -> Outcome {
     const CONNECTIONS: u64 = 1000;
     let (listener, address) = listen()?;
@@ -202,7 +203,7 @@ async fn idle_cost() -> Outcome {
     }
     task::yield_now().await;
     let after = cops::memory::statistics()?;
-    // A few more may be of the process that waits for this one.
+    // A few more reads may belong to the process that waits for this one.
     let reads = after.calls_in_flight - before.calls_in_flight;
     check!((CONNECTIONS..CONNECTIONS + 5).contains(&reads), "{reads} reads in flight");
     let heap = (after.heap_used_bytes - before.heap_used_bytes) / (2 * CONNECTIONS);

@@ -1,9 +1,11 @@
-//! One order of priority across processes: two of them, the same eight priorities in each, all ready at once. SPEC 3.4.
+//! A single order of priorities across processes: two processes with the same eight priorities, all
+//! coroutines ready at once. SPEC 3.4.
 //!
-//! Each coroutine notes when it began, by the clock that all harts share. One hart and strict yielding: no coroutine begins
-//! while a more urgent one, of either process, has not. On several harts others run at the same time, and the host stops a
-//! hart at any moment, for longer than a coroutine computes; so there the order is measured and printed, and all of them
-//! must run. The lines `order: ..` are read by `./cops bench priority`.
+//! Each coroutine records when it began, by the clock that all harts share. With one hart and
+//! strict yielding, no coroutine begins while a more urgent one of either process has not. With
+//! several harts, others run at the same time, and the host may stop a hart at any moment for
+//! longer than a coroutine computes. There the order is only measured and printed, and all
+//! coroutines must run. `./cops bench priority` reads the lines `order: ..`.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -26,26 +28,26 @@ tests! { order:
     relaxed,
 }
 
-/// First argument of this program when it is to be one of the two processes.
+/// First argument of this program for one of the two processes.
 pub const HELPER: &str = "--order";
 
-/// Priorities in each process.
+/// Number of priorities in each process.
 const CLASSES: u32 = 8;
 /// The first of them.
 const FIRST: u32 = 24;
-/// Coroutines of each priority in each process.
+/// Number of coroutines of each priority in each process.
 const OF_EACH: usize = 3;
-/// What each of them computes, where time is counted.
+/// How long each of them computes, where time is counted.
 const WORK: Duration = Duration::from_micros(300);
-/// What each computes on several harts: longer than the host keeps one of them from running, most of the time.
+/// How long each computes on several harts: mostly longer than the host keeps a hart from running.
 const WORK_ON_SEVERAL: Duration = Duration::from_millis(6);
-/// From the moment both are prepared until everything becomes ready.
+/// From the moment both processes are prepared until everything becomes ready.
 const NOTICE: Duration = Duration::from_millis(100);
 
 const RECORD_BYTES: usize = 16;
 const RECORDS: usize = CLASSES as usize * OF_EACH;
 
-/// When a coroutine began.
+/// The time at which a coroutine began.
 #[derive(Clone, Copy)]
 struct Began {
     class: u64,
@@ -60,7 +62,7 @@ async fn strict() -> Outcome {
     Ok(())
 }
 
-/// For comparison; nothing is promised but that all of them run.
+/// For comparison; it only requires that all of them run.
 async fn relaxed() -> Outcome {
     measure("relaxed").await.map(drop)
 }
@@ -74,8 +76,8 @@ fn harts() -> u32 {
     system_page().harts.load(Relaxed)
 }
 
-/// Runs two helpers against each other. Pairs of coroutines of different priority, and those of them of which the less
-/// urgent began first.
+/// Runs two helpers against each other. Returns the number of pairs of coroutines of different
+/// priority, and of those in which the less urgent one began first.
 async fn measure(yielding: &str) -> Result<(usize, usize), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_address()?.port();
@@ -84,7 +86,7 @@ async fn measure(yielding: &str) -> Result<(usize, usize), Failure> {
     let mut streams = Vec::new();
     for _ in 0..children.len() {
         let mut stream = soon("a helper's connection", listener.accept()).await??;
-        // It is prepared.
+        // The helper is prepared.
         soon("a helper", stream.read_exact(&mut [0])).await??;
         streams.push(stream);
     }
@@ -138,14 +140,15 @@ async fn take_part(yielding: &str, port: &str) -> Result<(), Failure> {
         task::alloc_cpu(harts - 1)?;
     }
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    // More urgent than all that is to be made ready, so that nothing of it runs before all of it is.
+    // More urgent than all coroutines that become ready, so that none of them runs before all of
+    // them are ready.
     let gate = async move {
         stream.write_all(&[1]).await?;
         let mut until = [0; 8];
         stream.read_exact(&mut until).await?;
         let left = u64::from_le_bytes(until).saturating_sub(clock_ticks());
         sleep(Duration::from_nanos(left * 1_000_000_000 / ticks_in(Duration::from_secs(1)))).await;
-        // In an order that is not theirs.
+        // In an order that is not that of their priorities.
         let handles: Vec<_> = (0..RECORDS)
             .map(|index| (index * 5 % RECORDS) as u32 % CLASSES)
             .map(|class| task::spawn_join(work(class), Priority::saturating(FIRST + class)))
@@ -166,7 +169,7 @@ async fn work(class: u32) -> Began {
     while clock_ticks() < ticks + ticks_in(work) {
         core::hint::spin_loop();
     }
-    // A second poll, as coroutines have.
+    // A second poll, to make each of them an ordinary coroutine.
     yield_now().await;
     Began { class: class.into(), ticks }
 }

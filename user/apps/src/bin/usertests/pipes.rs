@@ -20,7 +20,8 @@ tests! { pipes:
     owned_buffers,
 }
 
-/// The byte at this place of the test's data: no period that a buffer's length could share.
+/// The byte at this place of the test's data: its period has no common factor with the length of a
+/// buffer.
 fn pattern(place: usize) -> u8 {
     (place % 251) as u8
 }
@@ -57,7 +58,7 @@ async fn bytes_in_order() -> Outcome {
     Ok(())
 }
 
-/// Moving no bytes waits for nobody, in whatever state the other end is.
+/// A transfer of no bytes does not wait, whatever the state of the other end.
 async fn nothing_to_move() -> Outcome {
     let (mut reader, mut writer) = pipe()?;
     check_equal!(soon("reading nothing", reader.read(&mut [])).await?, Ok(0), "bytes of an empty pipe");
@@ -85,22 +86,22 @@ async fn end_after_writer() -> Outcome {
 async fn broken_pipe() -> Outcome {
     let (reader, mut writer) = pipe()?;
     drop(reader);
-    check_equal!(writer.write(b"x").await, Err(Error::Kernel(Errno::EPIPE)), "write to nobody");
+    check_equal!(writer.write(b"x").await, Err(Error::Kernel(Errno::EPIPE)), "write without a reader");
     Ok(())
 }
 
-/// A write that waits for room learns that nobody will ever make some.
+/// A write that waits for room fails when the last reader is closed.
 async fn broken_pipe_while_waiting() -> Outcome {
     let (reader, writer) = pipe()?;
     let waiting = task::spawn_join(write_pattern(writer, 1 << 20, 1 << 20), Priority::DEFAULT);
     cops::time::sleep(cops::time::Duration::from_millis(20)).await;
     drop(reader);
-    let result = soon("the end of a write to nobody", waiting).await??;
-    check_equal!(result, Err(Error::Kernel(Errno::EPIPE)), "write to nobody");
+    let result = soon("the end of a write without a reader", waiting).await??;
+    check_equal!(result, Err(Error::Kernel(Errno::EPIPE)), "write without a reader");
     Ok(())
 }
 
-/// A byte goes through a hundred pipes and as many coroutines.
+/// A byte passes through a hundred pipes and as many coroutines.
 async fn chain() -> Outcome {
     let (first, mut entrance) = pipe()?;
     let mut exit = first;
@@ -130,7 +131,7 @@ async fn chain() -> Outcome {
     Ok(())
 }
 
-/// Reading into a buffer that goes with the call: the same bytes, and the buffer comes back.
+/// A read into a buffer that the call owns: the same bytes, and the buffer is returned.
 async fn owned_buffers() -> Outcome {
     let (reader, writer) = pipe()?;
     let done = task::spawn_join(write_pattern(writer, 40_000, 7000), Priority::DEFAULT);

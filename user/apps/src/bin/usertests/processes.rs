@@ -33,10 +33,10 @@ tests! { processes:
     out_of_memory_is_its_own_end,
 }
 
-/// First argument of this program when it is to be a part of one of these tests.
+/// First argument of this program for a process of one of these tests.
 pub const HELPER: &str = "--helper";
 
-/// What the helpers do.
+/// The helpers.
 pub fn help(arguments: &[&str]) -> ExitCode {
     match arguments {
         [bounded::BOUNDED, what] => bounded::help(what),
@@ -69,7 +69,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// The `index`th of the arguments that [`check_arguments`] expects.
+/// Argument number `index` of those that [`check_arguments`] expects.
 fn argument(index: usize, bytes: usize) -> String {
     core::iter::repeat_n(char::from(b'a' + (index % 26) as u8), bytes).collect()
 }
@@ -80,7 +80,7 @@ fn check_arguments(count: &str, bytes: &str, rest: &[&str]) -> ExitCode {
     ExitCode(u8::from(!expected.eq(rest.iter().copied())))
 }
 
-/// Sleeps, reads, accepts, all at once and for ever.
+/// Sleeps, reads and accepts forever, all at once.
 fn wait_in_many_ways() -> ExitCode {
     for _ in 0..200 {
         task::spawn(sleep(Duration::from_secs(1000)), task::Priority::DEFAULT);
@@ -101,7 +101,8 @@ fn wait_in_many_ways() -> ExitCode {
         },
         task::Priority::DEFAULT,
     );
-    // The main coroutine's virtual CPU sleeps here; the others' calls need one to be made.
+    // The main coroutine's virtual CPU sleeps here; another virtual CPU makes the calls of the
+    // others.
     if task::alloc_cpu(1).is_err() {
         return ExitCode::FAILURE;
     }
@@ -109,9 +110,11 @@ fn wait_in_many_ways() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Enters calls that have to wait, one after the other: a virtual CPU sleeps, another parks and is unparked by the first.
+/// Makes calls that have to wait, one after the other: one virtual CPU sleeps, and another parks
+/// and is unparked by the first.
 fn enter_calls() -> ExitCode {
-    // The second virtual CPU has nothing to poll, so that its worker parks in the kernel again after each wake.
+    // The second virtual CPU has nothing to poll, so its worker parks in the kernel again after
+    // each wake.
     if task::alloc_cpu(1).is_err() {
         return ExitCode::FAILURE;
     }
@@ -185,7 +188,7 @@ async fn wait_by_macro() -> Outcome {
     Ok(())
 }
 
-/// A status that arrives while the wait for it is given up is there for the next wait.
+/// A status that arrives while the wait for it is being cancelled is returned by the next wait.
 async fn wait_is_cancel_safe() -> Outcome {
     for round in 0..20 {
         let mut child = start(&[HELPER, "exit", "3"])?;
@@ -238,7 +241,7 @@ async fn arguments_arrive() -> Outcome {
     Ok(())
 }
 
-/// As many, and as long, as the contract allows: five come before those that are counted here.
+/// The maximum number and length of arguments; five arguments precede those that are counted here.
 async fn arguments_at_the_limits() -> Outcome {
     pass(ARGUMENTS_MAX - 5, 1).await?;
     let first_five =
@@ -266,9 +269,9 @@ async fn killed_while_it_computes() -> Outcome {
     Ok(())
 }
 
-/// Processes that are killed just as they enter calls that wait: all of them end.
+/// Processes that are killed just when they make calls that wait: all of them end.
 ///
-/// A virtual CPU that began to wait after its process had begun to end stayed there for ever.
+/// Earlier, a virtual CPU that began to wait after its process had begun to end waited forever.
 async fn killed_while_it_enters_calls() -> Outcome {
     const ROUNDS: u32 = 40;
     const CHILDREN: u32 = 5;
@@ -277,7 +280,7 @@ async fn killed_while_it_enters_calls() -> Outcome {
         for _ in 0..CHILDREN {
             children.push(start(&[HELPER, "enter-calls"])?);
         }
-        // At another moment of their lives in each round.
+        // At a different moment of their lives in each round.
         sleep(Duration::from_micros(u64::from(2_000 + 100 * round))).await;
         for child in &mut children {
             child.kill()?;
@@ -290,7 +293,7 @@ async fn killed_while_it_enters_calls() -> Outcome {
     Ok(())
 }
 
-/// A process whose parent is gone ends, and nobody has to wait for it.
+/// A process without a parent ends completely, without being waited for.
 async fn orphans() -> Outcome {
     let status = run(&[HELPER, "leave-an-orphan"]).await?;
     check_equal!(status.code(), Some(0), "status of the parent");
@@ -298,7 +301,7 @@ async fn orphans() -> Outcome {
     Ok(())
 }
 
-/// A process that takes all memory is told that there is none, or dies; nobody else does.
+/// A process that takes all memory gets an error or is ended; no other process is affected.
 async fn out_of_memory_is_its_own_end() -> Outcome {
     let status =
         soon("the end of a process that takes all memory", start(&[HELPER, "use-all-memory"])?.wait())

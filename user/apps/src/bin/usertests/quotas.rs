@@ -1,4 +1,4 @@
-//! Quotas: no program, with all its descendants, takes from others what they need.
+//! Quotas: no program, together with its descendants, takes what others need.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -28,10 +28,11 @@ tests! { quotas:
     everything_is_given_back,
 }
 
-/// A process that has taken all it gets says so by this limit of virtual CPUs.
+/// A process that has taken all it can get signals this by setting its limit of virtual CPUs to
+/// this number.
 const FILLED: u64 = 3;
 
-/// What the helpers do.
+/// The helpers.
 pub fn help(arguments: &[&str]) -> Option<ExitCode> {
     Some(match arguments {
         ["hold-memory"] => hold_memory(),
@@ -44,7 +45,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
     })
 }
 
-/// Says that this process has what it gets, and holds it.
+/// Signals that this process has taken all it can get, and keeps it.
 fn stay() -> ExitCode {
     let _ = process::set_quota(0, Resource::Cpus, FILLED);
     loop {
@@ -52,7 +53,7 @@ fn stay() -> ExitCode {
     }
 }
 
-/// Maps and touches until there is no more, first in large pieces, then in small ones.
+/// Maps and accesses memory until there is no more, first in large pieces, then in small ones.
 fn hold_memory() -> ExitCode {
     let mut all: Vec<Vec<u8>> = Vec::with_capacity(10_000);
     for bytes in [1 << 20, 64 << 10] {
@@ -61,12 +62,12 @@ fn hold_memory() -> ExitCode {
             if block.try_reserve_exact(bytes).is_err() || all.len() == all.capacity() {
                 break;
             }
-            // Room for what its own table takes.
+            // Room for the growth of its own table.
             if process::quota(0, Resource::Memory).is_ok_and(|quota| quota.room < 2 * bytes as u64) {
                 break;
             }
             block.resize(bytes, 1);
-            // Or the compiler sees that nothing ever looks at it.
+            // Keeps the compiler from removing the unused block.
             all.push(core::hint::black_box(block));
         }
     }
@@ -83,7 +84,7 @@ fn touch_memory(megabytes: &str) -> ExitCode {
     ExitCode(u8::from(block.iter().any(|&byte| byte != 1)))
 }
 
-/// Fills pipes until nothing more is to be had.
+/// Fills pipes until no more can be created.
 fn hold_pipes() -> ExitCode {
     task::spawn(
         async {
@@ -101,7 +102,7 @@ fn hold_pipes() -> ExitCode {
         },
         task::Priority::DEFAULT,
     );
-    // The writes need a virtual CPU of their own while this one sleeps.
+    // The writes need another virtual CPU while this one sleeps.
     let _ = task::alloc_cpu(1);
     loop {
         let _ = cops::sleep!(Duration::from_secs(1000));
@@ -114,7 +115,7 @@ fn hold_sleeps() -> ExitCode {
     stay()
 }
 
-/// Starts others that do the same, as long as that works; then holds its place.
+/// Starts processes that do the same, until that fails; then stays.
 fn fork_bomb() -> ExitCode {
     let mut refused = 0;
     while refused < 3 {
@@ -138,7 +139,7 @@ fn attack(target: &str) -> ExitCode {
     ExitCode(not_refused.map_or(0, |attempt| 10 + attempt as u8))
 }
 
-/// Waits until a process has as much of `resource` as it gets.
+/// Waits until a process has taken all of `resource` that it can get.
 async fn filled(child: &Child, resource: Resource) -> Result<u64, Failure> {
     let begin = Instant::now();
     while process::quota(child.id(), Resource::Cpus)?.limit != FILLED {
@@ -155,7 +156,8 @@ async fn innocent(megabytes: &str) -> Outcome {
     Ok(())
 }
 
-/// A helper that takes memory in some way is charged for it and stopped, and others still have theirs.
+/// A helper that takes memory in some way is charged for it and stopped, and others still get
+/// theirs.
 async fn innocent_beside(helper: &str) -> Outcome {
     let hog = start_tied(&[HELPER, helper])?;
     let held = filled(&hog, Resource::Memory).await?;
@@ -176,7 +178,7 @@ async fn a_memory_hog_beside_an_innocent_process() -> Outcome {
 }
 
 async fn many_hogs_beside_an_innocent_process() -> Outcome {
-    // As much as is guaranteed to each of 16 children, less what the program itself takes.
+    // What is guaranteed to each of 16 children, minus what the program itself uses.
     let limit = process::quota(0, Resource::Memory)?.limit;
     let floor = (limit / 64) >> 20;
     check!(floor >= 1, "too little memory for this test");
@@ -241,7 +243,7 @@ async fn more_descriptors_than_there_are() -> Outcome {
     Ok(())
 }
 
-/// Kills every process that this one has authority over and that has lost its parent. Returns how many.
+/// Kills every orphan that this process has authority over. Returns how many.
 fn kill_orphans() -> Result<usize, Failure> {
     let orphans = inspect::processes()?;
     let orphans = orphans.iter().filter(|other| other.parent == 0 && other.process != 1);
@@ -252,7 +254,7 @@ async fn a_fork_bomb() -> Outcome {
     process::set_quota(0, Resource::Processes, 40)?;
     let bomb = start_tied(&[HELPER, "fork-bomb"])?;
     let outcome = beside_a_fork_bomb(&bomb).await;
-    // Its descendants end before the test does, however that went.
+    // Its descendants end before the test does, whatever its result.
     bomb.end().await?;
     let begin = Instant::now();
     while process::quota(0, Resource::Processes)?.used > 1 {
@@ -266,7 +268,7 @@ async fn a_fork_bomb() -> Outcome {
 async fn beside_a_fork_bomb(bomb: &Child) -> Outcome {
     let held = filled(bomb, Resource::Processes).await?;
     check!((5..=20).contains(&held), "the bomb has {held} processes");
-    // Others still start.
+    // Others can still start.
     innocent("1").await
 }
 
@@ -296,12 +298,12 @@ async fn authority_over_quotas() -> Outcome {
     sibling.end().await
 }
 
-/// After children that did many things have been waited for, this process has what it had before.
+/// After children that did many things have been waited for, this process uses what it did before.
 async fn everything_is_given_back() -> Outcome {
     let usage = || -> Result<Vec<u64>, Failure> {
         Ok(Resource::ALL.map(|resource| process::quota(0, resource).map_or(0, |quota| quota.used)).into())
     };
-    // What this process needs for the first time is no leak.
+    // What this process allocates on first use is not a leak.
     run(&[HELPER, "exit", "0"]).await?;
     let before = usage()?;
     for _ in 0..5 {
@@ -311,7 +313,7 @@ async fn everything_is_given_back() -> Outcome {
         run(&[HELPER, "touch-memory", "3"]).await?;
     }
     let after = usage()?;
-    // Its own heap and the calls that are charged in batches may have grown a little.
+    // Its own heap, and calls, which are charged in batches, may have grown a little.
     check!(after[0] <= before[0] + (256 << 10), "memory: {} after {}", after[0], before[0]);
     check_equal!((after[1], after[3], after[4]), (before[1], before[3], before[4]), "processes, files, CPUs");
     check!(after[2] <= before[2] + 64, "calls: {} after {}", after[2], before[2]);

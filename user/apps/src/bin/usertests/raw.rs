@@ -1,4 +1,4 @@
-//! The kernel as a hostile program sees it: any number, any arguments.
+//! System calls as a hostile program makes them: any number, any arguments.
 #![allow(unsafe_code)]
 
 use cops::abi::Errno;
@@ -10,7 +10,7 @@ use cops::abi::syscall::{COPS_CANCEL, COPS_REFILL_RING};
 use crate::check;
 use crate::harness::Failure;
 
-/// Addresses that no call may accept, whatever it wants there.
+/// Addresses that no call may accept, for any purpose.
 pub const BAD_ADDRESSES: &[usize] = &[
     0,                     // null
     8,                     // null with an offset
@@ -28,30 +28,34 @@ pub const BAD_ADDRESSES: &[usize] = &[
     usize::MAX,
 ];
 
-/// A token that is none of the library's.
+/// A token that the library does not use.
 pub const FOREIGN_TOKEN: u64 = 0x1234_5678_ffff_ffff;
-/// A coroutine id as a hostile program might make one up.
+/// A coroutine id as a hostile program might forge one.
 pub const FOREIGN_COROUTINE: u64 = 0xdead_beef_00c0_ffee;
 
-/// A synchronous call.
+/// Makes a synchronous call.
 ///
-/// Tests pass addresses that the kernel must refuse, or that are theirs and live long enough.
+/// Tests pass addresses that the kernel must reject, or addresses of their own memory, which lives
+/// long enough.
 pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> CallResult {
-    // SAFETY: what tests pass is refused or theirs; if the kernel gets that wrong, the test has found a fault.
+    // SAFETY: the kernel rejects the address, or it is the test's own memory. If the kernel gets
+    // that wrong, the test has found a fault.
     decode(unsafe { cops::private::system_call(number, widen(arguments), 0, 0) }.0)
 }
 
-/// Writes a word of this program's memory, wherever that is.
+/// Writes a word of this program's memory at any address.
 pub fn poke(address: usize, word: u64) {
     let place = core::ptr::with_exposed_provenance_mut::<u64>(address);
-    // SAFETY: tests pass addresses of pages that the kernel has mapped for this process and nothing of Rust's is in.
+    // SAFETY: tests pass addresses of pages that the kernel has mapped for this process and that
+    // contain no Rust object.
     unsafe { place.write_volatile(word) };
 }
 
-/// Reads a word of this program's memory, wherever that is.
+/// Reads a word of this program's memory at any address.
 pub fn peek(address: usize) -> u64 {
     let place = core::ptr::with_exposed_provenance::<u64>(address);
-    // SAFETY: as above.
+    // SAFETY: tests pass addresses of pages that the kernel has mapped for this process and that
+    // contain no Rust object.
     unsafe { place.read_volatile() }
 }
 
@@ -59,27 +63,28 @@ pub fn peek(address: usize) -> u64 {
 #[must_use]
 pub struct Handle(u64);
 
-/// What became of an asynchronous call.
+/// The result of an asynchronous call.
 pub enum Asked {
     Done(CallResult),
     InFlight(Handle),
 }
 
-/// An asynchronous call in the name of nobody, to be cancelled or forgotten.
+/// Makes an asynchronous call for no coroutine of this process, to be cancelled or forgotten.
 pub fn ask<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Asked {
-    // SAFETY: as above; tests keep the memory until they have cancelled.
+    // SAFETY: the kernel rejects the address, or it is the test's own memory, which the test keeps
+    // until it has cancelled the call.
     let (value, handle) =
         unsafe { cops::private::system_call(number, widen(arguments), FOREIGN_COROUTINE, FOREIGN_TOKEN) };
     if handle == 0 { Asked::Done(decode(value)) } else { Asked::InFlight(Handle(handle)) }
 }
 
 impl Handle {
-    /// The same handle, as a program may keep it when the call is over.
+    /// The same handle, as a program may keep it after the call has ended.
     pub fn again(&self) -> Self {
         Self(self.0)
     }
 
-    /// True if it was in flight, false if it had completed.
+    /// Cancels the call. True if it was in flight, false if it had completed.
     pub fn cancel(self) -> Result<bool, Failure> {
         match call(COPS_CANCEL, [self.0 as usize]) {
             Ok(0) => Ok(true),
@@ -89,7 +94,8 @@ impl Handle {
     }
 }
 
-/// Fails unless a call is refused with one of these errors, both ways of calling.
+/// Fails the test unless the call fails with one of these errors, both synchronously and
+/// asynchronously.
 pub fn refused<const COUNT: usize>(
     what: &str,
     number: usize,
@@ -124,7 +130,7 @@ fn widen<const COUNT: usize>(arguments: [usize; COUNT]) -> [usize; 6] {
     all
 }
 
-/// Numbers that look random and are the same each time: xorshift.
+/// Reproducible pseudo-random numbers: xorshift.
 pub struct Garbage(u64);
 
 impl Garbage {
@@ -140,16 +146,17 @@ impl Garbage {
     }
 }
 
-/// The clock as every process and hart sees it.
+/// The clock, which is the same for every process and hart.
 pub fn clock_ticks() -> u64 {
     let ticks;
-    // SAFETY: reads a counter.
+    // SAFETY: `rdtime` reads the clock into an output register and has no other effect.
     unsafe { core::arch::asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
     ticks
 }
 
-/// What the kernel shows to every process.
+/// The page that the kernel writes and every process reads.
 pub fn system_page() -> &'static SystemPage {
-    // SAFETY: the kernel maps it there, readable, for as long as the process lives; its fields are atomics.
+    // SAFETY: the kernel maps a `SystemPage` at this address as long as the process lives,
+    // readable, and all its fields are atomics.
     unsafe { &*core::ptr::with_exposed_provenance(SYSTEM_PAGE) }
 }

@@ -1,4 +1,5 @@
-//! A virtual CPU that is interrupted, and gives its hart to others, notices nothing: every register is what it was.
+//! A virtual CPU that is interrupted and loses its hart for a while keeps the values of all its
+//! registers.
 #![allow(unsafe_code)]
 
 use alloc::vec::Vec;
@@ -22,15 +23,16 @@ tests! { registers:
 /// Long enough to be interrupted many times.
 const DURATION: Duration = Duration::from_millis(400);
 
-// Both fill every register from a table, spin, and store every register to a second table. They need two registers
-// to spin and to find the tables: `integer_registers` is given which, a0 and a1 or s2 and s3, and is checked with both.
-// `sp`, `gp` and `tp` are registers like any other here: nothing but this code runs on the virtual CPU meanwhile.
+// Both functions fill every register from a table, spin, and store every register to a second
+// table. They need two registers to spin and to find the tables. `integer_registers` is given these
+// two, a0 and a1 or s2 and s3, and is checked with both. `sp`, `gp` and `tp` are ordinary registers
+// here, because only this code runs on the virtual CPU meanwhile.
 global_asm!(
     ".macro spin_with_all_registers name, table, count",
     ".globl \\name",
     ".type \\name, @function",
     "\\name:",
-    // The caller's registers, behind the two tables of 32 words.
+    // The caller's registers, after the two tables of 32 words.
     "    sd ra, 512(a0)",
     "    sd sp, 520(a0)",
     "    sd gp, 528(a0)",
@@ -86,7 +88,7 @@ global_asm!(
     ".endm",
     "spin_with_all_registers usertests_spin_by_x10_x11, x10, x11",
     "spin_with_all_registers usertests_spin_by_x18_x19, x18, x19",
-    // What the target has, the assembler does not know when it works for the linker.
+    // At link time, the assembler does not know the target's extensions.
     ".option push",
     ".option arch, +d",
     ".globl usertests_spin_with_floats",
@@ -134,14 +136,14 @@ struct Tables {
 unsafe extern "C" {
     fn usertests_spin_by_x10_x11(tables: *mut Tables, count: u64);
     fn usertests_spin_by_x18_x19(tables: *mut Tables, count: u64);
-    /// Returns the control and status register of floating point.
+    /// Returns the floating-point control and status register.
     fn usertests_spin_with_floats(tables: *mut Tables, count: u64) -> u64;
     fn usertests_read_floats(table: *mut [u64; 32]);
 }
 
-/// Turns of the loop between two looks at the clock.
+/// Turns of the loop between two readings of the clock.
 const TURNS: u64 = 300_000;
-/// What the control and status register is set to.
+/// The value of the control and status register.
 const FLOAT_CONTROL: u64 = 0x25;
 
 impl Tables {
@@ -158,18 +160,20 @@ impl Tables {
     }
 }
 
-/// What of the registers changed while spinning; empty is right.
+/// The registers that changed while spinning; none if all is correct.
 pub fn spin_integers(seed: u64) -> Vec<usize> {
     let begin = Instant::now();
     while begin.elapsed() < DURATION {
         let mut tables = Tables::new(seed);
-        // SAFETY: it restores what the convention says, and touches the tables only.
+        // SAFETY: the function follows the calling convention and accesses only the tables, which
+        // are exclusively borrowed.
         unsafe { usertests_spin_by_x10_x11(&mut tables, TURNS) };
         let wrong = tables.wrong(&[0, 10, 11]);
         if !wrong.is_empty() {
             return wrong;
         }
-        // SAFETY: as above.
+        // SAFETY: the function follows the calling convention and accesses only the tables, which
+        // are exclusively borrowed.
         unsafe { usertests_spin_by_x18_x19(&mut tables, TURNS) };
         let wrong = tables.wrong(&[0, 18, 19]);
         if !wrong.is_empty() {
@@ -183,7 +187,8 @@ pub fn spin_floats(seed: u64) -> Vec<usize> {
     let begin = Instant::now();
     while begin.elapsed() < DURATION {
         let mut tables = Tables::new(seed);
-        // SAFETY: it restores what the convention says, and touches the tables only.
+        // SAFETY: the function follows the calling convention and accesses only the tables, which
+        // are exclusively borrowed.
         let control = unsafe { usertests_spin_with_floats(&mut tables, TURNS) };
         let mut wrong = tables.wrong(&[]);
         if control != FLOAT_CONTROL {
@@ -196,7 +201,7 @@ pub fn spin_floats(seed: u64) -> Vec<usize> {
     Vec::new()
 }
 
-/// Spins on four virtual CPUs, with another process that wants the harts as well.
+/// Spins on four virtual CPUs, beside another process that competes for the harts.
 async fn disturb(spin: fn(u64) -> Vec<usize>) -> Outcome {
     let mut others: Vec<Child> = Vec::new();
     for _ in 0..2 {
@@ -225,7 +230,7 @@ async fn floating_point() -> Outcome {
     disturb(spin_floats).await
 }
 
-/// A new virtual CPU has nothing of another process's in its floating-point registers.
+/// The floating-point registers of a new virtual CPU contain nothing of another process.
 async fn begin_clean() -> Outcome {
     let mut other = start(&[HELPER, "compute-with-floats"])?;
     let mut codes = Vec::new();
@@ -239,19 +244,21 @@ async fn begin_clean() -> Outcome {
     Ok(())
 }
 
-/// For another process: registers full of numbers, for ever.
+/// Runs in another process: fills registers with numbers, forever.
 pub fn compute_with_floats() -> ! {
     loop {
         let mut tables = Tables::new(0xdead);
-        // SAFETY: as in `spin_floats`.
+        // SAFETY: the function follows the calling convention and accesses only the tables, which
+        // are exclusively borrowed.
         unsafe { usertests_spin_with_floats(&mut tables, 1000) };
     }
 }
 
-/// For another process: how many floating-point registers are not zero.
+/// Runs in another process: counts the floating-point registers that are not zero.
 pub fn look_at_floats() -> u8 {
     let mut table = [0; 32];
-    // SAFETY: writes the table.
+    // SAFETY: the function follows the calling convention and writes only the table, which is
+    // exclusively borrowed.
     unsafe { usertests_read_floats(&mut table) };
     table.iter().filter(|&&value| value != 0).count() as u8
 }

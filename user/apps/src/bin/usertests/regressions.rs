@@ -1,4 +1,4 @@
-//! Faults that were found once, each with the program that showed it.
+//! Faults that were found earlier, each with the program that exposed it.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
@@ -19,13 +19,14 @@ tests! { regressions:
     virtual_cpus_numbered_once,
 }
 
-/// `park` asked the process's page whether results waited behind a full ring: a process that said so for ever never slept.
+/// `park` asked the process's page whether results waited behind a full ring, so a process with a
+/// forged flag never slept.
 async fn forged_overflow_does_not_keep_park_awake() -> Outcome {
-    // What happened before may have left a wake behind.
+    // Earlier events may have left a pending wake.
     page().ring.overflowed.store(0, Relaxed);
     let time = [0u64, 60_000_000];
     let begin = Instant::now();
-    // Its result, for nobody, ends the sleep.
+    // Its result, which has no receiver, ends the sleep.
     let asked = raw::ask(CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr(), 0]);
     check!(matches!(asked, Asked::InFlight(_)), "a sleep is over at once");
     page().ring.overflowed.store(1, Relaxed);
@@ -40,14 +41,14 @@ async fn forged_overflow_does_not_keep_park_awake() -> Outcome {
     Ok(())
 }
 
-/// Two virtual CPUs that asked for more at the same time got the same numbers.
+/// Two virtual CPUs that requested more at the same time got the same numbers.
 async fn virtual_cpus_numbered_once() -> Outcome {
     static READY: AtomicUsize = AtomicUsize::new(0);
     task::alloc_cpu(1)?;
     let racers = (0..2).map(|_| {
         task::spawn_join(
             async {
-                // Both on a virtual CPU of their own, at the same moment.
+                // Both on their own virtual CPU, at the same moment.
                 READY.fetch_add(1, SeqCst);
                 let begin = Instant::now();
                 while READY.load(SeqCst) < 2 && begin.elapsed() < PATIENCE {
@@ -70,6 +71,7 @@ async fn virtual_cpus_numbered_once() -> Outcome {
         }
     }
     check_equal!(last, MAX_CPUS, "virtual CPUs in the end");
-    // A number given twice is a stack and a worker used by two, and ends the process; one left out never shows a phase.
+    // A number that is assigned twice means a stack and a worker used by two virtual CPUs, which
+    // ends the process. A number that is left out never has a phase.
     until("no number is left out", || Ok(page().cpus.iter().all(|cpu| cpu.phase.load(Relaxed) != 0))).await
 }

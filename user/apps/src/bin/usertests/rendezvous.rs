@@ -53,7 +53,7 @@ async fn signal_before_wait() -> Outcome {
 async fn wait_before_signal() -> Outcome {
     let waiters: Vec<_> = (0..3).map(|key| task::spawn_join(wait_on(key), level(5))).collect();
     yield_now().await;
-    check!(waiters.iter().all(|waiter| !waiter.is_finished()), "somebody did not wait");
+    check!(waiters.iter().all(|waiter| !waiter.is_finished()), "a waiter did not wait");
     for (key, waiter) in waiters.into_iter().enumerate() {
         check!(!waiter.is_finished(), "another key released the waiter of {key}");
         signal(key as u64)?;
@@ -62,7 +62,8 @@ async fn wait_before_signal() -> Outcome {
     Ok(())
 }
 
-/// Each signal releases one waiter: the most urgent, and of equals the one that came first.
+/// Each signal releases one waiter: the most urgent, and among equal priorities the one that came
+/// first.
 async fn most_urgent_first() -> Outcome {
     const LEVELS: [u32; 6] = [30, 10, 30, 5, 10, 20];
     let met: Arc<Rendezvous<4>> = Arc::new(Rendezvous::new());
@@ -77,7 +78,7 @@ async fn most_urgent_first() -> Outcome {
             },
             level(urgency),
         ));
-        // So that they come in this order, whatever their priorities.
+        // So that they arrive in this order, whatever their priorities.
         let_others_run().await?;
     }
     let mut order = Vec::new();
@@ -92,7 +93,7 @@ async fn most_urgent_first() -> Outcome {
     Ok(())
 }
 
-/// A signal granted to a waiter that is dropped before it sees it goes to the next.
+/// A signal granted to a waiter that is dropped before it sees it passes to the next.
 async fn given_up() -> Outcome {
     let met: Arc<Rendezvous<4>> = Arc::new(Rendezvous::new());
     let wait = || {
@@ -109,7 +110,8 @@ async fn given_up() -> Outcome {
     Ok(())
 }
 
-/// Signals that nobody takes are refused when there is no room, and do no harm to those that are remembered.
+/// Signals without a waiter are rejected when there is no room, and do not affect those that are
+/// remembered.
 async fn bounded() -> Outcome {
     let met = Rendezvous::<8>::new();
     for key in 0..8 {
@@ -124,12 +126,12 @@ async fn bounded() -> Outcome {
     Ok(())
 }
 
-/// Pairs meet by keys on four virtual CPUs, whoever comes first.
+/// Pairs meet by keys on four virtual CPUs, in any order of arrival.
 async fn order_does_not_matter() -> Outcome {
     const PAIRS: u64 = 100;
     const MEETINGS: u64 = 50;
     task::alloc_cpu(3)?;
-    // Two keys a pair, and never more than two of its signals on their way: there is room.
+    // Two keys per pair, and never more than two pending signals of a pair, so there is room.
     static MET: Rendezvous<256> = Rendezvous::new();
     let side = |own: u64, other: u64| async move {
         for meeting in 0..MEETINGS {
@@ -154,22 +156,23 @@ async fn order_does_not_matter() -> Outcome {
 const HOLDER: u32 = 50;
 const SPINNER: u32 = 20;
 const URGENT: u32 = 0;
-/// Turns that the spinner takes before it gives up.
+/// Number of turns that the spinner takes before it stops.
 const SPINS: usize = 10_000;
 
-/// What happened while the urgent one waited for the one that is not.
+/// What happened while the urgent coroutine waited for the holder.
 struct Inversion {
-    /// Turns of the spinner in between before the urgent one got what it waited for.
+    /// Turns of the spinner in between until the urgent coroutine got the lock.
     spins: usize,
-    /// The level of the holder while it was waited for, and after it gave back what it held.
+    /// The level of the holder while the urgent one waits, and after the release.
     raised: u32,
     after: u32,
 }
 
-/// A lock, whatever it is.
+/// Acquires any kind of lock.
 type Hold = fn() -> Pin<Box<dyn Future<Output = Box<dyn Send>> + Send>>;
 
-/// The classic: level 50 holds, level 0 waits for it, level 20 has enough to do for both.
+/// The classic inversion: level 50 holds the lock, level 0 waits for it, level 20 has work for a
+/// long time.
 async fn invert(lock: Hold) -> Result<Inversion, Failure> {
     let (held, spins, done) =
         (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -226,7 +229,8 @@ async fn mutex_raises_its_holder() -> Outcome {
     Ok(())
 }
 
-/// The counter-test: nobody knows who will give a permit back, so nobody is raised, and the one in between takes its time.
+/// The counter-test: a semaphore does not know which coroutine will release a permit, so it raises
+/// none, and the spinner in between takes all its turns.
 async fn semaphore_raises_nobody() -> Outcome {
     static PERMITS: Semaphore = Semaphore::new(1);
     let Inversion { spins, raised, after } = invert(|| {
@@ -241,7 +245,7 @@ async fn semaphore_raises_nobody() -> Outcome {
     Ok(())
 }
 
-/// What nobody else wants costs no system call.
+/// Uncontended locks make no system calls.
 async fn locks_stay_out_of_the_kernel() -> Outcome {
     const COUNT: u64 = 1_000_000;
     let (mutex, semaphore, met) = (Mutex::new(0), Semaphore::new(1), Rendezvous::<4>::new());
@@ -256,12 +260,13 @@ async fn locks_stay_out_of_the_kernel() -> Outcome {
     }
     let calls = statistics()?.system_calls - before;
     check_equal!(mutex.into_inner(), COUNT, "count under the mutex");
-    // Those of the whole machine, where others are at home too: who counts, who waits for this test to end.
+    // The counter is for the whole machine, and includes the calls of this measurement and of the
+    // process that waits for this test.
     check!(calls <= 20, "{calls} system calls for {COUNT} locks");
     Ok(())
 }
 
-/// Runs `/bin/runner`, whose `main` is no coroutine.
+/// Runs `/bin/runner`, with a `main` that is not a coroutine.
 async fn runner(case: &str) -> Outcome {
     let mut child = process::spawn("/bin/runner", &[case])?;
     let status = soon("the end of the runner", child.wait()).await??;

@@ -72,7 +72,8 @@ async fn at_once_makes_no_coroutine() -> Outcome {
         reader.read_exact(&mut [0]).await?;
     }
     let after = statistics()?;
-    // The counters are the whole machine's: the process that waits for this one may have made a call or two.
+    // The counters are for the whole machine: the process that waits for this one may have made a
+    // call or two.
     let deferred = after.calls_deferred - before.calls_deferred;
     check!(deferred < 10, "{deferred} of 200 calls were deferred");
     let at_once = after.calls_completed_at_once - before.calls_completed_at_once;
@@ -80,8 +81,8 @@ async fn at_once_makes_no_coroutine() -> Outcome {
     Ok(())
 }
 
-/// Many more reads end than the ring has room for while no worker takes results out of it, until `overflows` results
-/// have found the ring full.
+/// Many more reads complete than the ring has room for while no worker takes results out of it,
+/// until `overflows` results have found the ring full.
 async fn overflow(reads: usize, overflows: u64) -> Outcome {
     check!(reads > RING_ENTRIES as usize, "too few reads for the ring to overflow");
     let before = statistics()?;
@@ -100,7 +101,7 @@ async fn overflow(reads: usize, overflows: u64) -> Outcome {
             Priority::DEFAULT,
         );
     }
-    // Less urgent, so that all of them wait before this goes on.
+    // Less urgent, so that all of them wait before this coroutine continues.
     let name = task::current().ok_or(Failure("no coroutine".into()))?;
     task::set_priority(name, Priority::LEAST_URGENT);
     until("all reads are in flight", || {
@@ -108,7 +109,7 @@ async fn overflow(reads: usize, overflows: u64) -> Outcome {
     })
     .await?;
     writer.write_all(&vec![1; reads]).await?;
-    // Away from the executor, while the kernel finishes the reads.
+    // Outside of the executor, while the kernel completes the reads.
     let begin = Instant::now();
     while statistics()?.ring_overflows - before.ring_overflows < overflows {
         check!(begin.elapsed() < PATIENCE, "too few results found the ring full");
@@ -148,7 +149,7 @@ async fn cancelled_read_leaves_buffer() -> Outcome {
     Ok(())
 }
 
-/// A read into a buffer of its own that is dropped after it completed: the bytes are the next reader's.
+/// A read into an owned buffer that is dropped after it completed: the next read gets the bytes.
 async fn cancelled_owned_read_keeps_bytes() -> Outcome {
     let (mut reader, mut writer) = pipe()?;
     {
@@ -163,7 +164,7 @@ async fn cancelled_owned_read_keeps_bytes() -> Outcome {
     Ok(())
 }
 
-/// Safe code may forget a future. The kernel must not write where its buffer was.
+/// Safe code may forget a future. The kernel must not write to its former buffer.
 async fn forgotten_read_leaves_buffer() -> Outcome {
     for length in [16, 1000] {
         let (reader, mut writer) = pipe()?;
@@ -181,7 +182,7 @@ async fn forgotten_read_leaves_buffer() -> Outcome {
     Ok(())
 }
 
-/// Reads a descriptor that somebody else owns.
+/// Reads a descriptor that has another owner.
 struct ManuallyReader(i32);
 
 impl ManuallyReader {
@@ -192,8 +193,8 @@ impl ManuallyReader {
     }
 }
 
-/// Reads with absurd time limits while somebody writes: every byte arrives once and in order, however often the
-/// limit and the data come at the same moment.
+/// Reads with very short time limits while another coroutine writes: every byte arrives once and in
+/// order, however often the limit and the data come at the same moment.
 async fn cancel_races_with_completion() -> Outcome {
     const BYTES: usize = 4000;
     task::alloc_cpu(2)?;
@@ -222,7 +223,7 @@ async fn cancel_races_with_completion() -> Outcome {
         match timeout(limit, reader.read(&mut buffer[..length])).await {
             Err(_) => {
                 cancels += 1;
-                // With no time at all nobody else would ever run here.
+                // With a time limit of zero, no other coroutine would ever run here.
                 yield_now().await;
             }
             Ok(count) => {
@@ -253,7 +254,7 @@ async fn timeout_on_read() -> Outcome {
     Ok(())
 }
 
-/// Of two reads the one that has something wins, and the other loses nothing.
+/// Of two reads, the one with data wins, and the other loses nothing.
 async fn select_of_two() -> Outcome {
     let (mut left, mut left_writer) = pipe()?;
     let (mut right, mut right_writer) = pipe()?;
@@ -276,15 +277,15 @@ async fn select_of_two() -> Outcome {
     Ok(())
 }
 
-/// Calls of this process in flight, as the kernel counts them.
+/// The calls of this process in flight, as the kernel counts them.
 pub fn own_calls() -> Result<u64, Failure> {
     let me = cops::process::id();
     let own = cops::inspect::processes()?.into_iter().find(|one| one.process == me);
     Ok(own.map_or(0, |own| own.calls_in_flight))
 }
 
-/// Waits until no more than `count` calls of this process are in flight. Without a limit of the library's, which is a call
-/// in flight itself.
+/// Waits until at most `count` calls of this process are in flight. Does not use the library's
+/// timeout, which is a call in flight itself.
 async fn own_calls_are(count: u64) -> Outcome {
     let begin = Instant::now();
     while own_calls()? > count {
@@ -294,7 +295,8 @@ async fn own_calls_are(count: u64) -> Outcome {
     Ok(())
 }
 
-/// The buffer of a read in flight is unmapped, and its memory put to another use: the bytes go nowhere.
+/// The buffer of a read in flight is unmapped, and its memory used for something else: the bytes
+/// are not written there.
 async fn unmapped_buffer_is_pinned() -> Outcome {
     use cops::abi::syscall::{map_flags, protection};
     const PAGE: usize = 4096;
@@ -313,7 +315,7 @@ async fn unmapped_buffer_is_pinned() -> Outcome {
             return Err(Failure("a read of an empty pipe is over".into()));
         };
         raw::call(number::MUNMAP, [buffer, PAGE])?;
-        // Frames that have just become free are the first to be given out.
+        // Frames that have just become free are allocated first.
         let others = map(PAGES * PAGE)?;
         for page in 0..PAGES {
             raw::poke(others + page * PAGE, 0x1111);
@@ -332,7 +334,7 @@ async fn unmapped_buffer_is_pinned() -> Outcome {
     Ok(())
 }
 
-/// A handle names one call, also when the next call lives in the same place in the kernel.
+/// A handle identifies one call, even when a later call uses the same memory in the kernel.
 async fn stale_handle_cancels_nothing() -> Outcome {
     let forever = [1_000_000usize, 0];
     let ask = || match raw::ask(number::CLOCK_NANOSLEEP, [1, 0, forever.as_ptr().addr()]) {
@@ -353,7 +355,7 @@ async fn stale_handle_cancels_nothing() -> Outcome {
     Ok(())
 }
 
-/// The descriptor of a read in flight is closed by somebody: the read ends or can still be cancelled.
+/// The descriptor of a read in flight is closed: the read ends or can still be cancelled.
 async fn closed_while_in_flight() -> Outcome {
     let (reader, writer) = pipe()?;
     let mut buffer = [0u8; 64];
@@ -363,14 +365,14 @@ async fn closed_while_in_flight() -> Outcome {
     };
     drop(reader);
     let mut writer = writer;
-    // The call in flight still holds the pipe, so this may succeed; or nobody reads any more.
+    // The call in flight still holds the pipe, so this may succeed; or there is no reader any more.
     let _ = writer.write(b"x").await;
     drop(writer);
     handle.cancel()?;
     Ok(())
 }
 
-/// Results with tokens that nobody gave out reach nobody.
+/// Results with forged tokens reach no coroutine.
 async fn results_of_strangers() -> Outcome {
     let (reader, mut writer) = pipe()?;
     let mut buffer = [0u8; 64];
@@ -395,7 +397,8 @@ async fn results_of_strangers() -> Outcome {
     Ok(())
 }
 
-/// Bytes kept of a cancelled read belong to that descriptor, not to the next that gets its number.
+/// Bytes kept from a cancelled read belong to that descriptor, not to a later one with the same
+/// number.
 async fn no_leftovers_for_a_new_descriptor() -> Outcome {
     let (reader, mut writer) = pipe()?;
     let old = reader.as_fd().raw();

@@ -1,4 +1,5 @@
-//! One scheduler across the boundary: who gets the harts, by priority, ceiling and share. SPEC 3.2 to 3.5, decision 10.
+//! One scheduler across the boundary: harts are assigned by priority, ceiling and share. SPEC 3.2
+//! to 3.5, decision 10.
 #![allow(unsafe_code)]
 
 use alloc::format;
@@ -45,7 +46,8 @@ tests! { scheduling:
 }
 
 fn system() -> &'static SystemPage {
-    // SAFETY: the kernel maps it there, readable, and its fields are atomics.
+    // SAFETY: the kernel maps a `SystemPage` at this address as long as the process lives,
+    // readable, and all its fields are atomics.
     unsafe { &*with_exposed_provenance::<SystemPage>(SYSTEM_PAGE) }
 }
 
@@ -64,7 +66,7 @@ async fn become_level(at: u8) {
     yield_now().await;
 }
 
-/// What this program does as another process, in these tests.
+/// The helpers of these tests.
 pub fn help(arguments: &[&str]) -> Option<ExitCode> {
     Some(match arguments {
         ["ceiling"] => ExitCode(process::ceiling().level()),
@@ -129,7 +131,7 @@ async fn switching_enters_no_kernel() -> Outcome {
     }
     let after = statistics()?;
     let calls = after.system_calls - before.system_calls;
-    // Those of the process that waits for this one, and of this test's time limit.
+    // Calls of the process that waits for this one, and of this test's time limit.
     check!(calls < 100, "{calls} system calls for {SWITCHES} switches");
     cops::println!("# {calls} system calls for {SWITCHES} switches");
     Ok(())
@@ -205,13 +207,13 @@ async fn ceilings_by_the_parent_later() -> Outcome {
         crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [process::parent_id() as usize, 60]);
     check_equal!(stranger, Err(Errno::EPERM), "the ceiling of a process that is not a child");
     let nobody = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [0x7fff_0000, 60]);
-    check_equal!(nobody, Err(Errno::ESRCH), "the ceiling of nobody");
+    check_equal!(nobody, Err(Errno::ESRCH), "the ceiling of an unused id");
     let wrong = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [child.id() as usize, 64]);
     check_equal!(wrong, Err(Errno::EINVAL), "a level that is none");
     end_all(&mut [child]).await
 }
 
-/// Writes the most urgent levels into its page and spins.
+/// Publishes the most urgent levels in its page and spins.
 fn claim_everything() -> ExitCode {
     loop {
         for worker in &page().workers {
@@ -227,16 +229,17 @@ fn spin_at(at: &str) -> ExitCode {
     if let (Some(id), Ok(at)) = (task::current(), at.parse()) {
         task::set_priority(id, level(at));
     }
-    // The kernel learns of it at its next look.
+    // The kernel reads it at its next opportunity.
     loop {
         core::hint::spin_loop();
     }
 }
 
-/// Less than a slice: a more urgent coroutine does not wait for the end of one. Judged where time is counted only.
+/// Less than a time slice: a more urgent coroutine does not wait for the end of one. Judged only
+/// where time is counted.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// Waits until all of these have run, and are at `level` or as urgent as their ceiling lets them.
+/// Waits until all of these have run, and are at `level` or as urgent as their ceiling allows.
 async fn all_at(children: &[Child], level: u32) -> Outcome {
     until("all that spin have begun", || {
         let all = inspect::processes()?;
@@ -248,7 +251,7 @@ async fn all_at(children: &[Child], level: u32) -> Outcome {
     .await
 }
 
-/// How late sleeps of a millisecond are over, sorted.
+/// How late sleeps of one millisecond end, sorted.
 async fn latenesses(count: usize) -> Vec<Duration> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -260,7 +263,8 @@ async fn latenesses(count: usize) -> Vec<Duration> {
     all
 }
 
-/// A process at its ceiling that shows the most urgent levels does not get a hart from somebody above its ceiling.
+/// A process at its ceiling that publishes the most urgent levels does not get a hart before a
+/// process above that ceiling.
 async fn ceiling_caps_a_lying_bitmap() -> Outcome {
     let alone = latenesses(50).await[25];
     let mut liars = Vec::new();
@@ -268,7 +272,7 @@ async fn ceiling_caps_a_lying_bitmap() -> Outcome {
         liars.push(start_below(&[HELPER, "claim-everything"], 50)?);
     }
     all_at(&liars, 50).await?;
-    // At level 32: more urgent than the ceiling, less than the claims.
+    // At level 32: more urgent than the ceiling, less urgent than the false claims.
     let all = soon("sleeps beside liars", latenesses(50)).await?;
     cops::println!("# beside {} liars: p50 {:?}, max {:?}", liars.len(), all[25], all[49]);
     check!(
@@ -279,7 +283,8 @@ async fn ceiling_caps_a_lying_bitmap() -> Outcome {
     end_all(&mut liars).await
 }
 
-/// A coroutine of level 0 that wakes while all harts run user code that never enters the kernel does not wait for a slice.
+/// A coroutine of level 0 that wakes while all harts run user code that never enters the kernel
+/// does not wait for the end of a time slice.
 async fn urgent_beside_spinners() -> Outcome {
     let alone = latenesses(50).await[25];
     let mut spinners = Vec::new();
@@ -290,7 +295,8 @@ async fn urgent_beside_spinners() -> Outcome {
     all_at(&spinners, 63).await?;
     let before = statistics()?;
     let all = soon("sleeps beside spinners", latenesses(100)).await?;
-    // On a busy host most of those that wake find a hart in the kernel: so on until there is something to judge.
+    // On a busy host, most wakes find a hart in the kernel, so the test continues until there is
+    // something to judge.
     let interrupted = async {
         while harts() > 1 && statistics()?.preemptions - before.preemptions < 20 {
             latenesses(5).await;
@@ -310,22 +316,24 @@ async fn urgent_beside_spinners() -> Outcome {
     if time_is_counted() {
         check!(all[99] < alone + SLACK, "a sleep was late by {:?}; alone half of them by {alone:?}", all[99]);
     } else {
-        // How long an emulated hart takes to notice is the host's affair; that it is told, and notices, is not. Two for the same
-        // hart may become one.
+        // The host determines how soon an emulated hart notices an interrupt; the test judges that
+        // it is sent and taken. Two interrupts for the same hart may be merged.
         check!(taken * 2 >= preemptions, "{preemptions} interrupts were sent, and {taken} taken");
     }
     end_all(&mut spinners).await
 }
 
-/// What becomes ready while its own hart runs something more urgent, and all others run user code that never enters the kernel,
-/// has one of those interrupted: without that it would wait for the end of a slice.
+/// When something becomes ready while its own hart runs something more urgent, and all others run
+/// user code that never enters the kernel, one of those is interrupted. Otherwise it would wait for
+/// the end of a time slice.
 ///
-/// How soon an emulated hart notices is decided by the host. So what is judged is that an interrupt arrives before
-/// what became ready has begun, and nothing else in this test makes one hart interrupt another.
+/// The host determines how soon an emulated hart notices. So the test judges that an interrupt
+/// arrives before the ready coroutine has begun, and that nothing else in this test makes one hart
+/// interrupt another.
 async fn another_hart_is_interrupted() -> Outcome {
     const ROUNDS: u64 = 100;
     if harts() == 1 {
-        // There is no other.
+        // There is no other hart.
         return Ok(());
     }
     task::alloc_cpu(1)?;
@@ -339,7 +347,7 @@ async fn another_hart_is_interrupted() -> Outcome {
     for _ in 0..ROUNDS {
         let begun = alloc::sync::Arc::new(AtomicU32::new(0));
         let before = statistics()?;
-        // The second makes the other virtual CPU, which is parked, look for work: this one goes on with what it does.
+        // The second spawn makes the other, parked virtual CPU look for work; this one continues.
         for _ in 0..2 {
             let begun = begun.clone();
             task::spawn(async move { _ = begun.fetch_add(1, Relaxed) }, level(20));
@@ -364,16 +372,17 @@ async fn another_hart_is_interrupted() -> Outcome {
     end_all(&mut spinners).await
 }
 
-/// Coroutines of each of two processes in [`order_across_processes`].
+/// Number of coroutines of each of the two processes in [`order_across_processes`].
 const CLASSES: u8 = 8;
 
-/// Eight coroutines of every second level from `first` on, ready at the same time; says over TCP when each of them began.
+/// Eight coroutines of every second level from `first` on, ready at the same time. Reports over TCP
+/// when each of them began.
 fn classes(port: &str, first: &str, deadline_ms: &str) -> ExitCode {
     let (Ok(port), Ok(first), Ok(wait)) = (port.parse::<u16>(), first.parse::<u8>(), deadline_ms.parse())
     else {
         return ExitCode(2);
     };
-    // Runs on, as the main coroutine's continuation would, at level 0.
+    // It would otherwise continue at level 0, as the main coroutine.
     task::set_strict_yielding(true);
     let go = alloc::sync::Arc::new(Event::new());
     let handles: Vec<_> = (0..CLASSES)
@@ -409,14 +418,15 @@ fn classes(port: &str, first: &str, deadline_ms: &str) -> ExitCode {
         },
         level(0),
     );
-    // Everything else happens in the coroutines above, when this one is over.
+    // All the rest happens in the coroutines above, when this one has ended.
     RUN_ON
 }
 
-/// Exit code of a helper that is to run on until one of its coroutines ends it.
+/// Exit code of a helper that runs until one of its coroutines ends it.
 pub const RUN_ON: ExitCode = ExitCode(250);
 
-/// Two processes, eight classes each, ready at once, strict: they begin by priority, on one hart across both.
+/// Two processes with eight classes each, all ready at once, strict yielding: they begin in order
+/// of priority, on one hart across both processes.
 async fn order_across_processes() -> Outcome {
     become_level(1).await;
     let order = classes_by_their_beginning().await?;
@@ -427,7 +437,8 @@ async fn order_across_processes() -> Outcome {
         let overtakings: usize = (0..order.len()).map(overtaken_by).sum();
         check_equal!(overtakings, 0, "pairs that began out of order: {order:?}");
     }
-    // Each process has one virtual CPU. With several harts the two run side by side, so only the order within each is promised.
+    // Each process has one virtual CPU. With several harts the two run side by side, so only the
+    // order within each process is guaranteed.
     for parity in [0, 1] {
         let own: Vec<_> = order.iter().filter(|&&class| class % 2 == parity).collect();
         check!(own.is_sorted(), "out of order within a process: {order:?}");
@@ -467,7 +478,7 @@ async fn classes_by_their_beginning() -> Result<Vec<usize>, Failure> {
     Ok(runs.into_iter().map(|(_, class)| class).collect())
 }
 
-/// Computes for about so long on a hart of its own.
+/// Computes for about this time on its own hart.
 fn work(milliseconds: u64) {
     let mut value = milliseconds;
     for _ in 0..milliseconds * WORK_PER_MILLISECOND {
@@ -511,7 +522,7 @@ async fn time_of_work() -> Result<Duration, Failure> {
     Ok(begin.elapsed())
 }
 
-/// The time of work beside as many others as there are harts.
+/// The time of the work beside as many others as there are harts.
 async fn time_beside(others: &str) -> Result<Duration, Failure> {
     let mut all = Vec::new();
     for _ in 0..harts() {
@@ -525,7 +536,7 @@ async fn time_beside(others: &str) -> Result<Duration, Failure> {
     Ok(time)
 }
 
-/// Processes that are greedy get no more than processes that just spin.
+/// Greedy processes get no more time than processes that merely spin.
 async fn fair_beside(greedy: &str) -> Outcome {
     become_level(2).await;
     let alone = time_of_work().await?;
@@ -534,13 +545,14 @@ async fn fair_beside(greedy: &str) -> Outcome {
     cops::println!(
         "# 60 ms of work: {alone:?} alone, {modest:?} beside spinners, {beside:?} beside {greedy}"
     );
-    // One of two equals, and its end is work of the kernel at their level: the reaper gave way to the spinner for a whole slice
-    // after each of its portions, and the end of a process of 600 frames took 400 ms.
+    // One of two processes at the same level; its end is work of the kernel at their level.
+    // Earlier, the reaper yielded to the spinner for a whole time slice after each of its portions,
+    // and the end of a process of 600 frames took 400 ms.
     check!(
         !time_is_counted() || modest < alone * 2 + Duration::from_millis(20),
         "{alone:?} alone, {modest:?} beside one equal"
     );
-    // Counted on one hart. On several the host decides how much of a slice is work.
+    // Counted on one hart. On several harts, the host determines how much of a time slice is work.
     check!(
         !time_is_counted() || beside < modest * 3 / 2,
         "{modest:?} beside spinners, {beside:?} beside {greedy}"
@@ -554,14 +566,15 @@ async fn fair_to_a_single_virtual_cpu() -> Outcome {
 
 async fn fair_to_who_does_not_fork() -> Outcome {
     let outcome = fair_beside("spin-in-children").await;
-    // The children of those that were ended are nobody's, and run on: the end of the test would wait for them in vain.
+    // The children of the killed processes are orphans and continue to run: the end of the test
+    // would wait for them in vain.
     for id in process::id() + 1..process::id() + 200 {
         let _ = process::kill(id, cops::abi::syscall::signal::SIGKILL);
     }
     outcome
 }
 
-/// Less urgent processes starve beside more urgent ones, unless they are given a share.
+/// Less urgent processes starve beside more urgent ones, unless they have a share.
 async fn share_for_the_less_urgent() -> Outcome {
     become_level(2).await;
     let mut spinners = Vec::new();
@@ -581,7 +594,8 @@ async fn share_for_the_less_urgent() -> Outcome {
     Ok(())
 }
 
-/// Changing the priority of a coroutine changes that of the kernel's half of its calls, and costs nothing where there are none.
+/// Changing the priority of a coroutine changes that of the kernel's part of its calls, and costs
+/// nothing if it has none.
 async fn set_priority_reaches_calls_in_flight() -> Outcome {
     let (mut reader, mut writer) = pipe()?;
     let blocked = task::spawn_join(
@@ -592,9 +606,9 @@ async fn set_priority_reaches_calls_in_flight() -> Outcome {
         level(40),
     );
     let idle = task::spawn_join(core::future::pending::<()>(), level(40));
-    // Less urgent than both, so both block before this goes on.
+    // Less urgent than both, so both block before this continues.
     become_level(60).await;
-    // Others may make calls meanwhile: the fewest of ten changes.
+    // Others may make calls meanwhile: the smallest number of ten changes.
     let calls = |id| {
         (0..10u8)
             .map(|index| {
@@ -616,7 +630,8 @@ async fn set_priority_reaches_calls_in_flight() -> Outcome {
     Ok(())
 }
 
-/// The kernel coroutine that finishes a call is as urgent as the coroutine that waits for it, also after that has changed.
+/// The kernel coroutine that completes a call is as urgent as the coroutine that waits for it, even
+/// after that has changed.
 async fn set_priority_reaches_the_kernels_half() -> Outcome {
     become_level(60).await;
     let (mut reader, mut writer) = pipe()?;
@@ -647,7 +662,8 @@ async fn set_priority_reaches_the_kernels_half() -> Outcome {
     Ok(())
 }
 
-/// A coroutine whose virtual CPU loses its hart, or waits in a synchronous call, is running-suspended.
+/// A coroutine is running-suspended if its virtual CPU has lost its hart or waits in a synchronous
+/// call.
 async fn interrupted_coroutine_is_suspended() -> Outcome {
     become_level(2).await;
     let mut sleeping = start(&[HELPER, "sleep", "100000"])?;
@@ -672,7 +688,8 @@ async fn interrupted_coroutine_is_suspended() -> Outcome {
         "one that sleeps synchronously: {}",
         state::name(waiting)
     );
-    // There are more that spin than harts, so one of them has none, each time another. It is never ready again.
+    // There are more spinning processes than harts, so one of them has no hart, a different one
+    // each time. It is never in the state ready again.
     let mut suspended = 0;
     for _ in 0..20 {
         for child in &spinners {

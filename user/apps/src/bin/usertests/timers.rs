@@ -44,7 +44,7 @@ async fn in_order() -> Outcome {
     const COUNT: usize = 50;
     let (sender, receiver) = channel(COUNT);
     let begin = Instant::now() + Duration::from_millis(50);
-    // Spawned in an order that is not theirs.
+    // Spawned in an order that is not that of their deadlines.
     for index in (0..COUNT).map(|index| index * 17 % COUNT) {
         let sender = sender.clone();
         let deadline = begin + Duration::from_millis(4) * index as u32;
@@ -62,7 +62,8 @@ async fn in_order() -> Outcome {
         check!(in_time, "timer {index} came too early");
         woken.push(index);
     }
-    // On several harts two that are due by the time the host runs one of them are finished at the same time.
+    // With several harts, two sleeps that are both due when the host runs a hart complete at the
+    // same time.
     if !time_is_counted() {
         woken.sort_unstable();
     }
@@ -109,7 +110,8 @@ fn kernel_time(clock: usize) -> Result<Duration, Errno> {
         .map(|_| Duration::new(time[0], time[1] as u32))
 }
 
-/// The machine's clock tells today's date, and from boot on real time runs with the monotonic clock.
+/// The machine's clock returns today's date, and from boot on real time advances with the monotonic
+/// clock.
 async fn real_time() -> Outcome {
     /// 2020-01-01.
     const THEN: Duration = Duration::from_secs(1_577_836_800);
@@ -117,7 +119,8 @@ async fn real_time() -> Outcome {
     const ALLOWED: Duration = Duration::from_secs(1);
     let mut last = kernel_time(CLOCK_REALTIME)?;
     check!((THEN..THEN + YEARS).contains(&last), "real time is {last:?}");
-    // Looks in a row on one virtual CPU: monotonic, real, monotonic. What the host does between them widens the range.
+    // Successive readings on one virtual CPU: monotonic, real, monotonic. Delays of the host
+    // between them widen the range.
     let boot = last - kernel_time(CLOCK_MONOTONIC)?;
     for _ in 0..100 {
         let before = kernel_time(CLOCK_MONOTONIC)?;
@@ -129,7 +132,7 @@ async fn real_time() -> Outcome {
         last = now;
         sleep(Duration::from_millis(1)).await;
     }
-    // A deadline on this clock is one of real time.
+    // A deadline on this clock is a real time.
     let begin = kernel_time(CLOCK_MONOTONIC)?;
     let deadline = kernel_time(CLOCK_REALTIME)? + Duration::from_millis(20);
     let words = [deadline.as_secs(), u64::from(deadline.subsec_nanos())];
@@ -143,7 +146,8 @@ async fn real_time() -> Outcome {
     Ok(())
 }
 
-/// The kernel's monotonic clock and the one read without it run alike, and neither goes back.
+/// The kernel's monotonic clock and the one that is read without the kernel agree, and neither goes
+/// back.
 async fn clocks_agree() -> Outcome {
     let kernel_time = || kernel_time(CLOCK_MONOTONIC);
     let (own, kernel) = (Instant::now(), kernel_time()?);
@@ -156,7 +160,7 @@ async fn clocks_agree() -> Outcome {
     }
     let (own, kernel) = (own.elapsed(), kernel_time()? - kernel);
     let difference = own.abs_diff(kernel);
-    // On several harts, the host may run something else between the two looks.
+    // With several harts, the host may run something else between the two readings.
     let allowed = if time_is_counted() { Duration::from_millis(1) } else { PATIENCE };
     check!(difference < allowed, "{own:?} by one clock, {kernel:?} by the other");
     Ok(())
@@ -183,7 +187,7 @@ async fn many() -> Outcome {
     Ok(())
 }
 
-/// Sleeps that are given up leave nothing that fires later.
+/// Cancelled sleeps leave nothing that fires later.
 async fn cancelled() -> Outcome {
     for _ in 0..500 {
         let long = sleep(Duration::from_secs(100));

@@ -29,7 +29,8 @@ tests! { cpus:
 /// Polls that each virtual CPU has made, as its worker publishes them.
 fn polls() -> Vec<u64> {
     let page = with_exposed_provenance::<ProcessPage>(PROCESS_PAGE);
-    // SAFETY: the kernel maps it there, and its fields are atomics.
+    // SAFETY: the kernel maps a `ProcessPage` at this address as long as the process lives, and all
+    // its fields are atomics.
     unsafe { &*page }.workers.iter().map(|worker| worker.polls.load(Relaxed)).collect()
 }
 
@@ -43,7 +44,7 @@ async fn as_many_as_there_may_be() -> Outcome {
     Ok(())
 }
 
-/// Work that takes a while is not left to one of four.
+/// Long work is not left to one of four virtual CPUs.
 async fn all_take_part() -> Outcome {
     task::alloc_cpu(3)?;
     let workers: Vec<_> = (0..100u64)
@@ -75,7 +76,7 @@ async fn all_take_part() -> Outcome {
     Ok(())
 }
 
-/// Two coroutines hand a token to and fro, wherever they run.
+/// Two coroutines pass a token back and forth, on any virtual CPU.
 async fn wakes_cross() -> Outcome {
     task::alloc_cpu(3)?;
     let pairs = (0..20).map(|_| async {
@@ -105,7 +106,7 @@ async fn wakes_cross() -> Outcome {
     Ok(())
 }
 
-/// While there is nothing to do, nothing is done: hardly any system call, and the clock still wakes.
+/// While there is no work, there is hardly any system call, and the clock still wakes.
 async fn idle_ones_park() -> Outcome {
     task::alloc_cpu(3)?;
     sleep(Duration::from_millis(50)).await;
@@ -156,7 +157,7 @@ async fn calls_from_all() -> Outcome {
     Ok(())
 }
 
-/// The process ends with all its virtual CPUs, those that compute and those that sleep.
+/// The process ends with all its virtual CPUs, computing and sleeping ones.
 async fn exit_ends_all() -> Outcome {
     task::alloc_cpu(3)?;
     for _ in 0..2 {
@@ -169,7 +170,7 @@ async fn exit_ends_all() -> Outcome {
             Priority::LEAST_URGENT,
         );
     }
-    // Synchronously, so that this virtual CPU computes nothing and others have to.
+    // Synchronously, so that this virtual CPU does not compute and others must.
     cops::sleep!(Duration::from_millis(50))?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The probe alone and beside each hostile program, at the same ceiling and at a less urgent one.
+//! Runs the probe alone and beside each hostile program, at the same ceiling and at a less urgent
+//! one.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,10 +34,10 @@ const KINDS: [&str; 18] = [
     "kernel-crowd",
 ];
 
-/// From the victim's start until it begins to measure: for the hostile program to get into its stride.
+/// From the victim's start until it begins to measure, so that the hostile program is fully active.
 const HEAD_START: Duration = Duration::from_millis(200);
 
-/// Runs all of it; the judge itself is more urgent than anybody it judges.
+/// Runs all measurements. The judge itself is more urgent than any measured program.
 pub async fn run(options: &Options) -> ExitCode {
     let options = options.clone();
     let judged = task::spawn_join(async move { judge(&options).await }, Priority::MOST_URGENT);
@@ -50,17 +51,17 @@ pub async fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// The kinds of hostile programs that are asked for, or all.
+/// The requested kinds of hostile programs, or all.
 pub fn kinds(options: &Options) -> Vec<String> {
     if options.kinds.is_empty() { KINDS.map(String::from).into() } else { options.kinds.clone() }
 }
 
 async fn judge(options: &Options) -> io::Result<bool> {
     let kinds = kinds(options);
-    // Once before anything is counted: what is needed for the first time is no loss.
+    // Once before the first measurement, because what is allocated on first use is not a leak.
     spawn_below("/bin/hostile", &["exit"], Some(level(options.level)))?.wait().await?;
     let mut all_well = beside(options, None).await?;
-    // The machine as busy as it can be, with nothing that the victim has to share with.
+    // A machine that is as busy as possible, but without a shared resource.
     all_well &= beside(options, Some(("busy", 63))).await?;
     for ceiling in &options.ceilings {
         for kind in &kinds {
@@ -71,10 +72,11 @@ async fn judge(options: &Options) -> io::Result<bool> {
     Ok(all_well)
 }
 
-/// One run of the probe, beside a hostile program of this kind and ceiling. Whether all is well.
+/// One run of the probe, beside a hostile program of this kind and ceiling. Returns whether it
+/// succeeded.
 async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bool> {
     let before = Holdings::now()?;
-    // The victim first: it is a program that was there when trouble came.
+    // The victim is started first, because it was there before the hostile program.
     let mut arguments = Vec::from([String::from("probe")]);
     arguments.extend(options.for_probe(HEAD_START));
     let mut victim = spawn_below("/bin/victim", &arguments, Some(level(options.level)))?;
@@ -104,7 +106,7 @@ async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bo
         }
     }
     if !finished {
-        // Whether it has ended meanwhile, or the sweep has ended it, is the same here.
+        // Whether it has ended by itself or was killed makes no difference here.
         let _ = victim.kill();
         let _ = timeout(Duration::from_secs(5), victim.wait()).await;
     }

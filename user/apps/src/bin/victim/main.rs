@@ -1,15 +1,16 @@
-//! An honest program with a latency probe, and what it notices of `/bin/hostile`.
+//! A normal program with a latency probe, which measures the effect of `/bin/hostile`.
 //!
 //! ```text
 //! victim probe [NAME=VALUE]...     measures its own latencies and prints them
-//! victim beside [NAME=VALUE]...    runs the probe alone and beside programs that mean harm
-//! victim work [NAME=VALUE]...      computes for some time and prints how much it got done
-//! victim shares [NAME=VALUE]...    runs the work alone and beside programs that mean harm
+//! victim beside [NAME=VALUE]...    runs the probe alone and beside hostile programs
+//! victim work [NAME=VALUE]...      computes for some time and prints how much it has done
+//! victim shares [NAME=VALUE]...    runs the work alone and beside hostile programs
 //! ```
 //!
-//! Each latency counts from the moment the timer was *set* to ring, so that a probe that is kept from running cannot
-//! miss what it should have measured. `beside` prints a line of words per run, for tools to read, and ends with 0 if
-//! the probe finished within its bound each time and everything was given back afterwards.
+//! Each latency counts from the time for which the timer was *set*, so that a probe that is kept
+//! from running cannot miss what it should have measured. `beside` prints a line of words per run,
+//! for tools to read. It ends with 0 if the probe finished within its bound each time and all
+//! resources were free afterwards.
 #![no_std]
 #![no_main]
 

@@ -1,20 +1,21 @@
-//! What can be asked of the program: `NAME=VALUE` words.
+//! The options of the program: `NAME=VALUE` words.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-/// How the victim runs beside whom.
+/// How the victim runs, and beside which programs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Latencies to measure in each run.
+    /// Number of latencies to measure in each run.
     pub samples: usize,
-    /// Mean time between them; each is between half and one and a half of it, so that no slice keeps step with it.
+    /// Mean time between them. Each interval is between half and one and a half of it, so that no
+    /// time slice is in step with it.
     pub mean_microseconds: u64,
     /// The probe's priority, and the ceiling of its process.
     pub level: u8,
-    /// Time before the first.
+    /// Time before the first measurement.
     pub delay_milliseconds: u64,
     /// A latency longer than this is a failure.
     pub bound_milliseconds: u64,
@@ -22,19 +23,21 @@ pub struct Options {
     pub hostile_cpus: usize,
     /// Seed of the hostile program.
     pub seed: u64,
-    /// Kinds of hostile programs; empty: all.
+    /// Kinds of hostile programs; empty for all.
     pub kinds: Vec<String>,
     /// Ceilings of the hostile program.
     pub ceilings: Vec<u8>,
-    /// How long the work takes.
+    /// Duration of the work.
     pub work_milliseconds: u64,
-    /// How many hostile programs of a kind run beside the work.
+    /// Numbers of hostile programs of a kind that run beside the work.
     pub crowds: Vec<usize>,
 }
 
 impl Options {
+    /// Parses the words.
+    ///
     /// # Errors
-    /// The word that makes no sense.
+    /// The word that is invalid.
     pub fn parse<'a>(words: &[&'a str]) -> Result<Self, &'a str> {
         let mut options = Options {
             samples: 500,
@@ -80,7 +83,7 @@ impl Options {
         Some(())
     }
 
-    /// The words that tell the probe what it needs to know of these.
+    /// The options for the probe, as words.
     pub fn for_probe(&self, delay: Duration) -> [String; 5] {
         [
             format!("delay-ms={}", delay.as_millis()),

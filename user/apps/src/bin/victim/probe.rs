@@ -1,4 +1,5 @@
-//! The probe: a coroutine that sleeps, wakes, and exchanges a byte with another one through two pipes.
+//! The probe: a coroutine that sleeps, wakes, and exchanges a byte with another one through two
+//! pipes.
 
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use cops::time::{Duration, Instant, sleep_until};
 
 use crate::options::Options;
 
-/// Two latencies in nanoseconds, from the moment the timer was to ring.
+/// Two latencies in nanoseconds, from the time at which the timer was due.
 #[derive(Clone, Copy)]
 struct Sample {
     /// To the coroutine's next instruction.
@@ -77,10 +78,10 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Percentiles as words. `values` has at least one.
+/// Percentiles as words. `values` is not empty.
 fn summary(name: &str, mut values: Vec<u64>) -> alloc::string::String {
     values.sort_unstable();
-    // The smallest value that so many thousandths of all do not exceed.
+    // The smallest value that this many thousandths of all values do not exceed.
     let at = |thousandths: usize| {
         let rank = (values.len() * thousandths).div_ceil(1000).max(1);
         values.get(rank - 1).copied().unwrap_or(0)

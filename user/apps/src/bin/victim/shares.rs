@@ -1,4 +1,5 @@
-//! The share of the CPU that an honest program has beside equals that mean harm: one of them, and several.
+//! The CPU share that a normal program gets beside one or several hostile programs of the same
+//! priority.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,10 +13,10 @@ use crate::beside::{kinds, level};
 use crate::options::Options;
 use crate::sweep;
 
-/// From the start of the honest program until it begins to work.
+/// From the start of the normal program until it begins to work.
 const HEAD_START: Duration = Duration::from_millis(200);
 
-/// Runs all of it; the judge itself is more urgent than what it judges.
+/// Runs all measurements. The judge itself is more urgent than what it measures.
 pub async fn run(options: &Options) -> ExitCode {
     let options = options.clone();
     let judged = task::spawn_join(async move { judge(&options).await }, Priority::MOST_URGENT);
@@ -40,7 +41,7 @@ async fn judge(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// The work beside `count` hostile programs of this kind, at the same ceiling.
+/// Runs the work beside `count` hostile programs of this kind, at the same ceiling.
 async fn beside(options: &Options, kind: &str, count: usize) -> io::Result<()> {
     let arguments = [
         String::from("work"),

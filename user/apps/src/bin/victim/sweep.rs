@@ -1,20 +1,21 @@
-//! Getting rid of programs that do not want to go.
+//! Ends programs that keep starting others.
 
 use cops::abi::syscall::signal;
 use cops::process::kill;
 use cops::time::{Duration, Instant, sleep};
 
-/// So many process numbers in a row that nobody has: then there are none above either.
+/// Number of successive unused process numbers after which there is no higher one.
 const GAP: u32 = 20_000;
-/// How long they may go on starting others while they are being ended.
+/// How long they may continue to start others while they are being ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Ends every process whose number is `first` or larger, those included that are started meanwhile.
+/// Ends every process with the number `first` or higher, including those that are started
+/// meanwhile.
 pub async fn end_all_from(first: u32) {
     let begin = Instant::now();
     let mut last = first;
     while begin.elapsed() < PATIENCE {
-        // Without a pause: on one hart nobody can start another meanwhile.
+        // Without a pause, because on one hart no other process can be started meanwhile.
         let mut ended = 0;
         let mut pid = first;
         while pid < last.saturating_add(GAP) {

@@ -1,4 +1,5 @@
-//! The work: computes on as many virtual CPUs as there are harts, for a stated time of the clock, and counts how far it gets.
+//! The work: computes on as many virtual CPUs as there are harts, for a given time, and counts its
+//! progress.
 
 use core::hint::spin_loop;
 
@@ -11,10 +12,10 @@ use futures_util::future::join_all;
 
 use crate::options::Options;
 
-/// Turns of the loop between two looks at the clock.
+/// Turns of the loop between two readings of the clock.
 const ROUND: usize = 200;
 
-/// Works and prints.
+/// Works, and prints the result.
 pub async fn run(options: &Options) -> ExitCode {
     let level = Priority::saturating(options.level.into());
     let harts = inspect::harts().map_or(1, |harts| harts.len());
@@ -33,7 +34,7 @@ pub async fn run(options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Rounds from `begin` to `end`.
+/// Counts the rounds from `begin` to `end`.
 async fn part(begin: Instant, end: Instant) -> u64 {
     sleep_until(begin).await;
     let mut rounds = 0;
