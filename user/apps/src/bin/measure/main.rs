@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! measure costs               instructions of synchronous and asynchronous calls, and of switches
-//! measure interrupts          instructions of a wake that interrupts a running coroutine, and of one that need not
-//! measure packets             latencies of a most urgent coroutine that packets wake, beside programs that compute
+//! measure interrupts          instructions of a wake that interrupts a running coroutine, and of
+//!                             one that does not
+//! measure packets             latencies of a most urgent coroutine that packets wake, beside
+//!                             programs that compute
 //! ```
 //!
 //! Prints lines of words for `./cops bench priority`, which counts instructions on one hart

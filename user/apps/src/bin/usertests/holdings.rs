@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Amounts of resources that must be free again after a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {
-    /// Without the frames of the kernel's heap, which it keeps, and the pages of this process: its stack and heap may grow while it waits for others to end.
+    /// Without the frames of the kernel's heap, which it keeps, and the pages of this process: its
+    /// stack and heap may grow while it waits for others to end.
     frames: u64,
     processes: u64,
     coroutines: u64,
