@@ -1,6 +1,7 @@
 //! `./cops test`: all that CI checks, in stages that can be run one by one, counted to one last line.
 
 mod book;
+mod calls;
 mod cargo_output;
 mod clippy;
 mod debug;
