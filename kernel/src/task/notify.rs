@@ -183,9 +183,14 @@ impl Process {
         }
     }
 
-    /// A slice of this process is over: results that still wait do so no longer than they must.
-    pub(super) fn hurry_results(&self) {
-        if !self.ring.shows_results(&self.page.ring) {
+    /// A slice of this process is over. What waits in the ring does so no longer than it must; and what waits for a worker may
+    /// wait beside a parked one, since the first coroutine that becomes ready in a poll unparks no other virtual CPU: here the
+    /// poll has turned out to be a long one.
+    pub(super) fn hurry(&self) {
+        let has_results = self.ring.shows_results(&self.page.ring);
+        if !has_results
+            && !self.page.workers.iter().take(self.cpu_count()).any(|worker| worker.waiting() != 0)
+        {
             return;
         }
         let parked = self.take_parked(&mut self.cpus.lock());
@@ -196,7 +201,8 @@ impl Process {
                 trace::emit(move || woken.event(|process, cpu| Event::Unpark { process, cpu }));
                 self.queue(cpu);
             }
-            None => self.interrupt_level.store(OVERDUE, SeqCst),
+            None if has_results => self.interrupt_level.store(OVERDUE, SeqCst),
+            None => {}
         }
     }
 

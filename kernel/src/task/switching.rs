@@ -239,7 +239,7 @@ fn reason_to_stop(
     let level = process.refresh_level(cpu);
     if stretch.slice.is_over() {
         process.show();
-        process.hurry_results();
+        process.hurry();
         if !RUN_QUEUE.renew(me.number, level, process, stretch.slice) {
             return Some(Stopped::Preempted);
         }

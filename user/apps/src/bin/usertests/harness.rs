@@ -23,7 +23,12 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// has one hart (`./cops test` ensures it). With several harts, time is the host's, and advances
 /// while the host runs something else.
 pub fn time_is_counted() -> bool {
-    crate::raw::system_page().harts.load(core::sync::atomic::Ordering::Relaxed) == 1
+    harts() == 1
+}
+
+/// How many harts the machine has.
+pub fn harts() -> usize {
+    crate::raw::system_page().harts.load(core::sync::atomic::Ordering::Relaxed) as usize
 }
 
 /// Lets others run until `done` returns true, checking every few milliseconds.

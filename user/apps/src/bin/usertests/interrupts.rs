@@ -8,15 +8,15 @@ use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use cops::abi::interrupt::{CpuPhase, status};
-use cops::abi::layout::{PROCESS_PAGE, SYSTEM_PAGE};
-use cops::abi::page::{ProcessPage, SystemPage};
+use cops::abi::layout::PROCESS_PAGE;
+use cops::abi::page::ProcessPage;
 use cops::memory::statistics;
 use cops::process::ExitCode;
 use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
-use crate::harness::{Outcome, PATIENCE, run, soon, until};
+use crate::harness::{Outcome, PATIENCE, harts, run, soon, until};
 use crate::processes::HELPER;
 use crate::registers::{spin_floats, spin_integers};
 use crate::{check, check_equal, tests};
@@ -38,12 +38,6 @@ pub fn page() -> &'static ProcessPage {
     // SAFETY: the kernel maps a `ProcessPage` at this address as long as the process lives, and all
     // its fields are atomics.
     unsafe { &*with_exposed_provenance::<ProcessPage>(PROCESS_PAGE) }
-}
-
-fn harts() -> u32 {
-    // SAFETY: the kernel maps a `SystemPage` at this address as long as the process lives,
-    // readable, and all its fields are atomics.
-    unsafe { &*with_exposed_provenance::<SystemPage>(SYSTEM_PAGE) }.harts.load(Relaxed)
 }
 
 fn level(level: u8) -> Priority {

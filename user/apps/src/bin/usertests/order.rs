@@ -19,7 +19,7 @@ use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, sleep};
 use futures_util::future::join_all;
 
-use crate::harness::{Failure, Outcome, soon, start};
+use crate::harness::{Failure, Outcome, harts, soon, start};
 use crate::raw::{clock_ticks, system_page};
 use crate::{check, check_equal, tests};
 
@@ -70,10 +70,6 @@ async fn relaxed() -> Outcome {
 fn ticks_in(duration: Duration) -> u64 {
     let per_second = system_page().ticks_per_second.load(Relaxed);
     (duration.as_nanos() * u128::from(per_second) / 1_000_000_000) as u64
-}
-
-fn harts() -> u32 {
-    system_page().harts.load(Relaxed)
 }
 
 /// Runs two helpers against each other. Returns the number of pairs of coroutines of different
@@ -135,7 +131,7 @@ pub async fn help(yielding: &str, port: &str) -> ExitCode {
 async fn take_part(yielding: &str, port: &str) -> Result<(), Failure> {
     let port: u16 = port.parse()?;
     task::set_strict_yielding(yielding == "strict");
-    let harts = harts() as usize;
+    let harts = harts();
     if harts > 1 {
         task::alloc_cpu(harts - 1)?;
     }

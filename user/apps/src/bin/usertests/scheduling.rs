@@ -21,7 +21,9 @@ use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 use futures_util::future::join_all;
 
-use crate::harness::{Failure, Outcome, PATIENCE, PROGRAM, errno, soon, start, time_is_counted, until};
+use crate::harness::{
+    Failure, Outcome, PATIENCE, PROGRAM, errno, harts, soon, start, time_is_counted, until,
+};
 use crate::interrupts::page;
 use crate::processes::HELPER;
 use crate::{check, check_equal, tests};
@@ -49,10 +51,6 @@ fn system() -> &'static SystemPage {
     // SAFETY: the kernel maps a `SystemPage` at this address as long as the process lives,
     // readable, and all its fields are atomics.
     unsafe { &*with_exposed_provenance::<SystemPage>(SYSTEM_PAGE) }
-}
-
-fn harts() -> usize {
-    system().harts.load(Relaxed) as usize
 }
 
 fn level(level: u8) -> Priority {

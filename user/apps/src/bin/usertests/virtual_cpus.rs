@@ -14,7 +14,7 @@ use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
-use crate::harness::{Outcome, soon};
+use crate::harness::{Outcome, PATIENCE, harts, soon};
 use crate::{check, check_equal, tests};
 
 tests! { cpus:
@@ -24,6 +24,7 @@ tests! { cpus:
     idle_ones_park,
     calls_from_all,
     exit_ends_all,
+    long_poll_keeps_nothing_waiting,
 }
 
 /// Polls that each virtual CPU has made, as its worker publishes them.
@@ -172,5 +173,28 @@ async fn exit_ends_all() -> Outcome {
     }
     // Synchronously, so that this virtual CPU does not compute and others must.
     cops::sleep!(Duration::from_millis(50))?;
+    Ok(())
+}
+
+/// What one coroutine makes ready in a poll that goes on for long is taken over by a parked virtual CPU.
+async fn long_poll_keeps_nothing_waiting() -> Outcome {
+    task::alloc_cpu(1)?;
+    // With a single hart, nothing less urgent than the poll is done.
+    let levels: &[u32] = if harts() == 1 { &[3] } else { &[3, 50] };
+    for &level in levels {
+        sleep(Duration::from_millis(5)).await;
+        if let Some(id) = task::current() {
+            task::set_priority(id, Priority::saturating(20));
+        }
+        yield_now().await;
+        let begun = Arc::new(AtomicUsize::new(0));
+        let begins = begun.clone();
+        task::spawn(async move { begins.store(1, Relaxed) }, Priority::saturating(level));
+        let begin = Instant::now();
+        while begun.load(Relaxed) == 0 {
+            check!(begin.elapsed() < PATIENCE, "level {level}: it waited for the end of the poll");
+            core::hint::spin_loop();
+        }
+    }
     Ok(())
 }
