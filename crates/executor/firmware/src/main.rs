@@ -149,7 +149,7 @@ fn demonstrate() -> Result<bool, SpawnError> {
     println!("samples before which 0 / 1 / more polls of others came: {none} / {one} / {more}");
     println!("from the interrupt to the sample: at most {} instructions", MOST_INSTRUCTIONS.load(Relaxed));
     println!("sleeps: {}, samples that ended one: {}", SLEEPS.load(Relaxed), FROM_SLEEP.load(Relaxed));
-    println!("a busy static refuses: {refused}; a late wake finds nobody: {is_gone}");
+    println!("a busy static refuses: {refused}; a late wake has no effect: {is_gone}");
     println!("a yield: {} instructions alone, {} in turn with another", measure_yield(1)?, measure_yield(2)?);
     let from_sleep = FROM_SLEEP.load(Relaxed);
     let both_ways = from_sleep != 0 && from_sleep != SAMPLES;

@@ -70,9 +70,13 @@ impl Data {
     }
 }
 
-/// The documents in which figures are checked: README.md, those of the packages, the book.
+/// Documents at the root of the repository.
+const ROOT_DOCUMENTS: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
+
+/// The documents in which figures are checked: those of the root and of the packages, the book.
 fn documents(root: &Path) -> Outcome<Vec<PathBuf>> {
-    let mut found = vec![root.join("README.md")];
+    let mut found: Vec<PathBuf> =
+        ROOT_DOCUMENTS.iter().map(|name| root.join(name)).filter(|path| path.exists()).collect();
     let crates = root.join("crates");
     for entry in std::fs::read_dir(&crates).because(|| format!("cannot list {}", crates.display()))? {
         let readme = entry.because(|| format!("cannot list {}", crates.display()))?.path().join("README.md");

@@ -81,7 +81,7 @@ impl<'a> File<'a> {
 }
 
 /// What stands between single backticks, outside of fences.
-fn code_spans(text: &str) -> Vec<&str> {
+pub fn code_spans(text: &str) -> Vec<&str> {
     let mut spans = Vec::new();
     let mut is_fenced = false;
     for line in text.lines() {

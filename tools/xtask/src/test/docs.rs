@@ -1,13 +1,13 @@
 //! Documentation builds without a warning. Private items are documented too: in a kernel they are where a reader goes,
 //! and their links must not be dead either. The other cases read the text of the repository: its words (see
-//! `prose`), its links (see `links`), what the book names (see `book`), the table of system calls (see `calls`), its figures, and the examples of the
+//! `prose`), its links (see `links`), files and sections that it refers to (see `references`), what the book names (see `book`), the table of system calls (see `calls`), its figures, and the examples of the
 //! executor's public items (see `examples`). `./cops test --only docs prose` runs one of them.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::cargo_output::complaints;
-use super::{Case, Context, book, calls, examples, links, prose, step};
+use super::{Case, Context, book, calls, examples, links, prose, references, step};
 use crate::build::{host, vdso};
 use crate::error::Outcome;
 use crate::figures;
@@ -21,10 +21,11 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let workspace = context.workspace;
     let root = &workspace.root;
     let mut cases = Vec::new();
-    let of_text: [(&str, fn(&Path) -> Outcome<Vec<String>>); 6] = [
+    let of_text: [(&str, fn(&Path) -> Outcome<Vec<String>>); 7] = [
         ("prose", prose::judge),
         ("links", links::judge),
         ("book", book::judge),
+        ("references", references::judge),
         ("calls", calls::judge),
         ("figures", judge_figures),
         ("examples of the executor", examples::judge),

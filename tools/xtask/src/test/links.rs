@@ -28,7 +28,7 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
 }
 
 /// Every document of the repository.
-fn markdown_files(root: &Path) -> Outcome<Vec<PathBuf>> {
+pub fn markdown_files(root: &Path) -> Outcome<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -22,6 +22,7 @@ mod msrv;
 mod mutations;
 mod portions;
 mod prose;
+mod references;
 mod rust_source;
 mod shell;
 mod starve;
