@@ -176,7 +176,7 @@ async fn exit_ends_all() -> Outcome {
     Ok(())
 }
 
-/// What one coroutine makes ready in a poll that goes on for long is taken over by a parked virtual CPU.
+/// A parked virtual CPU takes over what a coroutine makes ready in a long poll.
 async fn long_poll_keeps_nothing_waiting() -> Outcome {
     task::alloc_cpu(1)?;
     // With a single hart, nothing less urgent than the poll is done.
