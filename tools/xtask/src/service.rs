@@ -38,6 +38,9 @@ pub enum Pace {
     Counted { requests: u32 },
 }
 
+/// How long answers may take after the last request of a benchmark, in seconds: those that are missing then are errors.
+pub const DRAIN_SECONDS: u32 = 2;
+
 /// What the client does.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -49,6 +52,8 @@ pub struct Load {
     pub seconds: u32,
     /// Load before that, for caches, code translation and TCP windows to settle. A counted load has none.
     pub warm_up_seconds: u32,
+    /// How long answers may take after the last request.
+    pub drain_seconds: u32,
 }
 
 impl Load {
@@ -59,6 +64,7 @@ impl Load {
         add("--connections", self.connections);
         add("--matrix", self.matrix);
         add("--seconds", self.seconds);
+        add("--drain-seconds", self.drain_seconds);
         add("--ramp-per-second", RAMP_PER_SECOND);
         match self.pace {
             Pace::Open { period_ms } => add("--period-ms", period_ms),
@@ -189,12 +195,14 @@ mod tests {
     use super::*;
 
     fn line(pace: Pace) -> String {
-        Load { connections: 2, matrix: 15, pace, seconds: 5, warm_up_seconds: 1 }.arguments().join(" ")
+        Load { connections: 2, matrix: 15, pace, seconds: 5, warm_up_seconds: 1, drain_seconds: 3 }
+            .arguments()
+            .join(" ")
     }
 
     #[test]
     fn the_client_gets_what_was_asked_for() {
-        let common = "--connections 2 --matrix 15 --seconds 5 --ramp-per-second 200";
+        let common = "--connections 2 --matrix 15 --seconds 5 --drain-seconds 3 --ramp-per-second 200";
         assert_eq!(
             line(Pace::Open { period_ms: 100 }),
             format!("{common} --period-ms 100 --warmup-seconds 1")

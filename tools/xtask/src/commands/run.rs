@@ -60,5 +60,6 @@ fn load(options: &Run) -> Load {
         pace: if options.closed { Pace::Closed } else { Pace::Open { period_ms: options.period_ms } },
         seconds: options.seconds,
         warm_up_seconds: WARM_UP_SECONDS,
+        drain_seconds: service::DRAIN_SECONDS,
     }
 }

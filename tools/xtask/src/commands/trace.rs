@@ -23,8 +23,14 @@ use crate::trace::{check, chrome, story};
 use crate::workspace::Workspace;
 
 /// What `--run` puts on the server.
-const LOAD: Load =
-    Load { connections: 16, matrix: 15, pace: Pace::Open { period_ms: 20 }, seconds: 1, warm_up_seconds: 1 };
+const LOAD: Load = Load {
+    connections: 16,
+    matrix: 15,
+    pace: Pace::Open { period_ms: 20 },
+    seconds: 1,
+    warm_up_seconds: 1,
+    drain_seconds: service::DRAIN_SECONDS,
+};
 
 pub fn run(workspace: &Workspace, options: &Trace) -> Outcome<u8> {
     let (dump, status) = if options.run { serve(workspace, options)? } else { execute(workspace, options)? };

@@ -18,15 +18,13 @@ use crate::workspace::Scratch;
 
 /// For one run of the client; the longest measures for 5 s after 2 s and a ramp, the hostile half takes a minute.
 const LIMIT: Duration = Duration::from_secs(180);
-/// How far answers per second may be from what was offered. Every request must be answered in any case; but a busy
-/// host moves answers into or out of the measuring window, and this is a test, not a benchmark.
-const RATE_TOLERANCE: f64 = 0.1;
 const PERIOD_MS: u32 = 100;
 /// For connections that were closed to be forgotten: time-wait, and retransmissions to peers that are gone.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
 const fn load(connections: u32, matrix: u32, pace: Pace, seconds: u32) -> Load {
-    Load { connections, matrix, pace, seconds, warm_up_seconds: 2 }
+    // Every request is answered, however busy the host. How soon is a question for benchmarks.
+    Load { connections, matrix, pace, seconds, warm_up_seconds: 2, drain_seconds: 120 }
 }
 
 const OPEN: Pace = Pace::Open { period_ms: PERIOD_MS };
@@ -161,12 +159,9 @@ fn nothing_left_behind(before: &Statistics, after: &Statistics) -> Case {
 fn judge(load: &Load, document: &Value) -> Vec<String> {
     let result = &document["rows"][0];
     let number = |name: &str| result.get(name).and_then(Value::as_f64);
-    let (Some(sent), Some(received), Some(errors), Some(rate)) =
-        (number("sent"), number("received"), number("errors"), number("throughput_rps"))
+    let (Some(sent), Some(received), Some(errors)) = (number("sent"), number("received"), number("errors"))
     else {
-        return vec![format!(
-            "the client's result has not all of sent, received, errors, throughput_rps: {result}"
-        )];
+        return vec![format!("the client's result has not all of sent, received, errors: {result}")];
     };
     let mut wrong = Vec::new();
     if errors != 0.0 {
@@ -176,9 +171,10 @@ fn judge(load: &Load, document: &Value) -> Vec<String> {
         wrong.push(format!("{sent} requests, {received} answers"));
     }
     if let Pace::Open { period_ms } = load.pace {
-        let offered = f64::from(load.connections) * 1000.0 / f64::from(period_ms);
-        if (rate - offered).abs() > offered * RATE_TOLERANCE {
-            wrong.push(format!("{rate} answers per second to {offered} requests per second"));
+        let offered = f64::from(load.connections * load.seconds) * 1000.0 / f64::from(period_ms);
+        // The first and last request of each connection may be on either side of the window's ends.
+        if (sent - offered).abs() > f64::from(load.connections) {
+            wrong.push(format!("{sent} requests were sent instead of {offered}"));
         }
     }
     wrong
@@ -190,18 +186,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn results_are_judged_by_errors_answers_and_rate() {
-        let result = |sent: u32, received: u32, errors: u32, rate: f64| {
-            let row = json!({"sent": sent, "received": received, "errors": errors, "throughput_rps": rate});
+    fn results_are_judged_by_errors_answers_and_requests() {
+        let result = |sent: u32, received: u32, errors: u32| {
+            let row = json!({"sent": sent, "received": received, "errors": errors});
             judge(&LOADS[1].1, &json!({"rows": [row]})).len()
         };
-        assert_eq!(result(1920, 1920, 0, 640.0), 0);
-        assert_eq!(result(1920, 1920, 0, 600.0), 0);
-        assert_eq!(result(1920, 1919, 0, 640.0), 1);
-        assert_eq!(result(1920, 1920, 1, 640.0), 1);
-        assert_eq!(result(1920, 1800, 0, 640.0), 1);
-        assert_eq!(result(1920, 1920, 0, 500.0), 1);
-        assert_eq!(result(0, 0, 0, 0.0), 2);
+        assert_eq!(result(1920, 1920, 0), 0);
+        assert_eq!(result(1900, 1900, 0), 0);
+        assert_eq!(result(1920, 1919, 0), 1);
+        assert_eq!(result(1920, 1920, 1), 1);
+        assert_eq!(result(1800, 1800, 0), 1);
+        assert_eq!(result(0, 0, 0), 2);
         assert_eq!(judge(&LOADS[1].1, &json!({"sent": 1})).len(), 1);
     }
 

@@ -124,6 +124,13 @@ impl Session {
     }
 
     fn load(&self, pace: Pace, seconds: u32, warm_up_seconds: u32) -> Load {
-        Load { connections: self.connections, matrix: 1, pace, seconds, warm_up_seconds }
+        Load {
+            connections: self.connections,
+            matrix: 1,
+            pace,
+            seconds,
+            warm_up_seconds,
+            drain_seconds: service::DRAIN_SECONDS,
+        }
     }
 }
