@@ -141,6 +141,8 @@ struct Node {
     children: u32,
     /// The process lives, or has not been waited for.
     has_process: bool,
+    /// The number of the process, if it was told.
+    head: u32,
     in_use: bool,
     limit: Amounts,
     used: Amounts,
@@ -178,8 +180,16 @@ impl Tree {
             Some(root) => root.limit = limit,
             None => {
                 let used = Amounts::default();
-                let root =
-                    Node { life: 1, parent: 0, children: 0, has_process: true, in_use: true, limit, used };
+                let root = Node {
+                    life: 1,
+                    parent: 0,
+                    children: 0,
+                    has_process: true,
+                    head: 0,
+                    in_use: true,
+                    limit,
+                    used,
+                };
                 self.nodes.try_push(root).map_err(|_| Refusal::NoMemory)?;
             }
         }
@@ -198,7 +208,7 @@ impl Tree {
         }
         let used = Amounts::default();
         let (parent, has_process) = (parent.index, true);
-        let node = Node { life: 1, parent, children: 0, has_process, in_use: true, limit, used };
+        let node = Node { life: 1, parent, children: 0, has_process, head: 0, in_use: true, limit, used };
         let index = match self.free.pop() {
             Some(index) => {
                 let life = self.nodes[index as usize].life.wrapping_add(1).max(1);
@@ -216,6 +226,27 @@ impl Tree {
         };
         self.nodes[parent as usize].children += 1;
         Ok(Family { index, life: self.nodes[index as usize].life })
+    }
+
+    /// Sets the number of the process that is the head of `family`, for [`Self::heads`].
+    pub fn set_head(&mut self, family: Family, process: u32) {
+        if self.node(family).is_some() {
+            self.nodes[family.index as usize].head = process;
+        }
+    }
+
+    /// The process numbers of the head of `family` and of the heads of the families above it, the
+    /// nearest first; 0 for a process that is gone.
+    #[must_use]
+    pub fn heads(&self, family: Family) -> [u32; DEPTH_MAX] {
+        let mut heads = [0; DEPTH_MAX];
+        if self.node(family).is_some() {
+            for (place, index) in heads.iter_mut().zip(self.path(family.index)) {
+                let node = &self.nodes[index as usize];
+                *place = if node.has_process { node.head } else { 0 };
+            }
+        }
+        heads
     }
 
     /// The process of `family` has ended and been waited for. The family remains until its charges

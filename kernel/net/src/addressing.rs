@@ -35,7 +35,7 @@ pub(crate) fn loopback(shared: &Arc<Shared>) -> Result<LinkCore, OutOfMemory> {
     });
     // Loopback accepts all of 127.0.0.0/8, and whatever addresses the other interface has.
     interface.set_any_ip(true);
-    Ok(LinkCore::new(LinkKind::Loopback, interface, transport))
+    Ok(LinkCore::new(shared, LinkKind::Loopback, interface, transport))
 }
 
 /// Creates the Ethernet interface; `None` if the device's MAC address is unusable.
@@ -52,7 +52,7 @@ pub(crate) fn ethernet(
     }
     let mut transport = Transport::ethernet(device)?;
     let interface = interface(shared, hardware_address.into(), &mut transport);
-    let mut core = LinkCore::new(LinkKind::Ethernet, interface, transport);
+    let mut core = LinkCore::new(shared, LinkKind::Ethernet, interface, transport);
     let own_link_local = link_local(hardware_address);
     match &shared.configuration.ethernet {
         EthernetAddressing::Dhcp => {

@@ -17,6 +17,8 @@ use crate::wakers::WakerSet;
 pub(crate) struct Backlog {
     limit: usize,
     queues: Mutex<Queues>,
+    /// What is behind it among [`ClosedListeners`].
+    next_closed: Mutex<Option<Arc<Backlog>>>,
 }
 
 #[derive(Default)]
@@ -30,7 +32,7 @@ struct Queues {
 impl Backlog {
     /// `limit` applies to both queues together.
     pub(crate) fn new(limit: usize) -> Backlog {
-        Backlog { limit: limit.clamp(1, 4096), queues: Mutex::default() }
+        Backlog { limit: limit.clamp(1, 4096), queues: Mutex::default(), next_closed: Mutex::default() }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -83,16 +85,44 @@ impl Backlog {
     }
 
     /// Closes the listener: it admits no more connections.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         let mut queues = self.queues.lock();
         queues.closed = true;
         queues.acceptors.wake_all();
     }
 
     /// Takes a connection that the closed listener has not returned.
-    pub(crate) fn take_any(&self) -> Option<Arc<Endpoint>> {
+    fn take_any(&self) -> Option<Arc<Endpoint>> {
         let mut queues = self.queues.lock();
         let half_open = queues.half_open.pop_first().map(|(_, endpoint)| endpoint);
         half_open.or_else(|| queues.ready.pop_front())
+    }
+}
+
+/// Closed listeners with connections that they have not returned: up to 4,096 each. The polling
+/// coroutine resets them, a few at a time.
+#[derive(Default)]
+pub(crate) struct ClosedListeners(Mutex<Option<Arc<Backlog>>>);
+
+impl ClosedListeners {
+    /// Closes the listener of `backlog`.
+    pub(crate) fn add(&self, backlog: Arc<Backlog>) {
+        backlog.close();
+        let mut first = self.0.lock();
+        *backlog.next_closed.lock() = first.take();
+        *first = Some(backlog);
+    }
+
+    /// Takes a connection of one of them; `None`: there is none.
+    pub(crate) fn take_connection(&self) -> Option<Arc<Endpoint>> {
+        let mut first = self.0.lock();
+        loop {
+            if let Some(endpoint) = first.as_ref()?.take_any() {
+                return Some(endpoint);
+            }
+            // A closed backlog admits nothing, so an empty one stays empty.
+            let next = first.take()?.next_closed.lock().take();
+            *first = next;
+        }
     }
 }

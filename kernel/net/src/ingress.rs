@@ -78,7 +78,7 @@ impl LinkCore {
                     return shared.counters.dropped_backlog_full.add(1);
                 }
                 let owner = Owner::Listener(backlog.clone());
-                if self.flows.try_reserve(1).is_err() {
+                if self.flows.reserve_one().is_err() {
                     return shared.counters.dropped_no_room.add(1);
                 }
                 let Ok(endpoint) = Endpoint::stream(shared, self.kind, segment.key, owner, now) else {

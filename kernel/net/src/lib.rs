@@ -77,6 +77,7 @@ pub use error::Error;
 pub use listener::Listener;
 pub use opening::TcpBinding;
 pub use readiness::Readiness;
+pub use registry::PortSearch;
 pub use stack::{ReceiveBatch, Stack};
 pub use statistics::Statistics;
 pub use udp::UdpSocket;

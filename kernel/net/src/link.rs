@@ -35,9 +35,9 @@ use crate::endpoint::Endpoint;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
-/// Maximum number of endpoints and loopback packets that a holder serves when it releases the
-/// interface.
-const STEPS_ON_RELEASE: u32 = 128;
+/// Maximum number of frames that a holder moves for others when it releases the interface: a
+/// handshake over loopback. A frame takes about 5,000 instructions.
+const STEPS_ON_RELEASE: u32 = 5;
 
 /// One interface.
 pub(crate) struct Link {
@@ -98,6 +98,11 @@ impl Link {
         }
     }
 
+    /// Queues `endpoint` to be served by the next holder of the interface.
+    pub(crate) fn leave(&self, endpoint: &Arc<Endpoint>) {
+        self.outbox.push(endpoint);
+    }
+
     /// Whether egress waits for room in the device.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::SeqCst)
@@ -128,18 +133,17 @@ impl LinkGuard<'_> {
         }
     }
 
-    /// Releases the interface and returns what remains to be done. The caller must do it; the
-    /// polling coroutine is not woken.
-    pub(crate) fn release(mut self) -> Remainder {
-        self.settle(false)
+    /// Releases the interface after at most `steps` and returns what remains to be done. The caller
+    /// must do it; the polling coroutine is not woken.
+    pub(crate) fn release(mut self, steps: &mut u32) -> Remainder {
+        self.settle(steps, false)
     }
 
-    fn settle(&mut self, announce: bool) -> Remainder {
+    fn settle(&mut self, steps: &mut u32, announce: bool) -> Remainder {
         let link = self.link;
         let mut remainder = Remainder { deadline: None, more: false };
-        let mut steps = STEPS_ON_RELEASE;
         while let Some(mut core) = self.core.take() {
-            remainder.more = core.settle(&link.shared, &link.outbox, &link.blocked, &mut steps);
+            remainder.more = core.settle(&link.shared, &link.outbox, &link.blocked, steps);
             remainder.deadline = core.earliest_deadline();
             drop(core);
             // Announced only after the release, because a woken poller may take the lock at once.
@@ -163,7 +167,7 @@ impl LinkGuard<'_> {
 
 impl Drop for LinkGuard<'_> {
     fn drop(&mut self) {
-        self.settle(true);
+        self.settle(&mut { STEPS_ON_RELEASE }, true);
     }
 }
 

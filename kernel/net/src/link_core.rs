@@ -20,8 +20,9 @@ use crate::time_wait::TimeWaitTable;
 use crate::timers::TimerQueue;
 use crate::work::give_turn;
 
-/// Maximum number of frames that one endpoint sends before the others have their turn.
-const FRAMES_PER_TURN: u32 = 32;
+/// Maximum number of frames that one endpoint sends before the others have their turn. A
+/// connection's buffer fills three.
+const FRAMES_PER_TURN: u32 = 4;
 /// If smoltcp asks to be polled "now" but sends nothing, it is polled again after this time. So no
 /// state of a socket can make the poller a busy loop.
 const IDLE_RETRY_MICROSECONDS: u64 = 1_000;
@@ -43,10 +44,16 @@ pub(crate) struct LinkCore {
     /// The endpoints that wait for a neighbour's hardware address, by number: exactly those with
     /// `awaiting_neighbour` set.
     pub(crate) awaiting_neighbour: Map<u64, Arc<Endpoint>>,
+    /// How many of these are to try again because a neighbour may have become known, and the number
+    /// from which to continue.
+    pub(crate) to_retry: usize,
+    pub(crate) retry_from: u64,
     pub(crate) blocked: Chain<BLOCKED>,
     /// Endpoints that were taken out of the outbox and not yet served, and those that have work
     /// left after their turn.
     pub(crate) turns: Chain<TURN>,
+    /// Frames that smoltcp received or sent. This bounds a portion of work.
+    pub(crate) frames_moved: u64,
     /// The latest time used, so that time never goes back for smoltcp.
     latest: u64,
     /// This interface's contribution to the counter of TIME-WAIT records.
@@ -61,19 +68,28 @@ pub(crate) struct Arrival<'a> {
 }
 
 impl LinkCore {
-    pub(crate) fn new(kind: LinkKind, interface: Interface, transport: Transport) -> LinkCore {
+    pub(crate) fn new(
+        shared: &Shared,
+        kind: LinkKind,
+        interface: Interface,
+        transport: Transport,
+    ) -> LinkCore {
+        let seed = shared.configuration.random_seeds.tables;
         LinkCore {
             kind,
             interface,
             transport,
-            flows: Table::new(),
-            datagrams: Table::new(),
+            flows: Table::new(seed),
+            datagrams: Table::new(seed),
             dhcp: None,
-            time_wait: TimeWaitTable::default(),
+            time_wait: TimeWaitTable::new(seed),
             timers: TimerQueue::default(),
             awaiting_neighbour: Map::new(),
+            to_retry: 0,
+            retry_from: 0,
             blocked: Chain::default(),
             turns: Chain::default(),
+            frames_moved: 0,
             latest: 0,
             counted_time_wait: 0,
         }
@@ -169,6 +185,7 @@ impl LinkCore {
     ) {
         let mut adapter = Adapter::new(&mut self.transport, &shared.counters, Some(frame));
         self.interface.poll_ingress_single(instant(now), &mut adapter, sockets);
+        self.frames_moved += 1;
         shared.counters.socket_polls.add(1);
     }
 
@@ -199,6 +216,7 @@ impl LinkCore {
                 break;
             }
             turns += 1;
+            self.frames_moved += 1;
         }
         if turns > 0 {
             self.stop_awaiting(endpoint, state);

@@ -12,8 +12,8 @@ use crate::readiness::Readiness;
 use crate::stack::Stack;
 use crate::stream::Owner;
 
-/// A listening socket. Dropping it releases the port and resets all connections that it has not
-/// returned.
+/// A listening socket. Dropping it releases the port; the polling coroutine then resets all
+/// connections that it has not returned.
 pub struct Listener {
     stack: Arc<Stack>,
     claim: Claim,
@@ -70,14 +70,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stack.shared.registry.lock().set_listener(self.claim.local, None);
-        let counters = &self.stack.shared.counters;
-        self.backlog.close();
-        while let Some(endpoint) = self.backlog.take_any() {
-            if let Some((socket, stream)) = endpoint.state.lock().stream() {
-                stream.owner = Owner::Nobody;
-                stream.abort(socket, Error::ConnectionAborted, counters);
-            }
-            self.stack.kick(&endpoint);
-        }
+        self.stack.shared.closed_listeners.add(self.backlog.clone());
+        self.stack.shared.deadline.announce(0);
     }
 }

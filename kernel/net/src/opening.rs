@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::frame::FlowKey;
 use crate::link_core::LinkCore;
 use crate::listener::Listener;
-use crate::registry::Space;
+use crate::registry::{PortSearch, Space};
 use crate::shared::Shared;
 use crate::stack::Stack;
 use crate::stream::Owner;
@@ -26,14 +26,21 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(stack: &Stack, space: Space, local: SocketAddr) -> Result<Claim, Error> {
+    /// A port; `None`: there are more to look at, with the same `search`.
+    pub(crate) fn new(
+        stack: &Stack,
+        space: Space,
+        local: SocketAddr,
+        search: &mut PortSearch,
+    ) -> Result<Option<Claim>, Error> {
         let mut local = canonical(local);
         let address = local.ip();
         if !(address.is_unspecified() || address.is_loopback() || stack.is_own(address)) {
             return Err(Error::AddressNotAvailable);
         }
-        local.set_port(stack.shared.registry.lock().claim(space, local)?);
-        Ok(Claim { shared: stack.shared.clone(), space, local })
+        let Some(port) = stack.shared.registry.lock().claim(space, local, search)? else { return Ok(None) };
+        local.set_port(port);
+        Ok(Some(Claim { shared: stack.shared.clone(), space, local }))
     }
 }
 
@@ -56,7 +63,20 @@ impl Stack {
     /// [`Error::AddressInUse`]; [`Error::AddressNotAvailable`] if the address is not this host's or
     /// no port is left.
     pub fn bind_tcp(self: &Arc<Self>, local: SocketAddr) -> Result<TcpBinding, Error> {
-        Ok(TcpBinding { stack: self.clone(), claim: Claim::new(self, Space::Stream, local)? })
+        to_the_end(|search| self.bind_tcp_in_portions(local, search))
+    }
+
+    /// As [`bind_tcp`](Self::bind_tcp), but looks at a few ports only. `None`: to be called again with the same `search`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_tcp_in_portions(
+        self: &Arc<Self>,
+        local: SocketAddr,
+        search: &mut PortSearch,
+    ) -> Result<Option<TcpBinding>, Error> {
+        let claim = Claim::new(self, Space::Stream, local, search)?;
+        Ok(claim.map(|claim| TcpBinding { stack: self.clone(), claim }))
     }
 
     /// Binds and listens; see [`TcpBinding::listen`].
@@ -72,11 +92,29 @@ impl Stack {
     /// # Errors
     /// Those of [`TcpBinding::connect`], and [`Error::AddressNotAvailable`] if no port is left.
     pub fn connect(self: &Arc<Self>, remote: SocketAddr) -> Result<Connection, Error> {
-        let endpoint = self.open(None, remote)?;
-        Ok(Connection::new(self.clone(), endpoint, None))
+        to_the_end(|search| self.connect_in_portions(remote, search))
     }
 
-    fn open(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Result<Arc<Endpoint>, Error> {
+    /// As [`connect`](Self::connect), but looks at a few ports only. `None`: to be called again with the same `search`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_in_portions(
+        self: &Arc<Self>,
+        remote: SocketAddr,
+        search: &mut PortSearch,
+    ) -> Result<Option<Connection>, Error> {
+        let endpoint = self.open(None, remote, search)?;
+        Ok(endpoint.map(|endpoint| Connection::new(self.clone(), endpoint, None)))
+    }
+
+    /// `None`: there are more ports to look at, with the same `search`.
+    fn open(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        search: &mut PortSearch,
+    ) -> Result<Option<Arc<Endpoint>>, Error> {
         let remote = destination(remote);
         let address = remote.ip();
         if remote.port() == 0 || address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
@@ -105,10 +143,12 @@ impl Stack {
             }
             None => {
                 let mut registry = self.shared.registry.lock();
-                key_from(registry.choose_port(|port| core.is_free(&key_from(port)))?)
+                let port = registry.choose_port(search, |port| core.is_free(&key_from(port)))?;
+                let Some(port) = port else { return Ok(None) };
+                key_from(port)
             }
         };
-        core.flows.try_reserve(1)?;
+        core.flows.reserve_one()?;
         let now = core.now(&self.shared);
         let endpoint = Endpoint::stream(&self.shared, kind, key, Owner::Handle, now)?;
         {
@@ -121,7 +161,7 @@ impl Stack {
         }
         core.flows.try_insert(key, endpoint.clone())?;
         core.serve_now(&endpoint);
-        Ok(endpoint)
+        Ok(Some(endpoint))
     }
 
     /// The interface that leads to `address`. This host's own addresses are reached over loopback.
@@ -161,8 +201,22 @@ impl TcpBinding {
     /// pair of addresses), [`Error::AddressNotAvailable`], [`Error::TooManyConnections`],
     /// [`Error::OutOfMemory`]. The port is then released.
     pub fn connect(self, remote: SocketAddr) -> Result<Connection, Error> {
-        let endpoint = self.stack.open(Some(self.claim.local), remote)?;
+        // It has its port: nothing is searched for.
+        let endpoint = self.stack.open(Some(self.claim.local), remote, &mut PortSearch::default())?;
+        let endpoint = endpoint.ok_or(Error::AddressNotAvailable)?;
         Ok(Connection::new(self.stack, endpoint, Some(self.claim)))
+    }
+}
+
+/// All portions of a search, one after the other: for callers that nothing more urgent waits for.
+pub(crate) fn to_the_end<R>(
+    mut portion: impl FnMut(&mut PortSearch) -> Result<Option<R>, Error>,
+) -> Result<R, Error> {
+    let mut search = PortSearch::default();
+    loop {
+        if let Some(found) = portion(&mut search)? {
+            return Ok(found);
+        }
     }
 }
 

@@ -10,12 +10,31 @@ use core::net::{IpAddr, SocketAddr};
 use cops_fallible::{List, Table};
 
 use crate::backlog::Backlog;
+use crate::configuration::RandomSeeds;
 use crate::error::Error;
 
 /// First ephemeral port: IANA's dynamic range.
 const FIRST_EPHEMERAL: u16 = 49152;
 /// Number of ephemeral ports.
 const EPHEMERAL_PORTS: u16 = u16::MAX - FIRST_EPHEMERAL + 1;
+
+/// Ports that one portion of a search tries.
+const PORTS_PER_PORTION: u16 = 32;
+
+/// A search for a free port. It looks at all of them, in portions.
+#[derive(Debug, Default)]
+pub struct PortSearch {
+    /// The next candidate.
+    next: Option<u16>,
+    tried: u16,
+}
+
+impl PortSearch {
+    /// A search that has not begun.
+    pub const fn new() -> Self {
+        Self { next: None, tried: 0 }
+    }
+}
 
 /// TCP and UDP have separate port numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,21 +55,34 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(seed: u64) -> Registry {
+    pub(crate) fn new(seeds: &RandomSeeds) -> Registry {
+        let seed = seeds.ports;
         Registry {
-            claims: Table::new(),
+            claims: Table::new(seeds.tables),
             next_ephemeral: (seed ^ (seed >> 17) ^ (seed >> 41)) as u16 % EPHEMERAL_PORTS,
         }
     }
 
-    /// Claims `local`; port 0 chooses one. Returns the port.
+    /// Claims `local`; port 0 chooses one. Returns the port, or `None` if the search is not over:
+    /// call again with the same `search`.
     ///
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::OutOfMemory`]; for port 0, [`Error::AddressNotAvailable`]
     /// if all are taken.
-    pub(crate) fn claim(&mut self, space: Space, local: SocketAddr) -> Result<u16, Error> {
+    pub(crate) fn claim(
+        &mut self,
+        space: Space,
+        local: SocketAddr,
+        search: &mut PortSearch,
+    ) -> Result<Option<u16>, Error> {
         let port = match local.port() {
-            0 => self.free_port(space, local.ip())?,
+            0 => {
+                let is_free = |registry: &Registry, port| registry.is_free(space, local.ip(), port);
+                match self.look_on(search, is_free)? {
+                    Some(port) => port,
+                    None => return Ok(None),
+                }
+            }
             port if self.is_free(space, local.ip(), port) => port,
             _ => return Err(Error::AddressInUse),
         };
@@ -62,7 +94,7 @@ impl Registry {
             }
             return Err(Error::OutOfMemory);
         }
-        Ok(port)
+        Ok(Some(port))
     }
 
     /// Releases a claim.
@@ -92,35 +124,44 @@ impl Registry {
     }
 
     /// Chooses an ephemeral TCP port that is not bound and for which `is_free` returns true, for a
-    /// connection without a bound port.
+    /// connection without a bound port. `None`: call again with the same `search`.
     ///
     /// # Errors
     /// [`Error::AddressNotAvailable`] if there is none.
-    pub(crate) fn choose_port(&mut self, is_free: impl Fn(u16) -> bool) -> Result<u16, Error> {
-        for _ in 0..EPHEMERAL_PORTS {
-            let port = self.next_candidate();
-            if !self.claims.contains_key(&(Space::Stream, port)) && is_free(port) {
-                return Ok(port);
-            }
-        }
-        Err(Error::AddressNotAvailable)
+    pub(crate) fn choose_port(
+        &mut self,
+        search: &mut PortSearch,
+        is_free: impl Fn(u16) -> bool,
+    ) -> Result<Option<u16>, Error> {
+        self.look_on(search, |registry, port| {
+            !registry.claims.contains_key(&(Space::Stream, port)) && is_free(port)
+        })
     }
 
-    /// The next ephemeral port, cyclically.
-    fn next_candidate(&mut self) -> u16 {
-        let port = FIRST_EPHEMERAL + self.next_ephemeral;
-        self.next_ephemeral = (self.next_ephemeral + 1) % EPHEMERAL_PORTS;
-        port
-    }
-
-    fn free_port(&mut self, space: Space, address: IpAddr) -> Result<u16, Error> {
-        for _ in 0..EPHEMERAL_PORTS {
-            let port = self.next_candidate();
-            if self.is_free(space, address, port) {
-                return Ok(port);
+    /// Does a portion of a search through the ephemeral ports. A search begins behind the port that
+    /// was chosen last.
+    ///
+    /// # Errors
+    /// [`Error::AddressNotAvailable`]: the search has tried all ports.
+    fn look_on(
+        &mut self,
+        search: &mut PortSearch,
+        is_free: impl Fn(&Registry, u16) -> bool,
+    ) -> Result<Option<u16>, Error> {
+        if search.tried >= EPHEMERAL_PORTS {
+            return Err(Error::AddressNotAvailable);
+        }
+        for _ in 0..PORTS_PER_PORTION {
+            let candidate = search.next.unwrap_or(self.next_ephemeral);
+            let following = (candidate + 1) % EPHEMERAL_PORTS;
+            search.next = Some(following);
+            search.tried += 1;
+            if is_free(self, FIRST_EPHEMERAL + candidate) {
+                self.next_ephemeral = following;
+                return Ok(Some(FIRST_EPHEMERAL + candidate));
             }
         }
-        Err(Error::AddressNotAvailable)
+        Ok(None)
     }
 
     fn is_free(&self, space: Space, address: IpAddr, port: u16) -> bool {
@@ -145,43 +186,77 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
+    fn registry(seed: u64) -> Registry {
+        Registry::new(&RandomSeeds { ports: seed, ..RandomSeeds::default() })
+    }
+
+    impl Registry {
+        /// A claim, with as many portions as it takes; and how many that were.
+        fn claim_now(&mut self, space: Space, local: SocketAddr) -> (Result<u16, Error>, usize) {
+            let mut search = PortSearch::default();
+            let mut portions = 0;
+            loop {
+                portions += 1;
+                match self.claim(space, local, &mut search) {
+                    Ok(Some(port)) => return (Ok(port), portions),
+                    Ok(None) => {}
+                    Err(error) => return (Err(error), portions),
+                }
+            }
+        }
+    }
+
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()
     }
 
     #[test]
     fn overlapping_claims_exclude_each_other() {
-        let mut registry = Registry::new(1);
-        assert_eq!(registry.claim(Space::Stream, address("10.0.0.1:80")), Ok(80));
-        assert_eq!(registry.claim(Space::Stream, address("10.0.0.2:80")), Ok(80));
-        assert_eq!(registry.claim(Space::Datagram, address("0.0.0.0:80")), Ok(80));
+        let mut registry = registry(1);
+        assert_eq!(registry.claim_now(Space::Stream, address("10.0.0.1:80")).0, Ok(80));
+        assert_eq!(registry.claim_now(Space::Stream, address("10.0.0.2:80")).0, Ok(80));
+        assert_eq!(registry.claim_now(Space::Datagram, address("0.0.0.0:80")).0, Ok(80));
         for taken in ["10.0.0.1:80", "0.0.0.0:80", "[::]:80"] {
-            assert_eq!(registry.claim(Space::Stream, address(taken)), Err(Error::AddressInUse), "{taken}");
+            assert_eq!(
+                registry.claim_now(Space::Stream, address(taken)).0,
+                Err(Error::AddressInUse),
+                "{taken}"
+            );
         }
-        assert_eq!(registry.claim(Space::Stream, address("[::1]:80")), Ok(80));
+        assert_eq!(registry.claim_now(Space::Stream, address("[::1]:80")).0, Ok(80));
         registry.release(Space::Stream, address("10.0.0.1:80"));
-        assert_eq!(registry.claim(Space::Stream, address("10.0.0.1:80")), Ok(80));
+        assert_eq!(registry.claim_now(Space::Stream, address("10.0.0.1:80")).0, Ok(80));
     }
 
     #[test]
     fn every_dynamic_port_is_given_out_once_and_then_none() {
-        let mut registry = Registry::new(0xdead_beef_1234_5678);
+        let mut registry = registry(0xdead_beef_1234_5678);
         let mut ports: Vec<u16> = (0..EPHEMERAL_PORTS)
-            .map(|_| registry.claim(Space::Stream, address("0.0.0.0:0")).unwrap())
+            .map(|_| registry.claim_now(Space::Stream, address("0.0.0.0:0")).0.unwrap())
             .collect();
         ports.sort_unstable();
         ports.dedup();
         assert_eq!(ports.len(), usize::from(EPHEMERAL_PORTS));
         assert!(ports.iter().all(|port| *port >= FIRST_EPHEMERAL));
-        assert_eq!(registry.claim(Space::Stream, address("0.0.0.0:0")), Err(Error::AddressNotAvailable));
+        // It has looked at all of them, in portions.
+        let portions = usize::from(EPHEMERAL_PORTS / PORTS_PER_PORTION) + 1;
+        let (answer, taken) = registry.claim_now(Space::Stream, address("0.0.0.0:0"));
+        assert_eq!((answer, taken), (Err(Error::AddressNotAvailable), portions));
+        // Also the one that is free last is found, by a search that others' claims interrupt.
+        let (mut search, last) = (PortSearch::default(), ports[7]);
+        let local = address("0.0.0.0:0");
+        assert_eq!(registry.claim(Space::Stream, local, &mut search), Ok(None));
+        registry.release(Space::Stream, SocketAddr::new(local.ip(), last));
+        let found = (0..portions).find_map(|_| registry.claim(Space::Stream, local, &mut search).transpose());
+        assert_eq!(found, Some(Ok(last)));
     }
 
     #[test]
     fn a_listener_is_found_by_its_address() {
-        let mut registry = Registry::new(1);
+        let mut registry = registry(1);
         let (exact, other) = (Arc::new(Backlog::new(1)), Arc::new(Backlog::new(1)));
         for (local, backlog) in [(address("10.0.0.1:80"), &exact), (address("10.0.0.2:80"), &other)] {
-            registry.claim(Space::Stream, local).unwrap();
+            registry.claim_now(Space::Stream, local).0.unwrap();
             registry.set_listener(local, Some(backlog.clone()));
         }
         let found = registry.listener("10.0.0.1".parse().unwrap(), 80).unwrap();

@@ -118,9 +118,5 @@ impl LinkCore {
         if self.flows.get(&key).is_some_and(|current| Arc::ptr_eq(current, endpoint)) {
             self.flows.remove(&key);
         }
-        if self.flows.capacity() > 64 && self.flows.len() < self.flows.capacity() / 8 {
-            // Without memory for a smaller table, the large one stays.
-            let _ = self.flows.try_shrink_to(self.flows.len() * 2);
-        }
     }
 }

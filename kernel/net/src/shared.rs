@@ -7,6 +7,7 @@ use core::task::Waker;
 use cops_fallible::{OutOfMemory, try_arc};
 use spin::Mutex;
 
+use crate::backlog::ClosedListeners;
 use crate::configuration::{Configuration, Lease};
 use crate::device::Clock;
 use crate::error::Error;
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) deadline: Deadline,
     pub(crate) network: Mutex<Network>,
+    pub(crate) closed_listeners: ClosedListeners,
     /// Source of endpoint numbers.
     next_number: AtomicU64,
     connections: AtomicUsize,
@@ -40,12 +42,13 @@ impl Shared {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Shared>, OutOfMemory> {
         try_arc(Shared {
-            registry: Mutex::new(Registry::new(configuration.random_seeds.ports)),
+            registry: Mutex::new(Registry::new(&configuration.random_seeds)),
             configuration,
             clock,
             counters: Counters::default(),
             deadline: Deadline::default(),
             network: Mutex::default(),
+            closed_listeners: ClosedListeners::default(),
             next_number: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
         })

@@ -2,11 +2,11 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::mem::size_of;
 use core::net::IpAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
 
-use cops_fallible::{List, Map, try_arc};
+use cops_fallible::{List, Map, Table, try_arc};
 
 use crate::addressing;
 use crate::configuration::{Configuration, Lease};
@@ -17,9 +17,13 @@ use crate::frame::FlowKey;
 use crate::link::{Link, LinkGuard, Remainder};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
+use crate::stream::Owner;
 
-/// Maximum number of timers that one `poll` runs per interface.
-const TIMERS_PER_POLL: u32 = 64;
+/// Maximum number of timers that one `poll` runs and frames that it moves, on both interfaces
+/// together.
+const STEPS_PER_POLL: u32 = 6;
+/// Maximum number of connections of closed listeners that one `poll` resets.
+const RESETS_PER_POLL: u32 = 4;
 
 /// A TCP/IP stack with a loopback interface and, if there is a device, an Ethernet interface.
 ///
@@ -29,6 +33,8 @@ pub struct Stack {
     pub(crate) shared: Arc<Shared>,
     loopback: Link,
     ethernet: Option<Link>,
+    /// Which interface is first in the next `poll`: so neither uses up the other's steps for ever.
+    ethernet_first: AtomicBool,
 }
 
 impl Stack {
@@ -51,7 +57,7 @@ impl Stack {
             None => None,
         };
         let ethernet = ethernet.map(|core| Link::new(shared.clone(), core));
-        Ok(try_arc(Stack { shared, loopback, ethernet })?)
+        Ok(try_arc(Stack { shared, loopback, ethernet, ethernet_first: AtomicBool::new(false) })?)
     }
 
     /// Processes one received Ethernet frame (without frame check sequence): wakes readers,
@@ -93,16 +99,37 @@ impl Stack {
     /// the wake.
     pub fn poll(&self) -> Option<u64> {
         self.shared.deadline.begin();
-        let mut earliest: Option<u64> = None;
-        for link in [Some(&self.loopback), self.ethernet.as_ref()].into_iter().flatten() {
+        let mut earliest = self.reset_some().then_some(0);
+        let mut steps = STEPS_PER_POLL;
+        let mut links = [Some(&self.loopback), self.ethernet.as_ref()];
+        if self.ethernet_first.fetch_not(Ordering::Relaxed) {
+            links.reverse();
+        }
+        for link in links.into_iter().flatten() {
             let mut guard = link.lock();
-            let due = guard.run_timers(&self.shared, TIMERS_PER_POLL);
-            let Remainder { deadline, more } = guard.release();
+            let due = guard.run_timers(&self.shared, &mut steps);
+            let Remainder { deadline, more } = guard.release(&mut steps);
             let deadline = if due || more { Some(0) } else { deadline };
             earliest = [earliest, deadline].into_iter().flatten().min();
         }
         self.shared.deadline.promise(earliest);
         earliest
+    }
+
+    /// Resets a few connections that a closed listener has not returned. Returns `true` if there are
+    /// more.
+    fn reset_some(&self) -> bool {
+        for _ in 0..RESETS_PER_POLL {
+            let Some(endpoint) = self.shared.closed_listeners.take_connection() else { return false };
+            if let Some((socket, stream)) = endpoint.state.lock().stream() {
+                stream.owner = Owner::Nobody;
+                stream.abort(socket, Error::ConnectionAborted, &self.shared.counters);
+            }
+            if let Some(link) = self.link(endpoint.link) {
+                link.leave(&endpoint);
+            }
+        }
+        true
     }
 
     /// Registers the polling coroutine's waker; only the last one registered counts. It is woken
@@ -148,13 +175,13 @@ impl Stack {
     /// its share of the tables, at their average fill.
     pub fn memory_per_connection(&self) -> usize {
         let configuration = &self.shared.configuration;
-        let table_entry = size_of::<(FlowKey, Arc<Endpoint>)>() + 1;
+        let table_entry = Table::<FlowKey, Arc<Endpoint>>::ENTRY_BYTES;
         let timer_entry = Map::<(u64, u64), Arc<Endpoint>>::ENTRY_BYTES;
         let neighbour_entry = Map::<u64, Arc<Endpoint>>::ENTRY_BYTES;
         configuration.receive_buffer_bytes
             + configuration.transmit_buffer_bytes
             + Endpoint::overhead_bytes()
-            + table_entry * 3 / 2
+            + table_entry
             + timer_entry
             + neighbour_entry
     }

@@ -9,7 +9,7 @@
 //! Arriving segments are answered according to RFC 9293, section 3.10.7.4. Resets are ignored (RFC
 //! 1337), and a new SYN may reuse the pair of addresses (RFC 1122, section 4.2.2.13).
 
-use cops_fallible::{Queue, Table};
+use cops_fallible::Table;
 use smoltcp::wire::TcpSeqNumber;
 
 use crate::frame::{FlowKey, Segment};
@@ -30,6 +30,9 @@ pub(crate) struct FinalNumbers {
 struct Record {
     numbers: FinalNumbers,
     expires_at: u64,
+    /// The records that expire before and after this one.
+    earlier: Option<FlowKey>,
+    later: Option<FlowKey>,
 }
 
 /// What to do with a segment for a record.
@@ -43,54 +46,61 @@ pub(crate) enum Verdict {
 }
 
 /// The records of one interface.
-#[derive(Default)]
 pub(crate) struct TimeWaitTable {
     records: Table<FlowKey, Record>,
-    /// In order of expiry, because all records have the same lifetime. An entry is stale if its
-    /// time differs from its record's.
-    order: Queue<(u64, FlowKey)>,
+    /// The ends of the list of records in order of expiry. All records have the same lifetime, so a
+    /// new record is the last.
+    first: Option<FlowKey>,
+    last: Option<FlowKey>,
+    /// When the first one expires.
+    first_expires_at: Option<u64>,
 }
 
 impl TimeWaitTable {
+    pub(crate) fn new(seed: u64) -> TimeWaitTable {
+        TimeWaitTable { records: Table::new(seed), first: None, last: None, first_expires_at: None }
+    }
+
     /// Adds a record. Returns how many records were evicted, including this one if there is no
     /// memory for it.
     pub(crate) fn insert(&mut self, key: FlowKey, numbers: FinalNumbers, now: u64, maximum: usize) -> u64 {
+        self.remove(&key);
         let mut evicted = 0;
-        while self.records.len() >= maximum.max(1) {
-            let Some((expires_at, oldest)) = self.order.pop_front() else { break };
-            evicted += u64::from(self.remove_entry(expires_at, &oldest));
+        if self.records.len() >= maximum.max(1)
+            && let Some(oldest) = self.first
+        {
+            evicted += u64::from(self.remove(&oldest));
         }
         let expires_at = now + TIME_WAIT_MICROSECONDS;
-        let is_kept = self.order.try_reserve(1).is_ok()
-            && self.records.try_insert(key, Record { numbers, expires_at }).is_ok()
-            && self.order.try_push_back((expires_at, key)).is_ok();
-        evicted + u64::from(!is_kept)
+        let record = Record { numbers, expires_at, earlier: self.last, later: None };
+        if self.records.try_insert(key, record).is_err() {
+            return evicted + 1;
+        }
+        match self.last.replace(key).and_then(|last| self.records.get_mut(&last)) {
+            Some(last) => last.later = Some(key),
+            None => self.set_first(Some(key)),
+        }
+        evicted
     }
 
     /// Decides what to do with a segment. `may_reopen`: whether a socket listens on its port.
     pub(crate) fn judge(&mut self, segment: &Segment<'_>, now: u64, may_reopen: bool) -> Option<Verdict> {
-        let record = self.records.get_mut(&segment.key)?;
+        let record = self.records.get(&segment.key)?;
         let numbers = record.numbers;
         if segment.reset {
             return Some(Verdict::Ignore);
         }
         if segment.synchronize {
             if may_reopen && !segment.acknowledge && segment.sequence > numbers.next_expected {
-                self.records.remove(&segment.key);
+                self.remove(&segment.key);
                 return Some(Verdict::Reopen);
             }
             return Some(Verdict::Acknowledge(numbers));
         }
         if segment.finish {
-            // The peer has not received our ACK of its FIN: the lifetime starts anew. At most one
-            // new entry per second, so that a peer that repeats its FIN cannot grow the queue.
-            let expires_at = now + TIME_WAIT_MICROSECONDS;
-            if expires_at >= record.expires_at + 1_000_000 {
-                // Without memory for another entry, the record keeps its expiry.
-                if self.order.try_push_back((expires_at, segment.key)).is_ok() {
-                    record.expires_at = expires_at;
-                }
-            }
+            // The peer has not received our ACK of its FIN: the lifetime starts anew. Without memory
+            // for that, the record is lost, and the next such segment is answered with a reset.
+            self.insert(segment.key, numbers, now, usize::MAX);
             return Some(Verdict::Acknowledge(numbers));
         }
         // An old duplicate with data is acknowledged. An empty segment never is: otherwise two ends
@@ -98,20 +108,33 @@ impl TimeWaitTable {
         Some(if segment.payload_length > 0 { Verdict::Acknowledge(numbers) } else { Verdict::Ignore })
     }
 
-    /// Removes the records that have expired at `now`.
-    pub(crate) fn expire(&mut self, now: u64) {
-        while let Some((expires_at, key)) = self.order.front().copied() {
-            if expires_at > now {
-                break;
-            }
-            self.order.pop_front();
-            self.remove_entry(expires_at, &key);
+    /// Removes at most `limit` records that have expired at `now`. Returns `true` if there are more.
+    pub(crate) fn expire(&mut self, now: u64, limit: u32) -> bool {
+        let is_due = |table: &Self| table.earliest().is_some_and(|expires_at| expires_at <= now);
+        for _ in 0..limit {
+            let Some(first) = self.first.filter(|_| is_due(self)) else { return false };
+            self.remove(&first);
         }
+        is_due(self)
     }
 
-    fn remove_entry(&mut self, expires_at: u64, key: &FlowKey) -> bool {
-        let current = self.records.get(key).is_some_and(|record| record.expires_at == expires_at);
-        current && self.records.remove(key).is_some()
+    /// Removes a record from the table and the list. Returns whether there was one.
+    fn remove(&mut self, key: &FlowKey) -> bool {
+        let Some(Record { earlier, later, .. }) = self.records.remove(key) else { return false };
+        match earlier.and_then(|key| self.records.get_mut(&key)) {
+            Some(record) => record.later = later,
+            None => self.set_first(later),
+        }
+        match later.and_then(|key| self.records.get_mut(&key)) {
+            Some(record) => record.earlier = earlier,
+            None => self.last = earlier,
+        }
+        true
+    }
+
+    fn set_first(&mut self, first: Option<FlowKey>) {
+        self.first = first;
+        self.first_expires_at = first.and_then(|key| self.records.get(&key)).map(|record| record.expires_at);
     }
 
     pub(crate) fn contains(&self, key: &FlowKey) -> bool {
@@ -120,7 +143,7 @@ impl TimeWaitTable {
 
     /// The time of the next expiry.
     pub(crate) fn earliest(&self) -> Option<u64> {
-        self.order.front().map(|(expires_at, _)| *expires_at)
+        self.first_expires_at
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -12,7 +12,7 @@ use smoltcp::wire::{IpEndpoint, IpListenEndpoint};
 
 use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
-use crate::opening::{Claim, destination};
+use crate::opening::{Claim, destination, to_the_end};
 use crate::readiness::Readiness;
 use crate::registry::{Space, covers};
 use crate::stack::Stack;
@@ -35,7 +35,7 @@ impl Stack {
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::AddressNotAvailable`], [`Error::OutOfMemory`].
     pub fn bind_udp(self: &Arc<Self>, local: SocketAddr) -> Result<UdpSocket, Error> {
-        let claim = Claim::new(self, Space::Datagram, local)?;
+        let claim = to_the_end(|search| Claim::new(self, Space::Datagram, local, search))?;
         let loopback = self.open_datagram(LinkKind::Loopback, claim.local)?;
         let mut socket = UdpSocket { stack: self.clone(), claim, loopback, ethernet: None };
         if self.has_ethernet() && !socket.claim.local.ip().is_loopback() {

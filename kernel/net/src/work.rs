@@ -11,6 +11,9 @@ use crate::link::Outbox;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
+/// Maximum number of TIME-WAIT records that one poll removes per interface.
+const RECORDS_PER_POLL: u32 = 8;
+
 /// Queues `endpoint`, unless it is already queued here or in the outbox.
 pub(crate) fn give_turn(turns: &mut Chain<TURN>, endpoint: &Arc<Endpoint>) {
     if !endpoint.dirty.swap(true, Ordering::AcqRel) {
@@ -19,30 +22,38 @@ pub(crate) fn give_turn(turns: &mut Chain<TURN>, endpoint: &Arc<Endpoint>) {
 }
 
 impl LinkCore {
-    /// A neighbour may have become known: every endpoint that waits for one gets a turn. smoltcp
+    /// A neighbour may have become known: every endpoint that waits for one is to try again. smoltcp
     /// suppresses, at little cost, those with a neighbour that is still unknown.
     pub(crate) fn neighbour_appeared(&mut self) {
-        let turns = &mut self.turns;
-        self.awaiting_neighbour.for_each(|_, endpoint| give_turn(turns, endpoint));
+        self.to_retry = self.awaiting_neighbour.len();
     }
 
-    /// Runs at most `limit` due timers. Returns `true` if there are more.
-    pub(crate) fn run_timers(&mut self, shared: &Arc<Shared>, limit: u32) -> bool {
+    /// Runs due timers until `steps` are used up. Returns `true` if there are more.
+    pub(crate) fn run_timers(&mut self, shared: &Arc<Shared>, steps: &mut u32) -> bool {
         let now = self.now(shared);
-        self.time_wait.expire(now);
+        let more_records = self.time_wait.expire(now, RECORDS_PER_POLL);
         self.note_time_wait(shared);
-        for _ in 0..limit {
-            let Some(due) = self.timers.pop_due(now) else { return false };
+        while *steps > 0 {
+            let Some(due) = self.timers.pop_due(now) else { return more_records };
             let endpoint = due.endpoint.clone();
             due.note(&mut endpoint.state.lock().armed);
             shared.counters.timers_fired.add(1);
+            let before = self.frames_moved;
             self.serve(shared, &endpoint, None);
+            self.count(before, steps);
         }
-        self.timers.earliest().is_some_and(|deadline| deadline <= now)
+        more_records || self.timers.earliest().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Serves loopback packets, endpoints that wait for the device, and the outbox, until nothing
-    /// is left or `steps` are used up. Returns `true` in the latter case.
+    /// Reduces `steps` by the work done since `frames_moved` was `before`.
+    fn count(&self, before: u64, steps: &mut u32) {
+        let frames = self.frames_moved.wrapping_sub(before) as u32;
+        *steps = steps.saturating_sub(frames.max(1));
+    }
+
+    /// Serves loopback packets, endpoints that wait for the device or a neighbour, and the outbox,
+    /// until nothing is left or `steps` are used up. Returns `true` in the latter case. A step is a
+    /// frame that is moved, or an endpoint for which none is.
     pub(crate) fn settle(
         &mut self,
         shared: &Arc<Shared>,
@@ -52,13 +63,15 @@ impl LinkCore {
     ) -> bool {
         loop {
             while *steps > 0 {
+                let before = self.frames_moved;
                 let progress = self.receive_loopback(shared)
                     || self.serve_blocked(shared)
+                    || self.retry_neighbour(shared)
                     || self.serve_outbox(shared, outbox);
                 if !progress {
                     break;
                 }
-                *steps -= 1;
+                self.count(before, steps);
             }
             self.transport_flush();
             // The mark is set before the device is asked. If room appears in between, either the
@@ -96,6 +109,25 @@ impl LinkCore {
         }
         let Some(endpoint) = self.blocked.pop_front() else { return false };
         endpoint.state.lock().blocked = false;
+        self.serve(shared, &endpoint, None);
+        true
+    }
+
+    /// Serves the next endpoint that is to try again. They are served in the order of their numbers,
+    /// cyclically, so a neighbour that appears again and again does not starve any of them.
+    fn retry_neighbour(&mut self, shared: &Arc<Shared>) -> bool {
+        if self.to_retry == 0 {
+            return false;
+        }
+        self.to_retry -= 1;
+        let waiting = &self.awaiting_neighbour;
+        let Some((&number, endpoint)) = waiting.at_or_after(&self.retry_from).or_else(|| waiting.first())
+        else {
+            self.to_retry = 0;
+            return false;
+        };
+        let endpoint = endpoint.clone();
+        self.retry_from = number + 1;
         self.serve(shared, &endpoint, None);
         true
     }

@@ -4,6 +4,7 @@
 //! - `interrupt`: brings a device's interrupt to the coroutine that drives it.
 //! - `uart`, `console`: the serial port and the console.
 //! - `virtio_net`: the network card.
+//! - `virtio_rng`: the entropy device.
 //! - `rtc`: the real-time clock.
 //! - `power`: powers the machine off.
 //!
@@ -26,3 +27,5 @@ mod uart;
 mod virtio_memory;
 #[allow(unsafe_code)]
 pub mod virtio_net;
+#[allow(unsafe_code)]
+pub mod virtio_rng;

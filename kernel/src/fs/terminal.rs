@@ -10,10 +10,8 @@ use spin::Mutex;
 
 use crate::drivers::console::{self, Channel, InputSink};
 use crate::mm::PinnedBuffer;
-use crate::task::{WaitQueue, Waiter};
+use crate::task::{FIRST_PROCESS, WaitQueue, Waiter};
 
-/// The process that may found the order of the console.
-const FIRST_PROCESS: u32 = 1;
 /// Bytes that one read gives at most.
 const READ_BYTES: usize = 256;
 /// Steps of line editing in one attempt: they bound its time, and that of its echo.

@@ -8,17 +8,16 @@
 //! lower half.
 
 use super::frames::Frame;
-use super::page_table::{LowerHalf, PageTable, Slot};
+use super::page_table::{PageTable, Slot};
 use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
+use super::remains::{Place, Remains};
 use super::root::Root;
 use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
 use crate::arch::{self, Access, Entry};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use cops_abi::layout::{STACK_STRIDE, STACK_TOP};
 use cops_abi::page::MAX_CPUS;
-use cops_fallible::{Queue, try_box};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use spin::Mutex;
@@ -30,6 +29,8 @@ pub struct AddressSpace {
     current_harts: AtomicU64,
     inner: Mutex<Inner>,
     root: Arc<Root>,
+    /// Where it keeps what is left of it when it is dropped.
+    place: Option<Place>,
 }
 
 struct Inner {
@@ -118,6 +119,7 @@ impl AddressSpace {
         Ok(Self {
             root: Root::new(table.root().clone())?,
             current_harts: AtomicU64::new(0),
+            place: Some(Place::try_new()?),
             inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0, promised: 0, memory }),
         })
     }
@@ -347,7 +349,7 @@ impl AddressSpace {
         let nothing = Charge::nothing(inner.memory.family());
         let memory = core::mem::replace(&mut inner.memory, nothing);
         self.flush(0..layout::USER_END);
-        Remains { lower, regions, _memory: memory }
+        Remains::new(lower, regions, memory)
     }
 
     /// Adds a region of anonymous memory, and charges what of it is promised.
@@ -462,52 +464,16 @@ impl AddressSpace {
     }
 }
 
-/// Regions, tables and pages of a space, which nobody reaches any more. Dropping it frees them.
-pub(crate) struct Remains {
-    lower: LowerHalf,
-    regions: Regions,
-    /// Given back when all is freed.
-    _memory: Charge,
-}
-
-impl Remains {
-    /// Goes on freeing, for about as long as `frames` frames take. Returns whether there is anything left.
-    pub(crate) fn free_some(&mut self, frames: usize) -> bool {
-        self.regions.forget_some() || self.lower.free_some(frames)
-    }
-}
-
 impl Drop for AddressSpace {
-    /// Frees a little of the memory at once and leaves the rest for [`take_abandoned`]: a program that could not be started may
-    /// be large.
+    /// Frees a little of the memory at once and leaves the rest to the reaper: a program that could not be started may be
+    /// large.
     fn drop(&mut self) {
-        let mut remains = self.take_remains();
+        let remains = self.take_remains();
         self.root.retire();
-        if remains.free_some(FRAMES_AT_ONCE) {
-            // Without memory to remember it by, all of it is freed now, however long that takes.
-            let _ = abandon(remains);
+        if let Some(place) = self.place.take() {
+            remains.free_or_abandon(place);
         }
     }
-}
-
-/// Frames that a dropped space frees before it leaves the rest to the reaper.
-const FRAMES_AT_ONCE: usize = 16;
-
-/// What dropped spaces have left.
-static ABANDONED: Mutex<Queue<Box<Remains>>> = Mutex::new(Queue::new());
-
-/// Keeps `remains` for [`take_abandoned`].
-///
-/// # Errors
-/// [`OutOfMemory`]; `remains` are freed.
-fn abandon(remains: Remains) -> Result<(), OutOfMemory> {
-    let remains = try_box(remains)?;
-    ABANDONED.lock().try_push_back(remains)
-}
-
-/// The memory of a dropped address space that is still to be freed, for the reaper.
-pub(crate) fn take_abandoned() -> Option<Box<Remains>> {
-    ABANDONED.lock().pop_front()
 }
 
 fn check_range(range: &Range<usize>) -> Result<(), MapError> {

@@ -25,6 +25,7 @@ mod page_table;
 mod pinned;
 pub mod quota;
 mod region;
+mod remains;
 #[allow(unsafe_code)]
 mod root;
 #[allow(unsafe_code)]
@@ -34,10 +35,10 @@ mod user;
 
 pub use crate::arch::{Access, Rights};
 pub use address_space::AddressSpace;
-pub(crate) use address_space::{Remains, take_abandoned};
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use pinned::PinnedBuffer;
+pub(crate) use remains::{Remains, take_abandoned};
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
 pub use user::UserRange;

@@ -80,6 +80,11 @@ impl Membership {
     pub fn family(&self) -> Family {
         self.0
     }
+
+    /// Tells the number of the process whose place this is.
+    pub fn set_head(&self, process: u32) {
+        TREE.lock().set_head(self.0, process);
+    }
 }
 
 impl Drop for Membership {
@@ -94,6 +99,11 @@ impl Drop for Membership {
 /// The orphans of a process count as descendants of the nearest ancestor that is still there.
 pub fn is_within(family: Family, ancestor: Family) -> bool {
     TREE.lock().is_within(family, ancestor)
+}
+
+/// The numbers of the process at the head of `family` and of its ancestors, the nearest first; 0 for those that are gone.
+pub fn heads(family: Family) -> impl Iterator<Item = u32> {
+    TREE.lock().heads(family).into_iter().filter(|&head| head != 0)
 }
 
 /// Limits of a family, and what it holds.

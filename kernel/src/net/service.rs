@@ -23,8 +23,9 @@ use crate::log;
 use crate::mm::frames;
 use crate::task::{self, random, timer};
 
-/// Frames handled before the service lets others of its priority run.
-const FRAMES_PER_PORTION: usize = 32;
+/// Frames handled before the service lets others of its priority run: a frame and what comes of it take up to 12,000
+/// instructions.
+const FRAMES_PER_PORTION: usize = 4;
 
 static STACK: Once<Arc<Stack>> = Once::new();
 
@@ -106,6 +107,7 @@ pub fn start() {
             ports: random::next(),
             loopback: random::next(),
             ethernet: random::next(),
+            tables: random::next(),
         },
         ..Configuration::default()
     };

@@ -7,7 +7,7 @@ use core::task::Waker;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_fallible::{OutOfMemory, try_arc};
-use cops_net::{Connection, Error, Listener, Shutdown, TcpBinding};
+use cops_net::{Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
 use super::stack;
@@ -17,14 +17,35 @@ use crate::task::WaitQueue;
 
 /// How far a socket has come.
 enum State {
-    /// Made, nothing else.
-    Fresh,
+    /// Made, nothing else; or a port is being searched for it.
+    Fresh(PortSearch),
     /// Has a local address.
     Bound(TcpBinding),
     /// Takes connections.
     Listening(Listener),
     /// Is one, or is becoming one.
     Connected(Connection),
+}
+
+impl State {
+    const FRESH: Self = Self::Fresh(PortSearch::new());
+
+    /// Binds a fresh socket: `Ok(None)` if there are more ports to look at. `None` if it is not fresh.
+    fn bind(&mut self, address: SocketAddr) -> Option<Result<Option<()>, Errno>> {
+        let Self::Fresh(search) = self else { return None };
+        let bound = stack().and_then(|stack| stack.bind_tcp_in_portions(address, search).map_err(errno));
+        Some(match bound {
+            Ok(None) => Ok(None),
+            Ok(Some(binding)) => {
+                *self = Self::Bound(binding);
+                Ok(Some(()))
+            }
+            Err(error) => {
+                *self = Self::FRESH;
+                Err(error)
+            }
+        })
+    }
 }
 
 /// See the module.
@@ -45,7 +66,7 @@ impl Socket {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn new(v6: bool) -> Result<Self, OutOfMemory> {
-        Self::in_state(v6, State::Fresh)
+        Self::in_state(v6, State::FRESH)
     }
 
     fn accepted(connection: Connection) -> Result<Self, OutOfMemory> {
@@ -63,39 +84,42 @@ impl Socket {
         SocketAddr::new(address, 0)
     }
 
-    /// Gives it a local address; port 0: any free one.
+    /// Gives it a local address; port 0: any free one. `None`: to be asked again, since there are more ports to look at.
     ///
     /// # Errors
     /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `EINVAL` if it has one.
-    pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
+    pub fn bind(&self, address: SocketAddr) -> Option<CallResult> {
         if address.is_ipv6() != self.v6 {
-            return Err(Errno::EAFNOSUPPORT);
+            return Some(Err(Errno::EAFNOSUPPORT));
         }
         let mut state = self.state.write();
-        let State::Fresh = *state else { return Err(Errno::EINVAL) };
-        *state = State::Bound(stack()?.bind_tcp(address).map_err(errno)?);
-        Ok(())
+        match state.bind(address) {
+            None => Some(Err(Errno::EINVAL)),
+            Some(bound) => bound.transpose().map(|bound| bound.map(|()| 0)),
+        }
     }
 
-    /// Lets it take connections, `backlog` of them at a time before they are accepted.
+    /// Lets it take connections, `backlog` of them at a time before they are accepted. `None`: as for [`Self::bind`].
     ///
     /// # Errors
     /// `EINVAL` if it is connected or listens already.
-    pub fn listen(&self, backlog: usize) -> Result<(), Errno> {
+    pub fn listen(&self, backlog: usize) -> Option<CallResult> {
         let mut state = self.state.write();
-        if let State::Fresh = *state {
-            *state = State::Bound(stack()?.bind_tcp(self.unspecified()).map_err(errno)?);
+        match state.bind(self.unspecified()) {
+            Some(Ok(None)) => return None,
+            Some(Err(error)) => return Some(Err(error)),
+            None | Some(Ok(Some(()))) => {}
         }
-        match core::mem::replace(&mut *state, State::Fresh) {
-            State::Bound(binding) => {
-                *state = State::Listening(binding.listen(backlog).map_err(errno)?);
-                Ok(())
-            }
+        Some(match core::mem::replace(&mut *state, State::FRESH) {
+            State::Bound(binding) => binding.listen(backlog).map_err(errno).map(|listener| {
+                *state = State::Listening(listener);
+                0
+            }),
             other => {
                 *state = other;
                 Err(Errno::EINVAL)
             }
-        }
+        })
     }
 
     /// Takes a connection that waits; `None`: there is none.
@@ -112,17 +136,25 @@ impl Socket {
         }
     }
 
-    /// Begins to connect.
+    /// Begins to connect. `None`: as for [`Self::bind`].
     ///
     /// # Errors
     /// `EISCONN`, `EAFNOSUPPORT`, and what the network says at once.
-    pub fn start_connect(&self, remote: SocketAddr) -> Result<(), Errno> {
+    pub fn start_connect(&self, remote: SocketAddr) -> Result<Option<()>, Errno> {
         if remote.is_ipv6() != self.v6 {
             return Err(Errno::EAFNOSUPPORT);
         }
         let mut state = self.state.write();
-        match core::mem::replace(&mut *state, State::Fresh) {
-            State::Fresh => *state = State::Connected(stack()?.connect(remote).map_err(errno)?),
+        match core::mem::replace(&mut *state, State::FRESH) {
+            State::Fresh(mut search) => {
+                match stack()?.connect_in_portions(remote, &mut search).map_err(errno)? {
+                    Some(connection) => *state = State::Connected(connection),
+                    None => {
+                        *state = State::Fresh(search);
+                        return Ok(None);
+                    }
+                }
+            }
             State::Bound(binding) => *state = State::Connected(binding.connect(remote).map_err(errno)?),
             other => {
                 let connected = matches!(other, State::Connected(_));
@@ -133,7 +165,7 @@ impl Socket {
         if let State::Connected(connection) = &*state {
             connection.set_no_delay(true);
         }
-        Ok(())
+        Ok(Some(()))
     }
 
     /// Whether the connection stands; `None`: not yet.
@@ -211,7 +243,7 @@ impl Socket {
             (State::Connected(connection), Waiting::ToRead) => connection.register_receive_waker(&waker),
             (State::Connected(connection), Waiting::ToWrite) => connection.register_send_waker(&waker),
             // Attempts on these fail at once.
-            (State::Fresh | State::Bound(_), _) => {}
+            (State::Fresh(_) | State::Bound(_), _) => {}
         }
     }
 
@@ -238,7 +270,7 @@ impl Socket {
     /// None today; addresses of future families may have none.
     pub fn local_address(&self) -> Result<SocketAddr, Errno> {
         Ok(match &*self.state.read() {
-            State::Fresh => self.unspecified(),
+            State::Fresh(_) => self.unspecified(),
             State::Bound(binding) => binding.local_address(),
             State::Listening(listener) => listener.local_address(),
             State::Connected(connection) => connection.local_address(),

@@ -71,6 +71,20 @@ impl From<Result<Operation, Errno>> for Reply {
     }
 }
 
+/// `Ok(None)`: a portion is done.
+impl From<Result<Option<usize>, Errno>> for Reply {
+    fn from(result: Result<Option<usize>, Errno>) -> Self {
+        result.transpose().into()
+    }
+}
+
+/// `Ok(None)`: a portion is done.
+impl From<Result<Option<Operation>, Errno>> for Reply {
+    fn from(operation: Result<Option<Operation>, Errno>) -> Self {
+        operation.transpose().map_or(Reply::Again, Reply::from)
+    }
+}
+
 /// Handles the system call whose registers are in `context`.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     let frame = context.syscall();

@@ -31,19 +31,21 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
 }
 
 /// `bind(fd, *const sockaddr, length)`.
-pub fn bind(process: &Process, file: usize, address: usize, length: usize) -> CallResult {
+///
+/// `Ok(None)`: to be asked again.
+pub fn bind(process: &Process, file: usize, address: usize, length: usize) -> Result<Option<usize>, Errno> {
     let file = process.files.lock().get(file)?;
     let socket = as_socket(&file)?;
-    socket.bind(address_in(process, address, length)?)?;
-    Ok(0)
+    socket.bind(address_in(process, address, length)?).transpose()
 }
 
 /// `listen(fd, backlog)`.
-pub fn listen(process: &Process, file: usize, backlog: usize) -> CallResult {
+///
+/// `Ok(None)`: to be asked again.
+pub fn listen(process: &Process, file: usize, backlog: usize) -> Result<Option<usize>, Errno> {
     const BACKLOG_MAX: usize = 4096;
     let file = process.files.lock().get(file)?;
-    as_socket(&file)?.listen(backlog.clamp(1, BACKLOG_MAX))?;
-    Ok(0)
+    as_socket(&file)?.listen(backlog.clamp(1, BACKLOG_MAX)).transpose()
 }
 
 /// `accept4(fd, *mut sockaddr, *mut u32, flags)`.
@@ -68,13 +70,19 @@ pub fn accept(
 }
 
 /// `connect(fd, *const sockaddr, length)`.
-pub fn connect(process: &Process, file: usize, address: usize, length: usize) -> Result<Operation, Errno> {
+///
+/// `Ok(None)`: to be asked again.
+pub fn connect(
+    process: &Process,
+    file: usize,
+    address: usize,
+    length: usize,
+) -> Result<Option<Operation>, Errno> {
     let file = process.files.lock().get(file)?;
     let socket = as_socket(&file)?;
     let address = address_in(process, address, length)?;
     mm::admit()?;
-    socket.start_connect(address)?;
-    Ok(Operation::Connect { file })
+    Ok(socket.start_connect(address)?.map(|()| Operation::Connect { file }))
 }
 
 /// `getsockname(fd, *mut sockaddr, *mut u32)`.

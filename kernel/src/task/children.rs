@@ -10,10 +10,10 @@ use cops_fallible::Map;
 use cops_fallible::map::Spare;
 use spin::Mutex;
 
-use super::process::{Process, ProcessId, WaitStatus};
+use super::process::{FIRST_PROCESS, Process, ProcessId, WaitStatus};
 use super::reaper;
 use crate::fs;
-use crate::mm::quota::{Amounts, Charge, Family, Kind, Membership};
+use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};
 
 /// What the kernel keeps of a process besides what is charged as it grows.
 const RECORD_BYTES: u64 = 4096;
@@ -77,6 +77,7 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     let place =
         Charge::new(membership.family(), &Amounts::of(Kind::Processes, 1).and(Kind::Memory, RECORD_BYTES))?;
     let id = table.next;
+    membership.set_head(id);
     reaper::reserve(table.records.len() + 1)?;
     let family = Spare::try_new()?;
     let room = Some(Spare::try_new()?);
@@ -107,6 +108,14 @@ pub fn give_back(id: ProcessId) {
 /// The process with this number, unless it has ended.
 pub fn find(id: ProcessId) -> Option<Arc<Process>> {
     TABLE.lock().records.get(&id)?.process.clone()
+}
+
+/// The process whose time it is when the kernel works for what is left of `family`: the nearest ancestor that lives, or
+/// the head itself if that is not `ended`.
+pub(super) fn payer(family: Family, ended: ProcessId) -> Option<Arc<Process>> {
+    let table = TABLE.lock();
+    let mut heads = quota::heads(family).filter(|&head| head != ended);
+    heads.find_map(|head| table.records.get(&head)?.process.clone())
 }
 
 /// Processes that one portion of [`lower_some`] looks at. Whether one is a descendant costs as much as the two are apart.
@@ -159,23 +168,15 @@ pub(super) fn forget(id: ProcessId) {
     drop(process);
 }
 
-/// A process is gone: keeps how it ended for its parent, makes orphans of its children.
-pub(super) fn ended(id: ProcessId, status: WaitStatus) {
-    let parent = enter_end(id, status);
-    // Before the parent is woken: it finds the console its own again.
-    fs::leave_console(id);
-    match parent {
-        Some(parent) => parent.child_ended.wake_all(),
-        None if id == 1 => super::first_process_ended(status),
-        None => {}
-    }
-}
+/// Children that one portion of [`orphan_some`] parts from their parent.
+const PORTION_CHILDREN: usize = 4;
 
-/// What [`ended`] does to the table. Returns the parent.
-fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
+/// Makes orphans of some children of a process that is gone. Returns whether there are more. Orphans that have ended are
+/// forgotten: no process can wait for them.
+pub(super) fn orphan_some(id: ProcessId) -> bool {
     let table = &mut *TABLE.lock();
-    // Orphans that have ended are nobody's any more; the others forget their parent.
-    while let Some(child) = child_from(&table.families, id, 0) {
+    for _ in 0..PORTION_CHILDREN {
+        let Some(child) = child_from(&table.families, id, 0) else { return false };
         match table.records.get_mut(&child) {
             Some(record) if record.status.is_none() => {
                 record.parent = 0;
@@ -192,6 +193,24 @@ fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
             }
         }
     }
+    true
+}
+
+/// A process is gone, and its children are orphans already: keeps how it ended for its parent.
+pub(super) fn ended(id: ProcessId, status: WaitStatus) {
+    let parent = enter_end(id, status);
+    // Before the parent is woken: it finds the console its own again.
+    fs::leave_console(id);
+    match parent {
+        Some(parent) => parent.child_ended.wake_all(),
+        None if id == FIRST_PROCESS => super::first_process_ended(status),
+        None => {}
+    }
+}
+
+/// What [`ended`] does to the table. Returns the parent.
+fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
+    let table = &mut *TABLE.lock();
     let record = table.records.get_mut(&id)?;
     record.status = Some(status);
     let parent = record.parent;
@@ -199,7 +218,7 @@ fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
         table.ended.insert_with(room, (parent, id), ());
     }
     let process = table.records.get(&parent).and_then(|record| record.process.clone());
-    if process.is_none() && id != 1 {
+    if process.is_none() && id != FIRST_PROCESS {
         table.remove(id);
     }
     process

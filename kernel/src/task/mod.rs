@@ -32,7 +32,7 @@ pub use counters::COUNTERS;
 pub use cpu::VirtualCpu;
 pub use executor::{core_table, current_number, executor, wake_by_number};
 pub use loader::{Arguments, Loading};
-pub use process::{Process, ProcessId};
+pub use process::{FIRST_PROCESS, Process, ProcessId};
 pub use run_queue::{RUN_QUEUE, SHARE_MAX, name_of_hold};
 pub use start::{spawn_service, start, statistics};
 pub use timer::Timer;

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
-use cops_abi::{Errno, Priority, layout, note};
+use cops_abi::{Errno, layout, note};
 use cops_fallible::{List, try_arc};
 use spin::Mutex;
 
@@ -29,6 +29,8 @@ use crate::trace::{self, Event, TracePages};
 
 /// Identifies a process. Never 0.
 pub type ProcessId = u32;
+/// The number of the first process: all others descend from it, and its end is the end of the system.
+pub const FIRST_PROCESS: ProcessId = 1;
 
 /// How a process ended, in `wait4`'s packing.
 pub type WaitStatus = i32;
@@ -204,13 +206,13 @@ impl Process {
         quota::is_within(self.family, family)
     }
 
-    /// Whether this process may change what concerns the whole machine: if it may be as urgent as anything, which any
-    /// ancestor can take from it for good.
+    /// Whether this process may change what concerns every process, as tracing and the share of the less urgent do: if it
+    /// has authority over every process, that is, if it is the first.
     ///
     /// # Errors
     /// `EPERM` if not.
     pub fn check_authority_over_machine(&self) -> Result<(), Errno> {
-        if self.ceiling.level() == Priority::MOST_URGENT.level() { Ok(()) } else { Err(Errno::EPERM) }
+        if self.id == FIRST_PROCESS { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     /// Virtual CPUs it has, running or not.

@@ -1,14 +1,17 @@
 //! Random numbers: for programs, for hash tables, for the network's ports and sequence numbers.
 //!
-//! One generator for the whole machine, seeded from what the boot loader left in the device tree and from the
-//! clocks. Its lock is never taken by an interrupt handler, and held for at most 256 bytes and a new key.
-//! May touch: the clock, the device tree's seed.
+//! One generator for the whole machine, seeded at boot from everything there is: the bytes that the boot loader left in the
+//! device tree (`rng-seed`), an entropy device (virtio-rng), and the clocks. Each source is added to the others, so the best of
+//! them decides. Without the first two the clocks alone seed it: programs still get random numbers (`getrandom` neither fails
+//! nor waits), and so does the network, but whoever knows about when the machine was started can find them by trying. The
+//! kernel says so at boot. Its lock is never taken by an interrupt handler, and held for at most 256 bytes and a new key.
+//! May touch: the clock, the device tree's seed, the entropy device.
 
 use cops_algorithms::chance::Generator;
 use spin::{Mutex, Once};
 
 use crate::arch;
-use crate::drivers::device_tree;
+use crate::drivers::{device_tree, virtio_rng};
 
 /// The most bytes that are drawn under the lock in one go.
 pub const BYTES_MAX: usize = 256;
@@ -24,15 +27,22 @@ fn generator() -> &'static Mutex<Generator> {
 /// Seeds the generator, with the real time too if there is a clock that tells it. Says so when that cannot be enough.
 pub fn seed(real_nanoseconds: Option<u64>) {
     let from_tree = device_tree::facts().random_seed;
+    let from_device = virtio_rng::entropy();
     let mut generator = generator().lock();
     generator.absorb(from_tree);
+    generator.absorb(&from_device.unwrap_or_default());
     generator.absorb(&real_nanoseconds.unwrap_or(0).to_le_bytes());
     generator.absorb(&arch::now_ticks().to_le_bytes());
     drop(generator);
-    if from_tree.len() < SEED_BYTES_ENOUGH {
-        log::warn!(
-            "no seed in the device tree: random numbers come from the clocks alone and can be guessed"
-        );
+    let has_tree = from_tree.len() >= SEED_BYTES_ENOUGH;
+    match (has_tree, from_device.is_some()) {
+        (true, true) => log::info!("random numbers: seeded by the device tree and an entropy device"),
+        (true, false) => log::info!("random numbers: seeded by the device tree"),
+        (false, true) => log::info!("random numbers: seeded by an entropy device"),
+        (false, false) => log::warn!(
+            "random numbers: no seed in the device tree and no entropy device: they come from the clocks alone and \
+             can be guessed"
+        ),
     }
 }
 

@@ -4,7 +4,6 @@
 //! its page table. The reaper also frees the memory of programs whose start was given up.
 //! May touch: processes, the table of children, address spaces.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::future::poll_fn;
 use core::sync::atomic::Ordering::Relaxed;
@@ -53,7 +52,7 @@ pub fn look() {
 /// What the reaper does next.
 enum Task {
     End(ProcessId),
-    Free(Box<Remains>),
+    Free(Remains),
 }
 
 fn next_task() -> Option<Task> {
@@ -69,15 +68,19 @@ pub async fn service() {
         let id = match task {
             Task::End(id) => id,
             Task::Free(mut remains) => {
+                let mut portions = Portions::begin();
+                let family = remains.family();
                 while remains.free_some(PORTION_FRAMES) {
-                    yield_now().await;
+                    portions.let_others().await;
                 }
+                drop(remains);
+                portions.charge_to(children::payer(family, 0));
                 continue;
             }
         };
         let Some(process) = children::find(id) else { continue };
         let mut portions = Portions::begin();
-        let parent = process.parent.load(Relaxed);
+        let family = process.family;
         // First what has a result, so that what is counted as in flight then is.
         while process.close_ring_some() {
             portions.let_others().await;
@@ -94,20 +97,23 @@ pub async fn service() {
         }
         process.take_apart();
         portions.let_others().await;
-        if let Some(parent) = children::find(process.parent.load(Relaxed)) {
-            RUN_QUEUE.inherit_debt(&process, &parent);
+        // An orphan's end is the time of its nearest ancestor that lives.
+        if let Some(payer) = children::payer(family, id) {
+            RUN_QUEUE.inherit_debt(&process, &payer);
         }
         let status = process.ending().unwrap_or_default();
         release(process, &mut portions).await;
-        children::ended(id, status);
-        portions.let_others().await;
-        if let Some(parent) = children::find(parent) {
-            parent.charge(portions.spent_ticks);
+        while children::orphan_some(id) {
+            portions.let_others().await;
         }
+        let payer = children::payer(family, id);
+        children::ended(id, status);
+        portions.charge_to(payer);
+        yield_now().await;
     }
 }
 
-/// The time that the end of a process takes, without that of others in between: its parent's to pay.
+/// The time that the end of a process takes, without that of others in between.
 struct Portions {
     spent_ticks: u64,
     begin_ticks: u64,
@@ -123,6 +129,13 @@ impl Portions {
         self.spent_ticks += arch::now_ticks().saturating_sub(self.begin_ticks);
         yield_now().await;
         self.begin_ticks = arch::now_ticks();
+    }
+
+    /// Has `payer` pay for all of it.
+    fn charge_to(self, payer: Option<Arc<Process>>) {
+        if let Some(payer) = payer {
+            payer.charge(self.spent_ticks + arch::now_ticks().saturating_sub(self.begin_ticks));
+        }
     }
 }
 

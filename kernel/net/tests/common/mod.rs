@@ -400,5 +400,5 @@ pub const ACK: u8 = 16;
 
 /// Derives the three seeds of a test from one.
 pub fn seeds(seed: u64) -> RandomSeeds {
-    RandomSeeds { ports: seed, loopback: seed ^ 1, ethernet: seed }
+    RandomSeeds { ports: seed, loopback: seed ^ 1, ethernet: seed, tables: seed ^ 2 }
 }

@@ -89,6 +89,10 @@ impl Boot {
             add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
         }
         add(&["-global", "virtio-mmio.force-legacy=false"]);
+        if self.count_instructions.is_none() {
+            // Not where a run is to repeat: its answer comes from another thread of the emulator.
+            add(&["-device", "virtio-rng-device"]);
+        }
         add(&["-netdev", &self.netdev(), "-device", "virtio-net-device,netdev=net0"]);
         let mut boot_arguments = vec!["console=mux".to_owned()];
         boot_arguments.extend(self.boot_arguments.iter().cloned());
@@ -147,7 +151,7 @@ mod tests {
         assert_eq!(
             line(&boot()),
             "-machine virt -cpu rv64 -smp 4 -m 512M -display none -monitor none -serial stdio -no-reboot \
-             -global virtio-mmio.force-legacy=false \
+             -global virtio-mmio.force-legacy=false -device virtio-rng-device \
              -netdev user,id=net0,hostfwd=tcp:127.0.0.1:18-:9000,hostfwd=tcp:127.0.0.1:19-:7 \
              -device virtio-net-device,netdev=net0 -append console=mux loglevel=warn -kernel /k -initrd /r"
         );

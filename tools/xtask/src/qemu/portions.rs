@@ -8,15 +8,6 @@ use super::command::{Boot, Idle};
 /// Most instructions that one portion may take.
 pub const LIMIT: u64 = 50_000;
 
-/// Kinds that are known to be longer, and how long they may be: what is left to do. Each fails again beyond that.
-const KNOWN: [(&str, &str, u64); 5] = [
-    ("system-call", "CONNECT", 500_000),
-    ("system-call", "CLOSE", 500_000),
-    ("system-call", "READ", 200_000),
-    ("system-call", "WRITE", 200_000),
-    ("service", "reaper", 1_000_000),
-];
-
 /// The longest portion of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Portion {
@@ -40,12 +31,6 @@ impl Portion {
 
     pub fn is_too_long(&self) -> bool {
         self.longest > LIMIT
-    }
-
-    /// How long it may be: the limit, or more if it is known to be longer.
-    pub fn allowed(&self) -> u64 {
-        let known = KNOWN.iter().find(|(kind, what, _)| (*kind, *what) == (&*self.kind, &*self.what));
-        known.map_or(LIMIT, |&(_, _, allowed)| allowed)
     }
 }
 

@@ -7,7 +7,7 @@ use super::guest;
 use super::{Case, Context};
 use crate::error::Outcome;
 use crate::qemu::console::Ending;
-use crate::qemu::portions::{self, Portion};
+use crate::qemu::portions::{self, LIMIT, Portion};
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let (ending, transcript) = guest::counted(context)?;
@@ -32,12 +32,10 @@ fn judge(ending: &Ending, kernel: &str) -> Vec<Case> {
 
 fn judge_one(portion: &Portion) -> Case {
     let name = portion.name();
-    if portion.longest > portion.allowed() {
+    if portion.is_too_long() {
         let why = format!(
-            "{} instructions without a point at which something more urgent takes the hart; {} are allowed; about it: {}",
-            portion.longest,
-            portion.allowed(),
-            portion.about
+            "{} instructions without a point at which something more urgent takes the hart; {LIMIT} are allowed; about it: {}",
+            portion.longest, portion.about
         );
         return Case::failed(name, why);
     }

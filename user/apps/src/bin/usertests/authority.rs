@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use cops::abi::Errno;
 use cops::abi::syscall::{COPS_SET_CEILING, COPS_SET_SHARE, COPS_TRACE, KILL, signal};
+use cops::abi::trace::operation;
 use cops::process::{self, Child, ExitCode};
 use cops::task::Priority;
 use cops::time::{Duration, Instant, sleep};
@@ -18,7 +19,7 @@ tests! { authority:
     a_process_has_none_over_others,
     a_process_has_it_over_itself,
     orphans_stay_below_their_grandparent,
-    a_lowered_process_has_none_over_the_machine,
+    only_the_first_process_has_it_over_the_machine,
     a_process_that_does_not_exist,
 }
 
@@ -55,9 +56,16 @@ fn attack(targets: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Tries to change what concerns all processes, and to read it.
 fn attack_machine() -> ExitCode {
-    let attempts =
-        [raw::call(COPS_SET_SHARE, [500]), raw::call(COPS_TRACE, [0, 1]), raw::call(COPS_TRACE, [0, 0])];
+    let mut record = [0u64; 32];
+    let place = record.as_mut_ptr().expose_provenance();
+    let attempts = [
+        raw::call(COPS_SET_SHARE, [500]),
+        raw::call(COPS_TRACE, [operation::CONTROL, 1]),
+        raw::call(COPS_TRACE, [operation::CONTROL, 0]),
+        raw::call(COPS_TRACE, [operation::READ, 0, place, size_of_val(&record)]),
+    ];
     let not_refused = attempts.iter().position(|outcome| *outcome != Err(Errno::EPERM));
     ExitCode(not_refused.map_or(0, |attempt| 10 + attempt as u8))
 }
@@ -112,10 +120,13 @@ async fn orphans_stay_below_their_grandparent() -> Outcome {
     Ok(())
 }
 
-async fn a_lowered_process_has_none_over_the_machine() -> Outcome {
-    let mut child = process::spawn_below(PROGRAM, &[HELPER, "attack-machine"], Some(Priority::LEAST_URGENT))?;
-    let status = soon("the end of an attacker", child.wait()).await??;
-    check_equal!(status.code(), Some(0), "which attempt was not refused");
+/// What concerns every process is for a process that has authority over every process, whatever the ceiling.
+async fn only_the_first_process_has_it_over_the_machine() -> Outcome {
+    for ceiling in [Priority::MOST_URGENT, Priority::LEAST_URGENT] {
+        let mut child = process::spawn_below(PROGRAM, &[HELPER, "attack-machine"], Some(ceiling))?;
+        let status = soon("the end of an attacker", child.wait()).await??;
+        check_equal!(status.code(), Some(0), "which attempt was not refused, ceiling {ceiling:?}");
+    }
     Ok(())
 }
 

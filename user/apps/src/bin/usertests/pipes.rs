@@ -8,10 +8,11 @@ use cops::io::{Error, Fd, Read, Write, pipe};
 use cops::task::{self, Priority};
 
 use crate::harness::{Outcome, soon};
-use crate::{check_equal, tests};
+use crate::{check, check_equal, tests};
 
 tests! { pipes:
     bytes_in_order,
+    every_alignment,
     nothing_to_move,
     end_after_writer,
     broken_pipe,
@@ -54,6 +55,33 @@ async fn bytes_in_order() -> Outcome {
         }
         check_equal!(place, bytes, "bytes read");
         done.await??;
+    }
+    Ok(())
+}
+
+/// Copies between all alignments, and of all lengths around a word: the bytes around stay unchanged.
+async fn every_alignment() -> Outcome {
+    const MARK: u8 = 0xee;
+    let (mut reader, mut writer) = pipe()?;
+    for length in [1, 7, 8, 15, 16, 23, 24, 25, 31, 33, 63, 100, 600, 5000] {
+        for (from, to) in (0..8).flat_map(|from| (0..8).map(move |to| (from, to))) {
+            let data: Vec<u8> = (0..from + length).map(|place| pattern(place + length)).collect();
+            soon("writing", writer.write_all(&data[from..])).await??;
+            let mut buffer = vec![MARK; to + length + 16];
+            let mut done = 0;
+            while done < length {
+                // The pipe's chunks are read one after the other, so what follows begins at other alignments.
+                let end = to + length;
+                done += soon("reading", reader.read(&mut buffer[to + done..end])).await??;
+            }
+            let is_untouched = |bytes: &[u8]| bytes.iter().all(|&byte| byte == MARK);
+            check!(
+                buffer[to..to + length] == data[from..]
+                    && is_untouched(&buffer[..to])
+                    && is_untouched(&buffer[to + length..]),
+                "{length} bytes from {from} to {to}: {buffer:x?}"
+            );
+        }
     }
     Ok(())
 }

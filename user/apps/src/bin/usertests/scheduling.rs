@@ -193,7 +193,7 @@ async fn ceilings_are_not_raised() -> Outcome {
     let raised = process::spawn_below(PROGRAM, &[HELPER, "ceiling"], Some(level(32))).err().and_then(errno);
     check_equal!(raised, Some(Errno::EPERM), "a child above it");
     let share = process::set_share_of_less_urgent(10).err().and_then(errno);
-    check_equal!(share, Some(Errno::EPERM), "setting the share below the most urgent ceiling");
+    check_equal!(share, Some(Errno::EPERM), "setting the share as a child");
     Ok(())
 }
 
