@@ -35,7 +35,7 @@ const SEGMENT: usize = 256;
 /// Buckets of a table that is not empty, at least.
 const BUCKETS_MIN: usize = 8;
 /// The table shrinks while it has more buckets than this for each entry.
-const BUCKETS_PER_ENTRY_MAX: usize = 4;
+const BUCKETS_PER_ENTRY_MAX: usize = 2;
 
 /// A hash table whose growth can fail.
 pub struct Table<K, V> {
