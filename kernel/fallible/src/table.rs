@@ -1,18 +1,20 @@
 //! A hash table that grows and shrinks one bucket at a time (linear hashing; Litwin, 1980).
 //!
-//! A table that moves all of its entries when it is full does thousands of times the usual work in one insertion. Here
-//! the hash of a key selects one of `buckets` lists. An insertion that makes the table too full splits one bucket: the
-//! next in turn. A removal that leaves it nearly empty merges the last bucket back. So every operation touches at
-//! most three lists of a few entries each, whatever the number of entries.
+//! A table that moves all of its entries when it is full does thousands of times the usual work in
+//! one insertion. Here the hash of a key selects one of `buckets` lists. An insertion that makes
+//! the table too full splits one bucket: the next in turn. A removal that leaves it nearly empty
+//! merges the last bucket back. So every operation touches at most three lists of a few entries
+//! each, whatever the number of entries.
 //!
 //! ```text
-//!   buckets = 6: 0 1 2 3 | 4 5        a hash selects by its low 3 bits; what would be 6 or 7, by its low 2 bits
+//!   buckets = 6: 0 1 2 3 | 4 5    selected by 3 low bits of a hash; instead of 6 or 7, by 2 bits
 //!   next split:      2 -> 2, 6
 //! ```
 //!
-//! Lists are short as long as keys cannot be chosen to collide: a table whose keys come from outside is given a seed
-//! that is not known there. The buckets are in segments of 2 KiB, and an entry is an allocation of its own, so
-//! growth needs no large piece of memory. Without memory for a segment the lists become longer.
+//! Lists are short as long as keys cannot be chosen to collide: a table with keys from outside
+//! gets a seed that is not known there. The buckets are in segments of 2 KiB, and an
+//! entry is an allocation of its own, so growth needs no large piece of memory. Without memory for
+//! a segment the lists become longer.
 
 use alloc::boxed::Box;
 use core::hash::{BuildHasher, Hash};
@@ -37,7 +39,7 @@ const BUCKETS_MIN: usize = 8;
 /// The table shrinks while it has more buckets than this for each entry.
 const BUCKETS_PER_ENTRY_MAX: usize = 2;
 
-/// A hash table whose growth can fail.
+/// A hash table of which the growth can fail.
 pub struct Table<K, V> {
     hasher: FixedState,
     segments: List<Box<[Link<K, V>; SEGMENT]>>,
@@ -98,7 +100,8 @@ impl<K, V> Table<K, V> {
         self.segments.get_mut(number / SEGMENT).map(|segment| &mut segment[number % SEGMENT])
     }
 
-    /// One bucket more: the entries of one other bucket are divided between the two. Without memory it stays as it is.
+    /// One bucket more: the entries of one other bucket are divided between the two. Without memory
+    /// it stays as it is.
     fn split(&mut self) {
         let new = self.buckets;
         if new / SEGMENT == self.segments.len() {

@@ -86,7 +86,8 @@ pub struct RandomSeeds {
     pub loopback: u64,
     /// Seed of the Ethernet interface.
     pub ethernet: u64,
-    /// Of the hashes of addresses: a peer that knew it could choose addresses that collide in a table.
+    /// Of the hashes of addresses: a peer that knew it could choose addresses that collide in a
+    /// table.
     pub tables: u64,
 }
 

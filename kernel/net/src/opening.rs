@@ -66,7 +66,8 @@ impl Stack {
         to_the_end(|search| self.bind_tcp_in_portions(local, search))
     }
 
-    /// As [`bind_tcp`](Self::bind_tcp), but looks at a few ports only. `None`: to be called again with the same `search`.
+    /// As [`bind_tcp`](Self::bind_tcp), but looks at a few ports only. `None`: to be called again
+    /// with the same `search`.
     ///
     /// # Errors
     /// As there.
@@ -95,7 +96,8 @@ impl Stack {
         to_the_end(|search| self.connect_in_portions(remote, search))
     }
 
-    /// As [`connect`](Self::connect), but looks at a few ports only. `None`: to be called again with the same `search`.
+    /// As [`connect`](Self::connect), but looks at a few ports only. `None`: to be called again
+    /// with the same `search`.
     ///
     /// # Errors
     /// As there.

@@ -116,8 +116,8 @@ impl Stack {
         earliest
     }
 
-    /// Resets a few connections that a closed listener has not returned. Returns `true` if there are
-    /// more.
+    /// Resets a few connections that a closed listener has not returned. Returns `true` if there
+    /// are more.
     fn reset_some(&self) -> bool {
         for _ in 0..RESETS_PER_POLL {
             let Some(endpoint) = self.shared.closed_listeners.take_connection() else { return false };

@@ -98,8 +98,9 @@ impl TimeWaitTable {
             return Some(Verdict::Acknowledge(numbers));
         }
         if segment.finish {
-            // The peer has not received our ACK of its FIN: the lifetime starts anew. Without memory
-            // for that, the record is lost, and the next such segment is answered with a reset.
+            // The peer has not received our ACK of its FIN: the lifetime starts anew. Without
+            // memory for that, the record is lost, and the next such segment is answered with a
+            // reset.
             self.insert(segment.key, numbers, now, usize::MAX);
             return Some(Verdict::Acknowledge(numbers));
         }
@@ -108,7 +109,8 @@ impl TimeWaitTable {
         Some(if segment.payload_length > 0 { Verdict::Acknowledge(numbers) } else { Verdict::Ignore })
     }
 
-    /// Removes at most `limit` records that have expired at `now`. Returns `true` if there are more.
+    /// Removes at most `limit` records that have expired at `now`. Returns `true` if there are
+    /// more.
     pub(crate) fn expire(&mut self, now: u64, limit: u32) -> bool {
         let is_due = |table: &Self| table.earliest().is_some_and(|expires_at| expires_at <= now);
         for _ in 0..limit {

@@ -22,8 +22,8 @@ pub(crate) fn give_turn(turns: &mut Chain<TURN>, endpoint: &Arc<Endpoint>) {
 }
 
 impl LinkCore {
-    /// A neighbour may have become known: every endpoint that waits for one is to try again. smoltcp
-    /// suppresses, at little cost, those with a neighbour that is still unknown.
+    /// A neighbour may have become known: every endpoint that waits for one is to try again.
+    /// smoltcp suppresses, at little cost, those with a neighbour that is still unknown.
     pub(crate) fn neighbour_appeared(&mut self) {
         self.to_retry = self.awaiting_neighbour.len();
     }
@@ -113,8 +113,9 @@ impl LinkCore {
         true
     }
 
-    /// Serves the next endpoint that is to try again. They are served in the order of their numbers,
-    /// cyclically, so a neighbour that appears again and again does not starve any of them.
+    /// Serves the next endpoint that is to try again. They are served in the order of their
+    /// numbers, cyclically, so a neighbour that appears again and again does not starve any of
+    /// them.
     fn retry_neighbour(&mut self, shared: &Arc<Shared>) -> bool {
         if self.to_retry == 0 {
             return false;

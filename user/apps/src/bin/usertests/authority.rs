@@ -120,7 +120,8 @@ async fn orphans_stay_below_their_grandparent() -> Outcome {
     Ok(())
 }
 
-/// What concerns every process is for a process that has authority over every process, whatever the ceiling.
+/// What concerns every process is for a process that has authority over every process, whatever the
+/// ceiling.
 async fn only_the_first_process_has_it_over_the_machine() -> Outcome {
     for ceiling in [Priority::MOST_URGENT, Priority::LEAST_URGENT] {
         let mut child = process::spawn_below(PROGRAM, &[HELPER, "attack-machine"], Some(ceiling))?;

@@ -59,7 +59,8 @@ async fn bytes_in_order() -> Outcome {
     Ok(())
 }
 
-/// Copies between all alignments, and of all lengths around a word: the bytes around stay unchanged.
+/// Copies between all alignments, and of all lengths around a word: the bytes around stay
+/// unchanged.
 async fn every_alignment() -> Outcome {
     const MARK: u8 = 0xee;
     let (mut reader, mut writer) = pipe()?;
@@ -70,7 +71,8 @@ async fn every_alignment() -> Outcome {
             let mut buffer = vec![MARK; to + length + 16];
             let mut done = 0;
             while done < length {
-                // The pipe's chunks are read one after the other, so what follows begins at other alignments.
+                // The pipe's chunks are read one after the other, so what follows begins at other
+                // alignments.
                 let end = to + length;
                 done += soon("reading", reader.read(&mut buffer[to + done..end])).await??;
             }
