@@ -17,11 +17,14 @@ use crate::terminal::Progress;
 /// Documented apart from each other for the same reason for which they are built apart (see `clippy`).
 const GUEST_PACKAGES: [&str; 3] = ["cops-vdso", "cops-kernel", "cops"];
 
+/// Reads the text below a folder and returns what is wrong with it.
+type Judge = fn(&Path) -> Outcome<Vec<String>>;
+
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let workspace = context.workspace;
     let root = &workspace.root;
     let mut cases = Vec::new();
-    let of_text: [(&str, fn(&Path) -> Outcome<Vec<String>>); 7] = [
+    let of_text: [(&str, Judge); 7] = [
         ("prose", prose::judge),
         ("links", links::judge),
         ("book", book::judge),
