@@ -1,5 +1,5 @@
-//! Models for loom, on the shipped `sync`: mutex, semaphore and event, with waits that are given up while they are
-//! granted. Two holders at once are a data race on a cell of loom's; a lost wake is a deadlock.
+//! Models for loom, on the shipped `sync` and join handles: mutex, semaphore and event, with waits that are given up while they are
+//! granted; a handle that is awaited or dropped while its coroutine ends. Two holders at once are a data race on a cell of loom's; a lost wake is a deadlock.
 //!
 //! Outside of coroutines, so without inheritance, whose rule `tests/inheritance.rs` checks.
 #![cfg(loom)]
@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32 as Plain, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use cops_executor::core::begin_model;
-use cops_executor::current;
+use cops_executor::modelled_join::sides;
 use cops_executor::sync::{Event, Mutex, Semaphore, begin_sync_model};
+use cops_executor::{JoinError, current};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 use loom::thread;
@@ -214,5 +215,85 @@ fn giving_up_between_two_batches_of_wakes() {
         drop(waits.pop());
         thread.join().unwrap();
         assert!(waits.iter_mut().all(|wait| poll(wait.as_mut(), &waker).is_ready()));
+    });
+}
+
+/// An output, whose destructor and whose content are looked after.
+struct Output {
+    cell: Arc<UnsafeCell<u32>>,
+    dropped: Arc<Plain>,
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // After what the coroutine did, whichever side drops it.
+        add(&self.cell);
+        self.dropped.fetch_add(1, SeqCst);
+    }
+}
+
+fn output() -> (Output, Arc<Plain>) {
+    let dropped = Arc::new(Plain::new(0));
+    (Output { cell: Arc::new(UnsafeCell::new(0)), dropped: dropped.clone() }, dropped)
+}
+
+#[test]
+fn a_handle_that_is_dropped_against_the_end() {
+    for is_cancelled in [false, true] {
+        explore("end against dropping the handle", move || {
+            let (output, dropped) = output();
+            let (handle, coroutine) = sides(async move {
+                add(&output.cell);
+                output
+            });
+            let thread = thread::spawn(move || coroutine.end(is_cancelled));
+            drop(handle);
+            thread.join().unwrap();
+            assert_eq!(dropped.load(SeqCst), 1);
+        });
+    }
+}
+
+#[test]
+fn a_handle_that_is_awaited_against_the_end() {
+    for is_cancelled in [false, true] {
+        explore("end against awaiting the handle", move || {
+            let (output, dropped) = output();
+            let (handle, coroutine) = sides(async move {
+                add(&output.cell);
+                output
+            });
+            let thread = thread::spawn(move || coroutine.end(is_cancelled));
+            let result = block_on(handle);
+            assert_eq!(result.is_err(), is_cancelled);
+            if is_cancelled {
+                assert!(matches!(result, Err(JoinError::Cancelled)));
+            }
+            drop(result);
+            thread.join().unwrap();
+            assert_eq!(dropped.load(SeqCst), 1);
+        });
+    }
+}
+
+#[test]
+fn a_handle_that_is_polled_and_dropped_against_the_end() {
+    explore("end against polling and dropping the handle", || {
+        let (output, dropped) = output();
+        let (mut handle, coroutine) = sides(async move {
+            add(&output.cell);
+            output
+        });
+        let thread = thread::spawn(move || coroutine.end(false));
+        let (unpark, waker) = unpark();
+        let first = poll(Pin::new(&mut handle), &waker);
+        if first.is_pending() {
+            drop(poll(Pin::new(&mut handle), &waker));
+        }
+        drop((first, handle, waker));
+        thread.join().unwrap();
+        assert_eq!(dropped.load(SeqCst), 1);
+        // No waker is left in a block that is not freed.
+        assert_eq!(Arc::strong_count(&unpark), 1);
     });
 }

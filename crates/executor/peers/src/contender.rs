@@ -9,6 +9,8 @@ pub enum Contender {
     Cops,
     /// cops-executor, futures in slots that the program owns.
     CopsSlots,
+    /// cops-executor's `Runtime`, with a handle to each coroutine.
+    CopsRuntime,
     /// Boxed futures polled in turn.
     Raw,
     /// tokio's current-thread runtime.
@@ -33,9 +35,10 @@ use Contender::*;
 
 impl Contender {
     /// All, in the order of the tables.
-    pub const ALL: [Contender; 11] = [
+    pub const ALL: [Contender; 12] = [
         Cops,
         CopsSlots,
+        CopsRuntime,
         Raw,
         Embassy,
         EmbassyBoxed,
@@ -52,6 +55,7 @@ impl Contender {
         match self {
             Cops => "cops",
             CopsSlots => "cops-slots",
+            CopsRuntime => "cops-runtime",
             Raw => "raw",
             TokioCurrent => "tokio-current",
             TokioMulti => "tokio-multi",
@@ -69,6 +73,7 @@ impl Contender {
         match self {
             Cops => "**cops-executor**, futures boxed",
             CopsSlots => "**cops-executor**, futures in slots",
+            CopsRuntime => "**cops-executor**, `Runtime` and handles",
             Raw => "raw polling of boxed futures",
             TokioCurrent => "tokio, current-thread",
             TokioMulti => "tokio, multi-thread",
@@ -88,7 +93,7 @@ impl Contender {
 
     /// Whether it keeps priorities.
     pub fn has_priorities(self) -> bool {
-        matches!(self, Cops | CopsSlots | EmbassyPriority)
+        matches!(self, Cops | CopsSlots | CopsRuntime | EmbassyPriority)
     }
 
     /// Whether several threads may poll the tasks of one executor.
@@ -110,14 +115,15 @@ impl Contender {
             // In the other operations spawning does not count.
             (CopsSlots, Operation::Spawn { .. } | Operation::Bytes) => true,
             (EmbassyBoxed, Operation::Spawn { .. }) => true,
-            (CopsSlots | EmbassyBoxed, _) => false,
+            (CopsRuntime, Operation::Spawn { .. } | Operation::Join) => true,
+            (CopsSlots | CopsRuntime | EmbassyBoxed, _) => false,
             // Sorting 100,000 equals takes their square of steps; the others have no part for priorities.
             (EmbassyPriority, Operation::Yield { coroutines, .. }) => coroutines <= 1_000,
             (EmbassyPriority, Operation::Ping { .. } | Operation::Bytes) => false,
             (_, Operation::Contended { .. }) => self.has_workers(),
             (_, Operation::Yield { levels, .. }) => levels == 1 || self.has_priorities(),
             (_, Operation::Urgent { workers, .. }) => workers == 1 || self.has_workers(),
-            (Embassy | EmbassyPriority, Operation::Join) => false,
+            (Embassy | EmbassyPriority, Operation::Join | Operation::Wake { .. }) => false,
             (_, Operation::RingById) => self == Cops,
             _ => true,
         }

@@ -107,6 +107,15 @@ pub const TABLES: &[Table] = &[
         ],
     },
     Table {
+        title: "Wake by a plain thread",
+        note: "From before the call of the wake until the task's poll begins: the median of 1,000 wakes. The task's worker \
+               has been parked for some time, or polls 100 other tasks that yield.",
+        rows: &[
+            row("wake-parked", "a parked worker", Operation::Wake { is_busy: false }),
+            row("wake-busy", "a busy worker", Operation::Wake { is_busy: true }),
+        ],
+    },
+    Table {
         title: "Urgent wake among 1,000 others that are ready",
         note: "Polls of others that begin after the wake has returned and before the urgent one is polled, in 500 trials: \
                median / 99th percentile / most. The wake comes from one of the others, or from a plain thread. Where \

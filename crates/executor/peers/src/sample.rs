@@ -12,6 +12,8 @@ pub struct Sample {
     pub operations: u64,
     /// Wall time of all of them, without setting up.
     pub nanoseconds: u64,
+    /// Processor time of all threads meanwhile.
+    pub cpu_nanoseconds: u64,
     /// Of a row that counts: one count for each trial, sorted.
     pub counts: Vec<u64>,
     /// Of the row of bytes: bytes that live, for all operations.
@@ -24,6 +26,7 @@ impl Sample {
         json!({
             "operations": self.operations,
             "nanoseconds": self.nanoseconds,
+            "cpu_nanoseconds": self.cpu_nanoseconds,
             "counts": self.counts,
             "bytes": self.bytes,
         })
@@ -36,6 +39,7 @@ impl Sample {
         Some(Sample {
             operations: value["operations"].as_u64()?,
             nanoseconds: value["nanoseconds"].as_u64()?,
+            cpu_nanoseconds: value["cpu_nanoseconds"].as_u64()?,
             counts,
             bytes: value["bytes"].as_u64()?,
         })
@@ -45,6 +49,11 @@ impl Sample {
     pub fn nanoseconds_each(&self) -> f64 {
         self.nanoseconds as f64 / self.operations as f64
     }
+
+    /// Nanoseconds of processor time of one operation.
+    pub fn cpu_nanoseconds_each(&self) -> f64 {
+        self.cpu_nanoseconds as f64 / self.operations as f64
+    }
 }
 
 /// Started and stopped inside a coroutine, read outside.
@@ -53,8 +62,8 @@ pub struct Clock(&'static Times);
 
 #[derive(Debug, Default)]
 struct Times {
-    began: OnceLock<Instant>,
-    took: OnceLock<Duration>,
+    began: OnceLock<(Instant, Duration)>,
+    took: OnceLock<(Duration, Duration)>,
 }
 
 impl Clock {
@@ -65,20 +74,28 @@ impl Clock {
 
     /// Once.
     pub fn start(self) {
-        self.0.began.set(Instant::now()).expect("a clock is started once");
+        self.0.began.set((Instant::now(), processor_time())).expect("a clock is started once");
     }
 
     /// Once, after `start`.
     pub fn stop(self) {
-        let began = self.0.began.get().expect("a clock is started before it is stopped");
-        self.0.took.set(began.elapsed()).expect("a clock is stopped once");
+        let (began, cpu_began) = self.0.began.get().expect("a clock is started before it is stopped");
+        let took = (began.elapsed(), processor_time().saturating_sub(*cpu_began));
+        self.0.took.set(took).expect("a clock is stopped once");
     }
 
     /// The sample of a run in which `operations` were timed.
     pub fn sample(self, operations: u64) -> Sample {
-        let took = self.0.took.get().expect("the parent ran to its end");
-        Sample { operations, nanoseconds: took.as_nanos() as u64, ..Sample::default() }
+        let (took, cpu) = self.0.took.get().expect("the parent ran to its end");
+        let (nanoseconds, cpu_nanoseconds) = (took.as_nanos() as u64, cpu.as_nanos() as u64);
+        Sample { operations, nanoseconds, cpu_nanoseconds, ..Sample::default() }
     }
+}
+
+/// Of all threads of this process, those that have ended among them.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 impl Default for Clock {
@@ -93,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_sample_survives_the_pipe() {
-        let sample = Sample { operations: 7, nanoseconds: 9, counts: vec![0, 3], bytes: 1 << 40 };
+        let sample =
+            Sample { operations: 7, nanoseconds: 9, cpu_nanoseconds: 8, counts: vec![0, 3], bytes: 1 << 40 };
         assert_eq!(Sample::from_json(&sample.to_json().to_string()), Some(sample));
         assert_eq!(Sample::from_json("{}"), None);
         assert_eq!(Sample::from_json("thread panicked"), None);

@@ -314,8 +314,8 @@ mod modelled {
     define!(AtomicU32, u32, |value: u32| value as u64, |word: u64| word as u32);
     define!(AtomicBool, bool, |value: bool| value as u64, |word: u64| word != 0);
     define_arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_or, fetch_and);
-    // No sums: they would not wrap.
-    define_arithmetic!(AtomicU32, u32, fetch_or, fetch_and, fetch_max);
+    // A sum does not wrap: it is for bits that are set once.
+    define_arithmetic!(AtomicU32, u32, fetch_add, fetch_or, fetch_and, fetch_max);
 
     #[repr(C)]
     pub struct AtomicPtr<T>(Word, PhantomData<*mut T>);

@@ -35,7 +35,7 @@ pub(super) fn place<T>(value: T) -> NonNull<T> {
 /// # Safety
 ///
 /// `data` is from `boxed::<F>` or `place::<F>` and was not dropped.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn unbox<F>(data: *mut ()) {
     /// Gives the memory back, also if the value's destructor panics.
     struct Memory<F>(NonNull<F>);

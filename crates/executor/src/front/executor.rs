@@ -213,26 +213,41 @@ impl Executor {
     ///
     /// As `spawn`.
     #[cfg(feature = "alloc")]
+    #[inline]
     pub fn spawn_join<F>(&self, future: F, priority: Priority) -> Result<JoinHandle<F::Output>, SpawnError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        self.spawn_join_on(future, priority, self.here())
+    }
+
+    /// As `spawn_join`, by a caller that knows which worker of this executor it is.
+    #[cfg(feature = "alloc")]
+    #[inline(always)]
+    pub(super) fn spawn_join_on<F>(
+        &self,
+        future: F,
+        priority: Priority,
+        here: u32,
+    ) -> Result<JoinHandle<F::Output>, SpawnError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
         let (data, vtable, handle) = JoinHandle::prepare(future);
-        // SAFETY: `prepare` makes what `spawn_raw` asks for of a future that is Send and 'static, with an output that is.
+        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is Send and 'static, with an output that is.
         #[allow(unsafe_code)]
-        let spawned = unsafe { self.spawn_raw(data, vtable, priority) };
-        match spawned {
-            Ok(id) => Ok(handle.finish(id)),
-            Err(error) => {
-                // SAFETY: it was not spawned, so it is ours to drop, once.
-                #[allow(unsafe_code)]
-                unsafe {
-                    (vtable.drop)(data)
-                };
-                Err(error)
-            }
+        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, here) };
+        if let Some(id) = CoroutineId::from_raw(raw) {
+            return Ok(handle.finish(id));
         }
+        // SAFETY: it was not spawned, so it is ours to drop, once.
+        #[allow(unsafe_code)]
+        unsafe {
+            (vtable.drop)(data)
+        };
+        Err(refusal(raw))
     }
 
     /// Makes a coroutine of a future that the caller keeps in its own way.

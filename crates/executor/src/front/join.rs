@@ -3,7 +3,20 @@
 //! A coroutine with a handle is one block of memory: what the two sides share, and the future. The sides are the handle, and the
 //! coroutine, by the vtable in this file. The side that goes last frees the block.
 //!
-//! Unsafe: that block by hand. Both sides hold a pointer to it while `sides` counts them; `phase` says which of them may touch
+//! `state` has four bits, each set by one side:
+//!
+//! | bit | set by | says | from then on |
+//! | --- | --- | --- | --- |
+//! | `WAITING` | the handle, which may clear it again | there is a waker | the coroutine takes the waker when it sets `DONE` |
+//! | `DONE` | the coroutine | there is an output | the output is the handle's, the waker the coroutine's |
+//! | `DETACHED` | the handle | the handle is gone | the coroutine frees the block |
+//! | `ENDED` | the coroutine | the future is dropped, and the coroutine gone | the handle frees the block |
+//!
+//! All but `WAITING` are set once, so they are added: that returns what was before in one instruction on most machines.
+//! Of `DETACHED` and `ENDED` the second to be set frees. A coroutine that finds `DETACHED` alone when it has finished, which
+//! is the most common life of a coroutine, leaves no output, and frees the block without another atomic update.
+//!
+//! Unsafe: that block by hand. Both sides hold a pointer to it until it is freed; `state` says which of them may touch
 //! which cell; the future is the coroutine's alone.
 #![allow(unsafe_code)]
 
@@ -11,14 +24,13 @@ use ::core::cell::UnsafeCell;
 use ::core::future::Future;
 use ::core::mem::ManuallyDrop;
 use ::core::pin::Pin;
-use ::core::ptr::NonNull;
-use ::core::sync::atomic::{AtomicU8, Ordering, fence};
+use ::core::ptr::{self, NonNull};
 use ::core::task::{Context, Poll, Waker};
 
-use super::cell::{place, unbox};
 use super::join_error::JoinError;
 use super::registry;
-use super::waker::waker_of_raw;
+use super::{pool, waker::waker_of_raw};
+use crate::core::atomic::{AtomicU32, Ordering};
 use crate::core::{CoroutineId, FutureVTable};
 
 /// A future of a coroutine's output.
@@ -41,18 +53,14 @@ pub struct JoinHandle<T> {
     side: Side<T>,
 }
 
-/// The handle does not wait: `waker` is the handle's to write.
-const EMPTY: u8 = 0;
-/// The handle has left a waker and will take it back before it touches it.
-const WAITING: u8 = 1;
-/// `value` is there: it is the handle's, and `waker` is the coroutine's if it was WAITING before.
-const DONE: u8 = 2;
+const WAITING: u32 = 1;
+const DONE: u32 = 2;
+const DETACHED: u32 = 4;
+const ENDED: u32 = 8;
 
 /// What the two sides share.
 struct Shared<T> {
-    phase: AtomicU8,
-    /// How many of the two are left.
-    sides: AtomicU8,
+    state: AtomicU32,
     waker: UnsafeCell<Option<Waker>>,
     value: UnsafeCell<Option<Result<T, JoinError>>>,
     /// Frees the block: the handle does not know its full type.
@@ -68,11 +76,21 @@ struct Block<F: Future> {
 
 impl<T> Shared<T> {
     /// The coroutine's side, once.
+    #[inline(always)]
     fn complete(&self, value: Result<T, JoinError>) {
+        // Relaxed: the handle has left nothing for this. If it goes after this look, the output is freed with the block.
+        if self.state.load(Ordering::Relaxed) & DETACHED == 0 {
+            self.leave(value);
+        }
+    }
+
+    /// Leaves the output to the handle, and wakes the coroutine that awaits it.
+    #[inline(never)]
+    fn leave(&self, value: Result<T, JoinError>) {
         // SAFETY: not DONE yet, so the value is ours.
         unsafe { *self.value.get() = Some(value) };
         // Release: the value. Acquire: the waker.
-        if self.phase.swap(DONE, Ordering::AcqRel) == WAITING {
+        if self.state.fetch_add(DONE, Ordering::AcqRel) & WAITING != 0 {
             // SAFETY: it was WAITING and is DONE: the waker is ours.
             if let Some(waker) = unsafe { (*self.waker.get()).take() } {
                 waker.wake();
@@ -80,13 +98,23 @@ impl<T> Shared<T> {
         }
     }
 
+    /// The handle's side.
     fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        let retracted = self.phase.compare_exchange(WAITING, EMPTY, Ordering::Acquire, Ordering::Acquire);
-        if retracted != Err(DONE) {
-            // SAFETY: EMPTY, and only the handle, which is borrowed exclusively, leaves EMPTY for WAITING.
-            unsafe { (*self.waker.get()).get_or_insert_with(|| context.waker().clone()) }
-                .clone_from(context.waker());
-            let left = self.phase.compare_exchange(EMPTY, WAITING, Ordering::AcqRel, Ordering::Acquire);
+        // Acquire: the value. The handle is there, and the coroutine ends after it has set DONE: so without DONE there is
+        // no bit but WAITING.
+        let mut state = self.state.load(Ordering::Acquire);
+        if state == WAITING {
+            let retracted = self.state.compare_exchange(WAITING, 0, Ordering::Acquire, Ordering::Acquire);
+            state = if let Err(now) = retracted { now } else { 0 };
+        }
+        if state == 0 {
+            // SAFETY: 0, and only the handle, which is borrowed exclusively, sets WAITING.
+            match unsafe { &mut *self.waker.get() } {
+                Some(waker) => waker.clone_from(context.waker()),
+                none => *none = Some(context.waker().clone()),
+            }
+            // Release: the waker. Acquire: the value.
+            let left = self.state.compare_exchange(0, WAITING, Ordering::AcqRel, Ordering::Acquire);
             if left.is_ok() {
                 return Poll::Pending;
             }
@@ -95,29 +123,33 @@ impl<T> Shared<T> {
         let value = unsafe { (*self.value.get()).take() };
         Poll::Ready(value.expect("a join handle was polled after it had returned the output"))
     }
+
+    fn is_done(&self, order: Ordering) -> bool {
+        self.state.load(order) & DONE != 0
+    }
 }
 
-/// One of the two that `Shared::sides` counts.
+/// The handle's side of a block.
 struct Side<T>(NonNull<Shared<T>>);
 
-// SAFETY: `phase` says which side owns each cell (constants above); the value goes from one thread to another.
+// SAFETY: `state` says which side owns each cell; the value goes from one thread to another.
 unsafe impl<T: Send> Send for Side<T> {}
-// SAFETY: as above; what a shared handle gives access to is `phase`.
+// SAFETY: as above; what a shared handle gives access to is `state`.
 unsafe impl<T: Send> Sync for Side<T> {}
 
 impl<T> Side<T> {
     fn shared(&self) -> &Shared<T> {
-        // SAFETY: this side is counted, so the block is there.
+        // SAFETY: this side has not gone, so the block is there.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<T> Drop for Side<T> {
+    #[inline]
     fn drop(&mut self) {
-        // Release: what this side did comes before the block is freed, by either side.
-        if self.shared().sides.fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
-            // SAFETY: the other side is gone, and this one touches nothing after this.
+        // Release: what this side did comes before the block is freed. Acquire: what the other did.
+        if self.shared().state.fetch_add(DETACHED, Ordering::AcqRel) & ENDED != 0 {
+            // SAFETY: the coroutine is gone, and this side touches nothing after this.
             unsafe { (self.shared().free)(self.0) };
         }
     }
@@ -133,8 +165,14 @@ impl<F: Future> Block<F> {
 ///
 /// `shared` is that of a `Block<F>` from `JoinHandle::prepare`. Its future was dropped, and both sides are gone.
 unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
-    // SAFETY: by contract it is used no more, and `prepare` made it by `place`. The future is not dropped again: `ManuallyDrop`.
-    unsafe { unbox::<Block<F>>(shared.as_ptr().cast()) };
+    // SAFETY: by contract the block is used no more, and `prepare` made it. Its cells are dropped here, and its future was before.
+    // (Should the output's destructor panic, the memory is leaked.)
+    unsafe {
+        let cells = shared.as_ref();
+        ptr::drop_in_place(cells.waker.get());
+        ptr::drop_in_place(cells.value.get());
+        pool::release(shared.cast::<Block<F>>());
+    }
 }
 
 /// `FutureVTable::poll` of coroutines with a handle.
@@ -143,7 +181,7 @@ unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
 ///
 /// `data` is from `JoinHandle::prepare` with a future of type `F`, which nothing else uses during the call.
 unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
-    // SAFETY: the coroutine's side is counted until `drop_future`.
+    // SAFETY: the coroutine's side is there until `drop_future`.
     let block = unsafe { &*data.cast::<Block<F>>() };
     // SAFETY: the future is the coroutine's alone, and stays where it is: so it is pinned.
     let future = unsafe { Pin::new_unchecked(&mut **block.future.get()) };
@@ -151,36 +189,63 @@ unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
     let waker = ManuallyDrop::new(waker_of_raw(id));
     let mut context = Context::from_waker(&waker);
     #[cfg(not(feature = "std"))]
-    let polled = future.poll(&mut context).map(Ok);
+    let polled = future.poll(&mut context);
     // A panic must not cross into the core. The future is not polled again, so its broken state is not seen.
     #[cfg(feature = "std")]
     let polled =
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context))) {
-            Ok(polled) => polled.map(Ok),
-            Err(payload) => Poll::Ready(Err(JoinError::panicked(payload))),
+            Ok(polled) => polled,
+            Err(payload) => {
+                block.shared.complete(Err(JoinError::panicked(payload)));
+                return true;
+            }
         };
     match polled {
         Poll::Pending => false,
         Poll::Ready(value) => {
-            block.shared.complete(value);
+            block.shared.complete(Ok(value));
             true
         }
     }
 }
 
-/// `FutureVTable::drop` of coroutines with a handle: the end of the coroutine's side.
+/// # Safety
+///
+/// As `FutureVTable` says, for what `prepare` has given.
+unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
+    let block = data.cast::<Block<F>>();
+    // SAFETY: the coroutine's side goes at the end of this. The future is dropped here and never again; it is not polled any
+    // more.
+    unsafe { ManuallyDrop::drop(&mut *(*block).future.get()) };
+    // SAFETY: as above.
+    let shared = unsafe { &(*block).shared };
+    // Acquire: what the handle did.
+    if shared.state.load(Ordering::Acquire) == DETACHED {
+        // SAFETY: the handle is gone; there is no output and no waker, and the future is dropped: only the memory is left.
+        return unsafe { pool::release(NonNull::new_unchecked(block)) };
+    }
+    // SAFETY: as above.
+    unsafe { end::<F>(NonNull::new_unchecked(data.cast())) }
+}
+
+/// The coroutine's side goes, and there is a handle, or has been one when the output came. Apart, so that what is more common saves no
+/// registers.
 ///
 /// # Safety
 ///
-/// As `poll`, and once.
-unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
-    // SAFETY: `prepare` made it, and counted this side.
-    let side = unsafe { Side(NonNull::new_unchecked(data.cast::<Shared<F::Output>>())) };
-    // SAFETY: dropped here and never again; it is not polled any more.
-    unsafe { ManuallyDrop::drop(&mut *(*data.cast::<Block<F>>()).future.get()) };
+/// `shared` is that of a `Block<F>`, whose future is dropped, and the coroutine's side has not gone.
+#[inline(never)]
+unsafe fn end<F: Future>(block: NonNull<Shared<F::Output>>) {
+    // SAFETY: the contract.
+    let shared = unsafe { block.as_ref() };
     // Relaxed: this side alone sets it.
-    if side.shared().phase.load(Ordering::Relaxed) != DONE {
-        side.shared().complete(Err(JoinError::Cancelled));
+    if !shared.is_done(Ordering::Relaxed) {
+        shared.complete(Err(JoinError::Cancelled));
+    }
+    // As in `Side::drop`.
+    if shared.state.fetch_add(ENDED, Ordering::AcqRel) & DETACHED != 0 {
+        // SAFETY: the handle is gone, and this side touches nothing after this.
+        unsafe { free::<F>(block) };
     }
 }
 
@@ -190,14 +255,17 @@ impl<T> JoinHandle<T> {
     pub(super) fn prepare<F: Future<Output = T>>(
         future: F,
     ) -> (*mut (), &'static FutureVTable, PendingHandle<T>) {
-        let shared = Shared {
-            phase: AtomicU8::new(EMPTY),
-            sides: AtomicU8::new(2),
-            waker: UnsafeCell::new(None),
-            value: UnsafeCell::new(None),
-            free: free::<F>,
-        };
-        let block = place(Block { shared, future: UnsafeCell::new(ManuallyDrop::new(future)) });
+        let block = pool::allocate::<Block<F>>();
+        // Field by field, so that the block is not put together elsewhere and copied.
+        // SAFETY: memory for a block, ours alone.
+        unsafe {
+            let place = block.as_ptr();
+            (&raw mut (*place).shared.state).write(AtomicU32::new(0));
+            (&raw mut (*place).shared.waker).write(UnsafeCell::new(None));
+            (&raw mut (*place).shared.value).write(UnsafeCell::new(None));
+            (&raw mut (*place).shared.free).write(free::<F>);
+            (&raw mut (*place).future).write(UnsafeCell::new(ManuallyDrop::new(future)));
+        }
         (block.as_ptr().cast(), Block::<F>::VTABLE, PendingHandle(Side(block.cast())))
     }
 
@@ -257,7 +325,7 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        self.side.shared().phase.load(Ordering::Acquire) == DONE
+        self.side.shared().is_done(Ordering::Acquire)
     }
 }
 
@@ -275,5 +343,33 @@ pub(super) struct PendingHandle<T>(Side<T>);
 impl<T> PendingHandle<T> {
     pub fn finish(self, id: CoroutineId) -> JoinHandle<T> {
         JoinHandle { id, side: self.0 }
+    }
+}
+
+/// For the model checker: the two sides of a block, without an executor.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod modelled {
+    use super::{Future, FutureVTable, JoinHandle};
+    use crate::core::CoroutineId;
+
+    /// The coroutine's side.
+    pub struct Side(*mut (), &'static FutureVTable);
+
+    pub fn sides<F: Future + 'static>(future: F) -> (JoinHandle<F::Output>, Side) {
+        let (data, vtable, handle) = JoinHandle::prepare(future);
+        let id = CoroutineId::from_raw(1 << 32).expect("a generation of 1 is one");
+        (handle.finish(id), Side(data, vtable))
+    }
+
+    impl Side {
+        /// Polls the future, which is ready, unless it is cancelled; and drops it.
+        pub fn end(self, is_cancelled: bool) {
+            // SAFETY: from `prepare`: polled once, dropped once.
+            unsafe {
+                assert!(is_cancelled || (self.1.poll)(self.0, 1 << 32));
+                (self.1.drop)(self.0);
+            }
+        }
     }
 }

@@ -46,6 +46,9 @@ pub use self::executor::Executor;
 pub use self::host::{BuildError, Builder, Handle, HostClock, Runtime, timers};
 #[cfg(feature = "alloc")]
 pub use self::join::JoinHandle;
+#[cfg(loom)]
+#[doc(hidden)]
+pub use self::join::modelled as modelled_join;
 #[cfg(feature = "alloc")]
 pub use self::join_error::{JoinError, Payload};
 pub use self::outcome::{AddWorkerError, RunOutcome, SpawnError, StartError};

@@ -86,10 +86,11 @@ mod kept {
         spare: Cell<Option<NonNull<Link>>>,
     }
 
-    #[derive(Clone, Copy)]
+    /// How a block begins that is not in use.
     struct Link {
+        /// The next block of the magazine.
         next: Option<NonNull<Link>>,
-        /// In the first block of a full magazine in the depot: the magazine below it.
+        /// Written when a full magazine goes to the depot, in its first block: the magazine below it.
         below: Option<NonNull<Link>>,
     }
 
@@ -98,7 +99,18 @@ mod kept {
     struct Pool([Kept; CLASSES]);
 
     std::thread_local! {
+        /// Without a destructor, so that it is reached without asking whether there is one to register or it has run.
         static POOL: Pool = const { Pool::new() };
+        /// Empties `POOL` when the thread ends. Registered before there is anything in it; after it, each magazine is
+        /// without blocks and without room, so all that follows comes here first, and finds it gone.
+        static GUARD: Guard = const { Guard };
+    }
+
+    struct Guard;
+
+    /// Whether the pool may be used: it may not while the thread ends.
+    fn is_open() -> bool {
+        GUARD.try_with(|_| ()).is_ok()
     }
 
     /// Full magazines of one size, in a stack.
@@ -127,7 +139,7 @@ mod kept {
         fn take(&mut self) -> Option<NonNull<Link>> {
             let top = self.top?;
             // SAFETY: in the stack, so a block that begins with a link.
-            self.top = unsafe { top.as_ref() }.below;
+            self.top = unsafe { (*top.as_ptr()).below };
             self.magazines -= 1;
             Some(top)
         }
@@ -137,12 +149,12 @@ mod kept {
         /// # Safety
         ///
         /// `magazine` is full, of this stack's size, and the caller's alone.
-        unsafe fn put(&mut self, mut magazine: NonNull<Link>) -> bool {
+        unsafe fn put(&mut self, magazine: NonNull<Link>) -> bool {
             if self.magazines >= DEPOT_BYTES / MAGAZINE_BYTES {
                 return false;
             }
             // SAFETY: the contract: its first block is ours.
-            unsafe { magazine.as_mut() }.below = self.top;
+            unsafe { (&raw mut (*magazine.as_ptr()).below).write(self.top) };
             self.top = Some(magazine);
             self.magazines += 1;
             true
@@ -166,9 +178,7 @@ mod kept {
     #[inline(always)]
     pub fn allocate(layout: Layout) -> NonNull<u8> {
         let Some(class) = class_of(layout) else { return allocate_anew(layout) };
-        // While a thread ends there may be no pool any more.
-        let kept = POOL.try_with(|pool| pool.0[class].take(class)).ok().flatten();
-        kept.unwrap_or_else(|| allocate_anew(block(class)))
+        POOL.with(|pool| pool.0[class].take(class))
     }
 
     /// # Safety
@@ -181,34 +191,35 @@ mod kept {
             return unsafe { release_for_good(memory, layout) };
         };
         // SAFETY: a block of this class, and unused, by contract.
-        let kept = POOL.try_with(|pool| unsafe { pool.0[class].put(class, memory) }).is_ok();
-        if !kept {
-            // SAFETY: all blocks of a class come from there with that class's layout.
-            unsafe { release_for_good(memory, block(class)) };
-        }
+        POOL.with(|pool| unsafe { pool.0[class].put(class, memory) });
     }
 
     impl Kept {
+        /// A block of this class.
         #[inline(always)]
-        fn take(&self, class: usize) -> Option<NonNull<u8>> {
-            let first = match self.first.get() {
-                Some(first) => first,
-                None => self.refill(class)?,
-            };
-            // SAFETY: in the list, so a block that begins with a link, and ours.
-            self.first.set(unsafe { first.as_ref() }.next);
-            self.room.set(self.room.get() + 1);
-            Some(first.cast())
+        fn take(&self, class: usize) -> NonNull<u8> {
+            match self.first.get() {
+                Some(first) => self.pop(first),
+                None => self.take_slowly(class),
+            }
         }
 
-        /// Makes another magazine the first, which is empty. Returns its first block.
+        #[inline(always)]
+        fn pop(&self, first: NonNull<Link>) -> NonNull<u8> {
+            // SAFETY: in the list, so a block that begins with a link, and ours.
+            self.first.set(unsafe { (*first.as_ptr()).next });
+            self.room.set(self.room.get() + 1);
+            first.cast()
+        }
+
+        /// As `take`, while the first magazine is empty: another becomes the first.
         #[cold]
         #[inline(never)]
-        fn refill(&self, class: usize) -> Option<NonNull<Link>> {
-            let magazine = self.spare.take().or_else(|| depot(class).take())?;
-            self.first.set(Some(magazine));
+        fn take_slowly(&self, class: usize) -> NonNull<u8> {
+            let magazine = if is_open() { self.spare.take().or_else(|| depot(class).take()) } else { None };
+            let Some(magazine) = magazine else { return allocate_anew(block(class)) };
             self.room.set(0);
-            Some(magazine)
+            self.pop(magazine)
         }
 
         /// # Safety
@@ -217,19 +228,37 @@ mod kept {
         #[inline(always)]
         unsafe fn put(&self, class: usize, memory: NonNull<u8>) {
             if self.room.get() == 0 {
-                self.make_room(class);
+                // SAFETY: the contract.
+                return unsafe { self.put_slowly(class, memory) };
             }
+            // SAFETY: the contract; there is room.
+            unsafe { self.push(memory) };
+        }
+
+        /// # Safety
+        ///
+        /// As `put`; and there is room.
+        #[inline(always)]
+        unsafe fn push(&self, memory: NonNull<u8>) {
             self.room.set(self.room.get() - 1);
             let link = memory.cast::<Link>();
             // SAFETY: a block is at least 16 bytes, aligned to 16, and ours by contract.
-            unsafe { link.write(Link { next: self.first.get(), below: None }) };
+            unsafe { (&raw mut (*link.as_ptr()).next).write(self.first.get()) };
             self.first.set(Some(link));
         }
 
-        /// Puts the first magazine, which is full, elsewhere.
+        /// As `put`, while the first magazine has no room: it goes elsewhere.
+        ///
+        /// # Safety
+        ///
+        /// As `put`.
         #[cold]
         #[inline(never)]
-        fn make_room(&self, class: usize) {
+        unsafe fn put_slowly(&self, class: usize, memory: NonNull<u8>) {
+            if !is_open() {
+                // SAFETY: all blocks of a class come from there with that class's layout.
+                return unsafe { release_for_good(memory, block(class)) };
+            }
             let full = self.first.take();
             self.room.set(capacity(class));
             if let Some(spare) = self.spare.replace(full) {
@@ -240,6 +269,8 @@ mod kept {
                     unsafe { release_all(class, Some(spare)) };
                 }
             }
+            // SAFETY: the contract.
+            unsafe { self.push(memory) };
         }
     }
 
@@ -252,35 +283,33 @@ mod kept {
         while let Some(here) = next {
             // SAFETY: the contract; as in `release`.
             unsafe {
-                next = here.as_ref().next;
+                next = (*here.as_ptr()).next;
                 release_for_good(here.cast(), block(class));
             }
         }
     }
 
     impl Pool {
+        /// No magazine has room: the first block that is put makes some.
         const fn new() -> Pool {
-            let mut pool = Pool(
+            Pool(
                 [const { Kept { first: Cell::new(None), room: Cell::new(0), spare: Cell::new(None) } };
                     CLASSES],
-            );
-            let mut class = 0;
-            while class < CLASSES {
-                pool.0[class].room = Cell::new(capacity(class));
-                class += 1;
-            }
-            pool
+            )
         }
     }
 
-    impl Drop for Pool {
+    impl Drop for Guard {
         fn drop(&mut self) {
-            for (class, kept) in self.0.iter().enumerate() {
-                for magazine in [kept.first.take(), kept.spare.take()] {
-                    // SAFETY: this thread alone owns what is in its lists.
-                    unsafe { release_all(class, magazine) };
+            POOL.with(|pool| {
+                for (class, kept) in pool.0.iter().enumerate() {
+                    kept.room.set(0);
+                    for magazine in [kept.first.take(), kept.spare.take()] {
+                        // SAFETY: this thread alone owns what is in its lists.
+                        unsafe { release_all(class, magazine) };
+                    }
                 }
-            }
+            });
         }
     }
 
@@ -357,6 +386,43 @@ mod kept {
             first.sort_unstable();
             second.sort_unstable();
             assert_eq!(first, second);
+        }
+
+        #[test]
+        fn a_thread_that_ends_keeps_nothing() {
+            const LAYOUT: Layout = Layout::new::<[u64; 20]>();
+            static FOUND: Mutex<Vec<(bool, bool)>> = Mutex::new(Vec::new());
+
+            /// Uses the pool when the thread ends.
+            struct AtEnd;
+
+            impl Drop for AtEnd {
+                fn drop(&mut self) {
+                    let memory = allocate(LAYOUT);
+                    // SAFETY: from `allocate` with this layout, not in use.
+                    unsafe { release(memory, LAYOUT) };
+                    let class = class_of(LAYOUT).unwrap();
+                    let is_empty = POOL.with(|pool| pool.0[class].first.get().is_none());
+                    FOUND.lock().unwrap().push((is_open(), is_empty));
+                }
+            }
+
+            std::thread_local! {
+                static BEFORE: AtEnd = const { AtEnd };
+                static AFTER: AtEnd = const { AtEnd };
+            }
+            let uses = || {
+                BEFORE.with(|_| ());
+                let memory = allocate(LAYOUT);
+                // SAFETY: as above.
+                unsafe { release(memory, LAYOUT) };
+                AFTER.with(|_| ());
+            };
+            std::thread::spawn(uses).join().unwrap();
+            let mut found = FOUND.lock().unwrap().clone();
+            found.sort_unstable();
+            // The pool is closed between the two, whichever comes first.
+            assert_eq!(found, [(false, true), (true, false)]);
         }
 
         #[test]

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::child;
 use crate::contender::Contender;
 use crate::operation::Operation;
-use crate::rows::{Row, TABLES};
+use crate::rows::{Row, TABLES, Table};
 use crate::sample::Sample;
 use crate::valgrind;
 use binaries::Binaries;
@@ -40,6 +40,8 @@ pub struct Cell {
     pub instructions: Option<f64>,
     /// Of one operation, in each run.
     pub nanoseconds: Vec<f64>,
+    /// Processor time of one operation, of all threads together, in each run.
+    pub cpu_nanoseconds: Vec<f64>,
     /// Sorted.
     pub counts: Vec<u64>,
     /// Of one coroutine, its future included.
@@ -98,6 +100,7 @@ impl Plan {
             Operation::Urgent { .. } => return self.scaled(500),
             Operation::Bytes => return 1,
             Operation::Ping { .. } => 10_000,
+            Operation::Wake { .. } => 1_000,
             // Long enough for the workers to share out the work.
             Operation::Contended { .. } => 2_000_000,
             // A few milliseconds: of many short runs some are not interrupted, of long ones none.
@@ -123,8 +126,8 @@ pub fn execute(plan: &Plan) -> Outcome {
         }
     }
     if plan.times {
-        for row in plan.rows().filter(|row| row.operation.is_timed()) {
-            time(plan, row, &binaries, &mut outcome);
+        for table in TABLES {
+            time(plan, table, &binaries, &mut outcome);
         }
     }
     outcome
@@ -185,27 +188,35 @@ fn count(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outc
     eprintln!();
 }
 
-fn time(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outcome) {
-    let mut contenders = plan.contenders(row.operation);
-    eprint!("{}: timing, {} runs of each ", row.key, plan.runs);
+/// Times the rows of a table in turn, and in each row the contenders, so that rows and contenders can be compared run by run.
+fn time(plan: &Plan, table: &'static Table, binaries: &Binaries, outcome: &mut Outcome) {
+    let is_asked = |row: &&'static Row| plan.rows().any(|asked| asked.key == row.key);
+    let rows = table.rows.iter().filter(is_asked).filter(|row| row.operation.is_timed());
+    let mut pairs: Vec<(&'static Row, Contender)> =
+        rows.flat_map(|row| plan.contenders(row.operation).into_iter().map(move |one| (row, one))).collect();
+    if pairs.is_empty() {
+        return;
+    }
+    eprint!("{}: timing, {} runs of each ", table.title, plan.runs);
     for _ in 0..plan.runs {
-        // Who has failed once is not asked again.
-        contenders.retain(|contender| {
-            let rounds = plan.rounds(*contender, row.operation);
-            let sampled = sample(binaries, row, *contender, rounds).map(|sample| {
+        // What has failed once is not tried again.
+        pairs.retain(|&(row, contender)| {
+            let rounds = plan.rounds(contender, row.operation);
+            let sampled = sample(binaries, row, contender, rounds).map(|sample| {
                 let cell = outcome.results.entry((row.key, contender.key())).or_default();
                 cell.nanoseconds.push(sample.nanoseconds_each());
+                cell.cpu_nanoseconds.push(sample.cpu_nanoseconds_each());
             });
-            note(&mut outcome.failures, row, *contender, sampled)
+            note(&mut outcome.failures, row, contender, sampled)
         });
         eprint!(".");
     }
-    for contender in &contenders {
+    eprintln!();
+    for (row, contender) in pairs {
         if let Some(fastest) = outcome.results.get(&(row.key, contender.key())).and_then(Cell::fastest) {
-            eprint!("  {} {fastest:.1}", contender.key());
+            eprintln!("  {} {} {fastest:.1} ns", row.key, contender.key());
         }
     }
-    eprintln!(" ns");
 }
 
 /// Notes a failure; whether there was none.

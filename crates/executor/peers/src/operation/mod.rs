@@ -7,6 +7,7 @@ pub mod ping;
 pub mod ring;
 pub mod spawn;
 pub mod urgent;
+pub mod wake;
 pub mod yields;
 
 use std::task::Waker;
@@ -16,6 +17,7 @@ use cops_executor::CoroutineId;
 use crate::contender::Contender;
 use crate::runtime::async_executor::AsyncExecutor;
 use crate::runtime::cops::Cops;
+use crate::runtime::cops_runtime::CopsRuntime;
 use crate::runtime::cops_slots::CopsSlots;
 use crate::runtime::embassy::{Embassy, EmbassyBoxed};
 use crate::runtime::local_pool::LocalPool;
@@ -48,6 +50,8 @@ pub enum Operation {
     Urgent { workers: u32, is_foreign: bool },
     /// A wake of another thread's task.
     Ping { is_foreign: bool },
+    /// A wake by a plain thread of a task whose worker is parked, or busy.
+    Wake { is_busy: bool },
     /// Memory.
     Bytes,
 }
@@ -73,7 +77,7 @@ impl Operation {
             Self::Spawn { batch } => u64::from(batch),
             Self::Contended { .. } | Self::Ring | Self::RingById | Self::Mixed => 1_000,
             Self::Ping { .. } => 2,
-            Self::Join | Self::Urgent { .. } | Self::Bytes => 1,
+            Self::Join | Self::Urgent { .. } | Self::Wake { .. } | Self::Bytes => 1,
         }
     }
 }
@@ -83,6 +87,7 @@ pub fn measure(contender: Contender, operation: Operation, rounds: u64, live: fn
     assert!(contender.takes(operation), "{} does not take {operation:?}", contender.key());
     match contender {
         Contender::Cops => joining::<Cops>(operation, rounds, live),
+        Contender::CopsRuntime => joining::<CopsRuntime>(operation, rounds, live),
         Contender::CopsSlots => plain::<CopsSlots>(operation, rounds, live),
         Contender::Raw => plain::<Raw>(operation, rounds, live),
         Contender::TokioCurrent => joining::<Tokio<false>>(operation, rounds, live),
@@ -124,6 +129,7 @@ fn plain<R: Runtime>(operation: Operation, rounds: u64, live: fn() -> u64) -> Sa
             urgent::run(R::start(Setup { workers, sleeps: true }), is_foreign, rounds)
         }
         Operation::Ping { is_foreign } => ping::run::<R>(is_foreign, rounds),
+        Operation::Wake { is_busy } => wake::run::<R>(is_busy, rounds),
         Operation::Bytes => bytes::run(alone(), live),
         Operation::Join => unreachable!("only what joins takes it"),
     }

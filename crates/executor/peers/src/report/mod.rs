@@ -31,6 +31,7 @@ impl Report {
                 "instructions": cell.instructions,
                 "ns": cell.fastest(),
                 "ns_of_runs": cell.nanoseconds,
+                "cpu_ns_of_runs": cell.cpu_nanoseconds,
                 "polls_before_urgent": cell.counts,
                 "bytes": cell.bytes,
             })

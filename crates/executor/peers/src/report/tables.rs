@@ -51,7 +51,8 @@ struct Column {
 
 fn one(table: &Table, results: &Results) -> Option<String> {
     let mut columns: Vec<Column> = table.rows.iter().flat_map(|row| columns_of(row, results)).collect();
-    columns.extend(ratio(table, results));
+    columns.extend(against_one(table, results));
+    columns.extend(against_tokio(table, results));
     columns.retain(|column| column.figures.iter().any(Option::is_some));
     if columns.is_empty() {
         return None;
@@ -129,17 +130,49 @@ fn columns_of(row: &Row, results: &Results) -> Vec<Column> {
     }
 }
 
-/// Of the table of two workers: two against one.
-fn ratio(table: &Table, results: &Results) -> Option<Column> {
+/// Of a table of two workers: two against one, in wall time and in processor time.
+fn against_one(table: &Table, results: &Results) -> Vec<Column> {
     let of = |workers: u32| {
         table.rows.iter().find(|row| matches!(row.operation, Operation::Contended { workers: so_many, .. } if so_many == workers))
     };
-    let (one, two) = (of(1)?, of(2)?);
-    Some(Column::new("2 against 1".to_owned(), |contender| {
-        let fastest = |row: &Row| results.get(&(row.key, contender.key())).and_then(Cell::fastest);
-        let ratio = fastest(two)? / fastest(one)?;
-        Some((ratio, format!("{ratio:.2}")))
-    }))
+    let (Some(one), Some(two)) = (of(1), of(2)) else { return Vec::new() };
+    let cell = |row: &Row, contender: Contender| results.get(&(row.key, contender.key()));
+    let wall = Column::new("wall, 2 against 1: best quarter (median)".to_owned(), |contender| {
+        let [best, median, _] =
+            quartiles(pairs(&cell(two, contender)?.nanoseconds, &cell(one, contender)?.nanoseconds))?;
+        Some((best, format!("{best:.2} ({median:.2})")))
+    });
+    let cpu = Column::new("processor time of both threads, 2 against 1: median".to_owned(), |contender| {
+        let (two, one) = (cell(two, contender)?, cell(one, contender)?);
+        let [_, median, _] = quartiles(pairs(&two.cpu_nanoseconds, &one.cpu_nanoseconds))?;
+        Some((median, format!("{median:.2}")))
+    });
+    vec![wall, cpu]
+}
+
+/// Of a table of wakes across threads: for each row, run by run, the time against that of tokio with the same number of threads.
+fn against_tokio(table: &Table, results: &Results) -> Vec<Column> {
+    let is_wake = |row: &&Row| matches!(row.operation, Operation::Ping { .. } | Operation::Wake { .. });
+    let columns = table.rows.iter().filter(is_wake).map(|row| {
+        Column::new(format!("{}: against tokio, multi-thread: median (quartiles)", row.head), |contender| {
+            let times = |contender: Contender| Some(&results.get(&(row.key, contender.key()))?.nanoseconds);
+            let [low, median, high] = quartiles(pairs(times(contender)?, times(Contender::TokioMulti)?))?;
+            Some((median, format!("{median:.2} ({low:.2} to {high:.2})")))
+        })
+    });
+    columns.collect()
+}
+
+/// Ratios, run by run.
+fn pairs(these: &[f64], those: &[f64]) -> Vec<f64> {
+    these.iter().zip(those).map(|(this, that)| this / that).collect()
+}
+
+/// Lower quartile, median, upper quartile.
+fn quartiles(mut values: Vec<f64>) -> Option<[f64; 3]> {
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    Some([values[last / 4], values[last / 2], values[last * 3 / 4]])
 }
 
 #[cfg(test)]
@@ -163,12 +196,28 @@ mod tests {
     }
 
     #[test]
-    fn two_workers_are_compared_with_one() {
+    fn two_workers_are_compared_with_one_run_by_run() {
         let mut results = Results::new();
         for (row, fastest) in [("contended-1", 20.0), ("contended-2", 11.0)] {
-            let cell = Cell { nanoseconds: vec![30.0, fastest], ..Cell::default() };
+            let cell = Cell {
+                nanoseconds: vec![fastest, 2.0 * fastest],
+                cpu_nanoseconds: vec![30.0, 60.0],
+                ..Cell::default()
+            };
             results.insert((row, "cops"), cell);
         }
-        assert!(tables(&results).contains("**0.55**"));
+        let text = tables(&results);
+        assert!(text.contains("**0.55 (0.55)** | **1.00** |"), "{text}");
+    }
+
+    #[test]
+    fn wakes_are_compared_with_those_of_tokio_run_by_run() {
+        let mut results = Results::new();
+        for (contender, nanoseconds) in [("cops", [10.0, 30.0, 90.0]), ("tokio-multi", [20.0, 30.0, 60.0])] {
+            let cell = Cell { nanoseconds: nanoseconds.to_vec(), ..Cell::default() };
+            results.insert(("wake-parked", contender), cell);
+        }
+        let text = tables(&results);
+        assert!(text.contains("1.00 (0.50 to 1.00)"), "{text}");
     }
 }

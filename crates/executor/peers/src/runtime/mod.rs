@@ -4,6 +4,7 @@
 
 pub mod async_executor;
 pub mod cops;
+pub mod cops_runtime;
 pub mod cops_slots;
 pub mod embassy;
 pub mod local_pool;

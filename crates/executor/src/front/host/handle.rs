@@ -7,6 +7,7 @@ use super::lease;
 use super::park;
 use super::record::Record;
 use crate::core::{CoroutineId, NO_WORKER, Priority};
+use crate::front::child::inherited;
 use crate::front::{JoinHandle, SpawnError, current};
 
 use ::core::sync::atomic::Ordering;
@@ -73,12 +74,13 @@ impl Handle {
     /// # Panics
     ///
     /// If there are 2^24 - 1 coroutines. [`Executor::spawn_join`](crate::Executor::spawn_join) returns an error.
+    #[inline]
     pub fn spawn<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.if_open(future, |future| self.record.executor.spawn_join(future, priority))
+        self.spawn_if_open(future, priority)
     }
 
     /// As [`spawn`](Handle::spawn), with the priority of the coroutine that calls: see
@@ -105,19 +107,43 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.if_open(future, |future| self.record.executor.spawn_join_inheriting(future))
+        self.spawn_if_open(future, inherited())
     }
 
-    fn if_open<F: Future>(
-        &self,
-        future: F,
-        spawn: impl FnOnce(F) -> Result<JoinHandle<F::Output>, SpawnError>,
-    ) -> JoinHandle<F::Output> {
+    #[inline(always)]
+    fn spawn_if_open<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (record, executor) = (self.record, self.record.executor);
+        let here = current::current_worker_of(executor.number());
+        if here == NO_WORKER || record.tenancy.load(Ordering::Acquire) != self.tenancy {
+            return self.spawn_from_outside(future, priority);
+        }
+        // If another thread ends the runtime now: the sweep comes after this worker has left, and finds the newcomer.
+        match executor.spawn_join_on(future, priority, here) {
+            Ok(handle) => handle,
+            Err(error) => cannot_spawn(error),
+        }
+    }
+
+    /// On a thread that is no worker of this executor, or is one no more. Apart, so that workers have less to remember.
+    #[cold]
+    #[inline(never)]
+    fn spawn_from_outside<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
         let record = self.record;
         if record.tenancy.load(Ordering::Acquire) != self.tenancy {
             return refused(future, record.executor.number());
         }
-        let handle = spawn(future).unwrap_or_else(|error| panic!("cannot spawn: {error}"));
+        let handle = match record.executor.spawn_join(future, priority) {
+            Ok(handle) => handle,
+            Err(error) => cannot_spawn(error),
+        };
         // It may have ended meanwhile.
         lease::check(record, self.tenancy, handle.id());
         handle
@@ -167,6 +193,12 @@ impl Handle {
             0
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn cannot_spawn(error: SpawnError) -> ! {
+    panic!("cannot spawn: {error}")
 }
 
 /// Drops the future, and makes a handle to no coroutine.

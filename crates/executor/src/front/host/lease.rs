@@ -7,7 +7,7 @@
 //!   is for.
 //! - The runtime's end closes the tenancy, then stops the workers. The last thread to leave sweeps: it cancels
 //!   everybody and runs what that makes ready, which drops the futures and polls none. Then it gives the executor back.
-//! - Who spawns looks at the tenancy *afterwards*. If it is another, the newcomer is cancelled, and somebody has to
+//! - A thread that spawns and is no worker looks at the tenancy *afterwards*. If it is another, the newcomer is cancelled, and somebody has to
 //!   run it: the next tenant's workers, or the sweep, or, if the executor lies idle, whoever spawned it sweeps once more.
 //!
 //! Nobody is overlooked: a spawn and the look that follows, the closing and the sweep that follows, are sequentially
@@ -21,9 +21,9 @@ use std::thread;
 use std::vec::Vec;
 
 use super::record::Record;
-use crate::core::{CoroutineId, NO_WORKER};
+use crate::core::CoroutineId;
 use crate::front::executor::Executor;
-use crate::front::{current, registry};
+use crate::front::registry;
 
 /// Executors that no runtime has, all swept.
 static IDLE: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
@@ -76,13 +76,10 @@ pub(super) fn leave(record: &'static Record) {
     }
 }
 
-/// To be called after a spawn on behalf of `tenancy`.
-#[inline]
+/// To be called after a spawn on behalf of `tenancy` by a thread that is no worker of this executor.
+#[inline(never)]
 pub(super) fn check(record: &'static Record, tenancy: u64, newcomer: CoroutineId) {
-    // A worker need not be ordered: it leaves after this, and the sweep comes after that.
-    if current::current_worker_of(record.executor.number()) == NO_WORKER {
-        fence(Ordering::SeqCst);
-    }
+    fence(Ordering::SeqCst);
     if record.tenancy.load(Ordering::SeqCst) != tenancy {
         refuse(record, newcomer);
     }

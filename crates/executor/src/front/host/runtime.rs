@@ -124,6 +124,7 @@ impl Runtime {
     /// assert_eq!(runtime.block_on(four), Ok(4));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
+    #[inline]
     pub fn spawn<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
