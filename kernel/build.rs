@@ -1,6 +1,5 @@
-//! Links the kernel with its script and checks what the build must be given:
-//! `COPS_VDSO`, the path of the vDSO image to embed, and frame pointers, which
-//! backtraces walk.
+//! Links the kernel with its linker script and checks the inputs of the build: `COPS_VDSO`, the
+//! path of the vDSO image to embed, and frame pointers, which backtraces need.
 
 use std::{env, path::Path};
 

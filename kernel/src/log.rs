@@ -1,7 +1,7 @@
 //! The kernel's messages: the `log` crate's macros, printed on the console's channel `k`.
 //!
-//! Each line has the time since the kernel started, the hart, and the level if it is not
-//! "info". Not for interrupt handlers: the console has a lock.
+//! Each line has the time since the kernel started, the hart, and the level unless it is "info".
+//! Interrupt handlers must not log, because the console has a lock.
 
 use crate::arch;
 use crate::drivers::console::{self, Channel};
@@ -13,15 +13,15 @@ pub use ::log::{error, info, warn};
 
 struct ConsoleLog;
 
-/// When the kernel started, in ticks.
+/// The time when the kernel started, in ticks.
 static START_TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// Starts logging, from the level of boot argument `loglevel` on (default: info).
+/// Starts logging of the level in boot argument `loglevel` and more severe ones (default: info).
 pub fn initialise() {
     START_TICKS.store(arch::now_ticks(), Ordering::Relaxed);
     let level = device_tree::boot_argument("loglevel").and_then(|name| name.parse().ok());
     log::set_max_level(level.unwrap_or(LevelFilter::Info));
-    // Fails only when called twice, and then the logger is there.
+    // Fails only when called twice, and then the logger is already set.
     let _ = log::set_logger(&ConsoleLog);
 }
 

@@ -1,7 +1,8 @@
-//! The COPS kernel: module list and boot order.
+//! The COPS kernel: list of modules, and boot order.
 //!
-//! `arch` and `mm` and `drivers` are the base, with the machine's details; `task`, `call`,
-//! `syscall`, `fs` and `net` are the system on top of it; `trace` is what it can be watched through, `portions` measures it.
+//! `arch`, `mm` and `drivers` are the base, with the machine's details; `task`, `call`, `syscall`,
+//! `fs` and `net` are the system on top of it; `trace` records events, and `portions` measures
+//! portions of work.
 #![no_std]
 #![no_main]
 
@@ -24,8 +25,8 @@ mod vdso;
 use drivers::{console, device_tree};
 use mm::{asid, frames, kernel_space, layout};
 
-/// The boot hart, on the boot stack, with the early page table: learns what the machine has
-/// and takes over its memory.
+/// The boot hart, on the boot stack, with the early page table: reads the machine's description and
+/// takes over its memory.
 fn boot(hart_id: usize, tree_physical: usize) -> ! {
     device_tree::discover(tree_physical);
     let facts = device_tree::facts();
@@ -37,12 +38,13 @@ fn boot(hart_id: usize, tree_physical: usize) -> ! {
         reserved.push(range);
     });
     #[allow(unsafe_code)]
-    // SAFETY: the tree's memory, less what the tree reserves and the kernel's image, is ours.
+    // SAFETY: the device tree's memory, without what the tree reserves and without the kernel's
+    // image, is used by no other code yet.
     unsafe {
         frames::initialise(&facts.memory, &reserved, device_tree::boot_argument("junk") == Some("on"))
     };
 
-    // The boot hart is number 0, the others follow in the tree's order.
+    // The boot hart is number 0; the others follow in the order of the device tree.
     let others = facts.harts.iter().map(|hart| hart.id).filter(|&id| id != hart_id);
     let harts =
         arch::describe_harts([hart_id].into_iter().chain(others), |hart| layout::kernel_stack(hart).end);
@@ -72,7 +74,7 @@ fn enter_secondary() -> ! {
     task::start()
 }
 
-/// What each hart does for itself before it takes part.
+/// The initialisation that each hart does for itself.
 fn prepare_this_hart() {
     arch::controller::initialise_this_hart();
     arch::install_traps();

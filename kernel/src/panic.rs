@@ -1,7 +1,7 @@
-//! The end of the kernel by its own fault: what happened, where, and how it came to that.
+//! Panics and other fatal errors of the kernel: prints what happened, where, and the backtrace.
 //!
-//! Uses no heap and no lock it cannot do without. Function names come from `boot/kernel.sym`
-//! in the root image, if there is one.
+//! Uses no heap, and only locks that it can do without. Function names come from `boot/kernel.sym`
+//! in the root image, if it exists.
 #![allow(unsafe_code)]
 
 use crate::arch::{self, TrapFrame};
@@ -13,16 +13,16 @@ use core::fmt::Write;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the run ends with.
+/// The exit status of the run.
 const STATUS: u8 = 101;
 
-/// Return addresses printed at most.
+/// Maximum number of return addresses printed.
 const DEPTH: usize = 32;
 
-/// The hart that panics plus 1, 0 if none does.
+/// The hart that panics, plus 1; 0 if none does.
 static PANICKING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether some hart panics. A hart that is interrupted then stops.
+/// Whether some hart panics. Then every hart that is interrupted stops.
 pub fn is_panicking() -> bool {
     PANICKING.load(Ordering::Relaxed) != 0
 }
@@ -32,7 +32,7 @@ fn on_panic(info: &PanicInfo<'_>) -> ! {
     report(|out| writeln!(out, "kernel {info}"), None, arch::frame_pointer())
 }
 
-/// The kernel did what it must not: a page it has not, an instruction there is not.
+/// An exception in the kernel: an access to an unmapped page, or an illegal instruction.
 pub fn on_kernel_exception(frame: &TrapFrame) -> ! {
     report(
         |out| {
@@ -44,8 +44,8 @@ pub fn on_kernel_exception(frame: &TrapFrame) -> ! {
     )
 }
 
-/// The kernel's stack was too small. Only the program counter and the frame pointer in
-/// `frame` are filled in.
+/// An overflow of the kernel's stack. Only the program counter and the frame pointer in `frame` are
+/// valid.
 pub fn on_stack_overflow(stack_pointer: usize, frame: &TrapFrame) -> ! {
     report(
         |out| writeln!(out, "kernel stack overflow: stack pointer {stack_pointer:#x}"),
@@ -54,7 +54,7 @@ pub fn on_stack_overflow(stack_pointer: usize, frame: &TrapFrame) -> ! {
     )
 }
 
-/// Stops the other harts, prints `message` and the way to it, and powers off.
+/// Stops the other harts, prints `message` and the backtrace, and powers off.
 fn report(
     message: impl Fn(&mut Emergency) -> core::fmt::Result,
     program_counter: Option<usize>,
@@ -64,7 +64,7 @@ fn report(
     let me = arch::hart_index() + 1;
     match PANICKING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(_) => {}
-        // A panic in here: no more words, just the end.
+        // A panic in this function: power off without another report.
         Err(hart) if hart == me => {
             arch::emergency_write(b"panic while reporting a panic\n");
             power::power_off(STATUS);
@@ -75,7 +75,7 @@ fn report(
         arch::send_interrupt_to(hart);
     }
     let mut out = Emergency::take_over();
-    // The console takes everything.
+    // Writing to the emergency console cannot fail.
     let _ = writeln!(out, "\n!!! on hart {}:", me - 1);
     let _ = message(&mut out);
     let _ = writeln!(out, "backtrace:");
@@ -83,14 +83,14 @@ fn report(
     if let Some(address) = program_counter {
         symbols.print(&mut out, address);
     }
-    // A return address may already belong to the next function: look up the call.
+    // A return address may already belong to the next function, so look up the call before it.
     arch::walk_frames(frame_pointer, DEPTH, |address| symbols.print(&mut out, address - 1));
     trace::print_last(&mut out);
     power::power_off(STATUS)
 }
 
-/// The table of function names: lines `address name`, the address in 16 hexadecimal digits,
-/// sorted.
+/// The table of function names: sorted lines `address name`, with the address in 16 hexadecimal
+/// digits.
 struct Symbols(&'static str);
 
 impl Symbols {
@@ -104,7 +104,7 @@ impl Symbols {
         Self(file.unwrap_or(""))
     }
 
-    /// The function around `address` and its start.
+    /// The function that contains `address`, and its start.
     fn look_up(&self, address: usize) -> Option<(&'static str, usize)> {
         let parse = |line: &'static str| {
             let (digits, name) = line.split_once(' ')?;

@@ -1,7 +1,7 @@
-//! The vDSO: the scheduler's core as one image, executed by the kernel and by every process.
+//! The vDSO: the scheduler's core as an image that the kernel and every process execute.
 //!
-//! Embedded at build time, in pages of its own that are mapped read-execute everywhere and
-//! writable nowhere.
+//! It is embedded at build time, in pages of its own that are mapped read-execute everywhere and
+//! are never writable.
 #![allow(unsafe_code)]
 
 use crate::mm::layout::PAGE_BYTES;
@@ -30,11 +30,12 @@ pub fn image() -> &'static [u8] {
     &IMAGE.0
 }
 
-/// The functions of the image, for the kernel's own executor.
+/// The image's functions, for the kernel's own executor.
 ///
 /// # Errors
-/// If the file embedded is not the image that the executor crate expects.
+/// If the embedded file is not the image that the executor crate expects.
 pub fn core_table() -> Result<CoreTable, ImageError> {
-    // SAFETY: the whole image, which the kernel maps readable and executable for ever.
+    // SAFETY: the pointer is to the whole image, which the kernel maps readable and executable
+    // forever.
     unsafe { CoreTable::from_image(IMAGE.0.as_ptr()) }
 }

@@ -136,25 +136,25 @@ impl LinkGuard<'_> {
     /// Releases the interface after at most `steps` and returns what remains to be done. The caller
     /// must do it; the polling coroutine is not woken.
     pub(crate) fn release(mut self, steps: &mut u32) -> Remainder {
-        self.settle(steps, false)
+        self.unlock(steps, false)
     }
 
-    fn settle(&mut self, steps: &mut u32, announce: bool) -> Remainder {
+    fn unlock(&mut self, steps: &mut u32, wake_poller: bool) -> Remainder {
         let link = self.link;
         let mut remainder = Remainder { deadline: None, more: false };
         while let Some(mut core) = self.core.take() {
-            remainder.more = core.settle(&link.shared, &link.outbox, &link.blocked, steps);
+            remainder.more = core.serve_pending(&link.shared, &link.outbox, &link.blocked, steps);
             remainder.deadline = core.earliest_deadline();
             drop(core);
             // Announced only after the release, because a woken poller may take the lock at once.
             if remainder.more {
-                if announce {
-                    link.shared.deadline.announce(0);
+                if wake_poller {
+                    link.shared.deadline.wake_poller_by(0);
                 }
                 break;
             }
-            if let Some(deadline) = remainder.deadline.filter(|_| announce) {
-                link.shared.deadline.announce(deadline);
+            if let Some(deadline) = remainder.deadline.filter(|_| wake_poller) {
+                link.shared.deadline.wake_poller_by(deadline);
             }
             if link.outbox.is_empty() {
                 break;
@@ -167,19 +167,19 @@ impl LinkGuard<'_> {
 
 impl Drop for LinkGuard<'_> {
     fn drop(&mut self) {
-        self.settle(&mut { STEPS_ON_RELEASE }, true);
+        self.unlock(&mut { STEPS_ON_RELEASE }, true);
     }
 }
 
 impl Deref for LinkGuard<'_> {
     type Target = LinkCore;
     fn deref(&self) -> &LinkCore {
-        self.core.as_ref().expect("the guard holds the lock until it settles")
+        self.core.as_ref().expect("the guard holds the lock until it is unlocked")
     }
 }
 
 impl DerefMut for LinkGuard<'_> {
     fn deref_mut(&mut self) -> &mut LinkCore {
-        self.core.as_mut().expect("the guard holds the lock until it settles")
+        self.core.as_mut().expect("the guard holds the lock until it is unlocked")
     }
 }

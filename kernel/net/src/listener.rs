@@ -71,6 +71,6 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.stack.shared.registry.lock().set_listener(self.claim.local, None);
         self.stack.shared.closed_listeners.add(self.backlog.clone());
-        self.stack.shared.deadline.announce(0);
+        self.stack.shared.deadline.wake_poller_by(0);
     }
 }

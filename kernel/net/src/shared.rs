@@ -125,7 +125,7 @@ impl Deadline {
     }
 
     /// There is work at `deadline`: wakes the polling coroutine if it would be too late.
-    pub(crate) fn announce(&self, deadline: u64) {
+    pub(crate) fn wake_poller_by(&self, deadline: u64) {
         // After one wake it will call `poll`; until then, further wakes are unnecessary.
         if self.promised.load(Ordering::SeqCst) > deadline
             && self.promised.swap(0, Ordering::SeqCst) > deadline

@@ -54,7 +54,7 @@ impl LinkCore {
     /// Serves loopback packets, endpoints that wait for the device or a neighbour, and the outbox,
     /// until nothing is left or `steps` are used up. Returns `true` in the latter case. A step is a
     /// frame that is moved, or an endpoint for which none is.
-    pub(crate) fn settle(
+    pub(crate) fn serve_pending(
         &mut self,
         shared: &Arc<Shared>,
         outbox: &Outbox,

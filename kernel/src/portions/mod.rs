@@ -1,17 +1,19 @@
-//! The instrument for bounded portions (SPEC 3.13a): how many instructions a hart executes between two points at
+//! Measures portions (SPEC 3.13a): how many instructions a hart executes between two points at
 //! which something more urgent can take it (decision 18).
 //!
-//! A *portion* begins where the kernel is entered from user mode, where a poll of a kernel coroutine begins or ends, and
-//! where a hart asks whether it should stop what it runs; it ends where the next one begins, or where the kernel is left.
-//! *Stretches* are measured inside portions: interrupt handlers, interrupts off, the run queue's lock held. A handler's
-//! instructions, and those of the instrument itself, count for no portion and no other stretch.
+//! A *portion* begins where the kernel is entered from user mode, where a poll of a kernel
+//! coroutine begins or ends, and where a hart checks whether to stop what it runs. It ends where
+//! the next one begins, or where the kernel is left. Sections within portions are measured too
+//! ([`Stretch`]): interrupt handlers, interrupts disabled, the run queue's lock held. Instructions
+//! of a handler, and of this module itself, do not count for any portion or other section.
 //!
-//! The boot argument `portions=on` switches it on. Otherwise each point costs one relaxed load and a branch that is not
-//! taken, so what is measured is the kernel that ships. The unit is what `instret` counts: exact under `-icount`,
-//! meaningless elsewhere.
-//! `report` prints what was found at power-off; `COPS_INSPECT` reads it while the system runs.
-//! May touch: the instruction counter. Each hart writes its own record; interrupt handlers write to it as well, and
-//! only to entries that exist from the start.
+//! The boot argument `portions=on` switches it on. Otherwise each point costs one relaxed load and
+//! a branch that is not taken, so the measured kernel is the one that ships. The unit is that of
+//! `instret`: exact under `-icount`, meaningless elsewhere. `report` prints the results at power
+//! off; `COPS_INSPECT` reads them while the system runs.
+//!
+//! May touch: the instruction counter. Each hart writes its own record; interrupt handlers write to
+//! it too, but only to entries that exist from the start.
 #![forbid(unsafe_code)]
 
 mod report;
@@ -25,10 +27,11 @@ use cops_abi::inspect::{PortionRecord, portion};
 use crate::arch;
 use crate::drivers::device_tree;
 
-/// Different portions that each hart tells apart. More than there are system calls, services and stretches.
+/// Maximum number of different portions per hart: more than there are system calls, services and
+/// measured sections.
 const ENTRIES: usize = 160;
 
-/// What a portion or stretch is: one of [`portion`], and a detail.
+/// Identifies a kind of portion or section: one of [`portion`], and a detail.
 type Key = u64;
 
 const fn key(kind: u32, detail: u32) -> Key {
@@ -56,16 +59,17 @@ impl Entry {
 
 #[repr(align(64))]
 struct Hart {
-    /// Where the running portion began; 0 if none runs.
+    /// The instruction count at which the current portion began; 0 if none is measured.
     begin: AtomicU64,
-    /// `excluded` at that moment.
+    /// The value of `excluded` at that time.
     begin_excluded: AtomicU64,
     key: AtomicU64,
     about: [AtomicU64; 4],
-    /// Where interrupts were switched off; 0 if they are on.
+    /// The instruction count at which interrupts were disabled; 0 if they are enabled.
     off: AtomicU64,
     off_excluded: AtomicU64,
-    /// Instructions that count for no portion: interrupt handlers, and this instrument.
+    /// Number of instructions that do not count for any portion: those of interrupt handlers and of
+    /// this module.
     excluded: AtomicU64,
     entries: [Entry; ENTRIES],
 }
@@ -85,13 +89,14 @@ static HARTS: [Hart; arch::MAX_HARTS] = [const {
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Reads the boot argument. Once, before the other harts start.
+/// Reads the boot argument. Called once, before the other harts start.
 pub fn configure() {
     if device_tree::boot_argument("portions") != Some("on") {
         return;
     }
     for hart in &HARTS {
-        // What interrupt handlers write to exists from the start: a handler never races for a free entry.
+        // The entries of interrupt handlers exist from the start, so a handler never races for a
+        // free entry.
         for (place, cause) in hart.entries.iter().zip([1, 5, 9]) {
             place.key.store(key(portion::HANDLER, cause), Relaxed);
         }
@@ -99,13 +104,14 @@ pub fn configure() {
     ON.store(true, Relaxed);
 }
 
-/// Whether anything is measured.
+/// Whether portions are measured.
 #[inline(always)]
 pub fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// A point at which something more urgent can take this hart: the portion so far ends, one of `kind` begins.
+/// A point at which something more urgent can take this hart: ends the current portion, and begins
+/// one of `kind`.
 #[inline(always)]
 pub fn point(kind: u32, detail: impl FnOnce() -> u32) {
     if is_on() {
@@ -113,7 +119,7 @@ pub fn point(kind: u32, detail: impl FnOnce() -> u32) {
     }
 }
 
-/// The kernel has been entered from user mode. Interrupts are off.
+/// The kernel was entered from user mode. Interrupts are disabled.
 #[inline(always)]
 pub fn enter() {
     if is_on() {
@@ -123,7 +129,7 @@ pub fn enter() {
     }
 }
 
-/// The kernel is left for user mode or sleep. Interrupts are off.
+/// The kernel is left for user mode or sleep. Interrupts are disabled.
 #[inline(always)]
 pub fn leave() {
     if is_on() {
@@ -134,7 +140,7 @@ pub fn leave() {
     }
 }
 
-/// This hart was left by [`leave`] and goes on. Interrupts are off.
+/// This hart resumes after [`leave`]. Interrupts are disabled.
 #[inline(always)]
 pub fn resume() {
     if is_on() {
@@ -142,7 +148,7 @@ pub fn resume() {
     }
 }
 
-/// Says what the running portion is, once that is known.
+/// Sets the kind of the current portion, once it is known.
 #[inline(always)]
 pub fn is(kind: u32, what: impl FnOnce() -> (u32, [u64; 4])) {
     if is_on() {
@@ -153,7 +159,7 @@ pub fn is(kind: u32, what: impl FnOnce() -> (u32, [u64; 4])) {
     }
 }
 
-/// Interrupts have been switched off.
+/// Interrupts have been disabled.
 #[inline(always)]
 pub fn interrupts_off() {
     if is_on() {
@@ -161,7 +167,7 @@ pub fn interrupts_off() {
     }
 }
 
-/// Interrupts are about to be switched on.
+/// Interrupts are about to be enabled.
 #[inline(always)]
 pub fn interrupts_on() {
     if is_on() {
@@ -169,17 +175,17 @@ pub fn interrupts_on() {
     }
 }
 
-/// A stretch that is measured inside a portion, from its making to its end.
+/// A section that is measured within a portion, from its creation until it is dropped.
 #[must_use]
 pub struct Stretch {
     key: Key,
-    /// 0: nothing is measured.
+    /// 0 if nothing is measured.
     begin: u64,
     excluded: u64,
 }
 
 impl Stretch {
-    /// One of `kind` begins. It ends on the same hart.
+    /// Begins a section of `kind`. It must end on the same hart.
     #[inline(always)]
     pub fn begin(kind: u32, detail: u32) -> Self {
         if !is_on() {
@@ -252,8 +258,8 @@ impl Hart {
         self.exclude_since(now, excluded);
     }
 
-    /// What has been executed since `now`, when so much was excluded, was this instrument's work, or a handler's that
-    /// interrupted it.
+    /// Excludes the instructions executed since `now`, when `excluded` had this value: they were
+    /// this module's, or those of a handler that interrupted it.
     fn exclude_since(&self, now: u64, excluded: u64) {
         let own = arch::instructions_retired().wrapping_sub(now);
         self.excluded.store(excluded.wrapping_add(own), Relaxed);
@@ -267,7 +273,7 @@ impl Hart {
             let other = entry.key.load(Relaxed);
             other == key || other == 0
         });
-        // What finds no room counts for the last entry, whatever that is.
+        // If there is no free entry, the last one is used.
         let Some(entry) = found.or(self.entries.last()) else { return };
         entry.key.store(key, Relaxed);
         entry.count.store(entry.count.load(Relaxed) + 1, Relaxed);
@@ -278,12 +284,14 @@ impl Hart {
     }
 }
 
-/// Instructions from `begin` to `now` that count, if so much was excluded at these times.
+/// Number of instructions from `begin` to `now` that count, given the values of `excluded` at these
+/// times.
 fn length(now: u64, begin: u64, excluded: u64, excluded_at_begin: u64) -> u64 {
     now.wrapping_sub(begin).saturating_sub(excluded.wrapping_sub(excluded_at_begin))
 }
 
-/// The record with this number, or the first after it that there is, and its number. `None`: there are no more.
+/// The record with this number, or the next existing one, and its number. `None` if there are no
+/// more.
 pub fn at_or_after(number: u64) -> Option<(PortionRecord, u64)> {
     let first = usize::try_from(number).ok().filter(|_| is_on())?;
     let last = arch::hart_count() * ENTRIES;

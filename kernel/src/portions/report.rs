@@ -1,4 +1,5 @@
-//! What was measured, printed for people and for `./cops`: one line for each kind and detail of each hart.
+//! Prints the measurements: one line for each kind and detail of each hart. `./cops` parses these
+//! lines.
 //!
 //! May touch: the console, names of calls and services.
 #![forbid(unsafe_code)]
@@ -9,7 +10,7 @@ use cops_abi::syscall;
 use crate::drivers::console::{self, Channel};
 use crate::trace;
 
-/// Prints a line for each record, if anything is measured: the last thing before power is cut.
+/// Prints a line for each record, if portions are measured. Called last before power off.
 pub fn print() {
     let mut next = 0;
     while let Some((record, number)) = super::at_or_after(next) {
@@ -35,7 +36,7 @@ fn print_record(record: &PortionRecord) {
     };
     let kind = portion::name(record.kind);
     let PortionRecord { hart, longest, count, about, about_1, about_2, about_3, .. } = *record;
-    // Names of services have blanks; a word of this line has none.
+    // Names of services contain blanks; a word of this line must not.
     let words = what.split(' ');
     console::write_formatted(
         Channel::Kernel,
@@ -46,7 +47,7 @@ fn print_record(record: &PortionRecord) {
     );
 }
 
-/// Words with a dash between them.
+/// Words joined with dashes.
 struct Joined<I>(I);
 
 impl<'a, I: Iterator<Item = &'a str> + Clone> core::fmt::Display for Joined<I> {
@@ -61,12 +62,12 @@ impl<'a, I: Iterator<Item = &'a str> + Clone> core::fmt::Display for Joined<I> {
     }
 }
 
-/// The name of the service whose portion this is; zeros if it is none, or has none.
+/// The name of the portion's service; zeros if it has none.
 pub fn name_of(record: &PortionRecord) -> [u8; 16] {
     if record.kind == portion::SERVICE { trace::name_of(record.about) } else { [0; 16] }
 }
 
-/// Operations as `call::Operation::number` numbers them.
+/// The name of an operation, by `call::Operation::number`.
 fn operation(number: u32) -> &'static str {
     match number {
         1 => "read",

@@ -1,6 +1,6 @@
-//! A matrix server on the host, a thread per connection: to try the load generator without
-//! COPS, and to see what the client itself costs.
-//! `cargo run --release -p cops-loadgen --example reference_server [ADDRESS:PORT]`
+//! A matrix server on the host, with a thread per connection, for trying the load generator without
+//! COPS and for measuring the client itself. `cargo run --release -p cops-loadgen --example
+//! reference_server [ADDRESS:PORT]`
 
 #[path = "../tests/support/mod.rs"]
 mod support;

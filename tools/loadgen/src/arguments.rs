@@ -46,7 +46,7 @@ EXIT STATUS
 #[derive(Debug, Parser)]
 #[command(name = "cops-loadgen", version, after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// What to send to whom.
+    /// The load, and the server.
     #[command(flatten)]
     pub load: LoadSettings,
 
@@ -63,35 +63,36 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Writes latency.svg and throughput.svg into this directory, made if missing.
+    /// Writes latency.svg and throughput.svg into this directory, which is created if missing.
     #[arg(long, value_name = "DIRECTORY")]
     pub plots: Option<PathBuf>,
 
-    /// Runs nothing: draws the plots of a JSON file written before.
+    /// Runs nothing: draws the plots of an earlier JSON file.
     #[arg(long, value_name = "FILE", requires = "plots", conflicts_with_all = ["hostile", "json", "csv"])]
     pub replot: Option<PathBuf>,
 
-    /// Instead of load: bad clients, one by one, each followed by a good one.
+    /// Instead of load: hostile clients, one by one, each followed by a correct one.
     #[arg(long, conflicts_with_all = ["json", "csv", "plots"])]
     pub hostile: bool,
 
-    /// With --hostile: only cases whose name contains this.
+    /// With --hostile: only cases with this text in their names.
     #[arg(long, value_name = "TEXT", requires = "hostile")]
     pub only: Option<String>,
 
-    /// With --hostile: how long the server may take for any one answer or close.
+    /// With --hostile: time limit of the server for each answer or close.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_positive)]
     pub patience_seconds: f64,
 }
 
-/// What a run does. Everything that influences the figures is here, and in the JSON.
+/// The settings of a run. They include everything that influences the figures, and are part of the
+/// JSON.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct LoadSettings {
-    /// Where the server listens.
+    /// The server's address.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9000")]
     pub connect: String,
 
-    /// Connections, all open at once.
+    /// Number of connections, all open at once.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub connections: u32,
 
@@ -99,20 +100,21 @@ pub struct LoadSettings {
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub matrix: u16,
 
-    /// What the server is to do with them.
+    /// The operation that the server performs on them.
     #[arg(long, value_enum, default_value_t = OperationName::U64)]
     pub operation: OperationName,
 
-    /// Time between two requests of a connection; the connections' phases are spread evenly over it.
+    /// Time between two requests of a connection; the connections' phases are spread evenly over
+    /// it.
     #[arg(long, value_name = "MS", default_value_t = 100.0, value_parser = parse_positive)]
     pub period_ms: f64,
 
-    /// Closed loop: send when the answer is there, instead of one request per period.
+    /// Closed loop: send when the answer has arrived, instead of one request per period.
     #[arg(long)]
     pub closed: bool,
 
-    /// Closed loop with exactly so many requests per connection, all measured, then the end:
-    /// for counting instructions per request. `--seconds` bounds it.
+    /// Closed loop with exactly this many requests per connection, all measured: for counting
+    /// instructions per request. `--seconds` limits it.
     #[arg(long, value_name = "N", requires = "closed", conflicts_with = "warmup_seconds",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub requests: Option<u64>,
@@ -121,7 +123,7 @@ pub struct LoadSettings {
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_positive)]
     pub seconds: f64,
 
-    /// Load before the measuring window: checked, but not measured.
+    /// Duration of the load before the measuring window: checked, but not measured.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_not_negative)]
     pub warmup_seconds: f64,
 
@@ -129,7 +131,8 @@ pub struct LoadSettings {
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_not_negative)]
     pub drain_seconds: f64,
 
-    /// Priority classes, 0 (most urgent) and up, given to the connections in turn.
+    /// Number of priority classes, beginning with 0 (most urgent), assigned to the connections in
+    /// turn.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub classes: u16,
 
@@ -137,13 +140,13 @@ pub struct LoadSettings {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Connections begun per second. QEMU's user network accepts with a backlog of 1, so many at
-    /// once would wait for a retransmission of a second.
+    /// Connections begun per second. QEMU's user network accepts with a backlog of 1, so that of
+    /// many simultaneous connections most would wait one second for a retransmission.
     #[arg(long, value_name = "N", default_value_t = 200.0, value_parser = parse_positive)]
     pub ramp_per_second: f64,
 
-    /// Time for each connection to be opened and to answer one request, all attempts included
-    /// (refused or silent ones are repeated), so the server may still be booting.
+    /// Time limit for each connection to be opened and to answer one request, including all
+    /// attempts (refused or silent ones are repeated), so the server may still be booting.
     #[arg(long, visible_alias = "connect-timeout", value_name = "SECONDS", default_value_t = 30.0,
           value_parser = parse_positive)]
     pub connect_timeout_seconds: f64,
@@ -157,12 +160,12 @@ pub enum OperationName {
     U64,
     /// Square matrices of f64.
     F64,
-    /// Send them back unmultiplied.
+    /// Return them unmultiplied.
     Echo,
 }
 
 impl LoadSettings {
-    /// The operation in messages.
+    /// The operation for messages.
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self.operation {
@@ -176,7 +179,7 @@ impl LoadSettings {
     ///
     /// # Panics
     ///
-    /// If `matrix` is not in 1 to 128, which parsing has refused.
+    /// If `matrix` is not in 1 to 128; parsing rejects that.
     #[must_use]
     pub fn side(&self) -> Side {
         Side::new(self.matrix).expect("1 to 128")
@@ -185,14 +188,14 @@ impl LoadSettings {
     /// The priority class of a connection.
     #[must_use]
     pub fn class(&self, connection: u32) -> u8 {
-        // At most 256 classes, so this fits.
+        // There are at most 256 classes, so this fits.
         (connection % u32::from(self.classes)) as u8
     }
 
     /// The measuring window, in nanoseconds since the load began.
     #[must_use]
     pub fn window_ns(&self) -> std::ops::Range<u64> {
-        // A counted run has no warm-up: every request is in the count.
+        // A counted run has no warm-up: every request counts.
         let start = if self.requests.is_some() { 0 } else { seconds_to_ns(self.warmup_seconds) };
         start..start + seconds_to_ns(self.seconds)
     }
@@ -205,7 +208,7 @@ pub fn seconds_to_ns(seconds: f64) -> u64 {
 }
 
 fn parse_number(text: &str) -> Result<f64, String> {
-    // A day bounds everything that is computed from it.
+    // One day bounds everything that is computed from it.
     text.parse()
         .ok()
         .filter(|number| (0.0..=86_400_000.0).contains(number))

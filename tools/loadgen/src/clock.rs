@@ -1,4 +1,4 @@
-//! Time since a fixed instant, and a timer that is finer than a poll timeout.
+//! Time since a fixed instant, and a timer with a finer resolution than a poll timeout.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,9 +30,9 @@ impl Clock {
     }
 }
 
-/// Makes the poll return at an instant. `epoll_wait` takes milliseconds, which [`mio`] rounds
-/// up: half a millisecond of lateness on average, more than a good server's whole latency. A
-/// timer descriptor has the resolution of the clock.
+/// Makes the poll return at a given time. `epoll_wait` takes milliseconds, which [`mio`] rounds up:
+/// on average half a millisecond too late, more than the whole latency of a good server. A timer
+/// descriptor has the resolution of the clock.
 pub struct Timer {
     descriptor: OwnedFd,
     armed_for_ns: Option<u64>,
@@ -51,7 +51,7 @@ impl Timer {
         Ok(Self { descriptor, armed_for_ns: None })
     }
 
-    /// Fires at `due_ns` of `clock`, at once if that has passed. Replaces what was set before.
+    /// Fires at `due_ns` of `clock`, or at once if that has passed. Replaces the earlier setting.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ impl Timer {
             return Ok(());
         }
         self.armed_for_ns = Some(due_ns);
-        // Zero would disarm it. Setting also clears an expiry not yet read, so the descriptor
-        // needs no reading: the next expiry is a new edge.
+        // Zero would disarm it. Setting also clears an unread expiry, so the descriptor need not be
+        // read: the next expiry is a new edge.
         let wait = Duration::from_nanos(due_ns.saturating_sub(clock.now_ns()).max(1));
         let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) as _ };
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };

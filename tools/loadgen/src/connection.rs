@@ -1,5 +1,5 @@
-//! One connection: requests out, answers in, bytes in between. Knows nothing of time or
-//! statistics; its caller decides when a request is due and what an answer means.
+//! One connection: sends requests and receives answers. It does not use time or statistics: its
+//! caller decides when a request is due and what an answer means.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,14 +9,14 @@ use mio::net::TcpStream;
 
 use crate::workload::Workload;
 
-/// Why a connection can no longer be used.
+/// The reason why a connection can no longer be used.
 #[derive(Debug)]
 pub enum Loss {
     /// The server closed it.
     Closed,
-    /// The network did.
+    /// A network error.
     Network(io::Error),
-    /// What arrived is not the answer that was due; later bytes mean nothing.
+    /// What arrived is not the expected answer, so later bytes cannot be interpreted.
     Protocol(String),
 }
 
@@ -36,26 +36,28 @@ impl From<io::Error> for Loss {
     }
 }
 
-/// An answer with the right header.
+/// An answer with the correct header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Number of the request on this connection, from zero.
     pub request: u64,
-    /// Index of the first wrong element; `None`: the product is right.
+    /// Index of the first wrong element; `None` if the product is correct.
     pub wrong_element: Option<usize>,
 }
 
-/// A non-blocking connection. Requests may be outstanding in any number: answers are matched
-/// in order, and a request that the socket does not take yet is made when it does.
+/// A non-blocking connection. Any number of requests may be outstanding: answers are matched in
+/// order, and a request that the socket does not take yet is created when it does.
 pub struct Connection {
     index: u32,
     class: u8,
     stream: TcpStream,
-    /// Requests asked for by the caller, begun to be written, and answered.
+    /// Number of requests that were requested by the caller, that were written or begun, and that
+    /// were answered.
     requested: u64,
     written: u64,
     answered: u64,
-    /// The message being written, from which byte on; and the one being received, up to which.
+    /// The message being written, and its first unwritten byte; the message being received, and the
+    /// number of bytes received.
     outgoing: Vec<u64>,
     outgoing_from: usize,
     incoming: Vec<u64>,
@@ -63,7 +65,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes over a stream that is connected or about to be.
+    /// Takes over a stream that is connected or connecting.
     #[must_use]
     pub fn new(index: u32, class: u8, stream: TcpStream, workload: &Workload) -> Self {
         let words = workload.side().message_words();
@@ -81,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Its number among all, which decides what it sends.
+    /// Its index among all connections, which determines what it sends.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
@@ -93,13 +95,13 @@ impl Connection {
         self.class
     }
 
-    /// Requests asked for so far; the number of the next.
+    /// Number of requests so far, which is the number of the next one.
     #[must_use]
     pub fn requested(&self) -> u64 {
         self.requested
     }
 
-    /// Requests asked for and not answered.
+    /// Number of requests without an answer.
     #[must_use]
     pub fn outstanding(&self) -> u64 {
         self.requested - self.answered
@@ -110,7 +112,7 @@ impl Connection {
         &mut self.stream
     }
 
-    /// Asks for one more request and writes what the socket takes.
+    /// Makes one more request, and writes what the socket takes.
     ///
     /// # Errors
     ///
@@ -120,7 +122,8 @@ impl Connection {
         self.flush(workload)
     }
 
-    /// Writes what is due and the socket takes; to be called when it becomes writable.
+    /// Writes pending requests as far as the socket takes them. Must be called when it becomes
+    /// writable.
     ///
     /// # Errors
     ///
@@ -137,7 +140,7 @@ impl Connection {
             }
             match self.stream.write(unsent) {
                 Ok(bytes) => self.outgoing_from += bytes,
-                // Not connected: a socket still connecting says so on some systems.
+                // Not connected: some systems return this for a socket that is still connecting.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     return Ok(());
                 }
@@ -155,15 +158,15 @@ impl Connection {
         self.outgoing_from = 0;
     }
 
-    /// Reads what has arrived; to be called when the socket becomes readable. `buffer` is scratch
-    /// space; a read that does not fill it has emptied the socket (and, under edge-triggered
+    /// Reads what has arrived. Must be called when the socket becomes readable. `buffer` is scratch
+    /// space; a read that does not fill it has emptied the socket (and, with edge-triggered
     /// polling, a new arrival raises a new event), unless `until_end` says that the end of the
-    /// stream has been announced and is to be read too. Calls `on_answer` for each answer as soon
-    /// as it is complete.
+    /// stream has been announced and must be read too. Calls `on_answer` for each answer as soon as
+    /// it is complete.
     ///
     /// # Errors
     ///
-    /// The connection is lost, after the answers reported.
+    /// The connection is lost, after the answers that were reported.
     pub fn receive(
         &mut self,
         workload: &Workload,
@@ -197,7 +200,7 @@ impl Connection {
     ) -> Result<(), Loss> {
         while !bytes.is_empty() {
             if self.answered == self.written {
-                return Err(Loss::Protocol("an answer that nobody asked for".into()));
+                return Err(Loss::Protocol("an answer without a request".into()));
             }
             // First the header alone, so that a wrong one is not taken for a long message.
             let in_header = self.incoming_bytes < HEADER_BYTES;

@@ -1,10 +1,10 @@
-//! Bad clients, one by one, and whether the server stands them. After every case two things
-//! must hold: a connection that was open before and did nothing wrong is still served, and so
-//! is a new one. What a case itself demands is in `malformed` (frames that break the format)
-//! and `rude` (connections that break off, stall or flood).
+//! Hostile clients, one by one. After every case, two things must hold: a correct connection that
+//! was open before is still served, and so is a new one. The requirements of the cases themselves
+//! are in `malformed` (frames that violate the format) and `rude` (connections that break off,
+//! stall or flood).
 //!
-//! Every wait is bounded by the suite's patience, so the suite is bounded: each of some thirty
-//! cases by a few times that.
+//! Every wait is limited by the suite's patience. So each of some thirty cases takes at most a few
+//! times that.
 
 mod client;
 mod malformed;
@@ -16,29 +16,29 @@ use std::time::Duration;
 
 use client::GoodClient;
 
-/// What to attack, and how patiently.
+/// The settings of a suite.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// Where the server listens.
+    /// The server's address.
     pub address: SocketAddr,
-    /// How long it may take for any one answer or close.
+    /// Time limit of the server for each answer or close.
     pub patience: Duration,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Only cases whose name contains this are run.
+    /// Only cases with this text in their names are run.
     pub only: String,
 }
 
 /// Outcome of a suite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Cases that the server stood.
+    /// Number of cases that the server passed.
     pub passed: usize,
-    /// Cases that it did not.
+    /// Number of cases that it failed.
     pub failed: usize,
 }
 
-/// Why a case failed, for a person.
+/// The reason why a case failed.
 type Failure = String;
 type Action = Box<dyn Fn(&Suite) -> Result<(), Failure>>;
 
@@ -54,8 +54,8 @@ impl Case {
 }
 
 impl Suite {
-    /// Runs the cases in order; writes `ok NAME` or `not ok NAME: why` for each, as it ends,
-    /// and a line with the tally.
+    /// Runs the cases in order. Writes `ok NAME` or `not ok NAME: why` for each when it ends, and a
+    /// line with the tally.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Suite {
                 Err(failure) => {
                     tally.failed += 1;
                     writeln!(report, "not ok {}: {failure}", case.name)?;
-                    // The next case is not to be blamed for this one.
+                    // This failure must not make the next case fail.
                     bystander = GoodClient::open(self);
                 }
             }
@@ -92,7 +92,7 @@ impl Suite {
         self.serves_a_new_client()
     }
 
-    /// Also of use inside cases, to see that the server works *while* somebody misbehaves.
+    /// Also used within cases, to check that the server works *while* a client misbehaves.
     fn serves_a_new_client(&self) -> Result<(), Failure> {
         GoodClient::open(self)
             .and_then(|mut client| client.exchange())

@@ -1,17 +1,17 @@
-//! The event loop of a run: sends what the schedule asks for, takes what arrives, measures.
+//! The event loop of a run: sends requests on schedule, receives answers, measures.
 //!
 //! # Open loop
 //!
-//! With `N` connections and period `P`, request number `g` of the whole run is due at `g P / N`
-//! and belongs to connection `g mod N`: every connection sends once per period, phases spread
-//! evenly, and the next due request needs no search. A request is due whether or not earlier
-//! ones were answered. Its latency is counted from that instant, so neither a stalled server
-//! nor a late client can hide (the client's own lateness is reported beside it).
+//! With `N` connections and period `P`, request number `g` of the whole run is due at `g P / N` and
+//! belongs to connection `g mod N`. So every connection sends once per period, the phases are
+//! spread evenly, and the next due request needs no search. A request is due whether or not earlier
+//! ones were answered. Its latency counts from that time, so neither a stalled server nor a late
+//! client can hide (the client's own lateness is reported too).
 //!
 //! # Accounting
 //!
-//! Every request that was due ends in exactly one of: answered right, answered wrong, missing.
-//! A lost connection is an error by itself, and all its further requests are missing.
+//! Every request that was due ends in exactly one of: answered correctly, answered wrongly,
+//! missing. A lost connection is an error by itself, and all its further requests are missing.
 
 use std::io;
 
@@ -24,32 +24,32 @@ use crate::progress::Progress;
 use crate::statistics::{Durations, Statistics};
 use crate::workload::Workload;
 
-/// What went wrong is told in full only so many times.
+/// Maximum number of errors that are reported in detail.
 const COMPLAINTS: usize = 10;
-/// Token of the timer; connections have their index.
+/// Token of the timer; those of connections are their indexes.
 const TIMER: Token = Token(usize::MAX);
-/// Events taken from the system at once.
+/// Number of events taken from the system at once.
 const EVENT_BATCH: usize = 256;
-/// Bytes read at once; every connection's answers pass through the one buffer.
+/// Number of bytes read at once; the answers of all connections pass through this buffer.
 const READ_BUFFER_BYTES: usize = 256 << 10;
 
-/// Everything measured in a run.
+/// The measurements of a run.
 #[derive(Debug)]
 pub struct Measurements {
     /// By priority class.
     pub classes: Vec<Statistics>,
-    /// How late this client handled due requests; empty for the closed loop.
+    /// How late this client sent due requests; empty for the closed loop.
     pub send_lateness: Durations,
-    /// When the last right answer arrived, since the load began.
+    /// When the last correct answer arrived, since the load began.
     pub last_answer_ns: u64,
-    /// The first few things that went wrong.
+    /// Descriptions of the first errors.
     pub complaints: Vec<String>,
 }
 
 /// A connection under load.
 struct Loaded {
     connection: Connection,
-    /// Number of its first request of this run: opening has used those before.
+    /// Number of its first request of this run; opening it has used earlier ones.
     first_request: u64,
     /// When the only outstanding request was sent (closed loop).
     sent_ns: u64,
@@ -64,17 +64,17 @@ struct Run<'a> {
     clock: Clock,
     loaded: Vec<Loaded>,
     measurements: Measurements,
-    /// Requests due so far (open loop).
+    /// Number of requests due so far (open loop).
     next_due: u64,
-    /// Connections that are neither lost nor without outstanding requests.
+    /// Number of connections that are not lost and have outstanding requests.
     busy: usize,
 }
 
-/// Runs the load over open connections, registered with `poll` under their indices.
+/// Runs the load on open connections, which are registered with `poll` under their indexes.
 ///
 /// # Errors
 ///
-/// From the system's polling and timers; what happens to connections is in the result.
+/// From the system's polling and timers; errors of connections are part of the result.
 pub fn run(
     poll: &mut Poll,
     connections: Vec<Connection>,
@@ -144,7 +144,7 @@ impl Run<'_> {
         }
     }
 
-    /// Open loop: sends every request whose time had come at `now_ns`.
+    /// Open loop: sends every request that was due at `now_ns`.
     fn send_due(&mut self, now_ns: u64) {
         if self.settings.closed {
             return;
@@ -157,7 +157,7 @@ impl Run<'_> {
         }
     }
 
-    /// Closed loop: sends the next request unless the window is over or the count reached.
+    /// Closed loop: sends the next request unless the window has ended or the count is reached.
     fn send_closed(&mut self, index: usize) {
         let now_ns = self.clock.now_ns();
         if now_ns < self.schedule.window_ns.end && self.unsent(index) > 0 {
@@ -166,7 +166,7 @@ impl Run<'_> {
         }
     }
 
-    /// Requests that this connection has yet to send, if they are counted.
+    /// Number of requests that this connection has still to send, if they are counted.
     fn unsent(&self, index: usize) -> u64 {
         let Loaded { connection, first_request, .. } = &self.loaded[index];
         self.settings
@@ -197,7 +197,7 @@ impl Run<'_> {
         let is_ended = event.is_read_closed() || event.is_error();
         let mut received = Ok(());
         if event.is_readable() || is_ended {
-            // Taken apart, because the closure below borrows the rest.
+            // Destructured, because the closure below borrows the other fields.
             let Loaded { connection, first_request, sent_ns, previous_latency_ns, .. } = loaded;
             let statistics = &mut self.measurements.classes[usize::from(connection.class())];
             let (complaints, schedule, clock) =
@@ -234,7 +234,7 @@ impl Run<'_> {
         let loaded = &mut self.loaded[index];
         let outstanding = loaded.connection.outstanding();
         loaded.is_lost = true;
-        // The server is to see that it is over; dropping the stream here would move the others.
+        // The server must see the end; dropping the stream here would move the others.
         let _ = loaded.connection.stream().shutdown(std::net::Shutdown::Both);
         self.busy -= usize::from(outstanding > 0);
         let statistics = &mut self.measurements.classes[usize::from(loaded.connection.class())];
@@ -243,8 +243,8 @@ impl Run<'_> {
         complain(&mut self.measurements.complaints, || format!("connection {index}: {loss}"));
     }
 
-    /// What is outstanding now is missing; so is what was due after all connections were lost,
-    /// and what a count was still short of.
+    /// Outstanding requests are missing; so are those that were due after all connections were
+    /// lost, and those that a count was short of.
     fn finish(mut self) -> Measurements {
         while let Some(due_ns) = self.schedule.due_ns(self.next_due).filter(|_| !self.settings.closed) {
             let index = (self.next_due % self.loaded.len() as u64) as usize;
@@ -292,7 +292,7 @@ fn complain(complaints: &mut Vec<String>, complaint: impl FnOnce() -> String) {
     }
 }
 
-/// When which request is due, in nanoseconds since the load began.
+/// When each request is due, in nanoseconds since the load began.
 #[derive(Clone, Debug)]
 struct Schedule {
     connections: u64,
@@ -311,7 +311,7 @@ impl Schedule {
         }
     }
 
-    /// When request `number` of the whole run is due; `None` when the run is over by then.
+    /// When request number `number` of the whole run is due; `None` if that is after its end.
     fn due_ns(&self, number: u64) -> Option<u64> {
         let due_ns = u128::from(number) * u128::from(self.period_ns) / u128::from(self.connections);
         u64::try_from(due_ns).ok().filter(|due_ns| *due_ns < self.window_ns.end)
@@ -323,7 +323,7 @@ impl Schedule {
         self.due_ns(number * self.connections + connection as u64).unwrap_or(self.window_ns.end)
     }
 
-    /// When the loop has something to do even if nothing arrives.
+    /// When the loop has work even if nothing arrives.
     fn next_wake_ns(
         &self,
         next_due: u64,

@@ -1,4 +1,4 @@
-//! The program: parses the command line, runs what it asks for, turns the outcome into an
+//! The program: parses the command line, runs the requested action, and converts the result to an
 //! exit status.
 
 use std::fs;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether there were no errors.
+/// Runs the load. Returns whether there were no errors.
 fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
     let settings = &arguments.load;
     let address = resolve(&settings.connect)?;
@@ -64,7 +64,7 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
     Ok(outcome.errors() == 0)
 }
 
-/// Whether the server stood every case.
+/// Runs the hostile clients. Returns whether the server passed every case.
 fn be_hostile(arguments: &Arguments) -> Result<bool, AnyError> {
     let address = resolve(&arguments.load.connect)?;
     let suite = hostile::Suite {

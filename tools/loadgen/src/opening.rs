@@ -1,7 +1,7 @@
-//! Opening all connections, gently, before any load. A connection counts as open when it has
-//! answered one request: with a forwarded port, as QEMU's user network has, a connect succeeds
-//! before the guest has heard of it. Attempts that are refused, closed or silent are repeated
-//! for a bounded time, so a client may be started before the server is up.
+//! Opens all connections at a limited rate, before any load. A connection counts as open when it
+//! has answered one request: with a forwarded port, as in QEMU's user network, a connect succeeds
+//! before the guest knows of it. Attempts that are refused, closed or silent are repeated for a
+//! limited time, so a client may be started before the server runs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,38 +18,38 @@ use crate::connection::{Answer, Connection, Loss};
 use crate::progress::Progress;
 use crate::workload::Workload;
 
-/// Attempts under way at once: more would only queue in the server's backlog.
+/// Maximum number of simultaneous attempts: more would only queue in the server's backlog.
 const CONCURRENT_ATTEMPTS: usize = 16;
-/// An attempt without an answer for so long is given up: a forwarded connection may have
-/// been swallowed by a guest that was not listening yet.
+/// An attempt without an answer for this time is abandoned: a guest that was not listening yet may
+/// have dropped a forwarded connection.
 const ATTEMPT_TIME: Duration = Duration::from_secs(3);
-/// Lateness of the ramp that is made good by a burst.
+/// Maximum lateness of the ramp that a burst compensates.
 const CATCH_UP: Duration = Duration::from_millis(10);
 /// Pause of a connection between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Descriptors for everything that is not a connection.
+/// Number of descriptors for everything that is not a connection.
 const OTHER_DESCRIPTORS: u64 = 32;
 
-/// The connections could not all be opened.
+/// The reason why not all connections could be opened.
 #[derive(Debug)]
 pub enum OpeningError {
-    /// This process may not have so many descriptors.
+    /// The process may not have this many descriptors.
     DescriptorLimit {
-        /// How many it may have.
+        /// The maximum.
         limit: u64,
     },
-    /// A connection's time was over.
+    /// The time limit of a connection was exceeded.
     TimedOut {
-        /// Which one.
+        /// Its index.
         connection: u32,
-        /// How many were open by then.
+        /// Number of connections that were open by then.
         opened: usize,
-        /// What its last attempt ended with.
+        /// The result of its last attempt.
         last: String,
     },
-    /// The first request was answered wrongly: there is no point in going on.
+    /// The answer to the first request was wrong, so continuing is pointless.
     WrongProduct {
-        /// Which one.
+        /// Its index.
         connection: u32,
     },
     /// From the system.
@@ -85,9 +85,9 @@ impl From<io::Error> for OpeningError {
     }
 }
 
-/// Where one connection stands.
+/// The state of one connection.
 enum Slot {
-    /// Attempted again from this instant on.
+    /// May be attempted again from this time on.
     Waiting {
         not_before: Instant,
     },
@@ -104,16 +104,16 @@ struct Opening<'a> {
     settings: &'a LoadSettings,
     workload: &'a Workload,
     slots: Vec<Slot>,
-    /// First attempt of each, and what the last one ended with.
+    /// First attempt of each, and the result of its last one.
     first_attempts: Vec<Option<Instant>>,
     last_failures: Vec<String>,
-    /// Slots to be attempted; the pause is the same for all, so their instants ascend.
+    /// Slots to be attempted; the pause is the same for all, so their times ascend.
     waiting: VecDeque<u32>,
     attempting: Vec<u32>,
     opened: usize,
 }
 
-/// Opens all connections and registers them with `poll`, each under its index as token.
+/// Opens all connections and registers them with `poll`, each with its index as token.
 ///
 /// # Errors
 ///
@@ -160,7 +160,7 @@ impl Opening<'_> {
                 && self.attempting.len() < CONCURRENT_ATTEMPTS
                 && self.start_one(poll, now)?
             {
-                // A late wake-up is caught up with, a long standstill is not.
+                // A short delay is compensated, a long one is not.
                 next_start = (next_start + pace).max(now - CATCH_UP);
             }
             let wait = next_start.saturating_duration_since(now).clamp(Duration::from_millis(1), PAUSE / 4);
@@ -192,9 +192,9 @@ impl Opening<'_> {
         let mut connection = Connection::new(index, self.settings.class(index), stream, self.workload);
         let token = Token(index as usize);
         poll.registry().register(connection.stream(), token, Interest::READABLE | Interest::WRITABLE)?;
-        // Requests are small and each is waited for: none may be held back to be merged.
+        // Requests are small and each is waited for, so none may be delayed to be merged.
         let asked = connection.stream().set_nodelay(true).map_err(Loss::from);
-        // The request cannot be written yet; becoming writable flushes it.
+        // The request cannot be written yet; it is flushed when the socket becomes writable.
         if let Err(loss) = asked.and_then(|()| connection.request(self.workload)) {
             return self.fail(index, &loss, now).map(|()| true);
         }
@@ -240,7 +240,7 @@ impl Opening<'_> {
         silent.into_iter().try_for_each(|index| self.fail(index, &loss, now))
     }
 
-    /// Closes the attempt and lines the connection up for another, if there is time for it.
+    /// Closes the attempt and queues the connection for another one, if there is time left.
     fn fail(&mut self, index: u32, loss: &Loss, now: Instant) -> Result<(), OpeningError> {
         let at = index as usize;
         self.slots[at] = Slot::Waiting { not_before: now + PAUSE };
@@ -255,7 +255,7 @@ impl Opening<'_> {
     }
 }
 
-/// What an event means for a connection during opening.
+/// Handles an event of a connection during opening.
 fn step(
     connection: &mut Connection,
     event: &mio::event::Event,
@@ -275,7 +275,7 @@ fn step(
     Ok(())
 }
 
-/// Lets this process have as many descriptors as it needs and may have.
+/// Raises this process's limit of descriptors to what it needs, as far as permitted.
 fn raise_descriptor_limit(connections: u32) -> Result<(), OpeningError> {
     let needed = u64::from(connections) + OTHER_DESCRIPTORS;
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,6 +1,5 @@
-//! What a run comes to: rows, and the data behind the plots. One document holds all of it, so
-//! that a figure can be drawn again from the file. How it is written out is in `text` and
-//! `plots`.
+//! The results of a run: rows, and the data for the plots. A single document contains all of it, so
+//! that a plot can be drawn again from the file. `text` and `plots` write it out.
 
 mod plots;
 mod text;
@@ -15,7 +14,7 @@ use crate::arguments::{LoadSettings, OperationName};
 use crate::load::Measurements;
 use crate::statistics::{Durations, INTERVAL_NS, Statistics};
 
-/// Columns of a row that a label may not take.
+/// Columns of a row, which labels may not use.
 pub const COLUMNS: [&str; 16] = [
     "loop",
     "connections",
@@ -34,7 +33,7 @@ pub const COLUMNS: [&str; 16] = [
     "send_lateness_us",
     "config",
 ];
-/// Columns that the data contract wants in every row, given or not.
+/// Columns that the data contract requires in every row.
 const EXPECTED_LABELS: [&str; 2] = ["model", "vcpus"];
 /// The document: `{"bench": "models", "config": {…}, "rows": […], …}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,7 +44,7 @@ pub struct Outcome {
     rows: Vec<Row>,
     /// One row per priority class.
     classes: Vec<Row>,
-    /// Right answers by class.
+    /// Correct answers by class.
     throughput_over_time: TimeSeries,
     /// Latencies in the measuring window by class.
     latency_distribution: Vec<LatencySeries>,
@@ -65,7 +64,7 @@ struct Row {
     connections: u32,
     matrix: u16,
     operation: OperationName,
-    /// None in a closed loop.
+    /// `None` in a closed loop.
     period_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     class: Option<u8>,
@@ -144,13 +143,13 @@ impl Row {
 }
 
 impl Outcome {
-    /// Sums up a run.
+    /// Summarises a run.
     #[must_use]
     pub fn new(settings: &LoadSettings, labels: &[(String, String)], measurements: &Measurements) -> Self {
         let mut whole = Statistics::default();
         measurements.classes.iter().for_each(|class| whole.add(class));
         let window_seconds = match settings.requests {
-            // Not zero, should there have been no answer.
+            // At least 1, in case there was no answer.
             Some(_) => measurements.last_answer_ns.max(1) as f64 / 1e9,
             None => settings.seconds,
         };
@@ -191,13 +190,13 @@ impl Outcome {
         }
     }
 
-    /// Errors of the whole run.
+    /// Number of errors in the whole run.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.rows.iter().map(|row| row.errors).sum()
     }
 
-    /// Reads what [`Self::to_json`] wrote.
+    /// Parses the output of [`Self::to_json`].
     ///
     /// # Errors
     ///
@@ -211,7 +210,7 @@ fn thousandths(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Labels that look like numbers are numbers, but not those whose spelling would change (a
+/// Labels that look like numbers are numbers, except those with another spelling than the number (a
 /// version 10.0, a commit 0012).
 fn label_value(text: &str) -> Value {
     match text.parse::<u64>() {

@@ -1,12 +1,12 @@
-//! One line on stderr that says how far a run is, when somebody is looking.
+//! A line on stderr that shows the progress of a run.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
-/// Between two updates.
+/// Interval between two updates.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// A line that overwrites itself; nothing at all unless stderr is a terminal.
+/// A line that overwrites itself. Does nothing unless stderr is a terminal.
 pub struct Progress {
     next: Option<Instant>,
     drawn: bool,
@@ -19,14 +19,14 @@ impl Progress {
         Self { next: stderr().is_terminal().then(Instant::now), drawn: false }
     }
 
-    /// Shows what `line` returns, if it is time to.
+    /// Shows the result of `line`, if the interval has passed.
     pub fn show(&mut self, line: impl FnOnce() -> String) {
         let Some(next) = self.next else { return };
         let now = Instant::now();
         if now >= next {
             self.next = Some(now + INTERVAL);
             self.drawn = true;
-            // If stderr cannot be written to, nobody is looking.
+            // If stderr cannot be written to, the line is lost.
             let _ = write!(stderr(), "\r\x1b[K{}", line());
         }
     }

@@ -1,11 +1,11 @@
-//! Latencies, jitter, and answers over time, for one group of connections. Sums and extremes
-//! are exact; percentiles come from a histogram of fixed relative resolution.
+//! Latencies, jitter, and answers over time, for one group of connections. Sums and extremes are
+//! exact; percentiles come from a histogram with a fixed relative resolution.
 
 use hdrhistogram::Histogram;
 
 /// Resolution of the time series.
 pub const INTERVAL_NS: u64 = 10_000_000;
-/// Latencies are told apart from 100 ns on, with three significant digits, up to an hour.
+/// Latencies are resolved from 100 ns to one hour, with three significant digits.
 const HISTOGRAM_RANGE_NS: (u64, u64) = (100, 3_600_000_000_000);
 
 /// A distribution of durations.
@@ -32,7 +32,7 @@ impl Durations {
         }
     }
 
-    /// Adds one.
+    /// Adds a duration.
     pub fn record(&mut self, duration_ns: u64) {
         self.histogram.saturating_record(duration_ns);
         self.sum_ns += u128::from(duration_ns);
@@ -50,7 +50,7 @@ impl Durations {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// How many.
+    /// Number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
@@ -62,10 +62,11 @@ impl Durations {
         self.sum_ns as f64 / self.count().max(1) as f64 / 1e3
     }
 
-    /// The least recorded duration that `fraction` of all do not exceed, in microseconds, to 0.1%.
+    /// The smallest recorded duration that `fraction` of all do not exceed, in microseconds,
+    /// accurate to 0.1%.
     #[must_use]
     pub fn percentile_us(&self, fraction: f64) -> f64 {
-        // A bucket is named by its upper edge, which may lie above everything recorded.
+        // The value of a bucket is its upper edge, which may be above everything recorded.
         self.histogram.value_at_quantile(fraction).min(self.max_ns) as f64 / 1e3
     }
 
@@ -75,7 +76,7 @@ impl Durations {
         self.max_ns as f64 / 1e3
     }
 
-    /// `(duration in microseconds, how many)`, ascending, for the buckets that are not empty.
+    /// `(duration in microseconds, count)` of all buckets that are not empty, ascending.
     #[must_use]
     pub fn buckets_us(&self) -> Vec<(f64, u64)> {
         let edge_us = |ns: u64| ns.min(self.max_ns).max(1) as f64 / 1e3;
@@ -92,32 +93,32 @@ impl Default for Durations {
     }
 }
 
-/// What is counted for a priority class, and by addition for all.
+/// The counts of a priority class, or by addition of all.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// Requests scheduled in the measuring window.
     pub sent: u64,
-    /// Right answers to those.
+    /// Correct answers to those.
     pub received: u64,
     /// Answers with a wrong product, in the whole run.
     pub wrong: u64,
-    /// Requests without an answer at the end, in the whole run.
+    /// Requests without an answer at the end of the run.
     pub missing: u64,
-    /// Connections that were lost.
+    /// Number of lost connections.
     pub lost: u64,
-    /// Right answers that arrived in the measuring window.
+    /// Correct answers that arrived in the measuring window.
     pub answers_in_window: u64,
     /// Latencies of `received`.
     pub latency: Durations,
     /// Sum and number of differences between successive latencies of a connection.
     jitter_sum_ns: u128,
     jitter_count: u64,
-    /// Right answers per [`INTERVAL_NS`] since the load began.
+    /// Correct answers per [`INTERVAL_NS`] since the load began.
     pub answers_by_interval: Vec<u64>,
 }
 
 impl Statistics {
-    /// An answer arrived, at this time since the load began.
+    /// Records the arrival of an answer, at this time since the load began.
     pub fn record_arrival(&mut self, arrival_ns: u64, window_ns: &std::ops::Range<u64>) {
         let interval = (arrival_ns / INTERVAL_NS) as usize;
         if self.answers_by_interval.len() <= interval {
@@ -127,8 +128,8 @@ impl Statistics {
         self.answers_in_window += u64::from(window_ns.contains(&arrival_ns));
     }
 
-    /// It answered a request of the measuring window. `previous_ns` is the connection's latency before,
-    /// if there was one in the window.
+    /// Records the latency of a request of the measuring window. `previous_ns` is the connection's
+    /// previous latency, if there was one in the window.
     pub fn record_latency(&mut self, latency_ns: u64, previous_ns: Option<u64>) {
         self.received += 1;
         self.latency.record(latency_ns);
@@ -144,7 +145,7 @@ impl Statistics {
         self.jitter_sum_ns as f64 / self.jitter_count.max(1) as f64 / 1e3
     }
 
-    /// Everything that went wrong.
+    /// Number of all errors.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.wrong + self.missing + self.lost

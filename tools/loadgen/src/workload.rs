@@ -1,24 +1,23 @@
-//! Which matrices are sent, and whether an answer is right.
+//! Which matrices are sent, and whether an answer is correct.
 //!
-//! Checking must cost little, or the client becomes the bottleneck; and no two requests may
-//! be alike, or a server that answers from the wrong buffer passes. So: a pool of random
-//! matrices with their squares, computed once, and per request a number `t` added to the
+//! Checking must be cheap; otherwise the client would be the bottleneck. And no two requests may be
+//! equal; otherwise a server that answers from the wrong buffer would pass. So there is a pool of
+//! random matrices with their squares, computed once, and each request adds a number `t` to the
 //! element at (0, 0). With `E` the matrix that is 1 there and 0 elsewhere,
 //!
 //! ```text
 //! (A + tE)² = A² + t(AE + EA) + t²E
 //! ```
 //!
-//! differs from the known A² in the first row and column only. A check compares n² words and
+//! differs from the known A² only in the first row and column. A check compares n² words and
 //! computes 2n; nothing is multiplied twice.
 //!
-//! The `f64` matrices hold whole numbers that are not zero and small enough for every sum to
-//! be exact: the product is then the same to the bit in whatever order a server sums, fused
-//! or not.
+//! The `f64` matrices contain whole numbers that are not zero and so small that every sum is exact:
+//! so the product is the same in every bit, in whatever order a server adds, fused or not.
 
 use matrix_message::{Direction, Header, Operation, Side, perform};
 
-/// Matrices in the pool. Consecutive requests of a connection use consecutive ones.
+/// Number of matrices in the pool. Consecutive requests of a connection use consecutive ones.
 const POOL: u64 = 16;
 /// Largest absolute value of a whole number in an `f64` matrix: 128 * (2 * 2¹⁶)² < 2⁵³.
 const F64_MAGNITUDE: u64 = 1 << 16;
@@ -28,7 +27,7 @@ struct PoolEntry {
     square: Vec<u64>,
 }
 
-/// Everything sent in one run, as a function of connection and request number.
+/// All that is sent in a run, as a function of connection and request number.
 pub struct Workload {
     operation: Operation,
     side: Side,
@@ -37,7 +36,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Fills the pool: 2 n² words for each of 16 matrices, 4 MiB at most.
+    /// Fills the pool: 2 n² words for each of 16 matrices, at most 4 MiB.
     #[must_use]
     pub fn new(operation: Operation, side: Side, seed: u64) -> Self {
         let pool = (0..POOL).map(|at| PoolEntry::new(operation, side, mix(seed, at))).collect();
@@ -50,8 +49,8 @@ impl Workload {
         self.side
     }
 
-    /// Header of a request. Sequence numbers start at a different place for each connection,
-    /// so that an answer which went to the wrong one is noticed.
+    /// The header of a request. Sequence numbers begin at a different value for each connection, so
+    /// that an answer on the wrong connection is detected.
     #[must_use]
     pub fn header(&self, connection: u32, class: u8, request: u64) -> Header {
         let first_sequence = mix(self.seed ^ 0x5eed, connection.into()) as u32;
@@ -78,7 +77,7 @@ impl Workload {
         };
     }
 
-    /// Whether `body` (n² words) answers that request; else where it differs first.
+    /// Checks that `body` (n² words) is the answer to that request.
     ///
     /// # Errors
     ///
@@ -109,7 +108,7 @@ impl Workload {
                 }
             }
         };
-        // The rows below the first are compared as slices but for their first element.
+        // The rows below the first are compared as slices except for their first element.
         let known = if self.operation == Operation::Echo { matrix } else { &entry.square };
         for row in 0..side {
             let start = row * side;
@@ -141,8 +140,8 @@ impl PoolEntry {
             if operation != Operation::MultiplyF64 {
                 return random.to_le();
             }
-            // Never zero, and positive at (0, 0), where t is added: a product of nothing but
-            // zeros could be -0 for one server and +0 for another.
+            // Never zero, and positive at (0, 0), where t is added: a product of zeros could be -0
+            // for one server and +0 for another.
             let magnitude = (random % F64_MAGNITUDE + 1) as f64;
             float(if at > 0 && random >> 63 == 1 { -magnitude } else { magnitude })
         };
@@ -161,7 +160,7 @@ fn from_float(word: u64) -> f64 {
     f64::from_bits(u64::from_le(word))
 }
 
-/// A random-looking function of two numbers (the finalizer of SplitMix64).
+/// A pseudo-random function of two numbers (the finalizer of SplitMix64).
 pub(crate) fn mix(seed: u64, number: u64) -> u64 {
     let mut word = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -175,7 +174,7 @@ mod tests {
 
     const OPERATIONS: [Operation; 3] = [Operation::MultiplyU64, Operation::MultiplyF64, Operation::Echo];
 
-    /// What a correct server answers, by doing the work.
+    /// The answer of a correct server, computed directly.
     fn answer(workload: &Workload, connection: u32, request: u64) -> Vec<u64> {
         let mut body = vec![0; workload.side.elements()];
         workload.write_body(connection, request, &mut body);

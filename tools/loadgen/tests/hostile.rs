@@ -1,5 +1,5 @@
-//! The hostile suite: a good server passes all of it, and each kind of bad server fails the
-//! case made for it.
+//! The hostile suite: a correct server passes all of it, and each kind of faulty server fails the
+//! case for it.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The program against servers, good and bad: what it reports, and with what exit status.
+//! The program with correct and faulty servers: its reports and exit status.
 
 mod support;
 
@@ -29,7 +29,7 @@ impl Ran {
         self.row()["latency_us"][column].as_f64().unwrap()
     }
 
-    /// Answers that took longer.
+    /// Number of answers that took longer.
     fn slower_than(&self, us: f64) -> u64 {
         let series = self.json["latency_distribution"].as_array().unwrap();
         let buckets = series.iter().flat_map(|series| series["buckets"].as_array().unwrap());
@@ -44,7 +44,7 @@ fn execute(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cops-loadgen")).args(line.split_whitespace()).output().unwrap()
 }
 
-/// Runs the program against a server with that fault.
+/// Runs the program with a server that has this fault.
 fn run(name: &str, fault: Fault, line: &str) -> Ran {
     let server = start(fault);
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -89,7 +89,7 @@ fn open_loop_keeps_its_schedule() {
             before.contains("32 connections, 15 x 15 u64, open loop, period 50 ms")
                 && before.contains("0 errors")
         );
-        // From the JSON alone, the same plot.
+        // The plot from the JSON alone is the same.
         let directory = ran.directory.to_str().unwrap();
         let replotted = execute(&format!("--replot {directory}/run.json --plots {directory}/again"));
         assert!(replotted.status.success());
@@ -106,7 +106,7 @@ fn closed_loop_has_one_request_in_flight() {
         let ran = run(&format!("closed-{operation}"), Fault::None, &line);
         assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
         assert_eq!(ran.row()["period_ms"], Value::Null);
-        // Little's law: with 4 in flight, rate times latency is 4, less what the client takes.
+        // Little's law: with 4 in flight, rate times latency is 4, minus the client's own time.
         let in_flight = ran.number("throughput_rps") * ran.latency_us("mean") / 1e6;
         assert!((1.0..=4.4).contains(&in_flight), "{in_flight}: {}", ran.row());
     }
@@ -156,7 +156,7 @@ fn an_answer_to_another_request_costs_the_connection() {
         let ran = run(name, fault, line);
         assert_eq!(ran.status, 1, "{}", ran.stdout);
         assert!((1.0..=4.0).contains(&ran.number("lost")), "{}", ran.row());
-        // What was due after the loss still counts.
+        // Requests that were due after the loss still count.
         assert_eq!((ran.number("sent"), ran.number("received") + ran.number("missing")), (400.0, 400.0));
         assert!(ran.number("missing") > 0.0);
     }
@@ -168,12 +168,13 @@ fn a_stalled_server_is_charged_for_everybody_who_waits() {
     let ran = run("stall", Fault::Stall, line);
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
     assert_eq!((ran.number("sent"), ran.number("received")), (800.0, 800.0), "nothing is left out");
-    // Half a second of stall holds up 200 requests, 120 of them for more than 200 ms.
+    // Half a second of stall delays 200 requests, 120 of them for more than 200 ms.
     let slow = ran.slower_than(200e3);
     assert!((100..=250).contains(&slow), "{slow} slow answers: {}", ran.row());
     assert!((450e3..900e3).contains(&ran.latency_us("max")));
 
-    // A closed loop sees the same stall as four slow answers: that is why it is not the default.
+    // A closed loop sees the same stall as only four slow answers, which is why it is not the
+    // default.
     let ran = run("stall-closed", Fault::Stall, &format!("{line} --closed"));
     assert!(ran.slower_than(200e3) <= 4, "{}", ran.row());
 }
@@ -195,7 +196,7 @@ fn answers_that_never_come_are_missing() {
 #[test]
 fn a_server_that_is_late_to_start_is_waited_for_and_a_missing_one_not_for_ever() {
     let address = start(Fault::None).address;
-    // A port that was just given back; nobody listens there.
+    // A port that was just released, so it has no listener.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let line = format!("--connect {free} --connections 2 --connect-timeout 0.5");
     let output = execute(&line);
@@ -203,7 +204,7 @@ fn a_server_that_is_late_to_start_is_waited_for_and_a_missing_one_not_for_ever()
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("did not open in time (0 did)") && stderr.contains("refused"), "{stderr}");
 
-    // One that accepts, and closes, and only later serves: as a forwarded port does.
+    // A port that first accepts and closes, and serves only later, like a forwarded port.
     let late = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let late_address = late.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Draws both plots from invented data, to look at the style: `cargo run -p cops-report
-//! --example sample_plots -- DIRECTORY`.
+//! Draws both plots from invented data, to check the style: `cargo run -p cops-report --example
+//! sample_plots -- DIRECTORY`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What all plots share: colours, title block, legend, axes. The only file that knows the
-//! looks; the others know their data.
+//! Elements that all plots share: colours, title block, legend, axes. Only this file defines the
+//! style; the others define their data.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Something could not be drawn. Writing SVG to memory has no cause of its own to fail: this
-/// is a mistake in the data (a range that is empty or not finite) or in this crate.
+/// An error while drawing. Writing SVG to memory cannot fail by itself, so the cause is in the data
+/// (a range that is empty or not finite) or in this crate.
 #[derive(Debug)]
 pub struct PlotError(String);
 
@@ -27,13 +27,13 @@ impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for PlotE
     }
 }
 
-/// How series are told apart.
+/// How series are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
-    /// Unrelated things, such as models: hues that remain distinct to colour-blind readers
-    /// (Okabe and Ito's, less the yellow that vanishes on white).
+    /// Unrelated series, such as models: hues that colour-blind readers can distinguish (Okabe and
+    /// Ito's, without the yellow, which is hard to see on white).
     Distinct,
-    /// An order, such as priority classes: dark for the first, bright for the last.
+    /// Ordered series, such as priority classes: dark for the first, bright for the last.
     Ordered,
 }
 
@@ -48,7 +48,7 @@ impl Colours {
             RGBColor(230, 159, 0),
             RGBColor(60, 60, 60),
         ];
-        // Stops from dark blue over green to orange, of falling darkness.
+        // Stops from dark blue through green to orange, of decreasing darkness.
         const ORDERED: [RGBColor; 5] = [
             RGBColor(48, 18, 110),
             RGBColor(36, 88, 158),
@@ -68,7 +68,7 @@ impl Colours {
     }
 }
 
-/// `share` of the way from one colour to another.
+/// A mixture of two colours, with `share` of the second.
 pub(crate) fn mix(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
     let channel =
         |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
@@ -91,7 +91,7 @@ pub(crate) fn text_style<'a>(
     (FAMILY, pixels).into_font().color(&colour).pos(Pos::new(horizontal, vertical))
 }
 
-/// A white page with title and subtitle in the left upper corner; returns what lies below.
+/// A white page with title and subtitle in the upper left corner. Returns the area below.
 pub(crate) fn page<'a>(
     svg: &'a mut String,
     size: (u32, u32),
@@ -105,14 +105,14 @@ pub(crate) fn page<'a>(
     Ok(root.split_vertically(74).1)
 }
 
-/// One line of a legend: colour, then cells of which all but the first stand right.
+/// A line of a legend: colour, then cells, of which all but the first are aligned right.
 pub(crate) struct LegendLine {
     pub(crate) colour: RGBColor,
     pub(crate) cells: Vec<String>,
 }
 
-/// Splits off room for a legend of so many series with so many figures each, on the right.
-/// One series needs none: the plot has place to name its figures.
+/// Splits off room on the right for a legend of this many series with this many figures each. A
+/// single series needs no legend, because the plot itself has room for its figures.
 pub(crate) fn split_for_legend<'a>(
     area: &Area<'a>,
     series: usize,
@@ -125,8 +125,7 @@ pub(crate) fn split_for_legend<'a>(
     (plots, Some(side))
 }
 
-/// Draws a legend under `titles` into `area`; lines that do not fit are counted in a last
-/// one rather than dropped in silence.
+/// Draws a legend below `titles` into `area`. If lines do not fit, a last line states their number.
 pub(crate) fn legend(area: &Area<'_>, titles: &[&str], lines: &[LegendLine]) -> Result<(), PlotError> {
     const LINE_PIXELS: i32 = 19;
     let cell_right = |at: usize| 130 + 74 * at as i32 - 8;
@@ -153,8 +152,8 @@ pub(crate) fn legend(area: &Area<'_>, titles: &[&str], lines: &[LegendLine]) -> 
     Ok(())
 }
 
-/// An axis in plot units: its ends, and where it is marked with what. Scales that are not
-/// linear (logarithms, nines) are the caller's transformation of data and marks alike.
+/// An axis in plot units: its range, and the positions and texts of its marks. For a scale that is
+/// not linear (logarithms, nines) the caller transforms data and marks.
 pub(crate) struct Axis {
     pub(crate) title: &'static str,
     pub(crate) range: std::ops::Range<f64>,
@@ -162,7 +161,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// From zero to `end`, marked at about as many round steps as asked.
+    /// From zero to `end`, with about `steps` round marks.
     pub(crate) fn linear(title: &'static str, end: f64, steps: f64) -> Self {
         let end = if end.is_finite() && end > 0.0 { end } else { 1.0 };
         let rough = end / steps;
@@ -179,7 +178,7 @@ impl Axis {
     /// Durations in microseconds on a logarithmic scale; plot units are decimal logarithms.
     pub(crate) fn logarithmic_duration(title: &'static str, from_us: f64, to_us: f64) -> Self {
         let decades = (to_us / from_us).log10();
-        // 1, 2, 5 while there is room for the labels, then only the decades.
+        // 1, 2, 5 if there is room for the labels, otherwise only the decades.
         let factors: &[f64] = if decades <= 3.2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let range = from_us.log10()..to_us.log10();
         let marks = (-3..10)
@@ -220,7 +219,7 @@ pub(crate) fn panel<'a, 'b>(
     for (at, _) in &y.marks {
         plane.draw(&PathElement::new([(x.range.start, *at), (x.range.end, *at)], GRID))?;
     }
-    // The axes' labels, in pixels: plotters' own mesh would choose marks of its own.
+    // The axes' labels, in pixels, because plotters' own mesh would choose other marks.
     let origin = area.get_base_pixel();
     let pixel = |x: f64, y: f64| {
         let (x, y) = plane.map_coordinate(&(x, y));
@@ -245,7 +244,7 @@ pub(crate) fn panel<'a, 'b>(
     Ok(chart)
 }
 
-/// The base line, drawn last so that it lies over the data.
+/// The base line, drawn last so that it is above the data.
 pub(crate) fn base_line(chart: &Chart<'_, '_>, x: &Axis, y: &Axis) -> Result<(), PlotError> {
     let line = [(x.range.start, y.range.start), (x.range.end, y.range.start)];
     Ok(chart.plotting_area().draw(&PathElement::new(line, INK.stroke_width(1)))?)

@@ -1,4 +1,4 @@
-//! The latency plot: where the answers lie, and how far the tail reaches.
+//! The latency plot: the distribution of the answers, and its tail.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ use crate::units::{duration_text, percent_text};
 pub struct LatencySeries {
     /// Name in the legend.
     pub label: String,
-    /// Ascending `(latency in microseconds, answers with about that latency)`, as a
-    /// histogram with a fixed relative resolution has them; all latencies above zero.
+    /// Ascending `(latency in microseconds, answers with about that latency)`, from a histogram
+    /// with a fixed relative resolution; all latencies are above zero.
     pub buckets: Vec<(f64, u64)>,
 }
 
@@ -27,9 +27,9 @@ impl LatencySeries {
         self.buckets.iter().map(|(_, answers)| answers).sum()
     }
 
-    /// The least recorded latency that at least `fraction` of the answers do not exceed.
+    /// The smallest recorded latency that at least `fraction` of the answers do not exceed.
     fn percentile_us(&self, fraction: f64) -> Option<f64> {
-        // The tolerance is for fractions like 0.999 that are not exact in binary.
+        // The tolerance is for fractions like 0.999, which are not exact in binary.
         let rank = (self.answers() as f64 * fraction - 1e-6).ceil().max(1.0) as u64;
         let mut passed = 0;
         self.buckets.iter().find_map(|(latency_us, answers)| {
@@ -39,15 +39,15 @@ impl LatencySeries {
     }
 }
 
-/// Two panels over one logarithmic latency axis: the share of answers per interval (the body
+/// Two panels with a common logarithmic latency axis: the share of answers per interval (the body
 /// of the distribution), and the percentile on a scale of nines (the tail).
 #[derive(Clone, Debug)]
 pub struct LatencyPlot {
     /// What was measured.
     pub title: String,
-    /// The configuration: without it a plot is decoration.
+    /// The configuration, without which a plot is meaningless.
     pub subtitle: String,
-    /// How the series relate.
+    /// How the series are related.
     pub colours: Colours,
     /// One line each.
     pub series: Vec<LatencySeries>,
@@ -111,7 +111,7 @@ impl LatencyPlot {
             || self.series.iter().flat_map(|series| &series.buckets).map(|(latency_us, _)| *latency_us);
         let (from, to) = latencies().fold((f64::MAX, 0.0_f64), |(from, to), us| (from.min(us), to.max(us)));
         let (from, to) = if to > 0.0 { (from, to) } else { (100.0, 10_000.0) };
-        // Room for the outermost intervals, and at least half a decade in all.
+        // Room for the outermost intervals, and at least half a decade in total.
         let (from, to) = (from / 1.2, to * 1.35);
         let spare = (3.2 / (to / from)).max(1.0).sqrt();
         Axis::logarithmic_duration("latency, logarithmic", from / spare, to * spare)
@@ -162,7 +162,8 @@ impl LatencyPlot {
                 line.push((latency_us.log10(), nines(1.0 - faster / answers)));
                 faster += count as f64;
                 let slower = 1.0 - faster / answers;
-                // After the slowest nobody is slower, which lies at infinity: stop at one answer.
+                // No answer is slower than the slowest, which would be at infinity: stop at one
+                // answer.
                 line.push((latency_us.log10(), nines(slower.max(1.0 / answers))));
             }
             let end = line.last().copied();
@@ -177,7 +178,7 @@ impl LatencyPlot {
         Ok(())
     }
 
-    /// Dots with figures on the only line.
+    /// Dots with figures on a single line.
     fn mark_percentiles(
         &self,
         chart: &Chart<'_, '_>,
@@ -195,7 +196,7 @@ impl LatencyPlot {
             Ok(())
         };
         for fraction in [0.5, 0.9, 0.99, 0.999] {
-            // A percentile needs at least ten answers beyond it to mean anything.
+            // A percentile is meaningful only with at least ten answers beyond it.
             let beyond = series.answers() as f64 * (1.0 - fraction);
             if let Some(latency_us) = series.percentile_us(fraction).filter(|_| beyond >= 10.0) {
                 let at = (latency_us.log10(), nines(1.0 - fraction));
@@ -207,13 +208,13 @@ impl LatencyPlot {
     }
 }
 
-/// Position of "this share is slower" on the scale of nines: 0.1 lies at 1, 0.01 at 2.
+/// The position of "this share is slower" on the scale of nines: 0.1 is at 1, 0.01 at 2.
 fn nines(share_slower: f64) -> f64 {
     -share_slower.log10()
 }
 
-/// Joins neighbours that a reader could not tell apart, under the larger latency; they would
-/// only make the file large.
+/// Merges neighbours that a reader could not distinguish, with the larger latency; separately they
+/// would only enlarge the file.
 fn merge_finer_than_a_pixel(buckets: &[(f64, u64)], range: &Range<f64>) -> Vec<(f64, u64)> {
     const PIXELS: f64 = 1200.0;
     let column =
@@ -228,8 +229,8 @@ fn merge_finer_than_a_pixel(buckets: &[(f64, u64)], range: &Range<f64>) -> Vec<(
     merged
 }
 
-/// `(middle of the interval as a decimal logarithm of microseconds, percent of answers in it)`
-/// from the first interval with answers to the last, empty ones included.
+/// `(middle of the interval as a decimal logarithm of microseconds, percentage of answers in it)`
+/// from the first interval with answers to the last, including empty ones.
 fn shares_per_interval(series: &LatencySeries) -> Vec<(f64, f64)> {
     let interval = |latency_us: f64| (latency_us.log10() * INTERVALS_PER_DECADE).floor() as i64;
     let (Some(first), Some(last)) = (series.buckets.first(), series.buckets.last()) else {

@@ -1,9 +1,9 @@
-//! Raw data to tables and plots. Responsible for how figures look: aligned text tables for
-//! terminals, SVG files for readers. Knows nothing of COPS: callers bring plain data and
-//! labels; the functions return strings, and writing them somewhere is the caller's.
+//! Tables and plots from raw data: aligned text tables for terminals, and SVG files. It defines the
+//! style of figures and does not depend on COPS: callers provide plain data and labels; the
+//! functions return strings, which callers write to files.
 //!
-//! SVG text names the generic family `sans-serif` and is laid out by the viewer, so no font
-//! library is needed to build or run this.
+//! SVG text uses the generic family `sans-serif`, which the viewer lays out, so no font library is
+//! needed.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

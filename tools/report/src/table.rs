@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Rows of text under titles. A column is aligned right if every cell under its title
-/// begins with a digit or a sign (figures, `-` for none), else left.
+/// Rows of text under titles. A column is aligned right if every cell below its title begins with a
+/// digit or a sign (figures, `-` for none), otherwise left.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     titles: Vec<String>,

@@ -1,5 +1,5 @@
-//! The throughput plot: answers per second over time, so that stalls and drifts show which
-//! a mean hides.
+//! The throughput plot: answers per second over time, which shows stalls and drifts that a mean
+//! hides.
 
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
@@ -28,14 +28,14 @@ pub struct ThroughputPlot {
     pub title: String,
     /// The configuration.
     pub subtitle: String,
-    /// How the series relate. [`Colours::Ordered`] ones are parts of a whole and are drawn as
-    /// layers, one on top of the other; distinct ones are drawn as lines.
+    /// How the series are related. [`Colours::Ordered`] ones are parts of a whole and are drawn as
+    /// layers on top of each other; distinct ones are drawn as lines.
     pub colours: Colours,
     /// Length of an interval, in seconds, above zero.
     pub interval_seconds: f64,
-    /// The measuring window in seconds from time zero; outside it the plot is shaded.
+    /// The measuring window in seconds from time zero; outside of it the plot is shaded.
     pub window_seconds: (f64, f64),
-    /// Requests per second that were offered in all, if that was fixed (open loop).
+    /// Total requests per second offered, if that was fixed (open loop).
     pub offered_rps: Option<f64>,
     /// One line each.
     pub series: Vec<ThroughputSeries>,
@@ -56,7 +56,7 @@ impl ThroughputPlot {
             let (x, y) = self.axes(&curves);
             let chart = panel(&plot, &x, &y, true)?;
             self.shade_outside_window(&chart)?;
-            // The first lies in front: of parts, it is the lowest.
+            // The first is in front: of parts, it is the lowest.
             for (at, curve) in curves.iter().enumerate().rev() {
                 self.draw_curve(&chart, self.colours.pick(at, self.series.len()), curve)?;
             }
@@ -80,7 +80,7 @@ impl ThroughputPlot {
         Ok(svg)
     }
 
-    /// Answers per second by interval for series `at`; parts lie on top of those before them.
+    /// Answers per second by interval for series `at`; parts are stacked on those before them.
     fn curve(&self, at: usize) -> Vec<f64> {
         let first = if self.colours == Colours::Ordered { 0 } else { at };
         let layers = &self.series[first..=at];
@@ -108,7 +108,7 @@ impl ThroughputPlot {
             if to > from {
                 plane.draw(&Rectangle::new([(from, 0.0), (to, top)], FAINT_INK.mix(0.13).filled()))?;
             }
-            // Named only where the name fits.
+            // Named only if the name fits.
             if to - from > 0.08 * end {
                 let style = text_style(12, FAINT_INK, HPos::Left, VPos::Top);
                 plane.draw(&(EmptyElement::at((from, top)) + Text::new(name, (6, 6), style)))?;
@@ -128,7 +128,7 @@ impl ThroughputPlot {
         if self.series.len() == 1 || self.colours == Colours::Ordered {
             let mut area = steps.clone();
             area.extend([(end.0, 0.0), (0.0, 0.0)]);
-            // Layers hide those behind them, or their colours would mix.
+            // Layers hide those behind them; otherwise their colours would mix.
             plane.draw(&Polygon::new(
                 area,
                 mix(WHITE, colour, if self.series.len() == 1 { 0.2 } else { 0.75 }),
@@ -140,7 +140,7 @@ impl ThroughputPlot {
         ))?)
     }
 
-    /// The whole's figures, in the right upper corner.
+    /// The figures of the whole, in the upper right corner.
     fn write_totals(&self, chart: &Chart<'_, '_>) -> Result<(), PlotError> {
         if self.series.len() > 1 && self.colours == Colours::Distinct {
             return Ok(());
@@ -154,7 +154,7 @@ impl ThroughputPlot {
         Ok(chart.plotting_area().draw(&(EmptyElement::at(corner) + Text::new(text, (-6, 6), style)))?)
     }
 
-    /// Mean over the intervals that lie wholly in the window.
+    /// Mean over the intervals that are completely within the window.
     fn mean_rps(&self, series: &ThroughputSeries) -> f64 {
         let tolerance = self.interval_seconds * 1e-6;
         let in_window = |at: &usize| {

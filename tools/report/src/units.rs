@@ -1,4 +1,4 @@
-//! Figures as a person reads them: three significant digits and a unit.
+//! Formats figures with three significant digits and a unit.
 
 /// A duration given in microseconds: `850 ns`, `12.3 µs`, `1.43 ms`, `2.5 s`.
 #[must_use]

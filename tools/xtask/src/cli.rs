@@ -1,4 +1,4 @@
-//! What can be asked of `./cops`: commands, options, help with examples.
+//! The command line: commands, options, help with examples.
 
 use std::path::PathBuf;
 
@@ -27,27 +27,27 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Do the main job: boot, serve matrices to a real client over TCP, show throughput and latency
+    /// Boot, serve matrices to a real client over TCP, and show throughput and latency
     Run(Run),
-    /// Run one program: its output comes through, its exit code becomes ours
+    /// Run one program: its output is passed through, its exit code is returned
     Exec(Exec),
     /// Boot into the shell, on this terminal
     Shell(Shell),
-    /// Boot a server and keep it up for other clients until interrupted
+    /// Boot a server and keep it running for other clients until interrupted
     Serve(Serve),
-    /// Show what harts and processes of a running server do
+    /// Show the activity of the harts and processes of a running server
     Top(Top),
-    /// Measure one thing, print a table, write the data
+    /// Run one measurement, print a table, write the data
     Bench(Bench),
     /// Run with tracing on, and write a file for Perfetto or Chrome's trace viewer
     Trace(Trace),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
-    /// The data under docs/results: list them, measure them anew, put them into the documents
+    /// The data under docs/results: list them, measure them again, insert them into the documents
     Report(Report),
     /// Run every test, or some
     Test(Test),
-    /// Make system calls with arguments that are nearly right, or anything, and see what breaks
+    /// Fuzz system calls with nearly valid or arbitrary arguments
     Fuzz(Fuzz),
     /// Build vDSO, kernel and programs, without booting
     Build,
@@ -66,7 +66,7 @@ pub struct Machine {
     /// Memory of the machine
     #[arg(long, default_value = "512M", value_name = "SIZE", value_parser = parse_memory)]
     pub mem: String,
-    /// Show the kernel's log and the firmware's messages too (on standard error)
+    /// Also show the kernel's log and the firmware's messages (on standard error)
     #[arg(long, short)]
     pub verbose: bool,
 }
@@ -98,19 +98,19 @@ pub struct Run {
     /// Rows of the square matrices
     #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub matrix: u32,
-    /// A request per connection every so many milliseconds
+    /// Interval between two requests of a connection, in milliseconds
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub period_ms: u32,
     /// Measured time, after the warm-up
     #[arg(long, default_value_t = 5, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
-    /// Send the next request when the answer has come, instead of every period
+    /// Send the next request when the answer has arrived, instead of every period
     #[arg(long)]
     pub closed: bool,
     /// How the service is built
     #[arg(long, value_enum, default_value_t = Model::Kcuc)]
     pub model: Model,
-    /// Write configuration and result to this file too
+    /// Also write configuration and result to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     #[command(flatten)]
@@ -134,7 +134,7 @@ pub struct Exec {
     /// End the run after this time (seconds)
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub timeout: Option<f64>,
-    /// Count instructions instead of time, on one hart: a run repeats to the digit
+    /// Count instructions instead of time, on one hart: the run is exactly repeatable
     #[arg(long, conflicts_with = "smp")]
     pub icount: bool,
     /// With --icount: seed of the machine's random numbers
@@ -173,20 +173,20 @@ pub struct Shell {
     ./cops serve /bin/echo --port 7000:7\n  \
     ./cops serve /bin/matrix-server --net tap=tap0 --ip 10.0.3.2/24,10.0.3.1")]
 pub struct Serve {
-    /// Pass TCP ports of this host's loopback on to the guest (repeatable; user network only)
+    /// Forward TCP ports of this host's loopback to the guest (repeatable; user network only)
     #[arg(long = "port", value_name = "HOST:GUEST", value_delimiter = ',')]
     pub ports: Vec<Forward>,
     /// The network: QEMU's own NAT, or a tap device of this host
     #[arg(long, default_value = "user", value_name = "user|tap=IFNAME")]
     pub net: Network,
-    /// The guest's address and gateway; by DHCP otherwise
+    /// The guest's address and gateway; DHCP by default
     #[arg(long, value_name = "ADDR/PREFIX,GATEWAY", value_parser = parse_address)]
     pub ip: Option<String>,
     #[command(flatten)]
     pub machine: Machine,
     /// The server in the root image
     pub program: String,
-    /// Its arguments; after -- where they start with a dash
+    /// Its arguments; after -- if they begin with a dash
     pub arguments: Vec<String>,
 }
 
@@ -201,16 +201,16 @@ pub struct Serve {
     ./cops top --pid 4711 --interval 0.5"
 )]
 pub struct Top {
-    /// One picture, of what happens within the interval, and no more
+    /// Print one snapshot, measured over the interval, and exit
     #[arg(long)]
     pub once: bool,
-    /// The kernel's records at this moment, for other programs
+    /// Print the kernel's current records, for other programs
     #[arg(long, conflicts_with_all = ["once", "interval"])]
     pub json: bool,
-    /// Between two pictures
+    /// Interval between two snapshots
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
     pub interval: f64,
-    /// Which server, if there are several: the process id of its ./cops serve
+    /// The server, if there are several: the process id of its ./cops serve
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
 }
@@ -224,11 +224,12 @@ pub enum Measurement {
     IdleMemory,
     /// The executor on this host, beside tokio, embassy and others; with --icount no times
     Executor,
-    /// Latency of an honest program beside each kind of program that means harm
+    /// Latency of a normal program beside each kind of hostile program
     Hostile,
-    /// The longest portion of the kernel's work without a chance for something more urgent, by kind, counted
+    /// The longest portion of the kernel's work during which nothing more urgent can run, by kind,
+    /// counted
     Portions,
-    /// How soon urgent coroutines run, and what each way into the kernel costs
+    /// How soon urgent coroutines run, and the cost of each way into the kernel
     Priority,
 }
 
@@ -241,7 +242,7 @@ pub enum Measurement {
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
     pub name: Measurement,
-    /// Shorter, and less exact
+    /// Shorter and less exact
     #[arg(long)]
     pub quick: bool,
     /// Count instructions instead of time, on one hart
@@ -250,7 +251,7 @@ pub struct Bench {
     /// TCP connections [default: 64, or 400 for idle-memory]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: Option<u32>,
-    /// Write configuration and rows to this file too
+    /// Also write configuration and rows to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     #[command(flatten)]
@@ -275,7 +276,7 @@ pub struct Trace {
     /// The file to write [default: results/trace.json in the target folder]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Records of 32 bytes that each hart keeps
+    /// Number of records of 32 bytes that each hart keeps
     #[arg(long, default_value_t = 32_768, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     pub records: u32,
     /// Add the files of this folder to the root image (repeatable; later ones win)
@@ -307,7 +308,7 @@ pub struct Trace {
     ./cops debug --command 'hbreak cops_kernel::task::start::start' --command continue --command bt --command kill /bin/hello"
 )]
 pub struct Debug {
-    /// Give gdb this command after it has connected (repeatable); then it does not stay for more
+    /// Pass this command to gdb after it has connected (repeatable); gdb then exits
     #[arg(long = "command", value_name = "COMMAND")]
     pub commands: Vec<String>,
     #[command(flatten)]
@@ -337,38 +338,42 @@ pub struct Check {
     ./cops test --only boots --boots 100\n  \
     ./cops test --quick")]
 pub struct Test {
-    /// Only these stages (repeatable); --list names them
+    /// Run only these stages (repeatable); --list names them
     #[arg(long, value_name = "STAGE")]
     pub only: Vec<String>,
-    /// Only tests whose name contains this text (stages that cannot choose run whole, or not at all)
+    /// Run only tests with this text in their names (stages that cannot select tests run
+    /// completely, or not at all)
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
     /// The same
     #[arg(long, value_name = "TEXT", conflicts_with = "text")]
     pub filter: Option<String>,
-    /// Leave out the stages that take long
+    /// Omit the long stages
     #[arg(long)]
     pub quick: bool,
-    /// Boots of the stage `boots`
+    /// Number of boots of the stage `boots`
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub boots: u32,
-    /// Seconds of the stage `stress`, on 2, 3 and 4 workers together; COPS_STRESS_SEED=N begins with a seed that was printed
+    /// Seconds of the stage `stress`, on 2, 3 and 4 workers together; COPS_STRESS_SEED=N begins
+    /// with a seed that was printed
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub stress_seconds: u32,
-    /// Name the stages and what they test, and do nothing
+    /// List the stages and what they test, and exit
     #[arg(long)]
     pub list: bool,
-    /// Make the changes of tools/xtask/src/test/mutations/list.txt, one after the other, in a copy of the last commit, and say
-    /// which of them no test noticed (TEXT: only those with it in their name; takes minutes each)
+    /// Apply the changes of tools/xtask/src/test/mutations/list.txt, one after the other, to a copy
+    /// of the last commit, and report which of them no test detects (TEXT: only those with it in
+    /// their name; takes minutes each)
     #[arg(long, conflicts_with_all = ["only", "quick"])]
     pub mutations: bool,
-    /// Write the unsafe blocks counted now to docs/unsafe-count.txt, to be reviewed and committed
+    /// Write the current counts of unsafe blocks to docs/unsafe-count.txt, to be reviewed and
+    /// committed
     #[arg(long)]
     pub record_unsafe: bool,
 }
 
 impl Test {
-    /// The text that tests must have in their names.
+    /// The text that the names of tests must contain.
     pub fn filter(&self) -> Option<&str> {
         self.text.as_deref().or(self.filter.as_deref())
     }
@@ -383,19 +388,19 @@ impl Test {
     ./cops fuzz --calls 10000000 --json docs/results/fuzz.json"
 )]
 pub struct Fuzz {
-    /// System calls to make
+    /// Number of system calls to make
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub calls: u64,
-    /// What all choices follow from; the next boot has the next number
+    /// Seed of all choices; each further boot uses the next number
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// The round to begin with: to repeat one that failed
+    /// The round to begin with, to repeat one that failed
     #[arg(long, value_name = "ROUND", default_value_t = 0)]
     pub first: u64,
     /// Harts (CPUs) of the machine, 1 to 8
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(*HARTS.start())..=i64::from(*HARTS.end())))]
     pub smp: u32,
-    /// Calls that one boot makes
+    /// Number of calls per boot
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub calls_per_boot: u64,
     /// Add the result to this file
@@ -420,19 +425,20 @@ pub struct Report {
 
 #[derive(Debug, Subcommand)]
 pub enum ReportAction {
-    /// The data files, the command and the commit that made each, and whether the code has changed since
+    /// List the data files, the command and commit that made each, and whether the code has changed
+    /// since
     List,
-    /// Write the figures of the data into the documents
+    /// Insert the figures of the data into the documents
     Figures {
-        /// Write nothing: say what is stale, and which numbers have no data
+        /// Write nothing; report what is stale, and which numbers have no data
         #[arg(long)]
         check: bool,
     },
-    /// Make data files anew, then write the figures (takes long)
+    /// Make data files again, then insert the figures (takes long)
     Measure {
-        /// Those to make, as `list` names them [default: all]
+        /// The files to make, as `list` names them [default: all]
         names: Vec<String>,
-        /// Only those whose code has changed since
+        /// Only files with code that has changed since
         #[arg(long)]
         stale: bool,
     },
@@ -445,7 +451,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `ADDR/PREFIX` or `ADDR/PREFIX,GATEWAY`, as the kernel's boot argument `ip=` takes it.
+/// `ADDR/PREFIX` or `ADDR/PREFIX,GATEWAY`, in the form of the kernel's boot argument `ip=`.
 fn parse_address(text: &str) -> Result<String, String> {
     let (address, gateway) = match text.split_once(',') {
         Some((address, gateway)) => (address, Some(gateway)),

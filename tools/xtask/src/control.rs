@@ -1,7 +1,9 @@
-//! How `./cops top` reaches a running `./cops serve`: a Unix socket in the target folder, named after the serving process.
+//! The connection of `./cops top` to a running `./cops serve`: a Unix socket in the target folder,
+//! named after the serving process.
 //!
-//! Whoever connects gets one picture of the machine (`qemu::inspection`) and the end of the stream; nothing is read. The socket belongs to
-//! the user who serves, and the folder is only theirs to enter, so it opens nothing to others.
+//! Each client gets one snapshot of the machine (`qemu::inspection`) and then the end of the
+//! stream; nothing is read. The socket belongs to the user of `./cops serve`, and only that user
+//! can enter the folder, so other users get no access.
 
 use std::fs::DirBuilder;
 use std::io::{Read, Write};
@@ -13,12 +15,12 @@ use std::time::Duration;
 use crate::error::{Because, Failure, Outcome};
 use crate::workspace::Workspace;
 
-/// How long the other side may take to read, or to answer.
+/// Time limit for the peer to read or to answer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Ends the names of sockets.
+/// The file extension of sockets.
 const EXTENSION: &str = "sock";
 
-/// The listening end. Dropping it takes the socket away.
+/// The listening end. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
@@ -32,7 +34,7 @@ impl Control {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.because(|| format!("cannot make {}", folder.display()))?;
         let path = folder.join(format!("{}.{EXTENSION}", std::process::id()));
-        // Of a process that had this number once and was killed.
+        // Left by an earlier process with this number that was killed.
         let _ = std::fs::remove_file(&path);
         let listener = short(&path, |path| UnixListener::bind(path))
             .because(|| format!("cannot open {}", path.display()))?;
@@ -40,7 +42,7 @@ impl Control {
         Ok(Self { listener, path })
     }
 
-    /// Somebody who has connected.
+    /// The next client, if one has connected.
     pub fn accept(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
         stream.set_nonblocking(false).ok()?;
@@ -51,17 +53,17 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // What is left behind is found to be dead by `servers`.
+        // If this fails, `servers` detects that the socket has no listener.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Sends an answer. That the other side has gone is its own affair.
+/// Sends an answer. An error means that the client has disconnected.
 pub fn answer(mut stream: UnixStream, text: &str) {
     let _ = stream.write_all(text.as_bytes());
 }
 
-/// The picture of the server that is process `pid`.
+/// The snapshot of the server with process id `pid`.
 pub fn ask(workspace: &Workspace, pid: u32) -> Outcome<String> {
     let path = folder(workspace).join(format!("{pid}.{EXTENSION}"));
     let gone = || format!("the ./cops serve with process id {pid} does not answer");
@@ -72,7 +74,7 @@ pub fn ask(workspace: &Workspace, pid: u32) -> Outcome<String> {
     if text.is_empty() { Err(Failure::new(gone())) } else { Ok(text) }
 }
 
-/// The process ids of all servers that run. Sockets of those that were killed are taken away.
+/// The process ids of all running servers. Removes the sockets of servers that were killed.
 pub fn servers(workspace: &Workspace) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(folder(workspace)) else { return Vec::new() };
     let mut found = Vec::new();
@@ -95,7 +97,8 @@ fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("serve")
 }
 
-/// Uses a socket by a short name: its path may be longer than the 107 bytes that a socket's address has room for.
+/// Calls `use_it` with a short name of a socket, because its path may be longer than the 107 bytes
+/// that a socket address can contain.
 fn short<T>(path: &Path, use_it: impl FnOnce(&Path) -> std::io::Result<T>) -> std::io::Result<T> {
     use std::os::fd::AsRawFd;
     let folder = std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?;

@@ -1,13 +1,14 @@
-//! Failures as people read them: what went wrong, with which value, and what to do.
+//! Failures as messages: what went wrong, with which value, and what to do.
 //!
-//! Everything in xtask that can fail returns [`Outcome`]; `main` prints the failure and exits with its status.
+//! Everything in xtask that can fail returns [`Outcome`]; `main` prints the failure and exits with
+//! its status.
 
 use std::fmt;
 
-/// Exit status of a command that could not do its work (as `docker run` and `env` use it).
+/// Exit status of a command that could not do its work (as with `docker run` and `env`).
 pub const STATUS_FAILED: u8 = 125;
 
-/// A failure, complete: it can be printed without anything around it.
+/// A failure with a complete message.
 #[derive(Debug)]
 pub struct Failure {
     what: String,
@@ -17,12 +18,12 @@ pub struct Failure {
 pub type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
-    /// `what` says what went wrong and names the value that was at fault.
+    /// `what` says what went wrong and names the faulty value.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), advice: None }
     }
 
-    /// Adds what the reader can do about it.
+    /// Adds what the user can do about it.
     pub fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
@@ -39,7 +40,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Turns the errors of the standard library into failures that say what was being done.
+/// Converts errors of the standard library to failures that say what was being done.
 pub trait Because<T> {
     /// `what` reads like "cannot read FILE"; the cause is appended after a colon.
     fn because(self, what: impl FnOnce() -> String) -> Outcome<T>;

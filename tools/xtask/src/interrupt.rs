@@ -1,11 +1,12 @@
-//! Ctrl-C and termination: no child outlives us, and the terminal is left as it was found.
+//! Ctrl-C and termination: all children are ended, and the terminal's settings are restored.
 //!
-//! A signal is taken on a thread of its own. By default it ends the children that are registered here, restores the
-//! terminal and exits with 128 + signal. A command that can end in order (`serve`) says so with [`defer`]; then the
-//! first signal only sets a flag, and a second one ends things.
+//! Signals are received on a thread of their own. By default a signal ends the children that are
+//! registered here, restores the terminal and exits with 128 + signal. A command that can shut down
+//! in an orderly way (`serve`) calls [`defer`]; then the first signal only sets a flag, and the
+//! second one ends the program.
 //!
-//! Against our own death by SIGKILL nothing here helps; for that, children are started under `setpriv --pdeathsig`
-//! where it exists (`tied_to_us`).
+//! If this program is killed by SIGKILL, this module cannot act. For that case, children are
+//! started under `setpriv --pdeathsig` where it exists (`tied_to_us`).
 
 use std::process::{Child, Command};
 use std::sync::Mutex;
@@ -19,14 +20,14 @@ use signal_hook::iterator::Signals;
 use crate::error::{Because, Outcome};
 use crate::process::find_program;
 
-/// Children that are alive. An id is taken out before its child is waited for by anybody but its owner.
+/// The running children. A child's owner removes its id before it waits for the child.
 static CHILDREN: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 /// The terminal's settings before it was made raw.
 static TERMINAL_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 static DEFERRED: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Starts taking signals. Called once, first thing in `main`.
+/// Begins to receive signals. Called once, at the beginning of `main`.
 pub fn install() -> Outcome<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).because(|| "cannot take signals".into())?;
     std::thread::spawn(move || {
@@ -40,12 +41,13 @@ pub fn install() -> Outcome<()> {
     Ok(())
 }
 
-/// Ends the process and everything it started, from any thread.
+/// Ends this process and all its children, from any thread.
 pub fn leave(status: i32) -> ! {
     let children = end_children();
     restore_terminal();
     for pid in children {
-        // Their owners, on other threads, will not come to it. An error means that one just did.
+        // The owners, on other threads, will not wait for them any more. An error means that one
+        // has just done so.
         let _ = waitpid(Some(pid), WaitOptions::empty());
     }
     std::process::exit(status)
@@ -56,16 +58,16 @@ pub fn defer() {
     DEFERRED.store(true, Ordering::Relaxed);
 }
 
-/// Somebody wants us to end.
+/// Whether a signal has asked this program to end.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// A child that is ended with us for as long as the guard lives.
+/// A registered child is ended together with this program as long as its guard lives.
 #[derive(Debug)]
 pub struct Guard(Option<Pid>);
 
-/// Registers a child. Drop the guard after the child has been waited for.
+/// Registers a child. The guard must be dropped after the child has been waited for.
 pub fn guard(child: &Child) -> Guard {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
@@ -80,17 +82,17 @@ impl Drop for Guard {
     }
 }
 
-/// Ends every child that is registered, and gives their ids. They remain to be waited for.
+/// Ends every registered child, and returns their ids. They must still be waited for.
 pub fn end_children() -> Vec<Pid> {
     let children = std::mem::take(&mut *lock(&CHILDREN));
     for pid in &children {
-        // It may have ended by itself in this moment.
+        // It may just have ended by itself.
         let _ = kill_process(*pid, Signal::KILL);
     }
     children
 }
 
-/// A command for `program` that the system ends when the thread that starts it ends, however that comes about.
+/// A command for `program` that the system ends when the thread that starts it ends for any reason.
 pub fn tied_to_us(program: &std::path::Path) -> Command {
     match find_program("setpriv") {
         Some(setpriv) => {
@@ -102,13 +104,14 @@ pub fn tied_to_us(program: &std::path::Path) -> Command {
     }
 }
 
-/// Makes the terminal on standard input raw until [`restore_terminal`]; does nothing if it is no terminal.
+/// Makes the terminal on standard input raw until [`restore_terminal`]. Does nothing if it is not a
+/// terminal.
 pub fn make_terminal_raw() -> Outcome<()> {
     let stdin = std::io::stdin();
     let Ok(before) = tcgetattr(&stdin) else { return Ok(()) };
     let mut raw = before.clone();
     raw.make_raw();
-    // Output stays cooked: our own messages end lines with a bare newline.
+    // Output stays cooked, because messages of this program end lines with a bare newline.
     raw.output_modes = before.output_modes;
     *lock(&TERMINAL_BEFORE) = Some(before);
     tcsetattr(&stdin, OptionalActions::Now, &raw).because(|| "cannot make the terminal raw".into())
@@ -121,7 +124,7 @@ pub fn restore_terminal() {
     }
 }
 
-/// A poisoned lock here guards plain data that is valid at every moment.
+/// Ignores poisoning, because the locks here protect plain data that is always valid.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

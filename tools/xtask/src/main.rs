@@ -1,8 +1,14 @@
-//! Builds, boots, runs, tests and debugs COPS. Started by `./cops`, the front door at the root of the checkout.
+//! Builds, boots, runs, tests and debugs COPS. Started by the script `./cops` at the root of the
+//! checkout.
 //!
-//! One module per concern: `toolchain` finds a Rust for the guest, `build` makes what is booted, `qemu` boots it and
-//! listens, `service` is the matrix server with its client, `commands` are what can be asked for, `test` runs all that
-//! CI runs. xtask depends on no crate of ours.
+//! - `toolchain` finds a Rust toolchain for the guest.
+//! - `build` builds what is booted.
+//! - `qemu` boots it and reads its output.
+//! - `service` is the matrix server with its client.
+//! - `commands` are the commands of `./cops`.
+//! - `test` runs everything that CI runs.
+//!
+//! xtask does not depend on other crates of this repository, except for its tests.
 
 mod build;
 mod cli;
@@ -33,9 +39,9 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nothing can be done about a standard error that is closed.
+            // If standard error is closed, the message is lost.
             let _ = error.print();
-            // Not clap's 2: `exec` gives the program's statuses, and this is none.
+            // Not clap's 2, because `exec` returns the program's status, and this is not one.
             return ExitCode::from(if error.use_stderr() { error::STATUS_FAILED } else { 0 });
         }
     };
@@ -50,7 +56,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command; gives the status to exit with.
+/// Runs a command. Returns the exit status.
 fn dispatch(command: Command) -> Outcome<u8> {
     interrupt::install()?;
     let workspace = Workspace::locate()?;

@@ -1,5 +1,5 @@
-//! What the host must have besides Rust: installed where that can be done (Debian family, root or sudo), named exactly
-//! where it cannot. Costs nothing when all is there.
+//! Packages that the host must have besides Rust. They are installed where that is possible (Debian
+//! family, root or sudo); otherwise the error names them. Does nothing if all are present.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,12 +8,13 @@ use crate::error::{Failure, Outcome};
 use crate::process::{capture, find_program, shown};
 use crate::terminal::{Progress, Step};
 
-/// Something a command cannot do without.
+/// Something that a command requires.
 #[derive(Debug, Clone, Copy)]
 pub struct Need {
-    /// What it is, for people on other systems.
+    /// Its description for users of other systems.
     pub what: &'static str,
-    /// Debian packages that bring it; of each group the first one that exists is taken, since names differ by release.
+    /// Debian packages that contain it. Of each group the first existing one is installed, because
+    /// names differ between releases.
     pub packages: &'static [&'static [&'static str]],
     pub is_present: fn() -> bool,
 }
@@ -32,7 +33,7 @@ pub const QEMU_32: Need = Need {
     is_present: || find_program("qemu-system-riscv32").is_some(),
 };
 
-/// A debugger that knows RISC-V.
+/// A debugger for RISC-V.
 pub const GDB: Need = Need {
     what: "gdb-multiarch (a gdb that knows riscv64)",
     packages: &[&["gdb-multiarch"]],
@@ -43,7 +44,7 @@ pub const GDB: Need = Need {
 pub const VALGRIND: Need =
     Need { what: "valgrind", packages: &[&["valgrind"]], is_present: || find_program("valgrind").is_some() };
 
-/// Debian's Rust with the library sources, to build for the guest without rustup (SPEC 1.3 b).
+/// Debian's Rust with the library sources, for building for the guest without rustup (SPEC 1.3 b).
 pub const DEBIAN_RUST: Need = Need {
     what: "Debian's Rust 1.95 or newer with its library sources, and the linker ld.lld",
     packages: &[&["rustc-web"], &["cargo-web"], &["rust-web-src"], &["lld"]],
@@ -55,26 +56,26 @@ pub const DEBIAN_RUST: Need = Need {
     },
 };
 
-/// Clippy beside Debian's Rust.
+/// Clippy for Debian's Rust.
 pub const DEBIAN_CLIPPY: Need = Need {
     what: "clippy for Debian's Rust",
     packages: &[&["rust-web-clippy"]],
     is_present: || Path::new("/usr/bin/cargo-clippy").exists(),
 };
 
-/// rustfmt beside Debian's Rust.
+/// rustfmt for Debian's Rust.
 pub const DEBIAN_RUSTFMT: Need = Need {
     what: "rustfmt for Debian's Rust",
     packages: &[&["rustfmt-web"]],
     is_present: || Path::new("/usr/bin/cargo-fmt").exists(),
 };
 
-/// Is this a system where `install` may work?
+/// Whether packages can be installed on this system.
 pub fn is_debian_family() -> bool {
     find_program("apt-get").is_some()
 }
 
-/// Sees to it that all needs are met, or says exactly what is missing.
+/// Makes sure that all needs are met, or names what is missing.
 pub fn ensure(needs: &[Need], progress: Progress) -> Outcome<()> {
     let missing: Vec<&Need> = needs.iter().filter(|need| !(need.is_present)()).collect();
     if missing.is_empty() {
@@ -111,11 +112,13 @@ fn install(missing: &[&Need], progress: Progress) -> Outcome<()> {
             .advise(format!("installing it needs root, or sudo: apt-get install {by_hand}")));
     };
     let mut step = Step::begin(progress, format!("installing {by_hand}"));
-    // The package lists may be absent (a fresh system) or stale: once, so that the installation works the first time.
+    // The package lists may be missing (a fresh system) or stale: update them, so that the
+    // installation works at the first attempt.
     apt(prefix, &["update", "-q"], &mut step)?;
     let packages: Vec<&str> =
         missing.iter().flat_map(|need| need.packages).map(|group| available(group)).collect();
-    // --no-remove: never take away what somebody chose (rustc-web conflicts with rustc and with Debian's rustup).
+    // --no-remove: never remove installed packages (rustc-web conflicts with rustc and with
+    // Debian's rustup).
     let mut arguments = vec!["install", "-y", "-q", "--no-remove", "--no-install-recommends"];
     arguments.extend(packages);
     apt(prefix, &arguments, &mut step)?;
@@ -123,7 +126,8 @@ fn install(missing: &[&Need], progress: Progress) -> Outcome<()> {
     Ok(())
 }
 
-/// The first package of the group that apt knows; the last one if it knows none (apt-get will then say so).
+/// The first package of the group that apt knows; the last one if it knows none (apt-get then
+/// reports it).
 fn available(group: &[&'static str]) -> &'static str {
     let known = |name: &&&str| {
         Command::new("apt-cache")
@@ -134,7 +138,7 @@ fn available(group: &[&'static str]) -> &'static str {
     group.iter().find(known).or(group.last()).copied().unwrap_or_default()
 }
 
-/// What to put before apt-get; `None` if we may not install anything.
+/// The prefix of apt-get commands; `None` if installing is not permitted.
 fn privilege() -> Option<&'static [&'static str]> {
     if rustix::process::geteuid().is_root() {
         Some(&[])

@@ -1,6 +1,6 @@
-//! Running other programs to their end: captured, with progress and a time limit.
+//! Runs other programs to their end, with captured output, progress and a time limit.
 //!
-//! QEMU is not run from here: it is talked to while it runs, see `qemu::machine`.
+//! QEMU is not run from here, because it needs input while it runs: see `qemu::machine`.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::terminal::Step;
 
-/// What a program left behind.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Captured {
     /// `None`: it was ended at its time limit.
@@ -26,12 +26,12 @@ impl Captured {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// Both streams, standard error last: for showing after a failure.
+    /// Both streams, standard error last, to be shown after a failure.
     pub fn everything(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
 
-    /// How it ended, in words.
+    /// How it ended, as text.
     pub fn ending(&self) -> String {
         match self.status {
             Some(status) => status.to_string(),
@@ -40,13 +40,14 @@ impl Captured {
     }
 }
 
-/// One line of one of the streams, as it comes.
+/// One line of one of the streams.
 enum Line {
     Stdout(String),
     Stderr(String),
 }
 
-/// Runs `command` to its end or for at most `limit`, and hands every line to `on_line` as it comes.
+/// Runs `command` to its end or for at most `limit`, and passes every line to `on_line` as it
+/// arrives.
 pub fn capture(
     command: &mut Command,
     limit: Option<Duration>,
@@ -78,20 +79,22 @@ pub fn capture(
     Ok(captured)
 }
 
-/// Receives lines until both streams are closed, then waits for the child. `None` when the deadline passed.
+/// Receives lines until both streams are closed, then waits for the child. `None` if the deadline
+/// has passed.
 fn collect(
     child: &mut Child,
     lines: &Receiver<Line>,
     deadline: Option<Instant>,
     on_line: &mut dyn FnMut(Line),
 ) -> std::io::Result<Option<ExitStatus>> {
-    /// How often a child is looked at that keeps its streams open without a word.
+    /// Interval at which a silent child is checked.
     const LOOK: Duration = Duration::from_millis(200);
     loop {
         match lines.recv_timeout(LOOK) {
             Ok(line) => on_line(line),
             Err(RecvTimeoutError::Disconnected) => return child.wait().map(Some),
-            // A grandchild may hold the streams open after the child has gone: the child's end counts.
+            // A grandchild may keep the streams open after the child has ended: the child's end
+            // counts.
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(status) = child.try_wait()? {
                     return Ok(Some(status));
@@ -120,7 +123,7 @@ fn pump(stream: Option<impl Read + Send + 'static>, sender: Sender<Line>, wrap: 
     });
 }
 
-/// Runs one step of a build: quiet if it goes well, everything it said if it fails.
+/// Runs one step of a build. Its output is shown only if it fails.
 pub fn run_step(command: &mut Command, step: &mut Step) -> Outcome<Captured> {
     let captured = capture(command, None, |line| step.detail(line))?;
     if captured.succeeded() {
@@ -134,7 +137,7 @@ pub fn run_step(command: &mut Command, step: &mut Step) -> Outcome<Captured> {
     )))
 }
 
-/// The command line as it could be typed: program and arguments, without the environment.
+/// The command line as a user would type it: program and arguments, without the environment.
 pub fn shown(command: &Command) -> String {
     let mut words = vec![quoted(command.get_program())];
     words.extend(command.get_args().map(quoted));

@@ -1,5 +1,6 @@
-//! The matrix service as a whole (SPEC 5.1): the server in the guest, the load generator on the host, and what is to be
-//! known about a measurement. `run`, `bench` and the system tests all use it through here.
+//! The matrix service as a whole (SPEC 5.1): the server in the guest, the load generator on the
+//! host, and the provenance of a measurement. `run`, `bench` and the system tests all use this
+//! module.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +20,7 @@ use crate::workspace::Workspace;
 
 /// The port the server listens on.
 pub const PORT: u16 = 9000;
-/// QEMU's user network accepts with a backlog of one: connections are opened gently.
+/// QEMU's user network accepts with a backlog of one, so connections are opened at a limited rate.
 const RAMP_PER_SECOND: u32 = 200;
 
 /// The server's command line in the guest.
@@ -30,11 +31,11 @@ pub fn server_arguments(model: Model, vcpus: u32) -> Vec<String> {
 /// When the client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// A request per connection every so many milliseconds, whatever has been answered.
+    /// A request per connection in each period, whether or not earlier ones have been answered.
     Open { period_ms: u32 },
-    /// The next request when the answer is there.
+    /// The next request when the answer has arrived.
     Closed,
-    /// As closed, and exactly so many requests per connection.
+    /// Like `Closed`, with exactly this many requests per connection.
     Counted { requests: u32 },
 }
 
@@ -48,9 +49,10 @@ pub struct Load {
     /// Rows of the matrices.
     pub matrix: u32,
     pub pace: Pace,
-    /// Measured time; of a counted load, the limit.
+    /// Measured time; for a counted load, the time limit.
     pub seconds: u32,
-    /// Load before that, for caches, code translation and TCP windows to settle. A counted load has none.
+    /// Load before the measurement, so that caches, code translation and TCP windows settle. A
+    /// counted load has none.
     pub warm_up_seconds: u32,
     /// How long answers may take after the last request.
     pub drain_seconds: u32,
@@ -81,7 +83,7 @@ impl Load {
     }
 }
 
-/// The client, built.
+/// The built client.
 #[derive(Debug)]
 pub struct Client {
     program: PathBuf,
@@ -92,14 +94,14 @@ impl Client {
         Ok(Self { program: host::load_generator(workspace, progress)? })
     }
 
-    /// The client against a port of the loopback.
+    /// The client for a port of the loopback.
     pub fn command(&self, port: u16) -> Command {
         let mut command = interrupt::tied_to_us(&self.program);
         command.arg("--connect").arg(format!("127.0.0.1:{port}"));
         command
     }
 
-    /// The client with this load, that writes its result to `json`.
+    /// The client with this load, which writes its result to `json`.
     pub fn load(&self, port: u16, load: &Load, json: &Path) -> Command {
         let mut command = self.command(port);
         command.args(load.arguments()).arg("--json").arg(json);
@@ -107,27 +109,27 @@ impl Client {
     }
 }
 
-/// Runs the client beside the server, its output to ours. Gives whether it found no error.
+/// Runs the client beside the server, and passes its output on. Returns whether it found no error.
 pub fn drive(server: &mut Server, client: &mut Command) -> Outcome<bool> {
     let mut child =
         client.stdin(Stdio::null()).spawn().because(|| format!("cannot start {}", shown(client)))?;
     let _guard = interrupt::guard(&child);
     let ended = server.attend(|| child.try_wait().because(|| "cannot wait for the load generator".into()));
     if ended.is_err() {
-        // It may have noticed by itself that the server has gone.
+        // It may have ended by itself because the server has ended.
         let _ = child.kill();
         let _ = child.wait();
     }
     let status = ended?;
     match status.code() {
         Some(0) => Ok(true),
-        // It counted errors and has said so; its result is still written.
+        // It has counted and reported errors; its result is still written.
         Some(1) => Ok(false),
         _ => Err(Failure::new(format!("the load generator failed ({status}): {}", shown(client)))),
     }
 }
 
-/// Counters that are looked at per request, with the columns' names and what they are called.
+/// Counters that are reported per request: counter, column, description.
 const PER_REQUEST: [(&str, &str, &str); 5] = [
     ("traps_from_user", "traps_per_request", "traps"),
     ("system_calls", "system_calls_per_request", "system calls"),
@@ -136,7 +138,7 @@ const PER_REQUEST: [(&str, &str, &str); 5] = [
     ("cpu_switches", "cpu_switches_per_request", "switches of virtual CPUs"),
 ];
 
-/// How often the kernel was entered, and why, for each of so many requests: opening and closing connections included.
+/// How often the kernel was entered per request, and why; includes opening and closing connections.
 pub fn per_request(before: &Statistics, after: &Statistics, requests: u64) -> Map<String, Value> {
     let columns = PER_REQUEST.iter().map(|(counter, column, _)| {
         let each = after.growth(before, counter) as f64 / requests.max(1) as f64;
@@ -145,7 +147,7 @@ pub fn per_request(before: &Statistics, after: &Statistics, requests: u64) -> Ma
     columns.collect()
 }
 
-/// Prints what [`per_request`] gives, on one line.
+/// Prints the result of [`per_request`] on one line.
 pub fn print_per_request(row: &Map<String, Value>) {
     let words = PER_REQUEST
         .iter()
@@ -153,13 +155,13 @@ pub fn print_per_request(row: &Map<String, Value>) {
     println!("per request: {}", words.collect::<Vec<_>>().join(", "));
 }
 
-/// The client's result: SPEC 5.6's document for `models`.
+/// Reads the client's result: SPEC 5.6's document for `models`.
 pub fn read_result(path: &Path) -> Outcome<Map<String, Value>> {
     let text = std::fs::read(path).because(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text).because(|| format!("{} is not the load generator's JSON", path.display()))
 }
 
-/// What has to be known about where a number comes from.
+/// The provenance of a measurement.
 pub fn provenance(workspace: &Workspace, prepared: &Prepared, machine: &Machine) -> Map<String, Value> {
     let entries = [
         ("command", Value::from(std::env::args().skip(1).collect::<Vec<_>>().join(" "))),
@@ -173,7 +175,7 @@ pub fn provenance(workspace: &Workspace, prepared: &Prepared, machine: &Machine)
     entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A document with its configuration completed.
+/// Adds entries to the document's configuration.
 pub fn with_configuration(mut document: Map<String, Value>, more: Map<String, Value>) -> Map<String, Value> {
     if let Value::Object(configuration) = document.entry("config").or_insert_with(|| json!({})) {
         configuration.extend(more);

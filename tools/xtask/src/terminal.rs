@@ -1,11 +1,12 @@
-//! What the person in front of the screen sees besides results: colours, and progress of long steps.
+//! Output for the user besides results: colours, and progress of long steps.
 //!
-//! Colours and progress that rewrites its own line appear on terminals only; a log file gets plain lines.
+//! Colours, and progress that rewrites its own line, are used on terminals only; a log file gets
+//! plain lines.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The few colours in use. Empty strings where standard output or error is not a terminal.
+/// The colours in use. Empty strings if the stream is not a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Palette {
     pub green: &'static str,
@@ -17,12 +18,12 @@ pub struct Palette {
 const PLAIN: Palette = Palette { green: "", red: "", bold: "", reset: "" };
 const COLOURED: Palette = Palette { green: "\x1b[32m", red: "\x1b[31m", bold: "\x1b[1m", reset: "\x1b[0m" };
 
-/// The palette for standard output. `NO_COLOR` is honoured.
+/// The palette for standard output. Respects `NO_COLOR`.
 pub fn stdout_palette() -> Palette {
     palette(std::io::stdout().is_terminal())
 }
 
-/// The palette for standard error. `NO_COLOR` is honoured.
+/// The palette for standard error. Respects `NO_COLOR`.
 pub fn stderr_palette() -> Palette {
     palette(std::io::stderr().is_terminal())
 }
@@ -31,17 +32,17 @@ fn palette(is_terminal: bool) -> Palette {
     if is_terminal && std::env::var_os("NO_COLOR").is_none() { COLOURED } else { PLAIN }
 }
 
-/// How much a command says about its long steps on standard error.
+/// How a command reports its long steps on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// One line per step, with its time. `run`, `test`, `build`.
     Lines,
-    /// Only where somebody watches: on a terminal, a line that is wiped when the step is over. `exec`, whose standard
-    /// error belongs to the program.
+    /// Only on a terminal: a line that is erased at the end of the step. For `exec`, because its
+    /// standard error belongs to the program.
     Transient,
 }
 
-/// One long step under way.
+/// A long step in progress.
 #[derive(Debug)]
 pub struct Step {
     progress: Progress,
@@ -51,7 +52,7 @@ pub struct Step {
     drawn: bool,
 }
 
-/// A step shorter than this is not worth a transient line.
+/// A shorter step has no transient line.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 impl Step {
@@ -60,7 +61,7 @@ impl Step {
         Self { progress, name: name.into(), started: Instant::now(), is_terminal, drawn: false }
     }
 
-    /// Shows what the step is at. Cheap to call often.
+    /// Shows the current detail of the step. Cheap enough to be called often.
     pub fn detail(&mut self, detail: &str) {
         if !self.is_terminal || self.started.elapsed() < PATIENCE {
             return;
@@ -80,7 +81,7 @@ impl Step {
         }
     }
 
-    /// The step is over and went well.
+    /// The step has succeeded.
     pub fn done(mut self) {
         self.wipe();
         if self.progress == Progress::Lines {

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, the target directory and what we keep in it.
+//! Locations: the checkout, the target directory and its folders.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::process::capture;
 /// The triple of the freestanding guest.
 pub const GUEST_TRIPLE: &str = "riscv64gc-unknown-none-elf";
 
-/// The paths that everything else is relative to. All are absolute.
+/// The paths to which all others are relative. All are absolute.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     /// The folder with the root `Cargo.toml`.
@@ -20,7 +20,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Takes the paths that `./cops` exports, or works them out when xtask was started by hand.
+    /// Uses the paths that `./cops` exports, or determines them if xtask was started directly.
     pub fn locate() -> Outcome<Self> {
         let root = match std::env::var_os("COPS_ROOT") {
             Some(root) => PathBuf::from(root),
@@ -36,7 +36,8 @@ impl Workspace {
         Ok(Self { root, target })
     }
 
-    /// Cargo's target directory for guest code. Its own, so that a host build never waits for its lock.
+    /// Cargo's target directory for guest code; separate, so that a host build never waits for its
+    /// lock.
     pub fn guest_target(&self) -> PathBuf {
         self.target.join("guest")
     }
@@ -60,11 +61,12 @@ impl Workspace {
         Ok(Scratch { folder })
     }
 
-    /// The commit of the checkout, with `-dirty` when it has been changed; `unknown` where it is no checkout.
+    /// The commit of the checkout, with `-dirty` if it has changes; `unknown` if it is not a
+    /// checkout.
     pub fn commit(&self) -> String {
         match git(&self.root, &["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]) {
             Ok(described) => described,
-            // A bare system has no git; what it would say first can be read.
+            // A minimal system has no git; the commit can still be read from the files.
             Err(_) => match commit_in(&self.root.join(".git")) {
                 Some(commit) => format!("{commit:.12}, not checked for changes"),
                 None => "unknown".to_owned(),
@@ -73,7 +75,7 @@ impl Workspace {
     }
 }
 
-/// What git prints about the repository in `folder`.
+/// The output of git for the repository in `folder`.
 pub fn git(folder: &Path, arguments: &[&str]) -> Outcome<String> {
     let mut command = Command::new("git");
     command.arg("-C").arg(folder).args(arguments);
@@ -85,7 +87,7 @@ pub fn git(folder: &Path, arguments: &[&str]) -> Outcome<String> {
     }
 }
 
-/// The commit that a repository's HEAD names.
+/// The commit that a repository's HEAD refers to.
 fn commit_in(repository: &Path) -> Option<String> {
     let read = |name: &str| std::fs::read_to_string(repository.join(name)).ok();
     let head = read("HEAD")?;
@@ -97,7 +99,7 @@ fn commit_in(repository: &Path) -> Option<String> {
     packed.lines().find_map(|line| line.strip_suffix(branch)?.strip_suffix(' ').map(str::to_owned))
 }
 
-/// A folder that goes away with its owner.
+/// A folder that is removed when its owner is dropped.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
@@ -111,13 +113,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Best effort: what is left behind is under target/ and harmless.
+        // Best effort: remaining files are under target/ and harmless.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Writes `bytes` to `path`, unless it holds exactly these already: an untouched file keeps its time stamp, so that
-/// nothing that depends on it is built again. Never leaves a half-written file.
+/// Writes `bytes` to `path`, unless it already contains exactly these: an unchanged file keeps its
+/// time stamp, so that nothing that depends on it is rebuilt. Never leaves a partial file.
 pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Outcome<()> {
     if std::fs::read(path).is_ok_and(|present| present == bytes) {
         return Ok(());

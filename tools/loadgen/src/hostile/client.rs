@@ -1,4 +1,4 @@
-//! Blocking sockets for the hostile cases, and a client that does everything right.
+//! Blocking sockets for the hostile cases, and a correct client.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,14 +15,14 @@ use crate::workload::Workload;
 
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long one attempt to connect may take.
+/// Time limit of one attempt to connect.
 const ATTEMPT: Duration = Duration::from_millis(25);
 
-/// Connects within the suite's patience; refusals are repeated, for a backlog may be full.
-/// Reads and writes on the stream end with an error after the same time.
+/// Connects within the suite's patience. Refused attempts are repeated, because a backlog may be
+/// full. Reads and writes on the stream fail after the same time.
 ///
-/// QEMU's user network accepts with a backlog of one: a connect that comes too early is dropped on the way and
-/// would be tried again by the host after a second. Giving up early and trying anew is faster.
+/// QEMU's user network accepts with a backlog of one: a connection attempt that comes too early is
+/// dropped, and the host would repeat it after a second. Giving up early and retrying is faster.
 pub(super) fn connect(suite: &Suite) -> Result<TcpStream, Failure> {
     let give_up = Instant::now() + suite.patience;
     loop {
@@ -41,12 +41,12 @@ pub(super) fn connect(suite: &Suite) -> Result<TcpStream, Failure> {
     }
 }
 
-/// Closes with a reset: unread and unsent data are thrown away.
+/// Closes with a reset: unread and unsent data are dropped.
 pub(super) fn reset(stream: TcpStream) -> Result<(), Failure> {
     set_socket_linger(&stream, Some(Duration::ZERO)).map_err(|error| error.to_string())
 }
 
-/// Demands that the server ends the connection without answering.
+/// Checks that the server closes the connection without an answer.
 pub(super) fn expect_closed(mut stream: &TcpStream) -> Result<(), Failure> {
     let mut byte = [0];
     match stream.read(&mut byte) {
@@ -58,12 +58,12 @@ pub(super) fn expect_closed(mut stream: &TcpStream) -> Result<(), Failure> {
     }
 }
 
-/// Whether an operation ended for its timeout rather than for the peer.
+/// Whether an operation failed because of its timeout and not because of the peer.
 pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// A connection on which requests are sent and answers checked.
+/// A connection that sends requests and checks the answers.
 pub(super) struct GoodClient {
     pub(super) stream: TcpStream,
     workload: Workload,
@@ -99,7 +99,7 @@ impl GoodClient {
         self.stream.write_all(&request).map_err(|error| format!("sending a request: {error}"))
     }
 
-    /// Reads the next answer and demands that it is right.
+    /// Reads the next answer and checks that it is correct.
     pub(super) fn receive(&mut self) -> Result<(), Failure> {
         let mut answer = vec![0; self.workload.side().message_words()];
         self.stream.read_exact(as_bytes_mut(&mut answer)).map_err(|error| match error.kind() {
@@ -117,13 +117,13 @@ impl GoodClient {
         product.map_err(|at| format!("wrong product, element {at}"))
     }
 
-    /// One request, one right answer.
+    /// One request and its correct answer.
     pub(super) fn exchange(&mut self) -> Result<(), Failure> {
         self.send()?;
         self.receive()
     }
 
-    /// Announces that no more will be sent.
+    /// Shuts down the sending direction.
     pub(super) fn half_close(&self) -> Result<(), Failure> {
         self.stream.shutdown(Shutdown::Write).map_err(|error| format!("half-closing: {error}"))
     }

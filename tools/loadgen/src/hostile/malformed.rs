@@ -1,5 +1,5 @@
-//! Frames that break the format, each in one field. The connection they come on must be
-//! closed, without an answer.
+//! Frames that violate the format, each in one field. The server must close their connection
+//! without an answer.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::client::{GoodClient, connect, expect_closed};
 use super::{Case, Failure, Suite};
 use crate::workload::mix;
 
-/// Bytes of garbage: more than any message has.
+/// Number of garbage bytes: more than any message has.
 const GARBAGE_BYTES: u64 = 1 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -49,7 +49,7 @@ fn set_side(header: &mut [u8; HEADER_BYTES], side: u16) {
     header[6..8].copy_from_slice(&side.to_le_bytes());
 }
 
-/// A header of a 15 x 15 matrix, made wrong by `edit`.
+/// The header of a 15 x 15 matrix, made invalid by `edit`.
 fn edited_header(edit: impl FnOnce(&mut [u8; HEADER_BYTES])) -> Result<[u8; HEADER_BYTES], Failure> {
     let header = Header {
         class: 0,
@@ -69,8 +69,8 @@ fn edited_header(edit: impl FnOnce(&mut [u8; HEADER_BYTES])) -> Result<[u8; HEAD
 fn refused(suite: &Suite, edit: impl FnOnce(&mut [u8; HEADER_BYTES])) -> Result<(), Failure> {
     let header = edited_header(edit)?;
     let mut stream = connect(suite)?;
-    // With a body, so that a server that overlooks the field has something to answer. It may
-    // have closed before that is sent, which is what it should do.
+    // With a body, so that a server that overlooks the field has something to answer. A correct
+    // server may close the connection before the body is sent.
     let frame = [header.as_slice(), &[0; 8 * 225]].concat();
     let _ = stream.write_all(&frame);
     expect_closed(&stream)

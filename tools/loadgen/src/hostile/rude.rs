@@ -1,4 +1,4 @@
-//! Clients that speak the format but break off, stall or flood.
+//! Clients that use the format correctly but break off, stall or flood.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,14 +10,14 @@ use matrix_message::Operation;
 use super::client::{GoodClient, connect, expect_closed, is_timeout, reset};
 use super::{Case, Failure, Suite};
 
-/// Silent connections held at once.
+/// Number of simultaneous silent connections.
 const SILENT_CONNECTIONS: usize = 32;
-/// Connects and disconnects, and the time for all of them.
+/// Number of connects and disconnects, and their time limit.
 const DISCONNECTS: usize = 1_000;
 const DISCONNECTS_TIME: Duration = Duration::from_secs(90);
 /// Requests sent before the first answer is read.
 const PIPELINED: usize = 200;
-/// Most bytes sent to a server whose answers nobody reads.
+/// Maximum number of bytes sent to a server without reading its answers.
 const FLOOD_BYTES: usize = 64 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -46,7 +46,7 @@ fn exchange_with(suite: &Suite, side: u16, class: u8) -> Result<(), Failure> {
     GoodClient::with(suite, Operation::MultiplyU64, side, class)?.exchange()
 }
 
-/// A connection on which that many bytes of a request have been sent.
+/// A connection on which this many bytes of a request have been sent.
 fn partial_request(suite: &Suite, bytes: usize) -> Result<TcpStream, Failure> {
     let mut client = GoodClient::with(suite, Operation::MultiplyU64, 15, 0)?;
     let request = client.next_request();
@@ -73,7 +73,8 @@ fn many_silent_connections(suite: &Suite) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The end of the stream in mid-message: the rest will never come, so the server must let go.
+/// The end of the stream within a message: the rest will never come, so the server must close the
+/// connection.
 fn half_body_then_half_close(suite: &Suite) -> Result<(), Failure> {
     let stream = partial_request(suite, 16 + 100)?;
     stream.shutdown(std::net::Shutdown::Write).map_err(|error| error.to_string())?;
@@ -86,7 +87,7 @@ fn reset_before_answer(suite: &Suite) -> Result<(), Failure> {
     reset(client.stream)
 }
 
-/// Several large answers are on their way when the connection is reset.
+/// Several large answers are in flight when the connection is reset.
 fn reset_in_mid_answer(suite: &Suite) -> Result<(), Failure> {
     let mut client = GoodClient::with(suite, Operation::Echo, 128, 0)?;
     client.send()?;
@@ -96,8 +97,8 @@ fn reset_in_mid_answer(suite: &Suite) -> Result<(), Failure> {
     reset(client.stream)
 }
 
-/// A client may say at once that it has no more requests; the answer must still come, and
-/// then the end.
+/// A client may shut down its sending direction at once; the answer must still come, and then the
+/// end.
 fn half_close_after_request(suite: &Suite) -> Result<(), Failure> {
     let mut client = GoodClient::with(suite, Operation::MultiplyF64, 15, 0)?;
     client.send()?;
@@ -106,7 +107,7 @@ fn half_close_after_request(suite: &Suite) -> Result<(), Failure> {
     expect_closed(&client.stream)
 }
 
-/// Alternately in order and by reset.
+/// Disconnects normally and by reset, alternately.
 fn connects_and_disconnects(suite: &Suite) -> Result<(), Failure> {
     let give_up = Instant::now() + DISCONNECTS_TIME;
     for at in 0..DISCONNECTS {
@@ -130,7 +131,7 @@ fn byte_at_a_time(suite: &Suite) -> Result<(), Failure> {
     client.receive()
 }
 
-/// Many requests in one write, answers read only afterwards: all must come, in order.
+/// Many requests in one write, with the answers read only afterwards: all must come, in order.
 fn pipelined_requests(suite: &Suite) -> Result<(), Failure> {
     let mut client = GoodClient::with(suite, Operation::MultiplyU64, 3, 0)?;
     let requests: Vec<u8> = (0..PIPELINED).flat_map(|_| client.next_request()).collect();
@@ -138,8 +139,8 @@ fn pipelined_requests(suite: &Suite) -> Result<(), Failure> {
     (0..PIPELINED).try_for_each(|at| client.receive().map_err(|failure| format!("answer {at}: {failure}")))
 }
 
-/// Large requests without end, answers unread: the server must stop reading at some time, and
-/// have memory for others meanwhile.
+/// Large requests without end and without reading answers: the server must stop reading at some
+/// point, and still have memory for others.
 fn flood_without_reading(suite: &Suite) -> Result<(), Failure> {
     let mut client = GoodClient::with(suite, Operation::Echo, 128, 0)?;
     client.stream.set_write_timeout(Some(suite.patience / 4)).map_err(|error| error.to_string())?;
@@ -149,7 +150,7 @@ fn flood_without_reading(suite: &Suite) -> Result<(), Failure> {
         match client.stream.write_all(&request) {
             Ok(()) => sent += request.len(),
             Err(error) if is_timeout(&error) => break,
-            // It may also have enough of this client, as long as the others are served.
+            // The server may also disconnect this client, as long as others are served.
             Err(_) => return Ok(()),
         }
     }

@@ -1,15 +1,15 @@
-//! An outcome as plots.
+//! Plots of an outcome.
 
 use cops_report::{Colours, LatencyPlot, PlotError, ThroughputPlot, ThroughputSeries};
 
 use super::Outcome;
 
-/// Most steps in the throughput plot, and fewest answers that a step should stand for.
+/// Maximum number of steps in the throughput plot, and minimum number of answers per step.
 const PLOTTED_INTERVALS: u64 = 120;
 const ANSWERS_PER_INTERVAL: f64 = 5.0;
 
 impl Outcome {
-    /// Latency distribution and percentiles, a line per class.
+    /// Latency distribution and percentiles, with a line per class.
     ///
     /// # Errors
     ///
@@ -24,7 +24,7 @@ impl Outcome {
         plot.to_svg()
     }
 
-    /// Answers per second over time, a layer per class.
+    /// Answers per second over time, with a layer per class.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Outcome {
         plot.to_svg()
     }
 
-    /// The measuring window; of a counted run, all of it.
+    /// The measuring window; for a counted run, the whole run.
     fn window_seconds(&self) -> (f64, f64) {
         let window_ns = self.config.window_ns();
         let length_ms =
@@ -66,8 +66,9 @@ impl Outcome {
     }
 }
 
-/// How many fine intervals make a plotted one, a round number: few enough steps to be seen,
-/// and enough answers in each that their granularity is not taken for a fluctuation.
+/// The number of fine intervals per plotted interval, a round number: so that there are few enough
+/// steps to be visible, and enough answers in each that their granularity does not look like a
+/// fluctuation.
 fn coarsening(fine_intervals: u64, answers: u64) -> usize {
     let for_width = fine_intervals.div_ceil(PLOTTED_INTERVALS).max(1);
     let for_answers = (ANSWERS_PER_INTERVAL * fine_intervals as f64 / answers.max(1) as f64) as u64;

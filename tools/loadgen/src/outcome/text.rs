@@ -1,4 +1,4 @@
-//! An outcome as text: a table for a person, JSON and CSV for programs.
+//! An outcome as text: a table, JSON and CSV.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use super::Outcome;
 use crate::arguments::OperationName;
 
 impl Outcome {
-    /// For a person: the configuration, a row for all and, if there are several, one per class.
+    /// The table: the configuration, a row for all and, if there are several classes, one per
+    /// class.
     #[must_use]
     pub fn table(&self) -> String {
         let titles = [
@@ -34,7 +35,7 @@ impl Outcome {
                 [latency.mean, latency.p50, latency.p99, latency.p999, latency.max, latency.jitter];
             let counts = [row.sent, row.received, row.errors].map(|count| count.to_string());
             let cells = [row.name()].into_iter().chain(counts).chain([three_digits(row.throughput_rps)]);
-            // Without an answer there is no latency, least of all one of zero.
+            // Without an answer there is no latency, and in particular none of zero.
             let text = |us| if row.received == 0 { "-".into() } else { duration_text(us) };
             table.push(cells.chain(durations.map(text)));
         }
@@ -54,7 +55,7 @@ impl Outcome {
         text
     }
 
-    /// One line that says what was run.
+    /// A line that describes what was run.
     pub(super) fn description(&self) -> String {
         let config = &self.config;
         let labels = self.rows.iter().flat_map(|row| &row.labels).filter(|(_, value)| !value.is_null());
@@ -86,7 +87,7 @@ impl Outcome {
         text
     }
 
-    /// The document as JSON, one line per row and series, so that a change can be read as one.
+    /// The document as JSON, with one line per row and series, so that differences are readable.
     ///
     /// # Panics
     ///
@@ -110,7 +111,8 @@ impl Outcome {
         format!("{{\n{}\n}}\n", lines.join(",\n"))
     }
 
-    /// The rows as CSV: class `all` first, then one per class; nested columns are joined with an underscore.
+    /// The rows as CSV: class `all` first, then one per class. Names of nested columns are joined
+    /// with an underscore.
     ///
     /// # Panics
     ///

@@ -1,5 +1,6 @@
-//! A matrix server for tests, good or bad as asked: a thread per connection, nothing shared.
-#![allow(dead_code, reason = "each user of this file wants some of the faults")]
+//! A matrix server for tests, correct or with a chosen fault: a thread per connection, without
+//! shared state.
+#![allow(dead_code, reason = "each user of this file needs only some of the faults")]
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,29 +11,29 @@ use std::time::{Duration, Instant};
 
 use matrix_message::{Direction, HEADER_BYTES, HEADER_WORDS, Header, as_bytes, as_bytes_mut, perform};
 
-/// What is wrong with the server.
+/// The fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
     /// Every 50th answer (of all connections) has one bit wrong.
     WrongProduct,
-    /// Every 50th answer has the sequence number of the one after.
+    /// Every 50th answer has the sequence number of the next one.
     WrongSequence,
-    /// Every 50th request is swallowed, and so all answers after it are early.
+    /// Every 50th request is dropped, so all later answers are early.
     LostAnswer,
-    /// One second after its start it does nothing for half a second, and then catches up.
+    /// One second after its start it pauses for half a second, and then catches up.
     Stall,
     /// From one second after its start it does nothing.
     Death,
-    /// The reserved word is not looked at.
+    /// The reserved word is not checked.
     IgnoresReserved,
     /// A malformed frame ends the server.
     DiesOfMalformed,
-    /// A malformed frame is answered with silence.
+    /// A malformed frame is not answered.
     KeepsMalformedOpen,
     /// The end of the client's stream ends the connection at once.
     ForgetsOnHalfClose,
-    /// One client after the other.
+    /// Serves one client after the other.
     Sequential,
 }
 
@@ -82,7 +83,7 @@ impl Shared {
         stream.set_nodelay(true)?;
         let mut header_bytes = [0; HEADER_BYTES];
         loop {
-            // Field by field, so that a bad one is refused before the rest has come.
+            // Field by field, so that an invalid one is rejected before the rest has arrived.
             for prefix in 0..HEADER_BYTES {
                 stream.read_exact(&mut header_bytes[prefix..=prefix])?;
                 if Header::parse(&header_bytes[..=prefix], Direction::Request).is_err() {
@@ -139,7 +140,7 @@ impl Shared {
 
 /// Whether the client has sent its last byte.
 fn is_ended(stream: &TcpStream) -> bool {
-    // A FIN that follows the request closely may need a moment.
+    // A FIN directly after the request may need a moment.
     thread::sleep(Duration::from_millis(5));
     stream.set_nonblocking(true).unwrap();
     let ended = matches!(stream.peek(&mut [0]), Ok(0));

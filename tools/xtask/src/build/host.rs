@@ -1,4 +1,4 @@
-//! Programs of ours that run on the host.
+//! Programs of this repository that run on the host.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::process::{find_program, run_step};
 use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
 
-/// Builds the load generator, optimised, and gives its path.
+/// Builds the optimised load generator, and returns its path.
 pub fn load_generator(workspace: &Workspace, progress: Progress) -> Outcome<PathBuf> {
     let mut step = Step::begin(progress, "load generator");
     let mut cargo = cargo(workspace);
@@ -19,8 +19,9 @@ pub fn load_generator(workspace: &Workspace, progress: Progress) -> Outcome<Path
     Ok(workspace.target.join("release/cops-loadgen"))
 }
 
-/// Sees to it that a tool which comes beside cargo is there, as in `cargo-fmt`. Debian's can be installed; rustup's is
-/// part of every default installation, and is named otherwise.
+/// Makes sure that a tool such as `cargo-fmt` is installed. Debian's package is installed if
+/// necessary. Rustup's is part of every default installation; if it is missing, the error names the
+/// command that adds it.
 pub fn ensure_tool(tool: &str, of_debian: Need, progress: Progress) -> Outcome<()> {
     let is_debians = find_program("cargo").is_some_and(|cargo| cargo.starts_with("/usr/bin"));
     if is_debians {
@@ -35,7 +36,7 @@ pub fn ensure_tool(tool: &str, of_debian: Need, progress: Progress) -> Outcome<(
     Ok(())
 }
 
-/// The host's cargo, in the checkout, with our target directory.
+/// The host's cargo, run in the checkout with this tool's target directory.
 pub fn cargo(workspace: &Workspace) -> Command {
     let mut command = Command::new("cargo");
     command

@@ -1,7 +1,8 @@
 //! The root image: a USTAR archive that QEMU puts into the guest's memory.
 //!
-//! `bin/*` are the programs, `etc/init` says what to run (its arguments, each ended by a NUL byte), `boot/kernel.sym`
-//! names the kernel's functions. The archive depends on nothing but its content: no times, no owners, sorted.
+//! `bin/*` are the programs, `etc/init` is the command line of the first process (its arguments,
+//! each ended by a NUL byte), and `boot/kernel.sym` names the kernel's functions. The archive
+//! depends only on its content: it is sorted and has no times or owners.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -9,13 +10,14 @@ use std::path::Path;
 
 use crate::error::{Because, Failure, Outcome};
 
-/// The longest path a USTAR header always holds. The format could split longer ones; a reader that cannot would
-/// silently see another name.
+/// Maximum length of a path in a USTAR header without a prefix. The format can split longer paths,
+/// but a reader without support for that would silently use another name.
 const LONGEST_PATH: usize = 100;
-/// How deep `add_folder` follows: a loop of links ends here.
+/// Maximum depth of folders that `add_folder` follows; it ends a loop of links.
 const DEEPEST: usize = 32;
 
-/// The files of an image, by path without a leading slash. What is added later replaces what was there.
+/// The files of an image, by path without a leading slash. A file that is added replaces an earlier
+/// one with the same path.
 #[derive(Debug, Default)]
 pub struct RootImage {
     files: BTreeMap<String, File>,
@@ -28,7 +30,7 @@ struct File {
 }
 
 impl RootImage {
-    /// Adds a file with these bytes. `mode` holds the permission bits.
+    /// Adds a file with these bytes. `mode` contains the permission bits.
     pub fn add(&mut self, path: &str, bytes: Vec<u8>, mode: u32) -> Outcome<()> {
         let is_clean = path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
         if !is_clean {
@@ -50,7 +52,8 @@ impl RootImage {
         self.add(path, std::fs::read(file).because(cannot)?, mode)
     }
 
-    /// Adds all files under a folder of the host, at the same paths under the image's root. Links are followed.
+    /// Adds all files below a folder of the host, with the same paths below the image's root. Links
+    /// are followed.
     pub fn add_folder(&mut self, folder: &Path) -> Outcome<()> {
         self.add_below(folder, "", 0)
     }
@@ -83,7 +86,7 @@ impl RootImage {
         Ok(())
     }
 
-    /// What the kernel runs as process 1: program and arguments.
+    /// Sets the program and arguments that the kernel runs as process 1.
     pub fn set_init(&mut self, argv: &[String]) -> Outcome<()> {
         let program = argv.first().map(String::as_str).unwrap_or_default();
         if !self.files.contains_key(program.trim_start_matches('/')) {
@@ -136,7 +139,7 @@ mod tests {
         folder
     }
 
-    /// What a reader of the archive sees.
+    /// The contents of the archive as a reader gets them.
     fn listing(image: &RootImage, folder: &Path) -> Vec<(String, u32, Vec<u8>)> {
         let path = folder.join("image.tar");
         image.write(&path).unwrap();

@@ -1,4 +1,5 @@
-//! From sources to something QEMU can boot: vDSO, then the kernel that embeds it, then programs, then the root image.
+//! Builds everything that QEMU boots: the vDSO, then the kernel that embeds it, then the programs,
+//! then the root image.
 
 pub mod host;
 mod image;
@@ -20,11 +21,12 @@ pub use image::RootImage;
 pub use programs::Program;
 pub use vdso::Vdso;
 
-/// The group that has lints of its own.
+/// The group with additional lints.
 pub const KERNEL_GROUP: &str = "kernel";
 
-/// The packages that are built for the guest, in the groups they are built in: features of a package are the union of
-/// what its group asks for, and the vDSO must not get the executor that the kernel gets.
+/// The packages that are built for the guest, in groups that are built together: the features of a
+/// package are the union of what its group requests, and the vDSO must not get the kernel's
+/// executor features.
 pub const GUEST_GROUPS: [(&str, &[&str]); 3] = [
     ("vDSO", &["cops-vdso"]),
     (KERNEL_GROUP, &["cops-kernel", "cops-net", "cops-fallible", "cops-algorithms"]),
@@ -37,12 +39,12 @@ pub struct Guest {
     pub kernel: PathBuf,
     pub vdso: Vdso,
     pub programs: Vec<Program>,
-    /// Which toolchain made it, for the record.
+    /// The toolchain that built it, for the record.
     pub toolchain: String,
 }
 
 impl Guest {
-    /// Builds what is out of date.
+    /// Builds everything that is out of date.
     pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progress) -> Outcome<Self> {
         let vdso = vdso::build(workspace, toolchain, progress)?;
         let kernel = build_kernel(workspace, toolchain, &vdso.image, progress)?;
@@ -50,8 +52,8 @@ impl Guest {
         Ok(Self { kernel, vdso, programs, toolchain: toolchain.description.clone() })
     }
 
-    /// A root image with the programs and the kernel's symbols, that starts `argv` as process 1, and with the files of
-    /// the `added` folders over it.
+    /// A root image with the programs and the kernel's symbols that starts `argv` as process 1.
+    /// Files of the `added` folders replace files with the same path.
     pub fn root_image(&self, argv: &[String], added: &[PathBuf]) -> Outcome<RootImage> {
         let mut image = RootImage::default();
         for program in &self.programs {

@@ -1,4 +1,4 @@
-//! The programs of `user/apps`: every file of `src/bin` is one, and becomes `/bin/NAME`.
+//! The programs of `user/apps`: every file of `src/bin` becomes `/bin/NAME`.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,8 @@ pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progre
     Ok(names.into_iter().map(|name| Program { path: folder.join(&name), name }).collect())
 }
 
-/// The names of the programs, sorted: `src/bin/NAME.rs` or `src/bin/NAME/main.rs`, as cargo finds them.
+/// The sorted names of the programs: `src/bin/NAME.rs` or `src/bin/NAME/main.rs`, as cargo finds
+/// them.
 fn names(folder: &Path) -> Outcome<Vec<String>> {
     let entries =
         std::fs::read_dir(folder).because(|| format!("cannot list the programs in {}", folder.display()))?;

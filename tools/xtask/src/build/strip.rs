@@ -1,4 +1,5 @@
-//! Programs without what nobody loads: symbols and line tables stay on the host, where the debugger reads them.
+//! Removes from programs what the guest does not load: symbols and line tables stay on the host,
+//! where the debugger reads them.
 
 use object::LittleEndian as Endian;
 use object::elf;
@@ -8,12 +9,12 @@ use crate::error::{Because, Failure, Outcome};
 
 type Header = elf::FileHeader64<Endian>;
 
-/// Where the ELF header says where the section headers are: `e_shoff`, and from `e_shentsize` on their size, number and
-/// the index of their names.
+/// Positions in the ELF header of the section headers' offset (`e_shoff`), and of their size,
+/// number and name index (from `e_shentsize` on).
 const SECTIONS_OFFSET: std::ops::Range<usize> = 40..48;
 const SECTIONS_SHAPE: std::ops::Range<usize> = 58..64;
 
-/// The file up to the end of what its program headers name, without section headers.
+/// The file up to the end of its last segment, without section headers.
 pub fn stripped(file: &[u8]) -> Outcome<Vec<u8>> {
     let unsound = || "a program is no sound ELF file".to_owned();
     let header = Header::parse(file).because(unsound)?;
@@ -33,7 +34,8 @@ pub fn stripped(file: &[u8]) -> Outcome<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A 64-bit little-endian file with one segment of these bytes, then something nobody loads.
+    /// A 64-bit little-endian file with one segment of these bytes, followed by bytes that are not
+    /// loaded.
     fn program(segment: &[u8]) -> Vec<u8> {
         let mut file = vec![0; 64 + 56];
         file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");

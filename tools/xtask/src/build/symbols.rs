@@ -1,13 +1,14 @@
-//! The kernel's symbol table, for backtraces: `boot/kernel.sym` of the root image.
+//! The kernel's symbol table, for backtraces: `boot/kernel.sym` in the root image.
 //!
-//! One line per function, `ADDRESS NAME`, the address in 16 hexadecimal digits, sorted, so that the kernel can search
-//! it by halves. The functions of the embedded vDSO are listed at the address the kernel runs them at.
+//! One line per function, `ADDRESS NAME`, with the address in 16 hexadecimal digits, sorted, so
+//! that the kernel can use binary search. The functions of the embedded vDSO are listed at the
+//! addresses at which the kernel runs them.
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::error::{Because, Failure, Outcome};
 
-/// Where the kernel's link script puts the vDSO image.
+/// The symbol at which the kernel's linker script puts the vDSO image.
 const VDSO_START: &str = "__vdso_start";
 
 /// The table for this kernel and this vDSO.
@@ -16,7 +17,7 @@ pub fn table(kernel: &[u8], vdso: &[u8]) -> Outcome<Vec<u8>> {
     let vdso = object::File::parse(vdso).because(|| "the vDSO is no ELF file".into())?;
     let vdso_start = address_of(&kernel, VDSO_START)?;
     let mut functions = functions(kernel.symbols(), 0);
-    // Without a symbol table of its own, the image still has its exports.
+    // An image without a symbol table still has its exports.
     let of_vdso = match vdso.symbol_table() {
         Some(_) => self::functions(vdso.symbols(), vdso_start),
         None => self::functions(vdso.dynamic_symbols(), vdso_start),

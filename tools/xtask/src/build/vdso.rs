@@ -1,6 +1,7 @@
-//! The vDSO image: a static library from cargo, made into a shared object by LLVM's linker, checked, put in place.
+//! Builds the vDSO image: cargo builds a static library, LLVM's linker makes a shared object from
+//! it, which is then checked.
 //!
-//! Linked here and not by rustc, which for this target makes programs only.
+//! It is linked here, because rustc only makes executables for this target.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,12 +14,12 @@ use crate::terminal::{Progress, Step};
 use crate::toolchain::GuestToolchain;
 use crate::workspace::{GUEST_TRIPLE, Workspace, write_if_changed};
 
-/// The image, in two forms.
+/// The image in two forms.
 #[derive(Debug, Clone)]
 pub struct Vdso {
-    /// What the kernel embeds: the bytes of the one segment.
+    /// The bytes of the single segment, which the kernel embeds.
     pub image: PathBuf,
-    /// The whole object, with the symbols that backtraces and the debugger want.
+    /// The whole object, with the symbols for backtraces and the debugger.
     pub object: PathBuf,
 }
 
@@ -26,8 +27,8 @@ pub struct Vdso {
 pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progress) -> Outcome<Vdso> {
     let mut step = Step::begin(progress, "vDSO");
     let sources = workspace.root.join("crates/vdso");
-    // Its own folder: all crates in it are compiled position-independent, and the executor without the features that
-    // its other users ask for.
+    // A folder of its own: all crates in it are compiled position-independent, and the executor
+    // without the features that its other users enable.
     let target = workspace.target.join("guest-vdso");
     let mut cargo =
         toolchain.cargo("build", workspace, target.clone(), &["-Crelocation-model=pic".to_owned()]);
@@ -41,7 +42,7 @@ pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progre
     let object = std::fs::read(&linked).because(|| format!("cannot read {}", linked.display()))?;
     let violations = vdso_check::violations(&object, &exports)?;
     if !violations.is_empty() {
-        return Err(Failure::new(format!("the vDSO image is refused:\n  {}", violations.join("\n  "))).advise(
+        return Err(Failure::new(format!("the vDSO image is invalid:\n  {}", violations.join("\n  "))).advise(
             "it must have no state and no relocations, and its exports are listed in crates/vdso/exports.txt \
              (docs/decisions, vDSO split)",
         ));
@@ -56,12 +57,13 @@ pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progre
     Ok(built)
 }
 
-/// The linker's command line. `-z text` and the assertions in the link script make the link itself fail on relocations
-/// and on writable data.
+/// The linker's command line. `-z text` and the assertions in the linker script make linking fail
+/// on relocations and on writable data.
 ///
-/// The listed exports are what pulls the crate's object out of the archive. It is one object (`codegen-units = 1`), so
-/// an export that nobody listed comes with it and is noticed. `--whole-archive` would do that too, but rustup's archive
-/// also holds C objects of compiler-rt, built for another floating-point ABI, which the linker refuses.
+/// The listed exports pull the crate's object out of the archive. It is a single object
+/// (`codegen-units = 1`), so an export that is not listed is included and detected.
+/// `--whole-archive` would have the same effect, but rustup's archive also contains C objects of
+/// compiler-rt for another floating-point ABI, which the linker rejects.
 fn link(
     toolchain: &GuestToolchain,
     script: &Path,
@@ -80,14 +82,14 @@ fn link(
         "--gc-sections",
         "--no-undefined",
     ]);
-    // The loader in the executor reads DT_HASH; a build id would be different bytes for no reason.
+    // The loader in the executor reads DT_HASH. A build id would make builds differ needlessly.
     command.args(["--hash-style=sysv", "--build-id=none", "-z", "norelro", "-z", "text", "-z", "rodynamic"]);
     command.args(exports.iter().map(|name| format!("--undefined={name}")));
     command.arg("-T").arg(script).arg(library).arg("-o").arg(output);
     command
 }
 
-/// The names in exports.txt: one per line; empty lines and lines that start with # are comments.
+/// The names in exports.txt, one per line; empty lines and lines that begin with # are ignored.
 fn exports(path: &Path) -> Outcome<BTreeSet<String>> {
     let text = std::fs::read_to_string(path).because(|| format!("cannot read {}", path.display()))?;
     Ok(parse_exports(&text))

@@ -1,8 +1,9 @@
-//! The vDSO image must be position-independent, stateless and read-only: it runs in the kernel and in every process at
-//! different addresses, and is writable in none. This module refuses an image that is not.
+//! Checks that the vDSO image is position-independent, stateless and read-only. It runs in the
+//! kernel and in every process at different addresses, and is never writable.
 //!
-//! What a loader sees is judged: program headers and the dynamic section. The section headers are asked one thing, since
-//! a link script can hide it: whether something writable was put into the read-only segment.
+//! The checks use what a loader uses: program headers and the dynamic section. The section headers
+//! are used for one check, because a linker script can hide the fact: whether something writable
+//! was put into the read-only segment.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ type Header = elf::FileHeader64<Endian>;
 
 const PAGE: u64 = 4096;
 
-/// The dynamic tags that mean relocations, initialisers, or other objects, with their names.
+/// Dynamic tags that mean relocations, initialisers or other objects, with their names.
 const FORBIDDEN_TAGS: [(elf::DynamicTag, &str); 14] = [
     (elf::DT_RELA, "DT_RELA: dynamic relocations"),
     (elf::DT_REL, "DT_REL: dynamic relocations"),
@@ -34,7 +35,7 @@ const FORBIDDEN_TAGS: [(elf::DynamicTag, &str); 14] = [
     (elf::DT_RELSZ, "DT_RELSZ: dynamic relocations"),
 ];
 
-/// Everything that is wrong with the image, or nothing. `exports` is the checked-in list.
+/// All faults of the image. `exports` is the checked-in list.
 pub fn violations(image: &[u8], exports: &BTreeSet<String>) -> Outcome<Vec<String>> {
     let no_elf = || "the vDSO image is no sound ELF file".to_owned();
     let header = Header::parse(image).because(no_elf)?;
@@ -52,7 +53,7 @@ pub fn violations(image: &[u8], exports: &BTreeSet<String>) -> Outcome<Vec<Strin
     Ok(wrong)
 }
 
-/// The bytes of the loaded segment: all of the object that anybody maps.
+/// The bytes of the loaded segment, which is all that is mapped.
 pub fn loaded_part(object: &[u8]) -> Outcome<&[u8]> {
     let unsound = || "the vDSO image is no sound ELF file".to_owned();
     let header = Header::parse(object).because(unsound)?;
@@ -90,7 +91,7 @@ fn check_segments(segments: &[elf::ProgramHeader64<Endian>], file_length: u64, w
     }
     for segment in segments {
         let kind = segment.p_type(Endian);
-        // Not part of the image: what rights the stack should have.
+        // Not part of the image: describes the permissions of the stack.
         if kind != elf::PT_GNU_STACK && segment.p_flags(Endian).contains(elf::PF_W) {
             wrong.push(format!("segment type {kind:#x} at {:#x} is writable", segment.p_vaddr(Endian)));
         }
@@ -122,7 +123,7 @@ fn check_dynamic(
 ) -> Outcome<()> {
     for entry in entries.iter().take_while(|entry| entry.d_tag(Endian) != elf::DT_NULL) {
         let (tag, value) = (entry.d_tag(Endian), entry.d_val(Endian));
-        // A size of nothing is nothing; an address is judged by its size.
+        // A size of 0 is harmless; an address is judged by its size.
         let is_size = [elf::DT_RELASZ, elf::DT_RELSZ, elf::DT_PLTRELSZ].contains(&tag);
         if let Some((_, meaning)) =
             FORBIDDEN_TAGS.iter().find(|(forbidden, _)| *forbidden == tag && !(is_size && value == 0))
@@ -148,8 +149,9 @@ struct DynamicSymbols {
     undefined: BTreeSet<String>,
 }
 
-/// The dynamic symbols as a loader finds them: by DT_SYMTAB, DT_STRTAB and, for their number, DT_HASH. Addresses are
-/// file offsets (there is one segment, at 0; if not, that is reported elsewhere).
+/// The dynamic symbols as a loader finds them: by DT_SYMTAB, DT_STRTAB and, for their number,
+/// DT_HASH. Addresses are file offsets, because there is one segment at 0; any other case is
+/// reported elsewhere.
 fn dynamic_symbols(entries: &[elf::Dyn64<Endian>], image: &[u8]) -> Outcome<DynamicSymbols> {
     let value = |tag: elf::DynamicTag, name: &str| {
         let entry = entries.iter().find(|entry| entry.d_tag(Endian) == tag);

@@ -1,4 +1,5 @@
-//! A sound little image is made by hand, then spoilt in one way per test: each check must notice, and nothing else.
+//! Each test damages a valid small image in one way. Exactly the check for that fault must detect
+//! it.
 
 use super::*;
 
@@ -106,7 +107,8 @@ impl Image {
     }
 }
 
-/// Spoils a sound image and checks that exactly one complaint comes, with these words.
+/// Damages a valid image and checks that there is exactly one complaint, which contains these
+/// words.
 #[track_caller]
 fn complains(spoil: impl FnOnce(&mut Image), words: &str) {
     let mut image = Image::sound();

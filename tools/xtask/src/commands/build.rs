@@ -1,4 +1,4 @@
-//! `./cops build`: everything for the guest, without booting it.
+//! `./cops build`: builds everything for the guest, without booting it.
 
 use crate::build::Guest;
 use crate::error::Outcome;

@@ -1,6 +1,8 @@
-//! `./cops check`: the compiler's messages for every package, those of the host and those of the guest.
+//! `./cops check`: the compiler's messages for every package, those of the host and those of the
+//! guest.
 //!
-//! For editors: rust-analyzer runs it instead of `cargo check`, which builds all packages for one target.
+//! For editors: rust-analyzer runs it instead of `cargo check`, which builds all packages for one
+//! target.
 
 use std::process::Command;
 
@@ -28,7 +30,7 @@ pub fn run(workspace: &Workspace, options: &Check) -> Outcome<u8> {
     Ok(u8::from(!passed))
 }
 
-/// Runs cargo with our standard output and error; true if it found no error.
+/// Runs cargo with this program's standard output and error. Returns true if it found no error.
 fn check(cargo: &mut Command, options: &Check) -> Outcome<bool> {
     if let Some(format) = &options.message_format {
         cargo.args(["--message-format", format]);

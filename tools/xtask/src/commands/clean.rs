@@ -1,4 +1,4 @@
-//! `./cops clean`: removes what was built. The measurements in `results` stay.
+//! `./cops clean`: removes what was built. The measurements in `results` remain.
 
 use crate::error::{Because, Outcome};
 use crate::workspace::Workspace;

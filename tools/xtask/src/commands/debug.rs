@@ -1,4 +1,5 @@
-//! `./cops debug`: QEMU stopped at its first instruction, gdb connected to it, symbols of everything loaded.
+//! `./cops debug`: starts QEMU stopped at its first instruction, and connects gdb with the symbols
+//! of everything that is loaded.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,11 +20,11 @@ use crate::qemu::ports::free_port;
 use crate::terminal::Progress;
 use crate::workspace::{Workspace, write_if_changed};
 
-/// The section of the kernel that holds the vDSO's image (kernel/kernel.lds).
+/// The section of the kernel that contains the vDSO's image (kernel/kernel.lds).
 const VDSO_SECTION: &[u8] = b".vdso";
-/// Where a section's header has its flags, 8 bytes.
+/// Offset of the flags in a section header.
 const SECTION_FLAGS: usize = 8;
-/// Where every process finds the vDSO (docs/abi.md; `cops_abi::layout`).
+/// The vDSO's address in every process (docs/abi.md; `cops_abi::layout`).
 const VDSO_IN_PROCESS: u64 = 0x3f_0020_0000;
 
 pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
@@ -57,16 +58,16 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
     if !options.commands.is_empty() {
         gdb.arg("-batch").stdin(Stdio::null());
     }
-    // Ctrl-C interrupts the guest, through gdb; it must not end us.
+    // Ctrl-C interrupts the guest, through gdb; it must not end this program.
     interrupt::defer();
     let mut gdb = gdb.spawn().because(|| "cannot start gdb-multiarch".into())?;
     let guard = interrupt::guard(&gdb);
-    // The guest's output comes between gdb's, as it would with a real serial line.
+    // The guest's output appears between gdb's, as with a real serial line.
     std::thread::scope(|scope| {
         let follower = scope.spawn(|| follow_until_off(machine, show_firmware));
         let status = gdb.wait().because(|| "cannot wait for gdb".into());
         drop(guard);
-        // gdb has gone: so does the machine, in whatever state it is.
+        // gdb has ended, so the machine is ended too, in any state.
         interrupt::end_children();
         let _ = follower.join();
         status
@@ -74,8 +75,9 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
     .map(|status| if status.success() { 0 } else { 1 })
 }
 
-/// The kernel's file for gdb: the section that holds the vDSO's image is marked as one that takes no memory. Otherwise gdb believes that
-/// these addresses are the kernel's, of which the kernel's file knows nothing, and does not look into the vDSO's.
+/// The kernel's file for gdb, with the section of the vDSO's image marked as not allocated.
+/// Otherwise gdb would attribute these addresses to the kernel's file, which has no symbols for
+/// them, and would not search the vDSO's.
 fn without_vdso(kernel: &[u8]) -> Outcome<Vec<u8>> {
     let unsound = || "the kernel is no sound ELF file".to_owned();
     let header = FileHeader64::<Endianness>::parse(kernel).because(unsound)?;
@@ -92,11 +94,11 @@ fn without_vdso(kernel: &[u8]) -> Outcome<Vec<u8>> {
 }
 
 fn follow_until_off(machine: Machine, show_firmware: bool) {
-    // How it ended is seen in gdb.
+    // gdb shows how it ended.
     let _ = follow(machine, None, &mut PassThrough { show_firmware, show_stdout: true });
 }
 
-/// The commands gdb starts with.
+/// The commands with which gdb starts.
 fn script(kernel: &Path, vdso: &Path, vdso_in_kernel: u64, program: Option<&Path>, port: u16) -> String {
     let mut lines = vec![
         "# Written by ./cops debug.".to_owned(),

@@ -1,4 +1,4 @@
-//! `./cops exec`: one program in a fresh system, as if it were a program of this host.
+//! `./cops exec`: runs one program in a fresh system, like a program of this host.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
     Ok(ending.exit_status())
 }
 
-/// Says why there is no exit code of the program.
+/// Reports why there is no exit code of the program.
 pub fn report(ending: &Ending, timeout: Option<f64>) {
     match ending {
         Ending::Status(_) => {}

@@ -1,6 +1,8 @@
-//! `./cops fuzz`: system calls with arguments that are nearly right, or anything, made by `/bin/fuzz` in a fresh system.
+//! `./cops fuzz`: `/bin/fuzz` makes system calls with nearly valid or arbitrary arguments in a
+//! fresh system.
 //!
-//! One hart runs under `-icount`, so that the whole run follows from the seed. The machine reaches nothing outside of it.
+//! One hart runs under `-icount`, so that the whole run follows from the seed. The machine has no
+//! access to a network outside of it.
 
 use std::time::{Duration, Instant};
 
@@ -18,29 +20,31 @@ use crate::service;
 use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
 
-/// A boot that writes nothing for so long has hung: a round takes a second or so, and ends what hangs in it.
+/// A boot without output for this time has hung: a round takes about a second, and ends children
+/// that hang.
 const SILENCE: Duration = Duration::from_secs(300);
-/// What of the console is kept: the last bytes.
+/// Number of bytes at the end of the console's output that are kept.
 const KEPT_BYTES: usize = 64 << 10;
-/// Lines of it that are shown if the run failed.
+/// Number of lines of it that are shown if the run failed.
 const SHOWN_LINES: usize = 60;
 
-/// What is to be done in one boot.
+/// The work of one boot.
 #[derive(Debug, Clone)]
 pub struct Campaign {
     pub calls: u64,
     pub seed: u64,
-    /// The round to begin with.
+    /// The first round.
     pub first: u64,
     pub harts: u32,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub struct Outcomes {
-    /// The words of the program's summary: `seed`, `rounds`, `calls`, `processes`, `killed`, `faulted`.
+    /// The values of the program's summary: `seed`, `rounds`, `calls`, `processes`, `killed`,
+    /// `faulted`.
     pub summary: Vec<(String, u64)>,
-    /// Why it failed, with the end of the console.
+    /// Why it failed, with the end of the console's output.
     pub wrong: Option<String>,
 }
 
@@ -65,9 +69,9 @@ pub fn campaign(prepared: &Prepared, wanted: &Campaign, progress: impl FnMut(&st
     Ok(judge(&ending, &String::from_utf8_lossy(&console.text)))
 }
 
-/// Fails unless the program says that nothing is wrong, and ends so.
+/// Fails unless the program reports success and exits accordingly.
 fn judge(ending: &Ending, text: &str) -> Outcomes {
-    // Children write anything to the console, also a line's beginning.
+    // Children write arbitrary text to the console, including beginnings of lines.
     let said = |what: &str| text.rfind(what).map(|at| text[at..].lines().next().unwrap_or_default());
     let summary = said("fuzz: seed=").map(summary).unwrap_or_default();
     let is_well =
@@ -77,13 +81,13 @@ fn judge(ending: &Ending, text: &str) -> Outcomes {
     Outcomes { summary, wrong }
 }
 
-/// `fuzz: name=number ...` as names and numbers.
+/// Parses `fuzz: name=number ...` to names and numbers.
 fn summary(line: &str) -> Vec<(String, u64)> {
     let words = line.split_whitespace().skip(1).filter_map(|word| word.split_once('='));
     words.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
 }
 
-/// Keeps the end of what is written, and passes whole lines on.
+/// Keeps the end of the output, and passes on whole lines.
 struct Console<F> {
     text: Vec<u8>,
     line: Vec<u8>,
@@ -110,7 +114,7 @@ impl<F: FnMut(&str)> Sink for Console<F> {
     }
 }
 
-/// Several boots, each with a seed of its own, until all calls are made.
+/// Boots several times, each time with another seed, until all calls are made.
 pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Lines)?;
     let begin = Instant::now();
@@ -148,7 +152,7 @@ pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
     Ok(status)
 }
 
-/// Writes the rows to `file`, behind those that it has.
+/// Appends the rows to those in `file`.
 fn record(
     workspace: &Workspace,
     prepared: &Prepared,

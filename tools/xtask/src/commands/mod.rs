@@ -1,4 +1,4 @@
-//! One module per command of `./cops`; what they share about preparing a boot is here.
+//! One module per command of `./cops`, and the preparation of a boot that they share.
 
 pub mod bench;
 pub mod build;
@@ -26,17 +26,17 @@ use crate::terminal::Progress;
 use crate::toolchain::GuestToolchain;
 use crate::workspace::{Scratch, Workspace};
 
-/// A guest that is built and a QEMU to boot it in.
+/// A built guest, and a QEMU to boot it.
 #[derive(Debug)]
 pub struct Prepared {
     pub qemu: Qemu,
     pub guest: Guest,
-    /// Holds the root images of this process.
+    /// Contains the root images of this process.
     scratch: Scratch,
 }
 
 impl Prepared {
-    /// Installs what is missing, finds the tools and builds the guest.
+    /// Installs missing packages, finds the tools and builds the guest.
     pub fn new(workspace: &Workspace, progress: Progress) -> Outcome<Self> {
         packages::ensure(&[packages::QEMU], progress)?;
         let qemu = Qemu::find()?;
@@ -45,11 +45,12 @@ impl Prepared {
         Ok(Self { qemu, guest, scratch: workspace.scratch()? })
     }
 
-    /// A boot that runs `argv` as process 1, with the files of the `added` folders in the root image.
+    /// A boot that runs `argv` as process 1, with the files of the `added` folders in the root
+    /// image.
     pub fn boot(&self, machine: &Machine, argv: &[String], added: &[PathBuf]) -> Outcome<Boot> {
         let root_image = self.scratch.file("root.tar");
         self.guest.root_image(argv, added)?.write(&root_image)?;
-        // Standard error belongs to the program and to what goes wrong, unless more is asked for.
+        // Standard error is for the program and for errors, unless more is requested.
         let level = if machine.verbose { "info" } else { "warn" };
         Ok(Boot {
             kernel: self.guest.kernel.clone(),

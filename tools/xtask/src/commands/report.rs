@@ -1,4 +1,4 @@
-//! `./cops report`: the data under docs/results, and the figures that documents show of them.
+//! `./cops report`: the data under docs/results, and the figures of them in the documents.
 
 use std::process::Command;
 

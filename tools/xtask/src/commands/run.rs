@@ -1,4 +1,5 @@
-//! `./cops run`: the main job. Boots the matrix server, drives it with the real client, shows and records the result.
+//! `./cops run`: boots the matrix server, drives it with the real client, shows and records the
+//! result.
 
 use serde_json::Value;
 
@@ -37,7 +38,7 @@ pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
     let provenance = service::provenance(workspace, &prepared, machine);
     let mut document = service::with_configuration(service::read_result(&measured)?, provenance);
     if let Some(Value::Object(row)) = document.get_mut("rows").and_then(|rows| rows.get_mut(0)) {
-        // The counters cover the warm-up too, which answers at the same rate.
+        // The counters include the warm-up, which has the same rate of answers.
         let received = row.get("received").and_then(Value::as_u64).unwrap_or(0);
         let requests = received * u64::from(options.seconds + WARM_UP_SECONDS) / u64::from(options.seconds);
         let entries = service::per_request(&before, &after, requests);

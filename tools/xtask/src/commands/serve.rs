@@ -1,4 +1,4 @@
-//! `./cops serve`: a server for clients other than ours, up until it is interrupted.
+//! `./cops serve`: runs a server for external clients until it is interrupted.
 
 use super::Prepared;
 use crate::cli::Serve;
@@ -15,7 +15,7 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
     let network = match (&options.net, options.ports.as_slice()) {
         (Network::User(_), ports) => Network::User(ports.to_vec()),
         (tap, []) => tap.clone(),
-        // `--net` does not offer it.
+        // `--net` does not offer this.
         (Network::Isolated, _) => return Err(Failure::new("--port does not go with a machine of its own")),
         (Network::Tap(name), _) => {
             return Err(Failure::new(format!("--port does not go with --net tap={name}"))

@@ -1,4 +1,4 @@
-//! `./cops shell`: the guest's shell on this terminal, and passing input on in general.
+//! `./cops shell`: the guest's shell on this terminal, and forwarding of input in general.
 
 use std::io::Read;
 
@@ -12,7 +12,7 @@ use crate::qemu::machine::Machine;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
-/// Ctrl-A, which starts a command to us, as in QEMU and screen.
+/// Ctrl-A begins a command to this program, as in QEMU and screen.
 const ESCAPE: u8 = 0x01;
 
 pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
@@ -28,7 +28,7 @@ pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
     Ok(ending.exit_status())
 }
 
-/// Passes standard input on to the guest, on a thread of its own, until either ends.
+/// Forwards standard input to the guest, on a thread of its own, until either ends.
 pub fn pass_input(machine: &mut Machine) {
     let Some(mut guest) = machine.take_input() else { return };
     std::thread::spawn(move || {
@@ -45,7 +45,7 @@ pub fn pass_input(machine: &mut Machine) {
             if leave {
                 interrupt::leave(0);
             }
-            // The guest has gone: its end is seen elsewhere.
+            // The guest has ended, which is detected elsewhere.
             if guest.send(&encode(&bytes)).is_err() {
                 return;
             }
@@ -54,7 +54,7 @@ pub fn pass_input(machine: &mut Machine) {
     });
 }
 
-/// On the way in, a DLE stands for itself only when doubled.
+/// Encodes input: a DLE is doubled.
 fn encode(bytes: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(bytes.len());
     for &byte in bytes {
@@ -66,14 +66,14 @@ fn encode(bytes: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// Finds Ctrl-A commands in what is typed: `x` leaves, Ctrl-A sends one Ctrl-A.
+/// Finds Ctrl-A commands in the input: `x` exits, Ctrl-A sends one Ctrl-A.
 #[derive(Debug, Default)]
 struct Escape {
     pending: bool,
 }
 
 impl Escape {
-    /// What to send, and whether to leave.
+    /// What to send, and whether to exit.
     fn filter(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         let mut sent = Vec::with_capacity(typed.len());
         for &byte in typed {

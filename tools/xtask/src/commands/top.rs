@@ -1,4 +1,5 @@
-//! `./cops top`: what harts and processes of a running `./cops serve` do, seen from the host.
+//! `./cops top`: shows the activity of the harts and processes of a running `./cops serve`, on the
+//! host.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,9 +14,9 @@ use crate::workspace::Workspace;
 
 /// Cursor home, clear to the end of the screen.
 const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
-/// How often Ctrl-C is looked for between two pictures.
+/// Interval at which Ctrl-C is checked between two snapshots.
 const LOOK: Duration = Duration::from_millis(20);
-/// Levels there are; a level of this number is none.
+/// Number of levels; this number itself means "no level".
 const LEVELS: u64 = 64;
 
 pub fn run(workspace: &Workspace, options: &Top) -> Outcome<u8> {
@@ -41,7 +42,7 @@ pub fn run(workspace: &Workspace, options: &Top) -> Outcome<u8> {
         let text = describe(&before, &now);
         let mut out = std::io::stdout().lock();
         let written = if is_screen { write!(out, "{HOME_AND_CLEAR}{text}") } else { writeln!(out, "{text}") };
-        // Nobody reads any more (`| head`).
+        // The output is closed (`| head`).
         if written.and_then(|()| out.flush()).is_err() || options.once {
             return Ok(0);
         }
@@ -49,7 +50,7 @@ pub fn run(workspace: &Workspace, options: &Top) -> Outcome<u8> {
     }
 }
 
-/// The server that is meant.
+/// The server to observe.
 fn choose(running: &[u32], wanted: Option<u32>) -> Outcome<u32> {
     let list = running.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match (running, wanted) {
@@ -142,7 +143,7 @@ fn describe_into(out: &mut String, before: &Picture, now: &Picture) -> std::fmt:
             level(number("level")),
             level(number("ceiling")),
             number("cpus"),
-            // Of several harts, so it may be more than 100.
+            // Summed over several harts, so it may exceed 100.
             run_ticks as f64 * 100.0 / ticks as f64,
             polls as f64 / seconds,
             number("calls"),

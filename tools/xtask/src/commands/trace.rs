@@ -1,5 +1,5 @@
-//! `./cops trace`: runs a program, or the matrix server under load, with tracing on, and writes what was traced for
-//! Perfetto or Chrome's trace viewer.
+//! `./cops trace`: runs a program, or the matrix server under load, with tracing on, and writes the
+//! trace for Perfetto or Chrome's trace viewer.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::trace::timeline::Timeline;
 use crate::trace::{check, chrome, story};
 use crate::workspace::Workspace;
 
-/// What `--run` puts on the server.
+/// The load on the server with `--run`.
 const LOAD: Load = Load {
     connections: 16,
     matrix: 15,
@@ -51,7 +51,7 @@ pub fn run(workspace: &Workspace, options: &Trace) -> Outcome<u8> {
     Ok(status)
 }
 
-/// A boot that traces.
+/// A boot with tracing on.
 fn boot(prepared: &Prepared, options: &Trace, argv: &[String]) -> Outcome<Boot> {
     let mut boot = prepared.boot(&options.machine, argv, &options.add)?;
     boot.boot_arguments.push(format!("trace={}", options.records));
@@ -62,7 +62,7 @@ fn boot(prepared: &Prepared, options: &Trace, argv: &[String]) -> Outcome<Boot> 
     Ok(boot)
 }
 
-/// Runs one program to its end, and has the kernel write out its trace then.
+/// Runs one program to its end; then the kernel writes its trace.
 fn execute(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
     let mut boot = boot(&prepared, options, &options.argv)?;
@@ -76,7 +76,7 @@ fn execute(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     Ok((sink.collector.finish()?, ending.exit_status()))
 }
 
-/// Puts a short load on the matrix server, and asks the kernel for its trace after it.
+/// Puts a short load on the matrix server, and then requests the kernel's trace.
 fn serve(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     let prepared = Prepared::new(workspace, Progress::Lines)?;
     let client = Client::build(workspace, Progress::Lines)?;
@@ -92,7 +92,7 @@ fn serve(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     Ok((collector.finish()?, u8::from(!is_clean)))
 }
 
-/// Takes the trace out of what comes through.
+/// Separates the trace from other output.
 struct Collecting {
     through: PassThrough,
     collector: Collector,
@@ -116,9 +116,10 @@ fn write(file: &Path, dump: &Dump, timeline: &Timeline, story: &story::Story) ->
     chrome::write(&mut out, dump, timeline, story).and_then(|()| out.flush()).because(cannot)
 }
 
-/// Reads the file back as a viewer would, since viewers do not say what is wrong with one.
+/// Reads the file back and checks it, because viewers do not report errors.
 fn checked(file: &Path) -> Outcome<check::Counts> {
     let bytes = std::fs::read(file).because(|| format!("cannot read {}", file.display()))?;
     let trace = serde_json::from_slice(&bytes).because(|| format!("{} is no JSON", file.display()))?;
-    check::check(&trace).map_err(|why| Failure::new(format!("{} is no good trace: {why}", file.display())))
+    check::check(&trace)
+        .map_err(|why| Failure::new(format!("{} is not a valid trace: {why}", file.display())))
 }

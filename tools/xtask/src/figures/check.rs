@@ -1,8 +1,10 @@
-//! Numbers that look measured and are not generated.
+//! Finds numbers in documents that look measured but are not generated.
 //!
-//! In the documents' prose, a number with a unit (a time, a size, a count of instructions, a ratio in %), and a number with decimals in the cell of a
-//! table, is an error outside markers, unless `docs/results/constants.txt` lists it with the reason why it is no figure: a limit, a
-//! parameter, a specified size. Code spans, code blocks in a programming language and comments are not looked at; transcripts are.
+//! In the prose of the documents, a number with a unit (a time, a size, a count of instructions, a
+//! ratio in %), and a number with decimals in the cell of a table, is an error outside of markers.
+//! Exceptions are in `docs/results/constants.txt`, with the reason why the number is not a measured
+//! figure: a limit, a parameter, a specified size. Code spans, code blocks in a programming
+//! language and comments are not checked; transcripts are.
 
 use std::path::Path;
 
@@ -10,7 +12,7 @@ use super::template::{Part, parts};
 use super::{Document, RESULTS};
 use crate::error::{Because, Outcome};
 
-/// The file of exceptions, from the root.
+/// The file of exceptions.
 const CONSTANTS: &str = "constants.txt";
 
 const UNITS: [&str; 40] = [
@@ -63,7 +65,7 @@ struct Constant {
     used: bool,
 }
 
-/// What is wrong with the documents: figures that are stale, and numbers that are not generated.
+/// The faults of the documents: stale figures, and numbers that are not generated.
 pub fn judge(root: &Path, documents: &[Document]) -> Outcome<Vec<String>> {
     let path = root.join(RESULTS).join(CONSTANTS);
     let text = std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
@@ -94,7 +96,7 @@ pub fn judge(root: &Path, documents: &[Document]) -> Outcome<Vec<String>> {
             match known {
                 Some(constant) => constant.used = true,
                 None => wrong.push(format!(
-                    "{}:{line}: {found:?} is not generated from data; use <!-- figures: ... -->, or say in {RESULTS}/{CONSTANTS} why it is no figure",
+                    "{}:{line}: {found:?} is not generated from data; use <!-- figures: ... -->, or say in {RESULTS}/{CONSTANTS} why it is not a figure",
                     document.name
                 )),
             }
@@ -133,7 +135,7 @@ fn numbers(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The line without code spans, comments, and the targets of links.
+/// The line without code spans, comments, and link targets.
 fn without_code(line: &str) -> String {
     let mut kept = String::new();
     for (index, part) in line.split('`').enumerate() {
@@ -164,7 +166,7 @@ fn in_line(line: &str, is_table: bool) -> Vec<String> {
             .find(|letter: char| !(letter.is_alphabetic() || letter == 'µ'))
             .unwrap_or(unit_text.len());
         let unit = if unit_text.starts_with('%') { "%" } else { &unit_text[..end] };
-        // A number within a word (`p99`, `v2`) or behind a name of a version (`1.2.3`) is none.
+        // A number within a word (`p99`, `v2`) or in a version (`1.2.3`) does not count.
         let is_word = before.is_alphanumeric() || before == '_';
         let has_unit = UNITS.contains(&unit);
         let is_decimal = number.matches('.').count() == 1 && is_table;

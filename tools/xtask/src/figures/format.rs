@@ -1,9 +1,10 @@
-//! Numbers for people.
+//! Formatting of numbers.
 
 use serde_json::Value;
 
-/// A value in this form: empty (text, or a whole number), `N` (so many decimals), `sN` (so many significant digits), `us` or `ns` (a time that is
-/// given in that unit, three significant digits, with the unit that fits).
+/// Formats a value. The form is empty (text, or a whole number), `N` (that many decimals), `sN`
+/// (that many significant digits), or `us` or `ns` (a time in that unit, converted to the unit that
+/// fits, with three significant digits).
 pub fn format(value: &Value, form: &str) -> Result<String, String> {
     if form.is_empty() {
         return match value {

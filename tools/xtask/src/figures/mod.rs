@@ -1,18 +1,21 @@
-//! Figures in prose: every measured number in a README or a chapter is generated from data under docs/results.
+//! Figures in prose: every measured number in a README or a chapter is generated from data under
+//! docs/results.
 //!
-//! A place that shows figures looks like this, in a line or over several lines, in a code block's surroundings or in the cell of a table:
+//! A figure looks like this, on one or several lines, in prose or in the cell of a table:
 //!
 //! ```text
-//! <!-- figures: {closed-wall-1:rows[0].throughput_rps|0} answers a second -->20,200 answers a second<!-- end -->
+//! <!-- figures: {closed-wall-1:rows[0].throughput_rps|0} answers a second -->
+//! 20,200 answers a second<!-- end -->
 //! ```
 //!
-//! The comment holds a template; what follows it up to `<!-- end -->` is generated. `./cops report figures` writes it, and
-//! `./cops test --only docs` fails if that would change anything, if a template names data that do not exist, or if a number with a unit stands anywhere
-//! else (see [`check`]).
+//! The comment contains a template; the text between it and `<!-- end -->` is generated. `./cops
+//! report figures` writes it. `./cops test --only docs` fails if that would change anything, if a
+//! template names data that do not exist, or if a number with a unit is anywhere else (see
+//! [`check`]).
 //!
 //! - [`template`]: markers, placeholders
-//! - [`path`]: what a placeholder says about a data file
-//! - [`mod@format`]: numbers for people
+//! - [`path`]: paths into a data file, in placeholders
+//! - [`mod@format`]: formatting of numbers
 //! - [`check`]: numbers that are not generated
 //! - [`sources`]: the data files, and the command that makes each
 
@@ -31,7 +34,7 @@ use crate::error::{Because, Failure, Outcome};
 
 use template::render;
 
-/// Folder of the data, from the root.
+/// Folder of the data, relative to the root.
 pub const RESULTS: &str = "docs/results";
 
 /// Data files by name: the path below [`RESULTS`] without `.json`.
@@ -93,13 +96,13 @@ fn documents(root: &Path) -> Outcome<Vec<PathBuf>> {
 #[derive(Debug)]
 pub struct Document {
     pub path: PathBuf,
-    /// From the root.
+    /// Relative to the root.
     pub name: String,
     pub text: String,
     pub rendered: String,
 }
 
-/// How many documents there are, and what is wrong with them and with the data.
+/// The number of documents, and the faults of them and of the data.
 pub fn judge(root: &Path) -> Outcome<(usize, Vec<String>)> {
     let data = Data::read(root)?;
     let documents = render_all(root, &data)?;
@@ -108,7 +111,7 @@ pub fn judge(root: &Path) -> Outcome<(usize, Vec<String>)> {
     Ok((documents.len(), wrong))
 }
 
-/// All documents; an error names every placeholder without data.
+/// Renders all documents. An error names every placeholder without data.
 pub fn render_all(root: &Path, data: &Data) -> Outcome<Vec<Document>> {
     let (mut rendered, mut wrong) = (Vec::new(), Vec::new());
     for path in documents(root)? {
@@ -122,7 +125,7 @@ pub fn render_all(root: &Path, data: &Data) -> Outcome<Vec<Document>> {
     if wrong.is_empty() { Ok(rendered) } else { Err(Failure::new(wrong.join("\n"))) }
 }
 
-/// Files with this extension in a folder and the folders in it, in order.
+/// Files with this extension in a folder and its subfolders, in order.
 fn files_below(folder: &Path, extension: &str) -> Outcome<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).because(|| format!("cannot list {}", folder.display()))? {

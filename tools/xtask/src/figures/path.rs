@@ -1,11 +1,11 @@
 //! Paths into a data file: `rows[connections=64,model=kcuc].latency_us.p50`.
 //!
-//! Steps are separated by dots. `[N]` is an element of a list; `[key=value,...]` is the one element whose fields have these
-//! values, and it is an error if there are none or several.
+//! Steps are separated by dots. `[N]` is an element of a list. `[key=value,...]` is the single
+//! element with these values in its fields; it is an error if there is none or there are several.
 
 use serde_json::Value;
 
-/// What `path` names in `value`.
+/// The value at `path` in `value`.
 pub fn find<'a>(value: &'a Value, path: &str) -> Result<&'a Value, String> {
     let mut found = value;
     for step in steps(path)? {

@@ -1,12 +1,12 @@
-//! The data files under docs/results, and the command that makes each. A file that is not listed here is an error, so the list is
-//! the way to regenerate all of them.
+//! The data files under docs/results, and the command that makes each. A file that is not listed
+//! here is an error, so the list suffices to regenerate all of them.
 
 use serde_json::Value;
 
 use super::Data;
 use crate::workspace::{Workspace, git};
 
-/// How a data file is made.
+/// The command that makes a data file.
 #[derive(Debug, Clone, Copy)]
 pub enum Make {
     /// `./cops` with these arguments.
@@ -16,7 +16,7 @@ pub enum Make {
 }
 
 impl Make {
-    /// As a person would type it.
+    /// The command line as a user would type it.
     pub fn shown(self) -> String {
         match self {
             Self::Cops(words) => format!("./cops {}", words.join(" ")),
@@ -28,10 +28,11 @@ impl Make {
 /// A data file.
 #[derive(Debug)]
 pub struct Source {
-    /// Below docs/results, without `.json`.
+    /// The path below docs/results, without `.json`.
     pub name: &'static str,
     pub make: Make,
-    /// Files and folders on which the figures depend: the data are stale once a commit after theirs has changed these.
+    /// Files and folders on which the figures depend. The data are stale once a later commit has
+    /// changed these.
     pub measures: &'static [&'static str],
 }
 
@@ -110,24 +111,24 @@ pub fn find(name: &str) -> Option<&'static Source> {
     SOURCES.iter().find(|source| source.name == name)
 }
 
-/// Whether data are those of the code as it is committed now.
+/// Whether data are from the code as it is committed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Age {
     Current,
-    /// Commits since then that changed what is measured.
+    /// Number of commits since then that changed what is measured.
     Stale(usize),
     /// The commit is not in this repository.
     Unknown,
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
 }
 
-/// The commit that data say they were made at, without what marks a changed checkout.
+/// The commit at which the data were made, without the mark of a changed checkout.
 pub fn commit(value: &Value) -> Option<&str> {
     value.get("config")?.get("commit")?.as_str().map(|commit| commit.trim_end_matches("-dirty"))
 }
 
-/// How old the data of a source are.
+/// The age of a source's data.
 pub fn age(workspace: &Workspace, data: &Data, source: &Source) -> Age {
     let Some(value) = data.get(source.name) else { return Age::Missing };
     let Some(commit) = commit(value) else { return Age::Unknown };
@@ -140,7 +141,8 @@ pub fn age(workspace: &Workspace, data: &Data, source: &Source) -> Age {
     }
 }
 
-/// What is wrong with the data files themselves: one that nothing makes, one that does not say what made it.
+/// The faults of the data files themselves: a file that no command makes, or one that does not name
+/// its command.
 pub fn judge(data: &Data) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in data.names() {

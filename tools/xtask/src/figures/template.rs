@@ -1,7 +1,8 @@
-//! Markers and placeholders: from a document to the same document with its figures.
+//! Markers and placeholders: renders a document with its figures.
 //!
-//! A placeholder is `{FILE:PATH|FORM}`, `{FILE:PATH - NUMBER|FORM}`, or `{FILE:PATH / FILE:PATH|FORM}` for a ratio (the second file's
-//! name may be left out if it is the same). `{FILE:config.commit}` is text.
+//! A placeholder is `{FILE:PATH|FORM}`, `{FILE:PATH - NUMBER|FORM}`, or `{FILE:PATH /
+//! FILE:PATH|FORM}` for a ratio (the second file name may be omitted if it is the same).
+//! `{FILE:config.commit}` is text.
 
 use serde_json::Value;
 
@@ -14,13 +15,14 @@ const END: &str = "<!-- end -->";
 /// A part of a document.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// As its author wrote it.
+    /// Text that is not generated.
     Prose(&'a str),
-    /// A template, with the whole comment that holds it, and what was generated from it.
+    /// A template, with the whole comment that contains it and the text that was generated from it.
     Figures { marker: &'a str, template: &'a str, generated: &'a str },
 }
 
-/// The parts of a document, each with the line on which it begins. A fault names the line of a marker without an end.
+/// The parts of a document, each with its first line. An error names the line of a marker without
+/// an end.
 pub fn parts(text: &str) -> Result<Vec<(usize, Part<'_>)>, String> {
     let mut parts = Vec::new();
     let line_of = |at: usize| text[..at].matches('\n').count() + 1;
@@ -36,7 +38,8 @@ pub fn parts(text: &str) -> Result<Vec<(usize, Part<'_>)>, String> {
             return Err(missing(END));
         }
         let template = &text[inside..close];
-        // A template of several lines begins on a line of its own; one within a line has a blank at each side.
+        // A template of several lines begins on a line of its own; one within a line has a blank at
+        // each side.
         let template = template.strip_prefix(' ').unwrap_or(template);
         let template = template.strip_suffix(' ').unwrap_or(template);
         let marker = &text[begin..generated];
@@ -47,7 +50,7 @@ pub fn parts(text: &str) -> Result<Vec<(usize, Part<'_>)>, String> {
     Ok(parts)
 }
 
-/// The document with its figures; or everything that is wrong with its templates, as `LINE: what`.
+/// The document with its figures, or all errors in its templates, as `LINE: what`.
 pub fn render(text: &str, data: &Data) -> Result<String, Vec<String>> {
     let mut rendered = String::new();
     let mut wrong = Vec::new();

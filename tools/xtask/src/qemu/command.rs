@@ -1,4 +1,4 @@
-//! The command line of QEMU: a pure function of what is wanted.
+//! The command line of QEMU, as a pure function of the options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use super::ports::Forward;
 /// Harts that the kernel supports (SPEC 1.1).
 pub const HARTS: std::ops::RangeInclusive<u32> = 1..=8;
 
-/// How the guest reaches the network.
+/// The guest's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Network {
-    /// QEMU's own NAT; needs no privilege. Connections come in through the forwarded ports.
+    /// QEMU's own NAT, which needs no privilege. Connections come in through the forwarded ports.
     User(Vec<Forward>),
-    /// The same without a way to anything outside of the machine.
+    /// The same without access to anything outside of the machine.
     Isolated,
-    /// A tap device of the host, made by the administrator.
+    /// A tap device of the host, which the administrator has created.
     Tap(String),
 }
 
@@ -27,7 +27,7 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
             None if text == "user" => Ok(Self::User(Vec::new())),
-            // The name goes into QEMU's comma-separated option, and 15 characters is Linux's limit.
+            // The name is part of QEMU's comma-separated option; Linux's limit is 15 characters.
             Some(("tap", name)) if (1..=15).contains(&name.len()) && !name.contains([',', '/', ' ']) => {
                 Ok(Self::Tap(name.to_owned()))
             }
@@ -39,26 +39,27 @@ impl FromStr for Network {
 /// What an idle guest's clock does while instructions are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Idle {
-    /// It jumps to the next deadline: a run that depends on nothing outside repeats to the digit.
+    /// It jumps to the next deadline: a run without external input is exactly repeatable.
     Skipped,
-    /// It waits for the host: time-outs keep their meaning towards peers outside.
+    /// It waits for the host: time-outs towards external peers keep their meaning.
     Waited,
 }
 
-/// Everything that distinguishes one boot from another.
+/// The options of a boot.
 #[derive(Debug, Clone)]
 pub struct Boot {
     pub kernel: PathBuf,
     pub root_image: PathBuf,
     pub harts: u32,
-    /// As QEMU takes it: `512M`, `2G`.
+    /// In QEMU's format: `512M`, `2G`.
     pub memory: String,
     pub network: Network,
     /// `key=value` words for the kernel, besides `console=mux`.
     pub boot_arguments: Vec<String>,
-    /// Time is the count of instructions, on one hart.
+    /// Counts instructions as time, on one hart.
     pub count_instructions: Option<Idle>,
-    /// Where instructions are counted: seed of the emulator's random numbers, of which the guest gets its own seed.
+    /// If instructions are counted: seed of the emulator's random numbers, from which the guest
+    /// gets its own seed.
     pub seed: u32,
     /// Start stopped, with a gdb server on this port of the loopback.
     pub gdb_port: Option<u16>,
@@ -71,9 +72,10 @@ impl Boot {
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
         add(&["-machine", "virt", "-cpu", "rv64"]);
         add(&["-smp", &self.harts.to_string(), "-m", &self.memory]);
-        // Not -nographic: that puts QEMU's monitor on the serial line, where Ctrl-A in the data would reach it.
+        // Not -nographic, which puts QEMU's monitor on the serial line, where a Ctrl-A in the data
+        // would reach it.
         add(&["-display", "none", "-monitor", "none", "-serial", "stdio"]);
-        // A guest that resets itself has crashed: end instead of starting over.
+        // A guest that resets itself has crashed: end instead of restarting.
         add(&["-no-reboot"]);
         match self.count_instructions {
             Some(Idle::Skipped) => add(&["-icount", "shift=0,sleep=off"]),
@@ -81,7 +83,8 @@ impl Boot {
             None => {}
         }
         if self.count_instructions.is_some() {
-            // A run repeats to the digit, so the machine's entropy and its calendar do, too.
+            // The machine's entropy and date must be the same in each run, so that the run is
+            // exactly repeatable.
             let seed = self.seed.to_string();
             add(&["-seed", &seed, "-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         }
@@ -113,7 +116,7 @@ impl Boot {
     }
 }
 
-/// Checks a memory size before QEMU sees it.
+/// Validates a memory size before it is passed to QEMU.
 pub fn parse_memory(text: &str) -> Result<String, String> {
     let digits = text.trim_end_matches(['M', 'G']);
     let is_size = text.len() - digits.len() == 1 && digits.parse::<u32>().is_ok_and(|number| number > 0);

@@ -1,4 +1,5 @@
-//! Follows a machine to the end of its run: every byte goes where it belongs, and the end gets its status.
+//! Follows a machine to the end of its run: passes each byte to its channel, and returns how the
+//! run ended.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -7,29 +8,30 @@ use super::demux::{Channel, Event};
 use super::machine::{Machine, Next};
 use crate::error::STATUS_FAILED;
 
-/// Exit status of a run that was ended at its time limit, as `timeout` gives it.
+/// Exit status of a run that was ended at its time limit, as with `timeout`.
 pub const STATUS_TIMED_OUT: u8 = 124;
 
-/// Where the channels go.
+/// Receives the channels.
 pub trait Sink {
     fn bytes(&mut self, channel: Channel, bytes: &[u8]);
 }
 
-/// Passes program output through, kernel log to standard error, firmware text nowhere unless asked for.
+/// Passes program output to standard output and the kernel log to standard error; firmware output
+/// is dropped unless requested.
 #[derive(Debug, Clone)]
 pub struct PassThrough {
     pub show_firmware: bool,
-    /// Off where standard output is ours and what the program says is of no interest.
+    /// False if standard output is not for the program's output.
     pub show_stdout: bool,
 }
 
 impl Sink for PassThrough {
     fn bytes(&mut self, channel: Channel, bytes: &[u8]) {
-        // Nobody reads our output any more (`| head`): the program's run goes on, as it would without us.
+        // The output is closed (`| head`): the program continues to run.
         let _ = match channel {
             Channel::Firmware if !self.show_firmware => Ok(()),
             Channel::Stdout if !self.show_stdout => Ok(()),
-            // Nothing for people; whoever asks for it has a sink of its own.
+            // Not text for users; code that requests these channels has its own sink.
             Channel::Trace | Channel::Inspection => Ok(()),
             Channel::Stdout => write_through(std::io::stdout().lock(), bytes),
             Channel::Firmware | Channel::Kernel | Channel::Stderr => {
@@ -44,7 +46,7 @@ fn write_through(mut stream: impl Write, bytes: &[u8]) -> std::io::Result<()> {
     stream.flush()
 }
 
-/// Keeps each channel.
+/// Stores each channel.
 #[derive(Debug, Default)]
 pub struct Transcript {
     pub firmware: Vec<u8>,
@@ -62,7 +64,7 @@ impl Sink for Transcript {
             Channel::Stdout => &mut self.stdout,
             Channel::Stderr => &mut self.stderr,
             Channel::Trace => &mut self.trace,
-            // Nothing asks for it while a transcript is kept.
+            // Not requested while a transcript is kept.
             Channel::Inspection => return,
         }
         .extend_from_slice(bytes);
@@ -72,16 +74,16 @@ impl Sink for Transcript {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The guest recorded this status and went off.
+    /// The guest recorded this status and powered off.
     Status(u8),
-    /// The time limit came first.
+    /// The time limit was reached first.
     TimedOut,
-    /// QEMU ended without an exit record; why, as far as it is known.
+    /// QEMU ended without an exit record. Contains the reason, as far as it is known.
     Broken(String),
 }
 
 impl Ending {
-    /// The status xtask exits with.
+    /// The status with which xtask exits.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Status(status) => *status,
@@ -91,11 +93,11 @@ impl Ending {
     }
 }
 
-/// What to do about a complaint of QEMU's.
+/// Advice for a message of QEMU.
 fn advice(complaints: &str) -> &'static str {
     const KNOWN: [(&str, &str); 4] = [
         ("overlap", "the machine is too small for kernel and root image: give it more with --mem"),
-        ("host forwarding", "somebody on this host uses the port: choose another with --port"),
+        ("host forwarding", "the port is in use on this host: choose another with --port"),
         ("/dev/net/tun", "the tap device must be made first, and be yours to use"),
         ("annot allocate memory", "this host has not so much memory: give the machine less with --mem"),
     ];
@@ -103,23 +105,23 @@ fn advice(complaints: &str) -> &'static str {
     known.map_or("that was QEMU's own message", |(_, advice)| advice)
 }
 
-/// Follows the machine until the run ends, no longer than until `deadline`.
+/// Follows the machine until the run ends, at most until `deadline`.
 pub fn follow(machine: Machine, deadline: Option<Instant>, sink: &mut dyn Sink) -> Ending {
     follow_until(machine, || deadline, sink)
 }
 
-/// Follows the machine until the run ends, as long as it writes something every `silence` at least.
+/// Follows the machine until the run ends, as long as it writes something at least every `silence`.
 pub fn follow_while_it_writes(machine: Machine, silence: Duration, sink: &mut dyn Sink) -> Ending {
     follow_until(machine, || Some(Instant::now() + silence), sink)
 }
 
-/// `deadline` is asked for again after every output.
+/// `deadline` is called again after every output.
 fn follow_until(machine: Machine, deadline: impl Fn() -> Option<Instant>, sink: &mut dyn Sink) -> Ending {
     let mut recorded = None;
     loop {
         match machine.next(deadline()) {
             Next::Event(Event::Bytes(channel, bytes)) => sink.bytes(channel, &bytes),
-            // The record is the last thing of a run: nothing after it belongs to the program.
+            // The record is the end of a run: nothing after it belongs to the program.
             Next::Event(Event::Ended(status)) => {
                 recorded = Some(status);
                 break;
@@ -138,6 +140,6 @@ fn follow_until(machine: Machine, deadline: impl Fn() -> Option<Instant>, sink: 
             }
             Ending::Broken(why)
         }
-        (None, None) => Ending::Broken(format!("QEMU closed the serial line but went on\n{complaints}")),
+        (None, None) => Ending::Broken(format!("QEMU closed the serial line but did not end\n{complaints}")),
     }
 }

@@ -1,23 +1,24 @@
-//! Takes the serial line apart again: kernel log, standard output and standard error of the program, exit status.
+//! Demultiplexes the serial line: kernel log, standard output and standard error of the program,
+//! exit status.
 //!
 //! The guest has one UART. Booted with `console=mux` it marks its output with the byte DLE (0x10):
 //!
 //! | bytes                      | meaning                                            |
 //! |----------------------------|----------------------------------------------------|
-//! | DLE `k`, DLE `o`, DLE `e`  | what follows is kernel log, stdout, stderr         |
-//! | DLE `t`                    | what follows are trace records                     |
-//! | DLE `i`                    | what follows says what there is, in lines of text  |
+//! | DLE `k`, DLE `o`, DLE `e`  | kernel log, stdout or stderr follows               |
+//! | DLE `t`                    | trace records follow                               |
+//! | DLE `i`                    | an inspection follows, as lines of text            |
 //! | DLE DLE                    | one byte 0x10 of the current channel               |
 //! | DLE `x` decimal `\n`       | the run ended with this status, 0 to 255           |
 //!
-//! What comes before the first mark is the firmware's. The decoder is pure and total: any byte sequence gives some
-//! events, and garbage (a damaged mark) is passed on as kernel text rather than lost, since it can only be a bug that
-//! somebody will want to see.
+//! Everything before the first mark is the firmware's output. The decoder is pure and total: any
+//! byte sequence produces events. Invalid input (a damaged mark) is passed on as kernel text, so
+//! that it becomes visible, because it can only be a bug.
 
 /// Data Link Escape, the byte that starts a mark.
 pub const DLE: u8 = 0x10;
 
-/// Who wrote the bytes.
+/// The origin of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
     /// Before the kernel's first mark: the firmware's banner.
@@ -27,11 +28,11 @@ pub enum Channel {
     Stderr,
     /// Trace records: see `trace::record`.
     Trace,
-    /// What there is: see `inspection`.
+    /// An inspection: see `inspection`.
     Inspection,
 }
 
-/// What the decoder found.
+/// An event that the decoder found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Some bytes of one channel, never empty.
@@ -52,7 +53,7 @@ enum State {
     },
 }
 
-/// The decoder. Feed it the serial line in pieces of any size.
+/// The decoder. Accepts the serial line in pieces of any size.
 #[derive(Debug)]
 pub struct Decoder {
     channel: Channel,
@@ -75,12 +76,13 @@ impl Decoder {
         events
     }
 
-    /// The kernel's first mark has come: it listens. What was sent to it before is lost.
+    /// Whether the kernel's first mark has arrived, and so the kernel reads input. Input that was
+    /// sent before is lost.
     pub fn is_open(&self) -> bool {
         self.channel != Channel::Firmware
     }
 
-    /// The line is closed: what was an unfinished mark is text after all.
+    /// The line is closed: an unfinished mark is text.
     pub fn finish(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         match std::mem::replace(&mut self.state, State::Text) {
@@ -135,7 +137,7 @@ impl Decoder {
     }
 }
 
-/// The bytes of a status mark that turned out to be none.
+/// The bytes of an invalid status mark.
 fn damaged_status(digits: u8, value: u16) -> Vec<u8> {
     let mut bytes = vec![DLE, b'x'];
     if digits > 0 {
@@ -144,7 +146,7 @@ fn damaged_status(digits: u8, value: u16) -> Vec<u8> {
     bytes
 }
 
-/// Appends to the last event where it is of the same channel.
+/// Appends to the last event if it is of the same channel.
 fn push(events: &mut Vec<Event>, channel: Channel, bytes: &[u8]) {
     match events.last_mut() {
         Some(Event::Bytes(last, text)) if *last == channel => text.extend_from_slice(bytes),
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a correct guest sends for these events.
+    /// The bytes that a correct guest sends for these events.
     fn encode(events: &[Event]) -> Vec<u8> {
         let mut line = Vec::new();
         for event in events {
@@ -184,7 +186,7 @@ mod tests {
         line
     }
 
-    /// Joins neighbours of one channel, as pieces may cut anywhere.
+    /// Joins neighbouring events of one channel, because pieces may be cut anywhere.
     fn joined(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
         let mut result: Vec<Event> = Vec::new();
         for event in events {
@@ -260,7 +262,8 @@ mod tests {
             Just(Channel::Trace),
             Just(Channel::Inspection)
         ];
-        // DLE and the letters of marks often, since they are where a decoder goes wrong.
+        // DLE and the letters of marks are frequent, because they are the difficult cases for a
+        // decoder.
         let byte = prop_oneof![Just(DLE), Just(b'x'), Just(b'k'), Just(b'\n'), any::<u8>()];
         prop_oneof![
             8 => (channel, prop::collection::vec(byte, 1..20)).prop_map(|(channel, bytes)| Event::Bytes(channel, bytes)),

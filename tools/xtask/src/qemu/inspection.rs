@@ -1,4 +1,5 @@
-//! What harts and processes do, as the kernel writes it on request (DLE `i`): lines of `NAME=VALUE` words (`kernel/src/task/report.rs`).
+//! The state of harts and processes, as the kernel writes it on request (DLE `i`): lines of
+//! `NAME=VALUE` words (`kernel/src/task/report.rs`).
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,14 @@ use crate::error::{Failure, Outcome};
 /// Named numbers.
 pub type Numbers = BTreeMap<String, u64>;
 
-/// A process, and what it was started as.
+/// A process, with the name it was started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub numbers: Numbers,
     pub name: String,
 }
 
-/// The machine at one moment.
+/// A snapshot of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Picture {
     pub statistics: Numbers,
@@ -27,7 +28,7 @@ pub struct Picture {
     pub ticks_per_second: u64,
 }
 
-/// Whether the last line has come.
+/// Whether the last line has arrived.
 pub fn is_complete(text: &[u8]) -> bool {
     let Some(lines) = text.strip_suffix(b"\n") else { return false };
     lines.rsplit(|&byte| byte == b'\n').next().is_some_and(|last| last.starts_with(b"end:"))
@@ -39,11 +40,11 @@ pub fn get(numbers: &Numbers, name: &str) -> u64 {
 }
 
 impl Picture {
-    /// Reads the kernel's lines.
+    /// Parses the kernel's lines.
     pub fn parse(text: &str) -> Outcome<Self> {
         let mut picture = Self::default();
         for line in text.lines() {
-            let damaged = || Failure::new(format!("the kernel said {line:?}, which makes no sense"));
+            let damaged = || Failure::new(format!("cannot parse the kernel's line {line:?}"));
             let (what, words) = line.split_once(": ").ok_or_else(damaged)?;
             let (words, name) = words.split_once(" name=").unwrap_or((words, ""));
             let numbers = words.split_whitespace().map(|word| {
@@ -70,7 +71,7 @@ impl Picture {
         Err(Failure::new("the kernel's picture has no end"))
     }
 
-    /// For other programs.
+    /// Converts it for other programs.
     pub fn to_json(&self) -> Value {
         let processes = self.processes.values().map(|process| {
             let mut object: Map<String, Value> =

@@ -1,4 +1,4 @@
-//! One running QEMU: started, listened to, talked to, and in every case ended.
+//! A running QEMU process: starts it, reads its output, sends input, and always ends it.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -14,7 +14,7 @@ use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::process::shown;
 
-/// How long a guest may take to power off after its exit record, or after it was asked to.
+/// How long a guest may take to power off after its exit record, or after the request to power off.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(5);
 
 /// A running machine. Dropping it kills QEMU.
@@ -24,7 +24,7 @@ pub struct Machine {
     /// Taken by `take_input`.
     input: Option<Input>,
     events: Receiver<Event>,
-    /// QEMU's own complaints.
+    /// QEMU's own messages.
     complaints: Option<JoinHandle<String>>,
     _guard: interrupt::Guard,
 }
@@ -33,12 +33,13 @@ pub struct Machine {
 #[derive(Debug)]
 pub struct Input {
     pipe: ChildStdin,
-    /// Tells that the guest has opened the line; taken once it has.
+    /// Signals that the guest has opened the line; taken once it has.
     opened: Option<Receiver<()>>,
 }
 
 impl Input {
-    /// Sends bytes to the guest; first waits until it has opened its end, since what comes before is lost.
+    /// Sends bytes to the guest. First waits until the guest has opened its end, because earlier
+    /// input is lost.
     pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         if let Some(opened) = self.opened.take() {
             opened.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)?;
@@ -48,17 +49,17 @@ impl Input {
     }
 }
 
-/// The next thing that happened.
+/// The next event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     Event(Event),
-    /// The serial line is closed: QEMU has ended, or is about to.
+    /// The serial line is closed: QEMU has ended, or is about to end.
     Closed,
     TimedOut,
 }
 
 impl Machine {
-    /// Starts QEMU. It is ended by the system when the calling thread ends.
+    /// Starts QEMU. The system ends it when the calling thread ends.
     pub fn start(qemu: &Qemu, boot: &Boot) -> Outcome<Self> {
         let mut command = interrupt::tied_to_us(&qemu.program);
         command.args(boot.arguments());
@@ -67,7 +68,8 @@ impl Machine {
 
     fn start_command(mut command: Command) -> Outcome<Self> {
         let mut child = command
-            // Ctrl-C is ours to take: QEMU would end on the spot, under gdb's and the guest's feet.
+            // Ctrl-C is for this program: QEMU would end at once, without regard to gdb and the
+            // guest.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,7 +101,7 @@ impl Machine {
                 if decoder.is_open()
                     && let Some(opener) = opener.take()
                 {
-                    // Nobody may want to send anything.
+                    // There may be no sender.
                     let _ = opener.send(());
                 }
                 if !open {
@@ -109,7 +111,7 @@ impl Machine {
         });
         let complaints = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // A partial text is better than none.
+            // Partial text is better than none.
             let _ = errors.read_to_end(&mut text);
             String::from_utf8_lossy(&text).trim_end().to_owned()
         });
@@ -117,7 +119,7 @@ impl Machine {
         Ok(Self { child, input, events, complaints: Some(complaints), _guard: guard })
     }
 
-    /// Waits for the next event, no longer than until `deadline`.
+    /// Waits for the next event, at most until `deadline`.
     pub fn next(&self, deadline: Option<Instant>) -> Next {
         let received = match deadline {
             Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
@@ -145,12 +147,12 @@ impl Machine {
         self.request(b's');
     }
 
-    /// Asks the guest to write out what there is.
+    /// Asks the guest to write its inspection.
     pub fn ask_for_inspection(&mut self) {
         self.request(b'i');
     }
 
-    /// Asks the guest to write out what it has traced.
+    /// Asks the guest to write its trace.
     pub fn ask_for_trace(&mut self) {
         self.request(b't');
     }
@@ -158,13 +160,13 @@ impl Machine {
     /// Sends a request to the kernel: DLE and a letter.
     fn request(&mut self, letter: u8) {
         if let Some(input) = &mut self.input {
-            // A machine that has gone already cannot be asked; nothing is lost.
+            // A machine that has already ended cannot be asked; nothing is lost.
             let _ = input.send(&[DLE, letter]);
         }
     }
 
-    /// After the exit record or the request to power off: waits for QEMU to end, and ends it if it does not.
-    /// Gives what QEMU itself had to say, and its status if it ended by itself.
+    /// Called after the exit record or the request to power off: waits for QEMU to end, and ends it
+    /// if it does not. Returns QEMU's own messages, and its status if it ended by itself.
     pub fn finish(mut self) -> (Option<ExitStatus>, String) {
         let deadline = Instant::now() + POWER_OFF_LIMIT;
         let status = loop {
@@ -179,7 +181,7 @@ impl Machine {
         (status, complaints.and_then(Result::ok).unwrap_or_default())
     }
 
-    /// Both fail only if it has ended already, which is what is wanted.
+    /// Both fail only if it has already ended.
     fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -198,7 +200,7 @@ mod tests {
     use crate::qemu::demux::Channel;
     use std::path::PathBuf;
 
-    /// A "QEMU" that is a shell script: what it prints is the serial line.
+    /// A shell script as a "QEMU": its output is the serial line.
     fn machine(script: &str) -> Machine {
         let mut command = Command::new("sh");
         command.args(["-c", script]);

@@ -1,4 +1,4 @@
-//! The machine: which QEMU, how it is started, what comes out of its serial line, how it ends.
+//! The machine: which QEMU is used, how it is started, what its serial line carries, how it ends.
 
 pub mod command;
 pub mod console;

@@ -1,11 +1,11 @@
-//! The kernel's table of portions, as it prints it when it was booted with `portions=on`: what it executed between two
-//! points at which something more urgent can take the hart (SPEC 3.13a).
+//! The kernel's table of portions, as it prints it when it was booted with `portions=on`: what it
+//! executed between two points at which something more urgent can take the hart (SPEC 3.13a).
 
 use std::collections::BTreeMap;
 
 use super::command::{Boot, Idle};
 
-/// Most instructions that one portion may take.
+/// Maximum number of instructions of one portion.
 pub const LIMIT: u64 = 50_000;
 
 /// The longest portion of one kind.
@@ -13,18 +13,18 @@ pub const LIMIT: u64 = 50_000;
 pub struct Portion {
     /// System call, fault, poll of a service, ...
     pub kind: String,
-    /// Which call, which service.
+    /// Which call, or which service.
     pub what: String,
     /// Instructions.
     pub longest: u64,
-    /// How many there were.
+    /// Number of portions.
     pub count: u64,
-    /// About the longest, as the kernel prints it.
+    /// About the longest portion, as the kernel prints it.
     pub about: String,
 }
 
 impl Portion {
-    /// Kind and detail in one word.
+    /// Kind and detail as one word.
     pub fn name(&self) -> String {
         if self.what.is_empty() { self.kind.clone() } else { format!("{}/{}", self.kind, self.what) }
     }
@@ -34,18 +34,18 @@ impl Portion {
     }
 }
 
-/// Has a boot measure its portions, on one hart, where instructions are counted.
+/// Makes a boot measure its portions, on one hart with counted instructions.
 pub fn measure(boot: &mut Boot) {
     boot.harts = 1;
     boot.count_instructions = Some(Idle::Skipped);
     boot.boot_arguments.push("portions=on".into());
 }
 
-/// Reads what the kernel printed: the longest first, the harts taken together.
+/// Parses the kernel's output. Returns the longest first, with all harts combined.
 pub fn parse(kernel: &str) -> Vec<Portion> {
     let mut found: BTreeMap<(String, String), Portion> = BTreeMap::new();
     for line in kernel.lines() {
-        // The line may follow a message without an end of its own.
+        // The line may follow a message without a newline.
         let Some(portion) = line.find("portion: ").and_then(|start| parse_line(&line[start..])) else {
             continue;
         };

@@ -1,11 +1,11 @@
-//! Ports of the host that lead into the guest, on loopback only.
+//! Ports of the host's loopback that are forwarded to the guest.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::str::FromStr;
 
 use crate::error::{Because, Outcome};
 
-/// A TCP port of the host's loopback that QEMU's user network passes on to a port of the guest.
+/// A TCP port of the host's loopback that QEMU's user network forwards to a port of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
     pub host: u16,
@@ -27,8 +27,8 @@ impl FromStr for Forward {
     }
 }
 
-/// A port of the loopback that nobody listens on at this moment. Somebody may take it before QEMU does: QEMU then
-/// says so and ends, and the caller tries another.
+/// A port of the loopback that is free at this moment. If another process takes it before QEMU
+/// does, QEMU reports that and ends, and the caller tries another port.
 pub fn free_port() -> Outcome<u16> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).because(|| "no free TCP port on the loopback".into())?;

@@ -1,5 +1,5 @@
-//! A machine that runs a server: started on a port that is free, waited for until it listens, kept an eye on while
-//! somebody talks to it, shut down in order.
+//! A machine that runs a server: starts it on a free port, waits until it listens, passes its
+//! output on while clients use it, shuts it down in an orderly way.
 
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,19 @@ use super::version::Qemu;
 use crate::error::{Failure, Outcome};
 use crate::trace::dump::Collector;
 
-/// What every server says on its standard output when connections are welcome.
+/// What every server prints to its standard output when it accepts connections.
 const READY: &[u8] = b"listening on port";
-/// Boot and start take about a second; this is for a host that is busy with other things.
+/// Boot and start take about a second; the limit is for a heavily loaded host.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How long an orderly power-off may take before it is done the other way.
+/// How long an orderly power-off may take before the machine is killed.
 const SHUT_DOWN_LIMIT: Duration = Duration::from_secs(3);
 /// How long the kernel may take to print its counters.
 const STATISTICS_LIMIT: Duration = Duration::from_secs(5);
-/// Between two looks at counters that are not yet as they should be.
+/// Interval between two readings of counters that have not reached the expected values.
 const STATISTICS_PAUSE: Duration = Duration::from_millis(200);
-/// How often other things are looked at while the machine is silent.
+/// Interval at which other events are checked while the machine is silent.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often another host port is tried when somebody took ours in the moment before QEMU did.
+/// Number of attempts with another host port, if another process takes the port before QEMU does.
 const PORT_ATTEMPTS: u32 = 5;
 
 /// A server that accepts connections.
@@ -37,8 +37,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Boots, with a free port of the host's loopback leading to `guest_port`, and waits until the server listens.
-    /// Gives the host port too.
+    /// Boots, with a free port of the host's loopback forwarded to `guest_port`, and waits until
+    /// the server listens. Also returns the host port.
     pub fn start_on_free_port(
         qemu: &Qemu,
         boot: &Boot,
@@ -102,8 +102,8 @@ impl Server {
         }
     }
 
-    /// Passes output on until `finished` gives something; it is asked every few milliseconds. An error if the machine
-    /// ends before.
+    /// Passes output on until `finished` returns a value; it is called every few milliseconds.
+    /// Fails if the machine ends first.
     pub fn attend<T>(&mut self, mut finished: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
         loop {
             match self.machine.next(Some(Instant::now() + LOOK)) {
@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    /// The kernel's counters now. What else is said meanwhile is passed on.
+    /// The current values of the kernel's counters. Other output is passed on meanwhile.
     pub fn statistics(&mut self) -> Outcome<Statistics> {
         self.machine.ask_for_statistics();
         let deadline = Instant::now() + STATISTICS_LIMIT;
@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    /// The kernel's counters once they are as `settled` wants them, or after the limit as they are then.
+    /// The kernel's counters once `settled` accepts them, or their values at the limit.
     pub fn statistics_when(
         &mut self,
         limit: Duration,
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// What there is now, as the kernel's lines of text. What else is said meanwhile is passed on.
+    /// The current inspection, as the kernel's lines of text. Other output is passed on meanwhile.
     pub fn inspect(&mut self) -> Outcome<String> {
         self.machine.ask_for_inspection();
         let mut picture = Vec::new();
@@ -172,19 +172,20 @@ impl Server {
                 Next::Event(Event::Bytes(Channel::Inspection, bytes)) => picture.extend_from_slice(&bytes),
                 Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
                 other => {
-                    return Err(Failure::new(format!("the kernel did not say what there is ({other:?})")));
+                    return Err(Failure::new(format!("the kernel did not write its inspection ({other:?})")));
                 }
             }
         }
         Ok(String::from_utf8_lossy(&picture).into_owned())
     }
 
-    /// What the kernel has traced until now. What else is said meanwhile is passed on.
+    /// What the kernel has traced so far. Other output is passed on meanwhile.
     pub fn trace(&mut self) -> Outcome<Collector> {
         self.machine.ask_for_trace();
         let mut collector = Collector::default();
         while !collector.is_complete() {
-            // A silence so long is the end of it; the whole takes as long as it has bytes.
+            // The limit applies to each silence, because the whole takes a time proportional to its
+            // size.
             match self.machine.next(Some(Instant::now() + STATISTICS_LIMIT)) {
                 Next::Event(Event::Bytes(Channel::Trace, bytes)) => collector.feed(&bytes),
                 Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
@@ -196,7 +197,7 @@ impl Server {
         Ok(collector)
     }
 
-    /// Asks for an orderly power-off, and ends the machine if that takes too long.
+    /// Requests an orderly power-off, and kills the machine if that takes too long.
     pub fn shut_down(mut self) -> Ending {
         self.machine.ask_to_power_off();
         follow(self.machine, Some(Instant::now() + SHUT_DOWN_LIMIT), &mut self.sink)

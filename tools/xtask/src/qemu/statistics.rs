@@ -1,8 +1,9 @@
-//! The kernel's counters, as it prints them on request (DLE `s`): `statistics: NAME=VALUE ...` on a line of its log.
+//! The kernel's counters, as it prints them on request (DLE `s`): `statistics: NAME=VALUE ...` on a
+//! line of its log.
 
 use std::collections::BTreeMap;
 
-/// What the line starts with.
+/// The beginning of the line.
 const START: &str = "statistics:";
 
 /// The counters at one moment, by name (`cops_abi::statistics` documents them).
@@ -10,7 +11,7 @@ const START: &str = "statistics:";
 pub struct Statistics(BTreeMap<String, u64>);
 
 impl Statistics {
-    /// Reads the line, if it is one.
+    /// Parses the line; `None` if it is another one.
     pub fn parse(line: &str) -> Option<Self> {
         let words = line.trim_end().strip_prefix(START)?.split_whitespace();
         let counters = words.map(|word| {

@@ -1,4 +1,4 @@
-//! Which QEMU this is, and whether it will do.
+//! Finds QEMU and checks its version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +8,12 @@ use crate::error::{Because, Failure, Outcome};
 /// The oldest QEMU that is supported (Debian 12), SPEC 1.1.
 const OLDEST: (u32, u32) = (7, 2);
 
-/// A QEMU that was found to be recent enough.
+/// A QEMU that is recent enough.
 #[derive(Debug, Clone)]
 pub struct Qemu {
     pub program: PathBuf,
-    /// As it names itself, for the record of every result: `7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)`.
+    /// Its own version string, for the record of every result: `7.2.22 (Debian
+    /// 1:7.2+dfsg-7+deb12u18)`.
     pub version: String,
 }
 

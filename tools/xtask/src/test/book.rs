@@ -1,9 +1,9 @@
-//! The book names what there is: files and functions that its chapters mention must exist, so that a chapter which
-//! walks through the code does not outlive it.
+//! Checks that the files and functions that the book's chapters mention exist, so that a chapter
+//! about code cannot become obsolete unnoticed.
 //!
-//! In a chapter, `` `a/path.rs` `` is a file of the repository, and `` `name()` `` or `` `place::name()` `` a function that is defined
-//! in one of the files that this chapter names; `place` is a word of that file, or the file's or its folder's name.
-//! Text between fences is an example and not looked at.
+//! In a chapter, `` `a/path.rs` `` is a file of the repository, and `` `name()` `` or ``
+//! `place::name()` `` is a function defined in one of the files that this chapter names; `place` is
+//! a word of that file, or the name of the file or its folder. Text in fences is not checked.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::path::Path;
 use super::rust_source::code_only;
 use crate::error::{Because, Outcome};
 
-/// What is wrong in any chapter of the book.
+/// The faults of all chapters of the book.
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     let mut wrong = Vec::new();
     let folder = root.join("docs/book");
@@ -80,7 +80,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// What stands between single backticks, outside of fences.
+/// The text between single backticks, outside of fences.
 pub fn code_spans(text: &str) -> Vec<&str> {
     let mut spans = Vec::new();
     let mut is_fenced = false;

@@ -1,4 +1,5 @@
-//! The table of system calls in docs/abi.md has every number of `crates/abi/src/syscall.rs`, and no other.
+//! The table of system calls in docs/abi.md has every number of `crates/abi/src/syscall.rs`, and no
+//! other.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Reads what `cargo test` prints: which test of which crate passed, and what a failed one said.
+//! Parses the output of `cargo test`: which test of which crate passed, and what a failed one
+//! printed.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,7 @@ pub fn cases(output: &str) -> Vec<Case> {
                 "ok" => cases.push(Case::passed(name)),
                 "FAILED" => {
                     let why =
-                        details.get(&name).cloned().unwrap_or_else(|| "failed without a word".to_owned());
+                        details.get(&name).cloned().unwrap_or_else(|| "failed without output".to_owned());
                     cases.push(Case::failed(name, why));
                 }
                 _ => {}
@@ -30,7 +31,7 @@ pub fn cases(output: &str) -> Vec<Case> {
     cases
 }
 
-/// The crate that the following tests belong to, from the line that announces its test program.
+/// The crate of the following tests, from the line that announces their test program.
 fn test_program(line: &str) -> Option<String> {
     let line = line.trim_start();
     if let Some(name) = line.strip_prefix("Doc-tests ") {
@@ -65,7 +66,7 @@ fn details(output: &str) -> HashMap<String, String> {
     details
 }
 
-/// The output from the first error or warning on: what cargo compiled before it matters to nobody.
+/// The output from the first error or warning on, without the progress before it.
 pub fn complaints(output: &str) -> String {
     let start = output
         .lines()

@@ -1,4 +1,5 @@
-//! Lints: none of clippy's or rustc's, in what runs on the host (tests included) and in what runs in the guest.
+//! Runs clippy and rustc's lints on host code (including tests) and guest code; there must be no
+//! warning.
 
 use std::process::Command;
 
@@ -17,14 +18,15 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cases = vec![lint("host", &mut on_host)?];
 
     let toolchain = context.toolchain()?;
-    // The kernel embeds the image, so it must be there to be looked at.
+    // The kernel embeds the image, so it must exist.
     let vdso = vdso::build(context.workspace, toolchain, Progress::Transient)?;
     for (name, group) in GUEST_GROUPS {
         let mut in_guest = toolchain.clippy(context.workspace, Progress::Lines)?;
         in_guest.args(group.iter().flat_map(|package| ["-p", package])).env("COPS_VDSO", &vdso.image);
         if name == KERNEL_GROUP {
-            // What allocates without saying that it may fail. Not in the executor, whose other users may: which of its
-            // functions the kernel must not call is in the list.
+            // Forbids functions that allocate infallibly. Not in the executor, because its other
+            // users may use them; the list contains those of its functions that the kernel must not
+            // call.
             in_guest.arg("--no-deps").env("CLIPPY_CONF_DIR", context.workspace.root.join("kernel/lints"));
         }
         in_guest.args(["--", "-D", "warnings"]);

@@ -1,5 +1,5 @@
-//! `./cops debug` as its users meet it, without a person at the keyboard: breakpoints in the kernel, in the vDSO and in a program, each with
-//! a backtrace that reaches through all of them, and the example of its own help.
+//! Tests `./cops debug` with scripted commands: breakpoints in the kernel, in the vDSO and in a
+//! program, each with a backtrace through all of them, and the example in its help.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::packages;
 use crate::process::{Captured, capture};
 use crate::terminal::Progress;
 
-/// For one session: a boot in which gdb stops the machine some hundred times at most.
+/// Time limit of a session: a boot in which gdb stops the machine some hundred times at most.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Frames that a backtrace has at least.
+/// Minimum number of frames of a backtrace.
 const FRAMES_MIN: usize = 4;
 
-/// A breakpoint, and the functions that its backtrace has, innermost first; others may lie between them.
+/// A breakpoint, and the functions in its backtrace, innermost first; others may be between them.
 struct Session {
     name: &'static str,
     breakpoint: &'static str,
     functions: &'static [&'static str],
 }
 
-/// The vDSO is run by both: conditions tell a program's addresses from the kernel's.
+/// Kernel and programs run the same vDSO: conditions distinguish their addresses.
 const SESSIONS: [Session; 4] = [
     Session {
         name: "in the kernel",
@@ -43,7 +43,7 @@ const SESSIONS: [Session; 4] = [
         functions: &["cops_run", "cops::worker::"],
     },
     Session {
-        // Its caller is polled by the vDSO, which the program called.
+        // The vDSO, which the program has called, polls its caller.
         name: "in a program",
         breakpoint: "hbreak cops::io::console::print_to_stdout",
         functions: &["cops::io::console::print_to_stdout", "hello::main", "cops_run", "cops::worker::"],
@@ -55,7 +55,7 @@ const EXAMPLE: &str = "the example of its help";
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     packages::ensure(&[packages::GDB], Progress::Lines)?;
-    // Built here once, and with its progress shown.
+    // Built once here, with visible progress.
     context.prepared()?;
     let mut cases = Vec::new();
     let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
@@ -71,7 +71,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     }
     if context.is_chosen(EXAMPLE) {
         let mut step = step(EXAMPLE);
-        // As a shell would take it: its words are quoted.
+        // Through a shell, because its words are quoted.
         let example = example()?.replace("./cops", &format!("'{}'", ourselves.display()));
         let result =
             capture(Command::new("sh").args(["-c", &example]), Some(LIMIT), |line| step.detail(line))?;
@@ -87,7 +87,7 @@ fn case(name: &str, result: &Captured, mut wrong: Vec<String>) -> Case {
     Case::judged(name, &wrong)
 }
 
-/// The example of the help that gives gdb commands.
+/// The example with gdb commands in the help.
 fn example() -> Outcome<String> {
     let help = Cli::command()
         .find_subcommand("debug")
@@ -98,7 +98,7 @@ fn example() -> Outcome<String> {
         .ok_or_else(|| Failure::new("the help of ./cops debug has no example with --command"))
 }
 
-/// What is wrong with gdb's output.
+/// The faults in gdb's output.
 fn judge(output: &str, functions: &[&str]) -> Vec<String> {
     // `#0  0x... in name (arguments) at file:line`, or without the address.
     let frames: Vec<&str> = output.lines().filter(|line| line.starts_with('#')).collect();
@@ -114,7 +114,7 @@ fn judge(output: &str, functions: &[&str]) -> Vec<String> {
             None => wrong.push(format!("no frame of {function}, or not in this order: {functions:?}")),
         }
     }
-    // The outermost function was called by nothing, which gdb shows as a frame at address 0.
+    // The outermost function has no caller, which gdb shows as a frame at address 0.
     let is_unknown = |frame: &&&str| frame.contains(" in ?? ()") && !frame.contains("0x0000000000000000 in");
     if let Some(unknown) = frames.iter().find(is_unknown) {
         wrong.push(format!("a frame without a name: {unknown}"));

@@ -1,7 +1,9 @@
-//! Documentation builds without a warning. Private items are documented too: in a kernel they are where a reader goes,
-//! and their links must not be dead either. The other cases read the text of the repository: its words (see
-//! `prose`), its links (see `links`), files and sections that it refers to (see `references`), what the book names (see `book`), the table of system calls (see `calls`), its figures, and the examples of the
-//! executor's public items (see `examples`). `./cops test --only docs prose` runs one of them.
+//! Builds the documentation without a warning. Private items are documented too, because readers of
+//! a kernel look there, and their links must not be broken either. The other cases read the text of
+//! the repository: its words (see `prose`), its links (see `links`), files and sections that it
+//! refers to (see `references`), what the book names (see `book`), the table of system calls (see
+//! `calls`), its figures, and the examples of the executor's public items (see `examples`).
+//! `./cops test --only docs prose` runs one of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +16,7 @@ use crate::figures;
 use crate::process::capture;
 use crate::terminal::Progress;
 
-/// Documented apart from each other for the same reason for which they are built apart (see `clippy`).
+/// Documented separately, for the same reason for which they are built separately (see `clippy`).
 const GUEST_PACKAGES: [&str; 3] = ["cops-vdso", "cops-kernel", "cops"];
 
 /// Reads the text below a folder and returns what is wrong with it.
@@ -54,7 +56,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// Figures are those of the data, and no number stands where a figure should.
+/// Figures must match the data, and no number may be where a figure should be.
 fn judge_figures(root: &Path) -> Outcome<Vec<String>> {
     Ok(match figures::judge(root) {
         Ok((_, wrong)) => wrong,

@@ -1,8 +1,9 @@
-//! Every public function, type, trait and macro of the executor has an example in its documentation, so that the next one gets one
-//! too. Whether examples are right is for `cargo test --doc` to say.
+//! Checks that every public function, type, trait and macro of the executor has an example in its
+//! documentation. `cargo test --doc` checks the examples themselves.
 //!
-//! Read are the lines of sources that rustfmt has formatted: an item begins a line, and what it is in is less indented. Public
-//! is what is `pub` in a module that is public or re-exported by name, and `pub` methods of such types.
+//! This reads source lines as formatted by rustfmt: an item begins a line, and the item that
+//! contains it is indented less. An item is public if it is `pub` in a module that is public or
+//! re-exported by name; `pub` methods of such types are public too.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,11 +12,11 @@ use super::rust_source::{code_only, rust_files};
 use crate::error::{Because, Outcome};
 
 const SOURCES: &str = "crates/executor/src";
-/// Not public, and full of the names of others.
+/// Not public, and full of names of other items.
 const PRIVATE: &str = "core/atomic.rs";
-/// For the model checker's tests only, and hidden.
+/// Hidden; only for tests under the model checker.
 const EXCEPTIONS: [&str; 1] = ["begin_sync_model"];
-/// What may stand before the word that says what an item is.
+/// Words that may precede the word for the kind of item.
 const QUALIFIERS: [&str; 4] = ["pub ", "const ", "unsafe ", "async "];
 const ITEMS: [&str; 6] = ["fn ", "struct ", "enum ", "trait ", "union ", "macro_rules! "];
 
@@ -31,7 +32,7 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     for (_, text) in &sources {
         collect_names(&code_only(text), &mut modules, &mut known);
     }
-    // What a public module declares, be it in a macro.
+    // Everything that a public module declares, including in a macro.
     let public = sources.iter().filter(|(file, _)| is_module_of(file, &modules));
     let lines = public.flat_map(|(_, text)| text.lines().map(str::trim_start));
     let types = lines.filter(|line| line.starts_with("pub ") && !line.contains("fn ")).filter_map(name_of);
@@ -51,29 +52,30 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     Ok(wrong)
 }
 
-/// A module is named by its file, or by its folder.
+/// A module has the name of its file or of its folder.
 fn is_module_of(file: &Path, modules: &BTreeSet<String>) -> bool {
     let name =
         if file.ends_with("mod.rs") { file.parent().and_then(Path::file_name) } else { file.file_stem() };
     name.is_some_and(|name| modules.contains(&*name.to_string_lossy()))
 }
 
-/// The names of public modules, and of what is re-exported.
+/// The names of public modules, and of re-exported items.
 fn collect_names(code: &str, modules: &mut BTreeSet<String>, names: &mut BTreeSet<String>) {
     let declared = code.split("pub mod ").skip(1).filter_map(|rest| rest.split([';', ' ']).next());
     let used = code.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     let is_separator = |character: char| !(character.is_alphanumeric() || character == '_');
-    // Of `self::a::b` the last; of a list all.
+    // Of `self::a::b` the last name; of a list, all names.
     let used = used.flat_map(|path| path.rsplit("::").next().unwrap_or_default().split(is_separator));
     modules.extend(declared.map(str::to_owned));
     names.extend(used.filter(|name| !name.is_empty()).map(str::to_owned));
 }
 
-/// Line and name of what has no example.
+/// Line and name of items without an example.
 fn without_example(text: &str, is_public: bool, known: &BTreeSet<String>) -> Vec<(usize, String)> {
     let (lines, code) = (text.lines().collect::<Vec<_>>(), code_only(text));
     let mut lacking = Vec::new();
-    // What the line is in: indentation, whether it is a module, and the name of a public type or trait, if it is one.
+    // The items that contain the line: indentation, whether it is a module, and the name of a
+    // public type or trait.
     let mut around: Vec<(usize, bool, Option<&str>)> = Vec::new();
     for (index, line) in code.lines().enumerate() {
         let item = line.trim_start();
@@ -94,7 +96,7 @@ fn without_example(text: &str, is_public: bool, known: &BTreeSet<String>) -> Vec
                 let is_free = !item.contains("fn ") || around.iter().all(|(_, is_module, _)| *is_module);
                 is_in.is_some() || is_free && known.contains(name) || is_public && around.is_empty()
             }
-            // In a public trait, what is declared is public.
+            // Everything declared in a public trait is public.
             Some(_) => is_in.is_some_and(|outer| code.contains(&format!("pub trait {outer}"))),
             None => false,
         };
@@ -116,7 +118,7 @@ fn without_example(text: &str, is_public: bool, known: &BTreeSet<String>) -> Vec
     lacking
 }
 
-/// The attributes and the documentation right above a line.
+/// The attributes and the documentation directly above a line.
 fn above<'a>(lines: &'a [&str], index: usize) -> impl Iterator<Item = &'a str> {
     let lines = lines.iter().take(index).rev().map(|line| line.trim_start());
     lines.take_while(|line| line.starts_with("///") || line.starts_with("#["))
@@ -131,7 +133,7 @@ fn name_of(line: &str) -> Option<&str> {
     first_word(ITEMS.iter().find_map(|item| rest.strip_prefix(item))?)
 }
 
-/// The type of an inherent `impl`, of what follows that word.
+/// The type of an inherent `impl`, from the text after that word.
 fn type_of(header: &str) -> Option<&str> {
     let (mut depth, mut before) = (0_u32, ' ');
     let start = header.find(|character| {

@@ -1,4 +1,4 @@
-//! `./cops exec` as its users meet it: a child process with standard streams and an exit code.
+//! Tests `./cops exec` as a child process with standard streams and an exit code.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use super::{Case, Context, step};
 use crate::error::{Because, Outcome};
 use crate::process::{Captured, capture};
 
-/// For one run of xtask: a boot takes about a second.
+/// Time limit of one run of xtask; a boot takes about a second.
 const LIMIT: Duration = Duration::from_secs(60);
 
 type Check = fn(&Captured) -> Vec<String>;
 
-/// Name, arguments of `./cops exec`, what must be true of the result.
+/// Name, arguments of `./cops exec`, check of the result.
 const TESTS: [(&str, &[&str], Check); 6] = [
     ("arguments are printed, exit 0", &["/bin/hello", "a", "b c"], |result| {
         let mut wrong = status(result, 0);
@@ -47,7 +47,7 @@ const TESTS: [(&str, &[&str], Check); 6] = [
 ];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    // Built here once, and with its progress shown.
+    // Built once here, with visible progress.
     context.prepared()?;
     let mut cases = Vec::new();
     for (name, arguments, check) in TESTS.into_iter().filter(|(name, ..)| context.is_chosen(name)) {
@@ -65,7 +65,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// Time and calendar are the same in counted runs: what differs is the seed that the emulator gives.
+/// Time and date are the same in counted runs; only the emulator's seed differs.
 fn seed_decides(name: &str) -> Outcome<Vec<String>> {
     let mut drawn = Vec::new();
     let mut wrong = Vec::new();
@@ -87,7 +87,7 @@ fn seed_decides(name: &str) -> Outcome<Vec<String>> {
     Ok(wrong)
 }
 
-/// Boots in a row, each of which must say hello and end with 0.
+/// Successive boots, each of which must print hello and end with 0.
 pub fn boots(context: &Context<'_>) -> Outcome<Vec<Case>> {
     context.prepared()?;
     let count = context.options.boots;
@@ -107,7 +107,7 @@ pub fn boots(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// Runs ourselves as `./cops exec` would be.
+/// Runs this program as `./cops exec`.
 fn cops_exec(name: &str, arguments: &[&str]) -> Outcome<Captured> {
     let mut step = step(name);
     let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;

@@ -1,5 +1,5 @@
-//! The executor's core under the model checker, and under stress on plain threads: each built in a way of its own, so in a target
-//! folder of its own.
+//! Tests the executor's core under the model checker, and by stress on plain threads. Each is built
+//! with its own flags, and therefore in its own target folder.
 
 use std::process::Command;
 
@@ -16,14 +16,15 @@ pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
     judge("loom", cargo, &[])
 }
 
-/// A storm of everything on threads, with atomics that take a while now and then, `--stress-seconds` long.
+/// A mixture of all operations on threads, with atomics that are sometimes delayed, for
+/// `--stress-seconds`.
 pub fn stress(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cargo = cargo(context, "cops_perturb", &["--test", "storm"], &["--nocapture"]);
     cargo.env("COPS_STRESS_SECONDS", context.options.stress_seconds.to_string());
     judge("stress", cargo, &["COPS_STRESS_SEED=", " workers: "])
 }
 
-/// `cargo test` of the executor with this `cfg`, and one stream of output, as in `host`.
+/// `cargo test` of the executor with this `cfg`, and a single stream of output as in `host`.
 fn cargo(context: &Context<'_>, cfg: &str, targets: &[&str], arguments: &[&str]) -> Command {
     let cargo = host::cargo(context.workspace);
     let mut command = Command::new("sh");
@@ -47,7 +48,7 @@ fn judge(name: &str, mut command: Command, shown: &[&str]) -> Outcome<Vec<Case>>
     }
     let mut cases = cargo_output::cases(&captured.stdout);
     if !captured.succeeded() && cases.iter().all(|case| case.failure.is_none()) {
-        // A broken rule ends the program.
+        // A violated rule ends the program.
         cases.push(Case::failed(name, captured.stdout.clone()));
     }
     Ok(cases)

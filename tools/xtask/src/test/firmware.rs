@@ -1,5 +1,6 @@
-//! The executor in firmware: the programs of crates/executor/firmware, built for 32 and 64 bits and run on the bare
-//! machine. They check themselves and end with an exit code; what they print is looked at as well.
+//! Tests the executor in firmware: the programs of crates/executor/firmware are built for 32 and 64
+//! bits and run on the bare machine. They check themselves and end with an exit code; their output
+//! is checked too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,10 +16,10 @@ use crate::toolchain::GuestToolchain;
 use crate::workspace::GUEST_TRIPLE;
 
 const TRIPLE_32: &str = "riscv32imac-unknown-none-elf";
-/// For one program. The longer one takes some ten seconds.
+/// Time limit of one program. The longest takes some ten seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Names, options of QEMU, what must be true of the lines.
+/// Name, options of QEMU, check of the output's lines.
 type Program = (&'static str, &'static [&'static str], fn(&[&str]) -> Vec<String>);
 const PROGRAMS: [Program; 3] = [
     // With a clock that counts instructions, so that every run is the same.
@@ -30,7 +31,8 @@ const PROGRAMS: [Program; 3] = [
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cases = Vec::new();
     for triple in [TRIPLE_32, GUEST_TRIPLE] {
-        // A machine for which it cannot be had is a failure with a name, and the other is tested all the same.
+        // If a target is not available, that is a failure with a name, and the other one is still
+        // tested.
         match on_machine(context, triple) {
             Ok(tested) => cases.extend(tested),
             Err(failure) => cases.push(Case::failed(short(triple), failure.to_string())),
@@ -71,7 +73,7 @@ fn qemu_for(triple: &str) -> Outcome<PathBuf> {
     Ok("qemu-system-riscv32".into())
 }
 
-/// Builds the programs; gives the folder they are in.
+/// Builds the programs; returns their folder.
 fn build(context: &Context<'_>, triple: &'static str) -> Outcome<PathBuf> {
     let toolchain = GuestToolchain::find_for(triple, context.workspace, Progress::Lines)?;
     let source = context.workspace.root.join("crates/executor/firmware");
@@ -89,7 +91,7 @@ fn boot(name: &str, qemu: &Path, options: &[&str], program: &Path) -> Outcome<Ca
     capture(&mut command, Some(LIMIT), |line| step.detail(line))
 }
 
-/// What is wrong with a run: it must end well and say so, and the figures must agree.
+/// The faults of a run: it must succeed and print that, and the figures must be right.
 fn judge_run(result: &Captured, judge: fn(&[&str]) -> Vec<String>) -> Vec<String> {
     let lines: Vec<&str> = result.stdout.lines().collect();
     let mut wrong = judge(&lines);
@@ -105,7 +107,7 @@ fn judge_run(result: &Captured, judge: fn(&[&str]) -> Vec<String>) -> Vec<String
     wrong
 }
 
-/// Samples were taken; before none of them came more than one poll of others.
+/// There must be samples, each preceded by at most one poll of another coroutine.
 fn judge_order(lines: &[&str]) -> Vec<String> {
     const LABEL: &str = "samples before which 0 / 1 / more polls of others came: ";
     let Some(counts) = lines.iter().find_map(|line| line.strip_prefix(LABEL)) else {

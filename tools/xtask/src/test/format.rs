@@ -1,4 +1,4 @@
-//! Formatting: all crates, as rustfmt.toml says.
+//! Checks the formatting of all crates with rustfmt.
 
 use super::{Case, Context, step};
 use crate::build::host;

@@ -1,5 +1,5 @@
-//! `/bin/fuzz` in QEMU: system calls with arguments that are nearly right, or anything. The same seed each time, so that a
-//! run that fails can be repeated; `./cops fuzz --seed` tries others.
+//! Runs `/bin/fuzz` in QEMU: system calls with nearly valid or arbitrary arguments. The seed is
+//! always the same, so that a failed run can be repeated; `./cops fuzz --seed` tries others.
 
 use super::{Case, Context, step};
 use crate::commands::fuzz::{Campaign, campaign};

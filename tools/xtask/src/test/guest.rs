@@ -1,8 +1,10 @@
-//! `/bin/usertests` in QEMU: every system call with good and bad arguments, isolation, the wake ring, the network.
+//! Runs `/bin/usertests` in QEMU: every system call with valid and invalid arguments, isolation,
+//! the wake ring, the network.
 //!
-//! Each number of harts is booted once, and every test must pass at its first run. One hart runs under `-icount`: time is a
-//! count of instructions there, so what a test says about time does not depend on this machine. Four harts run as threads
-//! of this machine, and tests judge what happened, and in what order, but not how long it took.
+//! There is one boot for each number of harts, and every test must pass at its first run. One hart
+//! runs under `-icount`: time is a count of instructions, so judgements about time do not depend on
+//! the host. Four harts run as threads of the host, and tests judge what happened and in which
+//! order, but not how long it took.
 
 use std::time::Duration;
 
@@ -15,11 +17,12 @@ use crate::qemu::console::{Ending, Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
 use crate::qemu::portions;
 
-/// One hart shows what is wrong in itself, four what is wrong between harts.
+/// One hart shows faults within a hart, four show faults between harts.
 const HARTS: [u32; 2] = [1, 4];
-/// A boot that writes nothing for so long has hung: `usertests` itself ends a test that hangs, and says so, long before.
+/// A boot without output for this time has hung: `usertests` itself ends and reports a test that
+/// hangs much earlier.
 const SILENCE: Duration = Duration::from_secs(400);
-/// Lines of a failed boot's output that are shown.
+/// Number of lines of a failed boot's output that are shown.
 const SHOWN_LINES: usize = 12;
 /// The exit code of `usertests` if no test has the filter in its name.
 const NOTHING_CHOSEN: u8 = 2;
@@ -36,7 +39,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         };
         let stdout = String::from_utf8_lossy(&transcript.stdout);
         if *ending == Ending::Status(NOTHING_CHOSEN) && !stdout.contains("1..") {
-            // With other stages chosen too, the filter may mean one of them.
+            // If other stages are chosen too, the filter may be for one of them.
             if context.options.only.is_empty() {
                 return Ok(Vec::new());
             }
@@ -47,13 +50,13 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// The boot on one hart, whose instructions are counted, while the kernel measures its portions. The stage `portions` looks
-/// at the same one.
+/// The boot on one hart with counted instructions, during which the kernel measures its portions.
+/// The stage `portions` uses the same boot.
 pub fn counted<'a>(context: &'a Context<'_>) -> Outcome<&'a (Ending, Transcript)> {
     once(&context.counted_usertests, || boot(context, 1, portions::measure))
 }
 
-/// Runs the chosen tests, in a machine that `adjust` has changed.
+/// Runs the chosen tests in a machine that `adjust` has modified.
 fn boot(context: &Context<'_>, harts: u32, adjust: impl FnOnce(&mut Boot)) -> Outcome<(Ending, Transcript)> {
     let prepared = context.prepared()?;
     let mut argv = vec!["/bin/usertests".to_owned()];
@@ -69,7 +72,7 @@ fn boot(context: &Context<'_>, harts: u32, adjust: impl FnOnce(&mut Boot)) -> Ou
     Ok((ending, transcript))
 }
 
-/// The reported tests, and one more: that the boot ended as they say.
+/// The reported tests, and another one: that the end of the boot matches them.
 fn judge(harts: u32, ending: &Ending, transcript: &Transcript) -> Vec<Case> {
     let stdout = String::from_utf8_lossy(&transcript.stdout);
     let mut cases = tap::cases(&stdout);

@@ -1,4 +1,4 @@
-//! Tests of everything that runs on the host, by `cargo test`; every test it counts is one of ours.
+//! Runs all tests of the host by `cargo test`; each test is counted separately.
 
 use std::process::Command;
 
@@ -8,9 +8,9 @@ use crate::build::host;
 use crate::error::Outcome;
 use crate::process::capture;
 
-/// What the executor does only if it is asked to.
+/// Features of the executor that are off by default.
 const REACTOR: [&str; 2] = ["--features", "cops-executor/reactor"];
-/// Apart, since with this feature nothing works before an image is installed.
+/// Separately, because with this feature nothing works before an image is installed.
 const IMAGE: [&str; 4] = ["-p", "cops-executor", "--features", "image"];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
@@ -27,10 +27,11 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// Runs those with one of these texts in their names.
+/// Runs the tests with one of these texts in their names.
 fn tests(context: &Context<'_>, options: &[&str], names: &[&str]) -> Outcome<Vec<Case>> {
     let cargo = host::cargo(context.workspace);
-    // One stream, so that the test programs' names (standard error) stay in order with their results.
+    // A single stream, so that the test programs' names (on standard error) stay in order with
+    // their results.
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(cargo.get_program());
     command
@@ -44,7 +45,7 @@ fn tests(context: &Context<'_>, options: &[&str], names: &[&str]) -> Outcome<Vec
     let captured = capture(&mut command, None, |line| step.detail(line))?;
     let mut cases = cargo_output::cases(&captured.stdout);
     if !captured.succeeded() && cases.iter().all(|case| case.failure.is_none()) {
-        // No test failed, but cargo did: something did not compile, or a test program died.
+        // No test failed, but cargo did: there was a compile error, or a test program crashed.
         cases.push(Case::failed("cargo test", cargo_output::complaints(&captured.stdout)));
     }
     Ok(cases)

@@ -1,17 +1,19 @@
-//! An honest program beside some hostile ones, on one hart with instructions counted: how late it is, and how much of the CPU it
-//! has. `./cops bench hostile` measures all of them, and longer.
+//! Runs a normal program beside some hostile ones, on one hart with counted instructions, and
+//! checks its latency and its CPU share. `./cops bench hostile` measures all of them for longer.
 
 use super::{Case, Context, step};
 use crate::cli::Machine as MachineOptions;
 use crate::commands::bench::{hostile, shares};
 use crate::error::Outcome;
 
-/// Those that took more than their share, or made others wait, before the kernel's work for a process was charged to it.
+/// The kinds that took more than their share, or delayed others, before the kernel's work for a
+/// process was charged to it.
 const KINDS_OF_SHARES: &str = "kinds=yield-storm,pipe-readers,call-storm,overflow-forger";
-/// Those with thousands of kernel coroutines at the least urgent level.
+/// The kinds with thousands of kernel coroutines at the least urgent level.
 const KINDS_OF_LATENCIES: &str = "kernel-crowd,pipe-readers";
-/// The victim's p99 beside a less urgent crowd may be so many times that beside `busy`. With a switching coroutine that nothing
-/// raises it is 100 times and more; the difference to the 2 of the table is room for what other changes do to the count.
+/// Limit of the victim's p99 beside a less urgent crowd, relative to that beside `busy`. With a
+/// switching coroutine that is not raised the ratio is 100 and more; the difference to the 2 of the
+/// table is a margin for other changes to the count.
 const LATENCY_LIMIT: f64 = 3.0;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
@@ -27,7 +29,12 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         cases.push(if row["ok"] == true {
             Case::passed(name)
         } else {
-            Case::failed(name, format!("an honest equal has {share:.1}% of the CPU; the goal is {goal:.1}%"))
+            Case::failed(
+                name,
+                format!(
+                    "a normal program of the same priority has {share:.1}% of the CPU; the goal is {goal:.1}%"
+                ),
+            )
         });
     }
     for (kind, ratio) in hostile::latencies_beside(prepared, &machine, KINDS_OF_LATENCIES, 63, 100)? {

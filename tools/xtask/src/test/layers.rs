@@ -1,5 +1,6 @@
-//! Dependencies point one way: between packages as cargo knows them, and between the folders of the kernel as its
-//! `crate::` paths show them. The tables below are the layout of docs/book/architecture.md.
+//! Dependencies point one way: between packages as cargo knows them, and between the folders of the
+//! kernel as its `crate::` paths show them. The tables below are the layout of
+//! docs/book/architecture.md.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,8 +44,9 @@ const KERNEL_LAYERS: [Layer; 7] = [
     Layer {
         folder: "arch",
         above: &["mm", "drivers", "task", "trace", "call", "syscall", "fs", "net"],
-        // Where things lie; the spaces to load, at entry and before user mode; what the tree says of clock and interrupt
-        // controller; and the places to which a trap handler passes an interrupt on.
+        // Where things lie; the spaces to load, at entry and before user mode; what the tree says
+        // of clock and interrupt controller; and the places to which a trap handler passes an
+        // interrupt on.
         except: &[
             "mm::layout",
             "mm::kernel_space",
@@ -162,7 +164,7 @@ impl Layer {
 fn upward_paths(code: &str, layer: &Layer) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (start, marker) in code.match_indices("crate::") {
-        // `$crate::` in a macro is named by whoever uses it.
+        // `$crate::` in a macro is named by the code that uses the macro.
         if code[..start].ends_with('$') {
             continue;
         }
@@ -175,8 +177,8 @@ fn upward_paths(code: &str, layer: &Layer) -> Vec<(usize, String)> {
     found
 }
 
-/// Adds the paths that the path or use tree at the start of `text` names, each with `prefix` before it; gives what
-/// comes after it.
+/// Adds the paths that the path or use tree at the start of `text` names, each with `prefix` before
+/// it; gives what comes after it.
 fn expand<'a>(prefix: &str, text: &'a str, paths: &mut Vec<String>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {

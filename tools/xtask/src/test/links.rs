@@ -1,22 +1,24 @@
-//! Links between the documents lead somewhere, and a newcomer's questions are answered within two hops of README.md.
+//! Checks that links between documents lead somewhere, and that a newcomer's questions are answered
+//! within two hops of README.md.
 //!
-//! A relative link must name a file or folder of the repository; behind `#`, a heading of that document. The index of
-//! questions is the table below the heading [`QUESTIONS`] in the book's README: one question a row, each with at least
-//! one link in its answer. Following links from README.md, each answer is reached by at most [`HOPS`] of them.
+//! A relative link must name a file or folder of the repository; after `#`, a heading of that
+//! document. The index of questions is the table below the heading [`QUESTIONS`] in the book's
+//! README: one question per row, each with at least one link in its answer. Each answer must be
+//! reachable from README.md by at most [`HOPS`] links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Because, Outcome};
 
-/// Where the questions are.
+/// The document with the questions.
 const INDEX: &str = "docs/book/README.md";
 /// Their heading.
 const QUESTIONS: &str = "## Questions of a newcomer";
 const FEWEST_QUESTIONS: usize = 10;
 const HOPS: usize = 2;
 
-/// What is wrong with links and questions.
+/// The faults of links and questions.
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     let mut documents = BTreeMap::new();
     for path in markdown_files(root)? {
@@ -45,13 +47,13 @@ pub fn markdown_files(root: &Path) -> Outcome<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A link of a document to another place of the repository.
+/// A link in a document to another place in the repository.
 #[derive(Debug, PartialEq, Eq)]
 struct Link {
     line: usize,
-    /// From the root; the document itself for a link within it.
+    /// Relative to the root; the document itself for a link within it.
     path: String,
-    /// What stands behind `#`.
+    /// The text after `#`.
     anchor: Option<String>,
 }
 
@@ -75,7 +77,7 @@ fn judge_documents(documents: &BTreeMap<String, String>, exists: impl Fn(&str) -
     wrong
 }
 
-/// Are there enough questions, each with an answer that is near?
+/// Checks that there are enough questions, each with an answer within [`HOPS`].
 fn judge_questions(
     documents: &BTreeMap<String, String>,
     targets: &BTreeMap<&str, Vec<String>>,
@@ -116,7 +118,7 @@ fn judge_questions(
     wrong
 }
 
-/// How many links lead from a document to each other one.
+/// The number of links from a document to each other one.
 fn distances<'a>(from: &'a str, targets: &'a BTreeMap<&str, Vec<String>>) -> BTreeMap<&'a str, usize> {
     let mut distances = BTreeMap::from([(from, 0)]);
     let mut reached = vec![from];
@@ -166,7 +168,7 @@ fn link(name: &str, line: usize, target: &str) -> Link {
     Link { line, path, anchor }
 }
 
-/// A path relative to a document's folder, from the root.
+/// Converts a path relative to a document's folder to one relative to the root.
 fn resolved(name: &str, path: &str) -> String {
     let mut parts: Vec<&str> = name.split('/').collect();
     parts.pop();

@@ -1,4 +1,5 @@
-//! `./cops test`: all that CI checks, in stages that can be run one by one, counted to one last line.
+//! `./cops test`: everything that CI checks, in stages that can be run separately, with one summary
+//! line.
 
 mod book;
 mod calls;
@@ -47,7 +48,7 @@ use crate::workspace::Workspace;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     pub name: String,
-    /// What to show if it failed: why, and what was printed.
+    /// The reason and the output, if it failed.
     pub failure: Option<String>,
 }
 
@@ -60,7 +61,7 @@ impl Case {
         Self { name: name.into(), failure: Some(why.into()) }
     }
 
-    /// Passed if nothing is wrong.
+    /// Passed if there are no faults.
     pub fn judged(name: impl Into<String>, wrong: &[String]) -> Self {
         if wrong.is_empty() { Self::passed(name) } else { Self::failed(name, wrong.join("\n")) }
     }
@@ -72,27 +73,27 @@ pub struct Context<'a> {
     pub options: &'a Test,
     toolchain: OnceCell<GuestToolchain>,
     prepared: OnceCell<Prepared>,
-    /// The boot that the stages `guest` and `portions` look at.
+    /// The boot that the stages `guest` and `portions` both use.
     counted_usertests: OnceCell<(Ending, Transcript)>,
 }
 
 impl Context<'_> {
-    /// The text that chosen tests have in their names; empty chooses all.
+    /// The text that the names of chosen tests contain; empty for all.
     pub fn filter(&self) -> &str {
         self.options.filter().unwrap_or_default()
     }
 
-    /// Is a test of this name to be run?
+    /// Whether to run a test with this name.
     pub fn is_chosen(&self, name: &str) -> bool {
         name.contains(self.filter())
     }
 
-    /// The toolchain for the guest, found once.
+    /// The toolchain for the guest, searched for once.
     pub fn toolchain(&self) -> Outcome<&GuestToolchain> {
         once(&self.toolchain, || GuestToolchain::find(self.workspace, Progress::Lines))
     }
 
-    /// The guest and a QEMU, built and found once.
+    /// The guest and a QEMU, built and searched for once.
     pub fn prepared(&self) -> Outcome<&Prepared> {
         once(&self.prepared, || Prepared::new(self.workspace, Progress::Lines))
     }
@@ -107,18 +108,18 @@ fn once<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Outcome<T>) -> Outcome<&T>
     Ok(cell.get_or_init(|| made))
 }
 
-/// A stage: some cases that are run together.
+/// A stage: cases that are run together.
 struct Stage {
     name: &'static str,
     about: &'static str,
-    /// Left out by --quick.
+    /// Omitted with --quick.
     is_long: bool,
-    /// Can run single tests by --filter.
+    /// Can run single tests with --filter.
     can_choose: bool,
     run: fn(&Context<'_>) -> Outcome<Vec<Case>>,
 }
 
-/// All stages, in order: what fails fast first.
+/// All stages, in order: those that fail fast first.
 const STAGES: [Stage; 21] = [
     Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
     Stage {
@@ -263,7 +264,7 @@ const STAGES: [Stage; 21] = [
     },
 ];
 
-/// Stages that only --only runs: they need compilers that few have.
+/// Stages that run only with --only, because they need compilers that are rarely installed.
 const EXTRA_STAGES: [Stage; 2] = [
     Stage {
         name: "msrv",
@@ -285,7 +286,7 @@ fn all_stages() -> impl Iterator<Item = &'static Stage> {
     STAGES.iter().chain(&EXTRA_STAGES)
 }
 
-/// Runs the chosen stages; the status is 0 if nothing failed.
+/// Runs the chosen stages; returns 0 if nothing failed.
 pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
     if options.list {
         for stage in all_stages() {
@@ -330,7 +331,7 @@ pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
     summarise(passed, &failures)
 }
 
-/// A stage that was asked for by name, with a filter that leaves nothing of it, is a mistake.
+/// If a stage is chosen by name with a filter that selects none of its tests, that is an error.
 fn chosen_cases(options: &Test, stage: &Stage, cases: Vec<Case>) -> Outcome<Vec<Case>> {
     match options.filter() {
         Some(filter) if cases.is_empty() && !options.only.is_empty() => {
@@ -341,7 +342,7 @@ fn chosen_cases(options: &Test, stage: &Stage, cases: Vec<Case>) -> Outcome<Vec<
     }
 }
 
-/// The last line is alone what counts: `N passed, M failed`.
+/// Prints the summary as the last line: `N passed, M failed`.
 fn summarise(passed: usize, failures: &[String]) -> Outcome<u8> {
     let palette = stdout_palette();
     println!();

@@ -1,5 +1,6 @@
-//! The executor as others get it: as a package that builds by itself, and with the oldest compiler that it promises
-//! (`rust-version` of its manifest), with every feature. The latter is skipped where rustup does not have that compiler.
+//! Tests the executor as external users get it: as a package that builds by itself, and with the
+//! oldest compiler that it supports (`rust-version` of its manifest), with every feature. The
+//! latter is skipped if rustup does not have that compiler.
 
 use std::process::Command;
 
@@ -25,7 +26,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         command.args(["run", &toolchain, "cargo", "check", "-p", "cops-executor", "--lib"]);
         command.args(["--no-default-features", "--features", features]);
         command.current_dir(&context.workspace.root);
-        // Apart, or the other compiler would find all of it stale.
+        // A separate target folder; otherwise each compiler would rebuild everything.
         command.env("CARGO_TARGET_DIR", context.workspace.target.join("msrv"));
         let captured = capture(&mut command, None, |line| step.detail(line))?;
         cases.push(judged(name, &captured));
@@ -33,7 +34,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// Packs it as for a registry, and builds what was packed.
+/// Packages it as for a registry, and builds the package.
 fn package(context: &Context<'_>) -> Outcome<Case> {
     let mut step = step("cargo package");
     let mut cargo = host::cargo(context.workspace);

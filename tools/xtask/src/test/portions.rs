@@ -1,7 +1,7 @@
-//! `/bin/usertests` on one hart with instructions counted, while the kernel measures itself: no portion of any kind is
-//! longer than SPEC 3.13a allows.
+//! Runs `/bin/usertests` on one hart with counted instructions while the kernel measures itself: no
+//! portion of any kind may be longer than SPEC 3.13a allows.
 //!
-//! What the tests themselves say is the business of the stage `guest`; here they only have to come to their end.
+//! The stage `guest` judges the tests themselves; here they only have to run to the end.
 
 use super::guest;
 use super::{Case, Context};
@@ -14,7 +14,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(judge(ending, &String::from_utf8_lossy(&transcript.kernel)))
 }
 
-/// A case for each kind of portion, and one more: that the boot came to its end and measured anything.
+/// A case for each kind of portion, and another one: that the boot ran to its end and measured
+/// something.
 fn judge(ending: &Ending, kernel: &str) -> Vec<Case> {
     let measured = portions::parse(kernel);
     let mut cases: Vec<Case> = measured.iter().map(judge_one).collect();

@@ -1,9 +1,9 @@
-//! What documents and comments refer to exists: files and folders that a document names, and sections of the
-//! specification that text or code names.
+//! What documents and comments refer to exists: files and folders that a document names, and
+//! sections of the specification that text or code names.
 //!
-//! A path is a code span that begins with a folder of the repository, as in `` `kernel/src/{mm,fs}` ``; braces are
-//! expanded. A section is a number behind the word SPEC; docs/specification.md must have it as a heading or as
-//! a paragraph that begins with it in bold.
+//! A path is a code span that begins with a folder of the repository, as in `` `kernel/src/{mm,fs}`
+//! ``; braces are expanded. A section is a number behind the word SPEC; docs/specification.md must
+//! have it as a heading or as a paragraph that begins with it in bold.
 
 use std::collections::BTreeSet;
 use std::path::Path;

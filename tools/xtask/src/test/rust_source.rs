@@ -1,11 +1,12 @@
-//! Our Rust sources as text: which files there are, and their code without comments and literals. Enough to count
-//! keywords and to find paths; everything that has to understand Rust is left to rustc and clippy.
+//! This repository's Rust sources as text: the list of files, and code without comments and
+//! literals. It suffices to count keywords and to find paths; rustc and clippy do everything that
+//! requires understanding Rust.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Because, Outcome};
 
-/// All Rust files under a folder, sorted; none if there is no such folder.
+/// All Rust files below a folder, sorted; none if the folder does not exist.
 pub fn rust_files(folder: &Path) -> Outcome<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -24,7 +25,7 @@ pub fn rust_files(folder: &Path) -> Outcome<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The code without comments, strings and character literals; lines stay where they are.
+/// The code without comments, strings and character literals. The number of lines stays the same.
 pub fn code_only(source: &str) -> String {
     let mut rest = source;
     let mut code = String::with_capacity(source.len());
@@ -43,7 +44,8 @@ pub fn code_only(source: &str) -> String {
     code
 }
 
-/// Comments, strings and character literals without the code; lines stay where they are, and a full stop stands for code.
+/// Comments, strings and character literals without the code; lines stay where they are, and a full
+/// stop stands for code.
 pub fn comments_and_literals(source: &str) -> String {
     let mut rest = source;
     let mut kept = String::with_capacity(source.len());
@@ -68,7 +70,7 @@ pub fn comments_and_literals(source: &str) -> String {
     kept
 }
 
-/// The length of the comment or literal that `rest` starts with; 0 if it starts with code.
+/// The length of the comment or literal with which `rest` begins; 0 if it begins with code.
 fn skipped_length(rest: &str, before: Option<char>) -> usize {
     if rest.starts_with("//") {
         return rest.find('\n').unwrap_or(rest.len());
@@ -81,7 +83,7 @@ fn skipped_length(rest: &str, before: Option<char>) -> usize {
         return 1 + quoted_length(after, '"');
     }
     if !in_word {
-        // r"..", r#".."#, br"..": nothing is escaped, the hashes must match.
+        // r"..", r#".."#, br"..": nothing is escaped, and the numbers of hashes must match.
         let raw = rest.strip_prefix('b').or(rest.strip_prefix('c')).unwrap_or(rest);
         if let Some(raw) = raw.strip_prefix('r') {
             let hashes = raw.len() - raw.trim_start_matches('#').len();
@@ -93,7 +95,8 @@ fn skipped_length(rest: &str, before: Option<char>) -> usize {
         }
     }
     if let Some(after) = rest.strip_prefix('\'') {
-        // A character literal ends with a quote after one character or an escape; a lifetime does not.
+        // A character literal ends with a quote after one character or an escape; a lifetime does
+        // not.
         let mut characters = after.chars();
         return match (characters.next(), characters.next()) {
             (Some('\\'), _) => 1 + quoted_length(after, '\''),
@@ -104,7 +107,7 @@ fn skipped_length(rest: &str, before: Option<char>) -> usize {
     0
 }
 
-/// The length up to and including the closing quote; a backslash hides the character after it.
+/// The length up to and including the closing quote. A backslash escapes the next character.
 fn quoted_length(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (index, character) in text.char_indices() {

@@ -1,7 +1,8 @@
-//! The shell as its users meet it: `./cops shell`, with keys typed and answers read, also beside programs that mean harm.
+//! Tests the shell through `./cops shell`: types keys and reads answers, also beside hostile
+//! programs.
 //!
-//! Nothing here is judged by time: each answer is waited for, up to a limit that only a shell that never answers
-//! reaches.
+//! Times are not judged: each answer is waited for, up to a limit that is only reached if the shell
+//! never answers.
 
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
@@ -12,11 +13,12 @@ use super::{Case, Context, step};
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 
-/// For one answer. A boot is the slowest of them.
+/// Time limit of one answer. The slowest includes a boot.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Output shown of a session that failed.
+/// Number of bytes of output shown of a failed session.
 const SHOWN_BYTES: usize = 2_000;
-/// What a flooding program may print between a command and its answer: what is on its way in the emulator and in pipes.
+/// Maximum number of bytes that a flooding program may print between a command and its answer; they
+/// are buffered in the emulator and in pipes.
 const FLOOD_BYTES_MAX: usize = 2 << 20;
 
 const CONTROL_C: &str = "\x03";
@@ -27,16 +29,16 @@ const PROMPT: &str = "$ ";
 enum Step {
     /// Type this.
     Type(&'static str),
-    /// Wait until this is printed, after what was waited for before.
+    /// Wait until this is printed, after the text that was waited for before.
     See(&'static str),
-    /// The same, and no more than so much may be printed before it.
+    /// The same, with a limit on the bytes printed before it.
     SeeWithin(&'static str, usize),
 }
 
 use Step::{See, SeeWithin, Type};
 
-/// Name, arguments of `./cops shell`, what is typed and printed. Each session begins at the first prompt and ends with
-/// `exit 7`, which must be its status.
+/// Name, arguments of `./cops shell`, and what is typed and printed. Each session begins at the
+/// first prompt and ends with `exit 7`, which must be its status.
 const SESSIONS: [(&str, &[&str], &[Step]); 9] = [
     (
         "a program reads exactly what is typed",
@@ -220,7 +222,7 @@ const SESSIONS: [(&str, &[&str], &[Step]); 9] = [
 ];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    // Built here once, and with its progress shown.
+    // Built once here, with visible progress.
     context.prepared()?;
     let mut cases = Vec::new();
     for (name, arguments, steps) in SESSIONS.into_iter().filter(|(name, ..)| context.is_chosen(name)) {
@@ -240,7 +242,7 @@ struct Session {
     child: Child,
     output: Receiver<Vec<u8>>,
     printed: Vec<u8>,
-    /// What has been waited for ends here.
+    /// End of the text that has been waited for.
     seen: usize,
     _guard: interrupt::Guard,
 }
@@ -253,7 +255,7 @@ impl Session {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Its place between the lines of standard output is not certain, so nothing is expected of it.
+            // Its position among the lines of standard output is not defined, so it is not checked.
             .stderr(Stdio::null())
             .spawn()
             .because(|| "cannot start ./cops shell".into())?;
@@ -302,7 +304,7 @@ impl Session {
             .because(|| format!("cannot type {text:?}"))
     }
 
-    /// Waits until `text` has been printed, with at most `limit` bytes before it.
+    /// Waits until `text` is printed, with at most `limit` bytes before it.
     fn see(&mut self, text: &str, limit: usize) -> Outcome<()> {
         let deadline = Instant::now() + LIMIT;
         let mut searched = self.seen;
@@ -328,7 +330,7 @@ impl Session {
         }
     }
 
-    /// Takes what is printed next. False at its end.
+    /// Receives the next output. Returns false at the end.
     fn receive(&mut self, deadline: Instant) -> Outcome<bool> {
         match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(bytes) => {
@@ -351,7 +353,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

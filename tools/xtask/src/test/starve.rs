@@ -1,7 +1,8 @@
-//! `/bin/starve` in QEMU: each of the kernel's allocations fails once while every kind of system call is made, and the
-//! kernel neither panics nor keeps anything.
+//! Runs `/bin/starve` in QEMU: each of the kernel's allocations fails once while every kind of
+//! system call is made, and the kernel must neither panic nor leak.
 //!
-//! One hart, so that allocations come in the same order each time, with the instructions counted, so that time is too.
+//! On one hart, so that allocations always have the same order, with counted instructions, so that
+//! times are the same too.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::qemu::command::Idle;
 use crate::qemu::console::{Ending, Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
 
-/// A boot that writes nothing for so long has hung.
+/// A boot without output for this time has hung.
 const SILENCE: Duration = Duration::from_secs(400);
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
@@ -31,7 +32,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(judge(&ending, &transcript))
 }
 
-/// The reported scenarios, and one more: that the boot ended as they say, and that allocations did fail.
+/// The reported scenarios, and another one: that the end of the boot matches them, and that
+/// allocations did fail.
 fn judge(ending: &Ending, transcript: &Transcript) -> Vec<Case> {
     let stdout = String::from_utf8_lossy(&transcript.stdout);
     let mut cases = tap::cases(&stdout);

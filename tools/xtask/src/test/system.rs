@@ -1,4 +1,5 @@
-//! The real client against the real server, over QEMU's network: every product checked, and hostile clients.
+//! Tests the real server with the real client over QEMU's network: every product is checked, and
+//! there are hostile clients.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,10 +17,12 @@ use crate::service::{self, Client, Load, Pace};
 use crate::terminal::Progress;
 use crate::workspace::Scratch;
 
-/// For one run of the client; the longest measures for 5 s after 2 s and a ramp, the hostile half takes a minute.
+/// Time limit of one run of the client. The longest measures for 5 s after 2 s of warm-up and a
+/// ramp; the hostile part takes a minute.
 const LIMIT: Duration = Duration::from_secs(180);
 const PERIOD_MS: u32 = 100;
-/// For connections that were closed to be forgotten: time-wait, and retransmissions to peers that are gone.
+/// Time until closed connections are removed: time-wait, and retransmissions to peers that have
+/// vanished.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
 const fn load(connections: u32, matrix: u32, pace: Pace, seconds: u32) -> Load {
@@ -34,9 +37,9 @@ const LOADS: [(&str, Load); 4] = [
     ("256 connections", load(256, 15, OPEN, 5)),
     ("64 connections, closed loop", load(64, 1, Pace::Closed, 3)),
 ];
-/// The counters that a round of hostile clients must leave as they were, and how far off they may be: how many things
-/// happen to be alive at once differs from round to round, and a heap in pieces takes another frame. A frame or a
-/// buffer lost per client would be a thousand.
+/// The counters that a round of hostile clients must leave unchanged, and the allowed differences.
+/// The number of simultaneously live objects differs between rounds, and a fragmented heap takes
+/// another frame. A frame or a buffer lost per client would be a thousand.
 const LEFT_BEHIND: [(&str, u64); 5] = [
     ("connections", 0),
     ("calls_in_flight", 0),
@@ -44,7 +47,7 @@ const LEFT_BEHIND: [(&str, u64); 5] = [
     ("frames_free", 100),
     ("heap_used_bytes", 65_536),
 ];
-/// The name of the test that runs the client's hostile half.
+/// The name of the test that runs the client's hostile part.
 const HOSTILE: &str = "hostile clients";
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
@@ -61,13 +64,13 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         cases.push(session.load(name, load)?);
     }
     if context.is_chosen(HOSTILE) {
-        // Twice: heaps grow with the most there ever was and keep what they have, so what the first round needed is
-        // not lost; what the second needs beyond that is.
+        // Twice: heaps grow to their peak and keep the memory, so what the first round needed is
+        // not lost; what the second round needs in addition is.
         cases.extend(session.hostile("")?);
-        let before = session.settled()?;
+        let before = session.idle_statistics()?;
         cases.extend(session.hostile("again: ")?);
-        cases.push(nothing_left_behind(&before, &session.settled()?));
-        // The server must serve the next client as if nothing had been.
+        cases.push(nothing_left_behind(&before, &session.idle_statistics()?));
+        // The server must serve the next client normally.
         cases.push(session.load("64 connections after hostile clients", &LOADS[1].1)?);
     }
     cases.push(match session.server.shut_down() {
@@ -88,7 +91,7 @@ struct Session {
 impl Session {
     fn load(&mut self, name: &str, load: &Load) -> Outcome<Case> {
         let measured = self.scratch.file("load.json");
-        // What an earlier run measured is no result of this one.
+        // The result of an earlier run must not be used for this one.
         let _ = std::fs::remove_file(&measured);
         let captured = self.run_client(name, self.client.load(self.port, load, &measured))?;
         let mut wrong = Vec::new();
@@ -105,7 +108,7 @@ impl Session {
         Ok(Case::judged(name, &wrong))
     }
 
-    /// One round of the client's hostile half, each case named with `prefix`.
+    /// One round of the client's hostile part, each case named with `prefix`.
     fn hostile(&mut self, prefix: &str) -> Outcome<Vec<Case>> {
         let mut command = self.client.command(self.port);
         command.arg("--hostile");
@@ -121,7 +124,7 @@ impl Session {
     }
 
     /// The counters once no connection is left, or at the limit.
-    fn settled(&mut self) -> Outcome<Statistics> {
+    fn idle_statistics(&mut self) -> Outcome<Statistics> {
         self.server.statistics_when(SETTLE_LIMIT, |now| now.get("connections") == 0)
     }
 
@@ -140,7 +143,8 @@ impl Session {
     }
 }
 
-/// After hostile clients, all frames and sockets are back. The counters are printed: they are evidence.
+/// After hostile clients, all frames and sockets must be free again. The counters are printed as
+/// evidence.
 fn nothing_left_behind(before: &Statistics, after: &Statistics) -> Case {
     let mut wrong = Vec::new();
     for (name, slack) in LEFT_BEHIND {
@@ -155,7 +159,7 @@ fn nothing_left_behind(before: &Statistics, after: &Statistics) -> Case {
     Case::judged("nothing is left behind by hostile clients", &wrong)
 }
 
-/// What is wrong with a result.
+/// The faults of a result.
 fn judge(load: &Load, document: &Value) -> Vec<String> {
     let result = &document["rows"][0];
     let number = |name: &str| result.get(name).and_then(Value::as_f64);

@@ -1,14 +1,15 @@
-//! Reads the test protocol that our programs speak: `ok NAME` or `not ok NAME: why` per test, `# comments`, and how many
-//! tests there are: a plan `1..N` before them, or `N passed, M failed` after them.
+//! Parses the test protocol of this repository's programs: `ok NAME` or `not ok NAME: why` per
+//! test, `# comments`, and the number of tests: a plan `1..N` before them, or `N passed, M failed`
+//! after them.
 
 use super::Case;
 
-/// The tests a program reported. A plan that is absent or not met is a failed test itself: a program that dies early
-/// must not look like one with few tests.
+/// The tests that a program reported. A missing or unfulfilled plan is a failed test itself, so
+/// that a program that crashes early does not look like one with few tests.
 pub fn cases(output: &str) -> Vec<Case> {
     let mut plan: Option<usize> = None;
     let mut cases = Vec::new();
-    // What was said since the last result belongs to the next one, if that failed.
+    // Output since the last result belongs to the next one, if that failed.
     let mut said = String::new();
     for line in output.lines().map(str::trim_end) {
         if let Some(name) = line.strip_prefix("ok ") {
@@ -42,7 +43,7 @@ pub fn cases(output: &str) -> Vec<Case> {
     cases
 }
 
-/// The number of tests, from a line that tells it.
+/// The number of tests, from a line that contains it.
 fn planned(line: &str) -> Option<usize> {
     if let Some(count) = line.strip_prefix("1..") {
         return count.parse().ok();

@@ -1,4 +1,4 @@
-//! `./cops top` on running `./cops serve`s, as child processes.
+//! Tests `./cops top` with running `./cops serve`s as child processes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -12,18 +12,18 @@ use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::process::{Captured, capture};
 
-/// For one call of `./cops top`, which takes a second by itself.
+/// Time limit of one call of `./cops top`, which takes a second by itself.
 const LIMIT: Duration = Duration::from_secs(60);
 const STATUS_FAILED: i32 = crate::error::STATUS_FAILED as i32;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    // Built here once, and with its progress shown.
+    // Built once here, with visible progress.
     context.prepared()?;
     let _step = step("./cops top on two servers");
     let first = Server::start()?;
     let mut cases = vec![
         judge("one picture of one server", &top(&["--once", &first.pid()])?, 0, |result| {
-            // Its main waits for connections, and each hart has a line.
+            // Its main coroutine waits for connections, and each hart has a line.
             let harts = result
                 .stdout
                 .lines()
@@ -120,7 +120,7 @@ impl Server {
         let mut said = Vec::new();
         while let Some(Ok(line)) = lines.next() {
             if line.contains("serving") {
-                // What it says later must not block it.
+                // Later output must not block it.
                 std::thread::spawn(move || lines.for_each(drop));
                 return Ok(server);
             }
@@ -129,12 +129,12 @@ impl Server {
         Err(Failure::new(format!("./cops serve ended before it served\n{}", said.join("\n"))))
     }
 
-    /// As an argument.
+    /// Its process id as an argument.
     fn pid(&self) -> String {
         format!("--pid={}", self.child.id())
     }
 
-    /// Interrupts it, as Ctrl-C does. What is wrong with its end.
+    /// Interrupts it, as Ctrl-C does. Returns the faults of its end.
     fn end(mut self) -> Outcome<Vec<String>> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| Failure::new("./cops serve has no process id"))?;
@@ -146,7 +146,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

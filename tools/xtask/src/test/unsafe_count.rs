@@ -1,7 +1,8 @@
-//! Unsafe blocks, counted per folder, against the record in docs/unsafe-count.txt: growth has to be written down, where a
-//! reviewer sees it.
+//! Compares the number of unsafe blocks per folder with the record in docs/unsafe-count.txt, so
+//! that an increase must be recorded, where a reviewer sees it.
 //!
-//! Counted is the keyword `unsafe` before a block, outside of comments and literals, in every Rust file of ours.
+//! It counts the keyword `unsafe` before a block, outside of comments and literals, in every Rust
+//! file of the repository.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +12,7 @@ use super::{Case, Context};
 use crate::error::{Because, Outcome};
 use crate::workspace::{Workspace, write_if_changed};
 
-/// Where our sources are.
+/// Folders with sources.
 const ROOTS: [&str; 4] = ["crates", "kernel", "user", "tools"];
 const RECORD: &str = "docs/unsafe-count.txt";
 const HEADER: &str = "\
@@ -33,7 +34,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(vec![Case::judged("blocks per folder", &wrong)])
 }
 
-/// Writes the record anew.
+/// Rewrites the record.
 pub fn record(workspace: &Workspace) -> Outcome<u8> {
     let counted = count(&workspace.root)?;
     let lines = counted.iter().map(|(folder, count)| format!("{count:4} {folder}\n"));
@@ -48,7 +49,7 @@ pub fn record(workspace: &Workspace) -> Outcome<u8> {
     Ok(0)
 }
 
-/// Blocks per folder, folders without any left out.
+/// Number of blocks per folder, without folders that have none.
 fn count(root: &Path) -> Outcome<BTreeMap<String, usize>> {
     let mut counted = BTreeMap::new();
     for source in ROOTS {
@@ -85,7 +86,7 @@ fn differences(recorded: &BTreeMap<String, usize>, counted: &BTreeMap<String, us
         .collect()
 }
 
-/// How often `unsafe` stands before a block.
+/// Number of occurrences of `unsafe` before a block.
 fn blocks_in(code: &str) -> usize {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     code.match_indices("unsafe")

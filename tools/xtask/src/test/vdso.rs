@@ -1,4 +1,4 @@
-//! The vDSO image as it is built now: it passes its checks, without which the build fails.
+//! Builds the vDSO image; the build fails if its checks do.
 
 use super::{Case, Context};
 use crate::build::vdso;

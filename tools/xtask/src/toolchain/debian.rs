@@ -1,5 +1,6 @@
-//! Debian's Rust. It has no library for the guest, so the library is built from source with the crates; stable rustc
-//! refuses that unless told otherwise, which is what `RUSTC_BOOTSTRAP` is for. Our own code uses no unstable feature.
+//! Debian's Rust. It has no library for the guest, so the library is built from source together
+//! with the crates. Stable rustc allows that only with `RUSTC_BOOTSTRAP`. The code of this
+//! repository uses no unstable feature.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use crate::process::find_program;
 /// The minor version of `rust-version` in Cargo.toml.
 const OLDEST_MINOR: u32 = 95;
 
-/// The toolchain of the installed packages; it builds for any target.
+/// The toolchain of the installed packages, which can build for any target.
 pub fn find(triple: &'static str) -> Outcome<GuestToolchain> {
     let rustc = PathBuf::from("/usr/bin/rustc");
     let version = version_line(&rustc).ok_or_else(|| {
@@ -36,7 +37,7 @@ pub fn find(triple: &'static str) -> Outcome<GuestToolchain> {
             ("RUSTDOC", "/usr/bin/rustdoc".into()),
         ],
         build_std: true,
-        // rustc looks for rust-lld, which Debian does not package for this use.
+        // rustc looks for rust-lld, which Debian does not package for this purpose.
         linker: Some("ld.lld"),
         lld: (lld, &[]),
         clippy_needs: &[DEBIAN_CLIPPY],

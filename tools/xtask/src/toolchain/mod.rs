@@ -1,4 +1,5 @@
-//! Which Rust builds the freestanding guest (SPEC 1.3): rustup's if it has the target or can add it, else Debian's.
+//! Chooses the Rust toolchain for the freestanding guest (SPEC 1.3): rustup's if it has the target
+//! or can add it, otherwise Debian's.
 
 mod debian;
 mod rustup;
@@ -12,35 +13,35 @@ use crate::packages::{self, Need};
 use crate::terminal::Progress;
 use crate::workspace::{GUEST_TRIPLE, Workspace};
 
-/// A Rust that can build for the guest.
+/// A Rust toolchain that can build for the guest.
 #[derive(Debug, Clone)]
 pub struct GuestToolchain {
-    /// For people and for the record: `rustc 1.95.0 (rustup, with its riscv64gc target)`.
+    /// For messages and for the record: `rustc 1.95.0 (rustup, with its riscv64gc target)`.
     pub description: String,
-    /// What it builds for.
+    /// The target triple.
     triple: &'static str,
     cargo: PathBuf,
     cargo_clippy: PathBuf,
-    /// Set for every cargo that is run.
+    /// Environment variables of every cargo that is run.
     environment: Vec<(&'static str, OsString)>,
-    /// The standard library must be built from its sources.
+    /// Whether the standard library must be built from its sources.
     build_std: bool,
-    /// The linker to name to rustc; `None` if rustc has its own.
+    /// The linker to pass to rustc; `None` if rustc has its own.
     linker: Option<&'static str>,
-    /// LLVM's linker as a program and its first arguments, to link the vDSO without rustc.
+    /// LLVM's linker as a program with its first arguments, to link the vDSO without rustc.
     pub lld: (PathBuf, &'static [&'static str]),
-    /// What clippy needs besides.
+    /// Additional packages that clippy needs.
     clippy_needs: &'static [Need],
 }
 
 impl GuestToolchain {
-    /// Finds one, in the order of SPEC 1.3; installs Debian's if there is no other. `COPS_GUEST_TOOLCHAIN` set to
-    /// `rustup` or `debian` leaves no choice.
+    /// Finds a toolchain, in the order of SPEC 1.3. Installs Debian's if there is no other.
+    /// `COPS_GUEST_TOOLCHAIN` set to `rustup` or `debian` overrides the choice.
     pub fn find(workspace: &Workspace, progress: Progress) -> Outcome<Self> {
         Self::find_for(GUEST_TRIPLE, workspace, progress)
     }
 
-    /// As `find`, for another freestanding target.
+    /// Like `find`, for another freestanding target.
     pub fn find_for(triple: &'static str, workspace: &Workspace, progress: Progress) -> Outcome<Self> {
         let wanted = std::env::var("COPS_GUEST_TOOLCHAIN").unwrap_or_default();
         if !["", "rustup", "debian"].contains(&wanted.as_str()) {
@@ -60,8 +61,8 @@ impl GuestToolchain {
             .advise(format!("with a network: rustup target add {triple}")))
     }
 
-    /// `cargo SUBCOMMAND` for the guest, with the flags that every guest crate is built with and `rustflags` added.
-    /// Its output goes to `target`.
+    /// `cargo SUBCOMMAND` for the guest, with the flags of all guest crates and `rustflags`. Its
+    /// output goes to `target`.
     pub fn cargo(
         &self,
         subcommand: &str,
@@ -75,8 +76,8 @@ impl GuestToolchain {
         command
     }
 
-    /// `cargo SUBCOMMAND --release` in `folder`, a workspace of its own, which says itself how it is linked. Its output
-    /// goes to `target`.
+    /// `cargo SUBCOMMAND --release` in `folder`, a workspace of its own, which defines its own
+    /// linking. Its output goes to `target`.
     pub fn cargo_in(&self, folder: &Path, subcommand: &str, target: PathBuf) -> Command {
         let mut command = Command::new(&self.cargo);
         command.args([subcommand, "--release", "--locked"]).current_dir(folder);
@@ -84,10 +85,11 @@ impl GuestToolchain {
         command
     }
 
-    /// `cargo clippy` for the guest; installs clippy if it is Debian's and missing.
+    /// `cargo clippy` for the guest. Installs clippy if it is Debian's and missing.
     pub fn clippy(&self, workspace: &Workspace, progress: Progress) -> Outcome<Command> {
         packages::ensure(self.clippy_needs, progress)?;
-        // Called by its path: `cargo clippy` would take the first cargo-clippy on PATH, perhaps another toolchain's.
+        // Called by its path, because `cargo clippy` would take the first cargo-clippy on PATH,
+        // which may be another toolchain's.
         let mut command = Command::new(&self.cargo_clippy);
         command.arg("clippy").env("CARGO", &self.cargo);
         self.configure(&mut command, workspace, workspace.guest_target(), &[]);
@@ -95,7 +97,7 @@ impl GuestToolchain {
     }
 
     fn configure(&self, command: &mut Command, workspace: &Workspace, target: PathBuf, rustflags: &[String]) {
-        // Frame pointers: a panic's backtrace walks them.
+        // Frame pointers, for a panic's backtrace.
         let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned()];
         flags.extend(self.linker_flag());
         flags.extend_from_slice(rustflags);
@@ -114,7 +116,7 @@ impl GuestToolchain {
         }
         command
             .env("CARGO_TARGET_DIR", target)
-            // 0x1f separates flags: they may contain spaces.
+            // 0x1f separates the flags, because they may contain spaces.
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
             .env_remove("RUSTFLAGS")
             .env("CARGO_TERM_PROGRESS_WHEN", "never")

@@ -11,14 +11,16 @@ use crate::process::find_program;
 use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
 
-/// An attempt to add the target that downloads nothing for this long is given up: most likely we are offline.
+/// An attempt to add the target is abandoned if nothing is downloaded for this time: most likely
+/// there is no network.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// An attempt is given up after this time even if something comes in.
+/// Time limit of an attempt, even if the download progresses.
 const LIMIT: Duration = Duration::from_secs(180);
-/// A failed attempt is not repeated for this long.
+/// A failed attempt is not repeated for this time.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The toolchain on `PATH` if it can build for `triple`, after adding the target if need be. `None` if it cannot.
+/// The toolchain on `PATH` if it can build for `triple`, after adding the target if necessary.
+/// `None` if it cannot.
 pub fn find(
     triple: &'static str,
     workspace: &Workspace,
@@ -63,13 +65,13 @@ fn host_triple(rustc: &Path) -> Option<String> {
     verbose.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
 }
 
-/// What `rustc --version` prints.
+/// The output of `rustc --version`.
 pub fn version_line(rustc: &Path) -> Option<String> {
     output_of(Command::new(rustc).arg("--version"))
 }
 
-/// Is the target's library there, all of it? An addition that was cut short leaves files that rustup's list of
-/// components does not know.
+/// Whether the target's library is complete. An interrupted addition leaves files that are not in
+/// rustup's list of components.
 fn has_target(sysroot: &Path, triple: &str) -> bool {
     let rustlib = sysroot.join("lib/rustlib");
     let Ok(files) = std::fs::read_dir(rustlib.join(triple).join("lib")) else { return false };
@@ -82,12 +84,13 @@ fn has_target(sysroot: &Path, triple: &str) -> bool {
     is_complete
         && match std::fs::read_to_string(rustlib.join("components")) {
             Ok(components) => components.lines().any(|line| line == component),
-            // Not put there by an installer that keeps a list (a distribution's package).
+            // Not installed by an installer that keeps a list (but by a distribution's package).
             Err(_) => true,
         }
 }
 
-/// Lets rustup add the target to the toolchain of `sysroot`. Quick and quiet when that cannot work.
+/// Lets rustup add the target to the toolchain of `sysroot`. Quick and quiet if that is not
+/// possible.
 fn add_target(workspace: &Workspace, sysroot: &Path, triple: &str, progress: Progress) -> Outcome<bool> {
     let Some(rustup) = find_program("rustup") else { return Ok(false) };
     let (Some(home), Some(toolchain)) = (rustup_home(sysroot), sysroot.file_name()) else { return Ok(false) };
@@ -121,7 +124,7 @@ fn add_target(workspace: &Workspace, sysroot: &Path, triple: &str, progress: Pro
             give_up = (now + PATIENCE).min(started + LIMIT);
         }
         if now >= give_up {
-            // Both fail only if it has ended in this moment.
+            // Both fail only if it has just ended.
             let _ = child.kill();
             let _ = child.wait();
             break false;

@@ -1,10 +1,10 @@
-//! Whether a file is a trace that viewers show as it was meant: they are quiet about what they drop.
+//! Checks a trace file, because viewers silently drop what they cannot show.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What a good trace has in it.
+/// The contents of a valid trace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub slices: usize,
@@ -13,11 +13,11 @@ pub struct Counts {
     pub moments: usize,
 }
 
-/// Checks a trace: on every track times do not decrease and every end has its begin and every begin its end; every arrow
-/// has both its ends, in order, each at a slice; every span too.
+/// Checks a trace. On every track, times must not decrease, and begins and ends must match. Every
+/// arrow must have both ends, in order, each at a slice. Every span must have both ends.
 ///
 /// # Errors
-/// The first thing that is wrong, and where.
+/// The first fault, and where it is.
 pub fn check(trace: &Value) -> Result<Counts, String> {
     let events = trace["traceEvents"].as_array().ok_or("there is no list traceEvents")?;
     let mut counts = Counts::default();

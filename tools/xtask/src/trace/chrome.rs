@@ -1,7 +1,8 @@
-//! A story as JSON in the trace event format that Perfetto (ui.perfetto.dev) and Chrome (about:tracing) read.
+//! Writes a story as JSON in the trace event format that Perfetto (ui.perfetto.dev) and Chrome
+//! (about:tracing) read.
 //!
-//! Harts are threads of a process called "harts", virtual CPUs threads of their process. Times are microseconds since
-//! the first record.
+//! Harts are threads of a process called "harts"; virtual CPUs are threads of their process. Times
+//! are microseconds since the first record.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -12,7 +13,7 @@ use super::dump::Dump;
 use super::story::{Item, Shown, Story, Track};
 use super::timeline::Timeline;
 
-/// Writes the file; one event a line, so that text tools find things in it too.
+/// Writes the file, one event per line, so that text tools can search it too.
 pub fn write(out: &mut impl Write, dump: &Dump, timeline: &Timeline, story: &Story) -> io::Result<()> {
     writeln!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut separator = "";

@@ -1,15 +1,15 @@
-//! A dump: the stream of records that the kernel writes to the trace channel of its console, taken apart.
+//! Parses a dump: the stream of records that the kernel writes to the trace channel of its console.
 
 use std::collections::BTreeMap;
 
 use super::record::{BYTES, Record, kind};
 use crate::error::{Failure, Outcome};
 
-/// Collects a dump as it arrives in pieces.
+/// Collects a dump that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Collector {
     bytes: Vec<u8>,
-    /// Records looked at for the end.
+    /// Number of records searched for the end.
     seen: usize,
     complete: bool,
 }
@@ -24,23 +24,23 @@ impl Collector {
         }
     }
 
-    /// The last record has come.
+    /// Whether the last record has arrived.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Takes the dump apart.
+    /// Parses the dump.
     pub fn finish(self) -> Outcome<Dump> {
         Dump::parse(&self.bytes)
     }
 }
 
-/// What a hart has recorded.
+/// The records of a hart.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Ring {
     /// Oldest first.
     pub records: Vec<Record>,
-    /// Records that were there before the first, and were overwritten.
+    /// Number of earlier records that were overwritten.
     pub overwritten: u64,
 }
 
@@ -48,16 +48,16 @@ pub struct Ring {
 #[derive(Debug, Default)]
 pub struct Dump {
     pub ticks_per_second: u64,
-    /// By hart.
+    /// One for each hart.
     pub rings: Vec<Ring>,
     pub processes: BTreeMap<u64, String>,
-    /// Services of the kernel.
+    /// Kernel services.
     pub coroutines: BTreeMap<u64, String>,
     pub system_calls: BTreeMap<u64, String>,
 }
 
 impl Dump {
-    /// Takes a complete stream apart.
+    /// Parses a complete stream.
     pub fn parse(bytes: &[u8]) -> Outcome<Self> {
         let (records, rest) = bytes.as_chunks::<BYTES>();
         let mut records = records.iter().map(Record::from_bytes);
@@ -82,7 +82,7 @@ impl Dump {
                     if ring.len() < count {
                         return Err(damaged("a ring is cut off"));
                     }
-                    // Places that were just being written when the dump was made are filled with kind 0.
+                    // Records that were being written when the dump was made have kind 0.
                     let ring = ring.into_iter().filter(|record| record.kind != 0).collect();
                     dump.rings.push(Ring { records: ring, overwritten: record.argument });
                 }
@@ -91,7 +91,7 @@ impl Dump {
             }
         }
         if !rest.is_empty() || records.next().is_some() {
-            return Err(damaged("it goes on behind its end"));
+            return Err(damaged("it continues after its end"));
         }
         for ((kind, key), bytes) in names {
             let name = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();

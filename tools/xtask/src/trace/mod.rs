@@ -1,7 +1,13 @@
-//! Traces: from the records that the kernel writes to its console to a file for Perfetto or Chrome's trace viewer.
+//! Traces: converts the records that the kernel writes to its console to a file for Perfetto or
+//! Chrome's trace viewer.
 //!
-//! `record` is one record, `dump` the stream of them, `timeline` puts them in order, `story` makes slices and arrows of them,
-//! `chrome` writes those as JSON, `check` says whether such a file is well-formed, `summary` is for the terminal.
+//! - `record`: one record.
+//! - `dump`: the stream of records.
+//! - `timeline`: their order.
+//! - `story`: slices and arrows.
+//! - `chrome`: writes these as JSON.
+//! - `check`: checks such a file.
+//! - `summary`: a summary for the terminal.
 
 pub mod check;
 pub mod chrome;

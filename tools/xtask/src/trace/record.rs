@@ -1,5 +1,6 @@
-//! A trace record: 32 bytes, little endian, as `crates/abi/src/trace.rs` defines them. Written down a second time here,
-//! since xtask depends on no crate of ours; a test compares the two.
+//! A trace record: 32 bytes, little endian, as defined in `crates/abi/src/trace.rs`. Defined a
+//! second time here, because xtask does not depend on crates of this repository; a test compares
+//! the two.
 
 /// Bytes of a record.
 pub const BYTES: usize = 32;
@@ -53,13 +54,13 @@ macro_rules! kinds {
     ($($name:ident = $number:literal,)*) => {
         $(pub const $name: u8 = $number;)*
 
-        /// All of them, by name.
+        /// All kinds, by name.
         #[cfg(test)]
         pub const ALL: &[(&str, u8)] = &[$((stringify!($name), $number)),*];
     };
 }
 
-/// Kinds of records: the numbers of `cops_abi::trace::Event`, which says what each means.
+/// Kinds of records: the numbers of `cops_abi::trace::Event`, which documents their meaning.
 pub mod kind {
     kinds! {
         POLL_BEGIN = 1,
@@ -106,7 +107,7 @@ pub mod kind {
 mod tests {
     use super::*;
 
-    /// `PollBegin` as `POLL_BEGIN`.
+    /// Converts `PollBegin` to `POLL_BEGIN`.
     fn constant_name(name: &str) -> String {
         let mut constant = String::new();
         for letter in name.chars() {

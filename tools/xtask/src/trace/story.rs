@@ -1,9 +1,11 @@
-//! What the records tell: slices on tracks, moments, and arrows from who woke to who was woken.
+//! The story that the records tell: slices on tracks, moments, and arrows from wakers to what they
+//! wake.
 //!
-//! A track is a hart, or a virtual CPU of a process. On a hart: the polls of the kernel's coroutines, and within the
-//! switching coroutine's the stretches of user mode and the system calls between them. On a virtual CPU: the polls of the
-//! process's coroutines, and within them what keeps it from going on. Begins whose end was not recorded end with the
-//! trace, ends without a begin are dropped; so every track nests.
+//! A track is a hart, or a virtual CPU of a process. On a hart: the polls of kernel coroutines, and
+//! within those of the switching coroutine the periods of user mode and the system calls between
+//! them. On a virtual CPU: the polls of the process's coroutines, and within them what keeps the
+//! virtual CPU from continuing. A begin without a recorded end ends with the trace, and an end
+//! without a begin is dropped, so every track nests.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use super::dump::Dump;
 use super::record::{Record, kind};
 use super::timeline::Timeline;
 
-/// Where something is shown: process (0: the machine) and virtual CPU (there: hart).
+/// Where something is shown: process (0: the machine) and virtual CPU (for the machine: hart).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Track {
     pub process: u32,
@@ -33,14 +35,14 @@ pub enum Shown {
         name: String,
         arguments: Value,
     },
-    /// An arrow begins, or ends, at the slice that is open here.
+    /// An arrow begins or ends at the slice that is open here.
     ArrowFrom {
         id: u64,
     },
     ArrowTo {
         id: u64,
     },
-    /// Something that lasts, but not on a track's stack.
+    /// A period that is not on a track's stack.
     SpanBegin {
         id: String,
         name: String,
@@ -51,7 +53,7 @@ pub enum Shown {
     },
 }
 
-/// One thing to show.
+/// An item to show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     pub time_ticks: u64,
@@ -59,10 +61,10 @@ pub struct Item {
     pub shown: Shown,
 }
 
-/// Who is woken.
+/// What is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Woken {
-    /// A coroutine of a process; of the kernel if that is 0.
+    /// A coroutine of a process; of the kernel if `process` is 0.
     Coroutine {
         process: u32,
         coroutine: u64,
@@ -74,15 +76,15 @@ enum Woken {
     Hart(u64),
 }
 
-/// A wake that nobody has followed yet.
+/// A wake without an arrow so far.
 #[derive(Debug, Clone, Copy)]
 struct Wake {
     time_ticks: u64,
-    /// The item at which its arrow begins, should anybody follow it.
+    /// Index of the item at which its arrow begins, if it gets one.
     place: usize,
 }
 
-/// From being woken to running: of a coroutine of the kernel or of a process, at this priority.
+/// The time from a wake to running, of a coroutine of the kernel or of a process, at this priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
     pub is_kernel: bool,
@@ -100,10 +102,10 @@ pub struct Slice {
     pub ticks: u64,
 }
 
-/// All of it.
+/// The whole story.
 #[derive(Debug, Default)]
 pub struct Story {
-    /// By time.
+    /// Ordered by time.
     pub items: Vec<Item>,
     pub latencies: Vec<Latency>,
     pub slices: Vec<Slice>,
@@ -116,7 +118,7 @@ const SUSPENDED: &str = "suspended";
 const SLEEP: &str = "sleep";
 const WAKE: &str = "wake";
 
-/// The number of an arrow that nobody has followed yet.
+/// The number of an arrow without an end so far.
 const NOT_FOLLOWED: u64 = 0;
 
 /// Makes the story of a timeline.
@@ -149,7 +151,8 @@ struct Teller<'d> {
     open: BTreeMap<Track, Vec<Open>>,
     wakes: BTreeMap<Woken, Wake>,
     arrows: u64,
-    /// Calls in flight: process, coroutine and token, to the track they began on and the number of the call.
+    /// Calls in flight: maps process, coroutine and token to the track on which they began and the
+    /// number of the call.
     calls: BTreeMap<(u32, u64, u64), (Track, u64)>,
     call_count: u64,
     now: u64,
@@ -272,7 +275,7 @@ impl Teller<'_> {
                 self.close_all(cpu);
                 self.moment(cpu, "records lost", json!({ "count": argument }));
             }
-            // A later kernel's.
+            // An event of a later kernel.
             other => self.moment(hart, &format!("event {other}"), json!({ "argument": argument })),
         }
     }
@@ -314,12 +317,13 @@ impl Teller<'_> {
         }
     }
 
-    /// Somebody is woken from here. If he is woken again before he runs, the first wake counts.
+    /// Records a wake from here. If the target is woken again before it runs, the first wake
+    /// counts.
     fn depart(&mut self, track: Track, woken: Woken) {
         if self.wakes.contains_key(&woken) {
             return;
         }
-        // An arrow begins at a slice: a wake outside of any gets one of its own.
+        // An arrow begins at a slice, so a wake outside of any slice gets one of its own.
         let is_bare = self.open.get(&track).is_none_or(Vec::is_empty);
         if is_bare {
             self.begin(track, WAKE, "wake".into(), json!({}));
@@ -331,10 +335,11 @@ impl Teller<'_> {
         }
     }
 
-    /// Who was woken runs here now. `latency`: whether that is one of the kernel's coroutines, and its priority.
+    /// The woken target runs here now. `latency`: whether it is a kernel coroutine, and its
+    /// priority.
     fn arrive(&mut self, track: Track, woken: Woken, latency: Option<(bool, u8)>) {
         let Some(wake) = self.wakes.remove(&woken) else { return };
-        // A moment outside of any slice has nothing for an arrow to end at.
+        // An arrow cannot end at a moment outside of any slice.
         if self.open.get(&track).is_some_and(|open| !open.is_empty()) {
             self.arrows += 1;
             self.story.items[wake.place].shown = Shown::ArrowFrom { id: self.arrows };
@@ -353,7 +358,7 @@ impl Teller<'_> {
         }
     }
 
-    /// Ends what is still open, and forgets arrows that lead nowhere.
+    /// Ends what is still open, and removes arrows without an end.
     fn end(&mut self) {
         for track in self.open.keys().copied().collect::<Vec<_>>() {
             self.close_all(track);
@@ -367,7 +372,7 @@ impl Teller<'_> {
     fn kernel_name(&self, coroutine: u64) -> String {
         match self.dump.coroutines.get(&coroutine) {
             Some(name) => name.clone(),
-            // All that are made after the start finish calls.
+            // All coroutines that are spawned after the start complete calls.
             None => format!("call {}", short(coroutine)),
         }
     }
@@ -386,7 +391,7 @@ impl Teller<'_> {
     }
 }
 
-/// An id as people meet it: the slot and, if it is not the first tenant, the generation.
+/// A short form of an id: the slot and, if the slot was reused, the generation.
 fn short(coroutine: u64) -> String {
     let (generation, slot) = (coroutine >> 32, coroutine & 0xff_ffff);
     if generation > 1 { format!("{slot}.{generation}") } else { slot.to_string() }

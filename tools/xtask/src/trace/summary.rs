@@ -1,4 +1,4 @@
-//! What a trace says in a few lines.
+//! A short summary of a trace.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -8,10 +8,10 @@ use super::record::kind;
 use super::story::{POLL, Story};
 use super::timeline::Timeline;
 
-/// Slices shown.
+/// Number of slices shown.
 const LONGEST: usize = 8;
 
-/// Prints as a table.
+/// Displays the summary as a table.
 pub struct Summary<'a> {
     pub dump: &'a Dump,
     pub timeline: &'a Timeline,
@@ -24,7 +24,7 @@ impl Summary<'_> {
     }
 }
 
-/// The value that so many of a hundred do not exceed; the values are sorted.
+/// The value that this percentage of the sorted values does not exceed.
 fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied().unwrap_or_default()
@@ -108,8 +108,8 @@ impl Summary<'_> {
         for ((is_user, level), mut ticks) in by_level {
             ticks.sort_unstable();
             let [p50, p99, max] = [50, 99, 100].map(|percent| self.microseconds(percentile(&ticks, percent)));
-            let whose = if is_user { "process" } else { "kernel" };
-            writeln!(out, "{whose:8} {level:>8} {:>9} {p50:>10.1} {p99:>10.1} {max:>10.1}", ticks.len())?;
+            let origin = if is_user { "process" } else { "kernel" };
+            writeln!(out, "{origin:8} {level:>8} {:>9} {p50:>10.1} {p99:>10.1} {max:>10.1}", ticks.len())?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! From bytes to a file that viewers take.
+//! From bytes to a file that viewers accept.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn at(time_ticks: u64, kind: u8) -> Record {
     Record { time_ticks, kind, ..Record::default() }
 }
 
-/// The stream that a kernel writes of these rings.
+/// The stream that a kernel writes for these rings.
 fn stream(rings: &[(u64, &[Record])]) -> Vec<u8> {
     let mut records =
         vec![Record { argument: CLOCK, coroutine: rings.len() as u64, ..at(0, kind::DUMP_BEGIN) }];
@@ -59,7 +59,8 @@ fn file(rings: &[(u64, &[Record])]) -> Value {
 const READER: u64 = 0x1_0000_0009;
 const CALL: u64 = 0x2_0000_0004;
 
-/// One asynchronous read on hart 0: the call, the interrupt, the kernel's coroutine on hart 1, the reader's next poll.
+/// One asynchronous read on hart 0: the call, the interrupt, the kernel's coroutine on hart 1, the
+/// reader's next poll.
 fn one_read() -> [Vec<Record>; 2] {
     let user = |time, kind| Record { process: 5, cpu: 2, coroutine: READER, level: 7, ..at(time, kind) };
     let kernel = |time, kind| Record { coroutine: CALL, level: 7, ..at(time, kind) };
@@ -101,8 +102,9 @@ fn one_read_is_told_as_it_was() {
     let [zero, one] = one_read();
     let file = file(&[(0, &zero), (0, &one)]);
     let counts = check(&file).unwrap();
-    // Spawn to poll of the call's coroutine, its completion to the reader's poll, unpark to user mode; the wake after the
-    // spawn is no other arrow, and the interrupt finds a hart outside of any slice.
+    // There are arrows from spawn to poll of the call's coroutine, from its completion to the
+    // reader's poll, and from unpark to user mode. The wake after the spawn makes no other arrow,
+    // and the interrupt is outside of any slice.
     assert_eq!((counts.arrows, counts.spans), (3, 1));
     let events = file["traceEvents"].as_array().unwrap();
     let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
@@ -141,7 +143,8 @@ fn the_summary_has_every_part() {
     }
 }
 
-/// What was overwritten on one hart is left out on all: from there on the picture is whole.
+/// Records of the time before the first record of any hart are dropped on all harts, because the
+/// picture would be incomplete.
 #[test]
 fn the_story_begins_where_all_harts_have_records() {
     let zero = [at(10, kind::SLEEP), at(20, kind::AWAKE), at(30, kind::SLEEP)];
@@ -217,7 +220,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     let kind = prop::sample::select(record::kind::ALL)
         .prop_map(|(_, kind)| kind)
         .prop_filter("those of dumps", |kind| *kind < record::kind::DUMP_BEGIN);
-    // Few of each, so that they meet.
+    // Few values of each, so that they coincide.
     (kind, 0..3u64, 0..64u8, 0..3u8, 1..3u32, 1..5u64, 0..5u64).prop_map(
         |(kind, time_ticks, level, cpu, process, coroutine, argument)| Record {
             time_ticks,
@@ -233,7 +236,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
-    /// Whatever was recorded, and wherever it was cut, the file is well-formed.
+    /// For any records, cut anywhere, the file is well-formed.
     #[test]
     fn any_records_make_a_good_file(
         rings in prop::collection::vec(prop::collection::vec(any_record(), 0..60), 1..4),

@@ -1,12 +1,12 @@
-//! The rings of all harts as one sequence in time.
+//! Merges the rings of all harts into one sequence ordered by time.
 
 use super::dump::{Dump, Ring};
 use super::record::{Record, kind};
 
-/// All records from the moment on from which no hart has lost any.
+/// All records since the time from which no hart has lost any.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// In order: of a hart as it recorded them; between harts by time.
+    /// In the recorded order for each hart; ordered by time between harts.
     pub records: Vec<Record>,
     pub begin_ticks: u64,
     pub end_ticks: u64,
@@ -31,7 +31,8 @@ impl Timeline {
             if record.kind == kind::LOST {
                 timeline.lost_by_processes += record.argument;
             }
-            // The clocks of harts agree; but a handler's record may stand before the one it interrupted.
+            // The clocks of harts agree, but a handler's record may precede the one that it
+            // interrupted.
             latest = record.time_ticks.max(latest);
             if latest >= whole_from {
                 timeline.records.push(Record { time_ticks: latest, ..record });
@@ -43,8 +44,8 @@ impl Timeline {
     }
 }
 
-/// The ring whose next record is the earliest. At equal times, and the clock is coarse, what a virtual CPU stops doing on
-/// one hart comes before what it begins on another.
+/// The ring with the earliest next record. At equal times (the clock is coarse), what a virtual CPU
+/// stops on one hart precedes what it begins on another.
 fn earliest<'r, 'd>(rings: &'r mut [&'d [Record]]) -> Option<&'r mut &'d [Record]> {
     let key =
         |record: &Record| (record.time_ticks, matches!(record.kind, kind::ENTER_USER | kind::POLL_BEGIN));

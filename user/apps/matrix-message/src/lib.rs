@@ -35,15 +35,15 @@
 //!     sequence: 42,
 //! };
 //! let bytes = request.encode();
-//! Not complete, but valid so far: read on.
+//! // Not complete, but valid so far: read on.
 //! assert_eq!(Header::parse(&bytes[..9], Direction::Request), Ok(None));
 //! assert_eq!(Header::parse(&bytes, Direction::Request), Ok(Some(request)));
-//! An invalid field is rejected as soon as it is complete, here after four bytes.
+//! // An invalid field is rejected as soon as it is complete, here after four bytes.
 //! assert_eq!(
 //!     Header::parse(&[0xff; 4], Direction::Request),
 //!     Err(Malformed::Length { found: u32::MAX }),
 //! );
-//! The body follows: this many words. The answer has this header.
+//! // The body follows: this many words. The answer has this header.
 //! assert_eq!(request.side.message_words(), HEADER_WORDS + 15 * 15);
 //! assert_eq!(request.answer().sequence, 42);
 //! ```

@@ -31,12 +31,12 @@ fn counter(coroutine: CoroutineId) -> &'static AtomicU32 {
 }
 
 /// A call for `coroutine` is about to enter the kernel.
-pub fn enter(coroutine: CoroutineId) {
+pub fn begin(coroutine: CoroutineId) {
     counter(coroutine).fetch_add(1, Relaxed);
 }
 
 /// The call has completed or was cancelled.
-pub fn leave(coroutine: CoroutineId) {
+pub fn end(coroutine: CoroutineId) {
     counter(coroutine).fetch_sub(1, Relaxed);
 }
 

@@ -32,20 +32,20 @@ pub fn any_in_flight() -> bool {
 }
 
 /// A call is about to enter the kernel.
-pub fn enter() {
+pub fn begin() {
     IN_FLIGHT.fetch_add(1, SeqCst);
 }
 
 /// A call has ended: completed, cancelled or rejected.
 #[inline]
-pub fn leave() {
+pub fn end() {
     IN_FLIGHT.fetch_sub(1, SeqCst);
     if QUEUED.load(SeqCst) != 0 {
         grant_next();
     }
 }
 
-/// Queues a call that the kernel has rejected and that has [left](leave). `waker` is woken when the
+/// Queues a call that the kernel has rejected and that has [ended](end). `waker` is woken when the
 /// call should be tried again.
 #[cold]
 pub fn queue(lease: &Lease, waker: &Waker) {

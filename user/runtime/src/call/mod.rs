@@ -169,8 +169,8 @@ impl<O: Operation> Call<O> {
         // Before the system call, because another worker may get the result before this call
         // returns.
         lease.arm(waker, coroutine.raw());
-        limit::enter();
-        in_flight::enter(coroutine);
+        limit::begin();
+        in_flight::begin(coroutine);
         // SAFETY: `Operation` guarantees the validity of its memory, and the lease that of the
         // slot, both until the call ends.
         let (value, handle) =
@@ -182,7 +182,7 @@ impl<O: Operation> Call<O> {
             return Poll::Pending;
         }
         lease.disarm();
-        leave(coroutine);
+        end(coroutine);
         match decode(value) {
             Err(Errno::EAGAIN) => {
                 limit::queue(&lease, waker);
@@ -218,7 +218,7 @@ impl<O: Operation> Future for Call<O> {
             }
             State::InFlight(lease, handle, coroutine) => match lease.poll(waker) {
                 Some(result) => {
-                    leave(coroutine);
+                    end(coroutine);
                     Poll::Ready(call.operation.finish(result, &lease.scratch()))
                 }
                 None => {
@@ -248,16 +248,16 @@ impl<O: Operation> Drop for Call<O> {
                 if let Some(Ok(value)) = cancel(&lease, handle) {
                     self.operation.abandon(value, &lease.scratch());
                 }
-                leave(coroutine);
+                end(coroutine);
             }
         }
     }
 }
 
 /// A call of `coroutine` has ended: completed or cancelled.
-fn leave(coroutine: CoroutineId) {
-    in_flight::leave(coroutine);
-    limit::leave();
+fn end(coroutine: CoroutineId) {
+    in_flight::end(coroutine);
+    limit::end();
 }
 
 /// Cancels a call in flight. Returns its result if it had completed. Afterwards the kernel uses

@@ -1,5 +1,6 @@
-//! The matrix service in a closed loop with 1 x 1 matrices, where the system's own cost per request is nearly all there
-//! is: throughput by the wall clock, or instructions per request on one hart that counts them.
+//! The matrix service in a closed loop with 1 x 1 matrices, where nearly all the cost of a request
+//! is the system's own: throughput by the wall clock, or instructions per request on one hart that
+//! counts them.
 
 use std::process::Stdio;
 
@@ -17,10 +18,11 @@ use crate::terminal::Progress;
 use crate::workspace::{Scratch, Workspace};
 
 const CONNECTIONS: u32 = 64;
-/// Requests per connection of the two counted runs. What they share (opening, closing) falls out of the difference.
+/// Requests per connection of the two counted runs. Their difference does not include opening and
+/// closing connections.
 const FEW: u32 = 50;
 const MANY: u32 = 500;
-/// The end of a counted run that hangs.
+/// Time limit of a counted run.
 const LIMIT_SECONDS: u32 = 120;
 
 pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
@@ -28,7 +30,8 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
     let connections = options.connections.unwrap_or(CONNECTIONS);
     let mut boot =
         prepared.boot(&options.machine, &service::server_arguments(Model::Kcuc, options.machine.smp), &[])?;
-    // The peer is outside: while the guest waits for it, its clock must not run ahead to the next time-out.
+    // The peer is outside of the machine: while the guest waits for it, the guest's clock must not
+    // advance to the next time-out.
     boot.count_instructions = options.icount.then_some(Idle::Waited);
     let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
     let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
@@ -62,12 +65,13 @@ impl Session {
         let document = service::read_result(&json)?;
         let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(|row| row.as_object());
         let mut row = row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))?;
-        // Counted apart, over so many requests that what else goes on does not matter.
+        // Measured separately, over so many requests that other activity has no influence.
         row.extend(self.entries()?);
         Ok(row)
     }
 
-    /// Entries into the kernel and interrupts per request, of a run of so many requests; printed, and as columns.
+    /// Entries into the kernel and interrupts per request, in a run with [`MANY`] requests per
+    /// connection. They are printed, and returned as columns.
     fn entries(&mut self) -> Outcome<Row> {
         let before = self.server.statistics()?;
         let load = self.load(Pace::Counted { requests: MANY }, LIMIT_SECONDS, 0);
@@ -82,7 +86,7 @@ impl Session {
         Ok(row)
     }
 
-    /// Instructions per request: the difference of two counted runs.
+    /// Instructions per request, from the difference of two counted runs.
     fn count(&mut self, many: u32) -> Outcome<Row> {
         let (few_requests, few_instructions) = self.counted(FEW)?;
         let before = self.server.statistics()?;
@@ -110,7 +114,8 @@ impl Session {
         Ok(row)
     }
 
-    /// One run of so many requests per connection: all requests, and the instructions they and all else took.
+    /// One run with this many requests per connection. Returns the total number of requests, and of
+    /// instructions.
     fn counted(&mut self, requests: u32) -> Outcome<(u64, u64)> {
         let before = self.server.statistics()?;
         let load = self.load(Pace::Counted { requests }, LIMIT_SECONDS, 0);

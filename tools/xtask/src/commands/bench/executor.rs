@@ -1,5 +1,5 @@
-//! `./cops bench executor`: cops-executor beside its peers. The program that measures is in a workspace of its own,
-//! crates/executor/peers; here it is built and given its options.
+//! `./cops bench executor`: compares cops-executor with its peers. The measuring program is in a
+//! workspace of its own, crates/executor/peers; this module builds it and passes the options.
 
 use crate::build::host;
 use crate::cli::Bench;
@@ -13,7 +13,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     if options.connections.is_some() {
         return Err(Failure::new("--connections means nothing to the executor"));
     }
-    // Without valgrind the times are measured all the same.
+    // Without valgrind, times are still measured.
     if let Err(failure) = packages::ensure(&[packages::VALGRIND], Progress::Lines) {
         eprintln!("{failure}");
     }

@@ -1,11 +1,11 @@
-//! What an honest program notices of programs that mean harm: the latencies of `/bin/victim`, alone and beside each kind
-//! of `/bin/hostile`, at the same ceiling and at a less urgent one; and whether the kernel lives and everything is given
-//! back afterwards.
+//! The effect of hostile programs on a normal one: the latencies of `/bin/victim`, alone and beside
+//! each kind of `/bin/hostile`, at the same ceiling and at a less urgent one; and whether the
+//! kernel continues and all resources are free afterwards.
 //!
-//! Two clocks. Counted instructions repeat to the digit and know nothing of the host: the goal (p99 at most twice that
-//! of the victim alone) is judged there, on one hart. By the wall clock, four harts that all compute share the host's
-//! cores, so there the victim is also compared with itself beside a program that computes on all harts at the least
-//! urgent level: `busy`.
+//! There are two clocks. Counted instructions are exactly repeatable and independent of the host:
+//! the goal (p99 at most twice that of the victim alone) is judged with them, on one hart. By the
+//! wall clock, four busy harts share the host's cores; so the victim is also compared with itself
+//! beside a program that computes on all harts at the least urgent level: `busy`.
 
 use std::time::Duration;
 
@@ -21,22 +21,24 @@ use crate::error::{Failure, Outcome};
 use crate::qemu::command::Idle;
 use crate::qemu::console::Ending;
 
-/// The victim's ceiling, and the priority of its coroutines: the default, so that it begins with it.
+/// The victim's ceiling, and the priority of its coroutines: the default, so that it starts with
+/// it.
 const LEVEL: u8 = 32;
-/// A hostile program's, when it is the less urgent.
+/// The ceiling of a less urgent hostile program.
 const LOWER: u8 = 48;
-/// The victim's p99 beside an equal may be so many times that of the victim alone.
+/// The goal: the victim's p99 beside a program of the same level, divided by that of the victim
+/// alone.
 const GOAL: f64 = 2.0;
-/// For one boot with all kinds.
+/// Time limit of one boot with all kinds.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// One way of running all of it.
+/// A way of running all measurements.
 struct Setting {
     clock: &'static str,
     harts: u32,
 }
 
-/// Measures and prints; rows, and the report in Markdown.
+/// Measures and prints. Returns the rows, and the report in Markdown.
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> {
     let counted = Setting { clock: "instructions", harts: 1 };
     let settings = if options.icount {
@@ -48,7 +50,7 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
     let mut report = String::from(
         "# An honest program beside programs that mean harm\n\nLatencies of `/bin/victim` (a timer, then a byte there and back through two pipes), from the moment the timer \
          was to ring, in microseconds. `ratio`: its p99, by that of the victim alone; `to busy`: by its p99 beside a program that computes on all harts at \
-         the least urgent level, which on four harts is what the emulator's host makes of it. `back`: every frame, process, kernel coroutine and call was given back afterwards. \
+         the least urgent level, which on four harts is what the emulator's host makes of it. `back`: every frame, process, kernel coroutine and call was freed afterwards. \
          The second table of each machine: the share of the CPU that a program that computes on all harts has beside one and beside three hostile equals, \
          by what it has alone; its goal is nine tenths of 1/(n+1).\n",
     );
@@ -75,7 +77,8 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
     Ok((rows, report))
 }
 
-/// The victim's p99 beside each of these kinds at `ceiling`, by that beside `busy`, on one hart by counted instructions.
+/// The victim's p99 beside each of these kinds at `ceiling`, relative to that beside `busy`, on one
+/// hart by counted instructions.
 pub fn latencies_beside(
     prepared: &Prepared,
     machine: &Machine,
@@ -125,12 +128,12 @@ fn boot(prepared: &Prepared, machine: &Machine, setting: &Setting, words: &[Stri
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
     let rows = rows(&said.lines, setting)?;
     match said.ending {
-        // 1: some run was not as it should be, which its row shows.
+        // 1: some run failed, which its row shows.
         Ending::Status(0 | 1) if said.lines.iter().any(|line| line.tag == "end") => Ok(rows),
         other => {
             print!("{}", table(&rows).plain());
             Err(Failure::new(format!(
-                "after {} runs the kernel, or the judge, was gone: {other:?}\n{}",
+                "after {} runs the kernel or the judge had ended: {other:?}\n{}",
                 rows.len(),
                 said.complaints
             )))
@@ -147,7 +150,7 @@ fn rows(lines: &[Line], setting: &Setting) -> Outcome<Rows> {
             "probe" => probe = Some(line),
             "run" => {
                 let row = row(line, probe.take(), setting)?;
-                // Run again because something was missing: the last run counts.
+                // The run was repeated because something was missing: the last run counts.
                 rows.retain(|other| (&other["kind"], &other["ceiling"]) != (&row["kind"], &row["ceiling"]));
                 rows.push(row);
             }
@@ -227,7 +230,7 @@ fn table(rows: &Rows) -> Table {
     table
 }
 
-/// The goal, and who misses it.
+/// The goal, and the kinds that miss it.
 fn judge(rows: &Rows) -> String {
     let misses = |name: &str| {
         let missing = rows
@@ -255,7 +258,7 @@ fn judge(rows: &Rows) -> String {
         }
     };
     format!(
-        "p99 more than {GOAL} times that alone: {}; more than {GOAL} times that beside `busy`: {}; something not given back: {left} of {} runs.",
+        "p99 more than {GOAL} times that alone: {}; more than {GOAL} times that beside `busy`: {}; something not freed: {left} of {} runs.",
         shown(misses("ratio")),
         shown(misses("ratio_to_busy")),
         rows.len()
@@ -281,7 +284,7 @@ mod tests {
             format!("run: kind=busy ceiling=63 {run}=0"),
             probe(6000),
             format!("run: kind=spin ceiling=20 {run}=0"),
-            // Did not finish: no probe.
+            // Did not finish, so it has no probe.
             format!("run: kind=spin ceiling=40 {run}=3"),
         ]
         .iter()

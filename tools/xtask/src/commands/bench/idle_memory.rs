@@ -1,5 +1,5 @@
-//! Bytes per connection that is open and idle: the kernel's counters with none and with many, and the difference by
-//! their number.
+//! Memory per open and idle connection: the difference of the kernel's counters with none and with
+//! many, divided by their number.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::qemu::server::Server;
 use crate::qemu::statistics::Statistics;
 use crate::service;
 
-/// Below what a process may have open by default (1024), and QEMU needs as many as we do.
+/// Below the default limit of open files of a process (1024); QEMU needs as many as this program.
 const CONNECTIONS: u32 = 400;
 /// QEMU's user network accepts with a backlog of one.
 const PAUSE: Duration = Duration::from_millis(5);
-/// For the guest to have accepted, or forgotten, all of them.
+/// Time limit for the guest to accept, or remove, all of them.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 const FRAME_BYTES: i64 = 4096;
 
@@ -30,15 +30,16 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
     let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
 
-    // Once for the first-time costs: slabs and buffers that are kept.
+    // Once before the measurement, because the first connection allocates slabs and buffers that
+    // are kept.
     let first = open(port, 1)?;
-    settle(&mut server, 1)?;
+    statistics_with(&mut server, 1)?;
     drop(first);
-    let before = settle(&mut server, 0)?;
+    let before = statistics_with(&mut server, 0)?;
     let held = open(port, count)?;
-    let after = settle(&mut server, count)?;
+    let after = statistics_with(&mut server, count)?;
     drop(held);
-    let again = settle(&mut server, 0)?;
+    let again = statistics_with(&mut server, 0)?;
     server.shut_down();
 
     let row = row(count, &before, &after);
@@ -59,8 +60,8 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     Ok(vec![row])
 }
 
-/// The difference by the number: kernel heap handed out; frames that left the free pool without going to the kernel's
-/// heap, which are the process's; and all frames that left it.
+/// The difference per connection: allocated kernel heap; frames that were allocated but not to the
+/// kernel's heap, which are the process's; and all allocated frames.
 fn row(count: u32, before: &Statistics, after: &Statistics) -> Map<String, Value> {
     let frames = -after.growth(before, "frames_free") * FRAME_BYTES;
     let per_connection = |bytes: i64| Value::from(bytes / i64::from(count));
@@ -87,8 +88,8 @@ fn open(port: u16, count: u32) -> Outcome<Vec<TcpStream>> {
     Ok(streams)
 }
 
-/// The counters once the kernel holds so many connections.
-fn settle(server: &mut Server, connections: u32) -> Outcome<Statistics> {
+/// The counters once the kernel has this many connections.
+fn statistics_with(server: &mut Server, connections: u32) -> Outcome<Statistics> {
     let expected = u64::from(connections);
     let statistics = server.statistics_when(SETTLE_LIMIT, |now| now.get("connections") == expected)?;
     match statistics.get("connections") {

@@ -1,4 +1,5 @@
-//! `./cops bench NAME`: one measurement each, in the form of SPEC 5.6: a table, and `{"bench", "config", "rows"}`.
+//! `./cops bench NAME`: one measurement each, in the form of SPEC 5.6: a table, and `{"bench",
+//! "config", "rows"}`.
 
 mod closed;
 mod executor;
@@ -19,15 +20,15 @@ use crate::service;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
-/// What a measurement gives: rows of named values.
+/// The result of a measurement: rows of named values.
 type Rows = Vec<Map<String, Value>>;
 
 pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
-    // On this host, without a machine to boot.
+    // On this host, without booting a machine.
     if options.name == Measurement::Executor {
         return executor::run(workspace, options);
     }
-    // Counting is for one hart; the option excludes --smp, so this overrides its default only.
+    // Counting requires one hart. The option excludes --smp, so this overrides only its default.
     let mut options = options.clone();
     if options.icount || options.name == Measurement::Portions {
         options.machine.smp = 1;
@@ -72,7 +73,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     Ok(0)
 }
 
-/// Puts the data and the report of a full run where the repository keeps results.
+/// Stores the data and the report of a full run in the repository's folder of results.
 fn publish(
     workspace: &Workspace,
     options: &Bench,

@@ -1,5 +1,6 @@
-//! The longest portion of each kind (SPEC 3.13a): what the kernel executes between two points at which something more
-//! urgent can take the hart, counted while `/bin/usertests` with its hostile scenarios runs on one hart.
+//! The longest portion of each kind (SPEC 3.13a): what the kernel executes between two points at
+//! which something more urgent can take the hart, counted while `/bin/usertests` with its hostile
+//! scenarios runs on one hart.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +15,12 @@ use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
 use crate::qemu::portions::{self, LIMIT, Portion};
 
-/// For the boot; nothing is judged by it.
+/// Time limit of the boot; not a criterion.
 const TIME_LIMIT: Duration = Duration::from_secs(1800);
-/// Rows of the printed table; the data has all.
+/// Number of rows in the printed table; the data contain all.
 const SHOWN: usize = 40;
 
-/// Measures and prints; rows, and the report in Markdown.
+/// Measures and prints. Returns the rows, and the report in Markdown.
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> {
     let mut boot = prepared.boot(&options.machine, &["/bin/usertests".to_owned()], &[])?;
     portions::measure(&mut boot);

@@ -1,9 +1,9 @@
-//! What urgency is worth, and what it costs: how soon a most urgent coroutine runs that a timer or a packet wakes while
-//! every hart computes for somebody else, with preemption on wake and with the clock tick alone; and the instructions of
-//! each way across the boundary.
+//! The benefit and the cost of priorities: how soon a most urgent coroutine runs that a timer or a
+//! packet wakes while every hart computes for another process, with preemption on wake and with the
+//! clock tick alone; and the instructions of each way across the boundary.
 //!
-//! That two processes run their coroutines in one order is shown by a test (`usertests order`), whose figures are
-//! repeated here.
+//! A test (`usertests order`) shows that two processes run their coroutines in a common order; its
+//! figures are repeated here.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -22,14 +22,15 @@ use crate::qemu::console::PassThrough;
 use crate::qemu::server::Server;
 use crate::service;
 
-/// For a boot that measures one thing.
+/// Time limit of a boot for one measurement.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Between two packets; not a multiple of a time slice, so that they come at all places of it.
+/// Interval between two packets. Not a multiple of a time slice, so that packets arrive at all
+/// positions within a slice.
 const PACKET_PAUSE: Duration = Duration::from_micros(3700);
-/// The guest's answer for a packet after whose interrupt another came.
+/// The guest's answer for a packet if another interrupt came after the packet's.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What kernel and machine are like.
+/// The configuration of kernel and machine.
 struct Setting {
     clock: &'static str,
     harts: u32,
@@ -117,23 +118,24 @@ impl Setting {
     }
 }
 
-/// On one hart that counts instructions.
+/// Runs on one hart that counts instructions.
 fn counted(prepared: &Prepared, options: &Bench, argv: &[&str]) -> Outcome<Vec<Line>> {
     let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
     words::listen_to_success(&prepared.qemu, &setting.boot(prepared, options, argv, Idle::Skipped)?, LIMIT)
 }
 
-// ---- what it costs ----------------------------------------------------------------------------------------------------
+// ---- what it costs
+// ----------------------------------------------------------------------------------------------------
 
-/// The program's names of operations, and what they are called here.
+/// The program's names of operations, and their descriptions.
 const OPERATIONS: [(&str, &str); 12] = [
-    ("coroutine-switch", "one coroutine gives way to another"),
+    ("coroutine-switch", "one coroutine yields to another"),
     ("sync-getpid", "system call, synchronous: getpid"),
     ("sync-read-at-once", "read of a byte that is there, synchronous"),
-    ("sync-write-at-once", "write of a byte that nobody waits for, synchronous"),
+    ("sync-write-at-once", "write of a byte without a waiting reader, synchronous"),
     ("async-read-at-once", "read of a byte that is there, asynchronous"),
     ("async-read-submitted", "asynchronous read that has to wait: until it is in flight"),
-    ("async-read-completed", "... from the write that ends the wait (without it) until the reader goes on"),
+    ("async-read-completed", "... from the write that ends the wait (without it) until the reader resumes"),
     (
         "wake-suppressed",
         "timer rings for a coroutine that is less urgent than the one that runs: it waits, and nothing is sent",
@@ -184,9 +186,10 @@ fn cost_table(rows: &Rows) -> Table {
     table
 }
 
-// ---- what it is worth -------------------------------------------------------------------------------------------------
+// ---- what it is worth
+// -------------------------------------------------------------------------------------------------
 
-/// The order that the test of it saw, on one hart that counts and on four.
+/// The order that the test observes, on one hart that counts instructions and on four.
 fn order(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let mut rows = Rows::new();
     for (clock, harts) in [("instructions", 1), ("wall", 4)] {
@@ -221,10 +224,11 @@ fn order_table(rows: &Rows) -> Table {
     table
 }
 
-/// A sleeper is woken by the clock: `/bin/victim` beside a program that computes on all harts.
+/// The clock wakes a sleeper: `/bin/victim` beside a program that computes on all harts.
 fn timer(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map<String, Value>> {
     let samples = format!("samples={}", if options.quick { 100 } else { 500 });
-    // As urgent as its parent from its first instruction on, or it would wait for the end of a slice to say so.
+    // As urgent as its parent before it starts; otherwise it would wait for the end of a time slice
+    // before it could raise its level.
     let argv = ["/bin/victim", "beside", &samples, "level=0", "mean-us=3700"];
     let boot = setting.boot(prepared, options, &argv, Idle::Skipped)?;
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
@@ -240,10 +244,10 @@ fn timer(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map
     Ok(row)
 }
 
-/// Packets come from outside; the guest tells how long each took.
+/// Packets come from outside; the guest reports how long each took.
 fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map<String, Value>> {
     let count = if options.quick { 60 } else { 500 };
-    // The peer is outside: the guest's clock must not run ahead of it.
+    // The peer is outside of the machine: the guest's clock must not run ahead of it.
     let boot = setting.boot(prepared, options, &["/bin/measure", "packets"], Idle::Waited)?;
     let sink = PassThrough { show_firmware: false, show_stdout: false };
     let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;

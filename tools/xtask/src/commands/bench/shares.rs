@@ -1,7 +1,9 @@
-//! The share of the CPU that an honest program has beside equals that mean harm: `/bin/victim shares`, as a table.
+//! The CPU share of a normal program beside hostile programs of the same priority: `/bin/victim
+//! shares`, as a table.
 //!
-//! The honest program computes on all harts for a stated time of the clock; its share is how far it gets, by how far it gets
-//! alone. Beside n equals, 1/(n+1) is its due, and the goal is nine tenths of that: 45% in a duel.
+//! The normal program computes on all harts for a given time; its share is its progress divided by
+//! its progress alone. Beside n programs of the same priority its fair share is 1/(n+1), and the
+//! goal is nine tenths of that: 45% beside one.
 
 use std::time::Duration;
 
@@ -16,17 +18,18 @@ use crate::error::{Failure, Outcome};
 use crate::qemu::command::Idle;
 use crate::qemu::console::Ending;
 
-/// What an honest program must have of its due.
+/// The part of its fair share that a normal program must get.
 const OF_ITS_DUE: f64 = 0.9;
-/// For one boot with all kinds.
+/// Time limit of one boot with all kinds.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// The share that is the goal beside so many equals.
+/// The goal beside this many hostile programs.
 pub fn goal(hostile: u64) -> f64 {
     OF_ITS_DUE / (hostile + 1) as f64
 }
 
-/// Boots and measures. `counted`: by instructions; `words`: further options of `/bin/victim shares`.
+/// Boots and measures. `counted`: by instructions; `words`: further options of `/bin/victim
+/// shares`.
 pub fn run(prepared: &Prepared, machine: &Machine, counted: bool, words: &[&str]) -> Outcome<Rows> {
     let argv: Vec<String> =
         ["/bin/victim", "shares"].iter().chain(words).map(|&word| word.to_owned()).collect();
@@ -52,7 +55,7 @@ fn rows(lines: &[Line], clock: &str, harts: u32) -> Outcome<Rows> {
             "work" => work = Some(line.number("rounds")?),
             "share" => {
                 let hostile = line.number("hostile")?;
-                // Without the work's line it has not finished: it had nothing.
+                // Without a `work` line the program has not finished: it had no share.
                 let rounds = work.take().unwrap_or(0);
                 if hostile == 0 {
                     alone = Some(rounds).filter(|&rounds| rounds > 0);
@@ -95,7 +98,7 @@ pub fn table(rows: &Rows) -> Table {
     table
 }
 
-/// How many rows miss the goal, and which.
+/// The number of rows that miss the goal, and their names.
 pub fn judge(rows: &Rows) -> String {
     let missing: Vec<String> = rows
         .iter()

@@ -1,6 +1,7 @@
-//! Tables, for people: aligned on a terminal, with bars in Markdown.
+//! Tables: aligned for a terminal, or in Markdown.
 
-/// Rows of cells under a heading. The first columns, as many as `text_columns`, are aligned left, the others right.
+/// Rows of cells under a heading. The first `text_columns` columns are aligned left, the others
+/// right.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -12,7 +13,7 @@ impl Table {
         Self { rows: vec![heading.iter().map(ToString::to_string).collect()], text_columns }
     }
 
-    /// Adds a row. Cells beyond the heading's are dropped, missing ones are empty.
+    /// Adds a row. Surplus cells are dropped, missing ones are empty.
     pub fn add(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut row: Vec<String> = cells.into_iter().collect();
         row.resize(self.rows[0].len(), String::new());
@@ -25,7 +26,7 @@ impl Table {
             .collect()
     }
 
-    /// As it is printed.
+    /// The table for a terminal.
     pub fn plain(&self) -> String {
         let widths = self.widths();
         let line = |row: &Vec<String>| {
@@ -37,7 +38,7 @@ impl Table {
         self.rows.iter().map(line).collect()
     }
 
-    /// As Markdown.
+    /// The table in Markdown.
     pub fn markdown(&self) -> String {
         let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
         let mut text = line(&self.rows[0]);

@@ -1,4 +1,5 @@
-//! Runs a measuring program in the guest and reads what it says: lines of `TAG: NAME=VALUE NAME=VALUE..`.
+//! Runs a measuring program in the guest and parses its output: lines of `TAG: NAME=VALUE
+//! NAME=VALUE..`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Reads the line, if it is one.
+    /// Parses the line; `None` if it has another form.
     pub fn parse(line: &str) -> Option<Self> {
         let (tag, rest) = line.trim_end().split_once(": ")?;
         let is_tag = !tag.is_empty() && tag.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
@@ -29,15 +30,15 @@ impl Line {
         (is_tag && !words.is_empty()).then(|| Self { tag: tag.to_owned(), words })
     }
 
-    /// A word as text; empty if it is not there.
+    /// A value as text; empty if it is missing.
     pub fn text(&self, name: &str) -> &str {
         self.words.get(name).map_or("", String::as_str)
     }
 
-    /// A word as a number.
+    /// A value as a number.
     ///
     /// # Errors
-    /// If it is none, or not there: the program and this tool were not made for each other.
+    /// If it is missing or not a number: the versions of program and tool do not match.
     pub fn number(&self, name: &str) -> Outcome<u64> {
         self.text(name).parse().map_err(|_| {
             Failure::new(format!("the guest's line `{}` has no number {name}: {:?}", self.tag, self.words))
@@ -45,7 +46,7 @@ impl Line {
     }
 }
 
-/// What a program said, and how the boot ended.
+/// The output of a program, and how the boot ended.
 #[derive(Debug)]
 pub struct Said {
     pub ending: Ending,
@@ -54,7 +55,7 @@ pub struct Said {
     pub complaints: String,
 }
 
-/// Boots, runs the program to its end or to the time limit, and reads its lines.
+/// Boots, runs the program to its end or to the time limit, and parses its lines.
 pub fn listen(qemu: &Qemu, boot: &Boot, limit: Duration) -> Outcome<Said> {
     let machine = Machine::start(qemu, boot)?;
     let mut transcript = Transcript::default();
@@ -65,7 +66,7 @@ pub fn listen(qemu: &Qemu, boot: &Boot, limit: Duration) -> Outcome<Said> {
     Ok(Said { ending, lines, complaints: complaints.concat() })
 }
 
-/// [`listen`], where anything but exit status 0 means that there is nothing to read.
+/// Like [`listen`], but fails unless the exit status is 0.
 pub fn listen_to_success(qemu: &Qemu, boot: &Boot, limit: Duration) -> Outcome<Vec<Line>> {
     let said = listen(qemu, boot, limit)?;
     match said.ending {

@@ -1,20 +1,20 @@
-//! The list of mutations as a file: what is changed, and what must fail then.
+//! Parses the list of mutations: a change, and the test that must fail with it.
 //!
 //! ```text
 //! == name
 //! file: path in the repository
 //! run: guest FILTER | cargo ARGUMENTS OF cargo test
-//! expect: a text that the failure has
+//! expect: a text in the failure
 //! --- before
-//! lines that the file has exactly once
+//! lines that are in the file exactly once
 //! --- after
-//! lines instead
+//! the lines that replace them
 //! ---
 //! ```
 
 use crate::error::{Failure, Outcome};
 
-/// One change, and the test that must notice it.
+/// A change, and the test that must detect it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutation {
     pub name: String,
@@ -25,7 +25,7 @@ pub struct Mutation {
     pub after: String,
 }
 
-/// What is run.
+/// The test to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Run {
     /// `./cops test --only guest FILTER`.
@@ -35,7 +35,7 @@ pub enum Run {
 }
 
 impl Mutation {
-    /// The file's text with the change made.
+    /// The file's text with the change applied.
     pub fn apply(&self, text: &str) -> Result<String, String> {
         match text.matches(&self.before).count() {
             1 => Ok(text.replacen(&self.before, &self.after, 1)),
@@ -44,7 +44,7 @@ impl Mutation {
     }
 }
 
-/// Reads the list.
+/// Parses the list.
 pub fn parse(text: &str) -> Outcome<Vec<Mutation>> {
     let mut all = Vec::new();
     for entry in text.split("\n== ").skip(1) {
@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Outcome<Vec<Mutation>> {
 fn parse_one(entry: &str) -> Option<Mutation> {
     let (head, rest) = entry.split_once("\n--- before\n")?;
     let (before, rest) = rest.split_once("\n--- after\n")?;
-    // Nothing instead is an empty part.
+    // An empty replacement has no lines.
     let after =
         rest.split_once("\n---").map(|(after, _)| after).or_else(|| rest.strip_prefix("---").map(|_| ""))?;
     let (name, fields) = head.split_once('\n')?;
@@ -101,7 +101,7 @@ mod tests {
         assert!(parse("\n== a\nfile: x\n").is_err());
     }
 
-    /// What is out of date here tests nothing any more.
+    /// An entry that no longer applies tests nothing.
     #[test]
     fn every_mutation_applies_exactly_once() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

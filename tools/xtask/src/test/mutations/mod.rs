@@ -1,5 +1,6 @@
-//! `./cops test --mutations [TEXT]`: makes one change after the other that a test must notice, in a copy of the checkout, and
-//! says which were. Takes a build and a boot for each, so CI only checks that each still applies.
+//! `./cops test --mutations [TEXT]`: applies one change after the other, each of which a test must
+//! detect, to a copy of the checkout, and reports the result. Each takes a build and a boot, so CI
+//! only checks that each change still applies.
 
 pub mod list;
 
@@ -15,23 +16,24 @@ use list::{Mutation, Run};
 
 /// The list.
 pub const LIST: &str = include_str!("list.txt");
-/// For one build and one run. A mutation that hangs the system is caught by the tests' own limits before.
+/// Time limit of one build and run. If a mutation hangs the system, the tests' own limits apply
+/// earlier.
 const LIMIT: Duration = Duration::from_secs(1500);
-/// Lines shown of what failed otherwise than expected.
+/// Number of lines shown of an unexpected failure.
 const SHOWN_LINES: usize = 15;
 
-/// What became of one.
+/// The result for one mutation.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// The test failed, as expected.
     Caught,
     /// Nothing failed.
     Survived,
-    /// Something else failed, or nothing could be run.
+    /// Another test failed, or the test could not be run.
     Unclear(String),
 }
 
-/// Runs those whose name contains `filter`; the status is 0 if all were caught.
+/// Runs the mutations with `filter` in their names; returns 0 if all were caught.
 pub fn run(workspace: &Workspace, filter: &str) -> Outcome<u8> {
     let all = list::parse(LIST)?;
     let chosen: Vec<&Mutation> = all.iter().filter(|one| one.name.contains(filter)).collect();
@@ -55,7 +57,7 @@ pub fn run(workspace: &Workspace, filter: &str) -> Outcome<u8> {
     Ok(u8::from(!others.is_empty()))
 }
 
-/// A copy of the last commit, with a target folder that stays from one run to the next.
+/// A copy of the last commit, with a target folder that is kept between runs.
 struct Copy {
     root: PathBuf,
     target: PathBuf,
@@ -80,7 +82,7 @@ impl Copy {
         git(&self.root, arguments).map(drop)
     }
 
-    /// Makes the change, runs what must fail, and undoes the change.
+    /// Applies the change, runs the test that must fail, and undoes the change.
     fn judge(&self, one: &Mutation) -> Outcome<Verdict> {
         let file = self.root.join(&one.file);
         let cannot = || format!("cannot change {}", file.display());

@@ -1,11 +1,13 @@
-//! Plain English stays plain: words that CONTRIBUTING.md forbids are errors in Markdown, in comments and in messages.
+//! Plain English stays plain: words that CONTRIBUTING.md forbids are errors in Markdown, in
+//! comments and in messages.
 //!
 //! - [`text`]: the prose of a file, without its code
 //! - [`words`]: the word list, and where its words occur
 //!
-//! Three lists lie beside this file. `words.txt` has the words, each with its replacement. `exceptions.txt` has the
-//! places where a word is right, each with the reason. `pending.txt` has the files and folders that are not clean yet;
-//! an entry without a fault must be taken out, so that the list only shrinks.
+//! Three lists lie beside this file. `words.txt` has the words, each with its replacement.
+//! `exceptions.txt` has the places where a word is right, each with the reason. `pending.txt` has
+//! the files and folders that are not clean yet; an entry without a fault must be taken out, so
+//! that the list only shrinks.
 
 mod text;
 mod words;
@@ -202,7 +204,8 @@ fn contains(entry: &str, name: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || entry.ends_with('/') || rest.starts_with('/'))
 }
 
-/// The entries of a list, each with its line: fields between bars. Lines that begin with `#` are comments.
+/// The entries of a list, each with its line: fields between bars. Lines that begin with `#` are
+/// comments.
 fn entries(list: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     list.lines()
         .enumerate()

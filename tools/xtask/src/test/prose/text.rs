@@ -1,5 +1,5 @@
-//! The prose of a file: comments and messages of Rust, Markdown without code, other text as it is. Lines stay where
-//! they are, so that a fault can be named with its line.
+//! The prose of a file: comments and messages of Rust, Markdown without code, other text as it is.
+//! Lines stay where they are, so that a fault can be named with its line.
 
 use std::path::Path;
 
@@ -28,7 +28,8 @@ impl Kind {
     }
 }
 
-/// The prose; what is left out becomes spaces, or the end of a sentence where code stands between two comments.
+/// The prose; what is left out becomes spaces, or the end of a sentence where code stands between
+/// two comments.
 pub fn prose(text: &str, kind: Kind) -> String {
     match kind {
         Kind::Rust => without_code(&comments_and_literals(text), kind),
@@ -37,8 +38,8 @@ pub fn prose(text: &str, kind: Kind) -> String {
     }
 }
 
-/// The lines of prose that are longer than `columns`, counted from 1. Tables, code, links by themselves and comments of
-/// HTML cannot be wrapped.
+/// The lines of prose that are longer than `columns`, counted from 1. Tables, code, links by
+/// themselves and comments of HTML cannot be wrapped.
 pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
     let mut wide = Vec::new();
     let (mut is_fenced, mut in_comment) = (false, false);
@@ -69,8 +70,8 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
     wide
 }
 
-/// Text without fenced code and code spans. In Rust's documentation a fence without a language is code, in Markdown it
-/// is text.
+/// Text without fenced code and code spans. In Rust's documentation a fence without a language is
+/// code, in Markdown it is text.
 fn without_code(text: &str, kind: Kind) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut fence: Option<bool> = None;

@@ -67,7 +67,8 @@ impl WordList {
         (Self { entries }, wrong)
     }
 
-    /// Every place where a word of the list stands, also across the end of a line, and every small word that stands twice.
+    /// Every place where a word of the list stands, also across the end of a line, and every small
+    /// word that stands twice.
     pub fn find(&self, prose: &str) -> Vec<Found> {
         let tokens = tokens(prose);
         let mut found = Vec::new();
@@ -119,7 +120,8 @@ fn tokens(prose: &str) -> Vec<Token> {
             if !word.is_empty() {
                 tokens.push(Token { line: line_number, word: Some(std::mem::take(&mut word)) });
             }
-            // Signs of a comment and spaces end no sentence; other signs do, and so do placeholders and escapes.
+            // Signs of a comment and spaces end no sentence; other signs do, and so do placeholders
+            // and escapes.
             let is_mark = letter == '!' && line.trim_start().starts_with("//!");
             if !is_mark && !matches!(letter, ' ' | '/' | '*' | '#' | '>') {
                 tokens.push(Token { line: line_number, word: None });

@@ -170,7 +170,7 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
     follow(running, calls_before, sum).await?;
     // Any process may switch tracing on.
     let _ = trace::switch(false);
-    settle(&before).await
+    wait_until_free(&before).await
 }
 
 /// Waits until all children have ended. Kills those that have reached their limit of calls, and
@@ -221,8 +221,8 @@ fn now() -> Result<Statistics, Fault> {
 }
 
 /// Waits until the kernel uses no more than `before`.
-async fn settle(before: &Holdings) -> Result<(), Fault> {
-    let excess = before.settle().await.map_err(|error| format!("{error}"))?;
+async fn wait_until_free(before: &Holdings) -> Result<(), Fault> {
+    let excess = before.wait_until_free().await.map_err(|error| format!("{error}"))?;
     if excess.iter().all(|&(_, amount)| amount == 0) {
         return Ok(());
     }

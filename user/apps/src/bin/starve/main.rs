@@ -108,15 +108,15 @@ async fn all(filter: &str) -> ExitCode {
 /// failed.
 async fn starve(name: &str) -> Result<u64, String> {
     // What the kernel or this process allocates on first use and then keeps is not a leak.
-    let mut before = settled(None).await?;
+    let mut before = statistics_when_free(None).await?;
     for count in [ALLOCATIONS_MAX, 1, 1, 1] {
         run(name, count).await?;
         sleep(Duration::from_millis(20)).await;
-        before = settled(None).await?;
+        before = statistics_when_free(None).await?;
     }
     for count in 1..ALLOCATIONS_MAX {
         let reached = run(name, count).await?;
-        settled(Some(&before)).await.map_err(|why| format!("allocation {count}: {why}"))?;
+        statistics_when_free(Some(&before)).await.map_err(|why| format!("allocation {count}: {why}"))?;
         if !reached {
             return Ok(count - 1);
         }
@@ -148,7 +148,7 @@ async fn run(name: &str, count: u64) -> Result<bool, String> {
 }
 
 /// What the kernel uses, once that is no more than `before`.
-async fn settled(before: Option<&Statistics>) -> Result<Statistics, String> {
+async fn statistics_when_free(before: Option<&Statistics>) -> Result<Statistics, String> {
     let mut steps = 0;
     loop {
         let now = memory::statistics().map_err(|error| format!("statistics: {error:?}"))?;

@@ -84,7 +84,7 @@ impl Holdings {
     ///
     /// # Errors
     /// A kernel of this version returns none.
-    pub async fn settle(&self) -> cops::io::Result<Excess> {
+    pub async fn wait_until_free(&self) -> cops::io::Result<Excess> {
         let begin = Instant::now();
         let has_others = inspect::harts()?.len() > 1;
         loop {

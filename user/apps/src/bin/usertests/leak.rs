@@ -13,8 +13,8 @@ use crate::holdings::Holdings;
 /// # Errors
 /// The resources that are not free after a while, and the processes and kernel coroutines at that
 /// time.
-pub async fn settle(before: &Holdings) -> Result<(), Failure> {
-    let excess = before.settle().await?;
+pub async fn wait_until_free(before: &Holdings) -> Result<(), Failure> {
+    let excess = before.wait_until_free().await?;
     if excess.iter().all(|&(_, amount)| amount == 0) {
         return Ok(());
     }

@@ -213,7 +213,7 @@ async fn run_apart(arguments: &[&str]) -> Verdict {
     };
     match status.code() {
         Some(REPORTED) => Verdict::Reported,
-        Some(0) => leak::settle(&before).await.map_or_else(Verdict::Failed, |()| Verdict::Passed),
+        Some(0) => leak::wait_until_free(&before).await.map_or_else(Verdict::Failed, |()| Verdict::Passed),
         _ => Verdict::Failed(Failure(alloc::format!("{status}"))),
     }
 }

@@ -111,7 +111,7 @@ async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bo
         let _ = timeout(Duration::from_secs(5), victim.wait()).await;
     }
     let [frames, processes, coroutines, connections, calls] =
-        before.settle().await?.map(|(_, amount)| amount);
+        before.wait_until_free().await?.map(|(_, amount)| amount);
     let given_back = [frames, processes, coroutines, connections, calls] == [0; 5];
     let (kind, ceiling) = hostile.unwrap_or(("alone", options.level));
     println!(
