@@ -39,7 +39,8 @@ pub enum Pace {
     Counted { requests: u32 },
 }
 
-/// How long answers may take after the last request of a benchmark, in seconds: those that are missing then are errors.
+/// How long answers may take after the last request of a benchmark, in seconds: those that are
+/// missing then are errors.
 pub const DRAIN_SECONDS: u32 = 2;
 
 /// What the client does.
