@@ -14,6 +14,7 @@
 pub mod child;
 pub mod contender;
 pub mod driver;
+pub mod earlier;
 pub mod gate;
 pub mod operation;
 pub mod report;

@@ -7,6 +7,7 @@ use clap::Parser;
 
 use cops_executor_peers::contender::Contender;
 use cops_executor_peers::driver::{self, Plan};
+use cops_executor_peers::earlier;
 use cops_executor_peers::report::Report;
 use cops_executor_peers::rows::TABLES;
 
@@ -16,6 +17,7 @@ use cops_executor_peers::rows::TABLES;
     after_help = "A whole run writes docs/results/executor.md and executor.json; a part of one is printed only.\n\
     Instructions need valgrind. Progress goes to standard error.\n\n\
     Examples (after `cargo run --release --manifest-path crates/executor/peers/Cargo.toml --`):\n  \
+    --counts --times-of docs/results/executor.json --output docs/results\n  \
     --counts                         no times: for a machine that has other things to do\n  \
     --only yield --contender cops --contender embassy\n  \
     --only urgent-2\n  \
@@ -44,6 +46,9 @@ struct Arguments {
     /// Write executor.md and executor.json into this folder
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+    /// With --counts: take the times from this file, which an earlier run wrote
+    #[arg(long, value_name = "FILE", requires = "counts")]
+    times_of: Option<PathBuf>,
     /// Write the data into this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,11 +91,22 @@ fn main() -> ExitCode {
         runs: if arguments.quick { 5 } else { arguments.runs },
         is_quick: arguments.quick,
     };
-    measure(&plan, arguments.output, arguments.json)
+    measure(&plan, arguments.times_of, arguments.output, arguments.json)
 }
 
-fn measure(plan: &Plan, output: Option<PathBuf>, json: Option<PathBuf>) -> ExitCode {
-    let outcome = driver::execute(plan);
+fn measure(
+    plan: &Plan,
+    times_of: Option<PathBuf>,
+    output: Option<PathBuf>,
+    json: Option<PathBuf>,
+) -> ExitCode {
+    let mut outcome = driver::execute(plan);
+    if let Some(file) = times_of
+        && let Err(error) = earlier::take_times(&mut outcome, &file)
+    {
+        eprintln!("cannot read {}: {error}", file.display());
+        return ExitCode::FAILURE;
+    }
     let report = Report::new(plan, &outcome);
     println!("{}", report.text.trim_end());
     let published = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/results");

@@ -67,6 +67,8 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// Valgrind's, if instructions were counted.
     pub valgrind: Option<String>,
+    /// What the times are of, if they are not of this run.
+    pub times_of_commit: Option<String>,
 }
 
 impl Plan {

@@ -40,6 +40,7 @@ impl Report {
         let config = json!({
             "command": machine.command,
             "commit": machine.commit,
+            "times_of_commit": outcome.times_of_commit,
             "cpu": machine.cpu,
             "processors": machine.processors,
             "rustc": machine.rustc,

@@ -15,7 +15,7 @@ pub fn head(plan: &Plan, outcome: &Outcome, machine: &Machine) -> String {
         "# cops-executor beside its peers\n\n\
          Commit {}; {}, {} processors; {}, profile {}, {} LTO; instructions: {}.\n\
          Peers: {}.\n\n\
-         Every figure is of this run. Instructions are the process's own, the difference of two runs of different\n\
+         {} Instructions are the process's own, the difference of two runs of different\n\
          length; times are the fastest of {} runs, with the runtimes in turn. The futures are the same for all, of 16\n\
          bytes and written by hand. –: not measured, or means nothing there. Bold: the lowest but raw polling.\n",
         machine.commit,
@@ -26,6 +26,10 @@ pub fn head(plan: &Plan, outcome: &Outcome, machine: &Machine) -> String {
         if machine.profile == "lto" { "fat" } else { "no" },
         valgrind,
         machine.peers.join(", "),
+        match &outcome.times_of_commit {
+            Some(commit) => format!("Counts are of this run, times of an earlier one, of commit {commit}."),
+            None => "Every figure is of this run.".to_owned(),
+        },
         plan.runs,
     );
     if plan.is_quick {
