@@ -1,7 +1,7 @@
 //! The entropy device: virtio-rng over MMIO, asked once, at boot.
 //!
-//! A device that has nothing to give may keep a request for as long as it likes. The boot waits for a tenth of a second,
-//! then resets the device, which ends the request, and does without.
+//! A device that has nothing to give may keep a request for as long as it likes. The boot waits for
+//! a tenth of a second, then resets the device, which ends the request, and does without.
 
 use super::device_tree;
 use super::virtio_memory::{Buffers, DirectMemory};
@@ -30,12 +30,13 @@ bitflags::bitflags! {
 
 type Queue = VirtQueue<DirectMemory, QUEUE_SIZE>;
 
-/// Random bytes of the first entropy device that the device tree names and that answers. To be called once.
+/// Random bytes of the first entropy device that the device tree names and that answers. To be
+/// called once.
 pub fn entropy() -> Option<[u8; BYTES]> {
     device_tree::facts().virtio.iter().find_map(|place| {
         let header = NonNull::new(layout::direct(place.registers.start))?.cast();
-        // SAFETY: a virtio region by the tree, mapped for ever; no other driver touches the places of entropy devices,
-        // and this is called once.
+        // SAFETY: a virtio region by the tree, mapped for ever; no other driver touches the places
+        // of entropy devices, and this is called once.
         let transport = unsafe { MmioTransport::new(header, place.registers.len()) }.ok()?;
         if transport.device_type() != DeviceType::EntropySource {
             return None;
@@ -60,7 +61,8 @@ fn request(transport: &mut MmioTransport<'static>, queue: &mut Queue) -> Result<
     let buffers = Buffers::allocate(1, BYTES).ok_or(Error::DmaError)?;
     // SAFETY: the only reference to the only buffer; the device has it from `add` to `pop_used`.
     let buffer = unsafe { buffers.get(0) };
-    // SAFETY: the buffer is not touched before `pop_used`, or ever again if the device does not answer.
+    // SAFETY: the buffer is not touched before `pop_used`, or ever again if the device does not
+    // answer.
     let token = unsafe { queue.add(&[], &mut [&mut *buffer])? };
     transport.notify(0);
     let deadline_ticks = arch::now_ticks() + arch::ticks_per_second() / PATIENCE_PER_SECOND;

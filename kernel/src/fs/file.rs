@@ -1,4 +1,4 @@
-//! Open files: one enum, one way to try and one way to wait.
+//! Open files: one enum with one way to attempt an operation and one way to wait.
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -12,16 +12,17 @@ use crate::mm::PinnedBuffer;
 use crate::net::Socket;
 use crate::task::{WaitQueue, Waiter};
 
-/// Which of a file's two directions somebody waits for.
+/// The direction of a file that a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// For something to read (or accept).
+    /// For something to read or to accept.
     ToRead,
-    /// For room to write (or a connection to stand).
+    /// For room to write, or for a connection to be established.
     ToWrite,
 }
 
-/// Something a process has open. Shared by all descriptors and calls that use it; closed when the last of them drops it.
+/// A file that a process has open. Shared by all descriptors and calls that use it; closed when the
+/// last of them drops it.
 pub enum File {
     /// Standard input.
     ConsoleInput,
@@ -29,9 +30,9 @@ pub enum File {
     ConsoleOutput,
     /// Standard error.
     ConsoleError,
-    /// A file of the root image, with the place where the next read starts.
+    /// A file of the root image, with the position of the next read.
     Image { entry: &'static Entry, offset_bytes: Mutex<usize> },
-    /// A directory of the root image, with how many names were listed already.
+    /// A directory of the root image, with the number of names already listed.
     Directory { path: Text, listed: Mutex<usize> },
     /// Reading end of a pipe.
     PipeReader(PipeReader),
@@ -42,7 +43,7 @@ pub enum File {
 }
 
 impl File {
-    /// Opens what `path` names in the root image, for reading.
+    /// Opens the file or directory at `path` in the root image, for reading.
     ///
     /// # Errors
     /// `ENOENT`, `ENOMEM`.
@@ -53,7 +54,7 @@ impl File {
         })
     }
 
-    /// Reads what is there into `buffer`; `None`: nothing yet, wait.
+    /// Reads available bytes into `buffer`; `None` if there are none yet and the call has to wait.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match self {
             File::Image { entry, offset_bytes } => {
@@ -74,7 +75,8 @@ impl File {
         }
     }
 
-    /// Writes what fits from `buffer`; `None`: no room yet, wait.
+    /// Writes bytes from `buffer` as far as there is room; `None` if there is none and the call has
+    /// to wait.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match self {
             File::ConsoleOutput => write_console(Channel::Output, buffer),
@@ -87,7 +89,8 @@ impl File {
         }
     }
 
-    /// Has `waiter` woken when its attempt in this direction may succeed. It attempts once more afterwards.
+    /// Registers `waiter` to be woken when its attempt in this direction may succeed. It attempts
+    /// once more afterwards.
     pub fn enter(&self, waiting: Waiting, waiter: Waiter) {
         if let Some((queue, _)) = self.queue(waiting) {
             queue.enter(waiter);
@@ -97,36 +100,39 @@ impl File {
         }
     }
 
-    /// The waiter of this number waits no more for this direction. `must_pass_on`: it has not used what it was woken for.
+    /// The waiter with this number stops waiting for this direction. `must_pass_on`: it has not
+    /// used the event that it was woken for.
     pub fn leave(&self, waiting: Waiting, waiter: u32, must_pass_on: bool) {
         if let Some((queue, may_be_ready)) = self.queue(waiting) {
             queue.leave(waiter, must_pass_on || may_be_ready);
         }
     }
 
-    /// The waiter of this number, in this direction, has become less urgent.
+    /// The waiter with this number, in this direction, has become less urgent.
     pub fn pass_on(&self, waiting: Waiting, waiter: u32) {
         if let Some((queue, _)) = self.queue(waiting) {
             queue.pass_on(waiter);
         }
     }
 
-    /// The calls that wait for this direction, and whether an attempt may succeed now; `None`: attempts never wait.
+    /// The calls that wait for this direction, and whether an attempt may succeed now. `None` if
+    /// attempts never wait.
     fn queue(&self, waiting: Waiting) -> Option<(&WaitQueue, bool)> {
         match self {
             File::PipeReader(pipe) => Some(pipe.queue()),
             File::PipeWriter(pipe) => Some(pipe.queue()),
-            // An attempt costs as much as finding out.
+            // Checking would cost as much as an attempt.
             File::Socket(socket) => Some((socket.queue(waiting), true)),
             File::ConsoleOutput | File::ConsoleError => Some((&CONSOLE_WRITERS, console::has_room())),
             File::ConsoleInput | File::Image { .. } | File::Directory { .. } => None,
         }
     }
 
-    /// Moves the place of the next read.
+    /// Changes the position of the next read.
     ///
     /// # Errors
-    /// `ESPIPE` for what has no place, `EINVAL` for a negative place or an unknown `whence`.
+    /// `ESPIPE` for a file without a position, `EINVAL` for a negative position or an unknown
+    /// `whence`.
     pub fn seek(&self, offset: isize, whence: usize) -> CallResult {
         let File::Image { entry, offset_bytes } = self else { return Err(Errno::ESPIPE) };
         let mut place = offset_bytes.lock();
@@ -176,12 +182,13 @@ impl File {
 /// Calls that wait for room in the console's queue.
 static CONSOLE_WRITERS: WaitQueue = WaitQueue::new();
 
-/// There is room again in the console's queue.
+/// There is room in the console's queue again.
 pub fn console_has_room() {
     CONSOLE_WRITERS.wake_one();
 }
 
-/// Writes the beginning of `buffer`; `None`: the console has no room. Writers take turns by parts.
+/// Writes the beginning of `buffer`; `None` if the console has no room. Writers alternate after
+/// each part.
 fn write_console(channel: Channel, buffer: &PinnedBuffer) -> Option<CallResult> {
     let mut bytes = [0; console::PART_BYTES];
     let part = &mut bytes[..buffer.len().min(console::PART_BYTES)];

@@ -1,4 +1,5 @@
-//! The root image: a read-only archive in memory, packed by the build and found through the device tree.
+//! The root image: a read-only archive in memory, packed by the build and found through the device
+//! tree.
 
 use cops_abi::Errno;
 use cops_fallible::{List, OutOfMemory, Text};
@@ -10,7 +11,7 @@ use tar_no_std::TarArchiveRef;
 pub struct Entry {
     /// Path without a leading slash.
     pub path: Text,
-    /// What it holds.
+    /// The contents.
     pub data: &'static [u8],
 }
 
@@ -20,20 +21,21 @@ pub struct RootImage {
     entries: List<Entry>,
 }
 
-/// What a path names.
+/// The file or directory at a path.
 pub enum Node {
     /// A file.
     File(&'static Entry),
-    /// A directory, by its path with a trailing slash (empty: the root).
+    /// A directory, as its path with a trailing slash (empty for the root).
     Directory(Text),
 }
 
 static ROOT: Once<RootImage> = Once::new();
 
-/// Makes `archive` the root image; only the first call counts. Returns how many files it holds.
+/// Makes `archive` the root image; only the first call has an effect. Returns the number of files
+/// in it.
 ///
 /// # Panics
-/// Without memory for the list of files: only at boot.
+/// Without memory for the list of files, which can happen only at boot.
 pub fn set_root(archive: &'static [u8]) -> usize {
     let root = ROOT.call_once(|| match RootImage::new(archive) {
         Ok(root) => root,
@@ -55,7 +57,7 @@ impl RootImage {
             let name = entry.filename();
             let Ok(name) = name.as_str() else { continue };
             let path = normalize(name)?;
-            // The last of two files with one name wins, as when an archive is unpacked.
+            // Of two files with the same name the last one counts, as when unpacking the archive.
             match entries.binary_search_by(|other| (*other.path).cmp(&path)) {
                 Ok(index) => entries[index].data = entry.data(),
                 Err(index) => entries.try_insert(index, Entry { path, data: entry.data() })?,
@@ -64,7 +66,7 @@ impl RootImage {
         Ok(Self { entries })
     }
 
-    /// What lies at `path`; relative paths start at the root.
+    /// Finds the file or directory at `path`; relative paths start at the root.
     ///
     /// # Errors
     /// `ENOENT`, `ENOMEM`.
@@ -82,17 +84,18 @@ impl RootImage {
         Err(Errno::ENOENT)
     }
 
-    /// The names directly in `directory` (as [`Node::Directory`] gives it), each with whether it is a directory itself.
+    /// The names directly in `directory` (in the form of [`Node::Directory`]), each with whether it
+    /// is a directory.
     pub fn list(&self, directory: &str) -> impl Iterator<Item = (&str, bool)> {
         let mut previous = ("", false);
         let rest = self.entries.iter().filter_map(move |entry| entry.path.strip_prefix(directory));
         let names = rest.map(|rest| rest.split_once('/').map_or((rest, false), |(name, _)| (name, true)));
-        // The entries are sorted, so those of one directory follow each other.
+        // The entries are sorted, so those of one directory are adjacent.
         names.filter(move |&name| core::mem::replace(&mut previous, name) != name)
     }
 }
 
-/// Removes empty parts and `.`, resolves `..` within the root.
+/// Removes empty parts and `.`, and resolves `..` within the root.
 fn normalize(path: &str) -> Result<Text, OutOfMemory> {
     let mut normal = Text::new();
     for part in path.split('/') {

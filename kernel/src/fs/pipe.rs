@@ -1,11 +1,12 @@
 //! Anonymous pipes: a bounded byte queue with a reading and a writing end.
 //!
-//! The bytes lie in chunks that are allocated as the pipe fills and freed as it drains, none larger than a frame:
-//! so memory that is fragmented serves as well as any other. An empty pipe keeps a small chunk at most, so that
-//! short messages allocate nothing.
+//! The bytes are in chunks that are allocated as the pipe fills and freed as it drains. No chunk is
+//! larger than a frame, so fragmented memory is sufficient. An empty pipe keeps at most a small
+//! chunk, so that short messages need no allocation.
 //!
-//! When memory ends, a writer moves what fits into the chunks there are. If that is nothing, it waits for the reader, as
-//! for room, as long as there are bytes to read, since reading them frees memory; otherwise the write fails with `ENOMEM`.
+//! When memory is used up, a writer writes what fits into the existing chunks. If nothing fits, it
+//! waits for the reader as long as there are bytes to read, because reading them frees memory;
+//! otherwise the write fails with `ENOMEM`.
 
 use alloc::sync::Arc;
 
@@ -18,26 +19,26 @@ use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};
 use crate::task::WaitQueue;
 
-/// Bytes a pipe holds, as on Linux.
+/// Capacity of a pipe in bytes, as on Linux.
 const CAPACITY_BYTES: usize = 65_536;
-/// Bytes of a chunk: a frame.
+/// Size of a chunk: one frame.
 const CHUNK_BYTES: usize = 4096;
-/// Bytes of the chunk that an empty pipe begins with, if what is written fits into it.
+/// Size of an empty pipe's first chunk, if the written bytes fit into it.
 const SMALL_BYTES: usize = 512;
-/// Chunks there can be: the first may be all but empty.
+/// Maximum number of chunks: the first may be almost empty.
 const CHUNKS_MAX: usize = CAPACITY_BYTES / CHUNK_BYTES + 1;
 
-/// A queue of bytes. Its chunks are filled one after the other, each to its capacity.
+/// A queue of bytes. Its chunks are filled one after another, each to its capacity.
 struct Bytes {
     /// A ring of chunks. Those in use begin at `first`.
     chunks: [List<u8>; CHUNKS_MAX],
     first: usize,
-    /// Chunks in use. An empty queue may keep one.
+    /// Number of chunks in use. An empty queue may keep one.
     used: usize,
-    /// Bytes of the first chunk that have been read.
+    /// Number of bytes of the first chunk that have been read.
     read: usize,
     length: usize,
-    /// What the chunks take.
+    /// The charge for the chunks.
     charge: Charge,
 }
 
@@ -51,7 +52,7 @@ impl Bytes {
         Self { chunks: [const { List::new() }; CHUNKS_MAX], first: 0, used: 0, read: 0, length: 0, charge }
     }
 
-    /// The last chunk if it has room, otherwise a new one; `wanted` bytes are to follow.
+    /// The last chunk if it has room, otherwise a new one, for `wanted` bytes.
     fn chunk_with_room(&mut self, wanted: usize) -> Result<&mut List<u8>, OutOfMemory> {
         let last = (self.first + self.used + CHUNKS_MAX - 1) % CHUNKS_MAX;
         let has_room = self.used > 0 && self.chunks[last].len() < self.chunks[last].capacity();
@@ -61,7 +62,7 @@ impl Bytes {
         if self.used == CHUNKS_MAX {
             return Err(OutOfMemory);
         }
-        // Not out of the kernel's reserve.
+        // Chunks do not use the kernel's reserve.
         mm::admit().map_err(|_| OutOfMemory)?;
         let bytes = if self.used == 0 && wanted <= SMALL_BYTES { SMALL_BYTES } else { CHUNK_BYTES };
         let next = (self.first + self.used) % CHUNKS_MAX;
@@ -77,7 +78,7 @@ impl Bytes {
         Ok(&mut self.chunks[next])
     }
 
-    /// Appends bytes of `buffer`, as many as there is memory for; returns how many.
+    /// Appends bytes of `buffer`, as many as memory permits; returns the number.
     fn append(&mut self, buffer: &PinnedBuffer, count: usize) -> usize {
         let mut done = 0;
         while done < count {
@@ -94,7 +95,7 @@ impl Bytes {
         done
     }
 
-    /// Moves bytes into `buffer`, as many as there are and fit; returns how many.
+    /// Moves as many bytes as possible into `buffer`; returns the number.
     fn take(&mut self, buffer: &PinnedBuffer) -> usize {
         let count = buffer.len().min(self.length);
         let mut done = 0;
@@ -112,7 +113,7 @@ impl Bytes {
         done
     }
 
-    /// The first chunk has been read.
+    /// Frees or reuses the first chunk, which has been read completely.
     fn drop_first(&mut self) {
         self.read = 0;
         let chunk = &mut self.chunks[self.first];
@@ -120,7 +121,8 @@ impl Bytes {
             chunk.clear();
             return;
         }
-        // Chunks are larger than asked for only by the allocator's rounding; what was charged is one of two sizes.
+        // A chunk's capacity exceeds the requested one only by the allocator's rounding; the charge
+        // was one of the two sizes.
         let bytes = if chunk.capacity() < CHUNK_BYTES { SMALL_BYTES } else { CHUNK_BYTES };
         *chunk = List::new();
         self.charge.shrink(&memory(bytes));
@@ -135,7 +137,7 @@ struct State {
     writers: usize,
 }
 
-/// What the two ends share.
+/// The state shared by both ends.
 struct Pipe {
     state: Mutex<State>,
     readable: WaitQueue,
@@ -147,7 +149,7 @@ pub struct PipeReader(Arc<Pipe>);
 /// The writing end; dropping it ends the stream for readers.
 pub struct PipeWriter(Arc<Pipe>);
 
-/// A pipe with nothing in it, whose bytes are charged to `family`.
+/// An empty pipe; its bytes are charged to `family`.
 ///
 /// # Errors
 /// [`OutOfMemory`].
@@ -161,7 +163,7 @@ pub fn pipe(family: Family) -> Result<(PipeReader, PipeWriter), OutOfMemory> {
 }
 
 impl PipeReader {
-    /// Moves what is there into `buffer`; `None` if nothing is and a writer is left.
+    /// Moves available bytes into `buffer`; `None` if there are none and there is still a writer.
     pub fn attempt(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let mut state = self.0.state.lock();
         if buffer.len() == 0 {
@@ -176,7 +178,7 @@ impl PipeReader {
         Some(Ok(count))
     }
 
-    /// The readers that wait, and whether an attempt would succeed now.
+    /// The waiting readers, and whether an attempt would succeed now.
     pub fn queue(&self) -> (&WaitQueue, bool) {
         let state = self.0.state.lock();
         (&self.0.readable, state.bytes.length > 0 || state.writers == 0)
@@ -184,7 +186,7 @@ impl PipeReader {
 }
 
 impl PipeWriter {
-    /// Moves what fits out of `buffer`; `None` if nothing does.
+    /// Moves bytes out of `buffer` as far as there is room; `None` if there is none.
     pub fn attempt(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let mut state = self.0.state.lock();
         if state.readers == 0 {
@@ -200,7 +202,7 @@ impl PipeWriter {
         Some(Ok(count))
     }
 
-    /// The writers that wait, and whether an attempt would succeed now.
+    /// The waiting writers, and whether an attempt would succeed now.
     pub fn queue(&self) -> (&WaitQueue, bool) {
         let state = self.0.state.lock();
         (&self.0.writable, state.bytes.length < CAPACITY_BYTES || state.readers == 0)
@@ -210,7 +212,7 @@ impl PipeWriter {
 impl Drop for PipeReader {
     fn drop(&mut self) {
         self.0.state.lock().readers -= 1;
-        // Each writer that finds it broken wakes the next.
+        // Each writer that finds the pipe broken wakes the next one.
         self.0.writable.wake_one();
     }
 }
@@ -218,7 +220,7 @@ impl Drop for PipeReader {
 impl Drop for PipeWriter {
     fn drop(&mut self) {
         self.0.state.lock().writers -= 1;
-        // Each reader that finds the end wakes the next.
+        // Each reader that finds the end wakes the next one.
         self.0.readable.wake_one();
     }
 }

@@ -1,6 +1,6 @@
 //! The table of open files of one process.
 //!
-//! Files are kept in chunks, so that a table of any length needs no large piece of memory, and growing it copies
+//! Files are in chunks, so that even a long table needs no large allocation, and growing it copies
 //! nothing. Closing a file never allocates.
 
 use alloc::boxed::Box;
@@ -12,35 +12,35 @@ use cops_fallible::{List, OutOfMemory, try_arc, try_box};
 use super::File;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 
-/// Files one process may have open: enough for ten thousand connections.
+/// Maximum number of open files of a process: enough for ten thousand connections.
 const OPEN_FILES_MAX: usize = 32_768;
 
-/// Files in a chunk: it takes a little more than a kilobyte.
+/// Number of files in a chunk, which takes a little more than a kilobyte.
 const CHUNK_FILES: usize = 128;
 const CHUNKS_MAX: usize = OPEN_FILES_MAX / CHUNK_FILES;
 
 struct Chunk {
     files: [Option<Arc<File>>; CHUNK_FILES],
-    /// A bit for each number that is taken.
+    /// A bit for each number in use.
     taken: u128,
 }
 
-/// Descriptor numbers and what they stand for. A new file gets the lowest free number, as POSIX promises.
+/// Descriptor numbers and their files. A new file gets the lowest free number, as POSIX requires.
 pub struct FileTable {
     chunks: List<Box<Chunk>>,
-    /// A bit for each chunk that has no free number.
+    /// A bit for each chunk without a free number.
     full: [u64; CHUNKS_MAX.div_ceil(64)],
     count: usize,
-    /// What the files take. At least `count` files, once the table belongs to a process.
+    /// The charge for the files: for at least `count` files, once the table belongs to a process.
     charge: Option<Charge>,
 }
 
-/// What a descriptor takes: its place and the file behind it.
+/// Memory for a descriptor: its place in the table and the file.
 const DESCRIPTOR_BYTES: u64 = 512;
-/// What a socket takes besides: a connection's buffers.
+/// Additional memory for a socket: a connection's buffers.
 const SOCKET_BYTES: u64 = 8192;
 
-/// What the file behind a descriptor takes besides [`DESCRIPTOR_BYTES`].
+/// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Amounts {
     Amounts::of(Kind::Memory, if matches!(file, File::Socket(_)) { SOCKET_BYTES } else { 0 })
 }
@@ -64,7 +64,7 @@ impl FileTable {
         Ok(table)
     }
 
-    /// Charges what is open, and what will be, to `family`.
+    /// Charges the open files, and all later ones, to `family`.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
@@ -73,7 +73,7 @@ impl FileTable {
         Ok(())
     }
 
-    /// Charges so many files instead of what was charged.
+    /// Changes the charge to this number of files.
     fn charge(&mut self, count: usize) -> Result<(), Errno> {
         let Some(charge) = &mut self.charge else { return Ok(()) };
         let charged = charge.amounts().get(Kind::Descriptors) as usize;
@@ -85,7 +85,7 @@ impl FileTable {
         Ok(())
     }
 
-    /// Makes sure that [`Self::insert`] will succeed `more` times, at most twice.
+    /// Ensures that [`Self::insert`] will succeed `more` times, at most twice.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
@@ -108,7 +108,7 @@ impl FileTable {
         self.chunks.try_push(chunk)
     }
 
-    /// Opens `file` under the lowest free number.
+    /// Opens `file` with the lowest free number.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`; the file is dropped, that is, closed.
@@ -139,7 +139,7 @@ impl FileTable {
         chunk.files[number % CHUNK_FILES].clone().ok_or(Errno::EBADF)
     }
 
-    /// Takes a file out. What is in flight on it keeps it until it has completed or is cancelled.
+    /// Removes a file. Calls in flight keep it open until they are completed or cancelled.
     ///
     /// # Errors
     /// `EBADF`.
@@ -153,12 +153,13 @@ impl FileTable {
         if let Some(charge) = &mut self.charge {
             charge.shrink(&extra(&file));
         }
-        // Also what was reserved and not used.
+        // Also releases what was reserved and not used.
         self.charge(self.count)?;
         Ok(file)
     }
 
-    /// Takes one file out, of a table that gets no more; `None`: it is empty. The memory shrinks with it.
+    /// Removes one file from a table that gets no more files; `None` if it is empty. The memory
+    /// shrinks with it.
     pub fn pop(&mut self) -> Option<Arc<File>> {
         while let Some(chunk) = self.chunks.last_mut() {
             if let Some(place) = (u128::BITS - chunk.taken.leading_zeros()).checked_sub(1) {

@@ -1,7 +1,6 @@
-//! The console's input as files read it: the [`Terminal`]'s state, its lock, and its waiting readers.
+//! The console's input as a file: the [`Terminal`]'s state, its lock, and its waiting readers.
 //!
-//! Lock order: the terminal, then the console's output, for echo.
-//! May touch: the console.
+//! Lock order: the terminal, then the console's output, for echo. May touch: the console.
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -12,12 +11,12 @@ use crate::drivers::console::{self, Channel, InputSink};
 use crate::mm::PinnedBuffer;
 use crate::task::{FIRST_PROCESS, WaitQueue, Waiter};
 
-/// Bytes that one read gives at most.
+/// Maximum number of bytes per read.
 const READ_BYTES: usize = 256;
-/// Steps of line editing in one attempt: they bound its time, and that of its echo.
+/// Steps of line editing in one attempt: they bound its time and that of its echo.
 const STEPS_MAX: usize = 4;
 
-/// The one terminal.
+/// The only terminal.
 pub static TERMINAL: Console = Console {
     state: Mutex::new(State { terminal: Terminal::new(), is_full: false, has_more: false }),
     foreground: WaitQueue::new(),
@@ -26,16 +25,16 @@ pub static TERMINAL: Console = Console {
 
 struct State {
     terminal: Terminal,
-    /// The console keeps bytes back until there is room.
+    /// The console holds bytes back until there is room.
     is_full: bool,
-    /// The foreground's last attempt did not look at all of the input.
+    /// The last attempt of the foreground did not process all of the input.
     has_more: bool,
 }
 
-/// The terminal, and its readers.
+/// The terminal and its readers.
 pub struct Console {
     state: Mutex<State>,
-    /// Readers whose input may come at any time.
+    /// Readers that may get input at any time.
     foreground: WaitQueue,
     /// Readers that get nothing before the seats change. Input does not wake them.
     background: WaitQueue,
@@ -50,7 +49,7 @@ impl InputSink for Console {
 
     fn take(&self, byte: u8) {
         if self.state.lock().terminal.arrive(byte) {
-            // For the process that handed the console over: one of those that wait.
+            // Wake the process that handed the console over, which is one of those waiting here.
             self.background.wake_all();
         }
     }
@@ -64,10 +63,10 @@ impl InputSink for Console {
     }
 }
 
-/// A read of what is typed.
+/// A read of console input.
 pub struct ConsoleRead {
     buffer: PinnedBuffer,
-    /// The queue in which it waits, if it does.
+    /// The queue that it waits in, if any.
     queue: Option<&'static WaitQueue>,
 }
 
@@ -77,7 +76,8 @@ impl ConsoleRead {
         Self { buffer, queue: None }
     }
 
-    /// Reads for process `reader` what is there; `None`: nothing yet, or not in the foreground.
+    /// Reads available input for process `reader`; `None` if there is none yet or the process is
+    /// not in the foreground.
     pub fn attempt(&self, reader: u32) -> Option<CallResult> {
         let mut bytes = [0; READ_BYTES];
         let bytes = bytes.get_mut(..self.buffer.len().min(READ_BYTES))?;
@@ -94,9 +94,11 @@ impl ConsoleRead {
         None
     }
 
-    /// Has `waiter` woken when an attempt of process `reader` may succeed. It attempts once more afterwards.
+    /// Registers `waiter` to be woken when an attempt of process `reader` may succeed. It attempts
+    /// once more afterwards.
     pub fn enter(&mut self, reader: u32, waiter: Waiter) {
-        // The lock is held while entering: a change of the seats is seen here, or it wakes both queues afterwards.
+        // The lock is held while entering: a change of the seats either is visible here or wakes
+        // both queues afterwards.
         let state = TERMINAL.state.lock();
         let queue = if state.terminal.may_read(reader) { &TERMINAL.foreground } else { &TERMINAL.background };
         if self.queue.is_some_and(|before| !core::ptr::eq(before, queue)) {
@@ -111,14 +113,14 @@ impl ConsoleRead {
         }
     }
 
-    /// The waiter of this number waits no more. It may leave something for the next one.
+    /// The waiter with this number stops waiting. It may leave input for the next one.
     pub fn leave(&self, waiter: u32) {
         if let Some(queue) = self.queue {
             queue.leave(waiter, true);
         }
     }
 
-    /// The waiter of this number has become less urgent.
+    /// The waiter with this number has become less urgent.
     pub fn pass_on(&self, waiter: u32) {
         if let Some(queue) = self.queue {
             queue.pass_on(waiter);
@@ -138,7 +140,7 @@ fn step(reader: u32, bytes: &mut [u8]) -> Read {
     if state.terminal.may_read(reader) {
         state.has_more = read == Read::Again;
     }
-    // Under the lock: echo appears in the order of what was typed.
+    // Under the lock, so that the echo has the same order as the input.
     if !echo.bytes().is_empty() {
         console::write(Channel::Output, echo.bytes());
     }
@@ -149,20 +151,20 @@ fn step(reader: u32, bytes: &mut [u8]) -> Read {
     read
 }
 
-/// The form that a process asks for.
+/// The mode that a process requests.
 ///
 /// # Errors
-/// `EINVAL` for an unknown one.
+/// `EINVAL` for an unknown mode.
 pub fn console_mode(bits: usize) -> Result<Mode, Errno> {
     let known = Mode::LINES.0 | Mode::INTERRUPT.0;
     u8::try_from(bits).ok().filter(|bits| bits & !known == 0).map(Mode).ok_or(Errno::EINVAL)
 }
 
-/// Hands the console to process `to` on behalf of process `caller`. That `to` is `caller` or a child of it is the
-/// caller's to check.
+/// Hands the console to process `to` on behalf of process `caller`. The caller of this function
+/// checks that `to` is `caller` or one of its children.
 ///
 /// # Errors
-/// `EPERM` if it is not the caller's to hand on; `EAGAIN` if it has been handed on too often.
+/// `EPERM` if `caller` does not have the console; `EAGAIN` if too many processes share it.
 pub fn hand_over_console(caller: u32, to: u32, mode: Mode) -> Result<(), Errno> {
     let handed = TERMINAL.state.lock().terminal.hand_over(caller, FIRST_PROCESS, to, mode);
     handed.map_err(|refusal| match refusal {
@@ -173,14 +175,15 @@ pub fn hand_over_console(caller: u32, to: u32, mode: Mode) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Process `process` has ended: if it had the console, the process that handed it over has it back.
+/// Process `process` has ended: if it had the console, the process that handed it over gets it
+/// back.
 pub fn leave_console(process: u32) {
     if TERMINAL.state.lock().terminal.leave(process) {
         wake_readers();
     }
 }
 
-/// The seats have changed.
+/// Wakes all readers after a change of the seats.
 fn wake_readers() {
     TERMINAL.foreground.wake_all();
     TERMINAL.background.wake_all();

@@ -1,15 +1,15 @@
-//! Which tag of the translation caches belongs to which address space.
+//! Assigns the tags of the translation caches to address spaces.
 
 use crate::arch::{self, Asid};
 use spin::{Mutex, Once};
 
 const WORDS: usize = 65536 / 64;
 
-/// A bit for each tag in use. Tag 0 always is: it belongs to the kernel's own space and to
-/// those that came when all tags were taken.
+/// A bit for each tag in use. Tag 0 is always in use: by the kernel's own space, and by spaces made
+/// when all other tags were in use.
 struct Pool {
     used: [u64; WORDS],
-    /// Where to look first, so that a freed tag rests as long as possible.
+    /// Where the search begins. Moving on postpones the reuse of a freed tag.
     next_word: usize,
 }
 
@@ -22,15 +22,15 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     next_word: 0,
 });
 
-/// How many tags the machine tells apart.
+/// Number of tags that the machine has.
 static COUNT: Once<usize> = Once::new();
 
-/// Finds out how many tags there are. Once, at boot, before interrupts are on.
+/// Determines the number of tags. Called once, at boot, before interrupts are enabled.
 pub fn initialise() {
     COUNT.call_once(arch::asid_count);
 }
 
-/// A tag no living space has, or the shared one when there is none.
+/// A tag that no existing space has, or the shared one if there is none.
 pub(super) fn allocate() -> Asid {
     let words = COUNT.get().copied().unwrap_or(1).div_ceil(64);
     let limit = COUNT.get().copied().unwrap_or(1);
@@ -47,7 +47,7 @@ pub(super) fn allocate() -> Asid {
     Asid(0)
 }
 
-/// Gives a tag back, which no hart's cache knows any more.
+/// Frees a tag. No hart's translation cache contains it any more.
 pub(super) fn free(asid: Asid) {
     if asid != Asid(0) {
         POOL.lock().used[usize::from(asid.0) / 64] &= !(1 << (asid.0 % 64));

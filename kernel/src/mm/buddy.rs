@@ -1,21 +1,23 @@
-//! The buddy algorithm over an array of frame records: pure bookkeeping, no memory touched.
+//! The buddy algorithm over an array of frame records. It only does bookkeeping and does not access
+//! the frames.
 //!
-//! Free blocks of `2^order` frames are aligned to their size and kept in one doubly linked
-//! list per order, the links being frame numbers in the blocks' first records.
+//! Free blocks of `2^order` frames are aligned to their size and are in one doubly linked list per
+//! order. The links are frame numbers in the blocks' first records.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Blocks have up to `2^(ORDERS - 1)` frames: 32 MiB.
 pub(super) const ORDERS: usize = 14;
 
-/// No frame.
+/// Stands for "no frame".
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What the allocator knows about a frame. `references` belongs to the frame's owners, the
-/// rest to the [`Buddy`] (guarded by its lock; atomic only so that the array can be shared).
+/// The allocator's record of a frame. `references` belongs to the owners of the frame, the other
+/// fields to the [`Buddy`]. Its lock guards them; they are atomics only so that the array can be
+/// shared.
 pub(super) struct FrameRecord {
     pub(super) references: AtomicU32,
-    /// `FREE | order` in the first record of a free block, else 0.
+    /// `FREE | order` in the first record of a free block, otherwise 0.
     state: AtomicU32,
     next: AtomicU32,
     previous: AtomicU32,
@@ -24,7 +26,7 @@ pub(super) struct FrameRecord {
 const FREE: u32 = 1 << 31;
 
 impl FrameRecord {
-    /// The record of a frame that is not free.
+    /// The record of an allocated frame.
     pub(super) const fn in_use() -> Self {
         Self {
             references: AtomicU32::new(1),
@@ -50,12 +52,12 @@ impl Buddy {
         self.free_frames
     }
 
-    /// Takes a block of `2^order` frames; the number of its first frame.
+    /// Takes a block of `2^order` frames and returns the number of its first frame.
     pub(super) fn allocate(&mut self, records: &[FrameRecord], order: usize) -> Option<u32> {
         let found = (order..ORDERS).find(|&larger| self.heads[larger] != NONE)?;
         let block = self.heads[found];
         self.unlink(records, block, found);
-        // The upper halves go back until the block has the size wanted.
+        // Free the upper halves until the block has the requested size.
         for half in (order..found).rev() {
             self.link(records, block + (1 << half), half);
         }
@@ -63,7 +65,7 @@ impl Buddy {
         Some(block)
     }
 
-    /// Gives a block back, joining it with its buddy as long as that is free.
+    /// Frees a block and joins it with its buddy as long as that is free too.
     pub(super) fn free(&mut self, records: &[FrameRecord], block: u32, order: usize) {
         self.free_frames += 1 << order;
         let (mut block, mut order) = (block, order);
@@ -82,7 +84,7 @@ impl Buddy {
         self.link(records, block, order);
     }
 
-    /// Gives back frames `start..end` in the largest blocks that fit.
+    /// Frees the frames `start..end` in the largest possible blocks.
     pub(super) fn free_range(&mut self, records: &[FrameRecord], start: u32, end: u32) {
         let mut at = start;
         while at < end {

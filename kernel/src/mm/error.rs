@@ -1,29 +1,29 @@
-//! Why the memory manager says no, and what a program is told.
+//! Errors of the memory manager, and the error codes that programs get for them.
 
 use cops_abi::Errno;
 
 pub use cops_fallible::OutOfMemory;
 
-/// Why a mapping cannot be made or changed.
+/// Why a mapping cannot be created or changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapError {
-    /// Not page aligned, empty, or not within the program's half.
+    /// Not page aligned, empty, or not within the program's half of the address space.
     BadRange,
-    /// Something is mapped there already.
+    /// A part of the range is already mapped.
     Overlap,
-    /// Something in the range is not mapped.
+    /// A part of the range is not mapped.
     NotMapped,
     /// The range holds pages that belong to the kernel.
     Protected,
-    /// Write and execute together.
+    /// Write and execute rights together.
     WriteAndExecute,
     OutOfMemory,
 }
 
-/// Why an access cannot be made good.
+/// Why an access is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultError {
-    /// Nothing is mapped there, or not with that right.
+    /// The address is not mapped, or not with this right.
     NotAllowed,
     OutOfMemory,
 }

@@ -1,15 +1,16 @@
-//! The kernel's heap: `alloc`'s types live here.
+//! The kernel's heap, used by the types of `alloc`.
 //!
-//! What is larger than half a frame gets frames of its own and gives them back when it is freed:
-//! the buffers of connections, most of what the kernel uses, cannot leave holes. The rest comes
-//! from talc, whose cost does not grow with what lives on the heap, fed with blocks of frames;
-//! lists of free pieces in front of it would keep its blocks from becoming empty. A block that is empty
-//! again goes back to the frames. When memory is short an allocation fails, and the code that asked reports
-//! it: the kernel's collections are those of `cops_fallible`, and clippy refuses the others (decision 15).
+//! A request larger than half a frame gets its own frames, which are freed with it. So the buffers
+//! of connections, most of the kernel's memory, cannot leave holes. Other requests are served by
+//! talc, with a cost that does not grow with the number of allocations. It gets its memory in
+//! blocks of frames, and an empty block becomes free frames again. (Lists of free pieces in front
+//! of talc were rejected: they would keep blocks from becoming empty.) When memory is short an
+//! allocation fails, and the calling code reports it: the kernel's collections are those of
+//! `cops_fallible`, and clippy rejects the others (decision 15).
 //!
-//! Two things are here for that. A *promise* is a piece that a hart keeps for the next request of the same
-//! layout: it makes `Arc::new` fallible. And with the boot argument `fail-allocation=on`, a test can have the
-//! n-th allocation from now fail ([`fail_allocation`]).
+//! Two features support that. A *promise* is a piece that a hart reserves for its next request with
+//! the same layout: it makes `Arc::new` fallible. And with the boot argument `fail-allocation=on`,
+//! a test can make the n-th allocation from now fail ([`fail_allocation`]).
 //!
 //! Not for interrupt handlers.
 
@@ -23,13 +24,14 @@ use talc::base::{Talc, binning::Binning};
 use talc::source::Source;
 use talc::{DefaultBinning, lock_api};
 
-/// Larger requests, in bytes, are served in whole frames.
+/// Requests larger than this, in bytes, get whole frames.
 const SMALL_BYTES: usize = FRAME_BYTES / 2;
 
-/// The smallest block of frames talc's part grows by: some forty connections' worth of small things.
+/// The minimum by which talc's memory grows: enough for the small objects of about forty
+/// connections.
 const GROWTH_BYTES: usize = 64 * 1024;
 
-/// How many frames of its own a request gets; `None` for a small one.
+/// How many frames a request gets; `None` for a small request.
 fn frames_of(request: &Layout) -> Option<usize> {
     // Runs of frames are aligned to their size.
     let bytes = request.size().max(request.align());
@@ -41,10 +43,11 @@ static RESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of frames given to large requests.
 static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The lock around talc. Held for a few hundred instructions, never by a handler.
+/// The lock around talc. Held for a few hundred instructions, never by an interrupt handler.
 struct SpinLock(AtomicBool);
 
-// SAFETY: `lock` returns only to the one who changed the flag from false to true.
+// SAFETY: `lock` and `try_lock` succeed only for the caller that changed the flag from false to
+// true, and only `unlock` changes it back.
 unsafe impl lock_api::RawMutex for SpinLock {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self(AtomicBool::new(false));
@@ -67,26 +70,28 @@ unsafe impl lock_api::RawMutex for SpinLock {
     }
 }
 
-/// Where talc gets memory: aligned blocks of frames.
+/// Where talc gets its memory: aligned blocks of frames.
 #[derive(Debug)]
 struct FrameSource;
 
-// SAFETY: every claimed block is fresh memory that nothing else uses until `resize` takes it
-// back, and neither function touches the allocator it serves.
+// SAFETY: every claimed block is fresh from `allocate_block`, so nothing else uses it until
+// `resize` frees it, and neither function accesses the allocator that it is called by except
+// through its arguments.
 unsafe impl Source for FrameSource {
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, request: Layout) -> Result<(), ()> {
-        // Room for talc's own records and for losing up to one alignment.
+        // Room for talc's own records and for the loss by alignment.
         let overhead = talc::min_first_heap_size::<B>() + 4 * talc::base::CHUNK_UNIT;
         let wanted = request.size().checked_add(request.align()).and_then(|sum| sum.checked_add(overhead));
         let bytes = wanted.ok_or(())?.max(GROWTH_BYTES);
-        // When memory is short a small block may still do.
+        // When memory is short, a smaller block may still be available.
         let small = frames::order_for(wanted.ok_or(())?);
         let (order, physical) = match frames::allocate_block(frames::order_for(bytes)) {
             Ok(physical) => (frames::order_for(bytes), physical),
             Err(OutOfMemory) => (small, frames::allocate_block(small).map_err(drop)?),
         };
         let length = FRAME_BYTES << order;
-        // SAFETY: a fresh block of that length.
+        // SAFETY: `allocate_block` has just returned this block with `length` bytes, so nothing
+        // else uses it, and the direct map covers it.
         let claimed = unsafe { talc.claim(layout::direct(physical), length) };
         assert!(claimed.is_some(), "a heap block is larger than talc's records");
         RESERVED_BYTES.fetch_add(length, Ordering::Relaxed);
@@ -99,14 +104,15 @@ unsafe impl Source for FrameSource {
         if !is_heap_base {
             return heap_end;
         }
-        // The whole block is free. Its base is the page boundary below talc's first chunk.
+        // The whole block is free. It begins at the page boundary below talc's first chunk.
         let base = layout::page_down(chunk_base as usize - 1);
         let length = heap_end as usize - base;
         if !length.is_power_of_two() || RESERVED_BYTES.load(Ordering::Relaxed) <= length + GROWTH_BYTES {
             return heap_end; // keep a little, to not grow and shrink in turn
         }
         RESERVED_BYTES.fetch_sub(length, Ordering::Relaxed);
-        // SAFETY: `acquire` took exactly this block, and talc gives it up now.
+        // SAFETY: `acquire` allocated exactly this block with this order, and talc does not use it
+        // after this function returns `chunk_base`.
         unsafe { frames::free_block(layout::physical_of(base), frames::order_for(length)) };
         chunk_base
     }
@@ -124,15 +130,16 @@ fn allocate_large(count: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// `piece` came from [`allocate_large`] with this count and is not used any more.
+/// `piece` is from [`allocate_large`] with this count and is not used any more.
 unsafe fn free_large(piece: *mut u8, count: usize) {
     LARGE_BYTES.fetch_sub(count * FRAME_BYTES, Ordering::Relaxed);
-    // SAFETY: the caller's promise; the direct map leads back to the address it was made from.
+    // SAFETY: by this function's contract `allocate_run` returned these frames with this count, and
+    // `physical_of` is the inverse of the `direct` that `allocate_large` used.
     unsafe { frames::free_run(layout::physical_of(piece as usize), count) };
 }
 
-// SAFETY: pieces come from the frames or from talc; which of them is a function of the request's
-// layout, so a piece returns to where it came from.
+// SAFETY: pieces are from the frames or from talc. The request's layout alone determines which, so
+// every piece is returned to its source.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, request: Layout) -> *mut u8 {
         if let Some(piece) = PROMISED[arch::hart_index()].take(&request) {
@@ -144,23 +151,26 @@ unsafe impl GlobalAlloc for KernelHeap {
         if let Some(count) = frames_of(&request) {
             return allocate_large(count);
         }
-        // SAFETY: the size is not zero: `GlobalAlloc`'s callers promise it.
+        // SAFETY: callers of `GlobalAlloc::alloc` guarantee that the size is not zero.
         unsafe { self.0.lock().allocate(request) }.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, request: Layout) {
         if let Some(count) = frames_of(&request) {
-            // SAFETY: `alloc` gave so many frames for this layout.
+            // SAFETY: callers of `dealloc` pass the layout of `alloc`, which for this layout
+            // allocated as many frames with `allocate_large`.
             return unsafe { free_large(piece, count) };
         }
-        // SAFETY: allocated by `alloc` with this layout.
+        // SAFETY: callers of `dealloc` pass the layout of `alloc`, which for this layout used
+        // talc's `allocate`.
         unsafe { self.0.lock().deallocate(piece, request) }
     }
 }
 
-/// A piece that a hart keeps for the next request of its layout. Only that hart looks, and no handler allocates.
+/// A piece that a hart reserves for its next request with the same layout. Only that hart accesses
+/// it, and interrupt handlers do not allocate.
 struct Promised {
-    /// Null: there is none.
+    /// Null if there is none.
     piece: AtomicPtr<u8>,
     size: AtomicUsize,
     align: AtomicUsize,
@@ -171,7 +181,7 @@ static PROMISED: [Promised; arch::MAX_HARTS] = [const {
 }; arch::MAX_HARTS];
 
 impl Promised {
-    /// The piece, if there is one and it is what `request` asks for.
+    /// The piece, if there is one with the layout of `request`.
     fn take(&self, request: &Layout) -> Option<*mut u8> {
         let piece = self.piece.load(Ordering::Relaxed);
         let is_it = !piece.is_null()
@@ -184,9 +194,11 @@ impl Promised {
     }
 }
 
-/// Keeps a piece for the next request of this layout on this hart; false if there is no memory.
+/// Reserves a piece for this hart's next request with this layout. Returns false if there is no
+/// memory.
 fn promise(request: Layout) -> bool {
-    // SAFETY: what is promised is the layout of an `Arc`'s allocation, which has its counters.
+    // SAFETY: `cops_fallible` promises only the layout of an `Arc`'s allocation; its size is not
+    // zero, because it contains the reference counts.
     let piece = unsafe { HEAP.alloc(request) };
     if piece.is_null() {
         return false;
@@ -199,11 +211,12 @@ fn promise(request: Layout) -> bool {
     true
 }
 
-/// Makes the fallible `Arc` fallible. Once, before the first program.
+/// Makes `try_arc` of `cops_fallible` really fallible. Called once, before the first program
+/// starts.
 ///
 /// # Panics
-/// If an `Arc`'s allocation is not laid out as `cops_fallible` expects: then `core` and `alloc` are newer than this
-/// kernel.
+/// If an `Arc`'s allocation does not have the layout that `cops_fallible` expects. Then `core` and
+/// `alloc` are newer than this kernel.
 pub fn prepare() {
     cops_fallible::set_promise(promise);
     let is_kept = || !PROMISED[arch::hart_index()].piece.load(Ordering::Relaxed).is_null();
@@ -213,16 +226,16 @@ pub fn prepare() {
     assert!(large.is_ok() && !is_kept(), "an Arc of 72 bytes asks for another layout");
 }
 
-/// Allocations, of the heap and of frames, until one fails; 0: none is to fail.
+/// Number of allocations, of the heap and of frames, until one fails; 0 if none is to fail.
 static FAILS_IN: AtomicU64 = AtomicU64::new(0);
 
-/// Has the `count`-th allocation from now fail, and only that one; 0: none. Returns what was left to count from the
-/// call before: 0 if the allocation it chose has failed.
+/// Makes the `count`-th allocation from now fail, and only that one; 0 cancels this. Returns what
+/// was left of the count of the previous call: 0 if the chosen allocation has failed.
 pub fn fail_allocation(count: u64) -> u64 {
     FAILS_IN.swap(count, Ordering::Relaxed)
 }
 
-/// Whether the allocation that asks is the one that is to fail.
+/// Whether the calling allocation is the one chosen to fail.
 pub(super) fn is_to_fail() -> bool {
     if FAILS_IN.load(Ordering::Relaxed) == 0 {
         return false;
@@ -231,16 +244,16 @@ pub(super) fn is_to_fail() -> bool {
     counted == Ok(1)
 }
 
-/// What the heap uses, in bytes.
+/// Memory used by the heap, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Statistics {
     /// Taken from the frames.
     pub reserved_bytes: usize,
-    /// Of these, in use by somebody; what has frames of its own is rounded up to them.
+    /// The part in use by allocations; those with their own frames are rounded up to whole frames.
     pub used_bytes: usize,
 }
 
-/// The figures of this moment.
+/// The current figures.
 pub fn statistics() -> Statistics {
     let allocated = HEAP.0.lock().counters().allocated_bytes;
     let large = LARGE_BYTES.load(Ordering::Relaxed);

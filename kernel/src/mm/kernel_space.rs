@@ -1,7 +1,7 @@
-//! The kernel's own half of every address space, built once at boot.
+//! The kernel's half of every address space, built once at boot.
 //!
-//! All 256 upper entries of the root exist from the start and never change, so a process's
-//! root is made by copying them and never needs to be told about anything.
+//! All 256 entries of the upper half of the root exist from the start and never change. So the root
+//! of a process is made by copying them, and never needs an update.
 
 use super::frames::{self, Frame};
 use super::{OutOfMemory, layout};
@@ -11,7 +11,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 unsafe extern "C" {
-    // From kernel.lds; only their addresses mean anything.
+    // Defined in kernel.lds; only their addresses have a meaning.
     static __image_start: u8;
     static __image_end: u8;
     static __text_start: u8;
@@ -50,21 +50,21 @@ pub fn text() -> Range<usize> {
 /// Physical address of the kernel's root table.
 static ROOT: AtomicUsize = AtomicUsize::new(0);
 
-/// Physical address of the root table that maps the kernel and nothing else.
+/// Physical address of the root table that maps only the kernel.
 pub fn root_physical() -> usize {
     ROOT.load(Relaxed)
 }
 
-/// Maps RAM, the image, the devices and the stacks of `harts` harts, and activates the
-/// result on this hart.
+/// Maps RAM, the image, the devices and the stacks of `harts` harts, and activates these mappings
+/// on this hart.
 ///
 /// # Errors
-/// When there is no memory for tables and stacks.
+/// If there is no memory for tables and stacks.
 pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
     let root = new_table()?;
     let image = image_physical();
     for range in machine.memory.iter() {
-        // The image is cut out, to get pages with the rights of its sections.
+        // Without the image: its pages get the rights of their sections, below.
         let (before, after) =
             (range.start..image.start.min(range.end), image.end.max(range.start)..range.end);
         for part in [before, after] {
@@ -91,7 +91,7 @@ pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
             *slot(root, address, PAGE)? = Entry::kernel_leaf(frame, Rights::READ_WRITE);
         }
     }
-    // So that what a process root copies is complete: an entry for every gigabyte.
+    // An entry for every gigabyte, because the roots of processes copy these entries.
     for index in TABLE_ENTRIES / 2..TABLE_ENTRIES {
         let entry = &mut table_at(root)[index];
         if !entry.is_valid() {
@@ -99,8 +99,8 @@ pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
         }
     }
     ROOT.store(root, Relaxed);
-    // SAFETY: the new table maps all that the old one did and the kernel uses, with at least
-    // the rights it needs, and is never freed.
+    // SAFETY: the new table maps everything that the old one mapped and the kernel uses, with at
+    // least the rights that it needs. The table is never freed.
     unsafe { arch::activate_root(root, Asid(0), || false) };
     Ok(())
 }
@@ -115,12 +115,12 @@ fn new_table() -> Result<usize, OutOfMemory> {
 }
 
 fn table_at(physical: usize) -> &'static mut [Entry; TABLE_ENTRIES] {
-    // SAFETY: only called at boot, by one hart, with tables made by `new_table` that nothing
-    // else refers to; no two of these references are used at the same time.
+    // SAFETY: called only at boot, by one hart, with tables made by `new_table` that nothing else
+    // refers to. No two of these references are in use at the same time.
     unsafe { &mut *layout::direct(physical).cast() }
 }
 
-/// The entry for `address` in the table of `level`, the tables above it made as needed.
+/// The entry for `address` in the table of `level`; missing tables above are created.
 fn slot(root: usize, address: usize, level: usize) -> Result<&'static mut Entry, OutOfMemory> {
     let mut table = root;
     for above in (level + 1..arch::TABLE_LEVELS).rev() {
@@ -134,7 +134,7 @@ fn slot(root: usize, address: usize, level: usize) -> Result<&'static mut Entry,
     Ok(&mut table_at(table)[arch::table_index(address, level)])
 }
 
-/// Maps a physical range in the direct map, in pages of at most `largest` level.
+/// Maps a physical range in the direct map, with pages of at most level `largest`.
 fn map_direct(root: usize, range: Range<usize>, rights: Rights, largest: usize) -> Result<(), OutOfMemory> {
     let mut at = range.start;
     while at < range.end {
@@ -151,8 +151,8 @@ fn map_direct(root: usize, range: Range<usize>, rights: Rights, largest: usize) 
     Ok(())
 }
 
-/// Maps a device's registers: with the gigabyte it lies in, if there is nothing else there
-/// than devices, else in pages. Ranges may touch the same page.
+/// Maps a device's registers. If the gigabyte around them contains only devices, all of it is
+/// mapped, otherwise single pages. Several ranges may be in the same page.
 fn map_device(root: usize, range: &Range<usize>) -> Result<(), OutOfMemory> {
     let (start, end) = (layout::page_down(range.start), range.end.next_multiple_of(frames::FRAME_BYTES));
     for physical in (start..end).step_by(frames::FRAME_BYTES) {

@@ -1,4 +1,4 @@
-//! Where everything lies (docs/decisions/0002-address-space-layout.md).
+//! The layout of the address space (docs/decisions/0002-address-space-layout.md).
 //!
 //! Sv39 gives a lower half to the program (`cops_abi::layout`) and an upper half to the kernel:
 //!
@@ -7,34 +7,35 @@
 //! 0xffff_fff0_0000_0000     kernel stacks
 //! ```
 //!
-//! The kernel image lies in the direct map at its physical address, in 4 KiB pages with the
-//! rights of its sections, so that no second mapping makes its code writable.
+//! The kernel image is in the direct map at its physical address, in 4 KiB pages with the rights of
+//! its sections. So no second mapping makes its code writable.
 
 use crate::arch;
 
 pub use cops_abi::layout::{MAP_END, MAP_START, PAGE_BYTES, USER_END, USER_START};
 
-/// Physical address 0 as the kernel sees it.
+/// The kernel's virtual address of physical address 0.
 pub const DIRECT_MAP: usize = 0xffff_ffc0_0000_0000;
-/// How much of physical memory the kernel can see.
+/// How much physical memory the kernel can access.
 pub const DIRECT_MAP_BYTES: usize = 0x30_0000_0000;
 
-/// Kernel stacks: for each hart an unmapped half and a mapped half, so that bit
-/// `log2(KERNEL_STACK_BYTES)` of the stack pointer tells an overflow (`arch`'s trap vector).
+/// Kernel stacks: for each hart an unmapped half and a mapped half. So bit
+/// `log2(KERNEL_STACK_BYTES)` of the stack pointer indicates an overflow (see the trap vector in
+/// `arch`).
 pub const KERNEL_STACKS: usize = 0xffff_fff0_0000_0000;
 pub const KERNEL_STACK_BYTES: usize = 64 * 1024;
 pub const KERNEL_STACK_STRIDE: usize = 2 * KERNEL_STACK_BYTES;
 
 const _: () = assert!(DIRECT_MAP + DIRECT_MAP_BYTES == KERNEL_STACKS);
 
-/// The kernel's view of a physical address.
+/// The address of physical memory in the direct map.
 #[inline]
 pub fn direct(physical: usize) -> *mut u8 {
     debug_assert!(physical < DIRECT_MAP_BYTES);
     (DIRECT_MAP + physical) as *mut u8
 }
 
-/// The physical address behind an address in the direct map.
+/// The physical address for an address in the direct map.
 #[inline]
 pub fn physical_of(address: usize) -> usize {
     debug_assert!((DIRECT_MAP..DIRECT_MAP + DIRECT_MAP_BYTES).contains(&address));
@@ -47,7 +48,8 @@ pub const fn kernel_stack(hart: usize) -> core::ops::Range<usize> {
     start..start + KERNEL_STACK_BYTES
 }
 
-/// Whether `length` bytes at `address` lie on one of the kernel's stacks: a hart's or the one the kernel booted on.
+/// Whether `length` bytes at `address` are all on one kernel stack: that of a hart, or the one used
+/// for booting.
 pub fn is_on_kernel_stack(address: usize, length: usize) -> bool {
     let within = |range: core::ops::Range<usize>| {
         range.contains(&address) && address.checked_add(length).is_some_and(|end| end <= range.end)

@@ -1,8 +1,9 @@
-//! Buffers of programs, held by their frames.
+//! Programs' buffers, pinned by references to their frames.
 //!
-//! What a call in flight reads or writes is the frame that was behind the address when the
-//! call was made. If the program unmaps it meanwhile, the frame lives on, unseen, until the
-//! call lets go: so a late completion can never write into memory put to another use.
+//! A call in flight reads or writes the frame that the address referred to when the call was made.
+//! If the program unmaps it in the meantime, the frame stays allocated, without being mapped, until
+//! the call drops its reference. So a late completion can never write into memory that is used for
+//! something else.
 
 use super::FaultError;
 use super::address_space::AddressSpace;
@@ -10,11 +11,11 @@ use super::frames::{FRAME_BYTES, Frame};
 use super::user::is_in_user_half;
 use crate::arch::Access;
 
-/// The front of a program's buffer, pinned.
+/// The first part of a program's buffer, pinned.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     frames: [Option<Frame>; Self::MAX_FRAMES],
-    /// Where in the first frame it begins.
+    /// Where the buffer begins in the first frame.
     offset: u16,
     length: u32,
 }
@@ -22,10 +23,10 @@ pub struct PinnedBuffer {
 const _: () = assert!(size_of::<PinnedBuffer>() <= 32);
 
 impl PinnedBuffer {
-    /// How many frames one buffer can hold: any 16 KiB, whatever its alignment.
+    /// How many frames one buffer can have: enough for any 16 KiB, whatever their alignment.
     pub const MAX_FRAMES: usize = 5;
 
-    /// Pins what of `address..address + length` fits into [`Self::MAX_FRAMES`] frames.
+    /// Pins the part of `address..address + length` that fits into [`Self::MAX_FRAMES`] frames.
     pub(super) fn new(
         space: &AddressSpace,
         address: usize,
@@ -47,7 +48,7 @@ impl PinnedBuffer {
         Ok(Self { frames, offset: offset as u16, length: length as u32 })
     }
 
-    /// Bytes pinned: the buffer's length or, of a long one, the first part.
+    /// Number of pinned bytes: the buffer's length or, for a long buffer, that of its first part.
     pub fn len(&self) -> usize {
         self.length as usize
     }

@@ -1,10 +1,10 @@
-//! Quotas: what each process and its descendants hold together, and may hold (decision 16).
+//! Quotas: what each process and its descendants together hold, and may hold (decision 16).
 //!
-//! The arithmetic, and the proposition about what a process is guaranteed, is `cops_algorithms::quota`.
-//! Here are the one tree there is, behind a lock that is held for a walk up of at most 32 nodes, and
-//! the types through which the rest of the kernel uses it: [`Membership`] for a process's place in the
-//! tree, [`Charge`] for what it holds. Dropping either gives it back.
-//! May touch: frames (how many there are). Not for interrupt handlers.
+//! The arithmetic is in `cops_algorithms::quota`, with the proof of what each process is
+//! guaranteed. This module has the only tree, behind a lock that is held for a walk up of at most
+//! 32 nodes, and the types through which the rest of the kernel uses it: [`Membership`] for a
+//! process's place in the tree, [`Charge`] for what is charged to it. Dropping one of them releases
+//! it. May touch: frames (their number). Not for interrupt handlers.
 #![forbid(unsafe_code)]
 
 use cops_abi::Errno;
@@ -15,24 +15,24 @@ pub use cops_algorithms::quota::{Amounts, Family, KINDS, Kind};
 
 use super::frames::{self, FRAME_BYTES};
 
-/// Processes there may be at a time, those included that have ended and not been waited for.
+/// Maximum number of processes, those included that have ended and have not been waited for.
 pub const PROCESSES_MAX: u64 = 1024;
 /// Open files of all processes.
 const DESCRIPTORS_MAX: u64 = 262_144;
 /// Virtual CPUs of all processes.
 const CPUS_MAX: u64 = 4096;
-/// The part of all memory that is kept for what the kernel needs for nobody in particular, and for
+/// The part of all memory (one in so many) that is kept for the kernel's general needs and for
 /// frames in the harts' caches.
 const KERNEL_PART: usize = 16;
-/// The part of the memory for programs that calls in flight may take.
+/// The part of the memory for programs (one in so many) that calls in flight may use.
 const CALLS_PART: u64 = 16;
-/// What a call in flight takes: its cell, its coroutine, its timer.
+/// Memory for a call in flight: its cell, its coroutine, its timer.
 pub const CALL_BYTES: u64 = 256;
 
 static TREE: Mutex<Tree> = Mutex::new(Tree::new());
 
-/// Sets what the first process and its descendants, that is all processes, may have. At the end of the boot, when
-/// the kernel has taken what it needs for itself.
+/// Sets the limits of the first process and its descendants, which are all processes. Called at the
+/// end of the boot, when the kernel has allocated what it needs for itself.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -47,7 +47,7 @@ pub fn prepare() -> Result<(), Errno> {
     TREE.lock().set_root(limits).map_err(errno)
 }
 
-/// What a program is told.
+/// The error code for a program.
 fn errno(refusal: Refusal) -> Errno {
     match refusal {
         Refusal::Over(Kind::Memory) | Refusal::NoMemory => Errno::ENOMEM,
@@ -57,13 +57,13 @@ fn errno(refusal: Refusal) -> Errno {
     }
 }
 
-/// A process's place in the tree: a family of which it is the head. Dropped when the process has been waited for;
-/// the family lasts as long as it has descendants or charges.
+/// A process's place in the tree: a family with this process as its head. Dropped when the process
+/// has been waited for; the family exists as long as it has descendants or charges.
 #[derive(Debug)]
 pub struct Membership(Family);
 
 impl Membership {
-    /// The first process's.
+    /// That of the first process.
     pub const fn first() -> Self {
         Self(Family::ROOT)
     }
@@ -71,17 +71,16 @@ impl Membership {
     /// A family below `parent`.
     ///
     /// # Errors
-    /// `EAGAIN` if the line of ancestors is too long, `ESRCH` if there is no such parent, `ENOMEM`.
+    /// `EAGAIN` if there are too many ancestors, `ESRCH` if there is no such parent, `ENOMEM`.
     pub fn new(parent: Family) -> Result<Self, Errno> {
         TREE.lock().add(parent).map(Self).map_err(errno)
     }
 
-    /// The family.
     pub fn family(&self) -> Family {
         self.0
     }
 
-    /// Tells the number of the process whose place this is.
+    /// Records the number of the process that has this place.
     pub fn set_head(&self, process: u32) {
         TREE.lock().set_head(self.0, process);
     }
@@ -93,38 +92,39 @@ impl Drop for Membership {
     }
 }
 
-/// Whether the head of `family` is the head of `ancestor` or descends from it: whether the latter may
-/// kill it, and set its ceiling and quotas.
+/// Whether the head of `family` is the head of `ancestor` or descends from it. If so, the latter
+/// may kill it and set its ceiling and quotas.
 ///
-/// The orphans of a process count as descendants of the nearest ancestor that is still there.
+/// Orphans count as descendants of their nearest ancestor that still exists.
 pub fn is_within(family: Family, ancestor: Family) -> bool {
     TREE.lock().is_within(family, ancestor)
 }
 
-/// The numbers of the process at the head of `family` and of its ancestors, the nearest first; 0 for those that are gone.
+/// The numbers of the process at the head of `family` and of its ancestors, the nearest first; 0
+/// for those that are gone.
 pub fn heads(family: Family) -> impl Iterator<Item = u32> {
     TREE.lock().heads(family).into_iter().filter(|&head| head != 0)
 }
 
-/// Limits of a family, and what it holds.
+/// The limits of a family, and what is charged to it.
 pub fn state(family: Family) -> Option<(Amounts, Amounts)> {
     TREE.lock().state(family)
 }
 
-/// The most of `kind` that a family could charge now.
+/// How much of `kind` could be charged to a family now.
 pub fn room(family: Family, kind: Kind) -> u64 {
     TREE.lock().room(family, kind)
 }
 
-/// Sets a limit of a family, at most its parent's. Returns what it was.
+/// Sets a limit of a family, at most its parent's. Returns the previous limit.
 ///
 /// # Errors
-/// `ESRCH` if the family is gone.
+/// `ESRCH` if the family no longer exists.
 pub fn set_limit(family: Family, kind: Kind, limit: u64) -> Result<u64, Errno> {
     TREE.lock().set_limit(family, kind, limit).map_err(errno)
 }
 
-/// What is charged to a family, until it is dropped.
+/// What is charged to a family; dropping it releases the charge.
 #[derive(Debug)]
 pub struct Charge {
     family: Family,
@@ -132,7 +132,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Nothing yet.
+    /// An empty charge.
     pub const fn nothing(family: Family) -> Self {
         Self { family, amounts: Amounts([0; KINDS]) }
     }
@@ -140,7 +140,7 @@ impl Charge {
     /// Charges `amounts`.
     ///
     /// # Errors
-    /// `ENOMEM`, `EMFILE` or `EAGAIN` by the kind of which there is too little.
+    /// `ENOMEM`, `EMFILE` or `EAGAIN`, depending on the kind that is used up.
     pub fn new(family: Family, amounts: &Amounts) -> Result<Self, Errno> {
         let mut charge = Self::nothing(family);
         charge.grow(amounts)?;
@@ -150,21 +150,22 @@ impl Charge {
     /// Charges `more`.
     ///
     /// # Errors
-    /// As [`Charge::new`]; nothing has changed then.
+    /// As for [`Charge::new`]; nothing has changed then.
     pub fn grow(&mut self, more: &Amounts) -> Result<(), Errno> {
         TREE.lock().charge(self.family, more).map_err(errno)?;
         self.amounts.add(more);
         Ok(())
     }
 
-    /// Charges `more` even beyond the limits: for what cannot fail. What else the family asks for is refused the sooner.
+    /// Charges `more` even beyond the limits: for what cannot fail. Later requests of the family
+    /// are refused earlier instead.
     pub fn grow_forced(&mut self, more: &Amounts) {
         if TREE.lock().charge_forced(self.family, more).is_ok() {
             self.amounts.add(more);
         }
     }
 
-    /// Gives back `less`, at most what is charged.
+    /// Releases `less`, at most what is charged.
     pub fn shrink(&mut self, less: &Amounts) {
         let mut given = *less;
         for (given, held) in given.0.iter_mut().zip(self.amounts.0) {
@@ -179,7 +180,7 @@ impl Charge {
         &self.amounts
     }
 
-    /// Whom it is charged to.
+    /// The family that it is charged to.
     pub fn family(&self) -> Family {
         self.family
     }

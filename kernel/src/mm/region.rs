@@ -1,27 +1,30 @@
-//! What a program has mapped where: a map of ranges, pure bookkeeping.
+//! Which parts of a program's address space are mapped: a map of ranges, only bookkeeping.
 //!
-//! Every operation here is bounded, whatever the number of regions: what concerns many of them is done some at a time.
+//! Every operation is bounded, however many regions there are: work on many regions is done in
+//! portions.
 
 use super::{MapError, OutOfMemory, Rights, frames, layout};
 use cops_algorithms::range_map::{RangeError, RangeMap};
 use core::ops::Range;
 
-/// Regions a process can have: as many as on Linux. They cost the kernel 24 bytes each, and 64 at worst.
+/// Maximum number of regions of a process: as on Linux. Each takes 24 bytes of kernel memory, at
+/// most 64.
 const REGIONS_MAX: usize = 65_530;
 
-/// Regions that one portion of a call changes.
+/// Maximum number of regions that one portion of a call changes.
 const PORTION_REGIONS: usize = 32;
 
-/// Who provides the pages of a region.
+/// Where the pages of a region come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Backing {
-    /// Zeroed frames on first touch; the program may change and unmap it.
+    /// Zeroed frames, allocated on first access. The program may change and unmap the region.
     Anonymous,
-    /// Frames the kernel has put there (shared pages, vDSO); the program may not.
+    /// Frames that the kernel has mapped (shared pages, vDSO). The program may not change or unmap
+    /// the region.
     Kernel,
 }
 
-/// What a region is like. Neighbours that are alike are one region.
+/// The properties of a region. Neighbours with equal properties are one region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Region {
     pub(super) rights: Rights,
@@ -38,7 +41,6 @@ impl Regions {
         Self { map: RangeMap::new(REGIONS_MAX) }
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.map.len()
     }
@@ -48,16 +50,17 @@ impl Regions {
         self.map.at(address).map(|span| span.value)
     }
 
-    /// Adds a region, joining it with equal neighbours.
+    /// Adds a region, joined with neighbours that have equal properties.
     pub(super) fn insert(&mut self, range: Range<usize>, region: Region) -> Result<(), MapError> {
         check_reserve()?;
         Ok(self.map.insert(range, region)?)
     }
 
-    /// How far into `range` a portion of `munmap` reaches: its end, or an earlier address.
+    /// The end of the part of `range` that one portion of `munmap` processes: the end of `range` or
+    /// an earlier address.
     ///
     /// # Errors
-    /// `Protected` if a region of the kernel's is among the first.
+    /// `Protected` if one of the first regions belongs to the kernel.
     pub(super) fn removable(&self, range: &Range<usize>) -> Result<usize, MapError> {
         let mut end = range.end;
         for (count, span) in self.map.spans(range.clone()).enumerate() {
@@ -72,7 +75,7 @@ impl Regions {
         Ok(end)
     }
 
-    /// Removes what there is in `range`, which [`Self::removable`] allows.
+    /// Removes everything in `range`, which [`Self::removable`] has permitted.
     ///
     /// # Errors
     /// `OutOfMemory`, only if one region becomes two.
@@ -80,10 +83,12 @@ impl Regions {
         Ok(self.map.replace(range, None)?)
     }
 
-    /// How far into `range` a portion of `mprotect` reaches: its end, or an earlier address.
+    /// The end of the part of `range` that one portion of `mprotect` processes: the end of `range`
+    /// or an earlier address.
     ///
     /// # Errors
-    /// `NotMapped` if nothing is mapped at its start, `Protected` if that is the kernel's.
+    /// `NotMapped` if nothing is mapped at its start, `Protected` if the region there belongs to
+    /// the kernel.
     pub(super) fn protectable(&self, range: &Range<usize>) -> Result<usize, MapError> {
         let mut end = range.start;
         for span in self.map.spans(range.clone()).take(PORTION_REGIONS) {
@@ -98,33 +103,33 @@ impl Regions {
         if end > range.start { Ok(end) } else { Err(MapError::NotMapped) }
     }
 
-    /// Gives all of `range`, which [`Self::protectable`] allows, these rights.
+    /// Gives these rights to all of `range`, which [`Self::protectable`] has permitted.
     ///
     /// # Errors
-    /// `OutOfMemory`, only if a region is divided; nothing has changed then.
+    /// `OutOfMemory`, only if a region is split; nothing has changed then.
     pub(super) fn protect(&mut self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
         check_reserve()?;
         Ok(self.map.replace(range, Some(Region { rights, backing: Backing::Anonymous }))?)
     }
 
-    /// What of `range` is mapped.
+    /// The mapped parts of `range`.
     pub(super) fn ranges_in(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let spans = self.map.spans(range.clone());
         spans.map(move |span| span.start.max(range.start)..span.end.min(range.end))
     }
 
-    /// A free range of `length` bytes (page aligned) in the mmap area: the lowest.
+    /// The lowest free range of `length` bytes (page aligned) in the mmap area.
     pub(super) fn find_free(&self, length: usize) -> Option<usize> {
         self.map.find_gap(layout::MAP_START..layout::MAP_END, length)
     }
 
-    /// Forgets some regions, of a space that is gone. Returns whether there are more.
+    /// Removes some regions of a space that no longer exists. Returns whether there are more.
     pub(super) fn forget_some(&mut self) -> bool {
         self.map.clear_some()
     }
 }
 
-/// Regions are not made out of the kernel's reserve.
+/// Fails when only the kernel's reserve is left: no regions are made from it.
 fn check_reserve() -> Result<(), OutOfMemory> {
     if frames::is_down_to_reserve() { Err(OutOfMemory) } else { Ok(()) }
 }

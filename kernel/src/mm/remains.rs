@@ -1,8 +1,8 @@
-//! What is left of an address space that no process and no hart reaches any more, freed bit by bit.
+//! What is left of an address space that no process and no hart uses any more, freed in portions.
 //!
-//! A process that ends hands it to the reaper. A space that is dropped elsewhere, with a program that could not be
-//! started, frees a little of it and leaves the rest to the reaper too, in a place that was allocated with the space: so no
-//! dropped space is freed in one go for want of memory.
+//! A process that ends passes it to the reaper. A space dropped elsewhere, with a program that
+//! could not be started, frees a little of it and leaves the rest to the reaper too, in memory that
+//! was allocated with the space. So a dropped space is never freed all at once for lack of memory.
 //!
 //! May touch: page tables, regions.
 
@@ -20,7 +20,7 @@ use super::region::Regions;
 pub(crate) struct Remains {
     lower: LowerHalf,
     regions: Regions,
-    /// Given back when all is freed.
+    /// Released when everything is freed.
     memory: Charge,
 }
 
@@ -34,12 +34,13 @@ impl Remains {
         self.memory.family()
     }
 
-    /// Goes on freeing, for about as long as `frames` frames take. Returns whether there is anything left.
+    /// Continues to free for about the time that `frames` frames take. Returns whether there is
+    /// anything left.
     pub(crate) fn free_some(&mut self, frames: usize) -> bool {
         self.regions.forget_some() || self.lower.free_some(frames)
     }
 
-    /// Frees a little, and leaves the rest in `place` for [`take_abandoned`].
+    /// Frees a little and leaves the rest in `place` for [`take_abandoned`].
     pub(super) fn free_or_abandon(mut self, place: Place) {
         if self.free_some(FRAMES_AT_ONCE) {
             let mut abandoned = place.0;
@@ -54,7 +55,7 @@ impl Remains {
 /// Frames that a dropped space frees before it leaves the rest to the reaper.
 const FRAMES_AT_ONCE: usize = 16;
 
-/// Room for what will be left of a space.
+/// Memory for what will be left of a space.
 pub(super) struct Place(Box<Abandoned>);
 
 impl Place {
@@ -72,10 +73,10 @@ struct Abandoned {
     next: Option<Box<Abandoned>>,
 }
 
-/// What dropped spaces have left, the last one first.
+/// What is left of dropped spaces, the last one first.
 static ABANDONED: Mutex<Option<Box<Abandoned>>> = Mutex::new(None);
 
-/// The memory of a dropped address space that is still to be freed, for the reaper.
+/// The memory of a dropped address space that still has to be freed, for the reaper.
 pub(crate) fn take_abandoned() -> Option<Remains> {
     let mut first = ABANDONED.lock();
     let mut abandoned = first.take()?;

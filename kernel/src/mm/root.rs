@@ -1,9 +1,9 @@
-//! Roots: what a hart loads to see an address space, and which one each hart has loaded.
+//! Roots: what a hart loads to use an address space, and which root each hart has loaded.
 //!
-//! A hart keeps a root loaded after it has left user mode, to save the switch when it comes
-//! back. So a root is shared by reference between its address space and those harts: the
-//! table outlives the space as long as a hart has it loaded, and each such hart is made to
-//! let go of it.
+//! A hart keeps a root loaded after it has left user mode, which saves loading it again on return.
+//! So the address space and those harts share the root by reference: the table exists as long as a
+//! hart has it loaded, even after the address space is dropped. Dropping the address space makes
+//! each such hart load another root.
 
 use super::frames::Frame;
 use super::{OutOfMemory, asid, kernel_space};
@@ -17,15 +17,16 @@ use core::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Root {
     table: Frame,
     asid: Asid,
-    /// The address space is gone; whoever has this loaded is to load something else.
+    /// Set when the address space is dropped; a hart that has this root loaded must load another
+    /// one.
     is_dead: AtomicBool,
 }
 
-/// What each hart has loaded, `None` for the kernel's own root.
+/// The root that each hart has loaded; `None` for the kernel's own root.
 static LOADED: HartSlots<Option<Arc<Root>>> = HartSlots::new([const { HartSlot::new(None) }; MAX_HARTS]);
 
 impl Root {
-    /// A root that nobody has loaded, with a tag of its own if there is one left.
+    /// A root that no hart has loaded, with its own tag if one is free.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -33,42 +34,45 @@ impl Root {
         try_arc(Self { table, asid: asid::allocate(), is_dead: AtomicBool::new(false) })
     }
 
-    /// Loads this root on this hart, unless it is. Interrupts are off. `is_current` is asked
-    /// after this has been announced to [`Root::flush`], and before it is done: whether the
-    /// hart's translation cache is up to date with this space.
+    /// Loads this root on this hart unless it is loaded already. Interrupts are off. `is_current`
+    /// tells whether the hart's translation cache is up to date with this space. It is called when
+    /// [`Root::flush`] already sees this hart, and before the root is in use.
     pub(super) fn load(self: &Arc<Self>, is_current: impl FnOnce() -> bool) {
         let physical = self.table.physical();
         if arch::is_active_root(physical, self.asid) {
             return;
         }
-        // SAFETY: a process's root maps the kernel; the share in `LOADED` keeps the table.
+        // SAFETY: a process's root maps the kernel like every root, and the reference in `LOADED`
+        // keeps the table allocated as long as this hart has it loaded.
         unsafe { arch::activate_root(physical, self.asid, is_current) };
         let previous = LOADED.with(|loaded| loaded.replace(self.clone()));
         drop(previous);
     }
 
-    /// Makes the harts that have this root loaded forget `range`.
+    /// Flushes `range` on the harts that have this root loaded.
     pub(super) fn flush(&self, range: Range<usize>) {
         arch::flush_root(self.table.physical(), self.asid, range);
     }
 
-    /// Gives the tag back and makes every hart let go. The lower half is empty, and no hart
-    /// will load this again or is still using what was there.
+    /// Frees the tag and makes every hart load another root. The lower half is empty, no hart will
+    /// load this root again, and none uses the previous contents.
     pub(super) fn retire(&self) {
         asid::free(self.asid);
         self.is_dead.store(true, Ordering::SeqCst);
         release_dead();
-        // The others look before they sleep; who sleeps already must get up to look.
+        // The other harts check before they sleep; harts that already sleep must be interrupted to
+        // check.
         arch::interrupt_harts_with_root(self.table.physical(), self.asid);
     }
 }
 
-/// Loads the kernel's own root if the space loaded on this hart is gone. To be called with
+/// Loads the kernel's own root if the address space loaded on this hart is dropped. Called with
 /// interrupts off before the hart sleeps.
 pub(crate) fn release_dead() {
     let is_dead = |root: &Arc<Root>| root.is_dead.load(Ordering::SeqCst);
     if LOADED.with(|loaded| loaded.as_ref().is_some_and(is_dead)) {
-        // SAFETY: the kernel's root is never freed.
+        // SAFETY: the kernel's root, built by `kernel_space::initialise`, maps all of the kernel
+        // and is never freed.
         unsafe { arch::activate_root(kernel_space::root_physical(), Asid(0), || true) };
         drop(LOADED.with(Option::take));
     }

@@ -1,4 +1,4 @@
-//! Frames that kernel and processes both have mapped, seen as the records they hold.
+//! Frames that are mapped by the kernel and by processes, accessed as the records in them.
 //!
 //! May touch: frames.
 
@@ -11,35 +11,40 @@ use cops_abi::trace::TracePage;
 
 use super::frames::{FRAME_BYTES, Frame};
 
-/// A type that may lie in memory which somebody else writes at any time.
+/// A type for memory that others may write at any time.
 ///
 /// # Safety
-/// Every field that is ever read or written is an atomic, any bit pattern is valid, and the size is a frame's.
+/// Every field that is ever read or written is an atomic, any bit pattern is valid, and the size is
+/// that of a frame.
 pub unsafe trait SharedLayout {}
 
-// SAFETY: atomics, and reserved integers that are private to the type and never read.
+// SAFETY: every field of `ProcessPage` that is accessed is an atomic integer; the reserved ones are
+// private to the type and never read. `SharedFrame::new` checks the size.
 unsafe impl SharedLayout for ProcessPage {}
-// SAFETY: as above.
+// SAFETY: every field of `RingPage` that is accessed is an atomic integer; the reserved ones are
+// private to the type and never read. `SharedFrame::new` checks the size.
 unsafe impl SharedLayout for RingPage {}
-// SAFETY: as above.
+// SAFETY: every field of `SystemPage` that is accessed is an atomic integer; the reserved ones are
+// private to the type and never read. `SharedFrame::new` checks the size.
 unsafe impl SharedLayout for SystemPage {}
-// SAFETY: as above.
+// SAFETY: every field of `TracePage` that is accessed is an atomic integer; the reserved ones are
+// private to the type and never read. `SharedFrame::new` checks the size.
 unsafe impl SharedLayout for TracePage {}
 
-/// A share in a frame that holds a `T`.
+/// A reference to a frame that contains a `T`.
 pub struct SharedFrame<T: SharedLayout> {
     frame: Frame,
     holds: PhantomData<T>,
 }
 
 impl<T: SharedLayout> SharedFrame<T> {
-    /// Takes `frame`, whose bytes (zeros, if it is fresh) are a `T`.
+    /// Takes `frame`; its bytes (zeros in a fresh frame) are a `T`.
     pub fn new(frame: Frame) -> Self {
         const { assert!(size_of::<T>() == FRAME_BYTES && align_of::<T>() <= FRAME_BYTES) };
         Self { frame, holds: PhantomData }
     }
 
-    /// The frame, to be mapped.
+    /// The frame, for mapping it.
     pub fn frame(&self) -> &Frame {
         &self.frame
     }
@@ -49,8 +54,9 @@ impl<T: SharedLayout> Deref for SharedFrame<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the frame is as large as `T`, aligned to its own size, mapped in the direct map for as long
-        // as this share lives, and `T: SharedLayout` makes concurrent writes from outside harmless.
+        // SAFETY: the frame is as large as `T`, aligned to its size, and mapped in the direct map
+        // as long as this reference exists. `T: SharedLayout` makes concurrent writes by others
+        // harmless.
         unsafe { &*self.frame.bytes().cast::<T>() }
     }
 }

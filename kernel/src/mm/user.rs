@@ -1,9 +1,8 @@
-//! A program's memory as the kernel sees it: through the direct map, after walking the
-//! program's own table, never by its addresses.
+//! The kernel's access to a program's memory: through the direct map, after a walk of the program's
+//! own table, never through the program's addresses.
 //!
-//! A [`UserRange`] is what the program *says*; only copying or pinning finds out whether it
-//! is true. Bytes are copied once and then looked at, since the program may change them at
-//! any time.
+//! A [`UserRange`] is only what the program *claims*; copying or pinning checks whether it is true.
+//! Bytes are copied once and examined afterwards, because the program may change them at any time.
 
 use super::address_space::AddressSpace;
 use super::frames::FRAME_BYTES;
@@ -12,7 +11,7 @@ use crate::arch::{self, Access};
 use cops_abi::Errno;
 use cops_fallible::{List, Text};
 
-/// An allegation: "`length` bytes of mine lie at `address`".
+/// A claim of a program: "`length` bytes of my memory are at `address`".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UserRange {
     address: usize,
@@ -20,20 +19,21 @@ pub struct UserRange {
 }
 
 impl UserRange {
-    /// Takes down what the program says. Nothing is checked.
+    /// Records the claim. Nothing is checked.
     pub const fn new(address: usize, length: usize) -> Self {
         Self { address, length }
     }
 
-    /// Copies the first `into.len()` bytes out of the program.
+    /// Copies the first `into.len()` bytes from the program.
     ///
     /// # Errors
-    /// `NotAllowed` if the range is shorter, or the program could not read all of them
-    /// itself; part of `into` may have been overwritten.
+    /// `NotAllowed` if the range is shorter, or if the program could not read all these bytes
+    /// itself. A part of `into` may have been overwritten.
     pub fn copy_in(self, space: &AddressSpace, into: &mut [u8]) -> Result<(), FaultError> {
         let base = into.as_mut_ptr();
         self.for_each_page(space, Access::Read, into.len(), |at, page, length| {
-            // SAFETY: `length` bytes of one mapped page, and as many at `at` in `into`.
+            // SAFETY: `for_each_page` passes `length` bytes of one mapped page and an offset `at`
+            // with `at + length <= into.len()`.
             unsafe { arch::copy_shared(base.add(at), page, length) };
         })
     }
@@ -41,26 +41,29 @@ impl UserRange {
     /// Copies `from` to the start of the range.
     ///
     /// # Errors
-    /// `NotAllowed` if the range is shorter, or the program could not write all of it
-    /// itself; part of it may have been written.
+    /// `NotAllowed` if the range is shorter, or if the program could not write all these bytes
+    /// itself. A part of it may have been written.
     pub fn copy_out(self, space: &AddressSpace, from: &[u8]) -> Result<(), FaultError> {
         self.for_each_page(space, Access::Write, from.len(), |at, page, length| {
-            // SAFETY: as in `copy_in`; nobody has a reference into a program's page.
+            // SAFETY: `for_each_page` passes `length` bytes of one mapped page and an offset `at`
+            // with `at + length <= from.len()`. The kernel never makes references to a program's
+            // page.
             unsafe { arch::copy_shared(page, from.as_ptr().add(at), length) };
         })
     }
 
-    /// Copies in the string that ends with the first zero byte at or after `address`; it has
-    /// at most `max_bytes` without that.
+    /// Copies the string at `address`, which ends before the first zero byte and has at most
+    /// `max_bytes`.
     ///
     /// # Errors
-    /// `EFAULT`; `ENAMETOOLONG` if there is no zero byte soon enough; `EINVAL` if the bytes
-    /// are not UTF-8; `ENOMEM`.
+    /// `EFAULT`; `ENAMETOOLONG` without a zero byte within that length; `EINVAL` if the bytes are
+    /// not UTF-8; `ENOMEM`.
     pub fn copy_in_string(space: &AddressSpace, address: usize, max_bytes: usize) -> Result<Text, Errno> {
         let mut bytes = List::new();
         let mut at = address;
         loop {
-            // To the end of the page, since the next may not be mapped and need not be.
+            // At most to the end of the page, because the next page may not be mapped and may not
+            // be needed.
             let in_page = FRAME_BYTES - at % FRAME_BYTES;
             let mut chunk = [0; 256];
             let chunk = &mut chunk[..in_page.min(256)];
@@ -78,8 +81,8 @@ impl UserRange {
         }
     }
 
-    /// Holds the frames behind the range, as far as [`PinnedBuffer`] reaches, so that the
-    /// kernel can use them later whatever the program does to its mappings.
+    /// Pins the frames of the range, as far as a [`PinnedBuffer`] reaches. So the kernel can use
+    /// them later even if the program changes its mappings.
     ///
     /// # Errors
     /// `NotAllowed` if the program itself could not make this access to all pinned bytes.
@@ -87,8 +90,8 @@ impl UserRange {
         PinnedBuffer::new(space, self.address, self.length, access)
     }
 
-    /// Calls `visit(offset, pointer, length)` for the part of the first `bytes` bytes in
-    /// each page; the page stays mapped for so long.
+    /// Calls `visit(offset, pointer, length)` for the part of the first `bytes` bytes in each page.
+    /// The page stays mapped during the call.
     fn for_each_page(
         self,
         space: &AddressSpace,
@@ -111,7 +114,7 @@ impl UserRange {
     }
 }
 
-/// Whether a range lies in the program's half at all, without wrapping around.
+/// Whether a range is within the program's half, without wrapping around.
 pub(super) fn is_in_user_half(address: usize, length: usize) -> bool {
     address.checked_add(length).is_some_and(|end| end <= layout::USER_END)
 }

@@ -1,8 +1,8 @@
 //! The coroutines that drive the network: one for received frames, one for the stack's timers.
 //!
-//! Interrupts come through the device's line, which stays gated from the interrupt until the
-//! device has been drained: under load the service polls and no further interrupt is taken. It
-//! works in bounded portions and yields between them.
+//! Interrupts arrive through the device's line, which is disabled from the interrupt until the
+//! device has no more frames. So under load the service polls, and there are no further interrupts.
+//! It works in bounded portions and yields between them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -23,13 +23,13 @@ use crate::log;
 use crate::mm::frames;
 use crate::task::{self, random, timer};
 
-/// Frames handled before the service lets others of its priority run: a frame and what comes of it take up to 12,000
-/// instructions.
+/// Number of frames processed before the service yields to other coroutines of its priority: one
+/// frame and its consequences take up to 12,000 instructions.
 const FRAMES_PER_PORTION: usize = 4;
 
 static STACK: Once<Arc<Stack>> = Once::new();
 
-/// What the network counts, as far as the system's statistics want it.
+/// Counters of the network for the system's statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkStatistics {
     /// Connections in any state.
@@ -38,11 +38,11 @@ pub struct NetworkStatistics {
     pub frames_received: u64,
     /// Frames sent.
     pub frames_sent: u64,
-    /// Frames dropped for making no sense.
+    /// Invalid frames that were dropped.
     pub frames_malformed: u64,
 }
 
-/// The transmitting half of the card, as the stack wants it.
+/// The transmitting half of the card, with the interface that the stack expects.
 struct Card {
     hardware_address: [u8; 6],
     transmitter: Transmitter,
@@ -91,13 +91,14 @@ pub fn statistics() -> NetworkStatistics {
     }
 }
 
-/// Finds the device, sets the stack up and starts its services.
+/// Finds the device, sets up the stack and starts its services.
 ///
 /// # Panics
-/// Without memory for the stack: only at boot.
+/// Without memory for the stack, which can happen only at boot.
 pub fn start() {
     let ethernet = addressing(device_tree::facts().boot_arguments);
-    // A connection costs about ten kilobytes: at most half of the memory goes there, whatever arrives.
+    // A connection takes about ten kilobytes: connections use at most half of the memory, whatever
+    // arrives.
     let maximum_connections =
         (frames::statistics().free / 2 * frames::FRAME_BYTES / 10_240).clamp(64, 65_536);
     let configuration = Configuration {
@@ -167,13 +168,13 @@ fn addressing(arguments: &str) -> EthernetAddressing {
     })
 }
 
-/// Hands received frames to the stack.
+/// Passes received frames to the stack.
 async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Receiver) {
     line.enable();
     loop {
         line.next().await;
         receiver.acknowledge();
-        // The interrupt may also say that there is room to transmit again.
+        // The interrupt may also mean that there is room to transmit again.
         stack.transmit_ready();
         loop {
             let mut batch = stack.receive_batch();
@@ -188,7 +189,7 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Receiver)
     }
 }
 
-/// Runs the stack's timers and what could not be sent at once.
+/// Runs the stack's timers and sends what could not be sent immediately.
 async fn serve_timers(stack: &'static Arc<Stack>) {
     poll_fn(|context| {
         stack.register_poll_waker(context.waker());
@@ -204,7 +205,7 @@ async fn serve_timers(stack: &'static Arc<Stack>) {
     .await;
 }
 
-/// Says once which address the machine has.
+/// Logs the machine's address once it is known.
 async fn announce(stack: &'static Arc<Stack>) {
     let lease = poll_fn(|context| stack.poll_configured(context)).await;
     log::info!("network: {}/{}, gateway {:?}", lease.address, lease.prefix_length, lease.gateway);

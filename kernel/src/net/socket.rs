@@ -1,4 +1,5 @@
-//! A TCP socket as a file: from `socket()` through `bind`, `listen` or `connect` to a stream of bytes.
+//! A TCP socket as a file: from `socket()` through `bind`, `listen` or `connect` to a stream of
+//! bytes.
 
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,22 +16,23 @@ use crate::fs::Waiting;
 use crate::mm::PinnedBuffer;
 use crate::task::WaitQueue;
 
-/// How far a socket has come.
+/// The state of a socket.
 enum State {
-    /// Made, nothing else; or a port is being searched for it.
+    /// Just created, or being bound: the search for a free port takes several portions.
     Fresh(PortSearch),
     /// Has a local address.
     Bound(TcpBinding),
-    /// Takes connections.
+    /// Accepts connections.
     Listening(Listener),
-    /// Is one, or is becoming one.
+    /// Has a connection, or is establishing one.
     Connected(Connection),
 }
 
 impl State {
     const FRESH: Self = Self::Fresh(PortSearch::new());
 
-    /// Binds a fresh socket: `Ok(None)` if there are more ports to look at. `None` if it is not fresh.
+    /// Binds a fresh socket; `None` if it is not fresh. `Ok(None)`: there are more ports to check,
+    /// call again.
     fn bind(&mut self, address: SocketAddr) -> Option<Result<Option<()>, Errno>> {
         let Self::Fresh(search) = self else { return None };
         let bound = stack().and_then(|stack| stack.bind_tcp_in_portions(address, search).map_err(errno));
@@ -48,20 +50,21 @@ impl State {
     }
 }
 
-/// See the module.
+/// A TCP socket: see the module.
 pub struct Socket {
-    /// Whether it was made for IPv6.
+    /// Whether it was created for IPv6.
     v6: bool,
-    /// Changed by `bind`, `listen` and `connect` only; everything else shares the lock.
+    /// Changed only by `bind`, `listen` and `connect`; all other uses take the lock shared.
     state: RwLock<State>,
-    /// Calls that wait for bytes or connections. Whichever is woken finds the rest for the others.
+    /// Calls that wait for bytes or connections. A woken call wakes the next one if anything is
+    /// left.
     readable: Arc<WaitQueue>,
-    /// Calls that wait for room, or for the connection to be established.
+    /// Calls that wait for room or for the connection to be established.
     writable: Arc<WaitQueue>,
 }
 
 impl Socket {
-    /// A socket that is not connected to anything.
+    /// A socket without a connection.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -84,10 +87,11 @@ impl Socket {
         SocketAddr::new(address, 0)
     }
 
-    /// Gives it a local address; port 0: any free one. `None`: to be asked again, since there are more ports to look at.
+    /// Binds the socket to a local address; port 0: any free port. `None`: there are more ports to
+    /// check, call again.
     ///
     /// # Errors
-    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `EINVAL` if it has one.
+    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `EINVAL` if it already has one.
     pub fn bind(&self, address: SocketAddr) -> Option<CallResult> {
         if address.is_ipv6() != self.v6 {
             return Some(Err(Errno::EAFNOSUPPORT));
@@ -99,10 +103,11 @@ impl Socket {
         }
     }
 
-    /// Lets it take connections, `backlog` of them at a time before they are accepted. `None`: as for [`Self::bind`].
+    /// Makes the socket listen. Up to `backlog` connections can wait to be accepted. `None`: call
+    /// again, as for [`Self::bind`].
     ///
     /// # Errors
-    /// `EINVAL` if it is connected or listens already.
+    /// `EINVAL` if it is connected or already listens.
     pub fn listen(&self, backlog: usize) -> Option<CallResult> {
         let mut state = self.state.write();
         match state.bind(self.unspecified()) {
@@ -122,7 +127,7 @@ impl Socket {
         })
     }
 
-    /// Takes a connection that waits; `None`: there is none.
+    /// Accepts a waiting connection; `None` if there is none.
     pub fn attempt_accept(&self) -> Option<Result<(Socket, SocketAddr), Errno>> {
         let State::Listening(listener) = &*self.state.read() else { return Some(Err(Errno::EINVAL)) };
         match listener.try_accept() {
@@ -136,10 +141,10 @@ impl Socket {
         }
     }
 
-    /// Begins to connect. `None`: as for [`Self::bind`].
+    /// Begins to connect. `None`: call again, as for [`Self::bind`].
     ///
     /// # Errors
-    /// `EISCONN`, `EAFNOSUPPORT`, and what the network says at once.
+    /// `EISCONN`, `EAFNOSUPPORT`, and immediate errors of the network.
     pub fn start_connect(&self, remote: SocketAddr) -> Result<Option<()>, Errno> {
         if remote.is_ipv6() != self.v6 {
             return Err(Errno::EAFNOSUPPORT);
@@ -168,7 +173,7 @@ impl Socket {
         Ok(Some(()))
     }
 
-    /// Whether the connection stands; `None`: not yet.
+    /// Whether the connection is established; `None`: not yet.
     pub fn attempt_connect(&self) -> Option<CallResult> {
         let State::Connected(connection) = &*self.state.read() else { return Some(Err(Errno::ENOTCONN)) };
         match connection.try_connected() {
@@ -178,12 +183,13 @@ impl Socket {
         }
     }
 
-    /// Moves received bytes into `buffer`; 0 at the end of the stream; `None`: none yet.
+    /// Moves received bytes into `buffer`; 0 at the end of the stream; `None` if there are none
+    /// yet.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let state = self.state.read();
         let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
         let mut done = 0;
-        // The receive buffer is a ring: what has wrapped round comes with the second turn.
+        // The receive buffer is a ring: bytes that wrap around are copied in the second iteration.
         while done < buffer.len() {
             let taken = connection.try_receive_with(|bytes| {
                 let count = bytes.len().min(buffer.len() - done);
@@ -201,7 +207,7 @@ impl Socket {
         Some(Ok(done))
     }
 
-    /// Moves bytes from `buffer` into the send buffer as far as it has room; `None`: none at all.
+    /// Moves bytes from `buffer` into the send buffer as far as it has room; `None` if it has none.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let state = self.state.read();
         let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
@@ -235,19 +241,20 @@ impl Socket {
         }
     }
 
-    /// Has the stack wake a call of this direction's queue, once, when an attempt may succeed.
+    /// Registers with the stack, which wakes one call of this direction's queue, once, when an
+    /// attempt may succeed.
     pub fn listen_for(&self, waiting: Waiting) {
         let waker = Waker::from(self.shared_queue(waiting).clone());
         match (&*self.state.read(), waiting) {
             (State::Listening(listener), _) => listener.register_waker(&waker),
             (State::Connected(connection), Waiting::ToRead) => connection.register_receive_waker(&waker),
             (State::Connected(connection), Waiting::ToWrite) => connection.register_send_waker(&waker),
-            // Attempts on these fail at once.
+            // Attempts in these states fail immediately.
             (State::Fresh(_) | State::Bound(_), _) => {}
         }
     }
 
-    /// Ends one direction or both: 0 reading, 1 writing, 2 both.
+    /// Closes one direction or both: 0 reading, 1 writing, 2 both.
     ///
     /// # Errors
     /// `EINVAL`, `ENOTCONN`.
@@ -264,7 +271,7 @@ impl Socket {
         }
     }
 
-    /// The local address; the unspecified one if it has none yet.
+    /// The local address, which is unspecified before the socket is bound.
     ///
     /// # Errors
     /// None today; addresses of future families may have none.
@@ -305,7 +312,7 @@ fn errno(error: Error) -> Errno {
         Error::MessageTooLong => Errno::EMSGSIZE,
         Error::OutOfMemory => Errno::ENOMEM,
         Error::TooManyConnections => Errno::ENOBUFS,
-        // The list may grow; what is new there is at least an error here.
+        // The list of errors may grow; a new one is at least reported as an error.
         _ => Errno::EIO,
     }
 }

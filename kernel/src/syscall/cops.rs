@@ -1,4 +1,4 @@
-//! The calls that are COPS's own.
+//! The system calls specific to COPS.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -30,7 +30,7 @@ pub fn allocate_cpus(process: &Arc<Process>, count: usize, entry: usize) -> Call
     for _ in 0..count {
         mm::admit()?;
         match process.add_cpu(entry, None) {
-            // As many as there are: the caller sees how many it got.
+            // As many as possible: the result tells the caller how many there are.
             Err(Errno::EAGAIN) => break,
             other => other?,
         };

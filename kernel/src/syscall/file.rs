@@ -11,7 +11,8 @@ use crate::fs::{self, ConsoleRead, File};
 use crate::mm::{self, Access, UserRange};
 use crate::task::Process;
 
-/// `openat(directory, path, flags)`: the root image is read-only and the working directory is the root.
+/// `openat(directory, path, flags)`: the root image is read-only and the working directory is the
+/// root.
 pub fn open(process: &Process, directory: isize, path: usize, flags: usize) -> CallResult {
     const ACCESS_MODE: usize = 3;
     const CREATE: usize = 0o100;
@@ -34,7 +35,7 @@ pub fn open(process: &Process, directory: isize, path: usize, flags: usize) -> C
 /// `close(fd)`.
 pub fn close(process: &Process, file: usize) -> CallResult {
     let file = process.files.lock().remove(file)?;
-    // Outside the table's lock: closing a socket or a pipe wakes others.
+    // Without the table's lock: closing a socket or a pipe wakes waiting calls.
     drop(file);
     Ok(0)
 }
@@ -45,7 +46,8 @@ pub fn pipe(process: &Process, address: usize, flags: usize) -> CallResult {
         return Err(Errno::EINVAL);
     }
     mm::admit()?;
-    // Where the numbers go is checked before there are any, so that a bad address leaves nothing open.
+    // Check the address for the numbers before they exist, so that an invalid address leaves
+    // nothing open.
     let place = UserRange::new(address, 8).pin(&process.space, Access::Write)?;
     let (reader, writer) = fs::pipe(process.family)?;
     let (reader, writer) = (try_arc(File::PipeReader(reader))?, try_arc(File::PipeWriter(writer))?);

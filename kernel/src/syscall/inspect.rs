@@ -1,6 +1,6 @@
-//! Looking at what there is, and at what was traced.
+//! Inspecting processes, coroutines and harts, and reading the trace.
 //!
-//! A reply is put together in the kernel and copied out once, when no lock is held.
+//! A reply is assembled in the kernel and copied out once, when no lock is held.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -16,13 +16,14 @@ use crate::task::inspect::{self, Found};
 use crate::task::{Process, VirtualCpu, children};
 use crate::trace;
 
-/// Slots looked at in one call, at most: in a process's memory each costs three walks of its page table.
+/// Maximum number of slots examined in one call: each costs three walks of a page table if it is in
+/// a process's memory.
 const SLOTS_MAX: u32 = 48;
 
-/// A reply on its way: records behind a header.
+/// A reply in preparation: records after a header.
 struct Reply {
     bytes: [u8; REPLY_BYTES_MAX],
-    /// How much of it the caller wants.
+    /// The maximum length, from the caller.
     limit: usize,
     used: usize,
     count: u64,
@@ -41,20 +42,21 @@ impl Reply {
         self.limit - self.used >= bytes
     }
 
-    /// Puts a record in, for which there is room.
+    /// Adds a record; the caller has checked that there is room.
     fn put<R: Inspected>(&mut self, record: &R) {
         record.put(&mut self.bytes[self.used..]);
         self.used += R::BYTES;
         self.count += 1;
     }
 
-    /// The reply as it is copied out; `next` is where to go on.
+    /// The complete reply; `next` is where the next call continues.
     fn finish(&mut self, next: u64) -> &[u8] {
         InspectHeader { count: self.count, next }.put(&mut self.bytes);
         &self.bytes[..self.used]
     }
 
-    /// Puts in what `next` yields from `from` on, as long as there is room: each with the number behind it.
+    /// Adds what `next` returns from `from` on, as long as there is room. With each record it
+    /// returns the number to continue with.
     fn fill<R: Inspected>(&mut self, from: u64, mut next: impl FnMut(u64) -> Option<(R, u64)>) -> u64 {
         let mut at = from;
         while self.has_room_for(R::BYTES) {
@@ -91,14 +93,15 @@ pub fn inspect(process: &Process, request: usize, from: u64, address: usize, byt
     Ok(reply.len())
 }
 
-/// The portion record `number`, or the first after it, and the number behind it.
+/// The portion record `number`, or the first after it, and the number to continue with.
 fn portion(number: u64) -> Option<(PortionRecord, u64)> {
     let (record, number) = portions::at_or_after(number)?;
     Some((PortionRecord { name: portions::name_of(&record), ..record }, number + 1))
 }
 
-/// Coroutines from slot `from` (low half) of a process, or the kernel, (high half) on. Looks at so many slots and no
-/// more, so that a call takes a bounded time however many are empty.
+/// The coroutines of a process or the kernel (high half of `from`) from a slot (low half) on.
+/// Examines a limited number of slots, so that a call takes a bounded time however many of them are
+/// empty.
 fn coroutines(reply: &mut Reply, from: u64) -> Result<u64, Errno> {
     let whose = match (from >> 32) as u32 {
         0 => None,
@@ -149,7 +152,7 @@ pub fn trace(cpu: &Arc<VirtualCpu>, asked: usize, a: usize, b: usize, c: usize) 
     }
 }
 
-/// Copies out what a hart's ring has from the number in the header on.
+/// Copies out the contents of a hart's ring from the number in the header on.
 fn read(process: &Process, hart: usize, address: usize, bytes: usize) -> CallResult {
     let Some(room) = bytes.min(REPLY_BYTES_MAX).checked_sub(RECORD_BYTES) else { return Err(Errno::EINVAL) };
     let mut header = [0; RECORD_BYTES];

@@ -21,7 +21,7 @@ pub fn map(
     file: isize,
     offset: usize,
 ) -> CallResult {
-    // An address is a wish that this kernel never grants; Linux may ignore it as well.
+    // The address is only a hint, which this kernel ignores, as Linux may too.
     let _ = address;
     if flags != map_flags::PRIVATE | map_flags::ANONYMOUS || file != -1 || offset != 0 || length == 0 {
         return Err(Errno::EINVAL);
@@ -29,7 +29,8 @@ pub fn map(
     let rights = rights(bits)?;
     let length = length.checked_next_multiple_of(layout::PAGE_BYTES).ok_or(Errno::ENOMEM)?;
     mm::admit()?;
-    // Charged here, so that touching it later cannot fail for want of quota; frames are given out on first touch.
+    // Charged here, so that a later access cannot fail because of the quota; frames are allocated
+    // on first access.
     Ok(process.space.map_anonymous_anywhere(length, rights)?)
 }
 
@@ -56,7 +57,7 @@ pub fn random(process: &Process, address: usize, length: usize, flags: usize) ->
     Ok(length)
 }
 
-/// A page-aligned range that is the process's to change: what the kernel shares with it is not.
+/// A page-aligned range that the process may change, which excludes what the kernel shares with it.
 fn own_range(address: usize, length: usize) -> Result<Range<usize>, Errno> {
     let length = length.checked_next_multiple_of(layout::PAGE_BYTES).filter(|&length| length > 0);
     let end = length.and_then(|length| address.checked_add(length)).ok_or(Errno::EINVAL)?;
@@ -76,6 +77,6 @@ fn rights(bits: usize) -> Result<Rights, Errno> {
         write: bits & protection::WRITE != 0,
         execute: bits & protection::EXECUTE != 0,
     };
-    // Nothing is ever writable and executable.
+    // No mapping is ever both writable and executable.
     if rights.write && rights.execute { Err(Errno::EACCES) } else { Ok(rights) }
 }

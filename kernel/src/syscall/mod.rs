@@ -1,8 +1,8 @@
 //! System calls: decode, validate, dispatch.
 //!
-//! Every argument is an allegation. A call here either returns a number, or an error, or says that
-//! its virtual CPU does not go on; nothing a process passes can make the kernel panic.
-//! May touch: processes, files, calls, `mm`'s user ranges. Safe code only.
+//! No argument is trusted. A call returns a number or an error, or suspends its virtual CPU; no
+//! argument can make the kernel panic. May touch: processes, files, calls, `mm`'s user ranges. Safe
+//! code only.
 #![forbid(unsafe_code)]
 
 mod cops;
@@ -30,26 +30,26 @@ use crate::task::{Process, VirtualCpu};
 use crate::trace;
 use work::Work;
 
-/// How a system call leaves its virtual CPU.
+/// What happens to the virtual CPU after a system call.
 #[must_use]
 pub enum Outcome {
-    /// It goes on with its result in place.
+    /// It continues with its result.
     Return,
-    /// It goes on, but others first.
+    /// It continues after others have run.
     Yield,
-    /// It sleeps or has ended; its state says which.
+    /// It sleeps or has ended, according to its state.
     Sleep,
 }
 
-/// What a handler has to say.
+/// The answer of a handler.
 enum Reply {
-    /// The call is done.
+    /// The call is completed.
     Done(CallResult),
-    /// A portion of it is done; it is to be asked for again.
+    /// A portion of it is completed; it has to be repeated.
     Again,
     /// It may have to wait.
     Operation(Operation),
-    /// It is about the virtual CPU itself.
+    /// It concerns the virtual CPU itself.
     Outcome(Outcome),
 }
 
@@ -71,21 +71,21 @@ impl From<Result<Operation, Errno>> for Reply {
     }
 }
 
-/// `Ok(None)`: a portion is done.
+/// `Ok(None)`: a portion is completed.
 impl From<Result<Option<usize>, Errno>> for Reply {
     fn from(result: Result<Option<usize>, Errno>) -> Self {
         result.transpose().into()
     }
 }
 
-/// `Ok(None)`: a portion is done.
+/// `Ok(None)`: a portion is completed.
 impl From<Result<Option<Operation>, Errno>> for Reply {
     fn from(operation: Result<Option<Operation>, Errno>) -> Self {
         operation.transpose().map_or(Reply::Again, Reply::from)
     }
 }
 
-/// Handles the system call whose registers are in `context`.
+/// Executes the system call of which `context` has the registers.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     let frame = context.syscall();
     portions::is(portion::SYSTEM_CALL, || {
@@ -94,7 +94,7 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         (known, [a, b, c, d].map(|argument| argument as u64))
     });
     if frame.number == number::COPS_URET {
-        // All registers become what they were, so there is no result, and nothing to skip.
+        // All registers are restored, so there is no result and no instruction to skip.
         cpu.process.return_from_interrupt(cpu.index, context);
         return Outcome::Return;
     }
@@ -127,14 +127,15 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
             }
         }
         Reply::Outcome(outcome) => {
-            // What parks or yields finds 0 when it comes back.
+            // The result is 0 when the virtual CPU continues.
             let _ = finish(context, frame.coroutine, Ok(0));
             outcome
         }
     }
 }
 
-/// Puts a result into the registers; an asynchronous caller also learns that nothing is in flight.
+/// Writes a result into the registers. An asynchronous caller is also told that nothing is in
+/// flight.
 fn finish(context: &mut UserContext, coroutine: usize, result: CallResult) -> Outcome {
     let value = encode(result) as usize;
     if coroutine == 0 {
@@ -201,7 +202,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
         number::COPS_INSPECT => inspect::inspect(process, a, b as u64, c, d).into(),
         number::COPS_CONSOLE => process::hand_over_console(process, a, b).into(),
         number::COPS_FAIL_ALLOCATION => cops::fail_allocation(a).into(),
-        // Switching it on makes the rings first, in portions.
+        // Switching tracing on first allocates the rings, in portions.
         number::COPS_TRACE if (a, b) == (cops_abi::trace::operation::CONTROL, 1) => {
             work::go_on(cpu, frame, |process| {
                 process.check_authority_over_machine()?;

@@ -32,7 +32,7 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
 
 /// `bind(fd, *const sockaddr, length)`.
 ///
-/// `Ok(None)`: to be asked again.
+/// `Ok(None)`: a portion is completed, call again.
 pub fn bind(process: &Process, file: usize, address: usize, length: usize) -> Result<Option<usize>, Errno> {
     let file = process.files.lock().get(file)?;
     let socket = as_socket(&file)?;
@@ -41,7 +41,7 @@ pub fn bind(process: &Process, file: usize, address: usize, length: usize) -> Re
 
 /// `listen(fd, backlog)`.
 ///
-/// `Ok(None)`: to be asked again.
+/// `Ok(None)`: a portion is completed, call again.
 pub fn listen(process: &Process, file: usize, backlog: usize) -> Result<Option<usize>, Errno> {
     const BACKLOG_MAX: usize = 4096;
     let file = process.files.lock().get(file)?;
@@ -71,7 +71,7 @@ pub fn accept(
 
 /// `connect(fd, *const sockaddr, length)`.
 ///
-/// `Ok(None)`: to be asked again.
+/// `Ok(None)`: a portion is completed, call again.
 pub fn connect(
     process: &Process,
     file: usize,
@@ -122,7 +122,7 @@ fn address_in(process: &Process, address: usize, length: usize) -> Result<Socket
     socket::decode(bytes)
 }
 
-/// Pins the place for an address; `length` points to how many bytes the caller has room for.
+/// Pins the space for an address; `length` points to its size.
 fn address_out(process: &Process, address: usize, length: usize) -> Result<AddressOut, Errno> {
     let length = UserRange::new(length, 4).pin(&process.space, Access::Write)?;
     let mut room = [0; 4];

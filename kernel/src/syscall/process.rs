@@ -25,8 +25,8 @@ pub fn exit(cpu: &VirtualCpu, code: usize) -> Reply {
     Reply::Outcome(Outcome::Yield)
 }
 
-/// `kill(pid, signal)`: there are no handlers, so every signal but 0 ends the process, which is the caller's own or a
-/// descendant's.
+/// `kill(pid, signal)`: there are no handlers, so every signal except 0 ends the process, which
+/// must be the caller's own or a descendant's.
 pub fn kill(caller: &Process, id: usize, signal: usize) -> CallResult {
     const SIGNALS: usize = 64;
     if signal > SIGNALS {
@@ -53,7 +53,8 @@ pub fn hand_over_console(process: &Process, id: usize, mode: usize) -> CallResul
         return Err(Errno::EPERM);
     }
     fs::hand_over_console(process.id, id, mode)?;
-    // The end of a process gives up its seat. If that came first, there is a seat now that belongs to nothing.
+    // A process that ends gives up its seat. If it had already ended, the seat just taken belongs
+    // to no process.
     if children::find(id).is_none() {
         fs::leave_console(id);
         return Err(Errno::ESRCH);
@@ -77,7 +78,7 @@ pub fn wait(
     let child = match id {
         -1 => None,
         1.. => Some(u32::try_from(id).map_err(|_| Errno::ECHILD)?),
-        // Process groups do not exist.
+        // There are no process groups.
         _ => return Err(Errno::EINVAL),
     };
     if options & !WNOHANG != 0 || usage != 0 {

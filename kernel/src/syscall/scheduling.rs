@@ -1,4 +1,4 @@
-//! Who may be how urgent, and who gets what is left (decision 10).
+//! Limits of urgency, and the shares of processes (decision 10).
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -14,13 +14,14 @@ fn level(argument: usize) -> Result<u8, Errno> {
     u8::try_from(argument).ok().and_then(Priority::new).map(Priority::level).ok_or(Errno::EINVAL)
 }
 
-/// The ceiling that `process` asks for a child of it: not above its own.
+/// The ceiling that `process` requests for its child: at most as urgent as its own.
 pub fn ceiling_for_child(process: &Process, argument: usize) -> Result<u8, Errno> {
     let asked = level(argument)?;
     if asked < process.ceiling.level() { Err(Errno::EPERM) } else { Ok(asked) }
 }
 
-/// `set_ceiling(pid or 0, level)`: of the process itself at once, of its descendants in portions.
+/// `set_ceiling(pid or 0, level)`: takes effect at once for the process itself, and in portions for
+/// its descendants.
 pub fn set_ceiling(process: &Arc<Process>, id: usize, argument: usize) -> Result<Work, Errno> {
     level(argument)?;
     let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;

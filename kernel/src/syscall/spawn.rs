@@ -1,6 +1,7 @@
-//! Starting a process: its arguments are gathered, then its program is loaded, both in portions.
+//! Starting a process: collecting its arguments, then loading its program, both in portions.
 //!
-//! What other virtual CPUs change in the arguments meanwhile may be in them or not.
+//! If other virtual CPUs change the arguments at the same time, the new process may see the old or
+//! the new ones.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -16,9 +17,9 @@ use crate::fs::{self, ConsoleMode, FileTable};
 use crate::mm::UserRange;
 use crate::task::{Arguments, Loading, Process};
 
-/// Pieces of arguments that are copied before others have their turn.
+/// Number of pieces of arguments that one portion copies.
 const PORTION_PIECES: usize = 16;
-/// Bytes of a piece at most.
+/// Maximum size of a piece in bytes.
 const PIECE_BYTES: usize = 256;
 
 /// A process that is being started.
@@ -26,12 +27,12 @@ pub struct Spawning {
     path: Text,
     ceiling: u8,
     console: Option<ConsoleMode>,
-    /// Where the pointer to the next argument lies.
+    /// Address of the pointer to the next argument.
     next: usize,
-    /// Where the rest of the argument lies that has been begun.
+    /// Address of the rest of an argument that has been copied in part.
     at: Option<usize>,
     arguments: Arguments,
-    /// Once all arguments are there.
+    /// Set once all arguments are collected.
     loading: Option<Loading>,
 }
 
@@ -55,7 +56,7 @@ pub fn spawn(
 }
 
 impl Spawning {
-    /// Does a portion. `None`: there is more to do; otherwise the number of the new process.
+    /// Executes a portion. `None` if there is more to do, otherwise the number of the new process.
     pub fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         if let Some(loading) = &mut self.loading {
             return loading.go_on(Some(process)).map(|started| started.map(|child| child.id as usize));
@@ -63,7 +64,7 @@ impl Spawning {
         self.prepare(process).err().map(Err)
     }
 
-    /// Gathers some of the arguments; behind the last one, looks at the program.
+    /// Collects some of the arguments; after the last one, examines the program.
     fn prepare(&mut self, process: &Arc<Process>) -> Result<(), Errno> {
         for _ in 0..PORTION_PIECES {
             let at = match self.at {
@@ -88,15 +89,16 @@ impl Spawning {
         Ok(())
     }
 
-    /// Takes what lies at `at` of an argument, up to the end of the page, since the next may not be mapped and need not be.
-    /// Returns where it goes on; `None`: that was its end.
+    /// Copies the part of an argument at `at`, at most up to the end of the page, because the next
+    /// one may not be mapped and may not be needed. Returns the address of the rest, `None` at the
+    /// end.
     fn take_piece(&mut self, process: &Process, at: usize) -> Result<Option<usize>, Errno> {
         const PAGE_BYTES: usize = cops_abi::layout::PAGE_BYTES;
         let mut piece = [0; PIECE_BYTES];
         let piece = &mut piece[..(PAGE_BYTES - at % PAGE_BYTES).min(PIECE_BYTES)];
         UserRange::new(at, piece.len()).copy_in(&process.space, piece)?;
         let end = piece.iter().position(|&byte| byte == 0);
-        // The zero at the end counts.
+        // Including the zero at the end.
         let piece = &piece[..end.map_or(piece.len(), |end| end + 1)];
         if self.arguments.byte_count() + piece.len() > ARGUMENT_BYTES_MAX {
             return Err(Errno::E2BIG);

@@ -13,7 +13,7 @@ use crate::task::{Process, timer};
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 const TIMESPEC_BYTES: usize = 16;
 
-/// What clock `clock` shows when the monotonic one shows 0.
+/// The time of clock `clock` when the monotonic clock is 0.
 fn offset_of(clock: usize) -> Result<u64, Errno> {
     match clock {
         CLOCK_REALTIME => Ok(timer::epoch_nanoseconds()),

@@ -1,9 +1,10 @@
-//! Calls that compute for long: done in portions of some microseconds, between which others have their turn.
+//! System calls with long computations: executed in portions of some microseconds, between which
+//! other coroutines and virtual CPUs may run.
 //!
-//! After a portion the virtual CPU goes back to its call instruction, as if it had not made the call yet, and what has
-//! been done is kept for when it comes again. So it can be preempted there, has its time charged, and ends with its process
-//! as anywhere else; the program notices nothing.
-//! May touch: address spaces, the loader.
+//! After a portion the virtual CPU returns to its call instruction as if it had not made the call
+//! yet, and the progress is kept for the repeated call. There it can be preempted, is charged for
+//! its time, and can end with its process as anywhere else. The program does not notice any of
+//! this. May touch: address spaces, the loader.
 #![forbid(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -20,31 +21,31 @@ use crate::mm::{MapError, Rights};
 use crate::task::{Process, ProcessId, VirtualCpu, children};
 use crate::trace;
 
-/// What is left to do.
+/// The remaining work.
 pub enum Work {
-    /// Unmap this.
+    /// Unmap this range.
     Unmap(Range<usize>),
-    /// Give this these rights.
+    /// Give these rights to this range.
     Protect(Range<usize>, Rights),
     /// Load a program and start it.
     Spawn(Box<Spawning>),
-    /// Make processes of this family, from this number on, no more urgent than this.
+    /// Lower the ceilings of the processes of this family, from this number on, to this level.
     Lower { family: Family, level: u8, next: ProcessId },
-    /// Make the trace's rings, and switch tracing on.
+    /// Allocate the trace's rings, and switch tracing on.
     Trace(trace::Making),
 }
 
-/// Work that has been interrupted, and the call that asked for it.
+/// Interrupted work, and the call that requested it.
 pub struct Unfinished {
     frame: SyscallFrame,
     work: Work,
 }
 
-/// Does a portion of the work that `frame` asks for; `begin` says what that is if it has not been begun yet.
-/// `None`: there is more to do.
+/// Executes a portion of the work that `frame` requests; `begin` creates the work if it has not
+/// begun yet. `None` if there is more to do.
 ///
-/// Another such call of the same virtual CPU, which only a handler of its interrupts can make in between, has it
-/// begin anew.
+/// If the same virtual CPU makes another such call in between, which only a handler of its
+/// interrupts can do, the work begins again from the start.
 pub fn go_on(
     cpu: &VirtualCpu,
     frame: &SyscallFrame,
@@ -84,7 +85,7 @@ impl Work {
     }
 }
 
-/// Does a portion of what `step` does to `rest`, which becomes what is left.
+/// Applies `step` to `rest`, which becomes what is left.
 fn advance(
     rest: &mut Range<usize>,
     step: impl FnOnce(&Range<usize>) -> Result<Option<Range<usize>>, MapError>,

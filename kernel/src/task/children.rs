@@ -1,4 +1,4 @@
-//! Who is whose child, who has ended and how: the table of processes.
+//! The table of processes: parents, children, and how processes have ended.
 //!
 //! May touch: processes.
 
@@ -15,21 +15,21 @@ use super::reaper;
 use crate::fs;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};
 
-/// What the kernel keeps of a process besides what is charged as it grows.
+/// Memory for a process's record, apart from what is charged as the process grows.
 const RECORD_BYTES: u64 = 4096;
 
-/// What is known of a process.
+/// The table's record of a process.
 struct Record {
     parent: ProcessId,
-    /// Until the reaper has it.
+    /// Removed when the reaper frees the process.
     process: Option<Arc<Process>>,
-    /// How it ended, once it is gone.
+    /// How the process ended, once it is freed.
     status: Option<WaitStatus>,
-    /// Room in `ended` for when it has: a process cannot fail to end.
+    /// Memory for the entry in `ended`: the end of a process cannot fail.
     room: Option<Spare<Pair, ()>>,
-    /// Its place in this table, charged until it is waited for.
+    /// The charge for this record, until the process is waited for.
     _place: Charge,
-    /// What it may hold, and whose descendant it is.
+    /// Its limits and its ancestors.
     membership: Membership,
 }
 
@@ -38,14 +38,15 @@ type Pair = (ProcessId, ProcessId);
 
 struct Table {
     records: Map<ProcessId, Record>,
-    /// Every record again, by its parent.
+    /// All records, by parent.
     families: Map<Pair, ()>,
-    /// As `families`, of those only that have a status: who waits for a child looks at no other.
+    /// Like `families`, with only the ended processes, so that a wait for a child examines no
+    /// others.
     ended: Map<Pair, ()>,
     next: ProcessId,
 }
 
-/// The child in the first pair of `parent` in which it is at least `child`.
+/// The first child of `parent` in `pairs` with a number of at least `child`.
 fn child_from(pairs: &Map<Pair, ()>, parent: ProcessId, child: ProcessId) -> Option<ProcessId> {
     let (&(found, child), ()) = pairs.at_or_after(&(parent, child))?;
     (found == parent).then_some(child)
@@ -71,7 +72,7 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     let mut table = TABLE.lock();
     let membership = match table.records.get(&parent) {
         Some(record) => Membership::new(record.membership.family())?,
-        // The kernel's only child.
+        // The first process, the only child of the kernel.
         None => Membership::first(),
     };
     let place =
@@ -88,7 +89,7 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     Ok(id)
 }
 
-/// Enters the process that has taken the number.
+/// Enters the process for which the number was reserved.
 pub fn enter(process: &Arc<Process>) {
     if let Some(record) = TABLE.lock().records.get_mut(&process.id) {
         record.process = Some(process.clone());
@@ -100,7 +101,7 @@ pub fn family(id: ProcessId) -> Option<Family> {
     Some(TABLE.lock().records.get(&id)?.membership.family())
 }
 
-/// Gives back a number that no process has taken.
+/// Frees a number that no process uses.
 pub fn give_back(id: ProcessId) {
     TABLE.lock().remove(id);
 }
@@ -110,22 +111,23 @@ pub fn find(id: ProcessId) -> Option<Arc<Process>> {
     TABLE.lock().records.get(&id)?.process.clone()
 }
 
-/// The process whose time it is when the kernel works for what is left of `family`: the nearest ancestor that lives, or
-/// the head itself if that is not `ended`.
+/// The process to charge for the kernel's work on what is left of `family`: the nearest living
+/// ancestor, or the head itself if that is not `ended`.
 pub(super) fn payer(family: Family, ended: ProcessId) -> Option<Arc<Process>> {
     let table = TABLE.lock();
     let mut heads = quota::heads(family).filter(|&head| head != ended);
     heads.find_map(|head| table.records.get(&head)?.process.clone())
 }
 
-/// Processes that one portion of [`lower_some`] looks at. Whether one is a descendant costs as much as the two are apart.
+/// Number of processes that one portion of [`lower_some`] examines. Checking whether one is a
+/// descendant costs as much as the distance of the two.
 const PORTION_PROCESSES: usize = 4;
 
-/// Makes some processes of `family` no more urgent than `level`, those with the lowest numbers from `from` on. Returns the
-/// number to go on with; `None`: there are no more.
+/// Lowers the ceilings of some processes of `family` to `level`, those with the lowest numbers from
+/// `from` on. Returns the number to continue with; `None` if there are no more.
 ///
-/// A process that is started meanwhile has a higher number than its parent: either it inherits what that has got here
-/// already, or it is still to come.
+/// A process that is started in the meantime has a higher number than its parent. Either it
+/// inherits the ceiling that its parent already got here, or it is still to be examined.
 pub fn lower_some(family: Family, level: u8, from: ProcessId) -> Option<ProcessId> {
     let mut next = from;
     for _ in 0..PORTION_PROCESSES {
@@ -140,39 +142,39 @@ pub fn lower_some(family: Family, level: u8, from: ProcessId) -> Option<ProcessI
     Some(next)
 }
 
-/// A process as the table knows it.
+/// A process in the table.
 pub struct Entry {
     /// Its number.
     pub id: ProcessId,
-    /// Its parent's; 0 if it has none any more.
+    /// The number of its parent; 0 if it has none any more.
     pub parent: ProcessId,
-    /// The process, until the reaper has it.
+    /// The process, unless the reaper has freed it.
     pub process: Option<Arc<Process>>,
 }
 
-/// The process with the lowest number that is not below `id`.
+/// The process with the lowest number from `id` on.
 pub fn at_or_after(id: ProcessId) -> Option<Entry> {
     let table = TABLE.lock();
     let (&id, record) = table.records.at_or_after(&id)?;
     Some(Entry { id, parent: record.parent, process: record.process.clone() })
 }
 
-/// Processes that have not been waited for.
+/// Number of processes that have not been waited for.
 pub fn count() -> usize {
     TABLE.lock().records.len()
 }
 
-/// Drops the table's hold on a process that is being freed.
+/// Drops the table's reference to a process that is being freed.
 pub(super) fn forget(id: ProcessId) {
     let process = TABLE.lock().records.get_mut(&id).and_then(|record| record.process.take());
     drop(process);
 }
 
-/// Children that one portion of [`orphan_some`] parts from their parent.
+/// Number of children that one portion of [`orphan_some`] separates from their parent.
 const PORTION_CHILDREN: usize = 4;
 
-/// Makes orphans of some children of a process that is gone. Returns whether there are more. Orphans that have ended are
-/// forgotten: no process can wait for them.
+/// Makes orphans of some children of a process that has ended. Returns whether there are more.
+/// Orphans that have already ended are removed, because no process can wait for them.
 pub(super) fn orphan_some(id: ProcessId) -> bool {
     let table = &mut *TABLE.lock();
     for _ in 0..PORTION_CHILDREN {
@@ -196,10 +198,10 @@ pub(super) fn orphan_some(id: ProcessId) -> bool {
     true
 }
 
-/// A process is gone, and its children are orphans already: keeps how it ended for its parent.
+/// Records for the parent how a process ended. It is freed, and its children are orphans already.
 pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     let parent = enter_end(id, status);
-    // Before the parent is woken: it finds the console its own again.
+    // Before the parent is woken, so that it already has the console again.
     fs::leave_console(id);
     match parent {
         Some(parent) => parent.child_ended.wake_all(),
@@ -208,7 +210,7 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     }
 }
 
-/// What [`ended`] does to the table. Returns the parent.
+/// The part of [`ended`] that changes the table. Returns the parent.
 fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     let table = &mut *TABLE.lock();
     let record = table.records.get_mut(&id)?;
@@ -224,7 +226,8 @@ fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     process
 }
 
-/// Takes a child of `parent` that has ended (`None`: any) out of the table. `Ok(None)`: none has yet.
+/// Removes an ended child of `parent` (`None`: any child) from the table. `Ok(None)` if none has
+/// ended yet.
 ///
 /// # Errors
 /// `ECHILD` if there is no such child.

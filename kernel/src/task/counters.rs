@@ -1,4 +1,5 @@
-//! Counters that cost nothing to keep: one cache line a hart would be better still, but no hot path has more than two.
+//! The kernel's counters. They are shared by all harts: no hot path has more than two, so a cache
+//! line per hart is not worthwhile.
 //!
 //! May touch: nothing.
 
@@ -12,19 +13,19 @@ impl Counter {
     const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
-    /// Counts up.
+    /// Increases the counter.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Relaxed);
     }
-    /// Counts down; for amounts that rise and fall.
+    /// Decreases the counter; for amounts that rise and fall.
     pub fn subtract(&self, count: u64) {
         self.0.fetch_sub(count, Relaxed);
     }
-    /// Sets it; for what is no count.
+    /// Sets the value; for what is not a count.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
-    /// How much it is now.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -32,7 +33,7 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident),* $(,)?) => {
-        /// What the kernel counts about itself; see [`cops_abi::statistics::Statistics`].
+        /// The kernel's counters; see [`cops_abi::statistics::Statistics`].
         pub struct Counters { $($(#[$doc])+ pub $name: Counter,)* }
         /// The machine's counters.
         pub static COUNTERS: Counters = Counters { $($name: Counter::new(),)* };
@@ -46,38 +47,38 @@ counters! {
     system_calls,
     /// Interrupts.
     interrupts,
-    /// Coroutine calls that needed no kernel coroutine.
+    /// Coroutine calls that completed without a kernel coroutine.
     calls_completed_at_once,
-    /// Calls that needed one.
+    /// Calls that needed a kernel coroutine.
     calls_deferred,
-    /// Calls that wait now.
+    /// Calls that are waiting now.
     calls_in_flight,
     /// Calls cancelled.
     calls_cancelled,
-    /// Results kept aside.
+    /// Results for which the ring had no room.
     ring_overflows,
     /// Parks.
     parks,
-    /// Wakes of parked virtual CPUs by the kernel.
+    /// Parked virtual CPUs woken by the kernel.
     unparks,
-    /// Changes of the virtual CPU a hart runs.
+    /// Changes of a hart's virtual CPU.
     cpu_switches,
-    /// What the instruction counters of all harts went on while the harts slept.
+    /// How much the instruction counters of all harts advanced while the harts slept.
     instructions_asleep,
     /// Interrupts sent to other harts.
     interprocessor_interrupts,
-    /// Those for something more urgent than user code.
+    /// Those sent because of something more urgent than user code.
     preemptions,
     /// User-level interrupts posted.
     user_interrupts_posted,
     /// Harts interrupted for them.
     user_interrupts_sent,
-    /// Those for which nobody need be interrupted.
+    /// User-level interrupts for which no hart had to be interrupted.
     user_interrupts_suppressed,
-    /// Handlers entered.
+    /// Entries of interrupt handlers.
     user_interrupts_taken,
-    /// When the last device interrupt was taken.
+    /// Time of the last device interrupt.
     device_interrupt_ticks,
-    /// Interrupts of other harts that were taken.
+    /// Interrupts by other harts that were taken.
     interprocessor_interrupts_taken,
 }

@@ -1,8 +1,8 @@
-//! Virtual CPUs: the kernel-supported threads of a process, on which its workers run.
+//! Virtual CPUs: the kernel's threads of a process, on which its workers run.
 //!
-//! A virtual CPU's *state* is a few words under its process's lock, so that anybody may wake it;
-//! its *registers* are behind a lock that the hart running it holds all the while. Nobody but a
-//! switching coroutine takes that second lock.
+//! A virtual CPU's *state* is a few words under its process's lock, so that any hart may wake it.
+//! Its *registers* are behind a lock that the hart running it holds all the time. Only switching
+//! coroutines take this second lock.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
@@ -21,7 +21,7 @@ use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::syscall::work::Unfinished;
 use crate::trace::Event;
 
-/// A state as its process sees it: without the hart.
+/// The phase for the process's page: the state without the hart.
 fn phase(state: CpuState) -> CpuPhase {
     match state {
         CpuState::Runnable => CpuPhase::Runnable,
@@ -32,34 +32,36 @@ fn phase(state: CpuState) -> CpuPhase {
     }
 }
 
-/// What others may know and change about a virtual CPU; guarded by its process's lock.
+/// What others may read and change of a virtual CPU; guarded by its process's lock.
 #[derive(Debug)]
 pub struct CpuStatus {
-    /// Where it is. Changed by [`CpuStatus::apply`] only.
+    /// The state; changed only by [`CpuStatus::apply`].
     state: CpuState,
-    /// A wake came while it was not parked: its next `park` returns at once.
+    /// It was woken while it was not parked: its next `park` returns immediately.
     pub wake_pending: bool,
-    /// Result of the synchronous call it waited for, to be put into its registers when it next runs.
+    /// Result of the synchronous call that it waited for, to be written into its registers when it
+    /// runs next.
     pub result: Option<isize>,
 }
 
 impl CpuStatus {
-    /// A new virtual CPU, which the caller queues.
+    /// For a new virtual CPU; the caller puts it into the run queue.
     pub(super) fn runnable(record: Option<&CpuRecord>) -> Self {
         let status = Self { state: CpuState::Runnable, wake_pending: false, result: None };
         status.publish(record);
         status
     }
 
-    /// Where it is.
+    /// The state.
     pub fn state(&self) -> CpuState {
         self.state
     }
 
-    /// Changes the state as [`cpu_state::next`] says and publishes it in `record`, the virtual CPU's part of the
-    /// process's page. Returns the new state, or `None` if the event is refused.
+    /// Changes the state according to [`cpu_state::next`] and publishes it in `record`, the virtual
+    /// CPU's part of the process's page. Returns the new state, or `None` if the event is not
+    /// allowed.
     ///
-    /// The only way a state changes. `ending`: whether the process is ending.
+    /// All changes of a state go through this function. `ending`: whether the process is ending.
     #[must_use]
     pub(super) fn apply(
         &mut self,
@@ -79,14 +81,15 @@ impl CpuStatus {
     }
 }
 
-/// Where the switching coroutine is that has a virtual CPU in hand.
+/// Where the switching coroutine is that holds a virtual CPU.
 ///
-/// Written without the run queue's lock by the switching coroutine itself, and under that lock by whoever raises it.
+/// Written by the switching coroutine itself without the run queue's lock. A hart that raises it
+/// writes this under that lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is polled by this hart, which runs the virtual CPU or is about to.
+    /// This hart polls it and runs the virtual CPU or is about to.
     Running { hart: usize },
-    /// It waits in the executor at this level until coroutines of the kernel have had their turn.
+    /// It waits in the executor at this level while coroutines of the kernel run.
     Paused { level: u8 },
 }
 
@@ -112,27 +115,28 @@ impl Standing {
 pub struct VirtualCpu {
     /// The process it belongs to.
     pub process: Arc<Process>,
-    /// Its number within the process: the number of its worker.
+    /// Its number within the process, which is also that of its worker.
     pub index: usize,
     /// Registers; locked by the hart that runs it.
     pub context: Mutex<UserContext>,
-    /// The priority it was last made runnable with.
+    /// The priority with which it was last made runnable.
     pub level: AtomicU8,
-    /// Where the switching coroutine that has it in hand is; see [`Standing`].
+    /// Where the switching coroutine is that holds it; see [`Standing`].
     standing: AtomicU32,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
     pub(super) queued: Mutex<Place>,
-    /// A call of its that is done in portions, between two of them; only the hart that runs it looks.
+    /// A call that is executed in portions, between two of them; accessed only by the hart that
+    /// runs this virtual CPU.
     pub(crate) unfinished: Mutex<Option<Unfinished>>,
-    /// What it takes.
+    /// The charge for this virtual CPU.
     _charge: Charge,
-    /// Ticks that it had a hart.
+    /// Ticks during which it had a hart.
     pub run_ticks: AtomicU64,
 }
 
 impl VirtualCpu {
     /// # Errors
-    /// `EAGAIN`, `ENOMEM` by the quotas of the process.
+    /// `EAGAIN` or `ENOMEM` if the process's quotas are used up.
     pub(super) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Result<Self, Errno> {
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
         let charge = Charge::new(process.family, &amounts)?;
@@ -150,23 +154,23 @@ impl VirtualCpu {
         })
     }
 
-    /// An event about this virtual CPU, made of its process's number and its own.
+    /// A trace event about this virtual CPU, from its process's number and its own.
     pub fn event(&self, event: impl FnOnce(u32, u8) -> Event) -> Event {
         event(self.process.id, self.index as u8)
     }
 
-    /// The priority it was last made runnable with.
+    /// The priority with which it was last made runnable.
     pub fn level(&self) -> u8 {
         self.level.load(Relaxed)
     }
 
-    /// Where its switching coroutine is. Means nothing while it is in nobody's hand.
+    /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
     pub(super) fn standing(&self) -> Standing {
         Standing::from_word(self.standing.load(SeqCst))
     }
 
-    /// Its switching coroutine is there now. Sequentially consistent: what the caller reads afterwards, others wrote before they
-    /// looked here, or they see this.
+    /// Records where its switching coroutine is. Sequentially consistent: either the caller's next
+    /// loads see what other harts wrote before they read this, or those harts see this.
     pub(super) fn set_standing(&self, standing: Standing) {
         self.standing.store(standing.to_word(), SeqCst);
     }

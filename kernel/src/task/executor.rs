@@ -1,8 +1,8 @@
-//! The kernel's executor: the code of the vDSO image over memory of the kernel's own.
+//! The kernel's executor: the code of the vDSO image with memory of the kernel.
 //!
-//! One worker per hart. This module gives the executor what it asks of its host (memory, a way to
-//! wake a sleeping hart, which worker is running) and runs the loop in which a hart spends its life.
-//! May touch: the heap, interprocessor interrupts, the vDSO image's function table.
+//! There is one worker per hart. This module provides the services that the executor needs (memory,
+//! a way to wake a sleeping hart, the number of the current worker) and runs the main loop of each
+//! hart. May touch: the heap, interprocessor interrupts, the vDSO image's function table.
 #![allow(unsafe_code)]
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
@@ -20,7 +20,7 @@ static TABLE: Once<CoreTable> = Once::new();
 static EXECUTOR: Executor = Executor::new(0);
 static WORKERS: [WorkerState; arch::MAX_HARTS] = [const { WorkerState::new() }; arch::MAX_HARTS];
 
-/// Alignment that the executor wants of its memory: a cache line.
+/// Alignment that the executor requires: a cache line.
 const BLOCK_ALIGNMENT: usize = 64;
 
 /// The kernel's executor.
@@ -28,15 +28,15 @@ pub fn executor() -> &'static Executor {
     &EXECUTOR
 }
 
-/// What each hart runs and has ready.
+/// What each hart runs, and its ready coroutines.
 pub fn workers() -> &'static [WorkerState] {
     &WORKERS[..arch::hart_count()]
 }
 
-/// The scheduler's functions, as they are in the vDSO image.
+/// The scheduler's functions in the vDSO image.
 ///
 /// # Panics
-/// If the image and the kernel do not fit together: then there is no system.
+/// If the image does not match the kernel: the system cannot start.
 pub fn core_table() -> &'static CoreTable {
     TABLE.call_once(|| match crate::vdso::core_table() {
         Ok(table) => table,
@@ -44,10 +44,11 @@ pub fn core_table() -> &'static CoreTable {
     })
 }
 
-/// Sets the executor up for all harts. Once, on the first hart, before anything is spawned.
+/// Prepares the executor for all harts. Called once, on the first hart, before any coroutine is
+/// spawned.
 ///
 /// # Panics
-/// If the image and the kernel do not fit together or there is no memory: then there is no system.
+/// If the image does not match the kernel or there is no memory: the system cannot start.
 pub fn prepare() {
     image::install(core_table());
     let hooks = Hooks {
@@ -59,9 +60,10 @@ pub fn prepare() {
         external: None,
         relax: None,
     };
-    // SAFETY: the hooks are functions of this module that live as long as the kernel; `grow` returns zeroed
-    // memory of its own, aligned as asked; `notify` and `preempt` only send interrupts, so they may be called
-    // from interrupt handlers. The image's table was installed just above.
+    // SAFETY: the hooks are functions of this module, so they exist as long as the kernel. `grow`
+    // returns zeroed memory that nothing else uses, aligned as requested. `notify` and `preempt`
+    // only send interrupts, so interrupt handlers may call them. The image's table was installed
+    // just above.
     let started = unsafe { EXECUTOR.start(&hooks) };
     assert!(started.is_ok(), "the executor cannot start: {started:?}");
     for (hart, state) in workers().iter().enumerate() {
@@ -70,20 +72,21 @@ pub fn prepare() {
     }
 }
 
-/// Runs coroutines on this hart for ever; sleeps when there are none.
+/// Runs coroutines on this hart for ever, and sleeps while there are none.
 pub fn run_hart() -> ! {
     let worker = arch::hart_index() as u32;
     loop {
         portions::point(portion::EXECUTOR, || 0);
         let _ = EXECUTOR.run_until_stalled(worker);
-        // With interrupts off: a handler that wakes something after `prepare_park` looked would otherwise be
-        // slept over. Parking is refused if anything is ready; a wake from another hart comes as an interrupt,
-        // which ends the sleep even while it is masked.
+        // With interrupts off: otherwise a handler could wake a coroutine after `prepare_park` has
+        // checked, and the hart would sleep all the same. Parking is refused if anything is ready.
+        // A wake from another hart arrives as an interrupt, which ends the sleep even while it is
+        // masked.
         let mut parked = false;
         let before = arch::instructions_retired();
         super::inspect::begin_sleep();
         arch::wait_for_interrupt_unless(|| {
-            // A page table whose process is gone is not kept for the night.
+            // Do not keep the page table of an ended process during the sleep.
             mm::release_dead();
             parked = EXECUTOR.prepare_park(worker);
             if parked {
@@ -92,7 +95,7 @@ pub fn run_hart() -> ! {
             !parked
         });
         super::inspect::end_sleep();
-        // An emulator that counts instructions lets the counter run on while a hart sleeps.
+        // An emulator that counts instructions may advance the counter while a hart sleeps.
         COUNTERS.instructions_asleep.add(arch::instructions_retired().saturating_sub(before));
         if parked {
             trace::emit(move || Event::Awake {});
@@ -101,49 +104,54 @@ pub fn run_hart() -> ! {
     }
 }
 
-/// Wakes a coroutine by its number, from any context; 0 and numbers of coroutines that have ended do nothing.
+/// Wakes a coroutine by its number, in any context. No effect for 0 and for coroutines that have
+/// ended.
 pub fn wake_by_number(coroutine: u64) {
     if let Some(id) = CoroutineId::from_raw(coroutine) {
         cops_executor::wake_up(id);
     }
 }
 
-/// Number of the coroutine that runs on this hart, for [`wake_by_number`]; 0 if none does.
+/// Number of the coroutine that runs on this hart, for [`wake_by_number`]; 0 if there is none.
 pub fn current_number() -> u64 {
     cops_executor::current().map_or(0, CoroutineId::raw)
 }
 
-/// Memory for the executor: zeroed, its own for ever.
+/// Memory for the executor: zeroed, and its own until it calls [`release`].
 unsafe extern "C" fn grow(_context: *mut (), bytes: usize) -> *mut u8 {
     match Layout::from_size_align(bytes, BLOCK_ALIGNMENT) {
-        // SAFETY: the executor asks for what it needs and never for nothing, and the check makes sure of it.
+        // SAFETY: `alloc_zeroed` requires a size other than zero, which the guard of this arm
+        // ensures.
         Ok(layout) if bytes > 0 => unsafe { alloc_zeroed(layout) },
         _ => core::ptr::null_mut(),
     }
 }
 
-/// Takes back a block that another hart's block made superfluous.
+/// Frees a block that is not needed because another hart has allocated one at the same time.
 unsafe extern "C" fn release(_context: *mut (), block: *mut u8, bytes: usize) {
     if let Ok(layout) = Layout::from_size_align(bytes, BLOCK_ALIGNMENT) {
-        // SAFETY: the executor returns what `grow` gave it, with the size it asked for, and forgets it.
+        // SAFETY: the executor returns a block of `grow` with the size that it requested, so the
+        // layout is the same, and it does not use the block any more.
         unsafe { dealloc(block, layout) };
     }
 }
 
-/// Ends the sleep of the hart that carries `worker`.
+/// Ends the sleep of the hart that runs `worker`.
 unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
     trace::emit(move || Event::SendInterrupt { hart: worker.into(), why: 1 });
     arch::send_interrupt_to(worker as usize);
 }
 
-/// Makes the hart that carries `worker` look whether it should be doing something more urgent.
+/// Makes the hart that runs `worker` check whether something more urgent is ready.
 unsafe extern "C" fn preempt(_context: *mut (), worker: u32) {
     trace::emit(move || Event::SendInterrupt { hart: worker.into(), why: 2 });
     arch::send_interrupt_to(worker as usize);
 }
 
-/// Which worker this is: its hart's number. Part of the executor's contract with its host.
-// SAFETY: the name is the one the executor declares; nothing else in the kernel defines it.
+/// The number of the current worker, which is its hart's number. Part of the executor's interface
+/// to its host.
+// SAFETY: the symbol and the signature are those that the executor declares, and nothing else in
+// the kernel defines this symbol.
 #[unsafe(no_mangle)]
 extern "C" fn _cops_executor_current_worker() -> u32 {
     arch::hart_index() as u32

@@ -1,7 +1,9 @@
-//! What harts, processes, virtual CPUs and coroutines are doing, as records for `ps` and `top`.
+//! The current activities of harts, processes, virtual CPUs and coroutines, as records for `ps` and
+//! `top`.
 //!
-//! Each record is made under the locks that its facts need, one at a time, and none is held when the next is made.
-//! May touch: processes, the kernel's executor; a process's memory only as `coroutines` says.
+//! Each record is made under the locks that protect its contents, one lock at a time, and none is
+//! held when the next record is made. May touch: processes, the kernel's executor; a process's
+//! memory only in [`user_coroutine`].
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -19,15 +21,15 @@ use crate::{arch, trace};
 /// The number of the executor in every process.
 const EXECUTOR_NUMBER: u8 = 0;
 
-/// What a hart spends its time on.
+/// How a hart spends its time.
 #[repr(align(64))]
 struct HartTime {
-    /// Ended sleeps.
+    /// The total of completed sleeps.
     asleep_ticks: AtomicU64,
-    /// When the sleep began that has not ended; 0 if it is awake.
+    /// Start of the current sleep; 0 if the hart is awake.
     asleep_since_ticks: AtomicU64,
     process_ticks: AtomicU64,
-    /// Process << 32 | virtual CPU that it runs; 0 if none.
+    /// The process << 32 | virtual CPU that it runs; 0 if none.
     running: AtomicU64,
 }
 
@@ -57,33 +59,33 @@ pub fn end_sleep() {
     add(&hart.asleep_ticks, arch::now_ticks().saturating_sub(since));
 }
 
-/// A stretch of time for which a hart runs a virtual CPU.
+/// A period in which a hart runs a virtual CPU.
 #[must_use]
 pub struct Running {
     begin_ticks: u64,
 }
 
 impl Running {
-    /// It begins now, on this hart.
+    /// Begins the period now, on this hart.
     pub fn begin(cpu: &VirtualCpu) -> Self {
         let running = u64::from(cpu.process.id) << 32 | cpu.index as u64;
         HARTS[arch::hart_index()].running.store(running, Relaxed);
         Self { begin_ticks: arch::now_ticks() }
     }
 
-    /// It ends now, on the same hart: how many ticks it was.
+    /// Ends the period now, on the same hart. Returns its ticks.
     pub fn end(self, cpu: &VirtualCpu) -> u64 {
         let ticks = arch::now_ticks().saturating_sub(self.begin_ticks);
         let hart = &HARTS[arch::hart_index()];
         hart.running.store(0, Relaxed);
         add(&hart.process_ticks, ticks);
-        // Written by the hart that holds its registers' lock.
+        // Written only by the hart that holds the registers' lock.
         add(&cpu.run_ticks, ticks);
         ticks
     }
 }
 
-/// The hart of this number.
+/// The record of the hart with this number.
 pub fn hart(number: u64) -> Option<HartRecord> {
     let index = usize::try_from(number).ok()?;
     let worker = executor::workers().get(index)?;
@@ -91,7 +93,7 @@ pub fn hart(number: u64) -> Option<HartRecord> {
     let running = time.running.load(Relaxed);
     let now_ticks = arch::now_ticks();
     let mut asleep_ticks = time.asleep_ticks.load(Relaxed);
-    // Should it end between the two looks, one picture shows a sleep too short.
+    // If the sleep ends between the two loads, this one record shows too short a sleep.
     if let since @ 1.. = time.asleep_since_ticks.load(Relaxed) {
         asleep_ticks += now_ticks.saturating_sub(since);
     }
@@ -113,7 +115,7 @@ pub fn hart(number: u64) -> Option<HartRecord> {
     })
 }
 
-/// The process with the lowest number that is not below `id`.
+/// The process with the lowest number from `id` on.
 pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
     let Entry { id, parent, process } = children::at_or_after(id)?;
     let Some(process) = process else {
@@ -149,7 +151,7 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
 }
 
 impl Process {
-    /// What there is to say of virtual CPU `index`; what it polls and has ready is what the process says.
+    /// The record of virtual CPU `index`. What it polls and has ready is as the process claims.
     pub fn cpu_record(&self, index: usize) -> Option<CpuRecord> {
         let worker = self.page.workers.get(index)?;
         let current_coroutine = worker.current_id.load(Relaxed);
@@ -183,12 +185,13 @@ impl Process {
         self.trace_pages.is_some()
     }
 
-    /// What virtual CPU `index` says it runs, for trace events: 0 if nothing.
+    /// The coroutine that virtual CPU `index` claims to run, for trace events; 0 if none.
     pub fn current_coroutine(&self, index: usize) -> u64 {
         self.page.workers[index % MAX_CPUS].current_id.load(Relaxed)
     }
 
-    /// Moves what virtual CPU `index`, which has just entered the kernel, has traced to this hart's ring.
+    /// Moves the trace events of virtual CPU `index`, which has just entered the kernel, to this
+    /// hart's ring.
     pub fn collect_trace(&self, index: usize) {
         if let Some(pages) = &self.trace_pages {
             pages.collect(self.id, index);
@@ -200,24 +203,24 @@ fn cpus(process: &Process) -> impl Iterator<Item = CpuRecord> {
     (0..process.cpu_count()).filter_map(|index| process.cpu_record(index))
 }
 
-/// The state of a process that has virtual CPUs in these two.
+/// The state of a process with virtual CPUs in these two states.
 fn more_active(one: u32, other: u32) -> u32 {
     const ORDER: [u32; 6] =
         [state::RUNNING, state::SUSPENDED, state::READY, state::BLOCKED, state::PARKED, state::ENDED];
     ORDER.into_iter().find(|&state| state == one || state == other).unwrap_or(state::ENDED)
 }
 
-/// What may be in a slot.
+/// The contents of a slot.
 pub enum Found {
     /// There is no such slot, and none after it.
     End,
-    /// Nobody is in it.
+    /// The slot is empty.
     Empty,
-    /// Somebody is.
+    /// The slot has a coroutine.
     Coroutine(CoroutineRecord),
 }
 
-/// The coroutine of the kernel in slot `slot`, from 1 on.
+/// The kernel's coroutine in slot `slot`, from 1 on.
 pub fn kernel_coroutine(slot: u32) -> Found {
     match executor::executor().inspect(slot) {
         None => Found::End,
@@ -238,8 +241,9 @@ fn record(found: &Inspection) -> CoroutineRecord {
     CoroutineRecord { coroutine, state, priority, worker, ..CoroutineRecord::default() }
 }
 
-/// The coroutine in slot `slot` of `process`, from 1 on: read out of its executor, word by word through its page table,
-/// each word an allegation. The addresses are its own; where they lead nowhere the list ends.
+/// The coroutine in slot `slot` of `process`, from 1 on. It is read from the process's executor
+/// word by word through its page table, and no word is trusted. The addresses are the process's
+/// own; an invalid one ends the list.
 pub fn user_coroutine(process: &Process, slot: u32) -> Found {
     let read = |address: u64| {
         let mut bytes = [0; 8];

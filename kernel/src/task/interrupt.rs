@@ -1,19 +1,19 @@
-//! What interrupts do to scheduling: next to nothing, and without a lock.
+//! The effects of interrupts on scheduling. They are minimal and need no lock.
 
 use super::counters::COUNTERS;
 use super::timer;
 use crate::arch;
 use crate::trace::{self, Event};
 
-/// The hart's clock rang.
+/// The hart's timer interrupt.
 pub fn on_timer() {
     COUNTERS.interrupts.add(1);
     trace::emit(|| Event::Interrupt { source: 1 });
     timer::on_interrupt();
 }
 
-/// Another hart wants this one to look: at its inbox if it slept, at what is more urgent if it runs
-/// user code. Taking the interrupt is all there is to it; whoever was interrupted looks by itself.
+/// Another hart makes this one check: its inbox if it slept, for something more urgent if it runs
+/// user code. Taking the interrupt is sufficient; the interrupted code checks by itself.
 pub fn on_interprocessor() {
     COUNTERS.interrupts.add(1);
     COUNTERS.interprocessor_interrupts_taken.add(1);

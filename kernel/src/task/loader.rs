@@ -1,9 +1,10 @@
-//! Programs: from an ELF file in the root image to a process whose first virtual CPU is in the run queue.
+//! Loading programs: from an ELF file in the root image to a process with its first virtual CPU in
+//! the run queue.
 //!
-//! Loading goes in portions: some headers, or a page, at a time. A file whose program headers take more than 64 KiB is no
-//! program, as on Linux.
+//! Loading is done in portions: some headers, or one page, at a time. A file with program headers
+//! of more than 64 KiB is not a program, as on Linux.
 //!
-//! May touch: the root image, `mm`, processes. Everything in the file is an allegation.
+//! May touch: the root image, `mm`, processes. Nothing in the file is trusted.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -24,35 +25,34 @@ use super::{children, random, reaper};
 use crate::fs::{self, ConsoleMode, FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
 
-/// Headers that are looked at before others have their turn; one of a note ends the portion.
+/// Number of headers that one portion examines; a note ends the portion.
 const PORTION_SEGMENTS: usize = 16;
 
-/// Bytes of program headers that a program may have, as on Linux.
+/// Maximum size of a program's headers in bytes, as on Linux.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a segment of notes that are looked at.
+/// Maximum number of bytes examined in a segment of notes.
 const NOTE_BYTES_MAX: usize = 1024;
 
-/// What a program is started with: strings one behind the other, each with its zero.
+/// A program's arguments: strings one after another, each with its terminating zero.
 #[derive(Default)]
 pub struct Arguments {
     bytes: List<u8>,
-    /// Where each of them begins.
+    /// Where each argument begins.
     starts: List<u32>,
 }
 
 impl Arguments {
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Bytes of all, with their zeros.
+    /// Total size of the arguments with their zeros.
     pub fn byte_count(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Begins another one.
+    /// Begins another argument.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -60,7 +60,7 @@ impl Arguments {
         Ok(self.starts.try_push(self.bytes.len() as u32)?)
     }
 
-    /// Appends to the last one. Its zero is appended as well, at its end.
+    /// Appends to the last argument. At its end the terminating zero is appended too.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -72,10 +72,10 @@ impl Arguments {
 type File<'a> = ElfBytes<'a, LittleEndian>;
 type Segments = SegmentTable<'static, LittleEndian>;
 
-/// Starts the program at `path` with `arguments`, for the first process.
+/// Starts the program at `path` with `arguments` as the first process.
 ///
 /// # Errors
-/// As [`Loading::new`] and [`Loading::go_on`].
+/// As for [`Loading::new`] and [`Loading::go_on`].
 pub async fn start_program(
     path: &str,
     arguments: Arguments,
@@ -91,7 +91,7 @@ pub async fn start_program(
     }
 }
 
-/// `words` as the arguments of a program.
+/// `words` as a program's arguments.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -105,41 +105,41 @@ pub fn arguments<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Arguments,
     Ok(arguments)
 }
 
-/// Bytes of the root image on their way into a program's memory.
+/// Bytes of the root image that have to be copied into a program's memory.
 struct Piece {
     address: usize,
     bytes: &'static [u8],
 }
 
-/// A program that is being loaded. Dropping it gives everything back.
+/// A program that is being loaded. Dropping it frees everything.
 pub struct Loading {
-    /// The number of the process to be; 0 once that has it, or has it no more.
+    /// The number reserved for the process; 0 once the process uses it or it is freed.
     id: ProcessId,
     name: &'static str,
     arguments: Arguments,
     ceiling: u8,
-    /// The form in which it is to have the console, from its first instruction on.
+    /// The mode in which the program gets the console, before its first instruction.
     console: Option<ConsoleMode>,
-    /// The file.
+    /// The contents of the file.
     bytes: &'static [u8],
-    /// Headers that have been looked at.
+    /// Number of headers that have been processed.
     segments_done: usize,
-    /// What has still to be copied of the last segment.
+    /// What still has to be copied of the last segment.
     piece: Option<Piece>,
-    /// A note says that it is a program for this kernel.
+    /// Set if a note says that this is a program for this kernel.
     is_native: bool,
-    /// The memory and the files, until the process has them.
+    /// The memory and the files, until they are passed to the process.
     parts: Option<(AddressSpace, FileTable)>,
     process: Option<Arc<Process>>,
 }
 
 impl Loading {
-    /// Looks at the program at `path`, which is to be started with `arguments` as a child of `parent` and never be more
-    /// urgent than `ceiling`.
+    /// Examines the program at `path`, which is to be started with `arguments` as a child of
+    /// `parent` and with this `ceiling`.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is no program of this machine and ABI version, `ENOMEM`, `EAGAIN` if
-    /// there are too many processes.
+    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is not a program for this machine and ABI
+    /// version, `ENOMEM`, `EAGAIN` if there are too many processes.
     pub fn new(
         path: &str,
         arguments: Arguments,
@@ -156,9 +156,10 @@ impl Loading {
             Node::Directory(_) => return Err(Errno::EISDIR),
         };
         parse(program.data)?;
-        // Before the long work, which would be in vain; everything is charged to the process to be.
+        // Before the long work, which would otherwise be useless. Everything is charged to the new
+        // process.
         let id = children::reserve(parent)?;
-        // Gives the number back if anything fails.
+        // Frees the number if anything fails.
         let mut loading = Self {
             id,
             name: &program.path,
@@ -178,14 +179,14 @@ impl Loading {
         Ok(loading)
     }
 
-    /// Has the process begin in the foreground of the console, which its parent hands over.
+    /// Makes the process start in the foreground of the console, which its parent hands over.
     pub fn in_foreground(mut self, mode: Option<ConsoleMode>) -> Self {
         self.console = mode;
         self
     }
 
-    /// Does a portion of the work, some microseconds of it. `None`: there is more to do; otherwise the process, which
-    /// is a child of `parent` and runs.
+    /// Executes a portion of some microseconds. `None` if there is more to do; otherwise the
+    /// process, which is a child of `parent` and runs.
     ///
     /// # Errors
     /// `ENOMEM`, `ENOEXEC`.
@@ -201,7 +202,7 @@ impl Loading {
             Ok(_) => self.id = 0,
             Err(_) => {
                 self.give_back();
-                // Somebody may be waiting for it already.
+                // Another virtual CPU of the parent may already be waiting for it.
                 parent.inspect(|parent| parent.child_ended.wake_all());
             }
         }
@@ -229,7 +230,8 @@ impl Loading {
         if self.map_some()? {
             return Ok(());
         }
-        // The tutorial's and Linux's personalities are a later matter; running such a program as a native one would be wrong.
+        // Programs for the tutorial's kernel and for Linux are not supported yet. It would be wrong
+        // to run them as native ones.
         if !self.is_native {
             return Err(Errno::ENOEXEC);
         }
@@ -238,8 +240,8 @@ impl Loading {
         Ok(())
     }
 
-    /// Maps what the next headers say, up to the first from which bytes are to be copied, or a note. Returns whether
-    /// there was a header.
+    /// Maps the segments of the next headers, up to the first one with bytes to be copied or a
+    /// note. Returns whether there was a header.
     fn map_some(&mut self) -> Result<bool, Errno> {
         let Some((space, _)) = &self.parts else { return Ok(false) };
         let (file, segments) = parse(self.bytes)?;
@@ -278,16 +280,17 @@ impl Loading {
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        // If the parent ended before it was done.
+        // If the parent ended before loading was complete.
         self.give_back();
         drop(self.process.take());
         drop(self.parts.take());
-        // What the address space has not freed at once. The space may also have been dropped before, by what failed.
+        // For what the address space has not freed at once. The space may also have been dropped
+        // earlier, by a failed step.
         reaper::look();
     }
 }
 
-/// The file as an ELF program of this machine, and its program headers.
+/// The file as an ELF program for this machine, and its program headers.
 fn parse(bytes: &'static [u8]) -> Result<(File<'static>, Segments), Errno> {
     let file = File::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
     if file.ehdr.e_machine != EM_RISCV || file.ehdr.e_type != ET_EXEC {
@@ -300,7 +303,7 @@ fn parse(bytes: &'static [u8]) -> Result<(File<'static>, Segments), Errno> {
     Ok((file, segments))
 }
 
-/// Maps a segment of the program; returns what is to be put there.
+/// Maps a segment of the program; returns what has to be copied there.
 fn map_segment(
     space: &AddressSpace,
     file: &File<'static>,
@@ -337,7 +340,7 @@ fn load_segment(
     space.map_anonymous(range, rights).map_err(errno)
 }
 
-/// What is wrong with a program that cannot be mapped.
+/// The error code for a program that cannot be mapped.
 fn errno(error: mm::MapError) -> Errno {
     match error {
         mm::MapError::OutOfMemory => Errno::ENOMEM,
@@ -345,7 +348,7 @@ fn errno(error: mm::MapError) -> Errno {
     }
 }
 
-/// Whether a note of this segment says that the program speaks this kernel's ABI version.
+/// Whether a note in this segment says that the program uses this kernel's ABI version.
 fn has_native_note(file: &File<'static>, segment: &ProgramHeader) -> bool {
     let Ok(data) = file.segment_data(segment) else { return false };
     let data = &data[..data.len().min(NOTE_BYTES_MAX)];
@@ -360,7 +363,8 @@ fn has_native_note(file: &File<'static>, segment: &ProgramHeader) -> bool {
     })
 }
 
-/// Lays out what Linux lays out: argument count, arguments, environment (empty), auxiliary vector; returns the stack pointer.
+/// Builds the same stack as Linux: argument count, arguments, environment (empty), auxiliary
+/// vector. Returns the stack pointer.
 fn fill_stack(
     space: &AddressSpace,
     top: usize,

@@ -1,8 +1,14 @@
 //! Processes, virtual CPUs and the kernel's coroutines: what runs, where, and when.
 //!
-//! `executor` is the kernel's own executor; `switching` the coroutine through which a hart enters
-//! user mode; `run_queue` what it chooses from, by `urgency`, `slice` and `share`; `process`, `cpu`, `children`, `loader`, `reaper` the
-//! life of processes; `wake_ring` and `notify` how results reach them; `timer` and `wait` what coroutines wait on; `service` how coroutines that run for ever are woken; `report` what the other end of the console is told; `counters` and `random` small change.
+//! - `executor` is the kernel's own executor.
+//! - `switching` is the coroutine through which a hart enters user mode; `run_queue` has the
+//!   virtual CPUs that it chooses from, by `urgency`, `slice` and `share`.
+//! - `process`, `cpu`, `children`, `loader` and `reaper` implement the life of a process.
+//! - `wake_ring` and `notify` deliver results to processes.
+//! - `timer` and `wait` are what coroutines wait on.
+//! - `service` wakes coroutines that run for ever.
+//! - `report` and `inspect` describe the current state; `counters` and `random` are small helpers.
+//!
 //! May touch: `arch`, `mm`, `fs`, `call`, `net`, `trace`; drivers only for the console.
 
 pub mod children;

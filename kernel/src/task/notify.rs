@@ -1,6 +1,8 @@
-//! Results on their way to a process: who of it is told, and how (decisions 3 and 11).
+//! Delivery of results to a process: which of its virtual CPUs is notified, and how (decisions 3
+//! and 11).
 //!
-//! May touch: a process's ring, states of its virtual CPUs, its page as a hint, interprocessor interrupts.
+//! May touch: a process's ring, states of its virtual CPUs, its page as a hint, interprocessor
+//! interrupts.
 
 use core::sync::atomic::{Ordering::*, fence};
 
@@ -17,20 +19,21 @@ use crate::arch::{self, UserContext};
 use crate::call;
 use crate::trace::{self, Event};
 
-/// `Process::interrupt_level` while nobody is to be interrupted.
+/// Value of `Process::interrupt_level` while no interrupt is requested.
 pub const NOT_WANTED: u8 = 64;
-/// `Process::interrupt_level` when results have waited long enough: whoever polls is interrupted, however urgent.
+/// Value of `Process::interrupt_level` when results have waited long enough: a poll of any urgency
+/// is interrupted.
 const OVERDUE: u8 = 0;
 
-/// What an active virtual CPU's worker is at, as far as its page can be believed.
+/// What the worker of an active virtual CPU is doing, according to its page.
 enum Attention {
-    /// It will look into the ring before it polls again.
+    /// It will check the ring before its next poll.
     AboutToLook,
-    /// It polls, or has looked and is about to poll, something of this level.
+    /// It polls a coroutine of this level, or has checked the ring and is about to.
     Polls(u8),
 }
 
-/// What is to be done about a result, once no lock is held.
+/// The action for a result, once no lock is held.
 enum Action {
     Nothing,
     Queue(Arc<VirtualCpu>),
@@ -40,28 +43,30 @@ enum Action {
 }
 
 impl Process {
-    /// Hands the result of a call to the process: into the ring if it has room, otherwise it stays in `cell`.
+    /// Delivers the result of a call to the process: in the ring if it has room, otherwise it stays
+    /// in `cell`.
     ///
-    /// Then makes sure that somebody looks, as soon as `level`, the priority of the coroutine that waits, requires.
-    /// Returns whether the cell is free again.
+    /// Then ensures that a worker checks the ring as soon as `level`, the priority of the waiting
+    /// coroutine, requires. Returns whether the cell is free.
     pub fn complete(&self, completion: Completion, level: u8, cell: call::CellIndex) -> bool {
         let level = self.ceiling.cap(level);
         let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
-        // After the push: who finds the ring empty and takes marks away looks at the ring once more.
+        // After the push: a hart that finds the ring empty and clears these bits checks the ring
+        // once more.
         self.woken.fetch_or(1 << level, SeqCst);
         self.show_result(level);
         self.notify(occupancy as usize, level);
         delivered
     }
 
-    /// Levels of the results that wait in the ring.
+    /// Levels of the results in the ring.
     pub(super) fn woken_levels(&self) -> u64 {
         let levels = self.woken.load(SeqCst);
         if levels == 0 || self.ring.shows_results(&self.page.ring) {
             return levels;
         }
         self.woken.fetch_and(!levels, SeqCst);
-        // A result may have come in between whose mark was one of those.
+        // A result may have arrived in between, for which one of these bits was set.
         if self.ring.shows_results(&self.page.ring) {
             self.woken.fetch_or(levels, SeqCst);
             return levels;
@@ -97,13 +102,14 @@ impl Process {
             pending.fetch_or(cause::RESULTS, Relaxed);
             COUNTERS.user_interrupts_posted.add(1);
         }
-        // Partner of the fence in the library's scheduling point: either that sees the result, or we see that it has looked.
+        // Partner of the fence in the library's scheduling point: either the library sees the
+        // result, or this hart sees that it has checked.
         fence(SeqCst);
         let is_active =
             |status: &CpuStatus| matches!(status.state(), CpuState::Running { .. } | CpuState::Runnable);
         let active = cpus.list.iter().filter(|(_, status)| is_active(status));
         let (mut count, mut queued_less_urgent) = (0, false);
-        // The least urgent poll, and where.
+        // The least urgent poll, and where it is.
         let mut in_the_way: Option<(u8, CpuState)> = None;
         let mut somebody_looks = false;
         let mut paused = None;
@@ -138,7 +144,7 @@ impl Process {
                 Some((_, CpuState::Running { hart })) if hart != arch::hart_index() => {
                     return Action::Interrupt { hart };
                 }
-                // On this hart, or on none: delivered when it is entered.
+                // On this hart, or on none: the interrupt is delivered when user mode is entered.
                 _ => {}
             }
         } else if count > 0 {
@@ -148,7 +154,7 @@ impl Process {
         paused.unwrap_or(if queued_less_urgent { Action::Raise } else { Action::Nothing })
     }
 
-    /// Makes a parked virtual CPU runnable, for the caller to queue.
+    /// Makes a parked virtual CPU runnable; the caller puts it into the run queue.
     fn take_parked(&self, cpus: &mut Cpus) -> Option<Arc<VirtualCpu>> {
         let index = cpus.list.iter().position(|(_, status)| status.state() == CpuState::Parked)?;
         let state = self.apply(cpus, index, CpuEvent::Unpark);
@@ -163,13 +169,13 @@ impl Process {
         }
         let has_looked = self.page.cpus[index % MAX_CPUS].looked.load(Relaxed) == worker.polls.load(Relaxed);
         if worker.phase.load(Relaxed) == IN_RUN && has_looked {
-            // It is about to poll what waits for it.
+            // It is about to poll the most urgent of its ready coroutines.
             return Attention::Polls(self.ceiling.cap(worker.waiting().trailing_zeros().min(63) as u8));
         }
         Attention::AboutToLook
     }
 
-    /// Virtual CPUs in the run queue go to where the process's urgency belongs now.
+    /// Moves virtual CPUs in the run queue to the place for the process's current urgency.
     pub(super) fn requeue_less_urgent(&self) {
         let mut found: [Option<Arc<VirtualCpu>>; MAX_CPUS] = [const { None }; MAX_CPUS];
         let cpus = self.cpus.lock();
@@ -183,9 +189,10 @@ impl Process {
         }
     }
 
-    /// A slice of this process is over. What waits in the ring does so no longer than it must; and what waits for a worker may
-    /// wait beside a parked one, since the first coroutine that becomes ready in a poll unparks no other virtual CPU: here the
-    /// poll has turned out to be a long one.
+    /// A slice of this process is over. Results in the ring do not wait longer than necessary.
+    /// Coroutines that wait for a worker may do so although another one is parked, because the
+    /// first coroutine that becomes ready in a poll unparks no other virtual CPU; here that poll
+    /// has turned out to be long.
     pub(super) fn hurry(&self) {
         let has_results = self.ring.shows_results(&self.page.ring);
         if !has_results
@@ -206,7 +213,8 @@ impl Process {
         }
     }
 
-    /// `cpu` is about to enter user mode: has it go on in its handler if it is to be interrupted.
+    /// `cpu` is about to enter user mode: if it is to be interrupted, makes it continue in its
+    /// handler.
     #[inline]
     pub(super) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
         if self.interrupt_level.load(SeqCst) != NOT_WANTED {
@@ -217,7 +225,7 @@ impl Process {
     #[cold]
     fn interrupt(&self, index: usize, context: &mut UserContext) {
         if !self.ring.shows_results(&self.page.ring) {
-            // Its executor has come to it by itself.
+            // Its executor has reached the ring by itself.
             self.interrupt_level.store(NOT_WANTED, SeqCst);
             return;
         }
@@ -240,7 +248,7 @@ impl Process {
         context.begin_user_interrupt(record, handler as usize, cause::RESULTS);
     }
 
-    /// `uret`: the handler of virtual CPU `index` is done.
+    /// `uret`: the interrupt handler of virtual CPU `index` has finished.
     pub fn return_from_interrupt(&self, index: usize, context: &mut UserContext) {
         let Some(record) = self.record(index) else { return };
         let state = record.status.load(Relaxed);
@@ -253,7 +261,7 @@ impl Process {
         self.page.cpus.get(index)
     }
 
-    /// Moves results that wait into the ring as far as it has room. Returns how many still wait.
+    /// Moves waiting results into the ring as far as it has room. Returns how many still wait.
     pub fn refill_ring(&self) -> usize {
         let (moved, waiting) = self.ring.refill(&self.page.ring);
         self.calls_in_flight.end(moved);

@@ -1,8 +1,7 @@
 //! Processes: an address space, open files, virtual CPUs, and the page shared with the kernel.
 //!
-//! Locks, in the order in which they may be nested: `cpus`, then `ring`, then a call's cell, then
-//! `files`; the address space has its own. None is held while user code runs.
-//! May touch: `mm`, `fs`, `call`, the run queue.
+//! Lock order: `cpus`, then `ring`, then a call's cell, then `files`; the address space has its own
+//! lock. None is held while user code runs. May touch: `mm`, `fs`, `call`, the run queue.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -29,19 +28,19 @@ use crate::trace::{self, Event, TracePages};
 
 /// Identifies a process. Never 0.
 pub type ProcessId = u32;
-/// The number of the first process: all others descend from it, and its end is the end of the system.
+/// The number of the first process. All others descend from it, and the system ends with it.
 pub const FIRST_PROCESS: ProcessId = 1;
 
-/// How a process ended, in `wait4`'s packing.
+/// How a process ended, in the encoding of `wait4`.
 pub type WaitStatus = i32;
 
-/// The virtual CPUs of a process, with what others may know of them.
+/// The virtual CPUs of a process, with their shared status.
 #[derive(Default)]
 pub(super) struct Cpus {
     pub(super) list: List<(Arc<VirtualCpu>, CpuStatus)>,
-    /// How the process ended or is about to.
+    /// How the process ended or is going to.
     ending: Option<WaitStatus>,
-    /// Whether the reaper has been told.
+    /// Whether the reaper has been notified.
     handed_over: bool,
 }
 
@@ -49,52 +48,52 @@ pub(super) struct Cpus {
 pub struct Process {
     /// Its number.
     pub id: ProcessId,
-    /// Number of the process that started it; 0 once nobody waits for it.
+    /// Number of the process that started it; 0 once no process can wait for it.
     pub parent: AtomicU32,
-    /// To whom its memory, calls, files and virtual CPUs are charged.
+    /// The family to which its memory, calls, files and virtual CPUs are charged.
     pub family: Family,
-    /// What it was started as, for messages.
+    /// The name of its program, for messages.
     pub name: &'static str,
     /// Its memory.
     pub space: AddressSpace,
-    /// What it has open.
+    /// Its open files.
     pub files: Mutex<FileTable>,
     /// Woken when a child has ended.
     pub child_ended: WaitQueue,
-    /// Coroutine calls in flight, including those whose result the ring had no room for.
+    /// Coroutine calls in flight, including those with results for which the ring had no room.
     pub calls_in_flight: CallsInFlight,
-    /// The most urgent it may be.
+    /// The most urgent level that it may have.
     pub ceiling: Ceiling,
-    /// Ticks its virtual CPUs have had a hart.
+    /// Ticks during which its virtual CPUs had a hart.
     pub used_ticks: AtomicU64,
     pub(super) page: SharedFrame<ProcessPage>,
     pub(super) ring: WakeRing,
     pub(super) cpus: Mutex<Cpus>,
-    /// What it owes to others of its level.
+    /// Its debts to other processes of its level.
     pub(super) account: Account,
-    /// How much its time counts for.
+    /// Its weight in the distribution of time.
     pub(super) share: Share,
-    /// What of it is counted in the system bitmap.
+    /// The levels counted for it in the system bitmap.
     pub(super) shown: Shown,
-    /// Levels of results that are, or were when it was last looked at, in the ring, a bit each.
+    /// A bit for each level of results that are in the ring, or were when it was last checked.
     pub(super) woken: AtomicU64,
     /// Level of the result for which a virtual CPU is to be interrupted, or [`NOT_WANTED`].
     pub(super) interrupt_level: AtomicU8,
-    /// If it was started while tracing was on.
+    /// Set if it was started while tracing was on.
     pub(super) trace_pages: Option<TracePages>,
-    /// Whether `cpus.ending` is set, for those who ask at every trap.
+    /// Whether `cpus.ending` is set, for the check at every trap.
     is_ending: AtomicBool,
-    /// Length of `cpus.list`, for those who ask at every trap.
+    /// Length of `cpus.list`, for the check at every trap.
     cpu_count: AtomicUsize,
 }
 
-/// Top of the stack that belongs to virtual CPU `index`.
+/// Top of the stack of virtual CPU `index`.
 fn stack_top(index: usize) -> usize {
     layout::STACK_TOP - index * layout::STACK_STRIDE
 }
 
 impl Process {
-    /// Maps the shared pages into `space` and makes a process of it that has no virtual CPU yet.
+    /// Maps the shared pages into `space` and makes a process with it, without virtual CPUs.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -147,10 +146,11 @@ impl Process {
         Ok(process)
     }
 
-    /// Adds a virtual CPU that starts at `entry` on the stack that belongs to its number, with that number
-    /// as its argument.
+    /// Adds a virtual CPU that starts at `entry` on the stack for its number, with that number as
+    /// its argument.
     ///
-    /// `initial_stack_pointer`: for the first one, whose stack, and argument, point to the program's arguments.
+    /// `initial_stack_pointer`: for the first one, where stack pointer and argument point to the
+    /// program's arguments.
     ///
     /// # Errors
     /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
@@ -182,7 +182,7 @@ impl Process {
         Ok(index)
     }
 
-    /// Maps the stack of virtual CPU `index`, demand-zero, and returns its top.
+    /// Maps the stack of virtual CPU `index`, allocated on access, and returns its top.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -192,8 +192,8 @@ impl Process {
         Ok(top)
     }
 
-    /// Whether this process may kill `other`, or set its ceiling and quotas: if that is the process itself or a
-    /// descendant.
+    /// Checks that this process may kill `other` and set its ceiling and quotas, that is, that
+    /// `other` is the process itself or a descendant.
     ///
     /// # Errors
     /// `EPERM` if not.
@@ -201,13 +201,14 @@ impl Process {
         if quota::is_within(other.family, self.family) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    /// Whether it is of this family.
+    /// Whether it belongs to this family.
     pub fn is_of(&self, family: Family) -> bool {
         quota::is_within(self.family, family)
     }
 
-    /// Whether this process may change what concerns every process, as tracing and the share of the less urgent do: if it
-    /// has authority over every process, that is, if it is the first.
+    /// Checks that this process may change settings that concern all processes, such as tracing and
+    /// the share of less urgent processes. Only the first process may, which has authority over all
+    /// others.
     ///
     /// # Errors
     /// `EPERM` if not.
@@ -215,31 +216,32 @@ impl Process {
         if self.id == FIRST_PROCESS { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    /// Virtual CPUs it has, running or not.
+    /// Number of its virtual CPUs, running or not.
     pub fn cpu_count(&self) -> usize {
         self.cpu_count.load(Relaxed)
     }
 
-    /// How it ended, if it has or is about to.
+    /// How it ended or is going to, if it does.
     pub fn ending(&self) -> Option<WaitStatus> {
         self.cpus.lock().ending
     }
 
-    /// Whether it has ended or is about to.
+    /// Whether it has ended or is going to.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Acquire)
     }
 
-    /// Puts a virtual CPU whose state has just become `Runnable` into the run queue.
+    /// Puts a virtual CPU that has just become `Runnable` into the run queue.
     pub(super) fn queue(&self, cpu: Arc<VirtualCpu>) {
         cpu.level.store(self.urgency(cpu.index), Relaxed);
         self.show();
         RUN_QUEUE.push(cpu);
     }
 
-    /// Lets `event` happen to virtual CPU `index`. Returns its new state, `None` if the event is refused.
+    /// Applies `event` to virtual CPU `index`. Returns its new state, `None` if the event is not
+    /// allowed.
     ///
-    /// If that ends the last virtual CPU of an ending process, the reaper takes over.
+    /// If that ends the last virtual CPU of an ending process, the reaper is notified.
     #[must_use]
     pub(super) fn apply(&self, cpus: &mut Cpus, index: usize, event: CpuEvent) -> Option<CpuState> {
         let ending = cpus.ending.is_some();
@@ -251,11 +253,12 @@ impl Process {
         state
     }
 
-    // ---- states of virtual CPUs -----------------------------------------------------------
+    // ---- states of virtual CPUs ----
 
-    /// `cpu`, out of the run queue, is about to run here. `Err` if the process is ending instead.
+    /// `cpu`, taken out of the run queue, is about to run on this hart. `Err` if the process is
+    /// ending instead.
     ///
-    /// The value is the result of the synchronous call it waited for, if it did.
+    /// The value is the result of the synchronous call that it waited for, if any.
     pub fn start_running(&self, cpu: &VirtualCpu) -> Result<Option<isize>, ()> {
         let mut cpus = self.cpus.lock();
         match self.apply(&mut cpus, cpu.index, CpuEvent::Dispatch { hart: arch::hart_index() }) {
@@ -277,7 +280,7 @@ impl Process {
         RUN_QUEUE.put_back(cpu.clone());
     }
 
-    /// `cpu` ends by itself with `code`; the last one ends the process.
+    /// `cpu` ends with `code` by its own call; the last one ends the process.
     pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
         let mut cpus = self.cpus.lock();
         let _ = self.apply(&mut cpus, cpu.index, CpuEvent::Exit);
@@ -288,11 +291,12 @@ impl Process {
         self.hand_over_if_ended(&mut cpus);
     }
 
-    /// Parks `cpu`, which is running, unless a wake or a result is there for it or its process is ending. Returns
-    /// whether it is parked now.
+    /// Parks `cpu`, which is running, unless it was woken, a result has arrived or its process is
+    /// ending. Returns whether it is parked now.
     pub fn park(&self, cpu: &VirtualCpu) -> bool {
         let mut cpus = self.cpus.lock();
-        // Under the lock that `complete` takes after its push: either we see the entry or it sees us parked.
+        // Under the lock that `complete` takes after its push: either the entry is visible here or
+        // `complete` sees the virtual CPU parked.
         let has_results = self.ring.has_results(&self.page.ring);
         let status = &mut cpus.list[cpu.index].1;
         if core::mem::take(&mut status.wake_pending) || has_results {
@@ -308,7 +312,7 @@ impl Process {
         true
     }
 
-    /// Wakes virtual CPU `index`, or lets its next `park` return at once.
+    /// Wakes virtual CPU `index`, or makes its next `park` return immediately.
     ///
     /// # Errors
     /// `EINVAL` if there is none with this number.
@@ -329,14 +333,14 @@ impl Process {
         Ok(())
     }
 
-    /// `cpu`, which is running, is about to wait for a synchronous call. If the process is ending, `cpu` ends instead,
-    /// and the reaper cancels the call.
+    /// `cpu`, which is running, is about to wait for a synchronous call. If the process is ending,
+    /// `cpu` ends instead, and the reaper cancels the call.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) {
         trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.index as u8 });
         let _ = self.apply(&mut self.cpus.lock(), cpu.index, CpuEvent::Wait);
     }
 
-    /// The synchronous call of virtual CPU `index` has its result.
+    /// The synchronous call of virtual CPU `index` has completed.
     pub fn end_waiting(&self, index: usize, result: isize) {
         let mut cpus = self.cpus.lock();
         if self.apply(&mut cpus, index, CpuEvent::Complete) != Some(CpuState::Runnable) {
@@ -350,23 +354,24 @@ impl Process {
         self.queue(cpu);
     }
 
-    // ---- the end --------------------------------------------------------------------------
+    // ---- the end ----
 
-    /// Ends the process: its virtual CPUs stop at their next trap, those that do not run at once.
+    /// Ends the process: its running virtual CPUs stop at their next trap, the others immediately.
     ///
-    /// The first reason given counts. Returns whether it was this one.
+    /// Only the first given status counts. Returns whether it was this one.
     pub fn end(&self, status: WaitStatus) -> bool {
         let mut cpus = self.cpus.lock();
         if cpus.ending.is_some() {
             return false;
         }
         cpus.ending = Some(status);
-        // Before the interrupts below: a hart that looks because of one sees it.
+        // Before the interrupts below: a hart that checks because of one of them sees it.
         self.is_ending.store(true, Release);
         for (cpu, status) in &mut cpus.list {
             match status.apply(CpuEvent::Kill, true, self.page.cpus.get(cpu.index)) {
                 Some(_) => {}
-                // The trap that this causes is enough: the hart looks at `ending` before it enters user mode again.
+                // The trap caused by the interrupt is sufficient: the hart checks `ending` before
+                // it enters user mode again.
                 None => match status.state() {
                     CpuState::Running { hart } if hart != arch::hart_index() => arch::send_interrupt_to(hart),
                     _ => {}
@@ -377,7 +382,7 @@ impl Process {
         true
     }
 
-    /// Once no virtual CPU can run any more, the reaper takes the process apart.
+    /// When no virtual CPU can run any more, passes the process to the reaper.
     fn hand_over_if_ended(&self, cpus: &mut Cpus) {
         let all_ended = cpus.list.iter().all(|(_, status)| status.state() == CpuState::Ended);
         if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.handed_over, true) {
@@ -385,21 +390,24 @@ impl Process {
         }
     }
 
-    /// Takes a file out of the table of a process that has ended.
+    /// Removes a file from the table of a process that has ended.
     pub(super) fn next_file(&self) -> Option<Arc<File>> {
         self.files.lock().pop()
     }
 
-    /// Frees some of the results that found the ring full, of a process that has ended. Returns whether there may be more.
+    /// Frees some of the results for which the ring had no room, of a process that has ended.
+    /// Returns whether there may be more.
     pub(super) fn close_ring_some(&self) -> bool {
         let freed = self.ring.close_some();
         self.calls_in_flight.end(freed);
         freed > 0
     }
 
-    /// Takes the process apart: its virtual CPUs. Called by the reaper, once, after calls, results and files have gone.
+    /// Drops the process's virtual CPUs. Called once, by the reaper, after calls, results and files
+    /// are freed.
     pub(super) fn take_apart(self: &Arc<Self>) {
-        // The virtual CPUs hold the process: without this it would hold itself for ever.
+        // The virtual CPUs have references to the process: without this it would keep itself
+        // allocated.
         let list = core::mem::take(&mut self.cpus.lock().list);
         drop(list);
         self.show_nothing();

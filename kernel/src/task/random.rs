@@ -1,11 +1,13 @@
 //! Random numbers: for programs, for hash tables, for the network's ports and sequence numbers.
 //!
-//! One generator for the whole machine, seeded at boot from everything there is: the bytes that the boot loader left in the
-//! device tree (`rng-seed`), an entropy device (virtio-rng), and the clocks. Each source is added to the others, so the best of
-//! them decides. Without the first two the clocks alone seed it: programs still get random numbers (`getrandom` neither fails
-//! nor waits), and so does the network, but whoever knows about when the machine was started can find them by trying. The
-//! kernel says so at boot. Its lock is never taken by an interrupt handler, and held for at most 256 bytes and a new key.
-//! May touch: the clock, the device tree's seed, the entropy device.
+//! The machine has one generator. It is seeded at boot from all available sources: the bytes that
+//! the boot loader passes in the device tree (`rng-seed`), an entropy device (virtio-rng), and the
+//! clocks. The sources are combined, so the seed is as good as the best of them. Without the first
+//! two, only the clocks seed it: programs and the network still get random numbers (`getrandom`
+//! neither fails nor waits), but an attacker who knows approximately when the machine was started
+//! can find them by trial. The kernel logs this at boot. The lock is never taken by an interrupt
+//! handler, and is held for at most 256 bytes and a new key. May touch: the clock, the device
+//! tree's seed, the entropy device.
 
 use cops_algorithms::chance::Generator;
 use spin::{Mutex, Once};
@@ -13,9 +15,9 @@ use spin::{Mutex, Once};
 use crate::arch;
 use crate::drivers::{device_tree, virtio_rng};
 
-/// The most bytes that are drawn under the lock in one go.
+/// Maximum number of bytes generated while the lock is held once.
 pub const BYTES_MAX: usize = 256;
-/// Fewer bytes of seed than this can be tried out.
+/// A seed with fewer bytes can be found by trial.
 const SEED_BYTES_ENOUGH: usize = 16;
 
 static GENERATOR: Once<Mutex<Generator>> = Once::new();
@@ -24,7 +26,8 @@ fn generator() -> &'static Mutex<Generator> {
     GENERATOR.call_once(|| Mutex::new(Generator::unseeded()))
 }
 
-/// Seeds the generator, with the real time too if there is a clock that tells it. Says so when that cannot be enough.
+/// Seeds the generator, also with the real time if a clock provides it. Logs the sources, or that
+/// they are not sufficient.
 pub fn seed(real_nanoseconds: Option<u64>) {
     let from_tree = device_tree::facts().random_seed;
     let from_device = virtio_rng::entropy();
@@ -52,7 +55,7 @@ pub fn fill(bytes: &mut [u8]) {
     generator().lock().fill(bytes, arch::now_ticks());
 }
 
-/// The next number.
+/// The next random number.
 pub fn next() -> u64 {
     let mut bytes = [0; 8];
     fill(&mut bytes);

@@ -1,8 +1,8 @@
-//! The kernel's state as text for the other end of the console: its counters, and what `./cops top` shows.
+//! The kernel's state as text on the console: its counters, and what `./cops top` shows.
 //!
-//! A line is a word that says what it is about, then `NAME=VALUE` words; a process's name is the last of them and goes on to the
-//! end of the line. A picture is the lines `statistics:`, `hart:` and `process:`, then `end:`.
-//! May touch: what `inspect` finds, the console.
+//! A line is a word for its subject, followed by `NAME=VALUE` words. The name of a process is the
+//! last of them and extends to the end of the line. A picture consists of the lines `statistics:`,
+//! `hart:` and `process:`, then `end:`. May touch: what `inspect` provides, the console.
 
 use core::fmt::Write;
 use core::future::poll_fn;
@@ -19,18 +19,18 @@ use super::service::Service;
 use crate::arch;
 use crate::drivers::console::{self, Channel};
 
-/// A picture is wanted.
+/// A picture has been requested.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Draws the pictures.
+/// Prints the pictures.
 static REPORTER: Service = Service::new();
 
-/// Asks for a picture. Requests that come before it is begun get one together.
+/// Requests a picture. Requests that arrive before it is begun share it.
 pub fn request_picture() {
     WANTED.store(true, Release);
     REPORTER.wake();
 }
 
-/// Draws a picture whenever one is wanted, a line at a time, so that others have their turn in between.
+/// Prints a picture whenever one is requested, one line per portion.
 pub async fn service() {
     REPORTER.begin();
     loop {
@@ -70,7 +70,7 @@ fn line(write: impl FnOnce(&mut Text) -> core::fmt::Result) {
     print(Channel::Inspection, write);
 }
 
-/// Without memory for the text, the line is missing, or ends early.
+/// Without memory for the text, the line is missing or truncated.
 fn print(channel: Channel, write: impl FnOnce(&mut Text) -> core::fmt::Result) {
     let mut line = Text::new();
     let _ = write(&mut line);

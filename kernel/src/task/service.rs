@@ -1,4 +1,4 @@
-//! Coroutines of the kernel that run for ever, as other code names them: to wake one, it needs no waker.
+//! Coroutines of the kernel that run for ever. Other code can wake them without a waker.
 //!
 //! May touch: the kernel's executor.
 
@@ -6,17 +6,17 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use cops_abi::{CoroutineId, Priority};
 
-/// A service coroutine, for those who have work for it. A `static` beside the service.
+/// A service coroutine, for code that has work for it. Declared as a `static` next to the service.
 pub struct Service(AtomicU64);
 
 impl Service {
-    /// One that does not run yet.
+    /// A service that does not run yet.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// The coroutine that calls is this service from now on. To be called before its first look for work: what comes later
-    /// wakes it.
+    /// Makes the calling coroutine this service. It must do so before it checks for work the first
+    /// time; work that arrives later wakes it.
     pub fn begin(&self) {
         self.0.store(cops_executor::current().map_or(0, CoroutineId::raw), Release);
     }
@@ -26,7 +26,7 @@ impl Service {
         CoroutineId::from_raw(self.0.load(Acquire))
     }
 
-    /// Has it look for work. In any context, interrupt handlers included.
+    /// Makes it check for work. May be called in any context, interrupt handlers included.
     pub fn wake(&self) {
         if let Some(id) = self.id() {
             cops_executor::wake_up(id);
@@ -34,7 +34,7 @@ impl Service {
     }
 }
 
-/// Makes a coroutine of the kernel's as urgent as `level`, if it is not.
+/// Sets the level of a coroutine of the kernel, if it has another one.
 pub fn set_level(coroutine: CoroutineId, level: u8) {
     let priority = Priority::saturating(level.into());
     if cops_executor::priority(coroutine) != Some(priority) {

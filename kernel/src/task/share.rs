@@ -1,15 +1,18 @@
-//! Shares of the CPU among processes of the same level: whoever forks divides its own (decision 10).
+//! Shares of the CPU among processes of the same level: a process that starts others divides its
+//! own share (decision 10).
 //!
-//! A process and its children share equally what the process alone would have, and so on downwards. A process's *divisor* is
-//! what its running time is multiplied by when it is charged: one more than the number of its children, times the divisor of its
-//! parent, which its siblings have likewise grown by one each. A process that has ended while its children live stays in the tree as a branch
-//! without a share of its own, and is cut out as soon as it has a single child: so the tree has at most twice as many nodes as there are
-//! processes, whatever they do.
+//! A process and its children have equal shares of what the process alone would have, and so on
+//! downwards. The running time of a process is multiplied by its *divisor* when it is charged. The
+//! divisor is the number of its children plus one, multiplied by the divisor of its parent, which
+//! in the same way includes its siblings. A process that has ended before its children stays in the
+//! tree as a branch without a share of its own. It is removed as soon as it has only one child. So
+//! the tree never has more than twice as many nodes as there are processes.
 //!
-//! A change of the tree touches the nodes around it only; divisors are computed when they are asked for, from at most as many ancestors as
-//! their cap allows (each but the first at least doubles the product), and kept until the tree changes.
-//! May touch: nothing else. One lock, taken when a process begins or is gone, and by the first question after that; it may be taken with the run
-//! queue's lock held.
+//! A change of the tree affects only the adjacent nodes. Divisors are computed on demand from a
+//! limited number of ancestors (each but the first at least doubles the product, which has a
+//! maximum), and kept until the tree changes. May touch: nothing else. There is one lock, taken
+//! when a process begins or is freed, and by the first query after that; it may be taken with the
+//! run queue's lock held.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -19,16 +22,16 @@ use spin::Mutex;
 
 use super::process::ProcessId;
 
-/// Divisors do not grow beyond this: charges are to fit into 63 bits for years.
+/// Maximum of a divisor: charges must fit into 63 bits for years.
 const DIVISOR_MAX: u32 = 4096;
 
 struct Node {
     parent: ProcessId,
-    /// How many children it has.
+    /// Number of its children.
     children: u32,
-    /// Their numbers, exclusive or: of an only child, its number.
+    /// Exclusive or of its children's numbers: the number of an only child.
     mixed: ProcessId,
-    /// It takes part itself.
+    /// The process has not ended.
     alive: bool,
 }
 
@@ -39,16 +42,16 @@ static TREE: Mutex<Tree> = Mutex::new(Map::new());
 /// Counts the changes of the tree. Changed under its lock.
 static VERSION: AtomicU32 = AtomicU32::new(1);
 
-/// A process's place in the tree, until dropped.
+/// A process's place in the tree; dropping it removes the process.
 #[derive(Debug)]
 pub struct Share {
     process: ProcessId,
-    /// Version of the tree << 32 | the divisor then.
+    /// Version of the tree << 32 | the divisor in that version.
     known: AtomicU64,
 }
 
 impl Share {
-    /// A share of that of `parent` (0: of everything) for `process`.
+    /// A part of the share of `parent` (0: of everything) for `process`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -63,7 +66,7 @@ impl Share {
         Ok(Self { process, known: AtomicU64::new(0) })
     }
 
-    /// What running time is multiplied by. At least 1.
+    /// The factor for its running time. At least 1.
     pub fn divisor(&self) -> u32 {
         let known = self.known.load(Relaxed);
         if (known >> 32) as u32 == VERSION.load(Acquire) {
@@ -98,7 +101,7 @@ fn divisor_in(tree: &Tree, process: ProcessId) -> u32 {
     divisor.min(DIVISOR_MAX)
 }
 
-/// Takes `at` out if it is dead and no branch any more, and then its parent likewise.
+/// Removes `at` if its process has ended and it is not a branch any more, then its parent likewise.
 fn prune(tree: &mut Tree, mut at: ProcessId) {
     while let Some(node) = tree.get(&at)
         && !node.alive

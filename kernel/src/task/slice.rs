@@ -1,35 +1,38 @@
-//! Time slices: how long a virtual CPU has a hart if others of its level want it, and what that is charged as.
+//! Time slices: how long a virtual CPU keeps a hart while others of its level are waiting for one,
+//! and the charge for that.
 //!
 //! May touch: the clock.
 #![forbid(unsafe_code)]
 
 use crate::arch;
 
-/// One slice. Time passes while its virtual CPU runs, not while it waits for kernel coroutines.
+/// One slice. It is used up while its virtual CPU runs, not while that waits for kernel coroutines.
 #[derive(Debug)]
 pub struct Slice {
     whole_ticks: u64,
     remaining_ticks: u64,
-    /// When it ends, if it runs on.
+    /// Its end if the virtual CPU keeps running.
     end_ticks: u64,
     divisor: u32,
     granted: bool,
 }
 
-/// Whose turn it is on a hart: that of virtual CPUs, or that of equally urgent coroutines of the kernel. It outlives slices: a
-/// virtual CPU that has used all of its slice has had its turn, whoever has the next one.
+/// The alternation between virtual CPUs and equally urgent coroutines of the kernel on a hart. It
+/// outlives slices: when a virtual CPU has used all of its slice, the virtual CPUs have had their
+/// turn, whichever of them is next.
 #[derive(Debug)]
 pub struct Turn {
-    /// A virtual CPU has been in user mode since it last gave way to equally urgent coroutines of the kernel.
+    /// A virtual CPU has been in user mode since the last yield to equally urgent coroutines of the
+    /// kernel.
     had_turn: bool,
     /// Since when, if so.
     turn_ticks: u64,
-    /// Until when they go first.
+    /// The end of the period in which these coroutines run first.
     equals_until_ticks: u64,
 }
 
 impl Slice {
-    /// A slice of so many ticks; `granted`: nobody is to take it away.
+    /// A slice of this length; `granted`: it must not be taken away.
     pub fn new(ticks: u64, divisor: u32, granted: bool) -> Self {
         Self { whole_ticks: ticks, remaining_ticks: ticks, end_ticks: u64::MAX, divisor, granted }
     }
@@ -40,7 +43,7 @@ impl Slice {
         self.end_ticks
     }
 
-    /// Its virtual CPU has stopped. Returns when.
+    /// Its virtual CPU has stopped. Returns the time of that.
     pub fn pause(&mut self) -> u64 {
         let now = arch::now_ticks();
         self.remaining_ticks = self.end_ticks.saturating_sub(now);
@@ -48,44 +51,44 @@ impl Slice {
         now
     }
 
-    /// Whether it is over, while it runs.
+    /// Whether it is over, while the virtual CPU runs.
     pub fn is_over(&self) -> bool {
         arch::now_ticks() >= self.end_ticks
     }
 
-    /// What is left of it, while it does not run.
+    /// The rest of it, while the virtual CPU does not run.
     pub fn remaining_ticks(&self) -> u64 {
         self.remaining_ticks
     }
 
-    /// What has been used of it, while it does not run.
+    /// The used part of it, while the virtual CPU does not run.
     pub fn used_ticks(&self) -> u64 {
         self.whole_ticks.saturating_sub(self.remaining_ticks)
     }
 
-    /// What all of it is charged as.
+    /// The charge for all of it.
     pub fn whole_charge(&self) -> i64 {
         self.whole_ticks as i64 * i64::from(self.divisor)
     }
 
-    /// What is left of it is charged as, while it does not run.
+    /// The charge for the rest of it, while the virtual CPU does not run.
     pub fn remaining_charge(&self) -> i64 {
         self.remaining_ticks as i64 * i64::from(self.divisor)
     }
 
-    /// What its time is multiplied by.
+    /// The factor for its time.
     pub fn divisor(&self) -> u32 {
         self.divisor
     }
 
-    /// Whether it is to be had in full.
+    /// Whether it is granted in full.
     pub fn is_granted(&self) -> bool {
         self.granted
     }
 }
 
 impl Turn {
-    /// Nobody has had one.
+    /// Before the first turn.
     pub fn new() -> Self {
         Self { had_turn: true, turn_ticks: arch::now_ticks(), equals_until_ticks: 0 }
     }
@@ -97,10 +100,11 @@ impl Turn {
         }
     }
 
-    /// Whether equally urgent coroutines of the kernel go first now. They have as much time as the virtual CPUs have just had: a program
-    /// that never enters the kernel has it for a slice, and one poll of a coroutine of the kernel for each slice
-    /// would be no fair share for the process that this coroutine works for. At most a slice's, also where no coroutine of
-    /// the kernel was waiting for long.
+    /// Whether equally urgent coroutines of the kernel run first now. They get as much time as the
+    /// virtual CPUs have just had, at most a slice, even if some of them have waited for longer. (A
+    /// program that never enters the kernel has the hart for a whole slice; one poll of a kernel
+    /// coroutine per slice would not be a fair share for the process that this coroutine works
+    /// for.)
     pub fn give(&mut self, slice_ticks: u64) -> bool {
         let now = arch::now_ticks();
         if core::mem::take(&mut self.had_turn) {

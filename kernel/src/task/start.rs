@@ -1,4 +1,4 @@
-//! From a booted machine to its first process, and from the end of that to power off.
+//! From the booted machine to its first process, and from the end of that process to power-off.
 //!
 //! May touch: everything that has to be started once.
 
@@ -25,12 +25,13 @@ use crate::net;
 use crate::portions;
 use crate::trace;
 
-/// File of the root image that names the first program and its arguments, each ended by a zero byte.
+/// File of the root image with the path of the first program and its arguments, each ended by a
+/// zero byte.
 const FIRST_PROGRAM_FILE: &str = "etc/init";
 
 static SYSTEM_PAGE: Once<SharedFrame<SystemPage>> = Once::new();
 
-/// Called by every hart when it is ready to work; the first one (index 0) sets up what there is one of.
+/// Called by every hart when it is ready; the first one (index 0) sets up what exists only once.
 pub fn start() -> ! {
     if arch::hart_index() == 0 {
         set_up();
@@ -62,7 +63,7 @@ fn set_up() {
     let files = fs::set_root(device_tree::root_image());
     log::info!("root image: {files} files");
 
-    // What devices and clocks wait for is more urgent than any program.
+    // Events of devices and clocks are more urgent than any program.
     spawn_service("timer", Priority::MOST_URGENT, timer::service());
     console::set_request_handler(answer);
     console::set_room_handler(fs::console_has_room);
@@ -82,10 +83,10 @@ fn set_up() {
     spawn_service("first program", Priority::DEFAULT, start_first_program());
 }
 
-/// Spawns one of the kernel's own coroutines, one that lives as long as the kernel or nearly so.
+/// Spawns one of the kernel's own coroutines, which run for ever or almost so.
 ///
 /// # Panics
-/// Without memory for it: only at boot.
+/// Without memory for it, which can happen only at boot.
 pub fn spawn_service(name: &str, priority: Priority, future: impl Future<Output = ()> + Send + 'static) {
     match super::executor().spawn(trace::traced(future), priority) {
         Ok(id) => trace::name(id.raw(), name),
@@ -111,12 +112,12 @@ async fn start_first_program() {
     }
 }
 
-/// The first process has ended: so does the machine.
+/// Powers the machine off after the end of the first process.
 pub fn first_process_ended(status: WaitStatus) {
     shut_down(wait_status::shell_code(status));
 }
 
-/// What the other end of the console asks for.
+/// Answers a request from the console.
 fn answer(request: Request) {
     match (request, children::find(1)) {
         (Request::Report, _) => report::statistics(Channel::Kernel),
@@ -145,7 +146,7 @@ pub fn system_page() -> &'static SharedFrame<SystemPage> {
     SYSTEM_PAGE.get().expect("the system page is made before the first process")
 }
 
-/// The counters as they are now.
+/// The current counters.
 pub fn statistics() -> Statistics {
     let frames = frames::statistics();
     let heap = heap::statistics();

@@ -1,9 +1,10 @@
-//! The switching coroutine: one per hart, an ordinary coroutine of the kernel whose poll enters user mode.
+//! The switching coroutine: one per hart, an ordinary coroutine of the kernel that enters user mode
+//! in its poll.
 //!
-//! So choosing a process is not a second scheduler: the executor decides by priority between this
-//! coroutine and the kernel's others, and this coroutine decides which virtual CPU it stands for.
-//! Its priority is that of the virtual CPU it runs or will run next.
-//! May touch: the run queue, processes, `arch::enter_user`, the system call dispatcher.
+//! So there is no second scheduler for processes: the executor chooses by priority between this
+//! coroutine and the kernel's others, and this coroutine chooses the virtual CPU that it runs. Its
+//! priority is that of its current or next virtual CPU. May touch: the run queue, processes,
+//! `arch::enter_user`, the system call dispatcher.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
@@ -29,37 +30,38 @@ use crate::portions;
 use crate::syscall;
 use crate::trace::{self, Event};
 
-/// Set by the boot argument `preempt=tick`: what becomes ready waits for the end of the slice of whoever runs, however urgent it is.
-/// What the system would be without preemption on wake, to be measured beside it.
+/// Set by the boot argument `preempt=tick`: whatever becomes ready waits for the end of the current
+/// slice, even if it is more urgent. For measurements of the system without preemption on wake.
 static ONLY_AT_TICKS: AtomicBool = AtomicBool::new(false);
 
-/// Reads the boot argument. Before the first process.
+/// Reads the boot argument, before the first process starts.
 pub fn configure() {
     ONLY_AT_TICKS.store(device_tree::boot_argument("preempt") == Some("tick"), Relaxed);
 }
 
-/// Why a virtual CPU stopped running for the moment.
+/// Why a virtual CPU has stopped for now.
 #[derive(Clone, Copy)]
 enum Stopped {
     /// Coroutines of the kernel are to run first; it keeps the hart.
     Paused,
-    /// Another virtual CPU is to run; it goes back into the run queue.
+    /// Another virtual CPU is to run; this one goes back into the run queue.
     Preempted,
-    /// It sleeps, waits or has ended; its state says which.
+    /// It sleeps, waits or has ended, according to its state.
     Gone,
 }
 
-/// The switching coroutine that belongs to `hart`. It never ends.
+/// The switching coroutine of `hart`. It never ends.
 ///
-/// It may be polled on another hart if its own is busy: it then runs its virtual CPU there.
+/// It may be polled on another hart if its own is busy; it then runs its virtual CPU there.
 pub async fn switching(hart: usize) {
     let Some(id) = cops_executor::current() else { return };
     let me = Switcher { id, number: hart };
     let mut in_hand: Option<(Arc<VirtualCpu>, Slice)> = None;
     let mut turn = Turn::new();
     poll_fn(|context| {
-        // What it costs to choose a virtual CPU, and later to put it back, is its process's time too: otherwise a process that gives
-        // its slices back at once would have most of its time for nothing.
+        // The cost of choosing a virtual CPU, and later of putting it back, is charged to its
+        // process too. Otherwise a process that always gives up its slices at once would get most
+        // of its time free of charge.
         let begin_ticks = arch::now_ticks();
         let (cpu, mut slice) = match in_hand.take() {
             Some(paused) => paused,
@@ -82,7 +84,7 @@ pub async fn switching(hart: usize) {
         }
         let is_paused = matches!(stopped, Stopped::Paused);
         if is_paused || RUN_QUEUE.rest(hart) {
-            // To the end of the line of its level: what else is as urgent comes first.
+            // To the end of the queue of its level: other coroutines of this level run first.
             context.waker().wake_by_ref();
         }
         cpu.process.charge(arch::now_ticks().saturating_sub(stopped_ticks));
@@ -98,11 +100,11 @@ pub async fn switching(hart: usize) {
 #[derive(Clone, Copy)]
 struct Switcher {
     id: CoroutineId,
-    /// Its hart's, by which the run queue knows it.
+    /// The number of its hart, by which the run queue identifies it.
     number: usize,
 }
 
-/// A virtual CPU's time on a hart: what it may have, and what it has had.
+/// A virtual CPU's time on a hart: what it may use and what it has used.
 struct Stretch<'a> {
     slice: &'a mut Slice,
     turn: &'a mut Turn,
@@ -110,17 +112,18 @@ struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    /// The slice has been renewed: what was had of the last one is counted.
+    /// After the renewal of the slice: accounts for the use of the previous one.
     fn begin_anew(&mut self, cpu: &VirtualCpu) {
         let last = core::mem::replace(&mut self.running, inspect::Running::begin(cpu));
         cpu.process.used_ticks.fetch_add(last.end(cpu), Relaxed);
-        // The end has cleared what the beginning has set.
+        // The end has cleared what the beginning sets.
         self.running = inspect::Running::begin(cpu);
         timer::begin_slice(self.slice.begin(arch::now_ticks()));
     }
 }
 
-/// Runs `cpu` on this hart until it stops, and charges it from `begin_ticks` on. Returns why and when it stopped.
+/// Runs `cpu` on this hart until it stops, and charges it from `begin_ticks` on. Returns why and
+/// when it stopped.
 fn run(
     me: Switcher,
     cpu: &Arc<VirtualCpu>,
@@ -144,7 +147,7 @@ fn run(
     let stopped_ticks = stretch.slice.pause();
     process.used_ticks.fetch_add(stretch.running.end(cpu), Relaxed);
     context.save_floating_point();
-    // The state may have been changed to runnable by a wake already; whoever takes it waits for this lock.
+    // A wake may already have made it runnable; a hart that takes it waits for this lock.
     (stopped, stopped_ticks)
 }
 
@@ -200,7 +203,7 @@ fn run_until_stopped(
     }
 }
 
-/// What a trap is in the trace, after what the process has written into its own.
+/// The trace event for a trap, after the events that the process itself has written.
 fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event {
     cpu.process.collect_trace(cpu.index);
     let coroutine = cpu.process.current_coroutine(cpu.index);
@@ -214,7 +217,7 @@ fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event 
     })
 }
 
-/// What the end of a slice is in the trace.
+/// The trace event for the end of a slice.
 fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
     cpu.event(|process, cpu| match stop {
         Stopped::Paused => Event::Paused { process, cpu },
@@ -222,10 +225,11 @@ fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
     })
 }
 
-/// Whether something else is to run on this hart before `cpu` goes on.
+/// Whether something else is to run on this hart before `cpu` continues.
 ///
-/// Asked at every kernel entry, with interrupts off. The priority of the process is looked at
-/// afresh: it may have made something more or less urgent ready, or been woken for it.
+/// Called at every kernel entry, with interrupts off. It reads the priority of the process again,
+/// because the process may have made something more or less urgent ready, or may have been woken
+/// for it.
 fn reason_to_stop(
     me: Switcher,
     cpu: &Arc<VirtualCpu>,
@@ -253,27 +257,28 @@ fn reason_to_stop(
     }
     let kernel = urgency::kernel_waiting();
     if kernel != 0 {
-        // Equals take turns, and this coroutine has had its own once it has been in user mode.
+        // Equals alternate, and this coroutine has had its turn once it has been in user mode.
         let level = u32::from(level);
         let kernel = kernel.trailing_zeros();
         if kernel < level || kernel == level && stretch.turn.give(timer::slice_ticks()) {
             return Some(Stopped::Paused);
         }
-        // It waits here, unless a hart that sleeps can take it now.
+        // It waits here unless a sleeping hart can take it now.
         super::executor().offer(arch::hart_index() as u32);
     }
     if *shown != level {
-        // By this, others decide whom to interrupt for something more urgent.
+        // Other harts use this to decide which hart to interrupt for something more urgent.
         set_level(me.id, level);
         urgency::show_hart(level, process.id);
         *shown = level;
     }
-    // Kept across pauses for what is more urgent: an equal that became ready meanwhile comes next.
+    // Kept across pauses for something more urgent: an equal that has become ready in the meantime
+    // runs next.
     stretch.turn.take();
     None
 }
 
-/// Brings the page in if the process may have it, otherwise ends the process.
+/// Allocates the page if the process may access it, otherwise ends the process.
 fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
     let process = &cpu.process;
     let number = match *fault {

@@ -1,11 +1,13 @@
-//! Timers: one queue of deadlines, one coroutine that serves it, one hart whose clock is armed for it.
+//! Timers: one queue of deadlines, one coroutine that serves it, one hart with its clock armed for
+//! it.
 //!
-//! The timer interrupt takes no lock: it makes the service coroutine the most urgent there is and wakes it. The service takes what is due
-//! out of the queue, the most urgent first, a portion at a time; if more is due, it goes on at the level of that, so that
-//! thousands of sleeps that end at once delay nothing that is more urgent than they are. The time it takes is charged to the processes that
-//! sleep. The hart on which the earliest deadline was last armed is the *timekeeper*; the
-//! others arm their clocks for their time slices only, so a deadline wakes one hart and not all.
-//! May touch: the hart's clock, the kernel's executor, the accounts of processes.
+//! The timer interrupt takes no lock: it makes the service coroutine the most urgent of all and
+//! wakes it. The service takes due deadlines out of the queue, the most urgent first, one portion
+//! at a time. If more are due, it continues at their level, so that thousands of sleeps that end at
+//! once delay nothing more urgent than themselves. Its time is charged to the sleeping processes.
+//! The hart on which the earliest deadline was last armed is the *timekeeper*. The others arm their
+//! clocks only for their time slices, so a deadline wakes one hart and not all. May touch: the
+//! hart's clock, the kernel's executor, the accounts of processes.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
@@ -22,43 +24,47 @@ use super::process::Process;
 use super::service::{Service, set_level};
 use crate::arch;
 
-/// Longest time a hart runs one virtual CPU while another of the same priority is ready.
+/// Maximum time for which a hart runs one virtual CPU while another of the same priority is ready.
 pub const SLICE_MILLISECONDS: u64 = 10;
 
-/// Deadlines served before what is more urgent, or as urgent, has its turn.
+/// Number of deadlines served in one portion, after which coroutines of equal or higher urgency may
+/// run.
 const PORTION_DEADLINES: usize = 8;
 
 /// A sleep.
 struct Entry {
     waker: Waker,
-    /// Whose time it is to serve it.
+    /// The process charged for serving it.
     owner: Arc<Process>,
 }
 
 struct Queue {
     sleeps: Deadlines<Entry>,
-    /// The network's, of which there is one: it must not fail for want of memory. As urgent as anything.
+    /// The network's only deadline, which cannot fail for lack of memory. It has the highest
+    /// urgency.
     network: Option<(u64, Waker)>,
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { sleeps: Deadlines::new(), network: None });
 /// The earliest deadline in the queue, in ticks; `u64::MAX` if there is none.
 static EARLIEST_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The hart whose clock is armed for [`EARLIEST_TICKS`].
+/// The hart with its clock armed for [`EARLIEST_TICKS`].
 static TIMEKEEPER: AtomicUsize = AtomicUsize::new(0);
 /// The service coroutine, for the interrupt handler.
 static SERVICE: Service = Service::new();
-/// End of the time slice that runs on each hart, or `u64::MAX`.
+/// End of the current time slice on each hart, or `u64::MAX`.
 static SLICE_END_TICKS: [AtomicU64; arch::MAX_HARTS] = [const { AtomicU64::new(u64::MAX) }; arch::MAX_HARTS];
 
-/// One registered deadline. Dropping it takes it out of the queue, so that a cancelled sleep leaves nothing behind.
+/// One registered deadline. Dropping it removes it from the queue, so that nothing is left of a
+/// cancelled sleep.
 #[derive(Debug)]
 pub struct Timer {
     key: Key,
 }
 
 impl Timer {
-    /// Wakes `waker` at `deadline_ticks` or soon after, before what is less urgent than `level`, and at the expense of `owner`.
+    /// Wakes `waker` at `deadline_ticks` or soon after, before anything less urgent than `level`,
+    /// and charges that to `owner`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -75,7 +81,7 @@ impl Timer {
         Ok(Self { key })
     }
 
-    /// Makes it as urgent as `level`.
+    /// Changes its level.
     pub fn set_level(&mut self, level: u8) {
         if let Some(key) = QUEUE.lock().sleeps.set_level(self.key, level) {
             self.key = key;
@@ -83,7 +89,7 @@ impl Timer {
     }
 }
 
-/// A deadline has been put into the queue.
+/// Arms the clock if this deadline, which is now in the queue, is the earliest.
 fn announce(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
     if deadline_ticks < EARLIEST_TICKS.load(Relaxed) {
         EARLIEST_TICKS.store(deadline_ticks, Relaxed);
@@ -93,7 +99,8 @@ fn announce(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
     }
 }
 
-/// Wakes `waker`, the network's, at `deadline_ticks`, and at no deadline set before. Cannot fail.
+/// Wakes the network's `waker` at `deadline_ticks`, instead of any deadline set before. Cannot
+/// fail.
 pub fn wake_network_at(deadline_ticks: u64, waker: &Waker) {
     let mut queue = QUEUE.lock();
     let before = queue.network.replace((deadline_ticks, waker.clone()));
@@ -102,7 +109,7 @@ pub fn wake_network_at(deadline_ticks: u64, waker: &Waker) {
 }
 
 impl Queue {
-    /// Takes out the network's waker if it is due.
+    /// Removes the network's waker if it is due.
     fn take_network(&mut self, now: u64) -> Option<Waker> {
         self.network.take_if(|(deadline, _)| *deadline <= now).map(|(_, waker)| waker)
     }
@@ -113,7 +120,7 @@ impl Queue {
         self.sleeps.next_after(now).unwrap_or(u64::MAX).min(network)
     }
 
-    /// The level of what is due.
+    /// The level of the most urgent due deadline.
     fn due_level(&self, now: u64) -> Option<u8> {
         match self.network {
             Some((deadline, _)) if deadline <= now => Some(Priority::MOST_URGENT.level()),
@@ -124,35 +131,38 @@ impl Queue {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // The armed clock may now ring for nothing; that costs one wake of the service.
+        // The armed clock may now interrupt without a due deadline; that costs one wake of the
+        // service.
         let entry = QUEUE.lock().sleeps.remove(self.key);
-        // Perhaps the last that holds its process: not under the lock.
+        // This may be the last reference to the process: drop it without the lock.
         drop(entry);
     }
 }
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 
-// The clock is read for every packet. Whole seconds and the rest are converted apart, so that 64 bits are enough
-// for a clock of up to 18 GHz: dividing 128 bits is a library routine of more than a hundred instructions.
+// The clock is read for every packet. Whole seconds and the rest are converted separately, so that
+// 64 bits are enough for a clock of up to 18 GHz: dividing 128 bits is a library routine of more
+// than a hundred instructions.
 
 /// Ticks in `microseconds`, rounded up; saturates.
 pub fn ticks_from_microseconds(microseconds: u64) -> u64 {
     ticks_from_nanoseconds(microseconds.saturating_mul(1000))
 }
 
-/// Nanoseconds that `ticks` last; saturates after 584 years.
+/// Duration of `ticks` in nanoseconds; saturates after 584 years.
 pub fn nanoseconds_from_ticks(ticks: u64) -> u64 {
     let frequency = arch::ticks_per_second();
     let (seconds, rest) = (ticks / frequency, ticks % frequency);
     seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(rest * NANOSECONDS_PER_SECOND / frequency)
 }
 
-/// Real time is the monotonic time and this: what it was when the monotonic clock showed 0.
+/// The real time when the monotonic clock was 0. Real time is the sum of this and the monotonic
+/// time.
 static EPOCH_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
-/// Sets real time to `nanoseconds` since 1970. Without a clock that tells them it counts from boot, which is logged.
-/// For the boot hart, before there are programs.
+/// Sets real time to `nanoseconds` since 1970. If no clock provides them, real time counts from
+/// boot, which is logged. For the boot hart, before there are programs.
 pub fn set_real_time(nanoseconds: Option<u64>) {
     let monotonic = nanoseconds_from_ticks(arch::now_ticks());
     EPOCH_NANOSECONDS.store(wall_clock::epoch(nanoseconds, monotonic), Relaxed);
@@ -161,7 +171,7 @@ pub fn set_real_time(nanoseconds: Option<u64>) {
     }
 }
 
-/// What real time was, in nanoseconds since 1970, when the monotonic clock showed 0.
+/// The real time, in nanoseconds since 1970, when the monotonic clock was 0.
 pub fn epoch_nanoseconds() -> u64 {
     EPOCH_NANOSECONDS.load(Relaxed)
 }
@@ -184,14 +194,14 @@ pub fn begin_slice(end_ticks: u64) {
     arm();
 }
 
-/// The hart has left user mode: no slice runs any more.
+/// The hart has left user mode: no slice is running.
 ///
-/// The clock stays armed; should it ring, that is one interrupt that finds nothing to do.
+/// The clock stays armed; its interrupt then finds nothing to do.
 pub fn end_slice() {
     SLICE_END_TICKS[arch::hart_index()].store(u64::MAX, Relaxed);
 }
 
-/// Arms this hart's clock for the next thing that is its business.
+/// Arms this hart's clock for its next event.
 fn arm() {
     let hart = arch::hart_index();
     let mut deadline = SLICE_END_TICKS[hart].load(Relaxed);
@@ -206,14 +216,15 @@ pub fn on_interrupt() {
     let now = arch::now_ticks();
     let hart = arch::hart_index();
     if SLICE_END_TICKS[hart].load(Relaxed) <= now {
-        // Seen by the switching coroutine, which compares its slice's end with the clock.
+        // The switching coroutine notices, because it compares its slice's end with the clock.
         SLICE_END_TICKS[hart].store(u64::MAX, Relaxed);
     }
     if EARLIEST_TICKS.load(Relaxed) <= now && TIMEKEEPER.load(Relaxed) == hart {
-        // The service arms the clock again; until then this hart's clock is for its slice only.
+        // The service arms the clock again; until then this hart's clock is only for its slice.
         TIMEKEEPER.store(usize::MAX, Relaxed);
         if let Some(service) = SERVICE.id() {
-            // It may be waiting to serve what is less urgent. How urgent this is, only the queue says.
+            // It may be waiting at the level of less urgent deadlines. Only the queue knows how
+            // urgent this one is.
             cops_executor::set_priority(service, Priority::MOST_URGENT);
             cops_executor::wake_up(service);
         }
@@ -228,7 +239,8 @@ pub async fn service() {
         match serve() {
             Some(level) => {
                 follow(level);
-                // The clock may have rung since, and its handler have made this coroutine most urgent in vain.
+                // The clock may have interrupted in between; then its handler raised this coroutine
+                // without effect.
                 if EARLIEST_TICKS.load(Relaxed) <= arch::now_ticks() {
                     follow(Priority::MOST_URGENT.level());
                 }
@@ -241,14 +253,15 @@ pub async fn service() {
     .await;
 }
 
-/// Makes the service, which runs here, as urgent as `level` from its next poll on.
+/// Sets the level of the service, which is the calling coroutine, from its next poll on.
 fn follow(level: u8) {
     if let Some(id) = cops_executor::current() {
         set_level(id, level);
     }
 }
 
-/// Wakes a portion of what is due and arms the clock for what is not. Returns the level of what else is due.
+/// Wakes one portion of what is due and arms the clock for what is not. Returns the level of the
+/// rest that is due.
 fn serve() -> Option<u8> {
     let mut begin_ticks = arch::now_ticks();
     let network = QUEUE.lock().take_network(begin_ticks);

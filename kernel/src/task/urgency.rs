@@ -1,8 +1,9 @@
-//! How urgent processes are: what they show in their pages, capped, and the system bitmap made of it (decision 10).
+//! The urgency of processes: what they publish in their pages, limited by their ceilings, and the
+//! system bitmap made from it (decision 10).
 //!
-//! Whatever a process writes into its page, it gets no further than its ceiling: every level that comes from a page, or
-//! from a call's argument, leaves this module capped.
-//! May touch: process pages (reads), the system page (writes), the kernel's workers (reads).
+//! Whatever a process writes into its page, it cannot become more urgent than its ceiling: every
+//! level from a page or from a call's argument leaves this module capped. May touch: process pages
+//! (reads), the system page (writes), the kernel's workers (reads).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
@@ -35,7 +36,7 @@ impl Ceiling {
         level.max(self.level()).min(LEVELS as u8 - 1)
     }
 
-    /// `levels`, with those above the ceiling counted as the ceiling.
+    /// `levels`, with those more urgent than the ceiling counted as the ceiling.
     pub fn cap_all(&self, levels: u64) -> u64 {
         cap_all(levels, self.level())
     }
@@ -47,7 +48,7 @@ fn cap_all(levels: u64, ceiling: u8) -> u64 {
     if levels & above == 0 { levels } else { levels & !above | at }
 }
 
-/// What is counted of one process in the system bitmap.
+/// The levels that are counted for one process in the system bitmap.
 #[derive(Debug, Default)]
 pub struct Shown(AtomicU64);
 
@@ -55,10 +56,10 @@ pub struct Shown(AtomicU64);
 static COUNTS: [AtomicU32; LEVELS] = [const { AtomicU32::new(0) }; LEVELS];
 
 impl Shown {
-    /// Counts `levels` instead of what was counted before; costs what has changed.
+    /// Counts `levels` instead of the previous ones; the cost depends only on the difference.
     ///
-    /// Two harts may do this at once for the same process: each takes the difference to what it replaced, so every change is
-    /// counted once.
+    /// Two harts may do this at the same time for the same process: each uses the difference to the
+    /// value that it replaced, so every change is counted once.
     fn replace(&self, levels: u64) {
         if self.0.load(Relaxed) == levels {
             return;
@@ -73,7 +74,8 @@ impl Shown {
         for_each_level(before & !levels, |level| {
             if COUNTS[level].fetch_sub(1, SeqCst) == 1 {
                 page.bitmap.fetch_and(!(1 << level), SeqCst);
-                // Somebody may have come in between, seen the count at 0 and set the bit before it was cleared here.
+                // Another hart may have come in between, seen the count at 0, and set the bit
+                // before it was cleared here.
                 if COUNTS[level].load(SeqCst) != 0 {
                     page.bitmap.fetch_or(1 << level, SeqCst);
                 }
@@ -83,7 +85,7 @@ impl Shown {
 }
 
 impl Drop for Shown {
-    /// The process is gone; a result may have come for it after it was taken apart.
+    /// The process is freed. A result may have arrived for it after its virtual CPUs were dropped.
     fn drop(&mut self) {
         self.replace(0);
     }
@@ -97,30 +99,33 @@ fn for_each_level(mut levels: u64, mut each: impl FnMut(usize)) {
 }
 
 impl Process {
-    /// Sets the ceiling; whether that is allowed was the caller's question.
+    /// Sets the ceiling; the caller has checked that this is allowed.
     pub fn set_ceiling(&self, level: u8) {
         self.ceiling.0.store(level.min(LEVELS as u8 - 1), Relaxed);
         self.show_ceiling();
     }
 
-    /// Only ever makes the process less urgent.
+    /// Lowers the ceiling to `level` unless it is already less urgent.
     pub fn lower_ceiling_to(&self, level: u8) {
         self.ceiling.0.fetch_max(level.min(LEVELS as u8 - 1), Relaxed);
         self.show_ceiling();
     }
 
-    /// So that the process can compare itself with others as the kernel does.
+    /// Publishes the ceiling, so that the process can compare itself with others as the kernel
+    /// does.
     pub(super) fn show_ceiling(&self) {
         self.page.ceiling.store(self.ceiling.level().into(), Relaxed);
     }
 
-    /// The priority of the coroutine that virtual CPU `index` says it runs, capped: what a call inherits.
+    /// The capped priority of the coroutine that virtual CPU `index` claims to run: inherited by
+    /// its calls.
     pub fn current_level(&self, index: usize) -> u8 {
         let worker = &self.page.workers[index % MAX_CPUS];
         self.ceiling.cap(worker.current_priority().unwrap_or(Priority::DEFAULT).level())
     }
 
-    /// Levels at which coroutines of this process wait for a worker, or for their results to be taken out of the ring; capped.
+    /// Levels at which coroutines of this process wait for a worker or for their results in the
+    /// ring; capped.
     fn waiting_levels(&self) -> u64 {
         let mut levels = self.woken_levels();
         for worker in self.page.workers.iter().take(self.cpu_count()) {
@@ -129,7 +134,8 @@ impl Process {
         self.ceiling.cap_all(levels)
     }
 
-    /// How urgent virtual CPU `index` is: the most urgent of what it runs and what it could run. A hint that decides about order only.
+    /// The urgency of virtual CPU `index`: the most urgent of what it runs and what it could run. A
+    /// hint that affects only the order.
     pub fn urgency(&self, index: usize) -> u8 {
         self.most_urgent_for(index, self.waiting_levels())
     }
@@ -137,14 +143,14 @@ impl Process {
     fn most_urgent_for(&self, index: usize, waiting: u64) -> u8 {
         let current = self.page.workers[index % MAX_CPUS].current_priority();
         let level = waiting.trailing_zeros().min(current.map_or(NO_LEVEL, |p| u32::from(p.level())));
-        // Who shows nothing is looking for something, or keeps no books.
+        // A process that shows nothing is looking for work, or does not maintain its page.
         self.ceiling.cap(if level < NO_LEVEL { level as u8 } else { Priority::DEFAULT.level() })
     }
 
-    /// Looks afresh at how urgent the process is, for a virtual CPU of it that runs.
+    /// Updates the urgency of the process for one of its running virtual CPUs, and returns it.
     ///
-    /// Done at every kernel entry of the process. The system bitmap follows if the most urgent level has changed; the rest of it is
-    /// brought up to date by [`show`](Self::show), with each slice.
+    /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
+    /// level has changed; [`show`](Self::show) updates the rest of it with each slice.
     pub fn refresh_level(&self, cpu: &VirtualCpu) -> u8 {
         let waiting = self.waiting_levels();
         let level = self.most_urgent_for(cpu.index, waiting);
@@ -154,21 +160,22 @@ impl Process {
         if before != now {
             self.shown.replace(waiting | 1 << level);
             if now < before && self.cpu_count() > 1 {
-                // Virtual CPUs of it that wait for a hart could run what has become ready.
+                // Its virtual CPUs that wait for a hart could run what has become ready.
                 self.requeue_less_urgent();
             }
         }
         level
     }
 
-    /// A result of `level` has come.
+    /// A result of `level` has arrived.
     pub(super) fn show_result(&self, level: u8) {
         if self.shown.0.load(Relaxed) & 1 << level == 0 {
             self.show();
         }
     }
 
-    /// Counts in the system bitmap what the process shows now: all that waits, and all that its workers poll.
+    /// Counts what the process shows now in the system bitmap: everything that waits, and
+    /// everything that its workers poll.
     pub fn show(&self) {
         let mut levels = self.waiting_levels();
         for worker in self.page.workers.iter().take(self.cpu_count()) {
@@ -185,7 +192,7 @@ impl Process {
     }
 }
 
-/// Levels at which the kernel's own coroutines wait, also shown in the system page.
+/// Levels at which the kernel's own coroutines wait; also published in the system page.
 pub fn kernel_waiting() -> u64 {
     let levels = executor::workers().iter().fold(0, |levels, worker| levels | worker.waiting());
     let page = system_page();

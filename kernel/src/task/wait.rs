@@ -1,10 +1,11 @@
-//! Wait queues: the calls that are to be woken when something changes.
+//! Wait queues: the calls to be woken when something changes.
 //!
-//! A waiter enters first and attempts again afterwards; a change is made first and announced afterwards.
-//! Either the waiter sees the change or the change finds the waiter. The order of waiters, and how a
-//! woken waiter passes the wake on, are `cops_algorithms::wait_list`'s. A waiter is a call: its node is in
-//! its cell, so entering allocates nothing, and a call that ends, or is cancelled, leaves at once.
-//! May touch: the cells' nodes, the executor's wakes. Not for interrupt context (takes a lock).
+//! A waiter enters first and attempts again afterwards. The other side makes a change first and
+//! wakes waiters afterwards. So either the waiter sees the change, or the waker sees the waiter.
+//! `cops_algorithms::wait_list` defines the order of waiters and how a woken waiter passes the wake
+//! on. A waiter is a call: its node is in its cell, so entering allocates nothing, and a call that
+//! ends or is cancelled leaves the queue at once. May touch: the cells' nodes, the executor's
+//! wakes. Not for interrupt context (takes a lock).
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -22,13 +23,13 @@ use crate::call;
 pub struct Waiter {
     /// The number of its cell.
     pub number: u32,
-    /// The kernel coroutine that works for it.
+    /// Its kernel coroutine.
     pub coroutine: CoroutineId,
     /// Its priority.
     pub level: u8,
 }
 
-/// Calls that wait for one thing.
+/// Calls that wait for the same event.
 #[derive(Debug, Default)]
 pub struct WaitQueue {
     list: Mutex<WaitList>,
@@ -49,7 +50,8 @@ impl WaitQueue {
         Self { list: Mutex::new(WaitList::new()) }
     }
 
-    /// Queues `waiter`, which attempts once more afterwards. Once, however often it is called.
+    /// Queues `waiter`, which attempts once more afterwards. Further calls have no effect while it
+    /// is queued.
     pub fn enter(&self, waiter: Waiter) {
         let mut list = self.list.lock();
         let next = list.enter(&Cells, waiter.number, waiter.level, waiter.coroutine.raw());
@@ -57,25 +59,26 @@ impl WaitQueue {
         wake(next);
     }
 
-    /// The waiter of this number waits no more. `may_be_ready`: another one may be served.
+    /// The waiter with this number stops waiting. `may_be_ready`: another one may succeed.
     pub fn leave(&self, waiter: u32, may_be_ready: bool) {
         let next = self.list.lock().leave(&Cells, waiter, may_be_ready);
         wake(next);
     }
 
-    /// The waiter of this number has become less urgent: if it has been woken and has not attempted yet, another one is.
+    /// The waiter with this number has become less urgent: if it has been woken and has not
+    /// attempted yet, another one is woken.
     pub fn pass_on(&self, waiter: u32) {
         let next = self.list.lock().pass_on(&Cells, waiter);
         wake(next);
     }
 
-    /// Wakes the most urgent waiter. It wakes the next one if it leaves something for it.
+    /// Wakes the most urgent waiter. It wakes the next one if it leaves something.
     pub fn wake_one(&self) {
         let next = self.list.lock().wake_one(&Cells);
         wake(next);
     }
 
-    /// Wakes all that wait now, one after the other: each wakes the next when it has attempted.
+    /// Wakes all current waiters one after another: each wakes the next one after its attempt.
     pub fn wake_all(&self) {
         let next = self.list.lock().wake_all(&Cells);
         wake(next);
@@ -88,7 +91,7 @@ fn wake(coroutine: Option<u64>) {
     }
 }
 
-/// As the waker of something that the network stack announces.
+/// Used as the waker for events of the network stack.
 impl Wake for WaitQueue {
     fn wake(self: Arc<Self>) {
         self.wake_one();

@@ -8,9 +8,9 @@ use core::arch::asm;
 /// Written in assembly, because a data race would be undefined behaviour in Rust. Here a race only
 /// means that the copy is a mixture of old and new bytes. The regions must not overlap.
 ///
-/// All loads and stores of words are aligned, so no hart traps into its firmware for them. Where the two regions
-/// are not aligned alike, each word is put together from two: less than an instruction for a byte, where one byte after
-/// the other takes six.
+/// All loads and stores of words are aligned, so no hart traps into its firmware for them. Where
+/// the two regions are not aligned alike, each word is put together from two: less than an
+/// instruction for a byte, where one byte after the other takes six.
 ///
 /// # Safety
 /// Both regions are mapped in the kernel, `source` readable and `destination` writable, and no Rust
