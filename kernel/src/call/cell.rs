@@ -3,8 +3,9 @@
 //! Cells are in segments that are never freed, and a coroutine's data word is the number of its
 //! cell. A coroutine that outlives its call (because it was cancelled while in a queue) finds the
 //! cell free or in use by another call. The coroutine id shows that it has nothing to do, and it
-//! ends. May touch: the kernel's executor. The only unsafe code is the spawn and the signatures of
-//! its two functions.
+//! ends.
+//! May touch: the kernel's executor. The only unsafe code is the spawn and the signatures of its
+//! two functions.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;

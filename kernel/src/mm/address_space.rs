@@ -309,7 +309,7 @@ impl AddressSpace {
     /// `NotAllowed` if the program is at fault.
     pub fn handle_fault(&self, address: usize, access: Access) -> Result<(), FaultError> {
         let mut inner = self.inner.lock();
-        self.resolve(&mut inner, address, access, Slot::physical)?;
+        self.resolve(&mut inner, address, access, physical)?;
         // The entry may have been valid before: another hart has resolved the same fault, or this
         // hart had cached the absence of the entry.
         arch::flush_local(address);
@@ -323,7 +323,7 @@ impl AddressSpace {
     /// `NotAllowed` if the program could not make this access.
     pub fn translate_for(&self, address: usize, access: Access) -> Result<Frame, FaultError> {
         let mut inner = self.inner.lock();
-        self.resolve(&mut inner, address, access, Slot::share)?.ok_or(FaultError::NotAllowed)
+        self.resolve(&mut inner, address, access, |slot| slot.share())?.ok_or(FaultError::NotAllowed)
     }
 
     /// Calls `work` with the direct-map address of the page around `address`, which stays mapped
@@ -338,7 +338,7 @@ impl AddressSpace {
         work: impl FnOnce(*mut u8) -> R,
     ) -> Result<R, FaultError> {
         let mut inner = self.inner.lock();
-        let physical = self.resolve(&mut inner, address, access, Slot::physical)?;
+        let physical = self.resolve(&mut inner, address, access, physical)?;
         Ok(work(layout::direct(physical)))
     }
 
@@ -487,6 +487,10 @@ impl Drop for AddressSpace {
             remains.free_or_abandon(place);
         }
     }
+}
+
+fn physical(slot: &Slot<'_>) -> usize {
+    slot.physical()
 }
 
 fn check_range(range: &Range<usize>) -> Result<(), MapError> {

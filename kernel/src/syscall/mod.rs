@@ -1,8 +1,8 @@
 //! System calls: decode, validate, dispatch.
 //!
 //! No argument is trusted. A call returns a number or an error, or suspends its virtual CPU; no
-//! argument can make the kernel panic. May touch: processes, files, calls, `mm`'s user ranges. Safe
-//! code only.
+//! argument can make the kernel panic.
+//! May touch: processes, files, calls, `mm`'s user ranges. Safe code only.
 #![forbid(unsafe_code)]
 
 mod cops;

@@ -2,8 +2,8 @@
 //! `top`.
 //!
 //! Each record is made under the locks that protect its contents, one lock at a time, and none is
-//! held when the next record is made. May touch: processes, the kernel's executor; a process's
-//! memory only in [`user_coroutine`].
+//! held when the next record is made.
+//! May touch: processes, the kernel's executor; a process's memory only in [`user_coroutine`].
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 

@@ -1,7 +1,8 @@
 //! Processes: an address space, open files, virtual CPUs, and the page shared with the kernel.
 //!
 //! Lock order: `cpus`, then `ring`, then a call's cell, then `files`; the address space has its own
-//! lock. None is held while user code runs. May touch: `mm`, `fs`, `call`, the run queue.
+//! lock. None is held while user code runs.
+//! May touch: `mm`, `fs`, `call`, the run queue.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};

@@ -4,10 +4,10 @@
 //! the boot loader passes in the device tree (`rng-seed`), an entropy device (virtio-rng), and the
 //! clocks. The sources are combined, so the seed is as good as the best of them. Without the first
 //! two, only the clocks seed it: programs and the network still get random numbers (`getrandom`
-//! neither fails nor waits), but an attacker who knows approximately when the machine was started
-//! can find them by trial. The kernel logs this at boot. The lock is never taken by an interrupt
-//! handler, and is held for at most 256 bytes and a new key. May touch: the clock, the device
-//! tree's seed, the entropy device.
+//! neither fails nor waits), but people who know approximately when the machine was started can
+//! find them by trial. The kernel logs this at boot. The lock is never taken by an interrupt
+//! handler, and is held for at most 256 bytes and a new key.
+//! May touch: the clock, the device tree's seed, the entropy device.
 
 use cops_algorithms::chance::Generator;
 use spin::{Mutex, Once};

@@ -1,12 +1,11 @@
 //! The reaper: a coroutine that frees ended processes.
 //!
 //! A process cannot free itself on the hart that ends it, because that hart still uses its page
-//! table. The reaper also frees the memory of programs that could not be started. May touch:
-//! processes, the table of children, address spaces.
+//! table. The reaper also frees the memory of programs that could not be started.
+//! May touch: processes, the table of children, address spaces.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::sync::atomic::Ordering::Relaxed;
 use core::task::Poll;
 
 use cops_executor::yield_now;

@@ -10,9 +10,9 @@
 //!
 //! A change of the tree affects only the adjacent nodes. Divisors are computed on demand from a
 //! limited number of ancestors (each but the first at least doubles the product, which has a
-//! maximum), and kept until the tree changes. May touch: nothing else. There is one lock, taken
-//! when a process begins or is freed, and by the first query after that; it may be taken with the
-//! run queue's lock held.
+//! maximum), and kept until the tree changes.
+//! May touch: nothing else. There is one lock, taken when a process begins or is freed, and by the
+//! first query after that; it may be taken with the run queue's lock held.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};

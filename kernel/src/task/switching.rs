@@ -3,8 +3,8 @@
 //!
 //! So there is no second scheduler for processes: the executor chooses by priority between this
 //! coroutine and the kernel's others, and this coroutine chooses the virtual CPU that it runs. Its
-//! priority is that of its current or next virtual CPU. May touch: the run queue, processes,
-//! `arch::enter_user`, the system call dispatcher.
+//! priority is that of its current or next virtual CPU.
+//! May touch: the run queue, processes, `arch::enter_user`, the system call dispatcher.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;

@@ -2,8 +2,8 @@
 //! system bitmap made from it (decision 10).
 //!
 //! Whatever a process writes into its page, it cannot become more urgent than its ceiling: every
-//! level from a page or from a call's argument leaves this module capped. May touch: process pages
-//! (reads), the system page (writes), the kernel's workers (reads).
+//! level from a page or from a call's argument leaves this module capped.
+//! May touch: process pages (reads), the system page (writes), the kernel's workers (reads).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 

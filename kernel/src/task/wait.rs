@@ -4,8 +4,8 @@
 //! wakes waiters afterwards. So either the waiter sees the change, or the waker sees the waiter.
 //! `cops_algorithms::wait_list` defines the order of waiters and how a woken waiter passes the wake
 //! on. A waiter is a call: its node is in its cell, so entering allocates nothing, and a call that
-//! ends or is cancelled leaves the queue at once. May touch: the cells' nodes, the executor's
-//! wakes. Not for interrupt context (takes a lock).
+//! ends or is cancelled leaves the queue at once.
+//! May touch: the cells' nodes, the executor's wakes. Not for interrupt context (takes a lock).
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;

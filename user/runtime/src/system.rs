@@ -58,12 +58,12 @@ pub(crate) fn exit_group(code: u8) -> ! {
 }
 
 pub(crate) fn process_id() -> u32 {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::GETPID, []) }.map_or(0, |pid| pid as u32)
 }
 
 pub(crate) fn parent_id() -> u32 {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::GETPPID, []) }.map_or(0, |pid| pid as u32)
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn open(path: &core::ffi::CStr) -> CallResult {
 }
 
 pub(crate) fn seek(fd: i32, offset: i64, whence: usize) -> CallResult {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::LSEEK, [fd as usize, offset as usize, whence]) }
 }
 
@@ -135,7 +135,7 @@ pub(crate) unsafe fn spawn_process(
 
 pub(crate) fn tcp_socket(address: SocketAddr) -> CallResult {
     let family = if address.is_ipv4() { socket::AF_INET } else { socket::AF_INET6 };
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::SOCKET, [family.into(), socket::SOCK_STREAM, 0]) }
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn bind(fd: i32, address: SocketAddr) -> Result<(), Errno> {
 }
 
 pub(crate) fn listen(fd: i32, backlog: u32) -> Result<(), Errno> {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::LISTEN, [fd as usize, backlog as usize]) }.map(drop)
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn socket_address(fd: i32, end: End) -> Result<SocketAddr, Errno> {
 }
 
 pub(crate) fn shutdown(fd: i32, how: usize) -> Result<(), Errno> {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::SHUTDOWN, [fd as usize, how]) }.map(drop)
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn inspect(request: usize, from: u64, buffer: &mut [u8]) -> CallResul
 
 /// Switches tracing on or off. Returns whether it was on.
 pub(crate) fn trace_control(on: bool) -> Result<bool, Errno> {
-    // SAFETY: this operation passes no memory address.
+    // SAFETY: this operation passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::COPS_TRACE, [operation::CONTROL, on.into()]) }.map(|before| before != 0)
 }
 
@@ -270,13 +270,13 @@ pub(crate) fn set_call_priority(handle: u64, priority: Priority) {
 }
 
 pub(crate) fn set_ceiling(pid: u32, level: Priority) -> Result<(), Errno> {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::COPS_SET_CEILING, [pid as usize, level.level().into()]) }.map(drop)
 }
 
 /// Hands the console to this process (0) or a child.
 pub(crate) fn hand_over_console(pid: u32, mode: usize) -> Result<(), Errno> {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::COPS_CONSOLE, [pid as usize, mode]) }.map(drop)
 }
 
@@ -290,7 +290,7 @@ pub(crate) fn quota(pid: u32, kind: usize, limit: usize) -> Result<Quota, Errno>
 }
 
 pub(crate) fn set_share(per_mille: u32) -> CallResult {
-    // SAFETY: the call passes no memory address.
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::COPS_SET_SHARE, [per_mille as usize]) }
 }
 

@@ -47,7 +47,7 @@ async fn grows_and_keeps_contents() -> Outcome {
 async fn alignment() -> Outcome {
     for power in 0..16 {
         let layout = Layout::from_size_align(24, 1 << power)?;
-        // SAFETY: the layout's size is not zero.
+        // SAFETY: the layout has 24 bytes; `alloc` requires only that the size is not zero.
         let place = unsafe { alloc(layout) };
         check!(
             !place.is_null() && place.addr() % (1 << power) == 0,
