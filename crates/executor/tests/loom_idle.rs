@@ -49,13 +49,13 @@ unsafe extern "C" fn poll(data: *mut (), _id: u64) -> bool {
     if let Some((scene, body)) = &task.body {
         body(scene);
     }
-    // SAFETY: as above.
+    // SAFETY: the scene lives as long as the model's execution, and the task has a pointer to it.
     unsafe { &*task.scene }.polls.fetch_add(1, SeqCst);
     true
 }
 
 unsafe extern "C" fn drop(data: *mut ()) {
-    // SAFETY: from `spawn`, dropped once.
+    // SAFETY: the data is a leaked box from `task`, and the executor drops each coroutine once.
     std::mem::drop(unsafe { Box::from_raw(data.cast::<Task>()) });
 }
 
@@ -83,13 +83,13 @@ impl Scene {
 
     /// Blocked; it does nothing when it is polled.
     fn sleeper(self: &Arc<Scene>) -> u64 {
-        // SAFETY: the table is of such tasks.
+        // SAFETY: the data is from `task`, and the functions of the table are for such tasks.
         unsafe { self.executor.spawn_blocked(self.task(None), &VTABLE, LEVEL, 0) }
     }
 
     /// Has worker 0 do this inside a poll.
     fn inside_a_poll(self: &Arc<Scene>, body: impl Fn(&Arc<Scene>) + 'static) {
-        // SAFETY: as above.
+        // SAFETY: the data is from `task`, and the functions of the table are for such tasks.
         unsafe { self.executor.spawn(self.task(Some(Box::new(body))), &VTABLE, LEVEL, 0) };
         assert_eq!(self.executor.run(0, 1), RUN_BUDGET_USED);
     }
@@ -158,7 +158,7 @@ fn spawn_in_a_poll_against_parking() {
         scene.inside_a_poll(|scene| {
             let other = scene.clone();
             let parking = thread::spawn(move || other.executor.prepare_park(1));
-            // SAFETY: the table is of such tasks.
+            // SAFETY: the data is from `task`, and the functions of the table are for such tasks.
             unsafe { scene.executor.spawn(scene.task(None), &VTABLE, LEVEL, 0) };
             let parks = parking.join().unwrap();
             assert!(!parks || scene.was_notified(1), "it sleeps while something waits");

@@ -101,7 +101,8 @@ fn a_mutex_excludes_and_wakes() {
         let mutex = Arc::into_inner(mutex).unwrap();
         assert_eq!(
             mutex.into_inner().with(|value| {
-                // SAFETY: nobody else is left.
+                // SAFETY: the thread has ended and the mutex is consumed, so no other reference to
+                // the value exists.
                 #[allow(unsafe_code)]
                 unsafe {
                     *value

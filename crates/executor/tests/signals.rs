@@ -58,7 +58,7 @@ fn a_handler_wakes_while_its_thread_wakes_or_parks() {
     install();
     within_limit(|| {
         let runtime = Runtime::new(1).unwrap();
-        // SAFETY: it has no preconditions.
+        // SAFETY: `pthread_self` has no preconditions; it only returns the calling thread.
         let worker = runtime.spawn(async { unsafe { libc::pthread_self() } }, Priority::DEFAULT);
         let worker = runtime.block_on(worker).unwrap();
         let polls = Arc::new(AtomicU64::new(0));

@@ -175,7 +175,8 @@ pub fn set_alarm(ticks: u64) {
 /// The clock.
 pub fn now() -> u64 {
     loop {
-        // SAFETY: the registers of this board's clock.
+        // SAFETY: these are the addresses of this board's clock registers, which may always be
+        // read.
         let (before, low, after) =
             unsafe { (TIME_HIGH.read_volatile(), TIME_LOW.read_volatile(), TIME_HIGH.read_volatile()) };
         if before == after {
@@ -187,7 +188,7 @@ pub fn now() -> u64 {
 /// Instructions executed so far; wraps.
 pub fn instructions() -> u32 {
     let count: usize;
-    // SAFETY: reads a counter.
+    // SAFETY: reads a counter register, which changes neither memory nor the stack.
     unsafe { asm!("csrr {}, minstret", out(reg) count, options(nomem, nostack)) };
     count as u32
 }
@@ -203,7 +204,8 @@ pub fn sleep_if(may_sleep: impl FnOnce() -> bool) {
     // SAFETY: masking is always allowed. Not `nomem`: what handlers have written is to be read after this.
     unsafe { asm!("csrc mstatus, {}", in(reg) STATUS_INTERRUPTS, options(nostack)) };
     if may_sleep() {
-        // SAFETY: waits.
+        // SAFETY: `wfi` only waits, and continues when an interrupt is pending even while it is
+        // masked.
         unsafe { asm!("wfi", options(nostack)) };
     }
     enable_interrupts();
@@ -215,7 +217,8 @@ struct Console;
 impl Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
-            // SAFETY: the registers of this board's UART.
+            // SAFETY: these are the addresses of this board's UART registers; nothing else writes
+            // to them.
             unsafe {
                 while UART_STATUS.read_volatile() & UART_STATUS_EMPTY == 0 {}
                 UART_TRANSMIT.write_volatile(byte);

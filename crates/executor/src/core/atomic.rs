@@ -322,10 +322,12 @@ mod modelled {
 
     // The pointer is not followed here.
     #[allow(unsafe_code)]
-    // SAFETY: as for the standard library's.
+    // SAFETY: like the standard library's `AtomicPtr`, this only stores the pointer and does not
+    // dereference it.
     unsafe impl<T> Sync for AtomicPtr<T> {}
     #[allow(unsafe_code)]
-    // SAFETY: as for the standard library's.
+    // SAFETY: like the standard library's `AtomicPtr`, this only stores the pointer and does not
+    // dereference it.
     unsafe impl<T> Send for AtomicPtr<T> {}
 
     impl<T> AtomicPtr<T> {

@@ -125,7 +125,8 @@ pub struct Inspection {
 // only after that said so. What the hooks point to is shared by contract of `Hooks`.
 unsafe impl Sync for Executor {}
 #[allow(unsafe_code)]
-// SAFETY: as above; nothing in it belongs to a thread.
+// SAFETY: no field belongs to a thread; what the hooks point to may be used by any thread, by
+// contract of `Hooks`.
 unsafe impl Send for Executor {}
 
 const HOOKS_SET: u32 = 2;

@@ -51,7 +51,8 @@ impl Inbox {
             first = last_pushed;
             last_pushed = next;
         }
-        // SAFETY: as above.
+        // SAFETY: null, or a slot of this slab: the chain was reversed above and contains the same
+        // slots.
         while let Some(slot) = unsafe { first.as_ref() } {
             // Read before `each` links it into a list by the same field.
             first = slot.next.load(Ordering::Relaxed);

@@ -66,12 +66,14 @@ impl ReadyLists {
             slot.previous.store(slot.handle(), Relaxed);
         } else {
             let first = list.first.load(Relaxed);
-            // SAFETY: not empty, so slots; module documentation.
+            // SAFETY: the list is not empty, so by the rules of the module its ends are slots of
+            // the slab, which are never freed before it.
             let last = unsafe { &*list.last.load(Relaxed) };
             last.next.store(this, Relaxed);
             slot.previous.store(last.handle(), Relaxed);
             slot.next.store(first, Relaxed);
-            // SAFETY: as above.
+            // SAFETY: the list is not empty, so by the rules of the module its ends are slots of
+            // the slab, which are never freed before it.
             unsafe { &*first }.previous.store(slot.handle(), Relaxed);
         }
         list.last.store(this, Relaxed);
@@ -135,7 +137,8 @@ impl List {
     /// The last slot. As `first`.
     #[inline(always)]
     pub fn last<'a>(&self, _: &'a Slab) -> &'a Slot {
-        // SAFETY: as for the first.
+        // SAFETY: the caller's list is not empty, so by the rules of the module this is a slot of
+        // this slab.
         unsafe { &*self.last.load(Relaxed) }
     }
 

@@ -12,7 +12,7 @@ use crate::core::Hooks;
 /// Leaks: a slab never frees, and these are small.
 #[allow(unsafe_code)]
 extern "C" fn grow(_: *mut (), bytes: usize) -> *mut u8 {
-    // SAFETY: not zero bytes.
+    // SAFETY: the slab never requests zero bytes, which is all that `alloc_zeroed` requires.
     unsafe { alloc_zeroed(Layout::from_size_align(bytes, 64).unwrap()) }
 }
 

@@ -75,7 +75,8 @@ impl Slab {
         // SAFETY: null or a live, initialised directory (module documentation); Acquire pairs with the
         // Release of its installation.
         let directory = unsafe { self.root[directory].load(Ordering::Acquire).as_ref() }?;
-        // SAFETY: the same for the segment.
+        // SAFETY: null or a live, initialised segment (module documentation); Acquire pairs with
+        // the Release of its installation.
         let segment = unsafe { directory.segments[segment].load(Ordering::Acquire).as_ref() }?;
         Some(&segment.slots[slot])
     }
@@ -155,7 +156,8 @@ fn install<'a, T>(place: &'a AtomicPtr<T>, hooks: &Hooks) -> Option<&'a T> {
             }
         }
     }
-    // SAFETY: not null, so module documentation.
+    // SAFETY: not null; what is installed is live and initialised as long as the slab (module
+    // documentation).
     Some(unsafe { &*installed })
 }
 

@@ -21,14 +21,14 @@ unsafe extern "C" fn grow(context: *mut (), bytes: usize) -> *mut u8 {
     let taken =
         memory.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
     match taken {
-        // SAFETY: not zero bytes.
+        // SAFETY: the slab never requests zero bytes, which is all that `alloc_zeroed` requires.
         Ok(_) => unsafe { alloc_zeroed(Layout::from_size_align(bytes, 64).unwrap()) },
         Err(_) => ptr::null_mut(),
     }
 }
 
 unsafe extern "C" fn release(context: *mut (), _: *mut u8, bytes: usize) {
-    // SAFETY: as in `grow`.
+    // SAFETY: `hooks` made the context of a `Memory` that outlives the slab.
     unsafe { &*context.cast::<Memory>() }.released.fetch_add(bytes, Ordering::Relaxed);
 }
 

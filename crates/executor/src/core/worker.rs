@@ -171,7 +171,8 @@ impl Worker {
         if let Some(hooks) = hooks
             && let Some(relax) = hooks.relax
         {
-            // SAFETY: contract of `Hooks`.
+            // SAFETY: `initialise` was given these hooks, and by contract of `Hooks` their
+            // functions accept this context from any thread.
             unsafe { relax(hooks.context) };
         }
     }

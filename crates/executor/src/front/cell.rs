@@ -25,7 +25,8 @@ pub(super) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut
 #[inline]
 pub(super) fn place<T>(value: T) -> NonNull<T> {
     let place = pool::allocate::<T>();
-    // SAFETY: memory for a `T`, ours alone.
+    // SAFETY: `pool::allocate` has just returned this memory for a `T`, and nothing else refers to
+    // it.
     unsafe { place.write(value) };
     place
 }
@@ -47,7 +48,7 @@ pub(super) unsafe fn unbox<F>(data: *mut ()) {
         }
     }
 
-    // SAFETY: not null, since `place` made it.
+    // SAFETY: by contract `data` is from `place`, which returns a `NonNull`.
     let memory = Memory(unsafe { NonNull::new_unchecked(data.cast::<F>()) });
     // SAFETY: by contract the value that `place` wrote there, dropped now and never again.
     unsafe { memory.0.drop_in_place() };

@@ -81,7 +81,8 @@ impl<'a> DynamicSymbols<'a> {
     /// covers, readable and unchanging during `'a`.
     #[allow(unsafe_code)]
     pub unsafe fn of(image: *const u8) -> Option<DynamicSymbols<'a>> {
-        // SAFETY: the caller's promise about the header.
+        // SAFETY: by this function's contract a whole file header is readable there and does not
+        // change during `'a`.
         let header = Bytes(unsafe { ::core::slice::from_raw_parts(image, FILE_HEADER_BYTES) });
         let end = headers_end(header)?;
         // SAFETY: program headers follow the file header in the loadable segment.

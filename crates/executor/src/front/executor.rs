@@ -92,7 +92,7 @@ impl Executor {
     /// ```
     #[allow(unsafe_code)]
     pub unsafe fn start(&'static self, hooks: &Hooks) -> Result<(), StartError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function has the same contract for the hooks, and `self` lives for ever.
         if unsafe { calls::initialise(&self.core, self.number as u32, hooks) } != STATUS_OK {
             return Err(StartError::NumberTaken);
         }
@@ -114,7 +114,7 @@ impl Executor {
     /// assert_eq!(EXECUTOR.add_worker(0, &WORKER), Err(AddWorkerError::NotStarted));
     /// ```
     pub fn add_worker(&self, worker: u32, state: &'static WorkerState) -> Result<(), AddWorkerError> {
-        // SAFETY: a reference that lives for ever.
+        // SAFETY: `state` is a `'static` reference, so it lives as long as the executor.
         #[allow(unsafe_code)]
         match unsafe { calls::add_worker(&self.core, worker, state) } {
             STATUS_OK => {
@@ -284,7 +284,7 @@ impl Executor {
         vtable: &'static FutureVTable,
         priority: Priority,
     ) -> Result<CoroutineId, SpawnError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function has the same contract for `data` and `vtable`.
         spawned(unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) })
     }
 
@@ -326,7 +326,7 @@ impl Executor {
         priority: Priority,
     ) -> Result<CoroutineId, SpawnError> {
         let level = priority.level() as u32;
-        // SAFETY: the caller's promise.
+        // SAFETY: this function has the same contract for `data` and `vtable`.
         spawned(unsafe { calls::spawn_blocked(&self.core, data, vtable, level, self.here()) })
     }
 
@@ -406,7 +406,8 @@ impl Executor {
 #[allow(unsafe_code)]
 #[cold]
 unsafe fn refused<F>(data: *mut (), status: u64) -> SpawnError {
-    // SAFETY: the caller's promise.
+    // SAFETY: by contract `data` is from `cell::boxed::<F>`, and nothing else uses it after the
+    // refused spawn.
     unsafe { cell::unbox::<F>(data) };
     refusal(status)
 }

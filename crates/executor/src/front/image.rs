@@ -106,7 +106,7 @@ macro_rules! define_table {
             /// # cops_executor::for_each_core_function!(define_exports);
             /// // SAFETY: `find` knows functions of this program by their names.
             /// assert!(unsafe { CoreTable::resolve(find) }.is_ok());
-            /// // SAFETY: as above.
+            /// // SAFETY: the names are those of functions of this program; one is omitted.
             /// let incomplete = unsafe { CoreTable::resolve(|name| if name == "cops_run" { None } else { find(name) }) };
             /// assert!(incomplete.is_err());
             /// ```
@@ -164,7 +164,7 @@ impl CoreTable {
     /// assert_eq!(table.err(), Some(ImageError::Malformed));
     /// ```
     pub unsafe fn from_image(image: *const u8) -> Result<CoreTable, ImageError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function has the same contract for `image`.
         let symbols = unsafe { DynamicSymbols::of(image) }.ok_or(ImageError::Malformed)?;
         // SAFETY: the caller's promise; what is found lies within the image.
         unsafe { CoreTable::resolve(|name| Some(image.wrapping_add(symbols.find(name)?).cast())) }
@@ -212,7 +212,7 @@ pub fn install(table: &'static CoreTable) {
 /// If none is.
 #[inline(always)]
 pub(super) fn installed() -> &'static CoreTable {
-    // SAFETY: null, or from a `&'static`.
+    // SAFETY: the pointer is null, or `install` stored it from a `&'static` reference.
     match unsafe { INSTALLED.load(Ordering::Acquire).as_ref() } {
         Some(table) => table,
         None => not_installed(),

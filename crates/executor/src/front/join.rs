@@ -134,7 +134,8 @@ struct Side<T>(NonNull<Shared<T>>);
 
 // SAFETY: `state` says which side owns each cell; the value goes from one thread to another.
 unsafe impl<T: Send> Send for Side<T> {}
-// SAFETY: as above; what a shared handle gives access to is `state`.
+// SAFETY: a shared handle gives access only to `state`, which is an atomic; `state` says which side
+// owns each cell.
 unsafe impl<T: Send> Sync for Side<T> {}
 
 impl<T> Side<T> {
@@ -217,14 +218,16 @@ unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
     // SAFETY: the coroutine's side goes at the end of this. The future is dropped here and never again; it is not polled any
     // more.
     unsafe { ManuallyDrop::drop(&mut *(*block).future.get()) };
-    // SAFETY: as above.
+    // SAFETY: the block exists until `end`, below, which ends the coroutine's side; other
+    // references to it are shared too.
     let shared = unsafe { &(*block).shared };
     // Acquire: what the handle did.
     if shared.state.load(Ordering::Acquire) == DETACHED {
         // SAFETY: the handle is gone; there is no output and no waker, and the future is dropped: only the memory is left.
         return unsafe { pool::release(NonNull::new_unchecked(block)) };
     }
-    // SAFETY: as above.
+    // SAFETY: `data` is the block of a `Block<F>` with its future dropped just above, and the
+    // coroutine's side has not ended before.
     unsafe { end::<F>(NonNull::new_unchecked(data.cast())) }
 }
 
@@ -236,7 +239,7 @@ unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
 /// `shared` is that of a `Block<F>`, whose future is dropped, and the coroutine's side has not gone.
 #[inline(never)]
 unsafe fn end<F: Future>(block: NonNull<Shared<F::Output>>) {
-    // SAFETY: the contract.
+    // SAFETY: by contract the coroutine's side has not ended, so the block exists.
     let shared = unsafe { block.as_ref() };
     // Relaxed: this side alone sets it.
     if !shared.is_done(Ordering::Relaxed) {
@@ -257,7 +260,8 @@ impl<T> JoinHandle<T> {
     ) -> (*mut (), &'static FutureVTable, PendingHandle<T>) {
         let block = pool::allocate::<Block<F>>();
         // Field by field, so that the block is not put together elsewhere and copied.
-        // SAFETY: memory for a block, ours alone.
+        // SAFETY: `pool::allocate` has just returned this memory for a block, and nothing else
+        // refers to it.
         unsafe {
             let place = block.as_ptr();
             (&raw mut (*place).shared.state).write(AtomicU32::new(0));
@@ -365,7 +369,8 @@ pub mod modelled {
     impl Side {
         /// Polls the future, which is ready, unless it is cancelled; and drops it.
         pub fn end(self, is_cancelled: bool) {
-            // SAFETY: from `prepare`: polled once, dropped once.
+            // SAFETY: `data` and `vtable` are from `prepare`; the future is polled at most once and
+            // dropped once, after the poll.
             unsafe {
                 assert!(is_cancelled || (self.1.poll)(self.0, 1 << 32));
                 (self.1.drop)(self.0);

@@ -83,7 +83,7 @@ fn plain() -> &'static CoreTable {
 }
 
 fn observer() -> &'static Observer {
-    // SAFETY: as above.
+    // SAFETY: stored from a `&'static` reference before there was a table with these functions.
     unsafe { &*OBSERVER.load(Ordering::Acquire) }
 }
 
@@ -119,7 +119,7 @@ unsafe extern "C" fn spawn_blocked(
     priority: u32,
     here: u32,
 ) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: this function has the same contract as the function in the plain table that it calls.
     spawned(unsafe { (plain().spawn_blocked)(executor, data, vtable, priority, here) }, priority)
 }
 

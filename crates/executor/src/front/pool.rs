@@ -27,7 +27,8 @@ pub(super) fn allocate<T>() -> NonNull<T> {
 /// It is from `allocate::<T>`, and it is not used any more.
 #[inline(always)]
 pub(super) unsafe fn release<T>(memory: NonNull<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by contract the memory is from `allocate::<T>`, so it has this layout, and it is not
+    // used any more.
     unsafe { kept::release(memory.cast(), Layout::new::<T>()) };
 }
 
@@ -39,7 +40,7 @@ fn allocate_anew(layout: Layout) -> NonNull<u8> {
         // `Layout::dangling_ptr` is newer than the oldest compiler that is promised.
         return NonNull::new(ptr::without_provenance_mut(layout.align())).unwrap_or(NonNull::dangling());
     }
-    // SAFETY: there are bytes.
+    // SAFETY: `alloc` requires a size other than zero, which was checked above.
     let memory = unsafe { alloc::alloc::alloc(layout) };
     NonNull::new(memory).unwrap_or_else(|| alloc::alloc::handle_alloc_error(layout))
 }
@@ -119,7 +120,8 @@ mod kept {
         magazines: usize,
     }
 
-    // SAFETY: the stack alone owns the blocks.
+    // SAFETY: the blocks in the stack are free, so nothing but the stack refers to them, in any
+    // thread.
     unsafe impl Send for Stack {}
 
     static DEPOT: [Mutex<Stack>; CLASSES] =
@@ -228,10 +230,11 @@ mod kept {
         #[inline(always)]
         unsafe fn put(&self, class: usize, memory: NonNull<u8>) {
             if self.room.get() == 0 {
-                // SAFETY: the contract.
+                // SAFETY: by contract `memory` is a block of this class that is not in use.
                 return unsafe { self.put_slowly(class, memory) };
             }
-            // SAFETY: the contract; there is room.
+            // SAFETY: by contract `memory` is a block of this class that is not in use; the
+            // magazine has room (checked above).
             unsafe { self.push(memory) };
         }
 
@@ -262,14 +265,17 @@ mod kept {
             let full = self.first.take();
             self.room.set(capacity(class));
             if let Some(spare) = self.spare.replace(full) {
-                // SAFETY: it was full, and this thread's.
+                // SAFETY: this magazine was full when it became the spare one, and only this thread
+                // refers to it.
                 let is_kept = unsafe { depot(class).put(spare) };
                 if !is_kept {
-                    // SAFETY: as above.
+                    // SAFETY: the depot did not keep the magazine, so still only this thread refers
+                    // to its blocks.
                     unsafe { release_all(class, Some(spare)) };
                 }
             }
-            // SAFETY: the contract.
+            // SAFETY: by contract `memory` is a block of this class that is not in use; the
+            // magazine is new and has room.
             unsafe { self.push(memory) };
         }
     }
@@ -281,7 +287,8 @@ mod kept {
     /// They are blocks of this class, linked, and not in use.
     unsafe fn release_all(class: usize, mut next: Option<NonNull<Link>>) {
         while let Some(here) = next {
-            // SAFETY: the contract; as in `release`.
+            // SAFETY: by contract these are linked blocks of this class that are not in use; all
+            // blocks of a class have the class's layout.
             unsafe {
                 next = (*here.as_ptr()).next;
                 release_for_good(here.cast(), block(class));
@@ -330,7 +337,8 @@ mod kept {
             let other = allocate(layout);
             assert_ne!(other, again);
             for memory in [again, other] {
-                // SAFETY: as above; both are blocks of one class.
+                // SAFETY: from `allocate`, not in use; 24 and 32 bytes are layouts of the same
+                // class.
                 unsafe { release(memory, layout) };
             }
         }
@@ -344,7 +352,8 @@ mod kept {
             let layout = Layout::new::<[u8; 1024]>();
             let mut blocks = Blocks((0..100).map(|_| allocate(layout)).collect());
             blocks.0.iter().for_each(|block| {
-                // SAFETY: a block of this size, ours.
+                // SAFETY: `allocate` returned a block of 1024 bytes, and only this test refers to
+                // it.
                 unsafe { block.write_bytes(0xa5, 1024) };
             });
             std::thread::spawn(move || {
@@ -364,7 +373,7 @@ mod kept {
             // One of them comes here, so its blocks are served before the global allocator is asked.
             let block = allocate(layout);
             assert_eq!(depot(63).magazines, 1);
-            // SAFETY: as above.
+            // SAFETY: from `allocate` with this layout in this test, and not in use.
             unsafe { release(block, layout) };
         }
 
@@ -380,7 +389,7 @@ mod kept {
             }
             let mut second: Vec<_> = (0..count).map(|_| allocate(layout)).collect();
             for block in &second {
-                // SAFETY: as above.
+                // SAFETY: from `allocate` with this layout in this test, and not in use.
                 unsafe { release(*block, layout) };
             }
             first.sort_unstable();
@@ -414,7 +423,7 @@ mod kept {
             let uses = || {
                 BEFORE.with(|_| ());
                 let memory = allocate(LAYOUT);
-                // SAFETY: as above.
+                // SAFETY: from `allocate` with this layout just above, and not in use.
                 unsafe { release(memory, LAYOUT) };
                 AFTER.with(|_| ());
             };

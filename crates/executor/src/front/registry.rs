@@ -26,7 +26,7 @@ pub(super) fn enter(number: u8, executor: &'static Executor) -> bool {
 #[allow(unsafe_code)]
 #[inline(always)]
 pub(super) fn executor(number: u8) -> Option<&'static Executor> {
-    // SAFETY: null, or entered from a `&'static`.
+    // SAFETY: the pointer is null, or `enter` stored it from a `&'static` reference.
     unsafe { EXECUTORS.get(number as usize)?.load(Ordering::Acquire).as_ref() }
 }
 

@@ -107,7 +107,7 @@ impl<const BYTES: usize> Default for StaticMemory<BYTES> {
 ///
 /// `context` points to a `StaticMemory<BYTES>` that lives for ever.
 unsafe extern "C" fn grow<const BYTES: usize>(context: *mut (), bytes: usize) -> *mut u8 {
-    // SAFETY: by contract.
+    // SAFETY: by contract the context is a `StaticMemory<BYTES>` that lives for ever.
     unsafe { &*context.cast::<StaticMemory<BYTES>>() }.take(bytes)
 }
 
@@ -119,7 +119,8 @@ unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
 ///
 /// As `grow`, and `notify` is not written any more.
 unsafe extern "C" fn notify<const BYTES: usize>(context: *mut (), worker: u32) {
-    // SAFETY: by contract.
+    // SAFETY: by contract the context is a `StaticMemory<BYTES>` that lives for ever, and `notify`
+    // is only read from now on.
     if let Some(notify) = unsafe { *(*context.cast::<StaticMemory<BYTES>>()).notify.get() } {
         notify(worker);
     }

@@ -66,7 +66,7 @@ unsafe extern "C" fn grow(context: *mut (), bytes: usize) -> *mut u8 {
         return ptr::null_mut();
     }
     let layout = Layout::from_size_align(bytes, 64).unwrap();
-    // SAFETY: not zero bytes.
+    // SAFETY: the core never requests zero bytes, which is all that `alloc_zeroed` requires.
     let memory = unsafe { alloc_zeroed(layout) };
     host.blocks.lock().unwrap().push((AtomicPtr::new(memory), layout));
     memory

@@ -73,9 +73,10 @@ unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
 }
 
 unsafe extern "C" fn drop(data: *mut ()) {
-    // SAFETY: as above, and the core drops once: a second time would find the box gone (and Miri would say so).
+    // SAFETY: `Case::spawn` boxed it, and the core drops each coroutine once; a second time would be a
+    // use after free, which Miri reports.
     let coroutine = unsafe { Box::from_raw(data.cast::<Coroutine>()) };
-    // SAFETY: as above.
+    // SAFETY: the case outlives its executor, which calls this.
     let case = unsafe { &*coroutine.case };
     case.guard(|| case.on_drop(coroutine.key));
 }
@@ -234,7 +235,8 @@ impl Case {
         let key = self.model().all().len();
         let data = Box::into_raw(Box::new(Coroutine { case: self, key })).cast();
         let here_number = here.map_or(NO_WORKER, |worker| worker as u32);
-        // SAFETY: the table above fits the box.
+        // SAFETY: the data is a boxed `Coroutine`, for which the functions of the table above are
+        // written.
         let id = unsafe {
             if blocked {
                 self.executor.spawn_blocked(data, &VTABLE, priority as u32, here_number)

@@ -58,7 +58,8 @@ loom::thread_local! {
 }
 
 unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
-    // SAFETY: `Scene` keeps its tasks.
+    // SAFETY: the data is from `Scene::task`, and the scene keeps its tasks until its executor has
+    // ended.
     let task = unsafe { &*data.cast::<Task>() };
     require(!task.polling.swap(true, SeqCst), "one poll at a time");
     require(!task.finished.load(SeqCst), "no poll after the end");
@@ -82,7 +83,8 @@ unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
 }
 
 unsafe extern "C" fn drop(data: *mut ()) {
-    // SAFETY: as above.
+    // SAFETY: the data is from `Scene::task`, and the scene keeps its tasks until its executor has
+    // ended.
     let task = unsafe { &*data.cast::<Task>() };
     require(!task.polling.load(SeqCst), "no drop during a poll");
     require(task.drops.fetch_add(1, SeqCst) == 0, "one drop");
@@ -95,11 +97,12 @@ impl Scene {
         let executor = Executor::new();
         let mut hooks = host.hooks();
         hooks.preempt = None;
-        // SAFETY: the host outlives the executor.
+        // SAFETY: the scene drops its host after the executor, so the hooks and their context
+        // remain valid.
         assert_eq!(unsafe { executor.initialise(1, &hooks) }, STATUS_OK);
         let states: Vec<_> = (0..workers).map(|_| Arc::new(WorkerState::new())).collect();
         for (number, state) in states.iter().enumerate() {
-            // SAFETY: the scene keeps the record.
+            // SAFETY: the scene keeps the worker's record as long as the executor.
             assert_eq!(unsafe { executor.add_worker(number as u32, &**state) }, STATUS_OK);
         }
         Arc::new(Scene { executor, states, tasks: Default::default(), turns: Arc::new(Plain::new(0)), host })
@@ -138,7 +141,8 @@ impl Scene {
     /// Blocked; goes to worker 0 when it is woken from outside.
     pub fn spawn_blocked(&self, script: Script) -> (Arc<Task>, u64) {
         let task = self.task(script);
-        // SAFETY: as above.
+        // SAFETY: the scene keeps the task as long as the executor, and the functions of the table
+        // are for tasks.
         let id = unsafe { self.executor.spawn_blocked(Arc::as_ptr(&task) as *mut (), &VTABLE, 32, 0) };
         assert!(id >> 32 != 0);
         (task, id)

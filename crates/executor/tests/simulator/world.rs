@@ -263,7 +263,7 @@ impl<B> Drop for Watched<B> {
 }
 
 fn world<'a>(context: *mut ()) -> &'a World {
-    // SAFETY: `World::new` leaked it.
+    // SAFETY: the context is the world that `World::new` leaked, so it lives for ever.
     unsafe { &*context.cast() }
 }
 

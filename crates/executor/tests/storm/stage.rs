@@ -37,12 +37,13 @@ pub struct Stage {
 }
 
 unsafe extern "C" fn grow(_: *mut (), bytes: usize) -> *mut u8 {
-    // SAFETY: the core never asks for nothing.
+    // SAFETY: the core never requests zero bytes, which is all that `alloc_zeroed` requires.
     unsafe { alloc_zeroed(Layout::from_size_align(bytes, 64).unwrap()) }
 }
 
 unsafe extern "C" fn release(_: *mut (), memory: *mut u8, bytes: usize) {
-    // SAFETY: from `grow`, of this size.
+    // SAFETY: the core passes memory from `grow` with the size that it requested, and does not use
+    // it any more.
     unsafe { dealloc(memory, Layout::from_size_align(bytes, 64).unwrap()) }
 }
 

@@ -13,13 +13,15 @@ static LIVE: AtomicU64 = AtomicU64::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes a layout with a size other than zero, as `GlobalAlloc::alloc`
+        // requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes memory that `alloc` above has returned for this layout, as
+        // `GlobalAlloc::dealloc` requires.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -35,7 +35,8 @@ impl<F: Task> Slot<F> {
     }
 
     unsafe extern "C" fn drop(data: *mut ()) {
-        // SAFETY: as above; called once.
+        // SAFETY: the data is a slot that `spawn` filled. The executor calls this once, after the
+        // last poll.
         unsafe { data.cast::<F>().drop_in_place() };
     }
 }

@@ -12,7 +12,7 @@ fn layout(bytes: usize) -> Option<Layout> {
 }
 
 pub(super) unsafe extern "C" fn grow(_: *mut (), bytes: usize) -> *mut u8 {
-    // SAFETY: the layout's size is not zero.
+    // SAFETY: `layout` returns only layouts with a size other than zero.
     layout(bytes).map_or(ptr::null_mut(), |layout| unsafe { alloc_zeroed(layout) })
 }
 

@@ -162,7 +162,8 @@ impl Locked<'_> {
 
     /// The nodes of a list. The one that was returned last may be taken out, and others may be put in.
     pub fn list(&self, index: usize, value: u64) -> impl Iterator<Item = Link<Record>> {
-        // SAFETY: the lock.
+        // SAFETY: the table's lock is held; the pointers are to fields of a static, and the index
+        // is below its length.
         let mut next = unsafe { *self.first_of(index, list_of(value)) };
         ::core::iter::from_fn(move || {
             let here = next;
@@ -180,7 +181,7 @@ impl Locked<'_> {
     ///
     /// The node is valid, and in no list of this index.
     pub unsafe fn put(&self, index: usize, value: u64, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held, so nothing else accesses its lists.
         unsafe {
             let first = self.first_of(index, list_of(value));
             let next = *first;
@@ -196,7 +197,7 @@ impl Locked<'_> {
     ///
     /// The node is in the list of this value.
     pub unsafe fn take(&self, index: usize, value: u64, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; nodes in a list are valid, and by contract `here` is.
         unsafe {
             let Places { next, previous } = record!(here).places[index];
             if previous.is_null() {
@@ -214,7 +215,8 @@ impl Locked<'_> {
     pub fn find(&self, key: usize) -> Link<Record> {
         self.list(MUTEX, key as u64)
             .find(|&first| {
-                // SAFETY: the lock.
+                // SAFETY: the table's lock is held; by contract `here` is in this list, and nodes
+                // in a list are valid.
                 unsafe { record!(first).key == key }
             })
             .unwrap_or(ptr::null())
@@ -223,7 +225,7 @@ impl Locked<'_> {
     /// The nodes with which a coroutine waits.
     pub fn waits_of(&self, id: CoroutineId) -> impl Iterator<Item = Link<Record>> {
         self.list(OWNER, id.raw()).filter(move |&here| {
-            // SAFETY: the lock.
+            // SAFETY: the table's lock is held, and `first` is in a list, so it is valid.
             unsafe { node::owner(here) == Some(id) }
         })
     }
@@ -234,7 +236,7 @@ impl Locked<'_> {
     ///
     /// It is valid, has its owner, and is not entered.
     pub unsafe fn enter_waiter(&self, here: Link<Record>) {
-        // SAFETY: the contract.
+        // SAFETY: the table's lock is held, and `here` is in a list, so it is valid.
         unsafe { self.put(OWNER, word_of(node::owner(here)), here) }
     }
 
@@ -244,7 +246,7 @@ impl Locked<'_> {
     ///
     /// It is entered.
     pub unsafe fn remove_waiter(&self, here: Link<Record>) {
-        // SAFETY: the contract.
+        // SAFETY: by contract the node is valid, has its owner, and is not in this index.
         unsafe { self.take(OWNER, word_of(node::owner(here)), here) }
     }
 
@@ -254,7 +256,7 @@ impl Locked<'_> {
     ///
     /// It is the first of a queue that has no record, and has its key.
     pub unsafe fn insert(&self, here: Link<Record>, holder: u64) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: by contract the node is in this index under its current owner.
         unsafe {
             record!(here).holder = holder;
             record!(here).is_changed = false;
@@ -270,7 +272,8 @@ impl Locked<'_> {
     ///
     /// It is a record.
     pub unsafe fn remove(&self, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the node is valid and not a record, so it
+        // is in none of these lists.
         unsafe {
             self.take(MUTEX, record!(here).key as u64, here);
             self.remove_held(here);
@@ -288,7 +291,8 @@ impl Locked<'_> {
     ///
     /// `before` is a record; `after` is valid and has the same key, or is null.
     pub unsafe fn replace(&self, before: Link<Record>, after: Link<Record>, holder: u64) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the node is a record, so it is in these
+        // lists.
         unsafe {
             if ptr::eq(before, after) && record!(before).holder == holder {
                 self.update_held(before);
@@ -322,7 +326,8 @@ impl Locked<'_> {
     ///
     /// The node is a record.
     pub unsafe fn mark(&self, first: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract `before` is a record, and `after` is null
+        // or valid and not a record.
         unsafe {
             if !record!(first).is_changed {
                 record!(first).is_changed = true;
@@ -333,7 +338,8 @@ impl Locked<'_> {
 
     /// A marked record, which is marked no more; null if there is none.
     pub fn take_marked(&self) -> Link<Record> {
-        // SAFETY: the lock.
+        // SAFETY: the table's lock is held; by contract the node is a record, which is in `CHANGED`
+        // only if it is marked.
         unsafe {
             let first = *self.first_of(CHANGED, 0);
             if !first.is_null() {

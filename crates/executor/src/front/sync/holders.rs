@@ -35,7 +35,7 @@ unsafe fn holder_of(here: Link<Record>) -> u64 {
 // "The lock" stands for the argument at the other half of this, in `contended`.
 impl Locked<'_> {
     fn held_by(&self, holder: u64) -> Held {
-        // SAFETY: the lock.
+        // SAFETY: the table's lock is held, and `first` is in one of its lists, so it is valid.
         let first = self.list(HOLDER, holder).find(|&first| unsafe { holder_of(first) == holder });
         Held::from_first(first.unwrap_or(ptr::null()))
     }
@@ -43,7 +43,8 @@ impl Locked<'_> {
     /// The level of the most urgent coroutine that waits for a mutex of `holder`.
     pub fn most_urgent_for(&self, holder: u64) -> Option<Priority> {
         let first = self.held_by(holder).first();
-        // SAFETY: the lock.
+        // SAFETY: the table's lock is held; a record of the list is valid, and linked among those
+        // of its holder.
         (!first.is_null()).then(|| unsafe { Held::level_of(first) })
     }
 
@@ -77,7 +78,8 @@ impl Locked<'_> {
     ///
     /// It is a record that was not added.
     pub unsafe fn add_held(&self, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the record is valid and in no list of a
+        // holder.
         unsafe { self.change(holder_of(here), |held| held.link(here, node::level(here))) }
     }
 
@@ -85,7 +87,7 @@ impl Locked<'_> {
     ///
     /// It is a record that was added.
     pub unsafe fn remove_held(&self, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the record is in the list of its holder.
         unsafe { self.change(holder_of(here), |held| held.unlink(here)) }
     }
 
@@ -95,7 +97,7 @@ impl Locked<'_> {
     ///
     /// It is a record that was added.
     pub unsafe fn update_held(&self, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the record is in the list of its holder.
         unsafe {
             if Held::level_of(here) != node::level(here) {
                 self.remove_held(here);

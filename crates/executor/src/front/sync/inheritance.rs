@@ -83,12 +83,13 @@ impl Locked<'_> {
         let mut first = self.find(key);
         if holder != CONTENDED && !first.is_null() {
             // This mutex had no waiters: the record belonged to another one at this address. Its waiters were leaked.
-            // SAFETY: the lock; found in the table.
+            // SAFETY: the table's lock is held, and `find` returns only records.
             unsafe { self.forget(first) };
             first = ptr::null();
         }
         let mut queue = Queue::from_first(first);
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the node is pinned and linked nowhere, and
+        // `first` is the record of this queue.
         unsafe {
             node::set_owner(here, owner);
             node::set_data(here, Record::of(key));
@@ -114,7 +115,8 @@ impl Locked<'_> {
             return None;
         }
         let mut queue = Queue::from_first(first);
-        // SAFETY: the lock.
+        // SAFETY: the table's lock is held; `first` is a record and the first of its queue, and all
+        // nodes of a queue are valid.
         let (waker, before) = unsafe {
             let before = node::data(first).holder;
             let waker = queue.grant(first);
@@ -138,7 +140,7 @@ impl Locked<'_> {
     ///
     /// The node was linked by `contend` and is pinned.
     pub unsafe fn is_granted(&self, here: Link<Record>) -> bool {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the node is pinned and valid.
         unsafe { node::place(here) == Place::Granted }
     }
 
@@ -148,7 +150,8 @@ impl Locked<'_> {
     ///
     /// The node is linked in the queue of this mutex.
     pub unsafe fn look_again(&self, here: Link<Record>, owner: Option<CoroutineId>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the node is linked, so it is entered under
+        // its owner.
         unsafe {
             let before = node::owner(here);
             if before != owner {
@@ -171,7 +174,8 @@ impl Locked<'_> {
     pub unsafe fn give_up(&self, word: &AtomicU64, here: Link<Record>) {
         let first = self.find(ptr::from_ref(word).addr());
         let mut queue = Queue::from_first(first);
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the node is in the queue of this mutex, so
+        // `first` is the record of that queue.
         unsafe {
             let holder = node::data(first).holder;
             queue.unlink(here);
@@ -193,7 +197,7 @@ impl Locked<'_> {
             if first.is_null() {
                 return;
             }
-            // SAFETY: the lock.
+            // SAFETY: the table's lock is held, and a marked node is a record, so it is valid.
             self.inherit(unsafe { node::data(first) }.holder);
         }
     }
@@ -229,7 +233,8 @@ impl Locked<'_> {
     ///
     /// The node is entered as waiting.
     unsafe fn refile(&self, here: Link<Record>) {
-        // SAFETY: the lock, and the contract.
+        // SAFETY: the table's lock is held; by contract the node is in the queue of its mutex, so
+        // that mutex has a record.
         unsafe {
             let level = level_of(node::owner(here));
             if level == node::level(here) {

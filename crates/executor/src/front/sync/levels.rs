@@ -98,7 +98,8 @@ impl<N: Linked<K>, K> Levels<N, K> {
     ///
     /// That of the module.
     pub unsafe fn level_of(here: *const N) -> Priority {
-        // SAFETY: the contract.
+        // SAFETY: by contract of the module the element is valid and no reference to its links
+        // exists.
         unsafe { link!(here, level) }
     }
 
@@ -153,7 +154,8 @@ impl<N: Linked<K>, K> Levels<N, K> {
     ///
     /// That of the module.
     unsafe fn join_leaders(&mut self, before: *const N, after: *const N) {
-        // SAFETY: the contract.
+        // SAFETY: by contract of the module both elements are null or valid, and the lock of the
+        // list is held.
         unsafe {
             if before.is_null() {
                 self.first = after;
@@ -198,7 +200,8 @@ impl<N: Linked<K>, K> Levels<N, K> {
     ///
     /// That of the module.
     pub unsafe fn chain(here: *const N, next: *const N) {
-        // SAFETY: the contract.
+        // SAFETY: by contract of the module the element is valid; it is not linked, so its links
+        // are free for this use.
         unsafe { link!(here, next) = next }
     }
 
@@ -208,7 +211,8 @@ impl<N: Linked<K>, K> Levels<N, K> {
     ///
     /// That of the module.
     pub unsafe fn chained(here: *const N) -> *const N {
-        // SAFETY: the contract.
+        // SAFETY: by contract of the module the element is valid and no reference to its links
+        // exists.
         unsafe { link!(here, next) }
     }
 }

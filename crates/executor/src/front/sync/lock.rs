@@ -117,7 +117,8 @@ mod hook {
     }
 
     pub fn yield_to_holder() {
-        // SAFETY: null, or from a `&'static`.
+        // SAFETY: the pointer is null, or `set_contention_hook` stored it from a `&'static`
+        // reference.
         if let Some(hook) = unsafe { HOOK.load(Ordering::Acquire).as_ref() } {
             hook();
         }

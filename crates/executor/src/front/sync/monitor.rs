@@ -78,7 +78,8 @@ impl<R: Resource> Line<R> {
             return None;
         }
         self.put_in_order();
-        // SAFETY: as above; what is linked is valid.
+        // SAFETY: the monitor's lock is held, and the queue is not empty, so its first node is
+        // linked and valid.
         Some(unsafe { node::data(self.queue.first()) }.0)
     }
 
@@ -89,7 +90,8 @@ impl<R: Resource> Line<R> {
             return true;
         }
         self.put_in_order();
-        // SAFETY: as above; the queue is not empty.
+        // SAFETY: the monitor's lock is held, and the queue is not empty, so its first node is
+        // linked and valid.
         level_of(owner).is_more_urgent_than(unsafe { node::level(self.queue.first()) })
     }
 
@@ -112,7 +114,8 @@ impl<R: Resource> Line<R> {
         self.put_in_order();
         let mut next = self.queue.first();
         while !next.is_null() {
-            // SAFETY: as above; what follows a linked node is linked.
+            // SAFETY: the monitor's lock is held, and `next` is linked, so it is valid, as is the
+            // node that follows it.
             unsafe {
                 if suitable(node::data(next).0) {
                     self.grant(next, grant, wakes);
@@ -281,7 +284,7 @@ impl<'a, R: Resource> Ticket<'a, R> {
         context: &mut Context<'_>,
         finish: impl FnOnce(&mut R, R::Grant) -> T,
     ) -> Poll<T> {
-        // SAFETY: nothing is moved out.
+        // SAFETY: the node, the only field that must not move, is not moved out of this reference.
         let this = unsafe { self.get_unchecked_mut() };
         assert!(this.phase != Phase::Done, "polled after it was ready");
         let node = &mut this.node;
@@ -342,7 +345,8 @@ impl<R: Resource> Drop for Ticket<'_, R> {
         }
         let (here, demand) = (self.node.as_ptr(), self.demand);
         let waker = self.monitor.with(|resource, wakes| {
-            // SAFETY: as in `poll`.
+            // SAFETY: the monitor's lock is held, and the node is pinned, was linked by `poll`, and
+            // is unlinked here before it is dropped.
             unsafe {
                 FOR_OTHERS.leave(node::owner(here));
                 match (node::place(here), node::data(here).1) {

@@ -67,7 +67,7 @@ pub struct Mutex<T: ?Sized> {
 
 // SAFETY: the value goes from one holder to the next, one at a time.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
-// SAFETY: as above.
+// SAFETY: moving the mutex moves the value, so it may be sent wherever the value may.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl<T> Mutex<T> {
@@ -220,7 +220,7 @@ impl<'a> Wait<'a> {
 
     /// Ready, with the word to unlock with, once the mutex is ours.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u64> {
-        // SAFETY: nothing is moved out.
+        // SAFETY: the node, the only field that must not move, is not moved out of this reference.
         let this = unsafe { self.get_unchecked_mut() };
         let here: Link<Record> = ptr::from_ref(&this.node);
         let owner = current();
@@ -245,7 +245,8 @@ impl<'a> Wait<'a> {
                     }
                 }
             }
-            // SAFETY: linked by `contend`, or granted since.
+            // SAFETY: the table's lock is held. In this phase the node, which is pinned, was linked
+            // by `contend` and perhaps granted since.
             Phase::Waiting => unsafe {
                 if table.is_granted(here) {
                     this.phase = Phase::Done;
@@ -272,7 +273,8 @@ impl Drop for Wait<'_> {
         }
         let here: Link<Record> = ptr::from_ref(&self.node);
         let table = table().lock();
-        // SAFETY: as in `poll`.
+        // SAFETY: the table's lock is held. In this phase the node, which is pinned, was linked by
+        // `contend` and perhaps granted since.
         let (granted, owner, waker) = unsafe {
             let granted = table.is_granted(here);
             if !granted {

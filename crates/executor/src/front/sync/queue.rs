@@ -73,7 +73,7 @@ pub(super) enum InQueue {}
 
 impl<D> Linked<InQueue> for Node<D> {
     unsafe fn links(here: Link<D>) -> *mut Links<Node<D>> {
-        // SAFETY: the contract.
+        // SAFETY: by contract of the trait the node is valid, and only a pointer is formed.
         unsafe { &raw mut field!(here, links) }
     }
 }
@@ -85,38 +85,44 @@ pub(super) mod node {
     use super::*;
 
     pub unsafe fn place<D>(node: Link<D>) -> Place {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`: it is valid, and this is under its lock
+        // or by its owner.
         unsafe { field!(node, place) }
     }
 
     pub unsafe fn level<D>(node: Link<D>) -> Priority {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`: it is valid, and this is under its lock
+        // or by its owner.
         unsafe { Order::<D>::level_of(node) }
     }
 
     pub unsafe fn owner<D>(node: Link<D>) -> Option<CoroutineId> {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`: it is valid, and this is under its lock
+        // or by its owner.
         unsafe { field!(node, owner) }
     }
 
     pub unsafe fn set_owner<D>(node: Link<D>, owner: Option<CoroutineId>) {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`: it is valid, and this is under its lock
+        // or by its owner.
         unsafe { field!(node, owner) = owner }
     }
 
     pub unsafe fn data<D: Copy>(node: Link<D>) -> D {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`: it is valid, and this is under its lock
+        // or by its owner.
         unsafe { field!(node, data) }
     }
 
     /// Where the data is.
     pub unsafe fn data_place<D>(node: Link<D>) -> *mut D {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`; only a pointer is formed.
         unsafe { &raw mut field!(node, data) }
     }
 
     pub unsafe fn set_data<D: Copy>(node: Link<D>, data: D) {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`: it is valid, and this is under its lock
+        // or by its owner.
         unsafe { field!(node, data) = data }
     }
 
@@ -127,13 +133,14 @@ pub(super) mod node {
     }
 
     pub unsafe fn take_waker<D>(node: Link<D>) -> Option<Waker> {
-        // SAFETY: as above.
+        // SAFETY: the rules of the module hold for `node`. The waker is moved out, so none of its
+        // code runs.
         unsafe { field!(node, waker).take() }
     }
 
     /// The one that comes after it in the queue.
     pub unsafe fn following<D>(node: Link<D>) -> Link<D> {
-        // SAFETY: the contract.
+        // SAFETY: the rules of the module hold for `node`, and a linked node has valid neighbours.
         unsafe { Order::<D>::following(node) }
     }
 }
@@ -173,7 +180,7 @@ impl<D> Queue<D> {
     ///
     /// The rules of the module, and the node is in no queue.
     pub unsafe fn link(&mut self, node: Link<D>, level: Priority) {
-        // SAFETY: the contract.
+        // SAFETY: by contract the rules of the module hold for the node, and it is in no queue.
         unsafe {
             field!(node, place) = Place::Queued;
             self.order.link(node, level);
@@ -186,7 +193,7 @@ impl<D> Queue<D> {
     ///
     /// The rules of the module, and the node is in this queue.
     pub unsafe fn unlink(&mut self, node: Link<D>) {
-        // SAFETY: the contract.
+        // SAFETY: by contract the rules of the module hold for the node, and it is in this queue.
         unsafe {
             self.order.unlink(node);
             field!(node, place) = Place::Out;
@@ -199,7 +206,7 @@ impl<D> Queue<D> {
     ///
     /// As [`unlink`](Self::unlink).
     pub unsafe fn grant(&mut self, node: Link<D>) -> Option<Waker> {
-        // SAFETY: the contract.
+        // SAFETY: by contract the rules of the module hold for the node, and it is in this queue.
         unsafe {
             self.unlink(node);
             field!(node, place) = Place::Granted;

@@ -61,7 +61,8 @@ proptest! {
                 Step::Unlink(which) | Step::GrantAny(which) if !model.is_empty() => {
                     let (level, number) = model.remove(which % model.len());
                     let here: Link<u32> = &*nodes[number as usize];
-                    // SAFETY: as above; it is linked.
+                    // SAFETY: the nodes are boxed, used by this thread only, and this one is in the
+                    // queue according to the model.
                     unsafe {
                         prop_assert_eq!(node::level(here).level(), level);
                         if let Step::Unlink(_) = step {
@@ -76,7 +77,8 @@ proptest! {
                 Step::GrantFirst if !model.is_empty() => {
                     let (_, number) = model.remove(0);
                     let first = queue.first();
-                    // SAFETY: as above.
+                    // SAFETY: the nodes are boxed, used by this thread only, and the queue is not
+                    // empty according to the model.
                     unsafe {
                         prop_assert_eq!(node::data(first), number);
                         prop_assert!(queue.grant(first).is_none());

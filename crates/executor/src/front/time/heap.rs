@@ -98,7 +98,7 @@ impl Heap {
     ///
     /// The rules of the module, and the node is in no heap.
     pub unsafe fn insert(&mut self, node: Link, deadline: u64, waker: Waker) -> Option<Waker> {
-        // SAFETY: the contract.
+        // SAFETY: by contract the rules of the module hold for the node, and it is in no heap.
         unsafe {
             let inner = &mut *(*node).cell.get();
             inner.parent = ptr::null();
@@ -169,7 +169,8 @@ impl Heap {
 ///
 /// The rules of the module.
 pub(super) unsafe fn is_linked(node: Link) -> bool {
-    // SAFETY: the contract.
+    // SAFETY: by contract the rules of the module hold for the node: it is valid, and this is under
+    // its lock or by its owner.
     unsafe { field!(node, linked) }
 }
 
@@ -189,7 +190,8 @@ pub(super) unsafe fn set_waker(node: Link, waker: Waker) -> Option<Waker> {
 ///
 /// The rules of the module.
 pub(super) unsafe fn take_waker(node: Link) -> Option<Waker> {
-    // SAFETY: the contract.
+    // SAFETY: by contract the rules of the module hold for the node: it is valid, and this is under
+    // its lock or by its owner.
     unsafe { field!(node, waker).take() }
 }
 
@@ -197,7 +199,7 @@ pub(super) unsafe fn take_waker(node: Link) -> Option<Waker> {
 ///
 /// The rules of the module.
 unsafe fn rank(node: Link) -> u8 {
-    // SAFETY: the contract.
+    // SAFETY: by contract the node is null or the rules of the module hold for it.
     if node.is_null() { 0 } else { unsafe { field!(node, rank) } }
 }
 
@@ -205,7 +207,7 @@ unsafe fn rank(node: Link) -> u8 {
 ///
 /// The rules of the module.
 unsafe fn comes_before(one: Link, other: Link) -> bool {
-    // SAFETY: the contract.
+    // SAFETY: by contract the rules of the module hold for both nodes.
     unsafe { (field!(one, deadline), field!(one, number)) < (field!(other, deadline), field!(other, number)) }
 }
 
@@ -255,7 +257,8 @@ unsafe fn merge(mut one: Link, mut other: Link) -> Link {
 ///
 /// The rules of the module.
 unsafe fn set_right(node: Link) -> bool {
-    // SAFETY: the contract.
+    // SAFETY: by contract the rules of the module hold for the node, and so for its children, which
+    // are in the same heap.
     unsafe {
         let inner = &mut *(*node).cell.get();
         if rank(inner.left) < rank(inner.right) {
@@ -273,7 +276,8 @@ unsafe fn set_right(node: Link) -> bool {
 ///
 /// The rules of the module.
 unsafe fn repair(mut node: Link) {
-    // SAFETY: the contract.
+    // SAFETY: by contract the rules of the module hold for the node, and so for its ancestors,
+    // which are in the same heap.
     unsafe {
         while !node.is_null() && set_right(node) {
             node = field!(node, parent);

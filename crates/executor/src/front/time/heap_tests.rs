@@ -58,7 +58,8 @@ proptest! {
                 }
                 Step::Remove(which) if !model.is_empty() => {
                     let (_, number) = model.remove(which % model.len());
-                    // SAFETY: as above; it is in the heap.
+                    // SAFETY: the nodes are boxed, used by this thread only, and this one is in the
+                    // heap according to the model.
                     unsafe { heap.remove(&*nodes[number]) };
                 }
                 Step::Remove(_) => {}
@@ -67,7 +68,8 @@ proptest! {
                     prop_assert_eq!(heap.pop_due(now).is_some(), due.is_some());
                     if let Some((_, number)) = due {
                         model.remove(0);
-                        // SAFETY: as above.
+                        // SAFETY: the nodes are boxed and used by this thread only, so the rules of
+                        // the module hold.
                         let linked = unsafe { is_linked(&*nodes[number]) };
                         prop_assert!(!linked);
                     }

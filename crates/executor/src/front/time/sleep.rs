@@ -59,7 +59,7 @@ impl<C: Clock> Future for Sleep<'_, C> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: nothing is moved out.
+        // SAFETY: the node, the only field that must not move, is not moved out of this reference.
         let this = unsafe { self.get_unchecked_mut() };
         let (timers, deadline) = (this.timers, this.deadline_ticks);
         if timers.clock().now_ticks() >= deadline {
