@@ -1,11 +1,9 @@
-//! The pool of cells for calls in flight, and the kernel coroutine of each of them.
+//! The pool of cells in which calls wait, and the kernel coroutine that each of them carries.
 //!
-//! Cells are in segments that are never freed, and a coroutine's data word is the number of its
-//! cell. A coroutine that outlives its call (because it was cancelled while in a queue) finds the
-//! cell free or in use by another call. The coroutine id shows that it has nothing to do, and it
-//! ends.
-//! May touch: the kernel's executor. The only unsafe code is the spawn and the signatures of its
-//! two functions.
+//! Cells live in segments that are never freed, and a coroutine's data word is the cell's number:
+//! a coroutine that outlives its call (it was cancelled while queued) finds a cell that is free or
+//! somebody else's, sees from the coroutine id that it has nothing to do, and ends.
+//! May touch: the kernel's executor. The only unsafe code is the spawn itself and its two functions' signatures.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -33,7 +31,7 @@ use crate::trace;
 pub struct CellIndex(u32);
 
 impl CellIndex {
-    /// The cell's number, which is also that of its wait node.
+    /// As a number: that of its wait node.
     pub fn number(self) -> u32 {
         self.0
     }
@@ -44,39 +42,38 @@ const SEGMENTS_MAX: usize = 4096;
 
 #[derive(Default)]
 struct Cell {
-    /// Counts the calls that have used this cell; part of their handles.
+    /// Counts the calls that lived here; part of their handles.
     generation: u32,
-    /// The call, from submission until it is completed or cancelled.
+    /// The call, from submission until it is done or cancelled.
     call: Option<Call>,
-    /// The coroutine that executes `call`.
+    /// The coroutine that works for `call`.
     coroutine: Option<CoroutineId>,
-    /// Process of the last call, so that a late cancel can be recognized.
+    /// Process of the last call, for a cancel that comes late.
     owner: u32,
-    /// A result for which the ring had no room.
+    /// A result that found the ring full.
     undelivered: Option<Completion>,
-    /// The next cell in the overflow list.
+    /// The cell behind this one in the overflow list.
     next: Option<CellIndex>,
 }
 
-/// A cell, and the entry for its call in the queue that the call waits in.
+/// A cell, and what stands for its call in the queue in which that waits.
 #[derive(Default)]
 struct Place {
     cell: Mutex<Cell>,
-    /// Belongs to the call and is protected by the lock of the queue; not in a queue while the cell
-    /// is free.
+    /// Belongs to the call, and is protected by the lock of the queue; idle while the cell is free.
     wait_node: Node,
-    /// The next free cell, if this one is free; protected by the lock of `FREE`.
+    /// The free cell behind this one, if it is free; protected by the lock of `FREE`.
     next_free: AtomicU32,
 }
 
-/// Stands for "no cell".
+/// No cell.
 const NONE: u32 = u32::MAX;
 
 type Segment = [Place; SEGMENT_CELLS];
 
 static SEGMENTS: [Once<Box<Segment>>; SEGMENTS_MAX] = [const { Once::new() }; SEGMENTS_MAX];
 
-/// The free cells, linked through the cells so that the list takes no memory.
+/// The free cells as a list through them, so that it takes no memory of its own.
 struct Free {
     first: u32,
     segments: usize,
@@ -96,15 +93,15 @@ fn cell(index: CellIndex) -> Option<&'static Mutex<Cell>> {
 /// The wait node of a cell.
 ///
 /// # Panics
-/// If there is no such cell: queues contain only cells of calls.
+/// If there is no such cell: queues know cells of calls only.
 pub fn wait_node(number: u32) -> &'static Node {
     match place(CellIndex(number)) {
         Some(place) => &place.wait_node,
-        None => panic!("cell {number} is in a queue but does not exist"),
+        None => panic!("cell {number} waits but does not exist"),
     }
 }
 
-/// Takes a free cell. If there is none, the pool grows.
+/// Takes a free cell, growing the pool if there is none.
 fn allocate() -> Result<CellIndex, Errno> {
     let mut free = FREE.lock();
     if let Some(index) = free.take() {
@@ -137,16 +134,15 @@ impl Free {
     }
 }
 
-/// Frees a cell without a call.
+/// Gives a cell back whose call is gone.
 pub(super) fn release(index: CellIndex) {
     FREE.lock().put(index);
 }
 
-/// Puts `call` into a cell, creates its coroutine, and registers it for the event that it waits
-/// for.
+/// Puts `call` into a cell, makes its coroutine, and registers it with what it waits for.
 ///
-/// The coroutine starts out blocked, because the operation has just been attempted without success.
-/// One more attempt after the registration detects events that happened in between.
+/// The coroutine begins blocked, since the operation has just been attempted in vain. What happened before
+/// the registration is found by one more attempt after it.
 ///
 /// # Errors
 /// `ENOMEM`; the call is dropped.
@@ -158,11 +154,10 @@ pub(super) fn start(
     let index = allocate()?;
     let Some(place) = cell(index) else { return Err(Errno::ENOMEM) };
     let mut guard = place.lock();
-    // The data word is a number: it is never dereferenced, and nothing has to be freed.
+    // A number as the data word: nothing is dereferenced through it, and nothing must be freed.
     let data = core::ptr::without_provenance_mut(index.0 as usize);
-    // SAFETY: `poll` and `drop_nothing` accept any data word: they look up the number and check
-    // that the cell belongs to this coroutine. Everything they access is behind locks, so any hart
-    // may call them.
+    // SAFETY: `poll` and `drop_nothing` accept any data word: they look the number up and check whose it is.
+    // All they reach is behind locks, so it does not matter which hart calls them.
     let spawned = unsafe { task::executor().spawn_raw_blocked(data, &VTABLE, priority) };
     let Ok(coroutine) = spawned else {
         drop(guard);
@@ -176,7 +171,7 @@ pub(super) fn start(
     let handle = u64::from(guard.generation) << 32 | u64::from(index.0);
     let call = guard.call.insert(call);
     if let Some(result) = call.attempt_after_entering(index, coroutine) {
-        // In the time slice of the calling process.
+        // In the slice of the process that calls.
         drop(finish(guard, index, result));
         cops_executor::cancel(coroutine);
     }
@@ -184,8 +179,7 @@ pub(super) fn start(
 }
 
 impl Call {
-    /// Enters the queue of the event that the call waits for, then attempts the operation in case
-    /// the event has already happened.
+    /// Enters the queue of what the call waits for, then looks whether that has happened meanwhile.
     fn attempt_after_entering(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
         let waiter = Waiter { number: cell.0, coroutine, level: self.level };
         if let Err(error) = self.operation.enter(&self.process, waiter) {
@@ -195,8 +189,7 @@ impl Call {
     }
 }
 
-/// Ends a call with a completed operation: takes it out of its cell, unlocks, and delivers the
-/// result. Returns the calling process.
+/// The operation is done: takes the call out of its cell, unlocks, delivers. Returns whose it was.
 fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult) -> Option<Arc<Process>> {
     let call = guard.call.take();
     guard.coroutine = None;
@@ -213,7 +206,7 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
     trace::poll(|| attempt(data, coroutine), |&finished| finished)
 }
 
-/// Attempts the operation; the time is accounted to the calling process.
+/// Attempts the operation, on the account of the process that called.
 fn attempt(data: *mut (), coroutine: u64) -> bool {
     let begin_ticks = arch::now_ticks();
     let index = CellIndex(data.addr() as u32);
@@ -236,14 +229,14 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
     true
 }
 
-/// The data word owns nothing: the call was already taken out when it ended.
+/// The data word owns nothing: the call was taken out by whoever ended it.
 ///
-/// The executor chooses the next coroutine after each dropped coroutine, so a portion ends here.
+/// The executor picks anew after each coroutine that it drops, so a portion ends here.
 unsafe extern "C" fn drop_nothing(_data: *mut ()) {
     portions::point(portion::EXECUTOR, || 0);
 }
 
-/// The cell of the call with this `handle`; `None` if it has completed.
+/// The cell in which the call that `handle` names is in flight; `None` if it has completed.
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
@@ -257,13 +250,12 @@ fn in_flight(
     if generation == 0 || generation > guard.generation {
         return Err(Errno::EINVAL);
     }
-    // Otherwise the cell now has another process's call, or never had one of this process: it
-    // contains no call of this process in flight.
+    // Otherwise the cell is somebody else's by now, or never was this process's: nothing of its own is in flight there.
     let is_its_own = generation == guard.generation && guard.owner == process.id && guard.call.is_some();
     Ok(is_its_own.then_some((index, guard)))
 }
 
-/// Takes the call with this `handle` out of its cell; `None` if it has completed.
+/// Takes the call that `handle` names out of its cell; `None` if it has completed.
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
@@ -272,7 +264,7 @@ pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Cal
     Ok(cut_short(guard, index))
 }
 
-/// Takes an uncompleted call out of its cell and frees the cell.
+/// Takes a call that is not done out of its cell, and frees that.
 fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> {
     let call = guard.call.take();
     let coroutine = guard.coroutine.take();
@@ -287,7 +279,7 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
     call
 }
 
-/// Changes the priority of a call's coroutine. Returns false if the call has completed.
+/// Changes the priority of the coroutine that works for a call. False if the call has completed.
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
@@ -310,10 +302,9 @@ pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Re
     Ok(true)
 }
 
-/// Takes calls of `process` out of `count` cells, from number `first` on. Returns whether there are
-/// more cells.
+/// Takes calls of `process` out, looking at `count` cells from number `first` on. Returns whether there are more cells.
 ///
-/// Used only at the end of a process, which examines every cell.
+/// Only the end of a process does it, which looks at every cell there is.
 pub(super) fn take_out_some(
     process: &Arc<Process>,
     first: usize,
@@ -334,8 +325,7 @@ pub(super) fn take_out_some(
     true
 }
 
-/// Results for which the ring had no room, oldest first, linked through their cells so that the
-/// list takes no memory.
+/// Results that found the ring full, oldest first, linked through their cells: no memory is needed to keep them.
 #[derive(Default)]
 pub struct UndeliveredList {
     head: Option<CellIndex>,
@@ -344,16 +334,17 @@ pub struct UndeliveredList {
 }
 
 impl UndeliveredList {
-    /// Number of results in the list.
+    /// How many wait.
     pub fn len(&self) -> usize {
         self.length
     }
 
+    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Puts `completion` into the cell of its call, which is otherwise unused.
+    /// Keeps `completion` in its call's own cell, which is out of use otherwise.
     pub fn push_back(&mut self, index: CellIndex, completion: Completion) {
         let Some(place) = cell(index) else { return };
         {
@@ -368,14 +359,14 @@ impl UndeliveredList {
         self.length += 1;
     }
 
-    /// The oldest result.
+    /// The oldest.
     pub fn front(&self) -> Option<(CellIndex, Completion)> {
         let index = self.head?;
         let completion = cell(index)?.lock().undelivered?;
         Some((index, completion))
     }
 
-    /// Removes the oldest result; the caller frees its cell.
+    /// Takes the oldest out; its cell is the caller's to free.
     pub fn pop_front(&mut self) -> Option<(CellIndex, Completion)> {
         let index = self.head?;
         let mut guard = cell(index)?.lock();

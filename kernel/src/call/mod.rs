@@ -1,12 +1,12 @@
-//! Calls that can wait, both synchronous and asynchronous.
+//! Calls that can wait, synchronous and asynchronous alike.
 //!
-//! A call is an [`Operation`]. It is attempted immediately, and most calls complete then. Only a
-//! call that has to wait gets a *cell* from the pool and a kernel coroutine. The coroutine inherits
-//! the priority of the calling coroutine and completes the operation on any hart. The result is
-//! written to the process's wake ring (asynchronous) or into the registers of the waiting virtual
-//! CPU (synchronous): see [`Delivery`].
+//! A call is an [`Operation`]. It is tried at once; most of the time that is all. Only if it has to
+//! wait does it get a *cell* from the pool and a kernel coroutine, which inherits the priority of
+//! the coroutine that called and finishes the operation on whatever hart it runs. The result goes
+//! to the process's wake ring (asynchronous) or into the registers of the virtual CPU that waits
+//! (synchronous): see [`Delivery`].
 //!
-//! The states of a cell and its transitions, all under its lock:
+//! The life of a cell, and who does what under its lock:
 //!
 //! ```text
 //!            submit                     poll: operation ready
@@ -19,9 +19,9 @@
 //! ```
 //!
 //! Cancelling takes the operation out of its cell under the cell's lock, which a poll holds while
-//! it copies. So after `cancel` returns, the kernel does not access the buffers any more.
+//! it copies: when `cancel` returns, the kernel has touched the buffers for the last time.
 //!
-//! Lock order: a process's ring, then a cell. A poll delivers after it has unlocked its cell.
+//! Lock order: a process's ring, then a cell. A poll delivers after it has released its cell.
 
 mod cell;
 mod operation;
@@ -42,19 +42,19 @@ use crate::mm;
 use crate::task::{COUNTERS, Process};
 use crate::trace::{self, Event};
 
-/// Where the result of a call is delivered.
+/// Where the result of a call goes.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery {
-    /// In the process's wake ring, for this coroutine and token.
+    /// Into the process's wake ring, for this coroutine and token.
     Ring { coroutine: u64, token: u64 },
-    /// In the registers of the virtual CPU with this index, which sleeps until then.
+    /// Into the registers of the virtual CPU with this index, which sleeps until then.
     Cpu { index: usize },
 }
 
-/// The outcome of submitting a call.
+/// What became of a call that was submitted.
 #[must_use]
 pub enum Submitted {
-    /// It has completed; no cell or coroutine was made for it.
+    /// It has completed; nothing was made for it.
     Done(CallResult),
     /// It is in flight; the handle can cancel it.
     InFlight(NonZeroU64),
@@ -68,9 +68,9 @@ struct Call {
     level: u8,
 }
 
-/// Attempts `operation`. If it has to wait, a kernel coroutine of priority `level` completes it.
+/// Tries `operation`, and if it has to wait, lets a kernel coroutine of priority `level` finish it.
 ///
-/// `begin_waiting` is called when it is certain that the call waits, and before it can complete.
+/// `begin_waiting` is called once it is certain that the call waits and before it can complete.
 pub fn submit(
     process: &Arc<Process>,
     mut operation: Operation,
@@ -84,8 +84,7 @@ pub fn submit(
         }
         return Submitted::Done(result);
     }
-    // Back-pressure: the attempt has not consumed or changed anything, so the caller may just try
-    // again.
+    // Back-pressure: nothing was consumed or changed by the attempt, so the caller may simply try again.
     if let Err(error) = process.calls_in_flight.begin() {
         return Submitted::Done(Err(error));
     }
@@ -116,8 +115,7 @@ pub fn submit(
     }
 }
 
-/// A trace point of an asynchronous call. Synchronous calls are covered by the trace points of
-/// their virtual CPU.
+/// A trace point about an asynchronous call; what a synchronous one does, its virtual CPU does.
 #[inline(always)]
 fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64, u64) -> Event) {
     if trace::is_on()
@@ -127,11 +125,10 @@ fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64
     }
 }
 
-/// Delivers the result of a call with a completed operation, after its cell is unlocked. Returns
-/// the calling process.
+/// Hands over the result of a call whose operation is done. The cell is no longer locked. Returns the process that called.
 fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
     let Call { process, operation, delivery, level } = call;
-    // Unpins the buffers before the process can learn that it may use them again.
+    // Unpins the buffers before the process can learn that it has them back.
     drop(operation);
     COUNTERS.calls_in_flight.subtract(1);
     trace_call(&process, delivery, |process, coroutine, token| Event::CallComplete {
@@ -156,14 +153,13 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
     process
 }
 
-/// Cancels the call with this `handle`.
+/// Cancels the call that `handle` names.
 ///
-/// `Ok(0)`: it was in flight and is cancelled; no result will be delivered, and its buffers will
-/// not be accessed. `Ok(1)`: it had completed; its result is in the ring, being delivered, or
-/// waiting for room.
+/// `Ok(0)`: it was in flight and is gone; no result will come and no buffer of it be touched.
+/// `Ok(1)`: it had completed; its result is in the ring, on its way there, or waits for room.
 ///
 /// # Errors
-/// `EINVAL` for a handle that this process never had.
+/// `EINVAL` for a handle that never was one of this process.
 pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
     match cell::take_out(process, handle)? {
         Some(call) => {
@@ -174,22 +170,20 @@ pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
     }
 }
 
-/// Changes the priority with which the call with this `handle` is completed. `Ok(0)`: it has
-/// changed; `Ok(1)`: the call has completed.
+/// Has the call that `handle` names finished with priority `level`. `Ok(0)`: from now on; `Ok(1)`: it has completed.
 ///
 /// # Errors
-/// `EINVAL` for a handle that this process never had.
+/// `EINVAL` for a handle that never was one of this process.
 pub fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> CallResult {
     cell::set_priority(process, handle, level).map(|in_flight| usize::from(!in_flight))
 }
 
-/// Number of cells examined in one portion when a process ends.
+/// Cells looked at when a process ends, before others have their turn.
 pub const PORTION_CELLS: usize = 16;
 
-/// Cancels calls of `process`, which has ended, in one portion of the cells. Returns whether there
-/// are more to examine. For the reaper.
+/// Cancels calls of `process`, which has ended, in a portion of the cells. Returns whether there is more to look at. For the reaper.
 pub fn cancel_some(process: &Arc<Process>, first: usize) -> bool {
-    // A process that has ended submits no more calls, so the number in flight only decreases.
+    // Who has ended submits nothing, so what is in flight can only become less.
     process.calls_in_flight.count() > 0 && cell::take_out_some(process, first, PORTION_CELLS, discard)
 }
 
@@ -204,7 +198,7 @@ fn discard(call: Call) {
     call.process.calls_in_flight.end(1);
 }
 
-/// Frees the cell of a result that was in the overflow list and has been delivered.
+/// Frees a cell whose result has been delivered from the overflow list.
 pub fn free_delivered(cell: CellIndex) {
     cell::release(cell);
 }

@@ -1,8 +1,7 @@
-//! The operation of a call, as a value: an attempt that never waits, and a registration for the
-//! next attempt.
+//! What a call does, as a value: an attempt that never waits, and a registration for when to attempt again.
 //!
-//! May touch: files, timers, processes. Safe code only; user memory is accessed only through pinned
-//! buffers.
+//! May touch: files, timers, processes. Safe code only; user memory is reached through pinned
+//! buffers alone.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -19,16 +18,16 @@ use crate::fs::{ConsoleRead, File, Waiting};
 use crate::mm::PinnedBuffer;
 use crate::task::{Process, ProcessId, Timer, Waiter, children};
 
-/// Where `accept` stores the peer's address: the address and the word for its length.
+/// Where `accept` puts the peer's address: the address and the word that says how long it is.
 pub struct AddressOut {
-    /// As large as the space that the caller offers.
+    /// As many bytes as the caller has room for.
     pub address: PinnedBuffer,
     /// Four bytes.
     pub length: PinnedBuffer,
 }
 
 impl AddressOut {
-    /// Stores `address`, truncated to the available space, and its full length, as Linux does.
+    /// Stores `address`, cut to the room there is, and its whole length, as Linux does.
     pub fn store(&self, address: SocketAddr) {
         let mut bytes = [0; socket::ADDRESS_BYTES_MAX];
         let length = socket::encode(address, &mut bytes);
@@ -41,22 +40,22 @@ impl AddressOut {
 pub enum Operation {
     /// Read from `file` into `buffer`.
     Read { file: Arc<File>, buffer: PinnedBuffer },
-    /// Read console input.
+    /// Read what is typed.
     ReadConsole { read: ConsoleRead },
     /// Write `buffer` to `file`.
     Write { file: Arc<File>, buffer: PinnedBuffer },
-    /// Accept a connection from the listening socket `file`.
+    /// Take a connection from the listening socket `file`.
     Accept { file: Arc<File>, peer: Option<AddressOut> },
-    /// Wait until the connection of `file` is established.
+    /// Wait until the connection that `file` is making stands.
     Connect { file: Arc<File> },
-    /// Wait until the clock reaches `deadline_ticks`.
+    /// Wait until the clock shows `deadline_ticks`.
     Sleep { deadline_ticks: u64, timer: Option<Timer> },
-    /// Wait until a child (`None`: any child) has ended.
+    /// Wait until a child (`None`: any) has ended.
     WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
 }
 
 impl Operation {
-    /// The number of the operation for measurements (docs/abi.md, section 5).
+    /// Which it is, for what measures it (docs/abi.md, section 5).
     pub fn number(&self) -> u32 {
         match self {
             Operation::Read { .. } | Operation::ReadConsole { .. } => 1,
@@ -68,7 +67,7 @@ impl Operation {
         }
     }
 
-    /// Performs the operation if that is possible now. `None` otherwise; then nothing has changed.
+    /// Does the operation if it can be done now; `None` otherwise, and then nothing has changed.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
             Operation::Read { file, buffer } => file.attempt_read(buffer),
@@ -95,11 +94,10 @@ impl Operation {
         }
     }
 
-    /// Registers `waiter` to be woken when an attempt may succeed. The caller attempts once more
-    /// afterwards.
+    /// Has `waiter` woken when an attempt may succeed. The caller attempts once more afterwards.
     ///
     /// # Errors
-    /// [`OutOfMemory`], only the first time.
+    /// [`OutOfMemory`], the first time only.
     pub fn enter(&mut self, process: &Arc<Process>, waiter: Waiter) -> Result<(), OutOfMemory> {
         match self {
             Operation::Sleep { deadline_ticks, timer } => {
@@ -119,8 +117,8 @@ impl Operation {
         Ok(())
     }
 
-    /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it
-    /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
+    /// The operation is over: the call in `cell` waits no more. `must_pass_on`: it has failed or been cancelled, so that
+    /// what it was woken for is another's.
     pub fn leave(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
         match (self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.leave(cell.number(), must_pass_on),
@@ -130,8 +128,7 @@ impl Operation {
         }
     }
 
-    /// The priority of this operation's call in `cell` has changed. Returns whether it must attempt
-    /// again to wait with the new priority.
+    /// The call in `cell`, whose operation this is, has another priority: true if it is to attempt again, to wait by that.
     pub fn reorder(&mut self, process: &Process, cell: CellIndex, level: u8) -> bool {
         if let Operation::Sleep { timer: Some(timer), .. } = self {
             timer.set_level(level);
@@ -145,7 +142,7 @@ impl Operation {
         true
     }
 
-    /// The file and the direction that it waits for, if it waits for a file.
+    /// The file it waits for, if that is what it waits for, and the direction.
     fn file(&self) -> Option<(&File, Waiting)> {
         match self {
             Operation::Read { file, .. } | Operation::Accept { file, .. } => Some((file, Waiting::ToRead)),
@@ -155,8 +152,7 @@ impl Operation {
     }
 }
 
-/// The table's lock is held all the time, so that a connection taken from the backlog certainly
-/// gets a number.
+/// The table's lock is held throughout, so that a connection taken from the backlog has a number for certain.
 fn accept(process: &Process, file: &File, peer: Option<&AddressOut>) -> Option<CallResult> {
     let File::Socket(listener) = file else { return Some(Err(cops_abi::Errno::ENOTSOCK)) };
     let mut files = process.files.lock();

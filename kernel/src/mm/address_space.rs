@@ -1,11 +1,11 @@
-//! A process's address space: its regions, its page table, and the harts that use it.
+//! A process's address space: its regions, its page table, and the harts that know it.
 //!
-//! One lock guards regions and table. Page faults, mappings and the kernel's copies hold it for one
-//! page or one operation on a list. Frames removed from the table are freed only after every hart
-//! has flushed the translation. No mapping is both writable and executable.
+//! One lock guards regions and table; faults, mappings and the kernel's copies take it for a
+//! page or a list operation at a time. Frames that leave the table are freed only after the
+//! last hart has forgotten the translation. No mapping is writable and executable at once.
 //!
-//! A space may be dropped while harts have it loaded (see `root`): they then see an empty lower
-//! half.
+//! A space may be dropped while harts have it loaded (see `root`): it leaves them an empty
+//! lower half.
 
 use super::frames::Frame;
 use super::page_table::{PageTable, Slot};
@@ -13,7 +13,7 @@ use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
 use super::remains::{Place, Remains};
 use super::root::Root;
-use super::{FaultError, MapError, OutOfMemory, Rights, layout};
+use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
 use crate::arch::{self, Access, Entry};
 use alloc::sync::Arc;
 use cops_abi::layout::{STACK_STRIDE, STACK_TOP};
@@ -22,10 +22,10 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use spin::Mutex;
 
-/// The memory of one process. Dropping it frees everything.
+/// The memory of one process. Dropping it gives everything back.
 pub struct AddressSpace {
-    /// Harts (bit = index) with no stale translations of this space in their caches. The other
-    /// harts flush when they load it.
+    /// Harts (bit = index) whose translation caches hold nothing of this space that is not
+    /// so any more. The others flush them when they load it.
     current_harts: AtomicU64,
     inner: Mutex<Inner>,
     root: Arc<Root>,
@@ -36,20 +36,19 @@ pub struct AddressSpace {
 struct Inner {
     table: PageTable,
     regions: Regions,
-    /// Present pages, those shared with the kernel included.
+    /// Pages that are present, the kernel's own included.
     pages: usize,
-    /// Pages that are charged and not yet accessed: the first access cannot fail because of the
-    /// quota.
+    /// Pages that are charged and have not been touched: touching them cannot fail for want of quota.
     promised: usize,
-    /// The charge for present and promised pages, tables, and the records of regions.
+    /// What the pages, the promised ones too, the tables and the regions' records take.
     memory: Charge,
 }
 
-/// Bytes at the top of every stack that are charged when the stack is mapped.
+/// Bytes at the top of every stack that are charged when it is mapped.
 const STACK_PROMISED_BYTES: usize = 64 * 1024;
 
-/// Areas where pages are charged when they are mapped: the program, the mmap area, the tops of the
-/// stacks. Deeper pages of a stack are charged on first access.
+/// Where pages are charged when they are mapped: the program, the mmap area, the tops of the stacks. What is deeper in
+/// a stack is charged when it is touched.
 fn promised_areas() -> impl Iterator<Item = Range<usize>> {
     let stacks = (0..MAX_CPUS).map(|index| {
         let top = STACK_TOP - index * STACK_STRIDE;
@@ -68,7 +67,7 @@ fn promised_pages(range: &Range<usize>) -> usize {
     promised_areas().map(within).sum::<usize>() / layout::PAGE_BYTES
 }
 
-/// The maximum memory for a region's record.
+/// What a region's record takes at worst.
 const REGION_BYTES: usize = 64;
 
 fn memory(bytes: usize) -> Amounts {
@@ -76,12 +75,12 @@ fn memory(bytes: usize) -> Amounts {
 }
 
 impl Inner {
-    /// Charges a page before it is allocated.
+    /// Charges a page that is about to be brought in.
     fn charge_page(&mut self) -> Result<(), OutOfMemory> {
         self.memory.grow(&memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)
     }
 
-    /// Checks that a few more regions can be charged.
+    /// Whether a few more regions can be charged.
     fn admit_regions(&mut self) -> Result<(), OutOfMemory> {
         let few = memory(4 * REGION_BYTES);
         self.memory.grow(&few).map_err(|_| OutOfMemory)?;
@@ -89,8 +88,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Adjusts the charge to what is held now. Tables and records that have already been created
-    /// are charged even beyond the limit: there are at most two tables for each permitted page.
+    /// Makes the charge what is held now. Tables and records that were made on the way are charged in any case: there
+    /// are at most two tables for each page that was allowed.
     fn settle(&mut self) {
         let frames = self.pages + self.promised + self.table.frame_count();
         let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
@@ -103,15 +102,14 @@ impl Inner {
     }
 }
 
-/// Maximum number of frames removed from the table before one flush. It bounds how long the lock is
-/// held.
+/// Frames taken out of the table that wait for the flush, at most; nobody else has his turn for so long.
 const BATCH: usize = 32;
 
-/// Maximum number of holes without tables that are skipped in one portion.
+/// Holes without tables that are skipped in one go, at most.
 const HOLES: usize = 64;
 
 impl AddressSpace {
-    /// A space without mappings, charged to `family`.
+    /// A space with nothing mapped, charged to `family`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -126,22 +124,22 @@ impl AddressSpace {
         })
     }
 
-    /// Present pages, those shared with the kernel included.
+    /// Pages that are present, those shared with the kernel included.
     pub fn page_count(&self) -> usize {
         self.inner.lock().pages
     }
 
-    /// Loads this space on this hart unless it is loaded already. Interrupts are off, and stay off
-    /// until user mode is entered.
+    /// Loads this space on this hart, unless it is. Interrupts are off, and stay off until
+    /// user mode is entered.
     pub(crate) fn activate(&self) {
-        // This hart first shows in the root that it loads the space, then checks whether its cache
-        // is up to date. A hart that changes an entry first marks all caches as stale, then checks
-        // which harts have the root loaded (`flush`). So at least one of the two sees the other.
+        // The load is announced, then we look whether our cache is up to date; who changes an
+        // entry first says that it is not, then looks who has the root loaded (`flush`). So
+        // one of the two sees the other.
         let hart = 1 << arch::hart_index();
         self.root.load(|| self.current_harts.fetch_or(hart, Ordering::SeqCst) & hart != 0);
     }
 
-    /// Maps zeroed memory, allocated page by page on first access.
+    /// Maps zeroed memory, given out page by page as it is touched.
     ///
     /// # Errors
     /// See [`MapError`]; nothing has changed then.
@@ -149,8 +147,8 @@ impl AddressSpace {
         self.insert_promised(&mut self.inner.lock(), range, rights)
     }
 
-    /// Like [`AddressSpace::map_anonymous`], at any address with room for `length` bytes, which is
-    /// rounded up to pages. Returns the address.
+    /// As [`AddressSpace::map_anonymous`], wherever there is room for `length` bytes; returns
+    /// where. `length` is rounded up to pages.
     ///
     /// # Errors
     /// See [`MapError`].
@@ -162,7 +160,7 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Maps one frame of the kernel at `address`. The program cannot unmap it or change its rights.
+    /// Maps one frame of the kernel's at `address`. The program cannot unmap or protect it.
     ///
     /// # Errors
     /// See [`MapError`]; nothing has changed then.
@@ -170,7 +168,7 @@ impl AddressSpace {
         let range = address..address.checked_add(layout::PAGE_BYTES).ok_or(MapError::BadRange)?;
         check_range(&range)?;
         let inner = &mut *self.inner.lock();
-        // The tables first, so that nothing can fail once the region exists.
+        // The tables first, so that nothing can fail once the region is there.
         inner.table.find_or_make(address)?;
         self.insert(inner, range, rights, Backing::Kernel)?;
         self.put(inner, address, frame, rights)
@@ -179,7 +177,7 @@ impl AddressSpace {
     /// Maps whole pages of the kernel's image, such as the vDSO.
     ///
     /// # Errors
-    /// See [`MapError`]. Some pages may already be mapped when memory runs out.
+    /// See [`MapError`]. Pages may have been mapped when memory runs out midway.
     ///
     /// # Panics
     /// If `image` does not start at a page boundary.
@@ -188,17 +186,17 @@ impl AddressSpace {
         let length = layout::page_up(image.len()).ok_or(MapError::BadRange)?;
         let range = address..address.checked_add(length).ok_or(MapError::BadRange)?;
         let physical = layout::physical_of(image.as_ptr() as usize);
+        assert!(kernel_space::image_physical().contains(&physical));
         let mut inner = self.inner.lock();
         self.insert(&mut inner, range, rights, Backing::Kernel)?;
         for offset in (0..length).step_by(layout::PAGE_BYTES) {
-            self.put(&mut inner, address + offset, Frame::of_image(physical + offset), rights)?;
+            self.put(&mut inner, address + offset, Frame::share_of(physical + offset), rights)?;
         }
         Ok(())
     }
 
-    /// Writes the beginning of `bytes` to `address`, in anonymous memory that has not been
-    /// accessed: the part of a program that belongs in one page. Returns the number of bytes
-    /// written.
+    /// Puts the beginning of `bytes` to `address`, which lies in fresh anonymous memory: the bytes of a program that
+    /// belong into one page. Returns how many these are.
     ///
     /// # Errors
     /// `BadRange` if nothing is mapped there, `OutOfMemory`.
@@ -221,12 +219,12 @@ impl AddressSpace {
         Ok(bytes.len())
     }
 
-    /// Unmaps the first part of `range`, in a few microseconds; holes are not an error. Returns the
-    /// rest of the range, `None` if it is complete.
+    /// Unmaps some of what there is at the beginning of `range`, some microseconds' worth; holes are no error.
+    /// Returns what is left to be done, `None` if nothing.
     ///
     /// # Errors
-    /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory for
-    /// its record); nothing has changed then.
+    /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory
+    /// for its record); nothing has changed then.
     pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
         check_range(range)?;
         let inner = &mut *self.inner.lock();
@@ -244,13 +242,14 @@ impl AddressSpace {
         });
         let promised =
             inner.regions.ranges_in(range.start..end).map(|part| promised_pages(&part)).sum::<usize>();
-        // Nothing after this step can fail.
+        // Nothing can fail after this.
         inner.regions.remove(range.start..end)?;
         let mut frames = [const { None }; BATCH];
         let mut places = frames.iter_mut();
-        inner.table.for_each_present(start..end, |_, mut slot| {
+        inner.table.for_each_present(start..end, |_, slot| {
             if let Some(place) = places.next() {
-                *place = slot.take();
+                *place = Some(Frame::from_physical(slot.get().physical()));
+                slot.set(Entry::EMPTY);
             }
             true
         });
@@ -262,18 +261,17 @@ impl AddressSpace {
             self.free_empty_tables(inner, &(start..end));
         }
         inner.promised -= promised - touched;
-        // The frames are freed only at the end of this function; for this short time they are not
-        // charged.
+        // The frames are still to be freed, by this very function: a moment in which they count as free.
         inner.settle();
         Ok((end < range.end).then_some(end..range.end))
     }
 
-    /// Changes the rights of the first part of `range`, in a few microseconds. Returns the rest of
-    /// the range, `None` if it is complete.
+    /// Changes the rights of some of what there is at the beginning of `range`, some microseconds' worth. Returns what is
+    /// left to be done, `None` if nothing.
     ///
     /// # Errors
-    /// `NotMapped` at a hole, and `OutOfMemory`: changes made until then remain. The others: see
-    /// [`MapError`]; nothing has changed then.
+    /// `NotMapped` at a hole, `OutOfMemory`: what has been changed by then stays so. The others: see [`MapError`];
+    /// nothing has changed then.
     pub fn protect_some(
         &self,
         range: &Range<usize>,
@@ -289,8 +287,8 @@ impl AddressSpace {
         inner.regions.protect(range.start..end, rights)?;
         inner.settle();
         let mut any = false;
-        inner.table.for_each_present(pages, |_, mut slot| {
-            slot.set_rights(rights);
+        inner.table.for_each_present(pages, |_, slot| {
+            slot.set(Entry::user_leaf(slot.get().physical(), rights));
             any = true;
             true
         });
@@ -303,34 +301,33 @@ impl AddressSpace {
         Ok((end < range.end).then_some(end..range.end))
     }
 
-    /// Resolves a page fault, if the mappings permit the access.
+    /// Makes an access possible that faulted, if the mappings allow it.
     ///
     /// # Errors
-    /// `NotAllowed` if the program is at fault.
+    /// `NotAllowed` is the program's fault.
     pub fn handle_fault(&self, address: usize, access: Access) -> Result<(), FaultError> {
         let mut inner = self.inner.lock();
-        self.resolve(&mut inner, address, access, physical)?;
-        // The entry may have been valid before: another hart has resolved the same fault, or this
-        // hart had cached the absence of the entry.
+        self.resolve(&mut inner, address, access)?;
+        // The entry may have been good already: another hart was faster, or this one
+        // remembered that there was none.
         arch::flush_local(address);
         Ok(())
     }
 
-    /// A reference to the frame at `address` for an access that the program itself could make. A
-    /// missing page is allocated.
+    /// A share in the frame behind `address`, brought in if need be, for an access the
+    /// program itself could make.
     ///
     /// # Errors
-    /// `NotAllowed` if the program could not make this access.
+    /// `NotAllowed` if it could not.
     pub fn translate_for(&self, address: usize, access: Access) -> Result<Frame, FaultError> {
-        let mut inner = self.inner.lock();
-        self.resolve(&mut inner, address, access, |slot| slot.share())?.ok_or(FaultError::NotAllowed)
+        self.with_page(address, access, |page| Frame::share_of(layout::physical_of(page as usize)))
     }
 
-    /// Calls `work` with the direct-map address of the page around `address`, which stays mapped
-    /// during the call. `work` must be short and must not use this space.
+    /// Calls `work` with the kernel's view of the page around `address`, which stays mapped
+    /// for so long. `work` must be short and must not touch this space.
     ///
     /// # Errors
-    /// As for [`AddressSpace::translate_for`].
+    /// As [`AddressSpace::translate_for`].
     pub(super) fn with_page<R>(
         &self,
         address: usize,
@@ -338,15 +335,13 @@ impl AddressSpace {
         work: impl FnOnce(*mut u8) -> R,
     ) -> Result<R, FaultError> {
         let mut inner = self.inner.lock();
-        let physical = self.resolve(&mut inner, address, access, physical)?;
+        let physical = self.resolve(&mut inner, address, access)?;
         Ok(work(layout::direct(physical)))
     }
 
-    /// Removes all pages from the space and returns them, to be freed in portions with
-    /// [`Remains::free_some`].
+    /// Takes all pages from everybody and returns them, to be freed bit by bit with [`Remains::free_some`].
     ///
-    /// For the only user of a space that is about to drop it without time to free everything at
-    /// once.
+    /// For whoever has the space to himself and is about to drop it, but has not the time to free all in one go.
     pub(crate) fn take_remains(&mut self) -> Remains {
         let inner = self.inner.get_mut();
         let lower = inner.table.detach_lower();
@@ -357,7 +352,7 @@ impl AddressSpace {
         Remains::new(lower, regions, memory)
     }
 
-    /// Adds a region of anonymous memory and charges its promised pages.
+    /// Adds a region of anonymous memory, and charges what of it is promised.
     fn insert_promised(
         &self,
         inner: &mut Inner,
@@ -375,7 +370,7 @@ impl AddressSpace {
         inserted
     }
 
-    /// Adds a region after checking all arguments.
+    /// Adds a region after checking everything about it.
     fn insert(
         &self,
         inner: &mut Inner,
@@ -392,32 +387,24 @@ impl AddressSpace {
 
     /// Puts a frame where a region has none.
     fn put(&self, inner: &mut Inner, address: usize, frame: Frame, rights: Rights) -> Result<(), MapError> {
-        inner.table.find_or_make(address)?.put(frame, rights);
+        let slot = inner.table.find_or_make(address)?;
+        debug_assert!(slot.get() == Entry::EMPTY);
+        slot.set(Entry::user_leaf(frame.into_physical(), rights));
         inner.pages += 1;
         inner.settle();
         Ok(())
     }
 
-    /// Calls `use_slot` with the entry for `address`, if it permits the access. A missing page is
-    /// allocated if its region permits the access.
-    fn resolve<R>(
-        &self,
-        inner: &mut Inner,
-        address: usize,
-        access: Access,
-        use_slot: impl FnOnce(&Slot<'_>) -> R,
-    ) -> Result<R, FaultError> {
+    /// The physical address of the page around `address`, brought in if need be and allowed.
+    fn resolve(&self, inner: &mut Inner, address: usize, access: Access) -> Result<usize, FaultError> {
         if address >= layout::USER_END {
             return Err(FaultError::NotAllowed);
         }
-        // Entries have the rights of their region, so a present entry can be judged without the
-        // regions.
-        if let Some(slot) = inner.table.find(address) {
-            let entry = slot.get();
-            if entry != Entry::EMPTY {
-                let allowed = entry.is_valid() && entry.rights().allow(access);
-                return if allowed { Ok(use_slot(&slot)) } else { Err(FaultError::NotAllowed) };
-            }
+        // Entries carry their region's rights, so a good entry needs no look at the regions.
+        let entry = inner.table.find(address).as_ref().map_or(Entry::EMPTY, Slot::get);
+        if entry != Entry::EMPTY {
+            let allowed = entry.is_valid() && entry.rights().allow(access);
+            return if allowed { Ok(entry.physical()) } else { Err(FaultError::NotAllowed) };
         }
         let region = inner.regions.at(address).ok_or(FaultError::NotAllowed)?;
         if region.backing != Backing::Anonymous || !region.rights.allow(access) {
@@ -427,37 +414,37 @@ impl AddressSpace {
         if !is_promised(address) {
             inner.charge_page()?;
         }
-        let used = match inner.table.find_or_make(address) {
-            Ok(mut slot) => Frame::allocate_zeroed().map(|frame| {
-                slot.put(frame, rights);
-                use_slot(&slot)
+        let physical = match inner.table.find_or_make(address) {
+            Ok(slot) => Frame::allocate_zeroed().map(|frame| {
+                let physical = frame.into_physical();
+                slot.set(Entry::user_leaf(physical, rights));
+                physical
             }),
             Err(error) => Err(error),
         };
-        if used.is_ok() {
+        if physical.is_ok() {
             inner.pages += 1;
             inner.promised -= usize::from(is_promised(address));
         }
         inner.settle();
-        let used = used?;
+        let physical = physical?;
         if rights.execute {
-            // The new zeros may be where the instruction cache has the code of another program.
+            // Zeros where another program's code may have been.
             arch::sync_instruction_stream();
         }
-        Ok(used)
+        Ok(physical)
     }
 
-    /// Flushes `range` on all harts after its entries have changed: immediately on those that have
-    /// the space loaded, on the others when they load it.
+    /// Makes every hart forget `range`, after its entries were changed: at once those that
+    /// have the space loaded, the others when they load it.
     fn flush(&self, range: Range<usize>) {
-        // The entries are changed before everything below. For the other side of this protocol see
-        // `activate`.
+        // Entries before all that follows; for the rest see `activate`.
         fence(Ordering::SeqCst);
         self.current_harts.store(0, Ordering::SeqCst);
         self.root.flush(range);
     }
 
-    /// Frees the tables for `range` that are now empty.
+    /// Frees the tables under `range` that are empty now.
     fn free_empty_tables(&self, inner: &mut Inner, range: &Range<usize>) {
         let span = arch::page_size_of_level(1);
         let mut at = range.start & !(span - 1);
@@ -465,7 +452,7 @@ impl AddressSpace {
             match inner.table.next_table(at) {
                 Ok(()) => {
                     if let Some(table) = inner.table.detach_if_empty(at) {
-                        // The caches may contain the table itself, for any address.
+                        // The caches may remember the table itself, whatever the address.
                         self.flush(0..layout::USER_END);
                         drop(table);
                     }
@@ -478,8 +465,8 @@ impl AddressSpace {
 }
 
 impl Drop for AddressSpace {
-    /// Frees a little of the memory at once and leaves the rest to the reaper: a program that could
-    /// not be started may be large.
+    /// Frees a little of the memory at once and leaves the rest to the reaper: a program that could not be started may be
+    /// large.
     fn drop(&mut self) {
         let remains = self.take_remains();
         self.root.retire();
@@ -487,10 +474,6 @@ impl Drop for AddressSpace {
             remains.free_or_abandon(place);
         }
     }
-}
-
-fn physical(slot: &Slot<'_>) -> usize {
-    slot.physical()
 }
 
 fn check_range(range: &Range<usize>) -> Result<(), MapError> {

@@ -1,11 +1,11 @@
-//! Physical memory in frames of 4 KiB with reference counts.
+//! Physical memory by the frame (4 KiB), counted by reference.
 //!
-//! Free frames are in a [`Buddy`] behind one lock and in a small cache per hart that needs no lock.
-//! A [`Frame`] is one reference to a frame; dropping the last one frees it. So pinning a program's
-//! buffer, sharing a page with a program and mapping a page twice are only clones.
+//! Free frames lie in a [`Buddy`] behind one lock, and in a small cache per hart that needs
+//! none. A [`Frame`] is a share in one frame; the last share to go frees it. So pinning a
+//! program's buffer, sharing a page with it and mapping it twice are all just clones.
 
 use super::buddy::{Buddy, FrameRecord, NONE, ORDERS};
-use super::{OutOfMemory, kernel_space, layout};
+use super::{OutOfMemory, layout};
 use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU32;
@@ -22,7 +22,7 @@ struct Table {
     base: usize,
     records: &'static [FrameRecord],
     buddy: Mutex<Buddy>,
-    /// Frames that were free at the end of the boot.
+    /// Frames that were free once the kernel was set up.
     total: usize,
 }
 
@@ -32,7 +32,7 @@ fn table() -> &'static Table {
     TABLE.get().expect("no frame is used before `frames::initialise`")
 }
 
-/// Size of a hart's cache, and how many frames move between it and the buddy at a time.
+/// Frames a hart keeps to itself, and how many move at a time.
 const CACHE_FRAMES: usize = 64;
 const CACHE_MOVE: usize = 32;
 
@@ -54,11 +54,11 @@ static CACHED: AtomicUsize = AtomicUsize::new(0);
 static JUNK_ON_FREE: AtomicBool = AtomicBool::new(false);
 const JUNK: u8 = 0xa5;
 
-/// Takes over the memory in `ram`, except the ranges in `reserved`. The records of all frames are
-/// put into the first hole with enough room. Called once, by the boot hart.
+/// Takes over the memory in `ram`, except what lies in `reserved`. The records of all frames
+/// are put into the first hole that has room for them. Called once, by the boot hart.
 ///
 /// # Safety
-/// Every byte of `ram` outside `reserved` is unused memory, mapped in the direct map.
+/// Every byte of `ram` outside `reserved` is unused memory that the direct map reaches.
 pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_on_free: bool) {
     let base = layout::page_down(ram.iter().map(|range| range.start).min().expect("the tree names memory"));
     let end = layout::page_down(ram.iter().map(|range| range.end).max().unwrap_or(base));
@@ -106,12 +106,12 @@ fn collect<'a>(
     &into[..count]
 }
 
-/// Calls `visit` with the parts of `range` outside all reserved ranges. Reserved ranges may overlap
-/// and may be in any order.
+/// Calls `visit` with the parts of `range` that no reserved range touches. Reserved ranges
+/// may overlap and need no order.
 fn for_each_hole(range: &Range<usize>, reserved: &[Range<usize>], mut visit: impl FnMut(Range<usize>)) {
     let mut at = range.start;
     while at < range.end {
-        // Inside a reserved range: continue at its end.
+        // Inside a reserved range: go to its end.
         if let Some(inside) = reserved.iter().find(|taken| taken.contains(&at)) {
             at = inside.end;
             continue;
@@ -136,37 +136,36 @@ fn first_hole(ram: &[Range<usize>], reserved: &[Range<usize>], bytes: usize) -> 
     found
 }
 
-/// The amount of memory, in frames.
+/// How much memory there is, in frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Statistics {
-    /// All frames that the kernel can allocate.
+    /// All frames the kernel has to give.
     pub total: usize,
-    /// Free frames, those in the harts' caches included.
+    /// Those nobody holds, the harts' caches included.
     pub free: usize,
 }
 
-/// The current figures; exact while no other hart allocates.
+/// The figures of this moment; exact when no other hart is allocating.
 pub fn statistics() -> Statistics {
     let table = table();
     let free = table.buddy.lock().free_frames() + CACHED.load(Ordering::Relaxed);
     Statistics { total: table.total, free }
 }
 
-/// Programs do not get this share of all frames, so that the kernel can continue when they have
-/// used up the rest.
+/// The share of all frames that programs do not get, so that the kernel can go on.
 const RESERVE_DIVISOR: usize = 64;
 
-/// Whether the free frames (without the harts' caches) are only the kernel's reserve.
+/// Whether all that is left (not counting the harts' caches) is the kernel's reserve.
 pub(super) fn is_down_to_reserve() -> bool {
     let table = table();
     FREE.load(Ordering::Relaxed) <= table.total / RESERVE_DIVISOR
 }
 
-/// Free frames of the buddy, readable without its lock.
+/// What the buddy has, readable without its lock.
 static FREE: AtomicUsize = AtomicUsize::new(0);
 
 impl Table {
-    /// Calls `work` on the buddy and publishes its number of free frames.
+    /// Works on the buddy, and publishes what it has left.
     fn with_buddy<R>(&self, work: impl FnOnce(&mut Buddy) -> R) -> R {
         let mut buddy = self.buddy.lock();
         let answer = work(&mut buddy);
@@ -175,7 +174,7 @@ impl Table {
     }
 }
 
-/// Takes one frame out of this hart's cache, refilling an empty cache.
+/// Takes one frame out of this hart's cache, refilling it when empty.
 fn take_frame() -> Option<u32> {
     CACHES.with(|cache| {
         if cache.count == 0 {
@@ -199,7 +198,7 @@ fn take_frame() -> Option<u32> {
     })
 }
 
-/// Puts a frame into this hart's cache, making room in a full one.
+/// Puts a frame into this hart's cache, making room when full.
 fn give_frame(number: u32) {
     CACHES.with(|cache| {
         if cache.count == CACHE_FRAMES {
@@ -218,26 +217,25 @@ fn give_frame(number: u32) {
     });
 }
 
-/// A reference to one frame of memory.
+/// A share in one frame of memory.
 ///
-/// The contents may change at any time, because a program or a device may use the frame too. So the
-/// kernel never makes references to the bytes; it only copies them in and out.
+/// Its bytes may change at any time, because a program or a device may hold another share:
+/// so there are no references to them, only copies in and out.
 #[derive(Debug)]
 pub struct Frame(NonZeroU32);
 
 const _: () = assert!(size_of::<Option<Frame>>() == 4);
 
 impl Frame {
-    /// A new frame, all zero.
+    /// A frame of its own, all zero.
     pub fn allocate_zeroed() -> Result<Self, OutOfMemory> {
         let frame = Self::allocate()?;
-        // SAFETY: the frame is mapped in the direct map, and `allocate` has just returned its only
-        // reference, so no program and no device uses it.
+        // SAFETY: the frame is mapped and nobody else's.
         unsafe { arch::clear(frame.bytes(), FRAME_BYTES) };
         Ok(frame)
     }
 
-    /// A new frame with its previous contents.
+    /// A frame of its own with whatever was in it.
     fn allocate() -> Result<Self, OutOfMemory> {
         if super::heap::is_to_fail() {
             return Err(OutOfMemory);
@@ -255,47 +253,26 @@ impl Frame {
         self.0.get() as usize - 1
     }
 
-    /// Another reference to the frame at `physical`.
-    ///
-    /// # Safety
-    /// The frame has a reference that is not dropped during this call, such as the one of a page
-    /// table's entry.
-    pub(super) unsafe fn share_of(physical: usize) -> Self {
-        // SAFETY: this value is never dropped, so it does not use up the other reference, which by
-        // this function's contract exists during the call.
-        let frame = ManuallyDrop::new(unsafe { Self::from_physical(physical) });
+    /// A share in the frame at `physical`, which somebody else must hold a share in: a page
+    /// of the kernel's image or a mapped page.
+    pub(super) fn share_of(physical: usize) -> Self {
+        let frame = ManuallyDrop::new(Self::from_physical(physical));
         Self::clone(&frame)
     }
 
-    /// A reference to the frame at `physical` in the kernel's image.
-    ///
-    /// # Panics
-    /// If that is not in the image.
-    pub(super) fn of_image(physical: usize) -> Self {
-        assert!(kernel_space::image_physical().contains(&physical), "{physical:#x} is not in the image");
-        // SAFETY: the frames of the image are reserved at boot. Their records begin with one
-        // reference (`FrameRecord::in_use`), which is never dropped.
-        unsafe { Self::share_of(physical) }
-    }
-
-    /// Restores the reference that [`Frame::into_physical`] turned into an address.
-    ///
-    /// # Safety
-    /// `physical` is the result of `into_physical`, and nothing else restores or uses that
-    /// reference any more.
-    pub(super) unsafe fn from_physical(physical: usize) -> Self {
+    /// Takes back a share that [`Frame::into_physical`] gave away.
+    pub(super) fn from_physical(physical: usize) -> Self {
         let table = table();
         debug_assert!(physical >= table.base && physical.is_multiple_of(FRAME_BYTES));
         Self::from_number(((physical - table.base) / FRAME_BYTES) as u32)
     }
 
-    /// Turns this reference into the frame's address, for an entry of a page table, which then owns
-    /// it. The frame stays allocated until [`Frame::from_physical`] restores the reference.
+    /// Hands this share to a page table.
     pub(super) fn into_physical(self) -> usize {
         ManuallyDrop::new(self).physical()
     }
 
-    /// The physical address, as devices and page tables use it.
+    /// Where it lies, as devices and page tables see it.
     pub fn physical(&self) -> usize {
         table().base + self.number() * FRAME_BYTES
     }
@@ -310,8 +287,7 @@ impl Frame {
     /// If `offset + into.len()` is beyond the frame.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         assert_within(offset, into.len());
-        // SAFETY: the frame is mapped in the direct map as long as this reference exists, and the
-        // range is within it (checked above). `copy_shared` permits concurrent writes by others.
+        // SAFETY: within the frame, checked above.
         unsafe { arch::copy_shared(into.as_mut_ptr(), self.bytes().add(offset), into.len()) };
     }
 
@@ -321,9 +297,7 @@ impl Frame {
     /// If `offset + from.len()` is beyond the frame.
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert_within(offset, from.len());
-        // SAFETY: the frame is mapped in the direct map as long as this reference exists, and the
-        // range is within it (checked above). Nothing makes Rust references to a frame that
-        // programs or devices use.
+        // SAFETY: within the frame, checked above; nobody has a reference into it.
         unsafe { arch::copy_shared(self.bytes().add(offset), from.as_ptr(), from.len()) };
     }
 }
@@ -335,7 +309,7 @@ fn assert_within(offset: usize, length: usize) {
 
 impl Clone for Frame {
     fn clone(&self) -> Self {
-        // Relaxed is enough: the reference that is cloned keeps the frame allocated.
+        // Relaxed: a new share is made from an existing one, which keeps the frame.
         let before = table().records[self.number()].references.fetch_add(1, Ordering::Relaxed);
         debug_assert!(before > 0);
         Self(self.0)
@@ -344,14 +318,12 @@ impl Clone for Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        // Every decrement is a Release and the last one is followed by an Acquire fence, so all
-        // uses of the frame happen before its next allocation.
+        // Release, then acquire by the last: all uses of the frame come before its next life.
         let references = &table().records[self.number()].references;
         if references.fetch_sub(1, Ordering::Release) == 1 {
             core::sync::atomic::fence(Ordering::Acquire);
             if JUNK_ON_FREE.load(Ordering::Relaxed) {
-                // SAFETY: the count has just become zero, so nothing else uses the frame, and it is
-                // not yet in the cache of free frames.
+                // SAFETY: the last share is ours.
                 unsafe { self.bytes().write_bytes(JUNK, FRAME_BYTES) };
             }
             give_frame(self.number() as u32);
@@ -359,8 +331,8 @@ impl Drop for Frame {
     }
 }
 
-/// Takes a contiguous block of `2^order` frames, aligned to its size, and returns its physical
-/// address. The contents are undefined.
+/// Takes a contiguous, size-aligned block of `2^order` frames; its physical address. The
+/// bytes are whatever they were.
 pub(crate) fn allocate_block(order: usize) -> Result<usize, OutOfMemory> {
     if order >= ORDERS {
         return Err(OutOfMemory);
@@ -370,19 +342,18 @@ pub(crate) fn allocate_block(order: usize) -> Result<usize, OutOfMemory> {
     Ok(table.base + block as usize * FRAME_BYTES)
 }
 
-/// Frees a block from [`allocate_block`].
+/// Gives back a block from [`allocate_block`].
 ///
 /// # Safety
-/// The block was allocated with this order and is not used any more.
+/// The block was taken with this order and is not used any more.
 pub(crate) unsafe fn free_block(physical: usize, order: usize) {
     let table = table();
     let block = ((physical - table.base) / FRAME_BYTES) as u32;
     table.with_buddy(|buddy| buddy.free(table.records, block, order));
 }
 
-/// Takes `count` contiguous frames for the kernel itself, if necessary out of the reserve. Returns
-/// the physical address of the first frame, which is aligned to their total size rounded up to a
-/// power of two. The contents are undefined.
+/// Takes `count` frames in a row for the kernel itself, out of the reserve if need be; the physical address of the
+/// first, which is aligned to the next power of two of all their bytes. The bytes are whatever they were.
 pub(super) fn allocate_run(count: usize) -> Result<usize, OutOfMemory> {
     let table = table();
     if count == 1
@@ -396,17 +367,17 @@ pub(super) fn allocate_run(count: usize) -> Result<usize, OutOfMemory> {
     }
     let first = table.with_buddy(|buddy| {
         let first = buddy.allocate(table.records, order)?;
-        // Free the part of the block beyond `count` frames.
+        // What the power of two has too much goes back at once.
         buddy.free_range(table.records, first + count as u32, first + (1 << order));
         Some(first)
     });
     first.map(|first| table.base + first as usize * FRAME_BYTES).ok_or(OutOfMemory)
 }
 
-/// Frees frames from [`allocate_run`].
+/// Gives back frames from [`allocate_run`].
 ///
 /// # Safety
-/// They were allocated with this count and are not used any more.
+/// They were taken with this count and are not used any more.
 pub(super) unsafe fn free_run(physical: usize, count: usize) {
     let table = table();
     let first = ((physical - table.base) / FRAME_BYTES) as u32;
@@ -416,7 +387,7 @@ pub(super) unsafe fn free_run(physical: usize, count: usize) {
     }
 }
 
-/// The order of the smallest block with at least `bytes` bytes.
+/// The order of the smallest block that has `bytes`.
 pub(crate) const fn order_for(bytes: usize) -> usize {
     bytes.div_ceil(FRAME_BYTES).next_power_of_two().trailing_zeros() as usize
 }

@@ -1,17 +1,13 @@
-//! The run queue: virtual CPUs that are ready to run, ordered by urgency and fairness, and the
-//! virtual CPUs that the switching coroutines hold.
+//! The run queue: virtual CPUs that want a hart, in order of urgency and fairness, and what the switching coroutines have in hand.
 //!
-//! The order is by level, then by what the process has been charged, then by arrival (decision 10).
-//! There is one lock, taken once per switch of a virtual CPU, which costs thousands of instructions
-//! anyway; coroutines do not pass through this queue.
+//! In order of level, then of what its process has been charged, then of arrival (decision 10). One lock, taken once per switch of a
+//! virtual CPU, which costs thousands of instructions anyway; coroutines do not pass through here.
 //!
-//! No wake is lost between a switching coroutine that enters user mode or pauses and a hart that
-//! queues a virtual CPU. The switching coroutine writes where it is (`RunQueue::entering`,
-//! `pause`), then reads `ready`. The hart that queues sets `ready`, then reads where the switching
-//! coroutines are. All four accesses are sequentially consistent. The states of a switching
-//! coroutine, and the effect of a newcomer in each of them, are in `cops_algorithms::switchers`.
-//! May touch: the kernel's executor (to wake switching coroutines), interprocessor interrupts, the
-//! system page's `waiting`.
+//! No wake is lost between a switching coroutine that enters user mode, or pauses, and a hart that queues: the switching coroutine
+//! writes where it stands (`RunQueue::entering`, `pause`), then looks at `ready`; the hart that queues sets `ready`, then looks where the
+//! switching coroutines stand. All four are sequentially consistent. The states of a switching coroutine, and what a newcomer does to
+//! each, are in `cops_algorithms::switchers`.
+//! May touch: the kernel's executor (to wake switching coroutines), interprocessor interrupts, the system page's `waiting`.
 
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
@@ -34,7 +30,7 @@ use crate::arch;
 use crate::portions::Stretch;
 use crate::trace::{self, Event};
 
-/// The order of the queue, which is that of the fields: level, charge, number.
+/// The order of the queue. Derived: level first, then charge, then number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     level: u8,
@@ -45,9 +41,9 @@ pub(super) struct Key {
 /// A virtual CPU's place in the queue.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its position, if it is in the queue.
+    /// Where it is, if it is there.
     key: Option<Key>,
-    /// Memory for its node while it is not in the queue: a wake cannot fail for lack of memory.
+    /// Memory to be there with, while it is not: a wake cannot fail for want of it.
     node: Option<Spare<Key, Arc<VirtualCpu>>>,
 }
 
@@ -61,21 +57,20 @@ impl Place {
     }
 }
 
-/// What a process has been charged: ticks times its divisor, relative to other processes of the
-/// level. The kernel's work for it is added at any time; all other changes are made under the run
-/// queue's lock.
+/// What a process has been charged: ticks times its divisor, relative to others of the level. Work of the kernel for it is added
+/// at any time; everything else happens under the run queue's lock.
 #[derive(Debug)]
 pub struct Account {
     charge: AtomicI64,
-    /// The part of the charge for slices that are not over.
+    /// How much of it is for slices that are not over.
     advance: AtomicI64,
-    /// The level of the processes that `charge` is comparable with.
+    /// The level whose others `charge` compares with.
     level: AtomicU8,
 }
 
 impl Account {
-    /// An account with the debts of the parent and one slice more, so that a process cannot get
-    /// more time by starting others.
+    /// An account with the debts of the process that opens it, and one slice more: whoever is short of time does not get more by
+    /// starting others.
     pub fn of_child(parent: Option<&Account>, divisor: u32) -> Self {
         let (inherited, level) = parent.map_or((0, 0), |parent| {
             (parent.charge() - parent.advance.load(Relaxed), parent.level.load(Relaxed))
@@ -92,35 +87,34 @@ impl Account {
         self.charge.load(Relaxed)
     }
 
-    /// Called by any hart, with or without the run queue's lock.
+    /// Any hart, with or without the run queue's lock.
     fn add(&self, charge: i64) {
         self.charge.fetch_add(charge, Relaxed);
     }
 
-    /// Charges a slice that begins.
+    /// Charges for a slice that begins.
     fn begin(&self, slice: &Slice) {
         self.add(slice.whole_charge());
         self.advance.fetch_add(slice.whole_charge(), Relaxed);
     }
 
-    /// Refunds the rest of a slice.
+    /// Gives back what is left of a slice.
     fn end(&self, slice: &Slice) {
         self.add(-slice.remaining_charge());
         self.advance.fetch_sub(slice.whole_charge(), Relaxed);
     }
 }
 
-/// A virtual CPU that a switching coroutine has taken out of the queue and not put back.
+/// What a switching coroutine has taken and not given back.
 struct InHand {
     cpu: Arc<VirtualCpu>,
     slice_end_ticks: u64,
     divisor: u32,
-    /// Its slice is granted: it is not preempted.
+    /// It has been granted its slice: nobody is to take it away.
     granted: bool,
 }
 
-/// The states of a switching coroutine. `cops_algorithms::switchers` has their transitions and the
-/// effect of a newcomer.
+/// Where a switching coroutine is; `cops_algorithms::switchers` has the states, their transitions and what a newcomer does.
 enum State {
     Absent,
     Idle,
@@ -128,8 +122,7 @@ enum State {
     Ready {
         level: u8,
     },
-    /// Running or paused. [`VirtualCpu::standing`] tells which, because that changes without the
-    /// lock.
+    /// Running or paused: [`VirtualCpu::standing`] says which, for it changes without the lock.
     Holds(InHand),
 }
 
@@ -140,8 +133,7 @@ struct Member {
 }
 
 impl Member {
-    /// Sets its level in the executor. Called under the run queue's lock, so that the last decision
-    /// is also the last one to take effect.
+    /// Gives it `level` in the executor. Under the run queue's lock, so that the last one to decide is the last one to do it.
     fn set_level(&self, level: u8) {
         if let Some(id) = self.id {
             set_level(id, level);
@@ -151,33 +143,31 @@ impl Member {
 
 struct Inner {
     queued: Map<Key, Arc<VirtualCpu>>,
-    /// Number of virtual CPUs at each level.
+    /// Virtual CPUs at each level.
     counts: [u32; 64],
-    /// A bit for each level with a count other than 0.
+    /// Those that are not 0.
     levels: u64,
-    /// For each level, the charge of the virtual CPU chosen last, which never decreases: newcomers
-    /// begin there.
+    /// The least that anybody's charge was who was chosen last, at each level: newcomers begin there.
     floors: [i64; 64],
     next_number: u64,
     /// The switching coroutine of each hart.
     switchers: [Member; arch::MAX_HARTS],
-    /// Time that less urgent virtual CPUs had to wait for more urgent ones without compensation.
+    /// Time that others had to wait for more urgent ones and have not been compensated for.
     passed_over_ticks: u64,
 }
 
-/// The run queue: see the module.
+/// See the module.
 pub struct RunQueue {
     inner: Mutex<Inner>,
-    /// A bit for each level with a virtual CPU in the queue; written under the lock, read by any
-    /// hart as a hint.
+    /// A bit for each level with somebody in it; written under the lock, read by anybody as a hint.
     ready: AtomicU64,
-    /// One with a higher claim is waiting: what this switching coroutine holds is to be put back.
+    /// Somebody with a better claim waits: what this switching coroutine has in hand is to be put back.
     give_way: [AtomicBool; arch::MAX_HARTS],
-    /// Share of the time for less urgent virtual CPUs, per mille.
+    /// Per mille of the time for those who are not the most urgent.
     share: AtomicU32,
 }
 
-/// The purposes for which the lock is held, in the order of [`HOLDS`].
+/// For what the lock is held, in the order of [`HOLDS`].
 #[derive(Clone, Copy)]
 enum Hold {
     Push,
@@ -193,12 +183,12 @@ enum Hold {
 
 const HOLDS: [&str; 9] = ["push", "put-back", "renew", "raise", "pop", "settle", "inherit", "pause", "rest"];
 
-/// The name of a purpose by its number, for measurements.
+/// The name of a hold by its number, for what measures them.
 pub fn name_of_hold(number: u32) -> &'static str {
     HOLDS.get(number as usize).copied().unwrap_or("?")
 }
 
-/// The locked run queue, with a measurement of how long it is locked.
+/// The lock held, and measured.
 struct Held<'a> {
     inner: MutexGuard<'a, Inner>,
     /// Ends after the lock is free.
@@ -219,13 +209,12 @@ impl DerefMut for Held<'_> {
     }
 }
 
-/// Maximum number of parts that a slice is divided into when many virtual CPUs of a level are
-/// ready.
+/// Into how many parts a slice is divided at most when many of a level are ready.
 const SLICE_PARTS_MAX: u64 = 10;
-/// Maximum share for the less urgent, per mille.
+/// Most that can be granted to the less urgent, per mille.
 pub const SHARE_MAX: u32 = 500;
 
-/// The run queue of the machine.
+/// The machine's run queue.
 pub static RUN_QUEUE: RunQueue = RunQueue {
     inner: Mutex::new(Inner {
         queued: Map::new(),
@@ -242,7 +231,7 @@ pub static RUN_QUEUE: RunQueue = RunQueue {
 };
 
 impl Process {
-    /// Charges `ticks` of work that the kernel has done for the process outside its slices.
+    /// Charges `ticks` of work that the kernel has done for the process outside of its slices.
     pub fn charge(&self, ticks: u64) {
         self.account.add(ticks as i64 * i64::from(self.share.divisor()));
     }
@@ -254,30 +243,28 @@ impl RunQueue {
         Held { inner, _measured: Stretch::begin(portion::RUN_QUEUE, hold as u32) }
     }
 
-    /// The most urgent level with a virtual CPU in the queue, or 64.
+    /// The most urgent level with somebody in it, or 64.
     pub fn most_urgent(&self) -> u32 {
         self.ready.load(SeqCst).trailing_zeros()
     }
 
-    /// A bit for each level with a virtual CPU in the queue.
+    /// A bit for each level with somebody in it.
     pub fn levels(&self) -> u64 {
         self.ready.load(Relaxed)
     }
 
-    /// This hart is about to enter user mode with `cpu`. It calls [`must_stop`](Self::must_stop)
-    /// afterwards.
+    /// This hart is about to enter user mode with `cpu`. [`must_stop`](Self::must_stop) is asked afterwards.
     pub fn entering(&self, cpu: &VirtualCpu) {
         cpu.set_standing(Standing::Running { hart: arch::hart_index() });
     }
 
-    /// Switching coroutine `number` keeps `cpu` and ends its poll, because coroutines of the kernel
-    /// are to run first. Sets the level at which it will be polled again.
+    /// Switching coroutine `number` keeps `cpu` in hand and ends its poll, since coroutines of the kernel are to run first. Gives it the
+    /// level by which it comes back.
     pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<VirtualCpu>) {
         let level = u32::from(cpu.level()).min(self.most_urgent()) as u8;
         set_level(switcher, level);
         cpu.set_standing(Standing::Paused { level });
-        // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
-        // pause, did so before this point.
+        // Whoever queued, or put a result into the ring, and did not see it paused yet, did so before this.
         let wanted = self.most_urgent().min(cpu.process.woken.load(SeqCst).trailing_zeros());
         if wanted < u32::from(level) {
             let wanted = wanted.max(cpu.process.ceiling.level().into()) as u8;
@@ -285,8 +272,7 @@ impl RunQueue {
         }
     }
 
-    /// `cpu` was found paused and has become as urgent as `level`: raises its switching coroutine
-    /// to that level.
+    /// `cpu`, which was seen paused, has become as urgent as `level`: its switching coroutine comes back by that.
     pub fn raise_paused(&self, cpu: &Arc<VirtualCpu>, level: u8) {
         let inner = self.lock(Hold::Pause);
         let holder = inner
@@ -298,16 +284,14 @@ impl RunQueue {
         }
     }
 
-    /// Whether a virtual CPU waits that takes precedence over the one that `switcher` runs, which
-    /// has this `level` now.
+    /// Whether somebody waits who goes before what `switcher` runs, which is of `level` now.
     pub fn must_stop(&self, switcher: usize, level: u8, slice: &Slice) -> bool {
         !slice.is_granted()
             && (self.most_urgent() < u32::from(level) || self.give_way[switcher].load(Relaxed))
     }
 
-    /// Puts `cpu` into the queue. If a hart should run it now, wakes an idle switching coroutine;
-    /// if there is none, interrupts the hart with the weakest claim, if that is weaker than this
-    /// one.
+    /// Puts `cpu` in by its level, and sees to it that a hart runs it if one should: wakes a switching coroutine if one is idle,
+    /// otherwise interrupts who has the weakest claim, if that is weaker than this.
     pub fn push(&self, cpu: Arc<VirtualCpu>) {
         let mut inner = self.lock(Hold::Push);
         let key = inner.key_for(&cpu.process, cpu.level() & 63);
@@ -315,8 +299,7 @@ impl RunQueue {
         self.announce(inner, key);
     }
 
-    /// Puts back `cpu`, which its switching coroutine has stopped. That coroutine takes the next
-    /// one, and others are woken for the rest.
+    /// Puts `cpu` back, which its switching coroutine has stopped: that takes whose turn it is next, and tells others of the rest.
     pub fn put_back(&self, cpu: Arc<VirtualCpu>) {
         let mut inner = self.lock(Hold::PutBack);
         let key = inner.key_for(&cpu.process, cpu.level() & 63);
@@ -324,8 +307,7 @@ impl RunQueue {
         self.publish(&inner);
     }
 
-    /// Gives another slice to what `number` runs, which is of `level`, if there is no other virtual
-    /// CPU of this level to alternate with.
+    /// Gives what `number` runs, which is of `level`, another slice if nobody is there to take turns with.
     pub fn renew(&self, number: usize, level: u8, process: &Process, slice: &mut Slice) -> bool {
         let mut inner = self.lock(Hold::Renew);
         if inner.levels.trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
@@ -346,7 +328,7 @@ impl RunQueue {
         true
     }
 
-    /// Moves `cpu` forward if it is in the queue and has become more urgent.
+    /// Moves `cpu` forward if it waits here and has become more urgent.
     pub fn raise(&self, cpu: &Arc<VirtualCpu>, level: u8) {
         let mut inner = self.lock(Hold::Raise);
         let Some(key) = cpu.queued.lock().key else { return };
@@ -362,13 +344,12 @@ impl RunQueue {
 
     fn announce(&self, inner: Held<'_>, key: Key) {
         self.publish(&inner);
-        // In units of the charge of a process that shares with no other: of a thousand children,
-        // each must be able to run for a very short time.
+        // By what a process is charged that shares with nobody: of a thousand children, each must run for next to nothing.
         self.tell(inner, key, timer::slice_ticks() as i64 / 4);
     }
 
-    /// Ensures that a switching coroutine takes `key`, which is in the queue. One that holds an
-    /// equally urgent virtual CPU is preempted if that has had more time by more than `tolerated`.
+    /// Sees to it that somebody comes for `key`, which is queued. An equal in hand is preempted if it has had more time by more
+    /// than `tolerated`.
     fn tell(&self, mut inner: Held<'_>, key: Key, tolerated: i64) {
         let here = arch::hart_index();
         let harts = arch::hart_count();
@@ -393,8 +374,7 @@ impl RunQueue {
                 drop(inner);
                 if let Some(id) = id {
                     cops_executor::wake_up(id);
-                    // If this hart continues with its current work, a sleeping one takes over what
-                    // waits here.
+                    // Should this hart go on with what it does, a sleeping one takes over what waits here.
                     super::executor().offer(here as u32);
                 }
             }
@@ -406,8 +386,7 @@ impl RunQueue {
                 }
                 let hart = inner.hart_of(number).filter(|_| interrupt);
                 drop(inner);
-                // Without a hart to interrupt: this hart is in the kernel and checks before it
-                // continues.
+                // Without one: this hart is in the kernel and looks before it goes on.
                 if let Some(hart) = hart {
                     COUNTERS.preemptions.add(1);
                     trace::emit(move || Event::SendInterrupt { hart: hart as u64, why: 2 });
@@ -417,8 +396,7 @@ impl RunQueue {
         }
     }
 
-    /// The state of switching coroutine `number`, for the decision about `key`. The pages are read
-    /// at this moment.
+    /// Where switching coroutine `number` is, for the decision about `key`. Pages are read as they are now.
     fn see(&self, inner: &Inner, number: usize, key: Key, tolerated: i64) -> Switcher {
         let held = match &inner.switchers[number].state {
             State::Absent => return Switcher::Absent,
@@ -435,8 +413,8 @@ impl RunQueue {
         }
     }
 
-    /// Takes the next virtual CPU and charges its process for a slice. If there is none, records
-    /// that `switcher`, which belongs to hart `number`, is idle.
+    /// Takes the virtual CPU whose turn it is, and charges its process for a slice; if there is none, notes that
+    /// `switcher`, that of hart `number`, is idle.
     pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<VirtualCpu>, Slice)> {
         let mut inner = self.lock(Hold::Pop);
         let chosen = inner.choose(self.share.load(Relaxed));
@@ -454,16 +432,14 @@ impl RunQueue {
         };
         inner.switchers[number] = Member { id: Some(switcher), state };
         self.publish(&inner);
-        // The virtual CPU that is first now may have been told to wait for this switching
-        // coroutine, or was put back. If another one is less urgent, it takes this virtual CPU.
+        // What is first now was told to come to this one, perhaps, or was put back: it goes to another if one is less urgent.
         if let Some((&first, _)) = inner.queued.first() {
             self.tell(inner, first, i64::MAX);
         }
         chosen
     }
 
-    /// Switching coroutine `number` no longer holds a virtual CPU of `process`; the rest of the
-    /// slice is refunded.
+    /// Switching coroutine `number` gives up a virtual CPU of `process`: what is left of the slice is given back.
     pub fn settle(&self, number: usize, process: &Process, slice: &Slice) {
         let mut inner = self.lock(Hold::Settle);
         let held = core::mem::replace(&mut inner.switchers[number].state, State::Choosing);
@@ -473,12 +449,12 @@ impl RunQueue {
             inner.passed_over_ticks += slice.used_ticks();
         }
         drop(inner);
-        // This may be the last reference to the process: drop it without the lock.
+        // Perhaps the last that holds it: not under the lock.
         drop(held);
     }
 
-    /// Switching coroutine `number`, which holds nothing, ends its poll: with the level of what
-    /// waits, or idle if nothing does. Returns whether it is to be polled again.
+    /// Switching coroutine `number`, which has nothing in hand, ends its poll: with the level of what waits, or idle if nothing does. Returns
+    /// whether it is to be polled again.
     pub fn rest(&self, number: usize) -> bool {
         let mut inner = self.lock(Hold::Rest);
         let level = inner.levels.trailing_zeros();
@@ -492,8 +468,8 @@ impl RunQueue {
         true
     }
 
-    /// `process` has ended: charges its most recent use of time to its parent. So a process gets no
-    /// free time by running in children that end before they are charged.
+    /// `process` has ended: what it used last is its parent's to pay, so that a process gets no time for nothing by running it in children
+    /// that end before they are charged.
     pub fn inherit_debt(&self, process: &Process, parent: &Process) {
         let inner = self.lock(Hold::Inherit);
         let ticks = process.used_ticks.load(Relaxed).min(timer::slice_ticks());
@@ -501,12 +477,12 @@ impl RunQueue {
         drop(inner);
     }
 
-    /// Sets the share guaranteed to the less urgent, per mille; returns the previous one.
+    /// Sets the share that is guaranteed to the less urgent, in per mille; returns what it was.
     pub fn set_share(&self, per_mille: u32) -> u32 {
         self.share.swap(per_mille.min(SHARE_MAX), Relaxed)
     }
 
-    /// Publishes which levels wait. Called under the lock.
+    /// Shows which levels wait. Under the lock.
     fn publish(&self, inner: &Inner) {
         let levels = inner.levels;
         if self.ready.load(Relaxed) != levels {
@@ -517,12 +493,11 @@ impl RunQueue {
 }
 
 impl InHand {
-    /// Its claim compared with `key`; that of an equal is weaker if it has had more time by more
-    /// than `tolerated`.
+    /// What it is beside `key`; an equal is weaker if it has had more time by more than `tolerated`.
     fn claim(&self, key: Key, tolerated: i64) -> Claim {
         let process = &self.cpu.process;
         let level = process.urgency(self.cpu.index);
-        // Its charge if it stops now.
+        // What it will have been charged if it stops now.
         let unused = self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
         let excess = process.account.charge() - unused - key.charge;
         if level > key.level || level == key.level && excess > tolerated {
@@ -534,7 +509,7 @@ impl InHand {
 }
 
 impl Inner {
-    /// The hart that runs the virtual CPU of switching coroutine `number`.
+    /// The hart that runs what switching coroutine `number` has in hand.
     fn hart_of(&self, number: usize) -> Option<usize> {
         match &self.switchers[number].state {
             State::Holds(held) => match held.cpu.standing() {
@@ -545,7 +520,7 @@ impl Inner {
         }
     }
 
-    /// Raises switching coroutine `number`, which is ready in the executor, to `level`.
+    /// Makes switching coroutine `number`, which is ready in the executor, as urgent as `level`.
     fn raise(&mut self, number: usize, level: u8) {
         match &mut self.switchers[number].state {
             State::Ready { level: at } => *at = level,
@@ -555,7 +530,7 @@ impl Inner {
         self.switchers[number].set_level(level);
     }
 
-    /// Raises it if it holds a virtual CPU and is paused at a less urgent level.
+    /// The same if it has a virtual CPU in hand and is paused at a less urgent level.
     fn raise_paused(&self, number: usize, level: u8) {
         let member = &self.switchers[number];
         if let State::Holds(held) = &member.state
@@ -567,8 +542,7 @@ impl Inner {
         }
     }
 
-    /// The position for a virtual CPU of `process` at `level`. A process that has been absent for a
-    /// while is credited one slice at most; debts remain.
+    /// The place of a virtual CPU of `process` at `level`. Who comes back after a while is credited a slice, no more; debts remain.
     fn key_for(&mut self, process: &Process, level: u8) -> Key {
         let account = &process.account;
         let (old, new) =
@@ -576,7 +550,7 @@ impl Inner {
         let credit = timer::slice_ticks() as i64;
         let before = account.charge();
         let charge = new.saturating_add(before.saturating_sub(old).max(-credit));
-        // Not stored, because another hart may add to it at the same time.
+        // Not stored: another hart may add to it meanwhile.
         account.add(charge.saturating_sub(before));
         account.level.store(level, Relaxed);
         self.next_number += 1;
@@ -586,7 +560,7 @@ impl Inner {
     fn insert(&mut self, key: Key, cpu: Arc<VirtualCpu>) {
         let mut place = cpu.queued.lock();
         place.key = Some(key);
-        // A virtual CPU is in the queue at most once, so it has its node.
+        // It is in the queue once at most, so the node is its own.
         let Some(node) = place.node.take() else { return };
         drop(place);
         self.counts[usize::from(key.level)] += 1;
@@ -605,7 +579,7 @@ impl Inner {
         Some(cpu)
     }
 
-    /// Takes the next virtual CPU out of the queue.
+    /// Takes whose turn it is.
     fn choose(&mut self, share: u32) -> Option<(Arc<VirtualCpu>, Slice)> {
         let (key, granted) = match self.compensated(share) {
             Some(key) => (key, true),
@@ -617,8 +591,7 @@ impl Inner {
             let floor = &mut self.floors[usize::from(key.level)];
             *floor = key.charge.max(*floor);
         }
-        // A round of all of this level takes one whole slice, as long as each gets a useful amount
-        // of time.
+        // A round of all of this level takes a whole slice, as long as that leaves each a worthwhile time.
         let equals = u64::from(self.counts[usize::from(key.level)]) + 1;
         let ticks = if granted { timer::slice_ticks() } else { timer::slice_ticks() / equals };
         let slice = Slice::new(ticks.max(timer::slice_ticks() / SLICE_PARTS_MAX), divisor, granted);
@@ -626,10 +599,9 @@ impl Inner {
         Some((cpu, slice))
     }
 
-    /// The first one according to the current values: others of its process may have run since it
-    /// was queued, or may have taken what made it urgent.
+    /// The first by what is true now: others of its process may have run since it was queued, or have taken what made it urgent.
     fn first(&mut self) -> Option<Key> {
-        // Bounded, because a process could rewrite its page all the time.
+        // A process that rewrites its page all the while is not followed for ever.
         for _ in 0..32 {
             let (&key, cpu) = self.queued.first()?;
             let now = Key {
@@ -649,8 +621,7 @@ impl Inner {
         self.queued.first().map(|(&key, _)| key)
     }
 
-    /// If the less urgent have waited for so long that they are due: the one of them that has
-    /// waited longest.
+    /// If the less urgent have been passed over for so long that they are due: who of them has waited longest.
     fn compensated(&mut self, share: u32) -> Option<Key> {
         if share == 0 {
             self.passed_over_ticks = 0;
