@@ -1,7 +1,8 @@
-//! What a call does, as a value: an attempt that never waits, and a registration for when to attempt again.
+//! The operation of a call, as a value: an attempt that never waits, and a registration for the
+//! next attempt.
 //!
-//! May touch: files, timers, processes. Safe code only; user memory is reached through pinned
-//! buffers alone.
+//! May touch: files, timers, processes. Safe code only; user memory is accessed only through pinned
+//! buffers.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -18,16 +19,16 @@ use crate::fs::{ConsoleRead, File, Waiting};
 use crate::mm::PinnedBuffer;
 use crate::task::{Process, ProcessId, Timer, Waiter, children};
 
-/// Where `accept` puts the peer's address: the address and the word that says how long it is.
+/// Where `accept` stores the peer's address: the address and the word for its length.
 pub struct AddressOut {
-    /// As many bytes as the caller has room for.
+    /// As large as the space that the caller offers.
     pub address: PinnedBuffer,
     /// Four bytes.
     pub length: PinnedBuffer,
 }
 
 impl AddressOut {
-    /// Stores `address`, cut to the room there is, and its whole length, as Linux does.
+    /// Stores `address`, truncated to the available space, and its full length, as Linux does.
     pub fn store(&self, address: SocketAddr) {
         let mut bytes = [0; socket::ADDRESS_BYTES_MAX];
         let length = socket::encode(address, &mut bytes);
@@ -40,22 +41,22 @@ impl AddressOut {
 pub enum Operation {
     /// Read from `file` into `buffer`.
     Read { file: Arc<File>, buffer: PinnedBuffer },
-    /// Read what is typed.
+    /// Read console input.
     ReadConsole { read: ConsoleRead },
     /// Write `buffer` to `file`.
     Write { file: Arc<File>, buffer: PinnedBuffer },
-    /// Take a connection from the listening socket `file`.
+    /// Accept a connection from the listening socket `file`.
     Accept { file: Arc<File>, peer: Option<AddressOut> },
-    /// Wait until the connection that `file` is making stands.
+    /// Wait until the connection of `file` is established.
     Connect { file: Arc<File> },
-    /// Wait until the clock shows `deadline_ticks`.
+    /// Wait until the clock reaches `deadline_ticks`.
     Sleep { deadline_ticks: u64, timer: Option<Timer> },
-    /// Wait until a child (`None`: any) has ended.
+    /// Wait until a child (`None`: any child) has ended.
     WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
 }
 
 impl Operation {
-    /// Which it is, for what measures it (docs/abi.md, section 5).
+    /// The number of the operation for measurements (docs/abi.md, section 5).
     pub fn number(&self) -> u32 {
         match self {
             Operation::Read { .. } | Operation::ReadConsole { .. } => 1,
@@ -67,7 +68,7 @@ impl Operation {
         }
     }
 
-    /// Does the operation if it can be done now; `None` otherwise, and then nothing has changed.
+    /// Performs the operation if that is possible now. `None` otherwise; then nothing has changed.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
             Operation::Read { file, buffer } => file.attempt_read(buffer),
@@ -94,10 +95,11 @@ impl Operation {
         }
     }
 
-    /// Has `waiter` woken when an attempt may succeed. The caller attempts once more afterwards.
+    /// Registers `waiter` to be woken when an attempt may succeed. The caller attempts once more
+    /// afterwards.
     ///
     /// # Errors
-    /// [`OutOfMemory`], the first time only.
+    /// [`OutOfMemory`], only the first time.
     pub fn enter(&mut self, process: &Arc<Process>, waiter: Waiter) -> Result<(), OutOfMemory> {
         match self {
             Operation::Sleep { deadline_ticks, timer } => {
@@ -117,8 +119,8 @@ impl Operation {
         Ok(())
     }
 
-    /// The operation is over: the call in `cell` waits no more. `must_pass_on`: it has failed or been cancelled, so that
-    /// what it was woken for is another's.
+    /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it
+    /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
     pub fn leave(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
         match (self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.leave(cell.number(), must_pass_on),
@@ -128,7 +130,8 @@ impl Operation {
         }
     }
 
-    /// The call in `cell`, whose operation this is, has another priority: true if it is to attempt again, to wait by that.
+    /// The priority of this operation's call in `cell` has changed. Returns whether it must attempt
+    /// again to wait with the new priority.
     pub fn reorder(&mut self, process: &Process, cell: CellIndex, level: u8) -> bool {
         if let Operation::Sleep { timer: Some(timer), .. } = self {
             timer.set_level(level);
@@ -142,7 +145,7 @@ impl Operation {
         true
     }
 
-    /// The file it waits for, if that is what it waits for, and the direction.
+    /// The file and the direction that it waits for, if it waits for a file.
     fn file(&self) -> Option<(&File, Waiting)> {
         match self {
             Operation::Read { file, .. } | Operation::Accept { file, .. } => Some((file, Waiting::ToRead)),
@@ -152,7 +155,8 @@ impl Operation {
     }
 }
 
-/// The table's lock is held throughout, so that a connection taken from the backlog has a number for certain.
+/// The table's lock is held all the time, so that a connection taken from the backlog certainly
+/// gets a number.
 fn accept(process: &Process, file: &File, peer: Option<&AddressOut>) -> Option<CallResult> {
     let File::Socket(listener) = file else { return Some(Err(cops_abi::Errno::ENOTSOCK)) };
     let mut files = process.files.lock();

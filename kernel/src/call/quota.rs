@@ -1,7 +1,7 @@
-//! How many calls a process has in flight, and their charge to its family.
+//! The number of calls that a process has in flight, and their charge to its family.
 //!
-//! Calls are charged in batches, so that most begin and end with one addition each. Up to two batches
-//! more than there are calls stay charged.
+//! Calls are charged in batches, so that most calls begin and end with one addition each. The
+//! charge may cover up to two batches more than there are calls.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,14 +12,14 @@ use spin::Mutex;
 
 use crate::mm::quota::{Amounts, CALL_BYTES, Charge, Family, Kind};
 
-/// Calls that are charged at a time.
+/// Number of calls that are charged at a time.
 const BATCH: usize = 32;
 
 /// The calls of one process.
 #[derive(Debug)]
 pub struct CallsInFlight {
     count: AtomicUsize,
-    /// Calls that are paid for.
+    /// Number of calls covered by the charge.
     charged: AtomicUsize,
     charge: Mutex<Charge>,
 }
@@ -30,21 +30,22 @@ fn calls(count: usize) -> Amounts {
 }
 
 impl CallsInFlight {
-    /// None yet, to be charged to `family`.
+    /// Without calls; later ones are charged to `family`.
     pub const fn new(family: Family) -> Self {
         let charge = Mutex::new(Charge::nothing(family));
         Self { count: AtomicUsize::new(0), charged: AtomicUsize::new(0), charge }
     }
 
-    /// How many there are.
+    /// Number of calls in flight.
     pub fn count(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// One more.
+    /// Counts one more call.
     ///
     /// # Errors
-    /// `EAGAIN` at the limit of the process or its quota, `ENOMEM` by its quota of memory; it is not counted then.
+    /// `EAGAIN` at the limit of the process or its quota, `ENOMEM` at its memory quota. The call is
+    /// not counted then.
     pub fn begin(&self) -> Result<(), Errno> {
         let count = self.count.fetch_add(1, Relaxed) + 1;
         let begun = if count > CALLS_IN_FLIGHT_MAX {
@@ -57,7 +58,7 @@ impl CallsInFlight {
         begun.inspect_err(|_| self.end(1))
     }
 
-    /// `count` of them are over.
+    /// `count` calls have ended.
     pub fn end(&self, count: usize) {
         let left = self.count.fetch_sub(count, Relaxed) - count;
         if self.charged.load(Relaxed) >= left + 2 * BATCH {
@@ -90,7 +91,7 @@ impl CallsInFlight {
         let mut charge = self.charge.lock();
         let charged = self.charged.load(Relaxed);
         let count = self.count();
-        // One batch is kept, for a process that makes one call after the other.
+        // Keep one batch, for a process that makes one call after another.
         let kept = count.next_multiple_of(BATCH).max(BATCH);
         if charged > kept {
             self.charged.store(kept, Relaxed);

@@ -1,12 +1,14 @@
-//! The atomics of the core, all of them: the machine's, or, with `--cfg loom`, those of the model checker.
+//! The atomics of the core, all of them: the machine's, or, with `--cfg loom`, those of the model
+//! checker.
 //!
-//! A machine without 64-bit atomics (RV32, Cortex-M) gets them from `portable-atomic`, and the others with them, since
-//! such a machine may have no compare-and-exchange at all (RV32IMC, Cortex-M0). How, the program says by the features
-//! it gives that crate: none of them is right for all machines, and the one that would be the default, a global
-//! lock, would deadlock an interrupt handler that wakes a coroutine.
+//! A machine without 64-bit atomics (RV32, Cortex-M) gets them from `portable-atomic`, and the
+//! others with them, since such a machine may have no compare-and-exchange at all (RV32IMC,
+//! Cortex-M0). How, the program says by the features it gives that crate: none of them is right for
+//! all machines, and the one that would be the default, a global lock, would deadlock an interrupt
+//! handler that wakes a coroutine.
 //!
-//! May touch nothing. The rest of the core takes atomics from here only, so that what `tests/loom.rs` explores is
-//! the shipped source.
+//! May touch nothing. The rest of the core takes atomics from here only, so that what
+//! `tests/loom.rs` explores is the shipped source.
 
 #[cfg(all(not(loom), cops_perturb))]
 pub use self::perturbed::*;
@@ -16,8 +18,9 @@ pub use ::core::hint::spin_loop;
 pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 #[cfg(not(loom))]
 pub use ::core::sync::atomic::{Ordering, compiler_fence};
-// No AtomicU64 there? The program must choose how it is made: `portable-atomic` in its own Cargo.toml, with the
-// feature `fallback` and one of `unsafe-assume-single-core`, `unsafe-assume-privileged` (documentation of this crate).
+// No AtomicU64 there? The program must choose how it is made: `portable-atomic` in its own
+// Cargo.toml, with the feature `fallback` and one of `unsafe-assume-single-core`,
+// `unsafe-assume-privileged` (documentation of this crate).
 #[cfg(all(not(loom), not(target_has_atomic = "64")))]
 pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
@@ -33,8 +36,9 @@ pub mod unmodelled {
     pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 }
 
-/// The machine's atomics, each access of which takes a while now and then, or lets other threads run: for `tests/storm`, since what two
-/// threads must do within a nanosecond of each other happens once in hours otherwise.
+/// The machine's atomics, each access of which takes a while now and then, or lets other threads
+/// run: for `tests/storm`, since what two threads must do within a nanosecond of each other happens
+/// once in hours otherwise.
 #[cfg(all(not(loom), cops_perturb))]
 mod perturbed {
     use ::core::sync::atomic as machine;
@@ -49,8 +53,8 @@ mod perturbed {
             Cell::new(SEED.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1);
     }
 
-    /// One access in 32 spins for up to 64 turns; one update in 128 gives up the processor when it is made, which is
-    /// where what follows a transition meets what another thread makes of it.
+    /// One access in 32 spins for up to 64 turns; one update in 128 gives up the processor when it
+    /// is made, which is where what follows a transition meets what another thread makes of it.
     fn perturb(is_updated: bool) {
         // A thread that ends has no random numbers any more.
         let drawn = RANDOM.try_with(|random| {
@@ -132,8 +136,8 @@ mod perturbed {
     perturbed!(AtomicPtr<T>, *mut T, swap);
 }
 
-/// Loom's atomics in memory that is valid when zeroed, as slots and workers require: each is bound to one of a
-/// pool at its first use.
+/// Loom's atomics in memory that is valid when zeroed, as slots and workers require: each is bound
+/// to one of a pool at its first use.
 #[cfg(loom)]
 mod modelled {
     use ::core::fmt;
@@ -148,27 +152,29 @@ mod modelled {
     use std::vec::Vec;
 
     std::thread_local! {
-        /// Those of the present execution, and how many are bound. All threads of a model are one of the host's.
+        /// Those of the present execution, and how many are bound. All threads of a model are one
+        /// of the host's.
         static POOL: RefCell<(Vec<Rc<Modelled>>, usize)> = const { RefCell::new((Vec::new(), 0)) };
         static LATEST: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// To be called at the start of each execution, before the executor is made: makes `count` atomics, by the
-    /// thread that starts all others, so that nobody can use one that is not there yet.
+    /// To be called at the start of each execution, before the executor is made: makes `count`
+    /// atomics, by the thread that starts all others, so that none can be used before it exists.
     ///
-    /// With `latest`, each load sees the latest store. Of the earlier accesses that an access may race with, loom
-    /// remembers one for each atomic, so a thread's own load hides another's from its update that follows, as in
-    /// every loop of load and exchange; not if loads are updates to loom. So a model is to be run in both ways: one
-    /// explores more interleavings, the other what weakly ordered loads may see.
+    /// With `latest`, each load sees the latest store. Of the earlier accesses that an access may
+    /// race with, loom remembers one for each atomic, so a thread's own load hides another's from
+    /// its update that follows, as in every loop of load and exchange; not if loads are updates to
+    /// loom. So a model is to be run in both ways: one explores more interleavings, the other what
+    /// weakly ordered loads may see.
     pub fn begin_model(count: usize, latest: bool) {
         LATEST.set(latest);
         let atomics = (0..count).map(|_| Rc::new(Modelled::new(0))).collect();
         POOL.with(|pool| *pool.borrow_mut() = (atomics, 0));
     }
 
-    /// Loom takes sequentially consistent accesses for acquiring and releasing ones, but knows fences. With one
-    /// before each such load and after each such update they have the one order that they are used for. (The fences
-    /// order a little more than the accesses alone would.)
+    /// Loom takes sequentially consistent accesses for acquiring and releasing ones, but knows
+    /// fences. With one before each such load and after each such update they have the one order
+    /// that they are used for. (The fences order a little more than the accesses alone would.)
     fn before_load(order: Ordering) {
         if order == Ordering::SeqCst {
             fence(order);

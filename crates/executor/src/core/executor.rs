@@ -13,8 +13,8 @@ use super::slab::Slab;
 use super::snapshot::Place;
 use super::worker::{MAX_WORKERS, Worker};
 
-/// All of an executor except what its hooks hand out. The caller places it, usually in a static, and it
-/// must stay there for ever: ids and wakers are never counted.
+/// All of an executor except what its hooks hand out. The caller places it, usually in a static,
+/// and it must stay there for ever: ids and wakers are never counted.
 ///
 /// ```
 /// use cops_executor::core::{Executor, FutureVTable, Hooks, NO_WORKER, RUN_STALLED, STATUS_OK, WorkerState};
@@ -51,11 +51,13 @@ use super::worker::{MAX_WORKERS, Worker};
 pub struct Executor {
     /// Bit w: worker w has parked or is about to. On a line of its own: every wake reads it.
     pub(super) parked: AtomicU64,
-    /// What scheduling points must see to beside their own worker's lists: the bits `ATTENTION_*`. Seldom written.
+    /// What scheduling points must see to beside their own worker's lists: the bits `ATTENTION_*`.
+    /// Seldom written.
     pub(super) attention: AtomicU32,
     /// See `set_aging`; 0 if it is off.
     pub(super) aging_period: AtomicU32,
-    /// Bit w: `notify` was called for worker w since it last parked. A worker that is parked too is about to look.
+    /// Bit w: `notify` was called for worker w since it last parked. A worker that is parked too is
+    /// about to look.
     pub(super) notified: AtomicU64,
     /// Bit w: while worker w is parked, it looks for work by itself before long. See `set_quiet`.
     pub(super) quiet: AtomicU64,
@@ -101,7 +103,7 @@ pub enum Phase {
 /// static EXECUTOR: Executor = Executor::new(1);
 /// EXECUTOR.start_on_host(1)?;
 /// let id = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
-/// let seen = EXECUTOR.inspect(id.index()).flatten().expect("somebody is there");
+/// let seen = EXECUTOR.inspect(id.index()).flatten().expect("the slot is in use");
 /// assert_eq!((seen.id, seen.phase, seen.priority), (id.raw(), Phase::Ready as u32, 32));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -121,8 +123,9 @@ pub struct Inspection {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: the only field that is not an atomic is `hooks`: written once by whoever won `initialised`, read
-// only after that said so. What the hooks point to is shared by contract of `Hooks`.
+// SAFETY: the only field that is not an atomic is `hooks`: written once, by the caller that won
+// `initialised`, and read only after `initialised` says so. What the hooks point to is shared by
+// contract of `Hooks`.
 unsafe impl Sync for Executor {}
 #[allow(unsafe_code)]
 // SAFETY: no field belongs to a thread; what the hooks point to may be used by any thread, by
@@ -166,8 +169,8 @@ impl Executor {
         }
     }
 
-    /// Sets the number that its ids carry, 0 to 255, and its hooks, once. `STATUS_OK`, `STATUS_ALREADY_DONE` or
-    /// `STATUS_OUT_OF_RANGE`. Not in interrupt handlers.
+    /// Sets the number that its ids carry, 0 to 255, and its hooks, once. `STATUS_OK`,
+    /// `STATUS_ALREADY_DONE` or `STATUS_OUT_OF_RANGE`. Not in interrupt handlers.
     ///
     /// # Safety
     ///
@@ -192,7 +195,7 @@ impl Executor {
         if self.initialised.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return STATUS_ALREADY_DONE;
         }
-        // SAFETY: we alone went from 0 to 1, and nobody reads before 2.
+        // SAFETY: only this call changed 0 to 1, and no reader continues before it is 2.
         unsafe { *self.hooks.get() = Some(*hooks) };
         self.number.store(number, Ordering::Relaxed);
         self.preempts.store(hooks.preempt.is_some(), Ordering::Relaxed);
@@ -213,14 +216,15 @@ impl Executor {
         unsafe { (*self.hooks.get()).as_ref() }
     }
 
-    /// Registers worker `number` (below 64, each once, in any order) and the record it shall publish in.
-    /// `STATUS_OK`, `STATUS_NOT_INITIALISED`, `STATUS_OUT_OF_RANGE` (also for null), `STATUS_ALREADY_DONE` or
-    /// `STATUS_NO_MEMORY`. At any time, also while others run; not in interrupt handlers.
+    /// Registers worker `number` (below 64, each once, in any order) and the record it shall
+    /// publish in. `STATUS_OK`, `STATUS_NOT_INITIALISED`, `STATUS_OUT_OF_RANGE` (also for null),
+    /// `STATUS_ALREADY_DONE` or `STATUS_NO_MEMORY`. At any time, also while others run; not in
+    /// interrupt handlers.
     ///
     /// # Safety
     ///
-    /// `state` points to a `WorkerState` that stays valid, and is used as atomics only, as long as the
-    /// executor lives.
+    /// `state` points to a `WorkerState` that stays valid, and is used as atomics only, as long as
+    /// the executor lives.
     ///
     /// ```
     /// use cops_executor::WorkerState;
@@ -245,12 +249,13 @@ impl Executor {
         }
         let (none, state) = (ptr::null_mut(), state.cast_mut());
         if record.compare_exchange(none, state, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            // SAFETY: the memory came from `grow` with this size, and nobody has seen it.
+            // SAFETY: the memory came from `grow` with this size, and no reference to it was
+            // published.
             unsafe { (hooks.release)(hooks.context, memory.cast(), size_of::<Worker>()) };
             return STATUS_ALREADY_DONE;
         }
-        // SAFETY: zeroed memory of the right size and alignment, for ever; and the caller's promise. The hooks are
-        // this executor's, which stays where it is.
+        // SAFETY: zeroed memory of the right size and alignment, for ever; and the caller's
+        // promise. The hooks are this executor's, which stays where it is.
         unsafe { (*memory).initialise(number, state, hooks) };
         // The limit goes up last: a reader that sees the new limit finds the worker.
         worker.store(memory, Ordering::Release);
@@ -278,7 +283,8 @@ impl Executor {
         unsafe { self.workers.get(number as usize)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The records of all workers, with their numbers: for looking round without touching the workers.
+    /// The records of all workers, with their numbers: for looking round without touching the
+    /// workers.
     #[allow(unsafe_code)]
     #[inline(always)]
     pub(super) fn records(&self) -> impl Iterator<Item = (u32, &WorkerState)> {
@@ -289,8 +295,9 @@ impl Executor {
         })
     }
 
-    /// Of every `period` polls of a worker, has one go to a level that is less urgent than the most urgent ready one, in
-    /// turn among those at which somebody waits for that worker. 0 (as it begins): never, priorities are strict.
+    /// Gives one of every `period` polls of a worker to a level less urgent than the most urgent
+    /// ready one, alternating between those with a coroutine that waits for that worker. 0 (the
+    /// initial value): never, priorities are strict.
     ///
     /// In any context, interrupt handlers included.
     ///
@@ -308,9 +315,9 @@ impl Executor {
         (0..self.worker_limit()).filter_map(|number| self.worker(number)).for_each(Worker::unsettle);
     }
 
-    /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it is called
-    /// with false. (A worker on another thread may miss it for some polls, 256 at most.) In any context in which
-    /// `notify` may be called.
+    /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it
+    /// is called with false. (A worker on another thread may miss it for some polls, 256 at most.)
+    /// In any context in which `notify` may be called.
     ///
     /// ```
     /// # use cops_executor::Executor;
@@ -331,7 +338,8 @@ impl Executor {
         }
     }
 
-    /// Coroutines that have been spawned and not exited. When it becomes 0, parked workers are notified.
+    /// Coroutines that have been spawned and not exited. When it becomes 0, parked workers are
+    /// notified.
     ///
     /// In any context, interrupt handlers included.
     ///
@@ -379,10 +387,11 @@ impl Executor {
         self.worker(here).map_or(0, |worker| worker.state().current_id.load(Ordering::Relaxed))
     }
 
-    /// Describes the coroutine in slot `index`. 0 if there is no such slot, 1 if it is free, 2 if `out` was
-    /// filled. So all coroutines are found by counting up from 1 until 0 is returned.
+    /// Describes the coroutine in slot `index`. 0 if there is no such slot, 1 if it is free, 2 if
+    /// `out` was filled. So all coroutines are found by counting up from 1 until 0 is returned.
     ///
-    /// In any context, interrupt handlers included. What it describes may have changed when it returns.
+    /// In any context, interrupt handlers included. What it describes may have changed when it
+    /// returns.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};

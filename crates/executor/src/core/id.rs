@@ -8,9 +8,10 @@ use ::core::num::NonZeroU64;
 ///
 /// Bits: generation 63..32 (from 1), executor number 31..24, slot index 23..0 (from 1).
 ///
-/// Where pointers have 32 bits, so has the data of a waker, which is an id: there generations end at 2^20 - 1, indices at
-/// 2^12 - 1, and executor numbers, without the feature `std`, at 3. The layout above is the same. A slot whose
-/// generations are used up is never used again, so what is said above holds there too.
+/// Where pointers have 32 bits, so has the data of a waker, which is an id: there generations end
+/// at 2^20 - 1, indices at 2^12 - 1, and executor numbers, without the feature `std`, at 3. The
+/// layout above is the same. A slot is never used again when its generations are used up, so the
+/// statements above hold there too.
 ///
 /// ```
 /// use cops_executor::CoroutineId;
@@ -24,7 +25,8 @@ pub struct CoroutineId(NonZeroU64);
 
 const _: () = assert!(size_of::<Option<CoroutineId>>() == 8);
 
-/// Whether an id fits into a pointer as it is; otherwise its parts are limited to those of a [`Compact`].
+/// Whether an id fits into a pointer as it is; otherwise its parts are limited to those of a
+/// [`Compact`].
 const FITS_POINTER: bool = usize::BITS >= u64::BITS;
 
 /// Bits of the slot index that are used. Three equal parts of it lead through the slab.
@@ -38,10 +40,10 @@ pub(crate) const LAST_GENERATION: u32 = if FITS_POINTER { u32::MAX } else { Comp
 pub(crate) const LAST_EXECUTOR: u8 = if FITS_POINTER || cfg!(feature = "std") { u8::MAX } else { 3 };
 
 impl CoroutineId {
-    /// The id with these bits, or `None` if no coroutine can ever have it (generation 0: in particular 0,
-    /// which stands for "none" wherever an id is optional).
+    /// The id with these bits, or `None` if no coroutine can ever have it (generation 0: in
+    /// particular 0, which stands for "none" wherever an id is optional).
     ///
-    /// Any other value is harmless wherever an id is taken: it names a coroutine or nobody.
+    /// Any other value is harmless wherever an id is taken: it refers to a coroutine or to none.
     ///
     /// In any context, interrupt handlers included.
     ///
@@ -102,10 +104,11 @@ impl CoroutineId {
     }
 }
 
-/// An id in 32 bits: generation 31..12, slot index 11..0. The number of the executor is kept elsewhere.
+/// An id in 32 bits: generation 31..12, slot index 11..0. The number of the executor is kept
+/// elsewhere.
 ///
-/// Twelve bits for the index and not fewer, because how many coroutines there are at once is a hard limit, while
-/// twenty bits of generation cost one slot of memory for each million coroutines.
+/// Twelve bits for the index and not fewer, because how many coroutines there are at once is a hard
+/// limit, while twenty bits of generation cost one slot of memory for each million coroutines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(target_pointer_width = "64", allow(dead_code))]
 pub(crate) struct Compact(pub u32);
@@ -116,7 +119,7 @@ impl Compact {
     const INDEX_MASK: u32 = (1 << Self::INDEX_BITS) - 1;
     const LAST_GENERATION: u32 = u32::MAX >> Self::INDEX_BITS;
 
-    /// Of the bits of an id whose parts are within the limits.
+    /// From the bits of an id with parts within the limits.
     #[inline(always)]
     pub const fn of(raw: u64) -> Compact {
         Compact((raw >> 32 << Self::INDEX_BITS) as u32 | raw as u32 & Self::INDEX_MASK)
@@ -166,7 +169,7 @@ mod tests {
         // One more of either is another id's form: that is why there are limits.
         assert_eq!(Compact::of(((Compact::LAST_GENERATION + 1) as u64) << 32 | 1).raw(0), 1);
         assert_eq!(CoroutineId::from_raw(Compact(u32::MAX >> 20).raw(0)), None);
-        // Every form is an id's, or nobody's: a waker's data may be anything.
+        // Any bits are accepted, as an id or as none: a waker's data may be anything.
         assert_eq!(Compact::of(Compact(u32::MAX).raw(255)), Compact(u32::MAX));
     }
 

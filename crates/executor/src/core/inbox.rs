@@ -1,12 +1,13 @@
 //! A worker's inbox: a lock-free stack of slots that others have made ready.
 //!
-//! Anybody pushes, in any context; whoever holds the worker's lock takes all at once, so there is no pop of
-//! one and no ABA. Membership is guarded by the slot's state: who makes its place Inbox pushes it, once.
+//! Any thread pushes, in any context. The holder of the worker's lock takes everything at once, so
+//! single elements are never popped and there is no ABA problem. Membership is guarded by the
+//! slot's state: the caller that makes its place Inbox pushes it, once.
 //!
-//! Lost-wake argument, waker's side: the push is sequentially consistent, and the waker looks at the set of
-//! parked workers after it (`announce`). The parking worker announces that it parks and then looks at the
-//! inboxes (`prepare_park`). In the one order of these four, either the waker sees the parked worker or the
-//! parking worker sees the push.
+//! Lost-wake argument, waker's side: the push is sequentially consistent, and the waker looks at
+//! the set of parked workers after it (`announce`). The parking worker announces that it parks and
+//! then looks at the inboxes (`prepare_park`). In the one order of these four, either the waker
+//! sees the parked worker or the parking worker sees the push.
 //!
 //! Unsafe: following the chain. Only slots are pushed, and slots are never freed.
 #![allow(unsafe_code)]
@@ -26,7 +27,7 @@ impl Inbox {
         self.0.load(Ordering::SeqCst).is_null()
     }
 
-    /// Pushes a slot whose place the caller has just made Inbox. True if the inbox was empty.
+    /// Pushes a slot after the caller has made its place Inbox. True if the inbox was empty.
     pub fn push(&self, slot: &Slot) -> bool {
         let this = ptr::from_ref(slot).cast_mut();
         let mut head = self.0.load(Ordering::Relaxed);
@@ -44,7 +45,8 @@ impl Inbox {
     pub fn drain<'a>(&self, _: &'a Slab, mut each: impl FnMut(&'a Slot)) {
         let mut last_pushed = self.0.swap(ptr::null_mut(), Ordering::SeqCst);
         let mut first = ptr::null_mut();
-        // SAFETY: null, or a slot of this slab; the swap acquired its push, and each is in the chain once.
+        // SAFETY: null, or a slot of this slab; the swap acquired its push, and each is in the
+        // chain once.
         while let Some(slot) = unsafe { last_pushed.as_ref() } {
             let next = slot.next.load(Ordering::Relaxed);
             slot.next.store(first, Ordering::Relaxed);

@@ -1,11 +1,13 @@
-//! The C interface of the core: statuses, and the one list of functions from which the image's exports,
-//! the table of pointers to them and the calls through that table are made, so that they cannot drift.
+//! The C interface of the core: statuses, and the one list of functions from which the image's
+//! exports, the table of pointers to them and the calls through that table are made, so that they
+//! cannot drift.
 
 use super::executor::Executor;
 
 /// Version of the interface and of the layouts it shares ([`WorkerState`](super::WorkerState),
-/// [`FutureVTable`](super::FutureVTable), [`Hooks`](super::Hooks)) in the high half; in the low half the size
-/// of [`Executor`] in bytes, whose memory is the caller's. Image and front must agree on both.
+/// [`FutureVTable`](super::FutureVTable), [`Hooks`](super::Hooks)) in the high half; in the low
+/// half the size in bytes of [`Executor`], for which the caller provides the memory. Image and
+/// front must agree on both.
 ///
 /// ```
 /// use cops_executor::core::{Executor, INTERFACE_VERSION};
@@ -15,8 +17,9 @@ pub const INTERFACE_VERSION: u64 = 4 << 32 | size_of::<Executor>() as u64;
 
 /// It worked.
 ///
-/// It and the other statuses are returned by [`initialise`](Executor::initialise) and [`add_worker`](Executor::add_worker);
-/// the [spawns](Executor::spawn) return an id, or one of them: no id is below 2^32.
+/// It and the other statuses are returned by [`initialise`](Executor::initialise) and
+/// [`add_worker`](Executor::add_worker); the [spawns](Executor::spawn) return an id, or one of
+/// them: no id is below 2^32.
 ///
 /// ```
 /// use cops_executor::core::{Executor, FutureVTable, NO_WORKER, STATUS_NOT_INITIALISED, STATUS_OK};
@@ -55,8 +58,9 @@ pub const RUN_STOP_REQUESTED: u32 = 2;
 /// `run`: there is no such worker, or it is running already.
 pub const RUN_REFUSED: u32 = 3;
 
-/// Calls the macro `$callback` with all functions of the core: `export = method(arguments) -> result;`,
-/// each a method of [`Executor`]; `[unsafe]` before those that are. Ids, priorities and workers are integers here, 0 is no id, 64 no priority.
+/// Calls the macro `$callback` with all functions of the core: `export = method(arguments) ->
+/// result;`, each a method of [`Executor`]; `[unsafe]` before those that are. Ids, priorities and
+/// workers are integers here, 0 is no id, 64 no priority.
 ///
 /// ```
 /// macro_rules! count {

@@ -24,8 +24,8 @@ impl Locked<'_> {
 
     /// Levels at which a coroutine waits, not counting the one that is being polled. Exact.
     ///
-    /// This is the worker's own bitmap. The record has a copy for other workers; nothing here relies on that copy, because
-    /// safe code outside of this crate can write to it.
+    /// This is the worker's own bitmap. The record has a copy for other workers; nothing here
+    /// relies on that copy, because safe code outside of this crate can write to it.
     #[inline(always)]
     pub fn waiting(&self) -> u64 {
         self.0.waiting.load(Ordering::Relaxed)
@@ -58,8 +58,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Appends a coroutine whose place is list `level` of this worker, and which is not linked yet. True if others wait
-    /// here.
+    /// Appends a coroutine with list `level` of this worker as its place that is not linked yet.
+    /// True if others wait here.
     #[inline(always)]
     pub fn push(&self, slot: &Slot, level: Priority) -> bool {
         self.push_unpublished(slot, level);
@@ -75,10 +75,11 @@ impl Locked<'_> {
         }
     }
 
-    /// Moves one that waits from the list `from` to the tail of the list `to`. True if others wait here.
+    /// Moves one that waits from the list `from` to the tail of the list `to`. True if others wait
+    /// here.
     ///
-    /// The new level is published before the old one is taken back, so that a worker that looks without the lock, to park, sees at
-    /// least one of the two.
+    /// The new level is published before the old one is taken back, so that a worker that looks
+    /// without the lock, to park, sees at least one of the two.
     fn relist(&self, slab: &Slab, slot: &Slot, from: Priority, to: Priority) -> bool {
         let has_equals = self.waiting() & to.bit() != 0;
         self.show(to);
@@ -87,7 +88,8 @@ impl Locked<'_> {
         has_equals || self.waiting() & !to.bit() != 0
     }
 
-    /// The head of list `level`, which is not empty, is about to be polled. From now on it stays there until it is settled.
+    /// The head of list `level`, which is not empty, is about to be polled. From now on it stays
+    /// there until it is settled.
     #[inline(always)]
     pub fn begin<'s>(&self, slab: &'s Slab, level: Priority) -> &'s Slot {
         self.0.running_level.store(level.level() as u32, Ordering::Relaxed);
@@ -99,7 +101,8 @@ impl Locked<'_> {
         slot
     }
 
-    /// Nothing is being polled any more; what was is still the head of its list, whose level is returned.
+    /// Ends the state of being polled. The coroutine is still the head of its list; returns the
+    /// level of that list.
     #[inline(always)]
     pub fn end(&self) -> Priority {
         let level = self.0.running_level.load(Ordering::Relaxed);
@@ -124,21 +127,22 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether nothing has happened since the worker last looked at everything, but what `turn` and its like have done.
+    /// Whether nothing has happened since the worker last looked at everything, but what `turn` and
+    /// its like have done.
     #[inline(always)]
     pub fn is_steady(&self) -> bool {
         self.0.steady.load(Ordering::Relaxed) != 0
     }
 
-    /// The commonest scheduling point, in one go, if all is steady: `polled`, the head of `list`, has yielded, goes to the
-    /// tail, and the next begins. What waits is as it was.
+    /// The commonest scheduling point, in one go, if all is steady: `polled`, the head of `list`,
+    /// has yielded, goes to the tail, and the next begins. What waits is as it was.
     #[inline(always)]
     pub fn turn<'s>(&self, slab: &'s Slab, list: &List, polled: &Slot) -> &'s Slot {
         list.rotate(slab, polled)
     }
 
-    /// As `turn`, for one that is blocked or has exited: the head of `list` is taken out, and `next`, which came after it,
-    /// begins. `None` if it was alone: then nothing begins.
+    /// As `turn`, for one that is blocked or has exited: the head of `list` is taken out, and
+    /// `next`, which came after it, begins. `None` if it was alone: then nothing begins.
     #[inline(always)]
     pub fn turn_removed<'s>(
         &self,
@@ -158,14 +162,16 @@ impl Locked<'_> {
         next
     }
 
-    /// What was polled has exited, and its future was dropped: its slot is free then. Nothing begins.
+    /// What was polled has exited, and its future was dropped: its slot is free then. Nothing
+    /// begins.
     #[inline(never)]
     pub fn exited(&self, slab: &Slab, polled: &Slot) {
         self.end_and_remove(slab, polled.next(slab));
         self.free(polled);
     }
 
-    /// Takes what was polled, the head of its list, out. `next` is what came after it. Nothing begins.
+    /// Takes what was polled, the head of its list, out. `next` is what came after it. Nothing
+    /// begins.
     pub fn end_and_remove(&self, slab: &Slab, next: &Slot) {
         let level = self.end();
         self.0.lists.remove_followed(slab, self.0.lists.list(level), level.bit(), next);
@@ -173,7 +179,7 @@ impl Locked<'_> {
 
     /// Makes the slot of a coroutine that has exited, and is in no list any more, free.
     ///
-    /// One whose generations are used up is retired instead.
+    /// If its generations are used up, it is retired instead.
     #[inline(always)]
     pub fn free(&self, slot: &Slot) {
         // Under the lock: a word that says List is of a slot that is in that list.
@@ -187,8 +193,8 @@ impl Locked<'_> {
     #[allow(unsafe_code)]
     #[inline(always)]
     pub fn take_free<'s>(&self, _: &'s Slab) -> Option<&'s Slot> {
-        // SAFETY: null, or a slot of this slab that `free` has put there; slots are never freed, and the lock orders
-        // that before this.
+        // SAFETY: null, or a slot of this slab that `free` has put there; slots are never freed,
+        // and the lock orders that before this.
         let slot: &'s Slot = unsafe { self.0.free.load(Ordering::Relaxed).as_ref() }?;
         self.0.free.store(slot.next.load(Ordering::Relaxed), Ordering::Relaxed);
         Some(slot)
@@ -202,12 +208,13 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes the first that waits in list `level`, which is one of `waiting`, over to `to`, another worker. Returns the list
-    /// there in which it is now.
+    /// Takes the first that waits in list `level`, which is one of `waiting`, over to `to`, another
+    /// worker. Returns the list there in which it is now.
     ///
-    /// That is another list if the coroutine's priority was changed a moment ago by a caller that could not take the lock
-    /// here. That caller's note is at this worker, which no longer has the coroutine, so the note would have no effect: the
-    /// change is made during the move instead. A change that comes after the transition finds the coroutine at its new worker.
+    /// That is another list if the coroutine's priority was changed a moment ago by a caller that
+    /// could not take the lock here. That caller's note is at this worker, which no longer has the
+    /// coroutine, so the note would have no effect: the change is made during the move instead. A
+    /// change that comes after the transition finds the coroutine at its new worker.
     #[must_use]
     pub fn hand_over(&self, slab: &Slab, level: Priority, to: &Locked<'_>) -> Priority {
         let head = self.0.lists.list(level).first(slab);
@@ -222,13 +229,15 @@ impl Locked<'_> {
         level
     }
 
-    /// Takes up to half of what waits here, most urgent first, over to the lists of `to`, another worker.
+    /// Takes up to half of what waits here, most urgent first, over to the lists of `to`, another
+    /// worker.
     pub fn hand_over_half(&self, slab: &Slab, to: &Locked<'_>) {
         let mut left = self.count_waiting(slab, 2 * HANDED_OVER_AT_ONCE) / 2;
         while left != 0
             && let Some(level) = Priority::most_urgent_in(self.waiting())
         {
-            // Which list it came to makes no difference: the thief begins with the most urgent of all that it has then.
+            // Which list it came to makes no difference: the thief begins with the most urgent of
+            // all that it has then.
             let _list = self.hand_over(slab, level, to);
             left = left.wrapping_sub(1);
         }
@@ -254,7 +263,8 @@ impl Locked<'_> {
         count
     }
 
-    /// Moves a coroutine that is in a list of this worker, but not that of its priority, to the tail of that.
+    /// Moves a coroutine that is in a list of this worker, but not that of its priority, to the
+    /// tail of that.
     pub fn refile(&self, slab: &Slab, slot: &Slot, generation: u32) -> Refiled {
         let word = slot.state.load();
         if word.names(generation) && word.place() == Place::List && word.worker() != self.0.number() {
@@ -304,12 +314,13 @@ impl Locked<'_> {
     fn drain_now(&self, slab: &Slab) {
         let (state, number) = (self.0.state(), self.0.number());
         let posted = state.posted.load(Ordering::Relaxed);
-        // The marks in `posted` move to `ready` before the coroutines do, so that a worker that looks now
-        // misses none (`WorkerState::waiting`). That is too much if one of them has got another priority on the way.
+        // The marks in `posted` move to `ready` before the coroutines do, so that a worker that
+        // looks now misses none (`WorkerState::waiting`). That is too much if one of them has got
+        // another priority on the way.
         let mut waiting = self.waiting();
         state.ready.store(waiting | posted, Ordering::Relaxed);
-        // Cleared before the inbox is emptied: a pusher marks its level after its push, so a mark that is
-        // cleared here belongs to a slot that is taken out here.
+        // Cleared before the inbox is emptied: a pusher marks its level after its push, so a mark
+        // that is cleared here belongs to a slot that is taken out here.
         if posted != 0 {
             state.posted.fetch_and(!posted, Ordering::SeqCst);
         }
@@ -324,16 +335,17 @@ impl Locked<'_> {
         }
     }
 
-    /// Goes through the lists in which a coroutine is misfiled. Takes time in their length; but it takes an interrupt or a thief
-    /// in the very instructions of a scheduling point for this to be needed.
+    /// Goes through the lists in which a coroutine is misfiled. Takes time in their length; but it
+    /// takes an interrupt or a thief in the very instructions of a scheduling point for this to be
+    /// needed.
     #[cold]
     fn refile_noted(&self, slab: &Slab) {
         let mut levels = self.0.misfiled.swap(0, Ordering::SeqCst) & self.bitmap();
         while let Some(level) = Priority::most_urgent_in(levels) {
             levels &= !level.bit();
             let head = self.0.lists.list(level).first(slab);
-            // From the second to the last, then the head: what is moved away has been passed by then, and what is moved
-            // into the list comes after the last.
+            // From the second to the last, then the head: what is moved away has been passed by
+            // then, and what is moved into the list comes after the last.
             let mut slot = head.next(slab);
             let last = self.0.lists.list(level).last(slab);
             while !::core::ptr::eq(slot, head) {

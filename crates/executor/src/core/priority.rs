@@ -31,7 +31,7 @@ impl Priority {
     /// assert_eq!(Priority::new(0), Some(Priority::MOST_URGENT));
     /// ```
     pub const MOST_URGENT: Priority = Priority(0);
-    /// Level 32: what a coroutine has when nobody asked for anything else.
+    /// Level 32: the priority of a coroutine for which no other was requested.
     ///
     /// ```
     /// # use cops_executor::Priority;
@@ -109,7 +109,7 @@ impl Priority {
         1 << (self.0 & 63)
     }
 
-    /// The most urgent level whose bit is set in `bitmap`, `None` if no bit is.
+    /// The most urgent level with its bit set in `bitmap`, `None` if no bit is.
     ///
     /// ```
     /// # use cops_executor::Priority;

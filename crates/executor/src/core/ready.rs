@@ -1,13 +1,13 @@
 //! The ready lists of a worker: 64 FIFO lists and a bitmap of those that are not empty.
 //!
-//! Each list is a ring, so that moving its head to its tail, which is what a coroutine that yields does, is
-//! turning the ring by one: two stores, whatever else is in it.
+//! Each list is a ring, so that moving its head to its tail, which is what a coroutine that yields
+//! does, is turning the ring by one: two stores, whatever else is in it.
 //!
-//! Everything here is O(1). All of it is guarded by the worker's lock; the fields are atomics only so that
-//! a mistake could not become a data race, and are accessed relaxed.
+//! Everything here is O(1). All of it is guarded by the worker's lock; the fields are atomics only
+//! so that a mistake could not become a data race, and are accessed relaxed.
 //!
-//! Unsafe: following the lists. They hold only slots that were linked, hence allocated, and slots are never
-//! freed; the lock orders the linking before the reading.
+//! Unsafe: following the lists. They hold only slots that were linked, hence allocated, and slots
+//! are never freed; the lock orders the linking before the reading.
 #![allow(unsafe_code)]
 
 use super::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
@@ -18,8 +18,8 @@ use super::priority::Priority;
 use super::slab::Slab;
 use super::slot::Slot;
 
-/// The ends of a list. Both mean something only while the bitmap has the list's bit; then `last.next` is
-/// `first`, and `first.previous` the handle of `last`.
+/// The ends of a list. Both mean something only while the bitmap has the list's bit; then
+/// `last.next` is `first`, and `first.previous` the handle of `last`.
 #[repr(C)]
 pub(crate) struct List {
     first: AtomicPtr<Slot>,
@@ -97,15 +97,15 @@ impl ReadyLists {
         }
     }
 
-    /// Takes the first slot out of `list`, which is not empty and has `bit` in the bitmap. Returns the next, if there
-    /// is one.
+    /// Takes the first slot out of `list`, which is not empty and has `bit` in the bitmap. Returns
+    /// the next, if there is one.
     #[inline(always)]
     pub fn remove_first<'a>(&self, slab: &'a Slab, list: &List, bit: u64) -> Option<&'a Slot> {
         self.remove_followed(slab, list, bit, list.first(slab).next(slab))
     }
 
-    /// As `remove_first`, for a head that was blocked already: `next` is what came after it. A waker may own the head's links
-    /// by now, so nothing here reads them (rule 5 of `slot`).
+    /// As `remove_first`, for a head that was blocked already: `next` is what came after it. A
+    /// waker may own the head's links by now, so nothing here reads them (rule 5 of `slot`).
     #[inline(always)]
     pub fn remove_followed<'a>(
         &self,
@@ -127,7 +127,7 @@ impl ReadyLists {
 }
 
 impl List {
-    /// The first slot. Only of a list that is not empty, and whose lock the caller holds.
+    /// The first slot. Only for a list that is not empty, while the caller holds its lock.
     #[inline(always)]
     pub fn first<'a>(&self, _: &'a Slab) -> &'a Slot {
         // SAFETY: a slot, and one of this slab; module documentation.
@@ -147,7 +147,8 @@ impl List {
         self.first.load(Relaxed) == slot.as_pointer()
     }
 
-    /// Moves the first to the tail; returns the one that is first now. Only of a list that is not empty.
+    /// Moves the first to the tail; returns the one that is first now. Only of a list that is not
+    /// empty.
     #[inline(always)]
     pub fn rotate<'a>(&self, slab: &'a Slab, first: &Slot) -> &'a Slot {
         let next = first.next(slab);
@@ -158,7 +159,8 @@ impl List {
 }
 
 impl Slot {
-    /// What comes after it in its list. Only of a slot that is in one, whose lock the caller holds.
+    /// The next slot in its list. Only for a slot that is in a list, while the caller holds the
+    /// lock of that list.
     #[inline(always)]
     pub fn next<'a>(&self, _: &'a Slab) -> &'a Slot {
         // SAFETY: in a ring, so a slot, and one of this slab; module documentation.

@@ -1,14 +1,15 @@
-//! The record in which a worker shows what it does: to its fellows, to `ps`, to a kernel.
+//! The record in which a worker shows what it does: to the other workers, to `ps`, to a kernel.
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::priority::Priority;
 
-/// What a worker shows to others: to its fellows, to `ps`, and, if it lies in a page shared with the
-/// kernel, to the kernel. The executor only ever takes these fields for hints about *when* to look.
+/// What a worker shows to others: to the other workers, to `ps`, and, if it is in a page shared
+/// with the kernel, to the kernel. The executor only ever takes these fields for hints about *when*
+/// to look.
 ///
-/// Two cache lines, because fellows read the first at each of their scheduling points and the worker
-/// writes the second at each of its own. Zeroed memory is a valid initial value.
+/// Two cache lines, because other workers read the first at each of their scheduling points and the
+/// worker writes the second at each of its own. Zeroed memory is a valid initial value.
 ///
 /// ```
 /// use cops_executor::{Executor, Priority, WorkerState};
@@ -29,7 +30,8 @@ use super::priority::Priority;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct WorkerState {
-    /// Bit p: coroutines of priority p wait in the worker's lists. (The one that it polls does not wait.)
+    /// Bit p: coroutines of priority p wait in the worker's lists. (The one that it polls does not
+    /// wait.)
     pub ready: AtomicU64,
     /// Bit p: coroutines of priority p have been put into the worker's inbox since it last looked.
     pub posted: AtomicU64,
@@ -44,11 +46,12 @@ pub struct WorkerState {
     pub polls: AtomicU64,
     /// How many of the coroutines it polled were taken from other workers.
     pub steals: AtomicU64,
-    /// The low half of an id: that coroutine has woken itself. A note between the waker and `run` on
-    /// one worker (so a plain store will do), used up when the poll returns.
+    /// The low half of an id: that coroutine has woken itself. A note between the waker and `run`
+    /// on one worker (so a plain store will do), used up when the poll returns.
     pub woken: AtomicU32,
-    /// How often the worker began what it had although another one published something more urgent, because that one's lock was
-    /// held however often it looked. Each is one poll beyond the bound on order (crate documentation).
+    /// How often the worker began what it had although another one published something more urgent,
+    /// because that one's lock was held however often it looked. Each is one poll beyond the bound
+    /// on order (crate documentation).
     pub skipped_steals: AtomicU32,
     reserved_own: [u32; 6],
 }
@@ -97,9 +100,9 @@ impl WorkerState {
         }
     }
 
-    /// Levels at which something waits for this worker, in its lists or its inbox. May name a level that has
-    /// just become empty, but never misses one: what moves from inbox to lists is marked there (`ready`)
-    /// before the mark here (`posted`) goes, and we look in the opposite order.
+    /// Levels at which something waits for this worker, in its lists or its inbox. May name a level
+    /// that has just become empty, but never misses one: what moves from inbox to lists is marked
+    /// there (`ready`) before the mark here (`posted`) goes, and we look in the opposite order.
     ///
     /// In any context, interrupt handlers included.
     ///
@@ -131,13 +134,14 @@ impl WorkerState {
         if polls && level < Priority::COUNT { Some(Priority::saturating(level)) } else { None }
     }
 
-    /// Notes that the coroutine of this id was woken, if this worker is just polling it: true then. Must be called on the worker, in a
-    /// coroutine or in an interrupt handler.
+    /// Notes that the coroutine of this id was woken, if this worker is just polling it: true then.
+    /// Must be called on the worker, in a coroutine or in an interrupt handler.
     ///
-    /// Why a note that is no atomic update loses nothing: before `run` takes a coroutine for blocked it clears `current_id` and
-    /// then reads the note, all on this worker. An interrupt handler that still finds the id writes the note before that;
-    /// one that comes later does not find the id, and wakes in the ordinary way. One that finds the id of a coroutine that
-    /// has just yielded leaves a note that is not needed, and costs one poll too many at most.
+    /// Why a note that is no atomic update loses nothing: before `run` takes a coroutine for
+    /// blocked it clears `current_id` and then reads the note, all on this worker. An interrupt
+    /// handler that still finds the id writes the note before that; one that comes later does not
+    /// find the id, and wakes in the ordinary way. One that finds the id of a coroutine that has
+    /// just yielded leaves a note that is not needed, and costs one poll too many at most.
     ///
     /// ```
     /// # use cops_executor::WorkerState;

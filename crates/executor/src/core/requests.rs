@@ -1,8 +1,10 @@
-//! What anybody may ask of a coroutine, in any context: spawn, wake, cancel, change its priority.
+//! Requests for a coroutine that any thread may make, in any context: spawn, wake, cancel, change
+//! its priority.
 //!
-//! `wake`, `cancel`, `set_priority` and `set_inherited` are a transition of the coroutine's state, at most one push into an
-//! inbox or one move between lists, and an announcement: no wait, no allocation. So interrupt handlers may call them. What
-//! can be linked at once, because the lock of the worker happens to be free, is; nobody waits for it.
+//! `wake`, `cancel`, `set_priority` and `set_inherited` are a transition of the coroutine's state,
+//! at most one push into an inbox or one move between lists, and an announcement: no wait, no
+//! allocation. So interrupt handlers may call them. What can be linked at once, because the lock of
+//! the worker happens to be free, is; otherwise no caller waits for the lock.
 
 use super::atomic::{Ordering, spin_loop};
 
@@ -29,23 +31,23 @@ enum Free<'a> {
 }
 
 impl Executor {
-    /// The slot that an id of anybody's making points at, and the generation to check there.
+    /// The slot that an arbitrary id refers to, and the generation to check there.
     fn find(&self, id: u64) -> Option<(&Slot, u32)> {
         let id = CoroutineId::from_raw(id)?;
         Some((self.slab.get(id.index())?, id.generation()))
     }
 
-    /// Makes a READY coroutine of a future. Returns its id, or a status below 2^32 (which no id is):
-    /// no memory, no worker yet, or not initialised. `here` is the calling worker or
+    /// Makes a READY coroutine of a future. Returns its id, or a status below 2^32 (which no id
+    /// is): no memory, no worker yet, or not initialised. `here` is the calling worker or
     /// [`NO_WORKER`](super::NO_WORKER).
     ///
-    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free; may be called wherever that may. Priorities
-    /// above 63 count as 63.
+    /// Lock-free; calls `Hooks::grow` when it needs a slot and none is free; may be called wherever
+    /// that may. Priorities above 63 count as 63.
     ///
     /// # Safety
     ///
-    /// `data` and `vtable` are fit for any worker to poll and drop by the rules of [`FutureVTable`]. On a
-    /// status they are still the caller's.
+    /// `data` and `vtable` are fit for any worker to poll and drop by the rules of
+    /// [`FutureVTable`]. On a status they are still the caller's.
     ///
     /// ```
     /// # use cops_executor::{Executor, core::{FutureVTable, NO_WORKER}};
@@ -70,7 +72,7 @@ impl Executor {
         self.spawn_slowly(data, vtable, priority, here)
     }
 
-    /// The end of a spawn on its own worker, whose lock is held.
+    /// The end of a spawn on the caller's own worker, with its lock held.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn spawn_linked(
@@ -90,7 +92,8 @@ impl Executor {
         self.link(locked, worker, slot, priority, here, id)
     }
 
-    /// A spawn that needs another slot than one of its own worker's free ones, or goes through an inbox.
+    /// A spawn that needs another slot than one of its own worker's free ones, or goes through an
+    /// inbox.
     #[inline(never)]
     fn spawn_slowly(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
         let (slot, worker) = match self.find_slot(here) {
@@ -114,16 +117,16 @@ impl Executor {
             return Err(STATUS_NOT_INITIALISED);
         };
         let slot = self.used_slot(worker).or_else(|| self.slab.allocate(self.number() as u8, hooks));
-        // Without memory somebody may still have exited meanwhile.
+        // Without memory: a coroutine may still have exited in the meantime.
         let slot = slot.or_else(|| self.used_slot(worker));
         Ok((slot.ok_or(STATUS_NO_MEMORY)?, worker))
     }
 
     /// A slot that was used before, if one is free.
     ///
-    /// A lock that is held for a moment is no reason to take a new slot, which is never given back: so it looks again, as long as
-    /// there are more slots than coroutines. Not for ever, since this may be an interrupt handler that has interrupted
-    /// the holder.
+    /// A lock that is held for a moment is no reason to take a new slot, which is never freed: so
+    /// it searches again, as long as there are more slots than coroutines. Not for ever, since this
+    /// may be an interrupt handler that has interrupted the holder.
     fn used_slot(&self, worker: &Worker) -> Option<&Slot> {
         for _ in 0..LOOKS_FOR_FREE_SLOT {
             if self.live.load(Ordering::Relaxed) >= self.slab.handed_out() as u64 {
@@ -138,8 +141,8 @@ impl Executor {
         None
     }
 
-    /// A free slot of this worker, else of any other. Then this worker takes all that the other has, so that slots come back from
-    /// where coroutines exit to where they are spawned.
+    /// A free slot of this worker, else of any other. Then this worker takes all that the other
+    /// has, so that slots come back from where coroutines exit to where they are spawned.
     fn free_slot(&self, worker: &Worker) -> Free<'_> {
         let Some(own) = worker.try_lock() else { return Free::Contended };
         if let Some(slot) = own.take_free(&self.slab) {
@@ -168,8 +171,9 @@ impl Executor {
         id
     }
 
-    /// As [`spawn`](Self::spawn), but the coroutine begins blocked: it is not polled before it is woken. For a
-    /// caller that has just seen that the future would be pending and registers the id where it waits.
+    /// As [`spawn`](Self::spawn), but the coroutine begins blocked: it is not polled before it is
+    /// woken. For a caller that has just seen that the future would be pending and registers the id
+    /// where it waits.
     ///
     /// # Safety
     ///
@@ -205,7 +209,8 @@ impl Executor {
         slot.state.occupy_blocked(Priority::saturating(priority), worker.number()) | slot.handle() as u64
     }
 
-    /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the first.
+    /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the
+    /// first.
     #[inline(always)]
     fn worker_near(&self, here: u32) -> Option<&Worker> {
         self.worker(here).or_else(|| self.worker_outside())
@@ -221,8 +226,9 @@ impl Executor {
             .or_else(|| (0..self.worker_limit()).find_map(|number| self.worker(number)))
     }
 
-    /// Makes a blocked coroutine READY; one that runs will run again; a READY one stays where it is. False
-    /// if the coroutine has exited. In any context, interrupt handlers included, as the other requests here.
+    /// Makes a blocked coroutine READY; one that runs will run again; a READY one stays where it
+    /// is. False if the coroutine has exited. In any context, interrupt handlers included, as the
+    /// other requests here.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
@@ -247,8 +253,8 @@ impl Executor {
         self.wake_posted(id, here)
     }
 
-    /// A wake that finds the coroutine ready or gone, or the worker's lock taken. It looks the coroutine up again, so that the
-    /// short way has less to remember.
+    /// A wake that finds the coroutine ready or gone, or the worker's lock taken. It looks the
+    /// coroutine up again, so that the short way has less to remember.
     #[inline(never)]
     fn wake_posted(&self, id: u64, here: u32) -> bool {
         let Some((slot, generation)) = self.find(id) else { return false };
@@ -256,8 +262,8 @@ impl Executor {
         self.fulfil(slot, generation, request, here)
     }
 
-    /// The short way of making something ready on one's own worker: into its list, whose lock is held, rather
-    /// than through its inbox. Returns `result`, as `tell` does.
+    /// The short way of making something ready on one's own worker: into its list, with the lock
+    /// held, rather than through its inbox. Returns `result`, as `tell` does.
     #[inline(always)]
     fn link<R>(
         &self,
@@ -273,8 +279,8 @@ impl Executor {
         self.tell(worker, priority, here, busy, result)
     }
 
-    /// Has a worker drop the future: at once if it runs (after its poll), else when the coroutine's turn
-    /// comes. False if it has exited.
+    /// Has a worker drop the future: at once if it runs (after its poll), else when the coroutine's
+    /// turn comes. False if it has exited.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
@@ -292,8 +298,8 @@ impl Executor {
         self.fulfil(slot, generation, request, here)
     }
 
-    /// Changes the coroutine's own priority. One that waits moves to the tail of its new level, unless it has inherited
-    /// a more urgent one. False if it has exited.
+    /// Changes the coroutine's own priority. One that waits moves to the tail of its new level,
+    /// unless it has inherited a more urgent one. False if it has exited.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
@@ -310,8 +316,8 @@ impl Executor {
         self.changed(slot, generation, request, here)
     }
 
-    /// Lends the coroutine a priority: it runs at the more urgent of this and its own. The least urgent takes back what was lent.
-    /// False if it has exited.
+    /// Lends the coroutine a priority: it runs at the more urgent of this and its own. The least
+    /// urgent takes back what was lent. False if it has exited.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
@@ -329,7 +335,8 @@ impl Executor {
     }
 
     fn changed(&self, slot: &Slot, generation: u32, request: Request, here: u32) -> bool {
-        // Its own worker shows the new urgency at once: others decide by it whom to interrupt.
+        // Its own worker shows the new urgency at once: others use it to decide which worker to
+        // interrupt.
         if request != Request::Gone
             && let Some(worker) = self.worker(here)
             && worker.state().current_id.load(Ordering::Relaxed)
@@ -341,12 +348,13 @@ impl Executor {
         self.fulfil(slot, generation, request, here)
     }
 
-    /// What a coroutine runs at: its own priority or a more urgent one that it has inherited. 64 if it has exited.
+    /// What a coroutine runs at: its own priority or a more urgent one that it has inherited. 64 if
+    /// it has exited.
     ///
     /// ```
     /// # use cops_executor::core::Executor;
     /// # static CORE: Executor = Executor::new();
-    /// assert_eq!(CORE.priority(0), 64, "0 names nobody");
+    /// assert_eq!(CORE.priority(0), 64, "0 refers to no coroutine");
     /// ```
     pub fn priority(&self, id: u64) -> u32 {
         self.named(id).map_or(Priority::COUNT, |word| word.priority().level() as u32)
@@ -357,7 +365,7 @@ impl Executor {
     /// ```
     /// # use cops_executor::core::Executor;
     /// # static CORE: Executor = Executor::new();
-    /// assert_eq!(CORE.base_priority(0), 64, "0 names nobody");
+    /// assert_eq!(CORE.base_priority(0), 64, "0 refers to no coroutine");
     /// ```
     pub fn base_priority(&self, id: u64) -> u32 {
         self.named(id).map_or(Priority::COUNT, |word| word.base().level() as u32)
@@ -398,7 +406,8 @@ impl Executor {
         true
     }
 
-    /// Moves a coroutine that is in a list, but not in that of its priority, or leaves that to the worker in whose list it is.
+    /// Moves a coroutine that is in a list, but not in that of its priority, or leaves that to the
+    /// worker that has it in its list.
     fn refile(&self, slot: &Slot, generation: u32, here: u32) {
         let mut tries = TRIES_FOR_LOCK;
         loop {
@@ -423,14 +432,14 @@ impl Executor {
                 continue;
             }
             worker.note_misfiled(word.level(), word.priority());
-            // If a thief has taken it elsewhere before our mark was there, nobody would look for it.
+            // If a thief has moved it before this mark was set, no worker would search for it.
             if slot.state.load().worker() == word.worker() {
                 return self.tell(worker, word.priority(), here, true, ());
             }
         }
     }
 
-    /// Pushes a slot whose place the caller has just made Inbox.
+    /// Pushes a slot after the caller has made its place Inbox.
     #[inline]
     fn post(&self, slot: &Slot, target: &Worker, priority: Priority, here: u32) {
         let was_empty = target.inbox.push(slot);

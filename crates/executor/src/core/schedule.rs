@@ -1,10 +1,10 @@
 //! Running: pick the most urgent coroutine, poll it, see to what became of it.
 //!
-//! Between two polls a worker takes its own lock once: it settles what it has polled, files its inbox,
-//! compares its lists with its fellows' bitmaps, and begins the next.
+//! Between two polls a worker takes its own lock once: it settles what it has polled, files its
+//! inbox, compares its lists with the bitmaps of the other workers, and begins the next.
 //!
-//! That is `schedule`, which is always right. What it comes to most of the time is in `turns`, what it takes from other
-//! workers in `steal`.
+//! That is `schedule`, which is always right. What it comes to most of the time is in `turns`, what
+//! it takes from other workers in `steal`.
 
 use super::atomic::{Ordering, compiler_fence};
 
@@ -31,7 +31,7 @@ pub(super) struct Begun<'a> {
     pub word: Snapshot,
 }
 
-/// A coroutine whose poll is pending, to be settled at the scheduling point.
+/// A coroutine with a pending poll, to be settled at the scheduling point.
 #[derive(Clone, Copy)]
 pub(super) struct Polled<'a> {
     pub begun: Begun<'a>,
@@ -40,11 +40,11 @@ pub(super) struct Polled<'a> {
 }
 
 impl Executor {
-    /// Polls coroutines on worker `number` until nothing is ready, `max_polls` polls were made, or a stop
-    /// is requested; which of them, is the result.
+    /// Polls coroutines on worker `number` until nothing is ready, `max_polls` polls were made, or
+    /// a stop is requested; which of them, is the result.
     ///
-    /// Must be called by one thread or hart at a time for each worker. Called again from inside a poll on
-    /// the same worker it returns `RUN_REFUSED` and does nothing.
+    /// Must be called by one thread or hart at a time for each worker. Called again from inside a
+    /// poll on the same worker it returns `RUN_REFUSED` and does nothing.
     ///
     /// Not in interrupt handlers, unless the executor is used in interrupt handlers only.
     ///
@@ -96,7 +96,8 @@ impl Executor {
             let left = budget.min(POLLS_IN_TURN).min(until_aged);
             let mut turns = Turns::new(worker, begun.word.level(), left);
             let allowed = turns.left;
-            // Read after `schedule` has taken note that nothing happened: whoever asks for attention clears that.
+            // Read after `schedule` has recorded that nothing happened: a request for attention
+            // clears that.
             let attention = self.attention.load(Ordering::Relaxed);
             polled = if allowed == 0 || attention & ATTENTION_STOP != 0 || !begun.word.is(turns.plain) {
                 turns.left = allowed.wrapping_sub(1);
@@ -135,8 +136,8 @@ impl Executor {
         Some(Polled { begun, woken: woke_itself(state, id) })
     }
 
-    /// One scheduling point: settles `polled`, files the inbox, and begins the most urgent, or, if `aged`, somebody
-    /// less urgent.
+    /// One scheduling point: settles `polled`, files the inbox, and begins the most urgent
+    /// coroutine or, if `aged`, a less urgent one.
     #[inline(always)]
     fn schedule<'a>(
         &'a self,
@@ -145,7 +146,8 @@ impl Executor {
         aged: bool,
     ) -> Option<Begun<'a>> {
         let mut locked = worker.lock();
-        // Those that became ready during the poll are filed before it is settled: it gives way to them.
+        // Those that became ready during the poll are filed before it is settled: it yields to
+        // them.
         locked.drain(&self.slab);
         if let Some(polled) = polled
             && !self.settle(&locked, polled)
@@ -155,7 +157,8 @@ impl Executor {
             locked = worker.lock();
             locked.drain(&self.slab);
         }
-        // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is no bit.
+        // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is
+        // no bit.
         let own = locked.bitmap();
         let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
         if aged && let Some(level) = worker.next_aged_level(own) {
@@ -168,11 +171,13 @@ impl Executor {
         Some(begin(&locked, &self.slab, level))
     }
 
-    /// Settles what was polled, the head of its list. False if it is to be dropped instead, without the lock.
+    /// Settles what was polled, the head of its list. False if it is to be dropped instead, without
+    /// the lock.
     #[inline(always)]
     fn settle(&self, locked: &Locked<'_>, polled: Polled<'_>) -> bool {
         let slot = polled.begun.slot;
-        // Before it can be blocked: from then on whoever wakes it may push it into an inbox, by the same field.
+        // Before it can be blocked: from then on a wake may push it into an inbox, which uses the
+        // same field.
         let next = slot.next(&self.slab);
         match slot.state.settle(polled.begun.word, polled.woken) {
             Settled::Stays => locked.end_and_rotate(&self.slab),
@@ -199,8 +204,8 @@ impl Executor {
         }
     }
 
-    /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back. It is the head of its
-    /// list until then.
+    /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back. It
+    /// is the head of its list until then.
     #[inline(never)]
     fn finish(&self, worker: &Worker, begun: Begun<'_>) {
         let (state, slot) = (worker.state(), begun.slot);
@@ -222,8 +227,8 @@ impl Executor {
     /// A coroutine has exited.
     #[inline(always)]
     pub(super) fn one_less(&self) {
-        // Sequentially consistent, as are the look at `parked` that follows and those of a worker that parks
-        // unless all have exited: one of the two sees the other.
+        // Sequentially consistent, as are the look at `parked` that follows and those of a worker
+        // that parks unless all have exited: one of the two sees the other.
         if self.live.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.nobody_left();
         }
@@ -240,7 +245,8 @@ pub(super) fn begin<'a>(locked: &Locked<'_>, slab: &'a super::slab::Slab, level:
     Begun { slot, word }
 }
 
-/// Polls the future of `slot`, which is not cancelled, as the current coroutine; true if it is finished.
+/// Polls the future of `slot`, which is not cancelled, as the current coroutine; true if it is
+/// finished.
 #[inline(always)]
 fn poll(state: &WorkerState, slot: &Slot, id: u64) -> bool {
     state.current_id.store(id, Ordering::Relaxed);
@@ -253,9 +259,10 @@ fn poll(state: &WorkerState, slot: &Slot, id: u64) -> bool {
 pub(super) fn poll_current(state: &WorkerState, slot: &Slot, id: u64) -> bool {
     let polls = state.polls.load(Ordering::Relaxed);
     state.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
-    // SAFETY: spawn's caller vouched for the table, and the lock under which the coroutine was listed, or its inbox,
-    // acquired its stores. At the head of this worker's list and begun, so this worker alone has the future; it
-    // has not finished before, or it would have been dropped and its slot vacated.
+    // SAFETY: spawn's caller vouched for the table, and the lock under which the coroutine was
+    // listed, or its inbox, acquired its stores. At the head of this worker's list and begun, so
+    // this worker alone has the future; it has not finished before, or it would have been dropped
+    // and its slot vacated.
     unsafe { ((*slot.vtable()).poll)(slot.data(), id) }
 }
 

@@ -1,13 +1,15 @@
-//! Where slots live: segments of 256, found through directories of 256 segments, never freed. (Of 16 and 16 where
-//! pointers have 32 bits and an index has twelve.) Slots that were used before are kept by the workers (`locked`).
+//! Where slots live: segments of 256, found through directories of 256 segments, never freed. (Of
+//! 16 and 16 where pointers have 32 bits and an index has twelve.) Slots that were used before are
+//! kept by the workers (`locked`).
 //!
-//! An index is three bytes: directory, segment, slot. Looking one up is two loads and no count of leading
-//! zeros, which RV64GC has no instruction for (that, and half-empty last segments, speak against segments
-//! of doubling size). Growing is lock-free: who loses the race to install memory gives it back.
+//! An index is three bytes: directory, segment, slot. Looking one up is two loads and no count of
+//! leading zeros, which RV64GC has no instruction for (that, and half-empty last segments, speak
+//! against segments of doubling size). Growing is lock-free: the loser of a race to install memory
+//! frees its own.
 //!
-//! Unsafe: turning an index into a reference. The argument is the same everywhere: a pointer in a directory
-//! is either null or points to zeroed memory of the right size and alignment, handed out for ever by
-//! `Hooks::grow`, and all fields of a slot are atomics for which zero is valid.
+//! Unsafe: turning an index into a reference. The argument is the same everywhere: a pointer in a
+//! directory is either null or points to zeroed memory of the right size and alignment, handed out
+//! for ever by `Hooks::grow`, and all fields of a slot are atomics for which zero is valid.
 #![allow(unsafe_code)]
 
 use super::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -44,8 +46,8 @@ pub(crate) struct Slab {
     fresh: AtomicU32,
 }
 
-/// The parts of an index, or of a handle, whose top byte is ignored. Each is below `FAN_OUT`, so none of the
-/// lookups below keeps a bounds check.
+/// The parts of an index, or of a handle without its top byte. Each is below `FAN_OUT`, so none of
+/// the lookups below keeps a bounds check.
 fn split(index: u32) -> (usize, usize, usize) {
     let part = |number: u32| (index >> (number * PART_BITS)) as usize & (FAN_OUT - 1);
     (part(2), part(1), part(0))
@@ -64,7 +66,7 @@ impl Slab {
         Slab { root: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT], fresh: AtomicU32::new(0) }
     }
 
-    /// The slot of an index that anybody may have made up; `None` if there is no such slot.
+    /// The slot for an arbitrary index; `None` if there is no such slot.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&Slot> {
         // Not asked of an index that uses all the bits there are.
@@ -72,8 +74,8 @@ impl Slab {
             return None;
         }
         let (directory, segment, slot) = split(index);
-        // SAFETY: null or a live, initialised directory (module documentation); Acquire pairs with the
-        // Release of its installation.
+        // SAFETY: null or a live, initialised directory (module documentation); Acquire pairs with
+        // the Release of its installation.
         let directory = unsafe { self.root[directory].load(Ordering::Acquire).as_ref() }?;
         // SAFETY: null or a live, initialised segment (module documentation); Acquire pairs with
         // the Release of its installation.
@@ -85,13 +87,14 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// `handle` is `Slot::handle` of a slot that `allocate` of this slab has returned (and was read from
-    /// where it was published since).
+    /// `handle` is `Slot::handle` of a slot that `allocate` of this slab has returned (and was read
+    /// from where it was published since).
     #[inline(always)]
     pub unsafe fn known(&self, handle: u32) -> &Slot {
         let (directory, segment, slot) = split(handle);
-        // SAFETY: `allocate` has returned the slot, hence both pointers are installed, and they never
-        // change again. Relaxed will do: the index came to us by an acquire that follows `allocate`.
+        // SAFETY: `allocate` has returned the slot, hence both pointers are installed, and they
+        // never change again. Relaxed will do: the index came to us by an acquire that follows
+        // `allocate`.
         unsafe {
             let directory = &*self.root[directory].load(Ordering::Relaxed);
             &(*directory.segments[segment].load(Ordering::Relaxed)).slots[slot]
@@ -103,8 +106,8 @@ impl Slab {
         self.fresh.load(Ordering::Relaxed)
     }
 
-    /// A slot that was never used, for the caller alone. `None` if there is no memory or no index left. `number`
-    /// is the executor's, always the same.
+    /// A slot that was never used, for the caller alone. `None` if there is no memory or no index
+    /// left. `number` is the executor's, always the same.
     pub fn allocate(&self, number: u8, hooks: &Hooks) -> Option<&Slot> {
         loop {
             let fresh = self.fresh.load(Ordering::Relaxed);
@@ -127,7 +130,7 @@ impl Slab {
         }
     }
 
-    /// Makes the slot `index` exist: true if it does now, whoever did it.
+    /// Makes the slot `index` exist: true if it does now, whichever thread did it.
     #[cold]
     fn grow(&self, index: u32, hooks: &Hooks) -> bool {
         let (directory, segment, _) = split(index);
@@ -136,7 +139,8 @@ impl Slab {
     }
 }
 
-/// What `place` points to, after installing new memory there if it was null. `None` if there is none.
+/// What `place` points to, after installing new memory there if it was null. `None` if there is
+/// none.
 ///
 /// Private, and called for `Directory` and `Segment` only: types for which zeroed memory is valid.
 fn install<'a, T>(place: &'a AtomicPtr<T>, hooks: &Hooks) -> Option<&'a T> {
@@ -150,7 +154,8 @@ fn install<'a, T>(place: &'a AtomicPtr<T>, hooks: &Hooks) -> Option<&'a T> {
         match place.compare_exchange(installed, memory, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => installed = memory,
             Err(winner) => {
-                // SAFETY: the memory came from `grow` with this size, and nobody has seen it.
+                // SAFETY: the memory came from `grow` with this size, and no reference to it was
+                // published.
                 unsafe { (hooks.release)(hooks.context, memory.cast(), size_of::<T>()) };
                 installed = winner;
             }

@@ -1,8 +1,9 @@
-//! Looking at the coroutines of an executor in somebody else's memory, word by word: for a kernel's `ps`.
+//! Examining the coroutines of an executor in the memory of another program, word by word: for a
+//! kernel's `ps`.
 //!
-//! What is read are allegations: whoever owns the memory may have put anything there, and may be changing it. So
-//! nothing is dereferenced but by asking for the word at an address, every step is bounded, and what comes
-//! out are numbers in their ranges.
+//! No word is trusted: the owner of the memory may have written anything there, and may be changing
+//! it. So nothing is dereferenced but by asking for the word at an address, every step is bounded,
+//! and what comes out are numbers in their ranges.
 
 use ::core::mem::offset_of;
 
@@ -15,16 +16,17 @@ use crate::core::snapshot::{Place, Snapshot};
 const POINTER_BYTES: u64 = size_of::<usize>() as u64;
 
 impl Executor {
-    /// As [`inspect`](Executor::inspect), of the executor of this `number` that lies at `address` of a memory
-    /// whose words `word` reads, 8 bytes that it may not be able to read. The executor must be of this version of the
-    /// crate, on a machine of 64 bits. `None` if there is no such slot, `Some(None)` if nobody is in it.
+    /// As [`inspect`](Executor::inspect), for the executor with this `number` at `address` of
+    /// another memory. `word` reads 8 bytes of that memory, `None` if it cannot. The executor must
+    /// be of this version of the crate, on a machine of 64 bits. `None` if there is no such slot,
+    /// `Some(None)` if it is empty.
     ///
-    /// Which of those that are ready is running is not known here: it is the current one of a worker
-    /// ([`WorkerState::current_id`](crate::WorkerState)).
+    /// Which of those that are ready is running is not known here: it is the current one of a
+    /// worker ([`WorkerState::current_id`](crate::WorkerState)).
     ///
     /// ```
     /// use cops_executor::core::Executor;
-    /// // Nothing can be read there, so nobody is found.
+    /// // Nothing can be read there, so no coroutine is found.
     /// assert!(Executor::inspect_remote(0x1000, 0, 1, |_address| None).is_none());
     /// ```
     pub fn inspect_remote(

@@ -1,9 +1,10 @@
-//! The control block of a coroutine: 40 bytes, all of them atomics. (32 bytes where pointers have 32 bits.)
+//! The control block of a coroutine: 40 bytes, all of them atomics. (32 bytes where pointers have
+//! 32 bits.)
 //!
 //! # Owners of the fields
 //!
-//! The place in the state word (`state`) determines the owner of each other field. "The lock of W" is the lock of the
-//! worker that the word names. A field with the owner "none" is not accessed.
+//! The place in the state word (`state`) determines the owner of each other field. "The lock of W"
+//! is the lock of the worker that the word names. A field with the owner "none" is not accessed.
 //!
 //! | place | `data`, `vtable` | `next` | `previous` |
 //! | --- | --- | --- | --- |
@@ -16,27 +17,34 @@
 //!
 //! Rules, for every function of the core:
 //!
-//! 1. `handle` is written before the slot is handed out for the first time, and never again. It may be read at any time.
-//! 2. `state` may be read and updated at any time, by the transitions of `state` only. It is stored without a comparison
-//!    twice: by `occupy` (its caller owns the slot), and by `vacate`, when the coroutine is gone.
-//! 3. `data` and `vtable` are written by the spawner before `occupy`, and read by the worker that polls or drops: it has the
-//!    slot as the head of its list `running_level`. They are not accessed after `vacate`.
-//! 4. A transition gives the fields to the new owner at once. A caller that makes a coroutine Blocked, Inbox or Nowhere
-//!    owns none of its fields afterwards. A caller that takes it out of Blocked owns `next` (and, into a list, `previous`)
-//!    from then on.
-//! 5. So what is needed of the links of a coroutine that blocks or exits is read before the transition: `next`, and nothing
-//!    else. `ReadyLists::remove_followed` takes that value and not the slot, and finds the rest in the list's own ends.
+//! 1. `handle` is written before the slot is handed out for the first time, and never again. It may
+//!    be read at any time.
+//! 2. `state` may be read and updated at any time, by the transitions of `state` only. It is stored
+//!    without a comparison twice: by `occupy` (its caller owns the slot), and by `vacate`, when the
+//!    coroutine is gone.
+//! 3. `data` and `vtable` are written by the spawner before `occupy`, and read by the worker that
+//!    polls or drops: it has the slot as the head of its list `running_level`. They are not
+//!    accessed after `vacate`.
+//! 4. A transition gives the fields to the new owner at once. A caller that makes a coroutine
+//!    Blocked, Inbox or Nowhere owns none of its fields afterwards. A caller that takes it out of
+//!    Blocked owns `next` (and, into a list, `previous`) from then on.
+//! 5. So what is needed of the links of a coroutine that blocks or exits is read before the
+//!    transition: `next`, and nothing else. `ReadyLists::remove_followed` takes that value and not
+//!    the slot, and finds the rest in the list's own ends.
 //! 6. The neighbours of a slot in a list are in the same list, so the same lock guards their links.
-//! 7. The word that a transition returns is used, or the caller says why it is of no interest: it is the only view of what
-//!    was requested before the transition. A request that comes after it sees the new owner.
-//! 8. Memory safety depends on nothing that code outside of this crate can write to, such as a `WorkerState`: the lists and
-//!    `Worker::waiting` say what is there; the record says when to look.
+//! 7. The word that a transition returns is used, or the caller says why it is of no interest: it
+//!    is the only view of what was requested before the transition. A request that comes after it
+//!    sees the new owner.
+//! 8. Memory safety depends on nothing that code outside of this crate can write to, such as a
+//!    `WorkerState`: the lists and `Worker::waiting` say what is there; the record says when to
+//!    look.
 
 use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::state::State;
 
-/// How the core polls and drops a future whose type it does not know. The caller owns the table.
+/// How the core polls and drops a future of a type that it does not know. The caller owns the
+/// table.
 ///
 /// ```
 /// use cops_executor::{CoroutineId, Executor, FutureVTable, Priority};
@@ -63,18 +71,18 @@ use super::state::State;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct FutureVTable {
-    /// Polls the future of coroutine `id` (the bits of its `CoroutineId`); true if it is finished and must
-    /// not be polled again. Must not unwind.
+    /// Polls the future of coroutine `id` (the bits of its `CoroutineId`); true if it is finished
+    /// and must not be polled again. Must not unwind.
     pub poll: unsafe extern "C" fn(data: *mut (), id: u64) -> bool,
-    /// Drops the future and whatever holds it; called exactly once, on a worker, never during `poll`.
-    /// Must not unwind.
+    /// Drops the future and whatever holds it; called exactly once, on a worker, never during
+    /// `poll`. Must not unwind.
     pub drop: unsafe extern "C" fn(data: *mut ()),
 }
 
 /// A control block. It lives in a slab that is never freed, so a late wake finds a word to read.
 ///
-/// Fields are atomics even where a lock guards them: those accesses are relaxed, hence plain loads and
-/// stores, and no argument about data races is needed.
+/// Fields are atomics even where a lock guards them: those accesses are relaxed, hence plain loads
+/// and stores, and no argument about data races is needed.
 #[repr(C)]
 pub(crate) struct Slot {
     pub state: State,
@@ -85,8 +93,8 @@ pub(crate) struct Slot {
     pub next: AtomicPtr<Slot>,
     /// Handle of the slot before this one in the ready list: rules 4 and 5.
     pub previous: AtomicU32,
-    /// The low half of the ids of this slot: executor number and index. Constant once the slot has been
-    /// handed out for the first time.
+    /// The low half of the ids of this slot: executor number and index. Constant once the slot has
+    /// been handed out for the first time.
     handle: AtomicU32,
 }
 

@@ -1,7 +1,7 @@
 //! One value of a coroutine's state word: its fields, and what can be read off them.
 //!
-//! Bits: base priority 5..0, inherited priority 11..6, level 17..12, worker 23..18, place 25..24, WOKEN 26,
-//! CANCELLED 27, generation 63..32. The transitions between values are in `state`.
+//! Bits: base priority 5..0, inherited priority 11..6, level 17..12, worker 23..18, place 25..24,
+//! WOKEN 26, CANCELLED 27, generation 63..32. The transitions between values are in `state`.
 
 use super::priority::Priority;
 
@@ -17,7 +17,7 @@ pub(super) const CANCELLED: u64 = 1 << 27;
 pub(super) const GENERATION_SHIFT: u32 = 32;
 /// Everything but the generation.
 const LOW_HALF: u64 = u32::MAX as u64;
-/// Nobody's urgency was lent to it: never more urgent than its own.
+/// It inherits no priority: never more urgent than its own.
 pub(super) const NOTHING_INHERITED: u64 = SIX_BITS << INHERITED_SHIFT;
 
 /// Where a coroutine is: this is its state, as far as the scheduler is concerned.
@@ -26,7 +26,7 @@ pub(super) const NOTHING_INHERITED: u64 = SIX_BITS << INHERITED_SHIFT;
 pub(crate) enum Place {
     /// Nowhere: the slot is free.
     Nowhere = 0,
-    /// With whoever is to wake it.
+    /// With the source of its next wake.
     Blocked = 1 << PLACE_SHIFT,
     /// In the inbox of `worker`.
     Inbox = 2 << PLACE_SHIFT,
@@ -39,7 +39,8 @@ pub(crate) enum Place {
 pub(crate) struct Snapshot(pub(super) u64);
 
 impl Snapshot {
-    /// The first value of a coroutine's word. `id_high` is what the slot's word had, advanced by a generation.
+    /// The first value of a coroutine's word. `id_high` is what the slot's word had, advanced by a
+    /// generation.
     #[inline(always)]
     pub fn born(id_high: u64, place: Place, priority: Priority, worker: u32) -> Snapshot {
         let level = priority.level() as u64;
@@ -47,8 +48,9 @@ impl Snapshot {
         Snapshot(id_high | place as u64 | NOTHING_INHERITED | numbers)
     }
 
-    /// The low half of all words that are in list `level` of `worker` and ask for nothing but a poll: not woken
-    /// again, not cancelled, nothing inherited, and their priority is their level's.
+    /// The low half of all words that are in list `level` of `worker` and ask for nothing but a
+    /// poll: not woken again, not cancelled, nothing inherited, and their priority is their
+    /// level's.
     #[inline(always)]
     pub fn plain(level: Priority, worker: u32) -> u64 {
         Snapshot::born(0, Place::List, level, worker).0
@@ -67,7 +69,7 @@ impl Snapshot {
         self.0 as u32 == plain as u32
     }
 
-    /// The high half of the coroutine's id, of a word whose low half is known.
+    /// The high half of the coroutine's id, in a word with a known low half.
     #[inline(always)]
     pub fn id_high_of(self, plain: u64) -> u64 {
         self.0.wrapping_sub(plain)
@@ -100,7 +102,7 @@ impl Snapshot {
         Priority::from_bits(self.0 >> LEVEL_SHIFT)
     }
 
-    /// The worker in whose list or inbox it is, or where it ran last.
+    /// The worker that has it in its list or inbox, or on which it ran last.
     pub fn worker(self) -> u32 {
         (self.0 >> WORKER_SHIFT & SIX_BITS) as u32
     }
@@ -119,13 +121,14 @@ impl Snapshot {
         self.has(CANCELLED)
     }
 
-    /// Nobody has asked anything of it that is not done yet.
+    /// No request for it is pending.
     #[inline(always)]
     pub fn is_untouched(self) -> bool {
         !self.has(WOKEN | CANCELLED)
     }
 
-    /// In a list that is not that of its priority: a request to change it has not been carried out yet.
+    /// In a list that is not that of its priority: a request to change it has not been carried out
+    /// yet.
     pub fn is_misfiled(self) -> bool {
         self.place() == Place::List && self.level() != self.priority()
     }

@@ -1,7 +1,8 @@
 //! The state word of a coroutine, and every transition it can make.
 //!
-//! The state is where the coroutine is (`Place`), and being polled is no place of its own: a coroutine stays at the head of its
-//! list while its worker polls it, so that giving way to the next moves nothing and changes no word.
+//! The state is where the coroutine is (`Place`), and being polled is no place of its own: a
+//! coroutine stays at the head of its list while its worker polls it, so that yielding to the next
+//! moves nothing and changes no word.
 //!
 //! ```text
 //!               (1) occupy                    (4) take_from_inbox
@@ -14,44 +15,49 @@
 //!        └──────────────────────────────────────────────────────────────┘ (8) vacate
 //! ```
 //!
-//! 1. `occupy`: spawn, on a slot that the free list has given to it alone. `occupy_blocked`: likewise, but it
-//!    begins Blocked; `occupy_listed`: by whoever holds the lock of the worker that gets it.
-//! 2. `wake`, `cancel`: anybody. Blocked becomes Inbox, and is posted; Inbox stays; List notes WOKEN, which is
-//!    for whoever settles it, should it be polled just now. `wake_listed`: straight from Blocked to List, by
-//!    whoever holds a worker's lock. CANCELLED is set for good: the future is dropped instead of polled.
-//! 3. `set_base`, `set_inherited`: anybody. They change nothing but the priority; what waits in a list is then
-//!    moved by (5).
-//! 4. `take_from_inbox`: whoever holds the lock of the worker whose inbox it was found in.
-//! 5. `relevel`: whoever holds the lock of the worker in whose list it is, unless it is being polled.
-//! 6. `block`, `settle`: the worker that has polled it, after a poll that is pending, under its own lock. That
-//!    the coroutine has woken itself need not be in the word: it may be a note on the worker (`WorkerState::woken`).
-//! 7. `hand_over`: a thief that holds the locks of both workers, unless the coroutine is being polled.
+//! 1. `occupy`: spawn, on a slot that the free list has given to it alone. `occupy_blocked`:
+//!    likewise, but it begins Blocked; `occupy_listed`: by the holder of the lock of the worker
+//!    that gets it.
+//! 2. `wake`, `cancel`: any thread. Blocked becomes Inbox, and is posted; Inbox stays; List notes
+//!    WOKEN, which is for the worker that settles it, if it is being polled. `wake_listed`:
+//!    straight from Blocked to List, by the holder of a worker's lock. CANCELLED is set for good:
+//!    the future is dropped instead of polled.
+//! 3. `set_base`, `set_inherited`: any thread. They change nothing but the priority; what waits in
+//!    a list is then moved by (5).
+//! 4. `take_from_inbox`: the holder of the lock of the worker in the inbox of which it was found.
+//! 5. `relevel`: the holder of the lock of the worker that has it in its list, unless it is being
+//!    polled.
+//! 6. `block`, `settle`: the worker that has polled it, after a poll that is pending, under its own
+//!    lock. That the coroutine has woken itself need not be in the word: it may be a note on the
+//!    worker (`WorkerState::woken`).
+//! 7. `hand_over`: a thief that holds the locks of both workers, unless the coroutine is being
+//!    polled.
 //! 8. `vacate`: the worker that has polled it, under its lock, after the future was dropped.
 //!
 //! # Rules
 //!
 //! - A transition is one atomic update. It returns what the caller must now do, exactly once.
-//! - A coroutine is in one inbox, or in one list, or in neither, as its place says: so it is polled by one
-//!   worker at a time. `Slot::next` belongs to that inbox, or to that list: so whoever blocks a coroutine has read
-//!   what comes after it before.
-//! - The place is List, and `worker` and `level` while it is, change under the lock of that worker only. Inbox becomes List
-//!   under the lock of the worker whose inbox it is.
-//! - `level` is the list in which a coroutine is; it differs from its priority only while whoever has changed that is
-//!   about to move it (`Executor::refile`), or has left that to the worker. In no list, it is the priority: so a wake need
-//!   not work that out.
+//! - A coroutine is in one inbox, or in one list, or in neither, as its place says: so it is polled
+//!   by one worker at a time. `Slot::next` belongs to that inbox, or to that list: so the worker
+//!   that blocks a coroutine has read what comes after it before.
+//! - The place is List, and `worker` and `level` while it is, change under the lock of that worker
+//!   only. Inbox becomes List under the lock of the worker that owns the inbox.
+//! - `level` is the list in which a coroutine is; it differs from its priority only while the
+//!   thread that has changed that is about to move it (`Executor::refile`), or has left that to the
+//!   worker. In no list, it is the priority: so a wake need not work that out.
 //!
 //! # Orderings
 //!
-//! Updates are acquire and release, so all updates of one word are ordered and each sees what was written
-//! before the earlier ones. Pairs that matter:
-//! - (2) with the next (6). A worker that begins a poll reads the word without an update, unless it sees a
-//!   flag; a wake that it has not seen then has set WOKEN, which makes `block` fail, so that the coroutine is polled once more,
-//!   and that poll sees what the waker wrote. Hence a wake of what is WOKEN already updates the word too,
-//!   without changing it.
-//! - (2) of what is Blocked or in an inbox with (4), or with the lock under which it was listed: the poll comes
-//!   after the pop from that list, under the same lock.
-//! - (6) with the next (2), so that the future may go on at another worker; and for a coroutine that stays in its list, the
-//!   worker's lock with that of the thief that takes it from there.
+//! Updates are acquire and release, so all updates of one word are ordered and each sees what was
+//! written before the earlier ones. Pairs that matter:
+//! - (2) with the next (6). A worker that begins a poll reads the word without an update, unless it
+//!   sees a flag; a wake that it has not seen then has set WOKEN, which makes `block` fail, so that
+//!   the coroutine is polled once more, and that poll sees what the waker wrote. Hence a wake of
+//!   what is WOKEN already updates the word too, without changing it.
+//! - (2) of what is Blocked or in an inbox with (4), or with the lock under which it was listed:
+//!   the poll comes after the pop from that list, under the same lock.
+//! - (6) with the next (2), so that the future may go on at another worker; and for a coroutine
+//!   that stays in its list, the worker's lock with that of the thief that takes it from there.
 
 use super::atomic::{AtomicU64, Ordering};
 
@@ -65,7 +71,7 @@ use super::snapshot::{
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
-    /// The id names nobody any more.
+    /// The id refers to no coroutine any more.
     Gone,
     /// Nothing: it is where it belongs, or blocks and shall.
     Done,
@@ -73,13 +79,14 @@ pub(crate) enum Request {
     Post { worker: u32, priority: Priority },
     /// It is in the inbox of this worker already: announce it.
     Announce { worker: u32, priority: Priority },
-    /// It waits in a list of this worker, or is being polled: have the worker look at its word after that.
+    /// It waits in a list of this worker, or is being polled: have the worker look at its word
+    /// after that.
     Note { worker: u32 },
     /// It is in a list that is not that of its priority: move it.
     Move,
 }
 
-/// What to do with a coroutine whose poll is pending. It is at the head of its list.
+/// What to do with a coroutine with a pending poll. It is at the head of its list.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Settled {
@@ -112,7 +119,7 @@ impl State {
         Snapshot(self.0.load(Ordering::Acquire))
     }
 
-    /// The word as it is at the head of a list whose lock is held, or just was.
+    /// The word of the head of a list with its lock held, or held just before.
     #[inline(always)]
     pub fn peek(&self) -> Snapshot {
         Snapshot(self.0.load(Ordering::Relaxed))
@@ -138,11 +145,11 @@ impl State {
 
     /// (1) A slot that is the caller's alone becomes a coroutine. Returns the high half of its id.
     ///
-    /// A plain store will do: late wakes only read a word whose place is Nowhere. Release, since whoever
-    /// takes it from the inbox, or is told the id, shall see the future.
+    /// A plain store will do: late wakes only read a word with the place Nowhere. Release, because
+    /// the thread that takes it from the inbox or receives the id must see the future.
     #[inline(always)]
     fn occupy_at(&self, place: Place, priority: Priority, worker: u32) -> u64 {
-        // A slot whose generations are used up is never given away, so this does not overflow.
+        // A slot is never used when its generations are used up, so this does not overflow.
         let id_high = self.peek().id_high().wrapping_add(1 << GENERATION_SHIFT);
         self.0.store(Snapshot::born(id_high, place, priority, worker).0, Ordering::Release);
         id_high
@@ -154,7 +161,7 @@ impl State {
         self.occupy_at(Place::Inbox, priority, worker)
     }
 
-    /// (1) in the list `priority` of `worker`, whose lock the caller holds.
+    /// (1) in the list `priority` of `worker`; the caller holds its lock.
     #[must_use]
     #[inline(always)]
     pub fn occupy_listed(&self, priority: Priority, worker: u32) -> u64 {
@@ -167,8 +174,9 @@ impl State {
         self.occupy_at(Place::Blocked, priority, worker)
     }
 
-    /// (2) for a caller that holds the lock of `worker`, and has `seen` that it is blocked: if it returns a level, the caller
-    /// links the coroutine in that list. Otherwise nothing has happened, and `wake` does the right thing.
+    /// (2) for a caller that holds the lock of `worker`, and has `seen` that it is blocked: if it
+    /// returns a level, the caller links the coroutine in that list. Otherwise nothing has
+    /// happened, and `wake` does the right thing.
     #[must_use]
     #[inline(always)]
     pub fn wake_listed(&self, seen: Snapshot, worker: u32) -> Option<Priority> {
@@ -225,15 +233,15 @@ impl State {
         })
     }
 
-    /// (4) The slot was taken out of the inbox of `worker`, whose lock the caller holds. Returns the list at whose
-    /// tail the caller links it.
+    /// (4) The slot was taken out of the inbox of `worker`; the caller holds its lock. Returns the
+    /// list to which the caller appends it.
     #[must_use]
     pub fn take_from_inbox(&self, worker: u32) -> Priority {
         self.update(Priority::DEFAULT, |word| Some((word.with_worker(worker).at(Place::List), word.level())))
     }
 
-    /// (5) From which list to which the caller moves it, if it is misfiled. The caller holds the lock of `worker`,
-    /// in a list of which the coroutine may be, and not be polled.
+    /// (5) From which list to which the caller moves it, if it is misfiled. The caller holds the
+    /// lock of `worker`, in a list of which the coroutine may be, and not be polled.
     #[must_use]
     pub fn relevel(&self, generation: u32, worker: u32) -> Option<(Priority, Priority)> {
         self.update(None, |word| {
@@ -242,24 +250,26 @@ impl State {
         })
     }
 
-    /// A poll is about to begin that a wake has asked for: uses WOKEN up. Returns the word as it is now.
+    /// A poll is about to begin that a wake has asked for: uses WOKEN up. Returns the word as it is
+    /// now.
     #[must_use]
     pub fn begin(&self) -> Snapshot {
         Snapshot(self.0.fetch_and(!WOKEN, Ordering::AcqRel)).without(WOKEN)
     }
 
-    /// (6) at its shortest, for one that has not woken itself and is not misfiled. False, and nothing has happened, if anybody has touched
-    /// the word since it was `begun`, when nobody had.
+    /// (6) at its shortest, for one that has not woken itself and is not misfiled. False, without
+    /// any effect, if the word was changed since it was `begun` without changes.
     #[must_use]
     #[inline(always)]
     pub fn block(&self, begun: Snapshot) -> bool {
         self.replace(begun, begun.at(Place::Blocked))
     }
 
-    /// (6) `begun` is the word with which the poll began, `woken` whether the coroutine woke itself meanwhile.
+    /// (6) `begun` is the word with which the poll began, `woken` whether the coroutine woke itself
+    /// meanwhile.
     #[inline(always)]
     pub fn settle(&self, begun: Snapshot, woken: bool) -> Settled {
-        // Usually nobody has touched the word during the poll.
+        // Usually the word has not been changed during the poll.
         if woken {
             let word = self.peek();
             if word.is_untouched() && !word.is_misfiled() {
@@ -288,8 +298,8 @@ impl State {
         })
     }
 
-    /// (7) The caller holds the locks of `from`, in whose list it is, and of `to`, and links it in the list of the same
-    /// level there. Returns the word as it is now.
+    /// (7) The caller holds the locks of `from`, which has it in its list, and of `to`, and links
+    /// it in the list of the same level there. Returns the word as it is now.
     ///
     /// All that changes is known, so this is one addition and cannot fail.
     #[must_use]
@@ -298,11 +308,12 @@ impl State {
         Snapshot(self.0.fetch_add(change, Ordering::AcqRel).wrapping_add(change))
     }
 
-    /// (8) The caller has taken it out of its list, and holds that worker's lock. False if the slot's generations are used
-    /// up.
+    /// (8) The caller has taken it out of its list, and holds that worker's lock. False if the
+    /// slot's generations are used up.
     ///
-    /// A plain store will do: what others change in the word meanwhile is flags and priorities of a coroutine that is gone,
-    /// and who wants to move it waits for the lock and then looks again.
+    /// A plain store will do: in the meantime others change only flags and priorities of a
+    /// coroutine that has ended, and a thread that wants to move it waits for the lock and then
+    /// checks again.
     #[must_use]
     #[inline(always)]
     pub fn vacate(&self) -> bool {

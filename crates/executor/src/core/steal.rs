@@ -1,4 +1,5 @@
-//! Looking at the other workers: what is more urgent there than here, or anything if there is nothing here.
+//! Looking at the other workers: what is more urgent there than here, or anything if there is
+//! nothing here.
 
 use super::atomic::{Ordering, spin_loop};
 
@@ -8,14 +9,15 @@ use super::priority::Priority;
 use super::schedule::{Begun, begin};
 use super::worker::Worker;
 
-/// How often a worker looks again when it is kept from something more urgent by a lock, before it runs
-/// what it has. A holder is in the middle of a scheduling point, a fraction of a microsecond, unless its
-/// host has suspended it there: then progress counts for more than order.
+/// How often a worker looks again when it is kept from something more urgent by a lock, before it
+/// runs what it has. A holder is in the middle of a scheduling point, a fraction of a microsecond,
+/// unless its host has suspended it there: then progress counts for more than order.
 const LOOKS_AT_LOCKED_WORKERS: u32 = if cfg!(loom) { 2 } else { 200 };
 
 /// What came of looking at the other workers.
 enum Stolen {
-    /// The thief has a coroutine of the level that the victim published, and none that is more urgent.
+    /// The thief has a coroutine of the level that the victim published, and none that is more
+    /// urgent.
     AsShown,
     /// Something is published, but could not be taken now.
     Contended,
@@ -39,8 +41,8 @@ impl Executor {
             let stolen = self.steal(worker, &locked, (own & own.wrapping_neg()).wrapping_sub(1));
             match stolen {
                 Stolen::Contended if looks != 0 => {
-                    // Something more urgent waits at a worker that is just picking. Rather than run something
-                    // less urgent, unlock (others may want our lock) and look again.
+                    // Something more urgent waits at a worker that is just picking. Rather than run
+                    // something less urgent, unlock (others may want our lock) and look again.
                     looks = looks.wrapping_sub(1);
                     drop(locked);
                     spin_loop();
@@ -63,8 +65,9 @@ impl Executor {
         }
     }
 
-    /// Takes the most urgent coroutine that waits on another worker over to the thief, whose lock is held and has nothing
-    /// in that list, if its level is one of `levels`; and half of what else waits there, if the thief has nothing at all.
+    /// Moves the most urgent coroutine that waits on another worker to the thief, if its level is
+    /// one of `levels`; and half of the others that wait there, if the thief has none at all. The
+    /// thief's lock is held, and its list of that level is empty.
     fn steal(&self, thief: &Worker, own: &Locked<'_>, levels: u64) -> Stolen {
         let Some((victim, shown)) = self.most_urgent_victim(thief.number(), levels) else {
             return Stolen::Nothing;
@@ -75,18 +78,21 @@ impl Executor {
         locked.drain(&self.slab);
         let found = Priority::most_urgent_in(locked.waiting());
         let Some(level) = found.filter(|found| !shown.is_more_urgent_than(*found)) else {
-            // What was shown is gone, or has another priority now; others may have something more urgent than what is here.
+            // What was shown is gone, or has another priority now; others may have something more
+            // urgent than what is here.
             return Stolen::Contended;
         };
         let had_nothing = own.bitmap() == 0;
-        // Before it disappears from the victim's record: an observer that sees it nowhere for a moment sees why.
+        // Before it disappears from the victim's record: an observer that sees it nowhere for a
+        // moment sees why.
         let steals = thief.state().steals.load(Ordering::Relaxed);
         thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
         let list = locked.hand_over(&self.slab, level, own);
         if had_nothing {
             locked.hand_over_half(&self.slab, own);
         }
-        // If its priority was changed on the way, another worker may have something more urgent than what is here now.
+        // If its priority was changed on the way, another worker may have something more urgent
+        // than what is here now.
         if list == level { Stolen::AsShown } else { Stolen::Contended }
     }
 

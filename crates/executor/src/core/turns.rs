@@ -1,7 +1,8 @@
-//! Polls in turn: what scheduling comes to while one coroutine gives way to the next and nothing else happens.
+//! Polls in turn: the short form of scheduling while coroutines yield to one another and nothing
+//! else happens.
 //!
-//! A few comparisons after each poll see that this is so; otherwise the rest is left to `schedule`, which is always
-//! right.
+//! A few comparisons after each poll see that this is so; otherwise the rest is left to `schedule`,
+//! which is always right.
 
 use super::atomic::{Ordering, compiler_fence};
 
@@ -60,11 +61,13 @@ impl<'a> Turns<'a> {
 }
 
 impl Executor {
-    /// Polls what has begun, whose word is plain, and then, as long as each only yields, blocks or exits and nothing else is to
-    /// be seen to, one after the other of its list, and of others: the loop that an executor lives in. `ALONE`: nobody but this worker's own
-    /// record need be looked at in between.
+    /// Polls the coroutine that has begun and has a plain word, and then one after another of its
+    /// list and of others, as long as each only yields, blocks or exits and nothing else has to be
+    /// done: the main loop of an executor. `ALONE`: only this worker's own record must be checked
+    /// in between.
     ///
-    /// What follows a block or an exit is apart, so that the registers are for what follows a yield.
+    /// What follows a block or an exit is apart, so that the registers are for what follows a
+    /// yield.
     #[inline(never)]
     pub(super) fn poll_in_turn<'a, const ALONE: bool>(
         &'a self,
@@ -73,8 +76,8 @@ impl Executor {
         turns: &mut Turns<'a>,
     ) {
         let state = worker.state();
-        // Not looked at again: since it was found to be plain somebody may have asked for something, which is as if he
-        // had during the poll.
+        // Not checked again: a request may have been made since the word was found to be plain,
+        // which has the same effect as a request during the poll.
         let Begun { mut slot, word } = begun;
         let mut id = turns.show_current(state, slot, word);
         loop {
@@ -88,8 +91,8 @@ impl Executor {
                 if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
                     break leave(state, slot, id, turns);
                 }
-                // Who has to wait for the lock does not show a current coroutine meanwhile: a host that goes by that would
-                // prefer it to the thief that it waits for.
+                // While it waits for the lock it does not show a current coroutine: a host that
+                // uses this would otherwise prefer it to the thief that it waits for.
                 let Some(locked) = worker.try_lock() else { break leave(state, slot, id, turns) };
                 if locked.is_steady() {
                     slot = locked.turn(&self.slab, turns.list, slot);
@@ -99,8 +102,9 @@ impl Executor {
                         drop(locked);
                         break self.poll_touched(worker, slot, turns);
                     }
-                    // Before the lock is free: then a thief may take, poll and block the one that has yielded, and an interrupt
-                    // handler here that wakes it must not find it shown as the current one (`wakes_itself`).
+                    // Before the lock is free: then a thief may take, poll and block the one that
+                    // has yielded, and an interrupt handler here that wakes it must not find it
+                    // shown as the current one (`wakes_itself`).
                     id = turns.show_current(state, slot, word);
                     drop(locked);
                     continue;
@@ -179,12 +183,14 @@ impl Executor {
             turns.leave(slot, id, woken);
             return None;
         }
-        // Nobody waits for the lock here: all calls are the last ones, so that no registers are saved for them.
+        // This does not wait for the lock: all calls are the last ones, so that no registers are
+        // saved for them.
         let Some(locked) = worker.try_lock() else {
             turns.leave(slot, id, false);
             return None;
         };
-        // Before it is blocked: from then on whoever wakes it may push it into an inbox, by the same field.
+        // Before it is blocked: from then on a wake may push it into an inbox, which uses the same
+        // field.
         let next = slot.next(&self.slab);
         if !slot.state.block(Snapshot::plain_of(id, turns.plain)) {
             turns.leave(slot, id, false);
@@ -201,7 +207,8 @@ impl Executor {
         self.begin_most_urgent::<ALONE>(worker, locked, turns)
     }
 
-    /// Goes on, in turn, with the most urgent level of all; nothing is being polled. `None` if there is more to see to.
+    /// Goes on, in turn, with the most urgent level of all; nothing is being polled. `None` if
+    /// there is more to see to.
     #[inline(never)]
     fn begin_most_urgent<'a, const ALONE: bool>(
         &'a self,
@@ -217,7 +224,8 @@ impl Executor {
         Some(locked.begin(&self.slab, level))
     }
 
-    /// As `begin_most_urgent`, while `polled`, which has yielded, is the head of its list. If `None`, it still is.
+    /// As `begin_most_urgent`, while `polled`, which has yielded, is the head of its list. If
+    /// `None`, it still is.
     #[inline(never)]
     fn change_level<'a, const ALONE: bool>(
         &'a self,
@@ -248,7 +256,7 @@ impl Executor {
                     && self.others_show(worker, level.bit().wrapping_sub(1)))
     }
 
-    /// Polls the next in turn, of whom somebody has asked something while it waited.
+    /// Polls the next one, for which a request was made while it waited.
     #[cold]
     fn poll_touched<'a>(&'a self, worker: &'a Worker, slot: &'a Slot, turns: &mut Turns<'a>) {
         let (state, word) = (worker.state(), slot.state.begin());
@@ -269,8 +277,8 @@ impl Executor {
         !ALONE && self.attend(worker, level) || state.posted.load(Ordering::Relaxed) != 0
     }
 
-    /// Calls the hook `external`; true if a stop is requested, or another worker shows something more
-    /// urgent.
+    /// Calls the hook `external`; true if a stop is requested, or another worker shows something
+    /// more urgent.
     #[inline(never)]
     fn attend(&self, worker: &Worker, level: Priority) -> bool {
         let attention = self.attention.load(Ordering::Relaxed);

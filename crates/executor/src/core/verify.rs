@@ -1,10 +1,10 @@
 //! Checks the whole of an executor that is at rest: for tests, fuzzers and debuggers.
 //!
-//! Every slot is in exactly one list, inbox or free chain, or blocked, as its state word says; every list is a ring
-//! whose links agree in both directions; the bitmaps agree with the lists.
+//! Every slot is in exactly one list, inbox or free chain, or blocked, as its state word says;
+//! every list is a ring with links that agree in both directions; the bitmaps agree with the lists.
 //!
-//! Unsafe: following links, as in `ready` and `inbox`. Slots are never freed, so a wrong link still leads to a slot; every walk is
-//! bounded by the number of slots.
+//! Unsafe: following links, as in `ready` and `inbox`. Slots are never freed, so a wrong link still
+//! leads to a slot; every walk is bounded by the number of slots.
 #![allow(unsafe_code)]
 
 use super::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -25,10 +25,12 @@ struct Census {
 }
 
 impl Executor {
-    /// Checks every invariant of the lists, inboxes, free slots and bitmaps. `Err` names the first that does not hold.
+    /// Checks every invariant of the lists, inboxes, free slots and bitmaps. `Err` names the first
+    /// that does not hold.
     ///
-    /// The answer means something only while no worker is in `run` and no other call is under way: a test stops
-    /// its workers first. It takes the workers' locks one after the other, and time proportional to the number of slots.
+    /// The answer means something only while no worker is in `run` and no other call is under way:
+    /// a test stops its workers first. It takes the workers' locks one after the other, and time
+    /// proportional to the number of slots.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -68,8 +70,8 @@ impl Executor {
         Ok(())
     }
 
-    /// How many slots have been in use so far, of 40 bytes each, none of which is ever given back: at least as many as coroutines
-    /// were alive at once.
+    /// How many slots have been in use so far, of 40 bytes each, none of which is ever freed: at
+    /// least as many as coroutines were alive at once.
     ///
     /// In any context, interrupt handlers included.
     ///
@@ -149,7 +151,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Slots in a chain by `next`, all of which must be at `place`, and if that is an inbox, of `worker`.
+    /// Slots in a chain by `next`, all of which must be at `place`, and if that is an inbox, of
+    /// `worker`.
     fn count_chain(
         &self,
         head: &AtomicPtr<Slot>,

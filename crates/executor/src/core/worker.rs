@@ -35,23 +35,27 @@ pub const NO_WORKER: u32 = u32::MAX;
 
 /// `Worker::running_level` of a worker that polls nothing.
 pub(super) const NO_LEVEL: u32 = Priority::COUNT;
-/// How often a request tries for the lock of a worker before it leaves word there. A holder is in the middle of
-/// some tens of instructions; in an interrupt handler, it may be the code that was interrupted.
+/// How often a request tries for the lock of a worker before it leaves word there. A holder is in
+/// the middle of some tens of instructions; in an interrupt handler, it may be the code that was
+/// interrupted.
 pub(crate) const TRIES_FOR_LOCK: u32 = if cfg!(loom) { 0 } else { 16 };
 
-/// Looks at a lock that is held before the host is asked to run another thread. A section is some tens of instructions, so a holder
-/// that runs has left it long before.
+/// Looks at a lock that is held before the host is asked to run another thread. A section is some
+/// tens of instructions, so a holder that runs has left it long before.
 const LOOKS_BEFORE_RELAX: u32 = if cfg!(loom) { 1 } else { 100 };
 
-/// The private part, in memory from `Hooks::grow`. Zeroed memory plus `initialise` makes a valid value.
+/// The private part, in memory from `Hooks::grow`. Zeroed memory plus `initialise` makes a valid
+/// value.
 #[repr(C, align(64))]
 pub(crate) struct Worker {
-    /// Guards `lists`, `waiting`, `free`, `running_level`, `steady`. Only the worker itself, in `run`, ever waits for it;
-    /// interrupt handlers and other workers take it if it is free, or do without it. Held for some tens of instructions; no
-    /// foreign code runs under it. 1 if it is held: a word, since machines set a bit of a word in one instruction, but of a byte in many.
+    /// Guards `lists`, `waiting`, `free`, `running_level`, `steady`. Only the worker itself, in
+    /// `run`, ever waits for it; interrupt handlers and other workers take it if it is free, or do
+    /// without it. Held for some tens of instructions; no foreign code runs under it. 1 if it is
+    /// held: a word, since machines set a bit of a word in one instruction, but of a byte in many.
     pub(super) lock: AtomicU32,
-    /// Not 0: since the worker last looked at everything, nothing has happened but that coroutines of `running_level` gave way
-    /// to each other. Cleared without the lock too, by a caller that wants the worker to look.
+    /// Not 0: since the worker last looked at everything, nothing has happened except that
+    /// coroutines of `running_level` yielded to each other. Cleared without the lock too, by a
+    /// caller that wants the worker to look.
     pub(super) steady: AtomicU32,
     /// The head of this list is being polled. 64 if nothing is.
     pub(super) running_level: AtomicU32,
@@ -61,17 +65,20 @@ pub(crate) struct Worker {
     hooks: AtomicPtr<Hooks>,
     /// `run` is on this worker's stack: a second one is refused.
     pub running: AtomicBool,
-    /// Slots that were used before, for spawns on this worker, linked by `next`. Guarded by the lock.
+    /// Slots that were used before, for spawns on this worker, linked by `next`. Guarded by the
+    /// lock.
     pub(super) free: AtomicPtr<Slot>,
-    /// For aging (`schedule`): polls since the last that went to a less urgent level, and that level. The worker's own.
+    /// For aging (`schedule`): polls since the last that went to a less urgent level, and that
+    /// level. The worker's own.
     pub polls_since_aged: AtomicU32,
     pub aged_level: AtomicU32,
-    /// Levels at which a coroutine waits in the lists, not counting the one that is being polled. `WorkerState::ready` is a copy
-    /// of this. Guarded by the lock.
+    /// Levels at which a coroutine waits in the lists, not counting the one that is being polled.
+    /// `WorkerState::ready` is a copy of this. Guarded by the lock.
     pub(super) waiting: AtomicU64,
     /// Others write here: not on the line that the worker writes at each scheduling point.
     pub inbox: OwnLine<Inbox>,
-    /// Bit l: a coroutine in list l is misfiled, and the caller that changed its priority could not get the lock.
+    /// Bit l: a coroutine in list l is misfiled, and the caller that changed its priority could not
+    /// get the lock.
     pub(super) misfiled: OwnLine<AtomicU64>,
     pub(super) lists: ReadyLists,
 }
@@ -111,16 +118,18 @@ impl Worker {
     /// The record that the worker publishes in.
     #[inline(always)]
     pub fn state(&self) -> &WorkerState {
-        // SAFETY: a reference exists only after `initialise`; its contract says that the record lives as long.
+        // SAFETY: a reference exists only after `initialise`; its contract says that the record
+        // lives as long.
         unsafe { &*self.state.load(Ordering::Relaxed) }
     }
 
     /// Takes the lock if it is free.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<Locked<'_>> {
-        // Acquire pairs with the Release of the unlock: the holder sees the lists as they were left.
-        // Sequentially consistent for `prepare_park`: a look at the parked workers that follows the linking of
-        // a coroutine comes after this, and a worker that parks looks for held locks after it is marked.
+        // Acquire pairs with the Release of the unlock: the holder sees the lists as they were
+        // left. Sequentially consistent for `prepare_park`: a look at the parked workers that
+        // follows the linking of a coroutine comes after this, and a worker that parks looks for
+        // held locks after it is marked.
         if self.seize(Ordering::SeqCst) { Some(Locked(self)) } else { None }
     }
 
@@ -128,15 +137,17 @@ impl Worker {
     #[inline(always)]
     fn seize(&self, order: Ordering) -> bool {
         if cfg!(loom) {
-            // The same, but what fails does not write: loom may put that write after an unlock that follows it.
+            // The same, but what fails does not write: loom may put that write after an unlock that
+            // follows it.
             return self.lock.compare_exchange(0, 1, order, Ordering::Relaxed).is_ok();
         }
         self.lock.fetch_or(1, order) & 1 == 0
     }
 
-    /// Takes the lock if it is free and nothing waits in the inbox: what is linked now is not to overtake
-    /// that. For callers on this worker. In an interrupt handler too: code that it has interrupted under the
-    /// lock keeps it, and the handler, which then goes through the inbox, never waits.
+    /// Takes the lock if it is free and nothing waits in the inbox: what is linked now is not to
+    /// overtake that. For callers on this worker. In an interrupt handler too: code that it has
+    /// interrupted under the lock keeps it, and the handler, which then goes through the inbox,
+    /// never waits.
     #[inline(always)]
     pub fn lock_to_link(&self) -> Option<Locked<'_>> {
         if self.state().posted.load(Ordering::Relaxed) != 0 { None } else { self.try_lock() }
@@ -166,7 +177,8 @@ impl Worker {
 
     /// Lets the host run another thread: the holder of the lock may have lost its processor.
     fn relax(&self) {
-        // SAFETY: null, or set by `initialise`; its contract says that the hooks live as long as the worker.
+        // SAFETY: null, or set by `initialise`; its contract says that the hooks live as long as
+        // the worker.
         let hooks = unsafe { self.hooks.load(Ordering::Relaxed).as_ref() };
         if let Some(hooks) = hooks
             && let Some(relax) = hooks.relax
@@ -177,7 +189,8 @@ impl Worker {
         }
     }
 
-    /// Has the worker look at everything at its next scheduling point, rather than turn from one coroutine of a list to the next.
+    /// Has the worker look at everything at its next scheduling point, rather than turn from one
+    /// coroutine of a list to the next.
     #[inline(always)]
     pub fn unsettle(&self) {
         self.steady.store(0, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! A bounded channel: many senders, many receivers.
 //!
-//! Who must wait, waits for a claim: a sender for one to a free place, a receiver for one to a value. The claim is
-//! kept for whoever was granted it until its next poll, so nobody passes, and a future that is dropped gives it back.
+//! A future that must wait waits for a claim: a sender for one to a free place, a receiver for one
+//! to a value. The claim is kept for the future that it was granted to until its next poll, so no
+//! other passes it, and a future that is dropped returns it.
 
 use ::core::fmt;
 use ::core::future::poll_fn;
@@ -15,10 +16,12 @@ use super::channel_state::{Side, State};
 use super::monitor::{Monitor, Resource, Ticket};
 use crate::front::registry::current;
 
-/// Makes a channel that holds at most `capacity` values. It allocates here, for all of them, and never again.
+/// Makes a channel that holds at most `capacity` values. It allocates here, for all of them, and
+/// never again.
 ///
-/// Values come out in the order in which they went in. Waiting senders and waiting receivers are each served by
-/// priority, and within a priority in the order of their coming; who need not wait passes those only who are less urgent.
+/// Values come out in the order in which they went in. Waiting senders and waiting receivers are
+/// each served by priority, and within a priority in the order of arrival; a newcomer that need not
+/// wait passes only less urgent ones.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
@@ -76,7 +79,8 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 /// The end of a [`channel`] where values go in; may be cloned.
 ///
-/// When the last is dropped, the channel is closed. Not to be cloned or dropped in interrupt handlers.
+/// When the last is dropped, the channel is closed. Not to be cloned or dropped in interrupt
+/// handlers.
 ///
 /// ```
 /// # use cops_executor::sync::{TryReceiveError, channel};
@@ -93,10 +97,11 @@ pub struct Sender<T> {
     state: Arc<Monitor<State<T>>>,
 }
 
-/// The end of a [`channel`] where values come out; may be cloned, and each value goes to one receiver.
+/// The end of a [`channel`] where values come out; may be cloned, and each value goes to one
+/// receiver.
 ///
-/// When the last is dropped, the channel is closed, and what is in it is dropped. Not to be cloned or dropped in interrupt
-/// handlers.
+/// When the last is dropped, the channel is closed, and what is in it is dropped. Not to be cloned
+/// or dropped in interrupt handlers.
 ///
 /// ```
 /// # use cops_executor::sync::channel;
@@ -113,12 +118,12 @@ pub struct Receiver<T> {
 impl<T> Sender<T> {
     /// Sends a value, once there is a place for it.
     ///
-    /// Cancel-safe in that a future that is dropped before it is ready has sent nothing; the value is dropped with it.
-    /// Not in interrupt handlers.
+    /// Cancel-safe in that a future that is dropped before it is ready has sent nothing; the value
+    /// is dropped with it. Not in interrupt handlers.
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the value, if nobody will receive it.
+    /// [`SendError`], with the value, if it will never be received.
     ///
     /// ```
     /// # use cops_executor::{Executor, sync::{SendError, channel}};
@@ -225,7 +230,8 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// Closes the channel: nothing more goes in; what is in it can be received. Not in interrupt handlers.
+    /// Closes the channel: nothing more goes in; what is in it can be received. Not in interrupt
+    /// handlers.
     ///
     /// ```
     /// # use cops_executor::sync::{TrySendError, channel};
@@ -239,7 +245,8 @@ impl<T> Receiver<T> {
         self.state.with(|state, _| state.closed = true);
     }
 
-    /// Values in it now, also those that belong to receivers which have not taken them yet. Not in interrupt handlers.
+    /// Values in it now, also those that belong to receivers which have not taken them yet. Not in
+    /// interrupt handlers.
     ///
     /// ```
     /// # use cops_executor::sync::channel;
@@ -295,7 +302,7 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // Values that nobody will receive are dropped here, after the unlock.
+        // Values that will never be received are dropped here, after the unlock.
         let _values = self.state.with(|state, _| {
             state.receivers -= 1;
             if state.receivers != 0 {

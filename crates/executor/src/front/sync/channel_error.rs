@@ -2,7 +2,8 @@
 
 use ::core::fmt;
 
-/// Nobody will receive it: the channel is closed, or all receivers are gone. Gives the value back.
+/// It will never be received: the channel is closed, or all receivers are dropped. Contains the
+/// value.
 ///
 /// ```
 /// # use cops_executor::Executor;
@@ -30,9 +31,9 @@ pub struct SendError<T>(pub T);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
-    /// There is no free place, or somebody at least as urgent waits for it.
+    /// There is no free place, or another one at least as urgent waits for it.
     Full(T),
-    /// Nobody will receive it.
+    /// It will never be received.
     Closed(T),
 }
 
@@ -47,7 +48,7 @@ pub enum TrySendError<T> {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryReceiveError {
-    /// There is none now, or somebody at least as urgent waits for it.
+    /// There is none now, or another one at least as urgent waits for it.
     Empty,
     /// There will never be one.
     Closed,

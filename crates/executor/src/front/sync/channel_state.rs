@@ -1,4 +1,4 @@
-//! What the two kinds of ends of a channel share: its values, and who waits for a claim to what.
+//! What the two kinds of ends of a channel share: its values, and the claims that are waited for.
 
 use alloc::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub(super) enum Grant {
 pub(super) struct State<T> {
     pub buffer: VecDeque<T>,
     capacity: usize,
-    /// Free places, and values, that belong to somebody who has not been polled since.
+    /// Free places, and values, that were granted to a future which has not been polled since.
     places_claimed: usize,
     values_claimed: usize,
     pub closed: bool,

@@ -1,12 +1,14 @@
 //! The table of contended mutexes: those that a coroutine waits for, and the waiters.
 //!
-//! A contended mutex has a queue, and the queue's first node is its record here: the mutex's address, its holder, and its
-//! places in the indexes. So an uncontended mutex is not in the table, waiting allocates
-//! nothing, and nothing here points to a mutex: one that is moved or freed after a waiting future was leaked
-//! leaves a stale record, not a dangling pointer; the next mutex to be contended at that address removes it.
+//! A contended mutex has a queue, and the queue's first node is its record here: the mutex's
+//! address, its holder, and its places in the indexes. So an uncontended mutex is not in the table,
+//! waiting allocates nothing, and nothing here points to a mutex: one that is moved or freed after
+//! a waiting future was leaked leaves a stale record, not a dangling pointer; the next mutex to be
+//! contended at that address removes it.
 //!
-//! There are four indexes, each of them a number of lists, doubly linked through the nodes. All operations on them are O(1) but
-//! the search in a list, which has few elements if the keys are spread:
+//! There are four indexes, each of them a number of lists, doubly linked through the nodes. All
+//! operations on them are O(1) but the search in a list, which has few elements if the keys are
+//! spread:
 //!
 //! | index | contains | list by | to find |
 //! | --- | --- | --- | --- |
@@ -15,12 +17,15 @@
 //! | `OWNER` | all waiting nodes | hash of the waiter's id | where a coroutine waits |
 //! | `CHANGED` | marked records | one list | what `inheritance` has to look at again |
 //!
-//! The records of one holder are a list in the order of their levels (`levels`), whose first is in the index: what the holder
-//! inherits is found in a step, and releasing one of many contended mutexes takes no longer than releasing the only one.
+//! The records of one holder are a list in the order of their levels (`levels`); the first of them
+//! is in the index: what the holder inherits is found in a step, and releasing one of many
+//! contended mutexes takes no longer than releasing the only one.
 //!
-//! Rejected: one list of all contended mutexes (it was that: the time of each operation grew with their number), a pointer to
-//! the first waiter in the mutex (a waiter whose priority changes cannot reach the mutex, which may be gone), trees (as
-//! many links, and more code), all records of a holder in the index (each unlock looked at all other mutexes of its holder).
+//! Rejected: one list of all contended mutexes (it was that: the time of each operation grew with
+//! their number), a pointer to the first waiter in the mutex (after a change of a waiter's priority
+//! the mutex cannot be accessed, because it may have been dropped), trees (as many links, and more
+//! code), all records of a holder in the index (each unlock looked at all other mutexes of its
+//! holder).
 //!
 //! What the records say about priorities is the concern of `inheritance`.
 #![allow(unsafe_code)]
@@ -52,7 +57,8 @@ const OWNER: usize = 2;
 const CHANGED: usize = 3;
 const INDEXES: usize = 4;
 
-/// Lists of each index but the last, a power of two: a pointer each. Many where there may be many coroutines.
+/// Lists of each index but the last, a power of two: a pointer each. Many where there may be many
+/// coroutines.
 const LISTS: usize = if cfg!(loom) {
     2
 } else if cfg!(feature = "std") {
@@ -71,7 +77,8 @@ struct Places {
     previous: Link<Record>,
 }
 
-/// What each node carries. All but `key` and the places in `OWNER` are used in the first of a queue only.
+/// What each node carries. All but `key` and the places in `OWNER` are used in the first of a queue
+/// only.
 #[derive(Clone, Copy)]
 pub(super) struct Record {
     /// The mutex's address.
@@ -148,8 +155,8 @@ macro_rules! record {
     };
 }
 
-// The holder of the lock may touch every node in the table: those are valid, since futures take theirs out before they
-// go. This is the argument of all blocks that say "the lock".
+// The holder of the lock may touch every node in the table: those are valid, since futures take
+// theirs out before they go. This is the argument of all blocks that say "the lock".
 impl Locked<'_> {
     /// Where the first of a list is.
     fn first_of(&self, index: usize, list: usize) -> *mut Link<Record> {
@@ -160,7 +167,8 @@ impl Locked<'_> {
         }
     }
 
-    /// The nodes of a list. The one that was returned last may be taken out, and others may be put in.
+    /// The nodes of a list. The one that was returned last may be taken out, and others may be put
+    /// in.
     pub fn list(&self, index: usize, value: u64) -> impl Iterator<Item = Link<Record>> {
         // SAFETY: the table's lock is held; the pointers are to fields of a static, and the index
         // is below its length.
@@ -284,8 +292,8 @@ impl Locked<'_> {
         }
     }
 
-    /// The record goes from one node to another, which is the first of the same queue now and is marked; or, with
-    /// null, away. The mutex is held by `holder` now.
+    /// The record goes from one node to another, which is the first of the same queue now and is
+    /// marked; or, with null, away. The mutex is held by `holder` now.
     ///
     /// # Safety
     ///
@@ -305,13 +313,15 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes out a record that belongs to a mutex which is no more: its waiters were leaked, so they are never polled or dropped.
+    /// Takes out a record that belongs to a mutex which is no more: its waiters were leaked, so
+    /// they are never polled or dropped.
     ///
     /// # Safety
     ///
     /// It is a record.
     pub unsafe fn forget(&self, first: Link<Record>) {
-        // SAFETY: the lock, and the contract: the nodes of its queue are valid, and entered as waiting.
+        // SAFETY: the lock, and the contract: the nodes of its queue are valid, and entered as
+        // waiting.
         unsafe {
             self.remove(first);
             let mut next = Queue::from_first(first).first();
@@ -368,7 +378,8 @@ pub(super) use modelled::table;
 #[doc(hidden)]
 pub use modelled::begin_sync_model;
 
-/// A table for each execution of a model, since a lock is bound to the execution in which it was first used.
+/// A table for each execution of a model, since a lock is bound to the execution in which it was
+/// first used.
 #[cfg(loom)]
 mod modelled {
     use super::Table;

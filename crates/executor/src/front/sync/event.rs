@@ -35,7 +35,7 @@ pub struct Event {
 
 struct Happened {
     set: bool,
-    /// The number of the next who waits: his demand.
+    /// The number of the next waiter, which is its demand.
     next: u64,
     /// Those of lower numbers are to go on, though the event may have been cleared meanwhile.
     released: u64,
@@ -98,10 +98,10 @@ impl Event {
         }
     }
 
-    /// It happens: all who wait go on, the most urgent first, even if it is cleared at once; who comes later does
-    /// not wait.
+    /// Sets the event: all waiters continue, the most urgent first, even if it is cleared at once;
+    /// later callers do not wait.
     ///
-    /// In any context, interrupt handlers included: it waits for nobody.
+    /// In any context, interrupt handlers included: it does not wait.
     ///
     /// ```
     /// # use cops_executor::sync::Event;
@@ -140,8 +140,8 @@ impl Event {
 
     /// Waits until it has happened. Cancel-safe.
     ///
-    /// A future that is dropped gives up its place; the event is not used up by anybody. In coroutines, and wherever futures are
-    /// polled; not in interrupt handlers.
+    /// A future that is dropped gives up its place; the event is never used up. In coroutines, and
+    /// wherever futures are polled; not in interrupt handlers.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, sync::Event};

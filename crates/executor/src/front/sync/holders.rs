@@ -1,7 +1,9 @@
-//! What each holder of contended mutexes inherits: its records in the table, in the order of their levels.
+//! What each holder of contended mutexes inherits: its records in the table, in the order of their
+//! levels.
 //!
-//! The first of them, and no other, is in the table's index `HOLDER`. So what the holder inherits is found in a step, and
-//! a mutex is added, removed or changes its level in 64 at most, however many others the holder has.
+//! The first of them, and no other, is in the table's index `HOLDER`. So what the holder inherits
+//! is found in a step, and a mutex is added, removed or changes its level in 64 at most, however
+//! many others the holder has.
 #![allow(unsafe_code)]
 
 use ::core::ptr;
@@ -26,7 +28,7 @@ type Held = Levels<Node<Record>, OfHolder>;
 
 /// # Safety
 ///
-/// The node is in the table, whose lock is held.
+/// The node is in the table, and the table's lock is held.
 unsafe fn holder_of(here: Link<Record>) -> u64 {
     // SAFETY: the contract: no reference to the record is alive.
     unsafe { (*node::data_place(here)).holder }
@@ -61,7 +63,8 @@ impl Locked<'_> {
         if ptr::eq(before, after) {
             return;
         }
-        // SAFETY: the lock. What was the first is in the index, and what has become the first is not.
+        // SAFETY: the lock. What was the first is in the index, and what has become the first is
+        // not.
         unsafe {
             if !before.is_null() {
                 self.take(HOLDER, holder, before);
@@ -91,7 +94,7 @@ impl Locked<'_> {
         unsafe { self.change(holder_of(here), |held| held.unlink(here)) }
     }
 
-    /// Moves a record whose node may have changed its level.
+    /// Moves a record after a possible change of its node's level.
     ///
     /// # Safety
     ///

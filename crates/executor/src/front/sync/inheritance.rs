@@ -1,18 +1,20 @@
-//! Priority inheritance: a coroutine that holds a mutex is as urgent as the most urgent of those that wait for it.
+//! Priority inheritance: a coroutine that holds a mutex is as urgent as the most urgent of those
+//! that wait for it.
 //!
-//! *Rule.* The holder of a mutex inherits the priority of the first in its queue, if that is more urgent; of several,
-//! the most urgent. A holder that itself waits in the table stands there by the priority it has with that, so the
-//! rule carries on from mutex to mutex. It is established again by [`Locked::settle`] whenever something changes: a
-//! record whose first has changed is marked, and for each marked record the holder's inheritance is computed anew
-//! from all records it holds; if that changes how urgent it is, it moves in the queues where it waits, and those
-//! records are marked.
+//! *Rule.* The holder of a mutex inherits the priority of the first in its queue, if that is more
+//! urgent; of several, the most urgent. A holder that itself waits in the table stands there by the
+//! priority it has with that, so the rule carries on from mutex to mutex. It is established again
+//! by [`Locked::settle`] whenever something changes: a record is marked when the first of its queue
+//! has changed, and for each marked record the holder's inheritance is computed anew from all
+//! records it holds; if that changes how urgent it is, it moves in the queues where it waits, and
+//! those records are marked.
 //!
-//! *It ends.* A change goes one way, to more or to less urgent, along holders; round a circle of them (a deadlock)
-//! levels only rise or only sink, and there are 64.
+//! *It ends.* A change goes one way, to more or to less urgent, along holders; round a circle of
+//! them (a deadlock) levels only rise or only sink, and there are 64.
 //!
-//! *Cost.* One lock for the table. The time of a change does not depend on how many mutexes are contended, how many of them
-//! the holder has, or how many coroutines wait. If the holder waits itself and its priority changes, the nodes with
-//! which it waits are moved.
+//! *Cost.* One lock for the table. The time of a change does not depend on how many mutexes are
+//! contended, how many of them the holder has, or how many coroutines wait. If the holder waits
+//! itself and its priority changes, the nodes with which it waits are moved.
 #![allow(unsafe_code)]
 
 use ::core::ptr;
@@ -27,9 +29,10 @@ use crate::front::registry;
 
 /// To be called after `set_priority`, in any context.
 ///
-/// Who waits for a mutex is moved at once, and so is the urgency of its holder; unless the table is in use at this moment, as it may
-/// be in what an interrupt handler has interrupted: then the waiter is woken to see to it itself. Who waits for
-/// something else is woken too, since it may be its turn now.
+/// A waiter for a mutex is moved at once, and the urgency of the holder changes too; unless the
+/// table is in use at this moment, as it may be in what an interrupt handler has interrupted: then
+/// the waiter is woken and does it itself. A waiter for something else is woken too, because it may
+/// be the first now.
 pub(in crate::front) fn priority_changed(id: CoroutineId) {
     if FOR_OTHERS.may_contain(id) {
         waiting::note_change();
@@ -40,7 +43,8 @@ pub(in crate::front) fn priority_changed(id: CoroutineId) {
     }
 }
 
-/// Moves somebody in `FOR_MUTEXES` whose priority was changed. False if the table is in use; it waits for nobody.
+/// Moves a coroutine in `FOR_MUTEXES` after a change of its priority. False if the table is in use;
+/// it does not wait.
 fn try_refile(id: CoroutineId) -> bool {
     let Some(table) = table().try_lock() else { return false };
     table.refile_waits_of(id);
@@ -61,7 +65,8 @@ impl Locked<'_> {
     ///
     /// # Safety
     ///
-    /// The node is pinned, out of all queues, and is taken out by `give_up` before it goes, unless it is granted.
+    /// The node is pinned, out of all queues, and is taken out by `give_up` before it goes, unless
+    /// it is granted.
     pub unsafe fn contend(
         &self,
         word: &AtomicU64,
@@ -82,7 +87,8 @@ impl Locked<'_> {
         FOR_MUTEXES.enter(owner);
         let mut first = self.find(key);
         if holder != CONTENDED && !first.is_null() {
-            // This mutex had no waiters: the record belonged to another one at this address. Its waiters were leaked.
+            // This mutex had no waiters: the record belonged to another one at this address. Its
+            // waiters were leaked.
             // SAFETY: the table's lock is held, and `find` returns only records.
             unsafe { self.forget(first) };
             first = ptr::null();
@@ -96,7 +102,8 @@ impl Locked<'_> {
             queue.link(here, level_of(owner));
             self.enter_waiter(here);
             if first.is_null() {
-                // Without a record, CONTENDED is left over from a future that was leaked: it is never unlocked.
+                // Without a record, CONTENDED is left over from a future that was leaked: it is
+                // never unlocked.
                 self.insert(here, if holder == CONTENDED { SOMEBODY } else { holder });
             } else {
                 self.replace(first, queue.first(), node::data(first).holder);
@@ -106,11 +113,12 @@ impl Locked<'_> {
         Contended::Waiting
     }
 
-    /// Gives a mutex that is in the table to its first waiter. Returns the waker, for after the unlock.
+    /// Gives a mutex that is in the table to its first waiter. Returns the waker, for after the
+    /// unlock.
     pub fn hand_over(&self, word: &AtomicU64) -> Option<Waker> {
         let first = self.find(ptr::from_ref(word).addr());
         if first.is_null() {
-            // Left over from a leaked future whose mutex was moved since.
+            // Left over from a leaked future; its mutex was moved since.
             word.store(FREE, Ordering::Release);
             return None;
         }
@@ -144,7 +152,7 @@ impl Locked<'_> {
         unsafe { node::place(here) == Place::Granted }
     }
 
-    /// Puts a waiter right whose owner, or whose owner's priority, may have changed.
+    /// Updates a waiter after a possible change of its owner or of the owner's priority.
     ///
     /// # Safety
     ///
@@ -182,7 +190,8 @@ impl Locked<'_> {
             self.remove_waiter(here);
             self.replace(first, queue.first(), holder);
             if queue.is_empty() {
-                // CONTENDED is not changed without this lock. The holder unlocks by itself again (Relaxed: as above).
+                // CONTENDED is not changed without this lock. The holder unlocks by itself again
+                // (Relaxed: as above).
                 word.store(holder, Ordering::Relaxed);
             }
             self.inherit(holder);
@@ -219,7 +228,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Moves a coroutine whose priority has changed in all queues where it waits, and marks those.
+    /// After a change of a coroutine's priority, moves it in all queues where it waits, and marks
+    /// those.
     fn refile_waits_of(&self, id: CoroutineId) {
         for here in self.waits_of(id) {
             // SAFETY: what is entered as waiting is linked in the queue of its mutex.

@@ -6,16 +6,16 @@
 //!             B(3), C(3)             E(32), F(32)
 //! ```
 //!
-//! Linking passes the leaders of more urgent levels, at most 63; taking the first and unlinking any element look at
-//! neighbours only. So no operation depends on the number of elements.
+//! Linking passes the leaders of more urgent levels, at most 63; taking the first and unlinking any
+//! element look at neighbours only. So no operation depends on the number of elements.
 //!
-//! Rejected: one sorted list (linking depends on the number of elements), 64 list heads (1 KiB a list), a
-//! heap (needs sequence numbers to be fair, and is no simpler).
+//! Rejected: one sorted list (linking depends on the number of elements), 64 list heads (1 KiB a
+//! list), a heap (needs sequence numbers to be fair, and is no simpler).
 //!
 //! An element may be in several lists, by different links: `K` says which.
 //!
-//! Unsafe: raw pointers to elements. The contract of every function: all elements that are linked are valid, links are
-//! touched under one lock, and no reference to them is alive.
+//! Unsafe: raw pointers to elements. The contract of every function: all elements that are linked
+//! are valid, links are touched under one lock, and no reference to them is alive.
 #![allow(unsafe_code)]
 
 use ::core::marker::PhantomData;
@@ -82,7 +82,7 @@ macro_rules! link {
 }
 
 impl<N: Linked<K>, K> Levels<N, K> {
-    /// The list whose first element is `first`; empty if that is null.
+    /// The list that begins with `first`; empty if that is null.
     pub const fn from_first(first: *const N) -> Levels<N, K> {
         Levels { first, _kind: PhantomData }
     }
@@ -193,8 +193,8 @@ impl<N: Linked<K>, K> Levels<N, K> {
         }
     }
 
-    /// Chains an element that is linked nowhere to another one, or, with null, ends the chain with it. Linking it overwrites
-    /// this.
+    /// Chains an element that is linked nowhere to another one, or, with null, ends the chain with
+    /// it. Linking it overwrites this.
     ///
     /// # Safety
     ///

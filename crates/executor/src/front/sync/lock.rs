@@ -1,15 +1,17 @@
-//! The lock under everything here that waits: some tens of instructions, no foreign code, no allocation.
+//! The lock under everything here that waits: some tens of instructions, no foreign code, no
+//! allocation.
 //!
-//! One word. Who signals from an interrupt handler must not wait for a lock that the interrupted coroutine may hold:
-//! such a caller takes the lock if it is free, and otherwise leaves a note, and whoever holds the lock does the
-//! work before it lets go. May touch nothing but the word, and the hook.
+//! One word. A signal from an interrupt handler must not wait for a lock that the interrupted
+//! coroutine may hold: such a caller takes the lock if it is free, and otherwise leaves a note, and
+//! the holder of the lock does the work before it unlocks. May touch nothing but the word, and the
+//! hook.
 
 use crate::core::atomic::{AtomicU32, Ordering, spin_loop};
 
 const HELD: u32 = 1;
 /// Something was posted while the lock was held.
 const NOTED: u32 = 2;
-/// Looks at the lock before the waiter lets the host run somebody else, if need be the holder.
+/// Looks at the lock before the waiter lets the host run another thread, which may be the holder.
 #[cfg(not(loom))]
 const SPINS_BEFORE_YIELD: u32 = 100;
 
@@ -21,7 +23,7 @@ impl SpinLock {
         SpinLock(AtomicU32::new(0))
     }
 
-    /// Takes the lock. Not for interrupt handlers, unless whoever they interrupt cannot hold it.
+    /// Takes the lock. Not for interrupt handlers, unless the interrupted code cannot hold it.
     #[inline]
     pub fn lock(&self) {
         if !self.try_lock() {
@@ -55,7 +57,8 @@ impl SpinLock {
         self.0.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock if it is free, true then; otherwise its holder will find a note. Waits for nobody.
+    /// Takes the lock if it is free, true then; otherwise its holder will find a note. Does not
+    /// wait.
     pub fn lock_or_note(&self) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
@@ -104,8 +107,9 @@ mod hook {
 
     /// What waiters of this crate's locks do after 100 looks, instead of looking on for ever.
     ///
-    /// To be set where a worker can lose its hart while it holds a lock (a virtual CPU of a process): the hook then
-    /// lets somebody else run. Kernels and firmware, whose workers are interrupted but not replaced, need none.
+    /// To be set where a worker can lose its hart while it holds a lock (a virtual CPU of a
+    /// process): the hook then lets another thread run. Kernels and firmware need none: their
+    /// workers are interrupted but not replaced.
     ///
     /// ```ignore
     /// // Without `std`; not compiled here.

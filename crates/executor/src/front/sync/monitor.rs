@@ -1,8 +1,9 @@
-//! A resource and those who wait for it, behind one spin lock; and the ticket with which a future waits.
+//! A resource and its waiters, behind one spin lock; and the ticket with which a future waits.
 //!
-//! Semaphore, event, channels and rendezvous are each a [`Resource`]: safe code that says when a newcomer need not
-//! wait, and what to grant to whom once something has changed. Here is what they have in common: queueing, waking
-//! after the unlock, giving back what a dropped future was granted, and posting from interrupt handlers.
+//! Semaphore, event, channels and rendezvous are each a [`Resource`]: safe code that says when a
+//! newcomer need not wait, and what to grant to which waiter once something has changed. This
+//! module has what they have in common: queueing, waking after the unlock, returning what a dropped
+//! future was granted, and posting from interrupt handlers.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
@@ -18,7 +19,8 @@ use crate::core::CoroutineId;
 use crate::core::atomic::{AtomicU64, Ordering};
 use crate::front::registry;
 
-/// What is waited for. All its methods run under the monitor's lock: no foreign code, no allocation.
+/// What is waited for. All its methods run under the monitor's lock: no foreign code, no
+/// allocation.
 pub(super) trait Resource: Sized {
     /// What a waiter asks for.
     type Demand: Copy;
@@ -28,13 +30,13 @@ pub(super) trait Resource: Sized {
     /// Takes in what was posted: the sum of all posts since.
     fn accept(&mut self, posted: u64);
 
-    /// Grants at once what a newcomer asks for, if it is there and nobody has to come first.
+    /// Grants at once what a newcomer asks for, if it is available and no waiter has precedence.
     fn try_now(&mut self, demand: &mut Self::Demand, owner: Option<CoroutineId>) -> Option<Self::Grant>;
 
     /// The line in which this demand waits.
     fn line(&mut self, demand: Self::Demand) -> &mut Line<Self>;
 
-    /// Grants to those who wait what there is to grant, until `wakes` is full.
+    /// Grants to the waiters what is available, until `wakes` is full.
     fn distribute(&mut self, wakes: &mut Wakes);
 
     /// Takes back what was granted to a future that was dropped before it saw it.
@@ -71,7 +73,7 @@ impl<R: Resource> Line<R> {
         unsafe { self.queue.refile() };
     }
 
-    /// What the one whose turn it is asks for.
+    /// The demand of the first waiter.
     #[inline]
     pub fn first(&mut self) -> Option<R::Demand> {
         if self.queue.is_empty() {
@@ -83,7 +85,7 @@ impl<R: Resource> Line<R> {
         Some(unsafe { node::data(self.queue.first()) }.0)
     }
 
-    /// Whether a newcomer may pass everybody who waits.
+    /// Whether a newcomer may pass all waiters.
     #[inline]
     pub fn lets_pass(&mut self, owner: Option<CoroutineId>) -> bool {
         if self.queue.is_empty() {
@@ -95,7 +97,7 @@ impl<R: Resource> Line<R> {
         level_of(owner).is_more_urgent_than(unsafe { node::level(self.queue.first()) })
     }
 
-    /// Grants to the one whose turn it is, if anybody waits.
+    /// Grants to the first waiter, if there is one.
     pub fn grant_first(&mut self, grant: R::Grant, wakes: &mut Wakes) {
         self.put_in_order();
         let first = self.queue.first();
@@ -104,7 +106,7 @@ impl<R: Resource> Line<R> {
         }
     }
 
-    /// Grants to the first whose demand is `suitable`. False if there is none.
+    /// Grants to the first waiter with a `suitable` demand. False if there is none.
     pub fn grant_where(
         &mut self,
         suitable: impl Fn(R::Demand) -> bool,
@@ -136,7 +138,8 @@ impl<R: Resource> Line<R> {
     }
 }
 
-/// Wakers to be woken after the unlock. Making and dropping an empty one costs nothing: most operations wake nobody.
+/// Wakers to be woken after the unlock. Making and dropping an empty one costs nothing: most
+/// operations wake no one.
 pub(super) struct Wakes {
     /// The first `count` are there.
     wakers: [MaybeUninit<Waker>; Wakes::CAPACITY],
@@ -212,7 +215,8 @@ impl<R: Resource> Monitor<R> {
         result
     }
 
-    /// Adds to what `accept` gets, in any context and without waiting: whoever holds the lock finds it.
+    /// Adds to what `accept` gets, in any context and without waiting: the holder of the lock finds
+    /// it.
     pub fn post(&self, amount: u64) {
         // Before the note, which releases it.
         self.posted.fetch_add(amount, Ordering::Release);
@@ -255,13 +259,13 @@ enum Phase {
     Done,
 }
 
-/// One wait of one future. To be pinned; waits until it is granted or dropped. (The node needs no dropping: its waker is
-/// always taken out.)
+/// One wait of one future. To be pinned; waits until it is granted or dropped. (The node needs no
+/// dropping: its waker is always taken out.)
 pub(super) struct Ticket<'a, R: Resource> {
     monitor: &'a Monitor<R>,
     demand: R::Demand,
     phase: Phase,
-    /// Written when the wait begins: who need not wait has nothing to make or to drop.
+    /// Written when the wait begins: without a wait there is nothing to create or to drop.
     node: MaybeUninit<Node<Entry<R>>>,
 }
 
@@ -301,7 +305,8 @@ impl<'a, R: Resource> Ticket<'a, R> {
                 *phase = Phase::Waiting;
                 FOR_OTHERS.enter(owner);
                 let here: Link<Entry<R>> = ptr::from_mut(node.write(Node::new((*demand, None))));
-                // SAFETY: pinned; the owner's until it is linked; unlinked by `drop`, at the latest.
+                // SAFETY: pinned; the owner's until it is linked; unlinked by `drop`, at the
+                // latest.
                 unsafe {
                     node::set_owner(here, owner);
                     waker = waker.take().and_then(|waker| node::set_waker(here, waker));

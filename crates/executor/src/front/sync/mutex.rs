@@ -1,14 +1,14 @@
-//! The mutex: one word, which says who holds it.
+//! The mutex: one word, which identifies the holder.
 //!
 //! ```text
 //!   FREE ──lock: one exchange──► id of the holder ──unlock: one exchange──► FREE
-//!                                  │ somebody waits        ▲ the last waiter got it, or gave up
+//!                                  │ a waiter comes        ▲ the last waiter got it, or gave up
 //!                                  ▼                       │
 //!                               CONTENDED: the holder is in the table of contended mutexes (`contended`)
 //! ```
 //!
-//! Unlocking a contended mutex hands it over to the most urgent waiter, even before that one is polled: nobody who comes
-//! by in between takes it, and whoever waits further on raises the new holder.
+//! Unlocking a contended mutex hands it over to the most urgent waiter, even before that one is
+//! polled: no newcomer takes it in between, and the remaining waiters raise the new holder.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
@@ -27,18 +27,21 @@ use super::waiting::FOR_MUTEXES;
 use crate::core::atomic::{AtomicU64, Ordering};
 use crate::front::registry::current;
 
-/// A value that one coroutine at a time may use, also across an `.await`; with priority inheritance.
+/// A value that one coroutine at a time may use, also across an `.await`; with priority
+/// inheritance.
 ///
-/// While a more urgent coroutine waits for it, the coroutine that locked it runs at the waiter's priority, so that nothing
-/// in between delays the urgent one for longer than the lock is held. If the holder itself waits for another mutex, the
-/// holder of that one is raised too, and so on. On unlocking it keeps what it inherits by other mutexes that it holds. A
-/// waiter that gives up, or whose priority is changed, has that undone or adjusted at once. `set_priority` on a
-/// holder that is raised changes what it goes back to.
+/// While a more urgent coroutine waits for it, the coroutine that locked it runs at the waiter's
+/// priority, so that nothing in between delays the urgent one for longer than the lock is held. If
+/// the holder itself waits for another mutex, the holder of that one is raised too, and so on. On
+/// unlocking it keeps what it inherits by other mutexes that it holds. When a waiter gives up or
+/// changes its priority, this is undone or adjusted at once. `set_priority` on a holder that is
+/// raised changes what it goes back to.
 ///
 /// Unlocking gives the mutex to the most urgent waiter, and among those to the one that came first.
 ///
-/// Locking and unlocking what nobody waits for is one atomic update each. It is not reentrant: whoever locks twice
-/// waits for itself, for ever. If the holder is no coroutine (a future under `block_on`), there is nobody to raise.
+/// Locking and unlocking without contention is one atomic update each. It is not reentrant: a
+/// second lock by the holder waits for ever. If the holder is no coroutine (a future under
+/// `block_on`), no priority is raised.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, priority, yield_now};
@@ -71,7 +74,7 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// A mutex that nobody holds.
+    /// A mutex that is not locked.
     ///
     /// ```
     /// # use cops_executor::sync::Mutex;
@@ -97,9 +100,9 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits for its turn.
     ///
-    /// Cancel-safe: a future that is dropped gives up its place, ends the inheritance that it caused, and passes the
-    /// mutex on if it had got it. A time limit: `timers.timeout(duration, mutex.lock())`
-    /// ([`Timers`](crate::time::Timers)). Not in interrupt handlers.
+    /// Cancel-safe: a future that is dropped gives up its place, ends the inheritance that it
+    /// caused, and passes the mutex on if it had got it. A time limit: `timers.timeout(duration,
+    /// mutex.lock())` ([`Timers`](crate::time::Timers)). Not in interrupt handlers.
     ///
     /// ```
     /// # use cops_executor::Executor;
@@ -120,8 +123,8 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { mutex: self, word, _value: PhantomData }
     }
 
-    /// Access, if nobody holds it. In any context, interrupt handlers included; but a guard must not be dropped in one,
-    /// unless nobody else uses the mutex outside of interrupt handlers on that hart.
+    /// Locks it if it is free. In any context, interrupt handlers included; but a guard must not be
+    /// dropped in one, unless the mutex is used only in interrupt handlers on that hart.
     ///
     /// ```
     /// # use cops_executor::sync::Mutex;
@@ -150,7 +153,7 @@ impl<T: ?Sized> Mutex<T> {
         self.value.get_mut()
     }
 
-    /// Whether somebody holds it. In any context.
+    /// Whether it is locked. In any context.
     ///
     /// ```
     /// # use cops_executor::sync::Mutex;
@@ -295,7 +298,8 @@ impl Drop for Wait<'_> {
 ///
 /// May be sent to another coroutine; the one that locked goes on inheriting until it is dropped.
 ///
-/// Not to be dropped in interrupt handlers (see [`Mutex::try_lock`]). A panic does not poison: the mutex is unlocked.
+/// Not to be dropped in interrupt handlers (see [`Mutex::try_lock`]). A panic does not poison: the
+/// mutex is unlocked.
 ///
 /// ```
 /// # use cops_executor::sync::{Mutex, MutexGuard};

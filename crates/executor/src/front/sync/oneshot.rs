@@ -98,7 +98,7 @@ impl<T> OneshotSender<T> {
     /// # use cops_executor::sync::oneshot;
     /// let (sender, receiver) = oneshot();
     /// drop(receiver);
-    /// assert_eq!(sender.send("nobody listens"), Err("nobody listens"));
+    /// assert_eq!(sender.send("no receiver"), Err("no receiver"));
     /// ```
     pub fn send(self, value: T) -> Result<(), T> {
         self.place.with(|place, _| {
@@ -125,7 +125,8 @@ impl<T> OneshotSender<T> {
 }
 
 impl<T> OneshotReceiver<T> {
-    /// The value, or `None` if the sender is gone without having sent, or the value was received before.
+    /// The value, or `None` if the sender is gone without having sent, or the value was received
+    /// before.
     ///
     /// Cancel-safe: a future that is dropped takes nothing.
     ///
@@ -168,7 +169,7 @@ impl<T> Drop for OneshotSender<T> {
 
 impl<T> Drop for OneshotReceiver<T> {
     fn drop(&mut self) {
-        // A value that nobody will receive is dropped here, after the unlock.
+        // A value that will never be received is dropped here, after the unlock.
         let _value = self.place.with(|place, _| {
             place.closed = true;
             place.value.take()

@@ -1,14 +1,16 @@
-//! The wait queue: waiters by priority, and within a priority by arrival; nodes that lie in the waiters' own futures.
+//! The wait queue: waiters by priority, and within a priority by arrival; nodes that lie in the
+//! waiters' own futures.
 //!
-//! The order is that of `levels`: no operation depends on the number of waiters, except putting right the places of those
-//! whose priority has changed ([`Queue::refile`]).
+//! The order is that of `levels`: no operation depends on the number of waiters, except updating
+//! the places of waiters after a change of their priority ([`Queue::refile`]).
 //!
 //! # Rules (the safety argument of every block here)
 //!
 //! - A queue, and what is in the nodes linked in it, is touched only under one lock.
-//! - A node is pinned, and unlinked before it is dropped. Its owner touches it only under that lock, or while it is
-//!   not linked and was not granted.
-//! - All accesses go through raw pointers to the `UnsafeCell`; a reference into a node ends before another begins.
+//! - A node is pinned, and unlinked before it is dropped. Its owner touches it only under that
+//!   lock, or while it is not linked and was not granted.
+//! - All accesses go through raw pointers to the `UnsafeCell`; a reference into a node ends before
+//!   another begins.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
@@ -20,7 +22,7 @@ use super::levels::{Levels, Linked, Links};
 use crate::core::{CoroutineId, Priority};
 use crate::front::registry;
 
-/// The priority that counts now: an executor's coroutine's own, for everybody else the default.
+/// The current priority: that of a coroutine of an executor, the default for all others.
 pub(super) fn level_of(owner: Option<CoroutineId>) -> Priority {
     owner.and_then(registry::priority).unwrap_or(Priority::DEFAULT)
 }
@@ -152,7 +154,8 @@ pub(super) struct Queue<D> {
     order: Order<D>,
 }
 
-// SAFETY: the nodes behind the pointer are shared under a lock, and what they hold may go to other threads.
+// SAFETY: the nodes behind the pointer are shared under a lock, and what they hold may go to other
+// threads.
 unsafe impl<D: Send> Send for Queue<D> {}
 
 impl<D> Queue<D> {
@@ -160,12 +163,12 @@ impl<D> Queue<D> {
         Queue::from_first(ptr::null())
     }
 
-    /// The queue whose first node is `first`.
+    /// The queue that begins with `first`.
     pub const fn from_first(first: Link<D>) -> Queue<D> {
         Queue { order: Levels::from_first(first) }
     }
 
-    /// The node whose turn it is, null if there is none.
+    /// The first node, null if there is none.
     pub fn first(&self) -> Link<D> {
         self.order.first()
     }
@@ -214,8 +217,8 @@ impl<D> Queue<D> {
         }
     }
 
-    /// Puts those whose priority has changed at the end of their new level, in the order in which they stood. True
-    /// if there were any. Looks at all waiters.
+    /// Moves waiters with a changed priority to the end of their new level, in the order in which
+    /// they stood. True if there were any. Looks at all waiters.
     ///
     /// # Safety
     ///
@@ -223,8 +226,8 @@ impl<D> Queue<D> {
     pub unsafe fn refile(&mut self) -> bool {
         let (mut moved_first, mut moved_last): (Link<D>, Link<D>) = (ptr::null(), ptr::null());
         let mut next = self.first();
-        // SAFETY: the contract. What follows a node is read before it is unlinked, and is linked still after that.
-        // Those to be moved are chained while they are out.
+        // SAFETY: the contract. What follows a node is read before it is unlinked, and is linked
+        // still after that. Those to be moved are chained while they are out.
         unsafe {
             while !next.is_null() {
                 let here = next;

@@ -7,14 +7,15 @@ use ::core::pin::pin;
 use super::monitor::{Line, Monitor, Resource, Ticket, Wakes};
 use crate::core::CoroutineId;
 
-/// A place to meet by integer keys. The order of the two calls does not matter: a signal that nobody waits for is
-/// remembered, and the next who waits for its key does not wait.
+/// A place to meet by integer keys. The order of the two calls does not matter: a signal without a
+/// waiter is remembered, and the next wait for its key returns immediately.
 ///
-/// One signal releases one waiter, the most urgent first, then the one that came first. Signals of a key are counted.
+/// One signal releases one waiter, the most urgent first, then the one that came first. Signals of
+/// a key are counted.
 ///
-/// Memory is bounded and lies in the rendezvous: signals on their way, that is remembered, or granted to somebody
-/// who was not polled since, are of at most `KEYS` different keys, or waits; beyond that a signal is refused.
-/// Waiters are not bounded, they bring their own memory.
+/// Memory is bounded and lies in the rendezvous: signals on their way, that is remembered, or
+/// granted to a future which was not polled since, have at most `KEYS` different keys, or waits;
+/// beyond that a signal is refused. Waiters are not bounded, they bring their own memory.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
@@ -23,7 +24,7 @@ use crate::core::CoroutineId;
 /// # EXECUTOR.start_on_host(1)?;
 /// static REPLIES: Rendezvous<16> = Rendezvous::new();
 ///
-/// REPLIES.signal(7)?; // nobody waits for it yet
+/// REPLIES.signal(7)?; // without a waiter yet
 /// let early = EXECUTOR.spawn_join(REPLIES.wait_on(7), Priority::DEFAULT)?;
 /// let late = EXECUTOR.spawn_join(REPLIES.wait_on(8), Priority::DEFAULT)?;
 /// EXECUTOR.block_on(0, early)?;
@@ -102,7 +103,7 @@ impl<const KEYS: usize> Resource for Keys<KEYS> {
     fn accept(&mut self, _: u64) {}
 
     fn try_now(&mut self, key: &mut u64, _: Option<CoroutineId>) -> Option<Met> {
-        // Whoever waits for this key would have got it: nobody is passed.
+        // A waiter for this key would have got it: none is passed.
         let entry = self.entry(*key)?;
         entry.signals -= 1;
         if entry.signals == 0 {
@@ -127,7 +128,8 @@ impl<const KEYS: usize> Resource for Keys<KEYS> {
     }
 }
 
-/// The signal was refused: as many are on their way as the rendezvous can remember, or 2^32 of this key.
+/// The signal was refused: as many are on their way as the rendezvous can remember, or 2^32 of this
+/// key.
 ///
 /// ```
 /// use cops_executor::sync::{Full, Rendezvous};
@@ -140,7 +142,7 @@ impl<const KEYS: usize> Resource for Keys<KEYS> {
 pub struct Full;
 
 impl<const KEYS: usize> Rendezvous<KEYS> {
-    /// A rendezvous where nobody waits and nothing is remembered.
+    /// A rendezvous without waiters and remembered signals.
     ///
     /// ```
     /// # use cops_executor::sync::Rendezvous;
@@ -162,8 +164,8 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
 
     /// Waits for a signal of `key`, or takes one that is remembered.
     ///
-    /// Cancel-safe: a signal that was granted to a future which is dropped goes to the next waiter of the key, or is
-    /// remembered.
+    /// Cancel-safe: a signal that was granted to a future which is dropped goes to the next waiter
+    /// of the key, or is remembered.
     ///
     /// In coroutines, and wherever futures are polled; not in interrupt handlers.
     ///
@@ -188,8 +190,8 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
         poll_fn(|context| ticket.as_mut().poll(context, finish)).await;
     }
 
-    /// Releases one waiter of `key`, or is remembered. Waits for nobody but the lock; not in interrupt handlers.
-    /// Looks at up to `KEYS` entries, and at the waiters whose keys have the same hash.
+    /// Releases one waiter of `key`, or is remembered. Waits only for the lock; not in interrupt
+    /// handlers. Looks at up to `KEYS` entries, and at the waiters for keys with the same hash.
     ///
     /// # Errors
     ///
@@ -206,7 +208,8 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
         self.monitor.with(|keys, wakes| keys.signal(key, wakes))
     }
 
-    /// Releases all who wait for `key` now, and is not remembered. How many they were. Not in interrupt handlers.
+    /// Releases all current waiters for `key`, and is not remembered. Returns their number. Not in
+    /// interrupt handlers.
     ///
     /// ```
     /// # use cops_executor::sync::Rendezvous;
@@ -258,7 +261,7 @@ impl<const KEYS: usize> fmt::Debug for Rendezvous<KEYS> {
 
 impl fmt::Display for Full {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("no room for another signal that nobody has taken")
+        formatter.write_str("no room for another signal that was not received")
     }
 }
 

@@ -10,9 +10,10 @@ use crate::core::CoroutineId;
 
 /// A number of permits.
 ///
-/// The most urgent waiter is served first, and within a priority the one that came first. Nobody passes somebody who is at
-/// least as urgent, even if what he asks for is there and what the other asks for is not: so asking for many
-/// is not starved by others asking for few, unless they are more urgent.
+/// The most urgent waiter is served first, and within a priority the one that came first. No future
+/// passes one that is at least as urgent, even if its own permits are available and those of the
+/// other are not: so requests for many permits are not starved by requests for few, unless these
+/// are more urgent.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
@@ -93,10 +94,11 @@ impl Semaphore {
         Semaphore { monitor: Monitor::new(Permits { available: permits, line: Line::new() }) }
     }
 
-    /// Waits for `count` permits at once; for ever, if there never are so many. 0 waits for those before it.
+    /// Waits for `count` permits at once; for ever, if there never are so many. 0 waits for those
+    /// before it.
     ///
-    /// Cancel-safe: a future that is dropped takes nothing, gives up its place, and passes on what it was granted.
-    /// In coroutines, and wherever futures are polled; not in interrupt handlers.
+    /// Cancel-safe: a future that is dropped takes nothing, gives up its place, and passes on what
+    /// it was granted. In coroutines, and wherever futures are polled; not in interrupt handlers.
     ///
     /// ```
     /// # use cops_executor::Executor;
@@ -116,8 +118,8 @@ impl Semaphore {
         Permit { semaphore: self, count }
     }
 
-    /// The permits, if they are there and nobody at least as urgent waits. Not in interrupt handlers: it takes a
-    /// lock.
+    /// The permits, if they are available and no waiter is at least as urgent. Not in interrupt
+    /// handlers: it takes a lock.
     ///
     /// ```
     /// # use cops_executor::sync::Semaphore;
@@ -132,10 +134,10 @@ impl Semaphore {
         granted.map(|()| Permit { semaphore: self, count })
     }
 
-    /// Adds permits, and wakes whoever gets them. More than `usize::MAX` are not counted.
+    /// Adds permits, and wakes the waiters that get them. More than `usize::MAX` are not counted.
     ///
-    /// In any context, interrupt handlers included: it waits for nobody (the waiters' wakers run in it; those of
-    /// coroutines of this crate are one atomic update each).
+    /// In any context, interrupt handlers included: it does not wait (the waiters' wakers run in
+    /// it; those of coroutines of this crate are one atomic update each).
     ///
     /// ```
     /// # use cops_executor::sync::Semaphore;
@@ -148,7 +150,7 @@ impl Semaphore {
         self.monitor.post(count as u64);
     }
 
-    /// Permits that nobody has. Not in interrupt handlers.
+    /// Available permits. Not in interrupt handlers.
     ///
     /// ```
     /// # use cops_executor::sync::Semaphore;
@@ -165,7 +167,7 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// Permits of a [`Semaphore`], given back when dropped (in any context).
+/// Permits of a [`Semaphore`], returned when dropped (in any context).
 ///
 /// ```
 /// # use cops_executor::sync::{Permit, Semaphore};
@@ -175,7 +177,7 @@ impl fmt::Debug for Semaphore {
 /// drop(both);
 /// assert_eq!(semaphore.available(), 2);
 /// ```
-#[must_use = "permits are given back when this is dropped"]
+#[must_use = "permits are returned when this is dropped"]
 #[derive(Debug)]
 pub struct Permit<'a> {
     semaphore: &'a Semaphore,
@@ -194,7 +196,7 @@ impl Permit<'_> {
         self.count
     }
 
-    /// Uses them up: they are not given back.
+    /// Uses them up: they are not returned.
     ///
     /// ```
     /// # use cops_executor::sync::Semaphore;

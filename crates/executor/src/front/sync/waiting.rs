@@ -1,8 +1,9 @@
-//! Who waits here at all: what `set_priority` asks, so that those who wait come to stand where they now belong.
+//! Which coroutines wait at all: checked by `set_priority`, so that waiters move to their new
+//! places.
 //!
-//! Counters by a hash of the id, one set for waits that the mutexes' table knows and one for all others. A
-//! counter that is not zero may belong to somebody else: then a queue is looked through in vain, or a coroutine
-//! polled in vain. May be touched in any context: atomics only.
+//! Counters by a hash of the id, one set for waits that the mutexes' table knows and one for all
+//! others. A counter that is not zero may belong to another coroutine: then a queue is searched in
+//! vain, or a coroutine polled in vain. May be touched in any context: atomics only.
 
 use ::core::sync::atomic::{Ordering, fence};
 
@@ -16,14 +17,14 @@ use crate::core::CoroutineId;
 
 const COUNTERS: usize = 256;
 
-/// Waits whose coroutines have ids of this hash.
+/// Waits of coroutines that have ids with this hash.
 pub(super) struct Waiting([AtomicU32; COUNTERS]);
 
 /// Waits for mutexes.
 pub(super) static FOR_MUTEXES: Waiting = Waiting::new();
 /// All other waits.
 pub(super) static FOR_OTHERS: Waiting = Waiting::new();
-/// How often the priority of somebody in `FOR_OTHERS` has changed.
+/// How often the priority of a coroutine in `FOR_OTHERS` has changed.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
 impl Waiting {
@@ -37,8 +38,8 @@ impl Waiting {
 
     /// To be called before the priority is looked up by which the wait is filed.
     ///
-    /// Either that look sees a change, or whoever changes the priority sees this: each side has a fence between
-    /// what it writes and what it reads.
+    /// Either that look sees a change, or the change of the priority sees this: each side has a
+    /// fence between what it writes and what it reads.
     pub fn enter(&self, owner: Option<CoroutineId>) {
         if let Some(id) = owner {
             self.counter(id).fetch_add(1, Ordering::Relaxed);
@@ -65,7 +66,7 @@ pub(super) fn changes() -> u32 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// To be called after the priority of somebody in `FOR_OTHERS` has changed.
+/// To be called after the priority of a coroutine in `FOR_OTHERS` has changed.
 pub(super) fn note_change() {
     CHANGES.fetch_add(1, Ordering::Release);
 }
