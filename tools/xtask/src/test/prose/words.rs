@@ -118,7 +118,9 @@ fn tokens(prose: &str) -> Vec<Token> {
                 continue;
             }
             if !word.is_empty() {
-                tokens.push(Token { line: line_number, word: Some(std::mem::take(&mut word)) });
+                let plain = word.strip_suffix("'s").unwrap_or(&word).to_owned();
+                word.clear();
+                tokens.push(Token { line: line_number, word: Some(plain) });
             }
             // Signs of a comment and spaces end no sentence; other signs do, and so do placeholders
             // and escapes.
@@ -147,6 +149,7 @@ mod tests {
     #[test]
     fn words_are_found_in_any_case_and_phrases_across_lines() {
         assert_eq!(found("Who waits\nand is let\ngo of"), [(1, "who".into()), (2, "let go of".into())]);
+        assert_eq!(found("who's next"), [(1, "who".into())]);
         assert_eq!(found("//! is let\n//! go of"), [(1, "let go of".into())]);
     }
 
