@@ -1,11 +1,13 @@
-//! A TCP service with two classes of connections on one runtime: interactive ones that want little and want it soon,
-//! and batch ones that want the processor. It serves itself over loopback, first without and then with more batch
-//! work than the machine can do, and prints how long interactive requests took.
+//! A TCP service with two classes of connections on one runtime: interactive ones that want little
+//! and want it soon, and batch ones that want the processor. It serves itself over loopback, first
+//! without and then with more batch work than the machine can do, and prints how long interactive
+//! requests took.
 //!
 //! `cargo run --release -p cops-executor --features reactor --example two_classes [WORKERS]`
 //!
-//! All that makes the difference is the priority of a connection's coroutine, and that batch work yields between
-//! slices. `crates/executor/peers` has the same service beside tokio's, with a client in a process of its own.
+//! All that makes the difference is the priority of a connection's coroutine, and that batch work
+//! yields between slices. `crates/executor/peers` has the same service beside tokio's, with a
+//! client in a process of its own.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -31,7 +33,8 @@ const BATCH_CONNECTIONS: usize = 32;
 const INTERACTIVE_PERIOD: Duration = Duration::from_millis(4);
 const MEASURED: Duration = Duration::from_secs(3);
 
-/// One connection. The first byte tells its class, then each byte is a request, answered by its successor.
+/// One connection. The first byte tells its class, then each byte is a request, answered by its
+/// successor.
 async fn serve(mut stream: Async<TcpStream>) -> io::Result<()> {
     let mut byte = [0];
     stream.read_exact(&mut byte).await?;
@@ -90,8 +93,8 @@ fn ask(stream: &mut TcpStream, request: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends at fixed times, whatever became of the request before; latencies count from those times, so a request that
-/// could not be sent in time because the one before took long is late too.
+/// Sends at fixed times, whatever became of the request before; latencies count from those times,
+/// so a request that could not be sent in time because the one before took long is late too.
 fn interactive(server: SocketAddr) -> io::Result<Vec<Duration>> {
     let mut stream = connect(server, INTERACTIVE)?;
     let start = Instant::now();

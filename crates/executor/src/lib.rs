@@ -1,10 +1,10 @@
 //! A `no_std` executor for stackless coroutines with 64 priorities: find-first-set, pop, poll.
 //!
-//! A coroutine is a future with an id and a [`Priority`]. Each worker (a thread, a hart, a virtual CPU) keeps
-//! one FIFO list for each priority, and a bitmap of the lists that are not empty. Picking what to run is
-//! finding the lowest bit and taking the head of that list, whatever the number of coroutines. Waking
-//! is one atomic update and one push into a lock-free inbox: it takes no lock and no memory, so an interrupt
-//! handler may do it.
+//! A coroutine is a future with an id and a [`Priority`]. Each worker (a thread, a hart, a virtual
+//! CPU) keeps one FIFO list for each priority, and a bitmap of the lists that are not empty.
+//! Picking what to run is finding the lowest bit and taking the head of that list, whatever the
+//! number of coroutines. Waking is one atomic update and one push into a lock-free inbox: it takes
+//! no lock and no memory, so an interrupt handler may do it.
 //!
 //! ```
 //! use cops_executor::{Executor, Priority, yield_now};
@@ -34,9 +34,9 @@
 //! # The two halves
 //!
 //! [`core`] knows no types, has no statics and cannot panic: it is what COPS links into the image
-//! that its kernel and its processes share. The rest of this crate, the front, is compiled into each
-//! program: generic spawn, join handles, wakers, the registry that finds an executor by the number
-//! in an id.
+//! that its kernel and its processes share. The rest of this crate, the front, is compiled into
+//! each program: generic spawn, join handles, wakers, the registry that finds an executor by the
+//! number in an id.
 //!
 //! | feature | what it adds |
 //! | --- | --- |
@@ -47,8 +47,8 @@
 //! | `std` (default) | the front on a host: workers are threads (`Runtime`), and a panic ends one coroutine |
 //! | `reactor` | on a host: idle workers drive the reactor of `async-io`, so its sockets and timers work |
 //!
-//! Without `std` the program tells who it is by a function that the linker finds, and supplies memory and
-//! notification by [`Hooks`]:
+//! Without `std` the program tells who it is by a function that the linker finds, and supplies
+//! memory and notification by [`Hooks`]:
 //!
 //! ```text
 //! #[unsafe(no_mangle)]
@@ -57,16 +57,18 @@
 //! }
 //! ```
 //!
-//! It must be right, also inside interrupt handlers: a coroutine that wakes itself is noted at its worker
-//! without an atomic update.
+//! It must be right, also inside interrupt handlers: a coroutine that wakes itself is noted at its
+//! worker without an atomic update.
 //!
-//! Without an allocator, [`StaticTask`] is where coroutines live, and [`StaticMemory`] what the executor itself needs. The
-//! repository has programs for a bare RV32IMAC machine, with timers, in `crates/executor/firmware`.
+//! Without an allocator, [`StaticTask`] is where coroutines live, and [`StaticMemory`] what the
+//! executor itself needs. The repository has programs for a bare RV32IMAC machine, with timers, in
+//! `crates/executor/firmware`.
 //!
 //! # 32-bit machines
 //!
-//! - **64-bit atomics** come from the crate `portable-atomic` where the machine has none. How they are made is for the
-//!   program to say, in its own `Cargo.toml`; if it says nothing, this crate does not compile:
+//! - **64-bit atomics** come from the crate `portable-atomic` where the machine has none. How they
+//!   are made is for the program to say, in its own `Cargo.toml`; if it says nothing, this crate
+//!   does not compile:
 //!
 //!   ```toml
 //!   # One hart or core in machine mode: they are made by disabling interrupts.
@@ -75,35 +77,38 @@
 //!   portable-atomic = { version = "1.15", features = ["unsafe-assume-privileged"] }
 //!   ```
 //!
-//!   With its feature `fallback` alone, they are made by locks that an interrupt handler may find held by the
-//!   code that it interrupts: then nothing may be woken in interrupt handlers.
-//! - **Numbers**: four executors (256 with `std`), each of up to 4,095 coroutines at once; memory is taken for 16 of them
-//!   at a time. A coroutine is 32 bytes beside its future.
-//! - **A slot serves 1,048,575 coroutines**, then it is retired, so that no waker, however old, reaches a
-//!   stranger ([`CoroutineId`]). So what is spawned over and over uses up 32 bytes for each million, and the executor
-//!   ends after 4 billion. A coroutine that loops costs nothing of this kind.
+//! With its feature `fallback` alone, they are made by locks that an interrupt handler may find
+//! held by the code that it interrupts: then nothing may be woken in interrupt handlers.
+//! - **Numbers**: four executors (256 with `std`), each of up to 4,095 coroutines at once; memory
+//!   is taken for 16 of them at a time. A coroutine is 32 bytes beside its future.
+//! - **A slot serves 1,048,575 coroutines**, then it is retired, so that no waker, however old,
+//!   reaches a stranger ([`CoroutineId`]). So what is spawned over and over uses up 32 bytes for
+//!   each million, and the executor ends after 4 billion. A coroutine that loops costs nothing of
+//!   this kind.
 //!
 //! # Guarantees
 //!
-//! - **Wakes.** A wake that happens after a poll has begun leads to another poll. Waking is idempotent.
-//!   Waking, cancelling or changing somebody who has exited does nothing, also when the slot
-//!   has a new tenant. What the waker wrote before, the poll sees.
-//! - **Polls.** One worker at a time, never after the future has finished, never after it was dropped. The
-//!   future is dropped exactly once, by a worker.
-//! - **Order on one worker.** The coroutine polled next is always one of the most urgent that are ready, and
-//!   among those the one that became ready first. One that yields comes after all that became ready before or
-//!   during its poll. (Checked against a model with random histories: `tests/model.rs`.)
-//! - **Idle workers.** A parked worker is woken for what becomes ready, at once or, if it was woken in vain just before, within a
-//!   millisecond; also while the worker that made it ready is in a long poll. Once awake it takes the most urgent of what waits anywhere. (On a
-//!   host; other hosts: [`Executor::set_quiet`] and [`Hooks::preempt`]. `tests/idle.rs`, `tests/loom_idle.rs`.)
-//! - **Cost.** All of it O(1) in the number of coroutines; O(workers) at a scheduling point. 40 bytes a
-//!   coroutine beside its future.
+//! - **Wakes.** A wake that happens after a poll has begun leads to another poll. Waking is
+//!   idempotent. Waking, cancelling or changing somebody who has exited does nothing, also when the
+//!   slot has a new tenant. What the waker wrote before, the poll sees.
+//! - **Polls.** One worker at a time, never after the future has finished, never after it was
+//!   dropped. The future is dropped exactly once, by a worker.
+//! - **Order on one worker.** The coroutine polled next is always one of the most urgent that are
+//!   ready, and among those the one that became ready first. One that yields comes after all that
+//!   became ready before or during its poll. (Checked against a model with random histories:
+//!   `tests/model.rs`.)
+//! - **Idle workers.** A parked worker is woken for what becomes ready, at once or, if it was woken
+//!   in vain just before, within a millisecond; also while the worker that made it ready is in a
+//!   long poll. Once awake it takes the most urgent of what waits anywhere. (On a host; other
+//!   hosts: [`Executor::set_quiet`] and [`Hooks::preempt`]. `tests/idle.rs`, `tests/loom_idle.rs`.)
+//! - **Cost.** All of it O(1) in the number of coroutines; O(workers) at a scheduling point. 40
+//!   bytes a coroutine beside its future.
 //!
 //! # Contexts
 //!
-//! Kernel and user mode make no difference: no system call is made but by the program's [`Hooks`] and `park` and, with `std`, to
-//! let threads sleep. What says nothing else may be called on any thread or hart, in coroutines and outside of them, but not in
-//! interrupt handlers.
+//! Kernel and user mode make no difference: no system call is made but by the program's [`Hooks`]
+//! and `park` and, with `std`, to let threads sleep. What says nothing else may be called on any
+//! thread or hart, in coroutines and outside of them, but not in interrupt handlers.
 //!
 //! | | in a coroutine | outside of one | in an interrupt handler |
 //! | --- | --- | --- | --- |
@@ -115,15 +120,16 @@
 //! | awaiting | yes | under `block_on` or any other executor | no |
 //! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic | one thread or hart for each worker | no |
 //!
-//! A signal handler counts as an interrupt handler where `std` parks threads without a lock: Linux, Android, FreeBSD, OpenBSD, Windows. There
-//! a wake makes at most one system call, which does not block, and takes no lock (`tests/signals.rs`). As any call
-//! in a handler it may change `errno`.
+//! A signal handler counts as an interrupt handler where `std` parks threads without a lock: Linux,
+//! Android, FreeBSD, OpenBSD, Windows. There a wake makes at most one system call, which does not
+//! block, and takes no lock (`tests/signals.rs`). As any call in a handler it may change `errno`.
 //!
 //! # Cancelling
 //!
-//! A coroutine that is cancelled, by [`cancel`] or a handle, is not polled again: its future is dropped by a worker, at the end of
-//! the poll under way if there is one. All futures of this crate may be dropped at any time, which is what `select`,
-//! a time limit, or cancelling does to them. What happens then:
+//! A coroutine that is cancelled, by [`cancel`] or a handle, is not polled again: its future is
+//! dropped by a worker, at the end of the poll under way if there is one. All futures of this crate
+//! may be dropped at any time, which is what `select`, a time limit, or cancelling does to them.
+//! What happens then:
 //!
 //! | future | dropped before it was ready |
 //! | --- | --- |
@@ -141,41 +147,48 @@
 //!
 //! # Proposition: priorities with several workers
 //!
-//! Let coroutine U, of priority p, be announced: made ready, and the call that did it has returned. *No worker
-//! that reaches a scheduling point after that begins a poll less urgent than p before U's poll begins*,
-//! unless U has been taken by a worker that has not begun to poll it yet. Hence at most one less urgent poll
-//! begins on each worker after the announcement, the one that it had picked already.
+//! Let coroutine U, of priority p, be announced: made ready, and the call that did it has returned.
+//! *No worker that reaches a scheduling point after that begins a poll less urgent than p before
+//! U's poll begins*, unless U has been taken by a worker that has not begun to poll it yet. Hence
+//! at most one less urgent poll begins on each worker after the announcement, the one that it had
+//! picked already.
 //!
-//! *Why.* A coroutine that is ready is in one inbox or one list of one worker V. Its level is marked in V's record:
-//! in `posted` while it is in the inbox (the mark is set before the announcement ends, and is cleared only
-//! when the inbox is emptied), in `ready` while it waits in the list, and on its way from one to the other in
-//! `ready` before it goes from `posted` ([`WorkerState::waiting`]). At a scheduling point a worker files its own
-//! inbox and looks at the marks of all others. If V is itself, it begins the most urgent of its lists, which
-//! is at least as urgent as U. If V is another and shows something more urgent than the worker has, it takes
-//! V's lock, files V's inbox, and takes the most urgent there, if that is as urgent as what was shown; otherwise it looks
-//! again. If V's lock is held, somebody is at a scheduling point there and takes the most urgent; the worker looks again
-//! rather than run something less urgent. (The scheduling points of `poll_in_turn`, which are shorter, are those at which none
-//! of this would find anything: it leaves as soon as one of the marks it looks at says otherwise.)
+//! *Why.* A coroutine that is ready is in one inbox or one list of one worker V. Its level is
+//! marked in V's record: in `posted` while it is in the inbox (the mark is set before the
+//! announcement ends, and is cleared only when the inbox is emptied), in `ready` while it waits in
+//! the list, and on its way from one to the other in `ready` before it goes from `posted`
+//! ([`WorkerState::waiting`]). At a scheduling point a worker files its own inbox and looks at the
+//! marks of all others. If V is itself, it begins the most urgent of its lists, which is at least
+//! as urgent as U. If V is another and shows something more urgent than the worker has, it takes
+//! V's lock, files V's inbox, and takes the most urgent there, if that is as urgent as what was
+//! shown; otherwise it looks again. If V's lock is held, somebody is at a scheduling point there
+//! and takes the most urgent; the worker looks again rather than run something less urgent. (The
+//! scheduling points of `poll_in_turn`, which are shorter, are those at which none of this would
+//! find anything: it leaves as soon as one of the marks it looks at says otherwise.)
 //!
-//! *Limits.* Looking again ends after 200 times: if the host suspends a worker under the lock (some tens of
-//! instructions), the others go on with what they have, and count that in [`WorkerState::skipped_steals`]. When an idle worker takes half of what waits at
-//! another, a third that looks at the first before and at the second after sees neither; it may
-//! run one less urgent coroutine for each such transfer. And a long poll is a long poll:
+//! *Limits.* Looking again ends after 200 times: if the host suspends a worker under the lock (some
+//! tens of instructions), the others go on with what they have, and count that in
+//! [`WorkerState::skipped_steals`]. When an idle worker takes half of what waits at another, a
+//! third that looks at the first before and at the second after sees neither; it may run one less
+//! urgent coroutine for each such transfer. And a long poll is a long poll:
 //! [`Executor::most_urgent`] and the hook `preempt` are for ending it early.
 //!
-//! `tests/storm` has each less urgent poll look whether an announced one still waits, and asserts the bound exactly, with these limits; `tests/notify.rs` fixes who steals what; `tests/simulator`
-//! has several workers take turns in virtual time and asserts the bound at each of some hundred thousand polls.
+//! `tests/storm` has each less urgent poll look whether an announced one still waits, and asserts
+//! the bound exactly, with these limits; `tests/notify.rs` fixes who steals what; `tests/simulator`
+//! has several workers take turns in virtual time and asserts the bound at each of some hundred
+//! thousand polls.
 //!
 //! # Equals, and those that starve
 //!
-//! Equal priorities are served round-robin by each worker. Between workers the balance is kept by stealing
-//! alone: one that runs out takes half of what waits at another, and one that has less urgent work takes what is more urgent.
-//! Nobody takes an equal. So a worker that always has something more urgent does not serve its less urgent ones, and if the others always
-//! have some of their own, those wait, though their equals elsewhere run.
+//! Equal priorities are served round-robin by each worker. Between workers the balance is kept by
+//! stealing alone: one that runs out takes half of what waits at another, and one that has less
+//! urgent work takes what is more urgent. Nobody takes an equal. So a worker that always has
+//! something more urgent does not serve its less urgent ones, and if the others always have some of
+//! their own, those wait, though their equals elsewhere run.
 //!
-//! Strict priorities starve whoever is less urgent as long as there is enough to do above; that is what they are for.
-//! [`Executor::set_aging`] gives every waiting level a share: of every so many polls *of each worker* one goes to a less urgent
-//! level of that worker. It cures both.
+//! Strict priorities starve whoever is less urgent as long as there is enough to do above; that is
+//! what they are for. [`Executor::set_aging`] gives every waiting level a share: of every so many
+//! polls *of each worker* one goes to a less urgent level of that worker. It cures both.
 #![no_std]
 #![warn(missing_docs)]
 

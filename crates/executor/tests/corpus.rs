@@ -1,4 +1,5 @@
-//! Replays what the fuzzer found worth keeping (`fuzz/corpus/history`), with the compiler that everybody has.
+//! Replays what the fuzzer found worth keeping (`fuzz/corpus/history`), with the compiler that
+//! everybody has.
 
 mod common;
 mod history;
@@ -8,7 +9,8 @@ use std::{env, fs};
 
 use history::{history_of, play};
 
-/// Or of another folder, to see again what the fuzzer complained about: `COPS_CORPUS=fuzz/artifacts/history`.
+/// Or of another folder, to see again what the fuzzer complained about:
+/// `COPS_CORPUS=fuzz/artifacts/history`.
 #[test]
 fn the_fuzzers_histories_hold() {
     let folder = env::var("COPS_CORPUS").unwrap_or("fuzz/corpus/history".to_owned());

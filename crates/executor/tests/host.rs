@@ -240,7 +240,8 @@ fn spawning_races_with_the_end_and_nobody_is_left_behind() {
                 });
             });
         }
-        // The last to be refused may be dropped by the executor's next runtime, which is another test's.
+        // The last to be refused may be dropped by the executor's next runtime, which is another
+        // test's.
         while spawned.load(Ordering::SeqCst) != dropped.load(Ordering::SeqCst) {
             thread::yield_now();
         }

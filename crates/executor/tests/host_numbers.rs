@@ -1,4 +1,5 @@
-//! When the numbers of executors run out, and that they are used again. A program of its own, because it takes them all.
+//! When the numbers of executors run out, and that they are used again. A program of its own,
+//! because it takes them all.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -61,9 +62,11 @@ fn all_workers_of(runtime: &Runtime, workers: usize) -> HashSet<u32> {
     all.into_iter().map(|one| runtime.block_on(one).unwrap()).collect()
 }
 
-/// Ten thousand runtimes, of one to three workers. What is kept of earlier ones never reaches a coroutine of a later one.
+/// Ten thousand runtimes, of one to three workers. What is kept of earlier ones never reaches a
+/// coroutine of a later one.
 fn thousands_come_and_go() {
-    /// As many as there can be numbers, and more: so one of them was in the same slot of the same executor.
+    /// As many as there can be numbers, and more: so one of them was in the same slot of the same
+    /// executor.
     const KEPT: usize = 300;
     let mut kept: VecDeque<(Handle, CoroutineId, Waker)> = VecDeque::new();
     let mut met = 0;

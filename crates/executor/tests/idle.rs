@@ -1,7 +1,9 @@
-//! A parked worker takes ready work within one wake-up, also while the worker that made it ready is in a long poll.
+//! A parked worker takes ready work within one wake-up, also while the worker that made it ready is
+//! in a long poll.
 //!
-//! By events: a poll blocks its thread until something else has run, which only the other worker can do. So without the
-//! wake-up a test waits until its limit and fails; there is no time to be measured.
+//! By events: a poll blocks its thread until something else has run, which only the other worker
+//! can do. So without the wake-up a test waits until its limit and fails; there is no time to be
+//! measured.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier};
@@ -100,7 +102,8 @@ fn jobs_forked_by_one_coroutine_spread_over_all_workers() {
     }
 }
 
-/// After a wake-up in vain a worker is not notified for each wake (it dozes), but it looks by itself.
+/// After a wake-up in vain a worker is not notified for each wake (it dozes), but it looks by
+/// itself.
 #[test]
 fn a_worker_that_was_woken_in_vain_takes_what_a_long_poll_makes_ready() {
     let runtime = runtime(2);
@@ -110,7 +113,8 @@ fn a_worker_that_was_woken_in_vain_takes_what_a_long_poll_makes_ready() {
     }
 }
 
-/// Two coroutines that wake each other in turn: what is ready is usually begun at once by the same worker.
+/// Two coroutines that wake each other in turn: what is ready is usually begun at once by the same
+/// worker.
 async fn wake_in_turn_then_block(handle: Handle) -> bool {
     let (ping, pings) = sync::channel(1);
     let (pong, pongs) = sync::channel(1);

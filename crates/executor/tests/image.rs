@@ -1,4 +1,5 @@
-//! The front over a table, as in a process: the "image" is this program, whose functions the table is made of.
+//! The front over a table, as in a process: the "image" is this program, whose functions the table
+//! is made of.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;

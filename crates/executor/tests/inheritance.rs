@@ -1,4 +1,5 @@
-//! Priority inheritance: exact priorities and numbers of polls on one worker, and random histories against the rule.
+//! Priority inheritance: exact priorities and numbers of polls on one worker, and random histories
+//! against the rule.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -37,7 +38,8 @@ fn levels(ids: &[CoroutineId]) -> Vec<Option<u8>> {
     ids.iter().map(|&id| priority(id).map(Priority::level)).collect()
 }
 
-/// Locks `mutexes` one after the other, keeps them until `finish`, and unlocks them in the same order, an event each.
+/// Locks `mutexes` one after the other, keeps them until `finish`, and unlocks them in the same
+/// order, an event each.
 async fn holder(mutexes: &'static [Mutex<()>], finish: &'static [Event]) {
     let mut guards = Vec::new();
     for mutex in mutexes {
@@ -249,8 +251,8 @@ impl Lock for Semaphore {
     }
 }
 
-/// A low coroutine holds the lock for 10 polls, an urgent one wants it, a medium one computes for 1,000 polls: how many
-/// of its polls the urgent one waits for.
+/// A low coroutine holds the lock for 10 polls, an urgent one wants it, a medium one computes for
+/// 1,000 polls: how many of its polls the urgent one waits for.
 fn polls_of_the_medium_one(executor: &Executor, lock: &'static impl Lock) -> u32 {
     let polls = leak(AtomicU32::new(0));
     let waited = leak(AtomicU32::new(u32::MAX));
@@ -349,7 +351,8 @@ fn actor(
     })
 }
 
-/// The rule, by repeating until nothing changes: the least fixed point, from the base priorities up.
+/// The rule, by repeating until nothing changes: the least fixed point, from the base priorities
+/// up.
 fn by_the_rule(bases: &[u8; ACTORS], actors: &[Arc<PlainMutex<Actor>>]) -> Vec<Option<u8>> {
     let mut levels = *bases;
     loop {
@@ -369,7 +372,8 @@ fn by_the_rule(bases: &[u8; ACTORS], actors: &[Arc<PlainMutex<Actor>>]) -> Vec<O
     }
 }
 
-/// Whether somebody waits for somebody who waits for it: what such a circle inherits may outlive its cause.
+/// Whether somebody waits for somebody who waits for it: what such a circle inherits may outlive
+/// its cause.
 fn is_circle(actors: &[Arc<PlainMutex<Actor>>]) -> bool {
     (0..ACTORS).any(|start| {
         let mut here = start;

@@ -1,4 +1,5 @@
-//! A kernel's view of an executor in another address space agrees with the executor's own, and survives any memory.
+//! A kernel's view of an executor in another address space agrees with the executor's own, and
+//! survives any memory.
 #![cfg(all(feature = "std", target_pointer_width = "64"))]
 #![allow(unsafe_code)]
 
@@ -11,7 +12,8 @@ static EXECUTOR: Executor = Executor::new(9);
 
 /// This process's memory, word by word.
 fn own_memory(address: u64) -> Option<u64> {
-    // SAFETY: the walk asks for words of the executor's own structures only, which are atomics and live for ever.
+    // SAFETY: the walk asks for words of the executor's own structures only, which are atomics and
+    // live for ever.
     Some(unsafe { std::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() })
 }
 

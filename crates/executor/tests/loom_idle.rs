@@ -1,10 +1,10 @@
-//! What wakes a parked worker, under the model checker: what becomes ready inside a poll, which may never end as far as the
-//! core knows, against workers that go to sleep and wake up (`core::park`).
+//! What wakes a parked worker, under the model checker: what becomes ready inside a poll, which may
+//! never end as far as the core knows, against workers that go to sleep and wake up (`core::park`).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p cops-executor --test loom_idle`
 //!
-//! Worker 0 is in a poll all the time. At the end of each scene nothing may wait while a worker is parked that was not
-//! notified.
+//! Worker 0 is in a poll all the time. At the end of each scene nothing may wait while a worker is
+//! parked that was not notified.
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
@@ -168,7 +168,8 @@ fn spawn_in_a_poll_against_parking() {
     });
 }
 
-/// Worker 1 was notified and wakes up; it takes one. What else becomes ready meanwhile notifies worker 2, or none.
+/// Worker 1 was notified and wakes up; it takes one. What else becomes ready meanwhile notifies
+/// worker 2, or none.
 #[test]
 fn a_second_wake_against_a_searcher() {
     explore("a second wake against a searcher", || {

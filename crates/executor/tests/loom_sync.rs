@@ -1,5 +1,7 @@
-//! Models for loom, on the shipped `sync` and join handles: mutex, semaphore and event, with waits that are given up while they are
-//! granted; a handle that is awaited or dropped while its coroutine ends. Two holders at once are a data race on a cell of loom's; a lost wake is a deadlock.
+//! Models for loom, on the shipped `sync` and join handles: mutex, semaphore and event, with waits
+//! that are given up while they are granted; a handle that is awaited or dropped while its
+//! coroutine ends. Two holders at once are a data race on a cell of loom's; a lost wake is a
+//! deadlock.
 //!
 //! Outside of coroutines, so without inheritance, whose rule `tests/inheritance.rs` checks.
 #![cfg(loom)]
@@ -54,7 +56,8 @@ fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
 
 /// Explores a scene in both ways of `begin_model`, and prints how many executions there were.
 fn explore(name: &str, scene: impl Fn() + Sync + Send + 'static) {
-    // The record of threads that are no workers is a static, and stays bound to the first atomic of an execution.
+    // The record of threads that are no workers is a static, and stays bound to the first atomic of
+    // an execution.
     loom::model(|| {
         begin_model(ATOMICS, false);
         assert_eq!(current(), None);

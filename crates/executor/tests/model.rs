@@ -1,5 +1,5 @@
-//! Random histories against models that are easy to believe (`tests/history`): on one worker the exact order of polls and
-//! drops, on several the level; every answer, every phase.
+//! Random histories against models that are easy to believe (`tests/history`): on one worker the
+//! exact order of polls and drops, on several the level; every answer, every phase.
 
 mod common;
 mod history;
@@ -18,7 +18,8 @@ const CASES: u32 = match () {
 const CASES_OF_BYTES: u32 = if cfg!(miri) { 8 } else { 8_192 };
 const MOST_BYTES: usize = if cfg!(miri) { 120 } else { 1_200 };
 
-/// Few levels, so that coroutines meet, the first and the last among them; others, so that all are used.
+/// Few levels, so that coroutines meet, the first and the last among them; others, so that all are
+/// used.
 fn priority() -> impl Strategy<Value = u8> {
     prop_oneof![4 => prop::sample::select(vec![0u8, 30, 31, 63]), 1 => 0u8..64]
 }

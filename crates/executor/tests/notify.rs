@@ -1,5 +1,5 @@
-//! Which worker is notified, which is interrupted, which steals: several workers driven by one thread, the hooks replaced
-//! by a recorder, exact sequences.
+//! Which worker is notified, which is interrupted, which steals: several workers driven by one
+//! thread, the hooks replaced by a recorder, exact sequences.
 #![allow(unsafe_code)]
 
 mod common;
@@ -350,8 +350,8 @@ fn moving_a_coroutine_that_another_worker_took_meanwhile_loses_nothing() {
             level(20),
         )
         .unwrap();
-    // Filed by worker 0, then moved while the request sits in worker 0's inbox and worker 1 steals: it drains
-    // that inbox first, so the new level counts.
+    // Filed by worker 0, then moved while the request sits in worker 0's inbox and worker 1 steals:
+    // it drains that inbox first, so the new level counts.
     rig.executor.run(0, 0);
     set_priority(id, level(10));
     rig.executor.run(1, 1);
@@ -361,8 +361,9 @@ fn moving_a_coroutine_that_another_worker_took_meanwhile_loses_nothing() {
     assert_eq!(rig.executor.live_count(), 0);
 }
 
-/// Woken at one level and moved to another before its worker filed it, a coroutine leaves a mark at the first. Whoever
-/// comes for that mark must not go home with something less urgent than what a third worker has.
+/// Woken at one level and moved to another before its worker filed it, a coroutine leaves a mark at
+/// the first. Whoever comes for that mark must not go home with something less urgent than what a
+/// third worker has.
 #[test]
 fn a_mark_of_a_former_priority_misleads_nobody() {
     let rig = rig(50);

@@ -1,5 +1,6 @@
-//! The table of pairs in `docs/book/transitions.md`: every pair of transitions is in it, with a scene of `tests/loom` or the reason
-//! why the two cannot meet; every scene is in it; and the figures are those recorded in `docs/results/loom.txt`.
+//! The table of pairs in `docs/book/transitions.md`: every pair of transitions is in it, with a
+//! scene of `tests/loom` or the reason why the two cannot meet; every scene is in it; and the
+//! figures are those recorded in `docs/results/loom.txt`.
 //!
 //! `COPS_RECORD_PAIRS=1` copies the recorded figures into the table instead of comparing them.
 
@@ -26,7 +27,8 @@ const TRANSITIONS: [&str; 12] = [
     "spawn",
 ];
 
-/// How many calls of a transition of the state word each file of the core has. A new one is a reason to look at the table.
+/// How many calls of a transition of the state word each file of the core has. A new one is a
+/// reason to look at the table.
 const CALLS: [(&str, usize); 4] = [("locked.rs", 6), ("requests.rs", 8), ("schedule.rs", 2), ("turns.rs", 2)];
 const METHODS: [&str; 15] = [
     "wake",

@@ -34,7 +34,8 @@ fn busy(duration: Duration) {
 
 const MESSAGES: u32 = 50;
 
-/// Takes the urgency of its connection from the first byte, then sends back each message turned round.
+/// Takes the urgency of its connection from the first byte, then sends back each message turned
+/// round.
 async fn serve(mut stream: Async<TcpStream>, served: Arc<AtomicUsize>) -> io::Result<()> {
     let mut class = [0];
     stream.read_exact(&mut class).await?;
@@ -180,8 +181,8 @@ fn busy_workers_look_at_the_reactor() {
     for workers in [1, 2] {
         for load in [Duration::ZERO, Duration::from_micros(20), Duration::from_millis(2)] {
             let longest = longest_delay(workers, load);
-            // What it takes is some milliseconds; without looks it would be for ever, or the reactor's own
-            // thread would have to come, on a machine with other things to do.
+            // What it takes is some milliseconds; without looks it would be for ever, or the
+            // reactor's own thread would have to come, on a machine with other things to do.
             assert!(longest < Duration::from_millis(500), "{workers} workers, {load:?}: {longest:?}");
         }
     }

@@ -1,6 +1,7 @@
-//! Safe code may write anything into the records of workers: their fields are public atomics, and a program's records are in a page
-//! that it can write. The executor then schedules in a wrong order, or forgets a wake; but its lists stay sound, no coroutine
-//! is polled twice at once or after its end, and all come to their end when they are woken again.
+//! Safe code may write anything into the records of workers: their fields are public atomics, and a
+//! program's records are in a page that it can write. The executor then schedules in a wrong order,
+//! or forgets a wake; but its lists stay sound, no coroutine is polled twice at once or after its
+//! end, and all come to their end when they are woken again.
 
 mod common;
 

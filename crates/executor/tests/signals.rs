@@ -1,7 +1,8 @@
-//! A wake waits for nothing: real signal handlers that wake, while the thread that they interrupt is itself about to wake, to
-//! sleep, or to wake up.
+//! A wake waits for nothing: real signal handlers that wake, while the thread that they interrupt
+//! is itself about to wake, to sleep, or to wake up.
 //!
-//! A wake that took a lock would wait here for the thread that it has interrupted, for ever: then the test ends by its limit.
+//! A wake that took a lock would wait here for the thread that it has interrupted, for ever: then
+//! the test ends by its limit.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -38,7 +39,8 @@ fn install() {
     }
 }
 
-/// Fails, by ending the process, if `work` does not end: a thread that waits in a handler cannot be stopped otherwise.
+/// Fails, by ending the process, if `work` does not end: a thread that waits in a handler cannot be
+/// stopped otherwise.
 fn within_limit(work: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
     let working = thread::spawn(move || {
@@ -52,7 +54,8 @@ fn within_limit(work: impl FnOnce() + Send + 'static) {
     working.join().unwrap();
 }
 
-/// Signals go to a worker that parks whenever it can, and to a thread that wakes it whenever it can.
+/// Signals go to a worker that parks whenever it can, and to a thread that wakes it whenever it
+/// can.
 #[test]
 fn a_handler_wakes_while_its_thread_wakes_or_parks() {
     install();

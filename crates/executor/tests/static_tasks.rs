@@ -1,4 +1,5 @@
-//! Coroutines in statics: the static is taken, freed and taken again; what does not fit is refused; nothing leaks.
+//! Coroutines in statics: the static is taken, freed and taken again; what does not fit is refused;
+//! nothing leaks.
 
 use std::future::{pending, poll_fn};
 use std::sync::atomic::{AtomicU32, Ordering};

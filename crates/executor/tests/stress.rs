@@ -1,4 +1,5 @@
-//! Many threads, bounded: nothing is lost, doubled, polled by two, polled after its end, or dropped twice.
+//! Many threads, bounded: nothing is lost, doubled, polled by two, polled after its end, or dropped
+//! twice.
 //!
 //! Each test has a watchdog: a wake that is lost shows as a coroutine that never ends.
 
@@ -17,8 +18,8 @@ use common::random::Random;
 use common::require;
 use cops_executor::*;
 
-/// How long all workers must have been parked, with coroutines left and nothing outside that could wake them, for those to count
-/// as lost; and how long a test may take if it never comes to that.
+/// How long all workers must have been parked, with coroutines left and nothing outside that could
+/// wake them, for those to count as lost; and how long a test may take if it never comes to that.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 const WATCHDOG: Duration = Duration::from_secs(if cfg!(miri) { 3_000 } else { 600 });
 
@@ -27,8 +28,8 @@ const fn fewer(number: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { number }
 }
 
-/// Runs `workers` threads until all coroutines have exited, and fails if some never do. `outside` runs
-/// on a thread of its own meanwhile.
+/// Runs `workers` threads until all coroutines have exited, and fails if some never do. `outside`
+/// runs on a thread of its own meanwhile.
 fn run_all(executor: &'static Executor, workers: u32, outside: impl FnOnce() + Send) {
     let (done, watched) = channel::<()>();
     let is_alone = AtomicBool::new(false);
@@ -259,8 +260,9 @@ fn slots_are_reused_across_workers_without_a_stranger_being_woken() {
     run_all(&EXECUTOR, 3, || {});
     assert_eq!(ENDED.load(Ordering::Relaxed), FAMILIES * (GENERATIONS + 1));
     let slots = EXECUTOR.core().slots_used() as u64;
-    // Not one for each: a coroutine has exited before its slot is free, and a spawn gives up looking for a free one when the host has
-    // suspended a worker under its lock. Without looking again there were ten times as many.
+    // Not one for each: a coroutine has exited before its slot is free, and a spawn gives up
+    // looking for a free one when the host has suspended a worker under its lock. Without looking
+    // again there were ten times as many.
     let alive = MOST_ALIVE.load(Ordering::Relaxed);
     assert!(slots <= 3 * alive, "{slots} slots for at most {alive} at a time");
 }

@@ -21,7 +21,8 @@ macro_rules! executor {
     }};
 }
 
-/// Runs all workers until all coroutines have exited; `beside` runs on another thread until then. None may have panicked.
+/// Runs all workers until all coroutines have exited; `beside` runs on another thread until then.
+/// None may have panicked.
 fn run(executor: &'static Executor, handles: Vec<JoinHandle<()>>, beside: impl Fn() + Sync) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -205,8 +206,8 @@ fn nobody_keeps_what_it_inherited() {
     let executor = executor!(15);
     let mut handles = Vec::new();
     static MUTEXES: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
-    // The urgent come when somebody outside says so, and the others are there as long as they are: so some hold what
-    // the urgent want.
+    // The urgent come when somebody outside says so, and the others are there as long as they are:
+    // so some hold what the urgent want.
     static COME: Event = Event::new();
     static URGENT_LEFT: AtomicU64 = AtomicU64::new(0);
     let is_urgent = |number| some_level(number).level() < 32;

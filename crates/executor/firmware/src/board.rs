@@ -1,4 +1,5 @@
-//! QEMU's board `virt`, one hart in machine mode: start, console, timer, sleep, end. All of the unsafe code is here.
+//! QEMU's board `virt`, one hart in machine mode: start, console, timer, sleep, end. All of the
+//! unsafe code is here.
 //!
 //! Floating point stays off, so the trap handler need not save its registers.
 #![allow(unsafe_code)]
@@ -152,8 +153,8 @@ extern "C" fn on_trap(cause: usize, address: usize) {
     }
 }
 
-/// Has `handler` called in an interrupt when the clock reaches `ticks`. The handler sets the next time, or
-/// `u64::MAX` for never.
+/// Has `handler` called in an interrupt when the clock reaches `ticks`. The handler sets the next
+/// time, or `u64::MAX` for never.
 pub fn start_timer(ticks: u64, handler: fn()) {
     ON_TIMER.store(handler as *mut (), Ordering::Release);
     set_alarm(ticks);
@@ -164,7 +165,8 @@ pub fn start_timer(ticks: u64, handler: fn()) {
 
 /// When the next timer interrupt comes, in ticks of the clock.
 pub fn set_alarm(ticks: u64) {
-    // SAFETY: the registers of this board's timer. The high half is far away while the low half changes.
+    // SAFETY: the registers of this board's timer. The high half is far away while the low half
+    // changes.
     unsafe {
         COMPARE_HIGH.write_volatile(u32::MAX);
         COMPARE_LOW.write_volatile(ticks as u32);
@@ -194,14 +196,17 @@ pub fn instructions() -> u32 {
 }
 
 fn enable_interrupts() {
-    // SAFETY: handlers touch atomics only. Not `nomem`: what the code before has written, a handler shall see.
+    // SAFETY: handlers touch atomics only. Not `nomem`: what the code before has written, a handler
+    // shall see.
     unsafe { asm!("csrs mstatus, {}", in(reg) STATUS_INTERRUPTS, options(nostack)) };
 }
 
-/// With interrupts masked, sleeps until one is pending if `may_sleep` says so; then lets interrupts in. So an interrupt that
-/// comes after `may_sleep` has looked does not come before the sleep: it ends it.
+/// With interrupts masked, sleeps until one is pending if `may_sleep` says so; then lets interrupts
+/// in. So an interrupt that comes after `may_sleep` has looked does not come before the sleep: it
+/// ends it.
 pub fn sleep_if(may_sleep: impl FnOnce() -> bool) {
-    // SAFETY: masking is always allowed. Not `nomem`: what handlers have written is to be read after this.
+    // SAFETY: masking is always allowed. Not `nomem`: what handlers have written is to be read
+    // after this.
     unsafe { asm!("csrc mstatus, {}", in(reg) STATUS_INTERRUPTS, options(nostack)) };
     if may_sleep() {
         // SAFETY: `wfi` only waits, and continues when an interrupt is pending even while it is
@@ -275,8 +280,8 @@ pub fn usage() -> Usage {
     let bytes = |from: *const u32, to: *const u32| to.addr() - from.addr();
     let (bottom, top) = (&raw const __stack_bottom, &raw const __stack_top);
     let mut lowest = bottom;
-    // SAFETY: from the end of the variables to the end of the RAM there is nothing but the stack; its part below the
-    // present frame is no variable's, and volatile reads take it as it is.
+    // SAFETY: from the end of the variables to the end of the RAM there is nothing but the stack;
+    // its part below the present frame is no variable's, and volatile reads take it as it is.
     while lowest < top && unsafe { lowest.read_volatile() } == UNUSED {
         lowest = lowest.wrapping_add(1);
     }

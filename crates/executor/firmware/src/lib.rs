@@ -1,4 +1,5 @@
-//! What the programs of this folder share: the board, and a way for interrupt handlers to tell coroutines.
+//! What the programs of this folder share: the board, and a way for interrupt handlers to tell
+//! coroutines.
 #![no_std]
 
 #[cfg(not(any(target_arch = "riscv32", target_arch = "riscv64")))]

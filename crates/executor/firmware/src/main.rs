@@ -1,14 +1,15 @@
-//! Three coroutines, one interrupt, no allocator: a sensor that must not wait, a computation that takes what is left,
-//! and a reporter between them.
+//! Three coroutines, one interrupt, no allocator: a sensor that must not wait, a computation that
+//! takes what is left, and a reporter between them.
 //!
 //! ```text
 //!   timer interrupt ──raise──► SAMPLER (0) ──raise──► REPORTER (32)
 //!                              COMPUTER (63): yields after each ten numbers; when it is done, the hart sleeps
 //! ```
 //!
-//! The interrupt handler notes how many polls there have been. The sampler is the most urgent coroutine, so the next
-//! poll must be its own: that is counted and printed, and decides the exit code. (One poll may come between, if the interrupt falls
-//! between the worker's choice and the poll: crate documentation, "Proposition".)
+//! The interrupt handler notes how many polls there have been. The sampler is the most urgent
+//! coroutine, so the next poll must be its own: that is counted and printed, and decides the exit
+//! code. (One poll may come between, if the interrupt falls between the worker's choice and the
+//! poll: crate documentation, "Proposition".)
 #![no_std]
 #![no_main]
 

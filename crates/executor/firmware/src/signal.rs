@@ -1,7 +1,8 @@
-//! A signal: one side says that something has happened, in whatever context, and one coroutine waits for it.
+//! A signal: one side says that something has happened, in whatever context, and one coroutine
+//! waits for it.
 //!
-//! The whole of what a driver needs: a count, and the id of whoever waits. An id may be kept for ever, so nobody
-//! deregisters.
+//! The whole of what a driver needs: a count, and the id of whoever waits. An id may be kept for
+//! ever, so nobody deregisters.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -31,8 +32,8 @@ impl Signal {
         }
     }
 
-    /// Waits until something has happened since the last time; yields how often it has. Cancel-safe. One coroutine
-    /// at a time.
+    /// Waits until something has happened since the last time; yields how often it has.
+    /// Cancel-safe. One coroutine at a time.
     pub fn wait(&self) -> impl Future<Output = u32> + '_ {
         Wait(self)
     }
@@ -50,8 +51,8 @@ impl Future for Wait<'_> {
     type Output = u32;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<u32> {
-        // First who waits, then whether there is anything: `raise` does it the other way round, so one of the two
-        // sees the other.
+        // First who waits, then whether there is anything: `raise` does it the other way round, so
+        // one of the two sees the other.
         self.0.waiter.store(current().map_or(0, CoroutineId::raw), SeqCst);
         match self.0.count.swap(0, SeqCst) {
             0 => Poll::Pending,

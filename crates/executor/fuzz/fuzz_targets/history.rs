@@ -1,5 +1,5 @@
-//! Any bytes are a history of an executor with one to four workers; the core must do what the models of
-//! `tests/history` do.
+//! Any bytes are a history of an executor with one to four workers; the core must do what the
+//! models of `tests/history` do.
 #![no_main]
 
 #[path = "../../tests/common/mod.rs"]

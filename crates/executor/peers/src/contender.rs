@@ -117,7 +117,8 @@ impl Contender {
             (EmbassyBoxed, Operation::Spawn { .. }) => true,
             (CopsRuntime, Operation::Spawn { .. } | Operation::Join) => true,
             (CopsSlots | CopsRuntime | EmbassyBoxed, _) => false,
-            // Sorting 100,000 equals takes their square of steps; the others have no part for priorities.
+            // Sorting 100,000 equals takes their square of steps; the others have no part for
+            // priorities.
             (EmbassyPriority, Operation::Yield { coroutines, .. }) => coroutines <= 1_000,
             (EmbassyPriority, Operation::Ping { .. } | Operation::Bytes) => false,
             (_, Operation::Contended { .. }) => self.has_workers(),

@@ -1,5 +1,5 @@
-//! Times of an earlier run, beside the counts of this one: instructions can be counted on a machine that has other things
-//! to do, times cannot be measured there.
+//! Times of an earlier run, beside the counts of this one: instructions can be counted on a machine
+//! that has other things to do, times cannot be measured there.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,8 @@ use crate::contender::Contender;
 use crate::driver::Outcome;
 use crate::rows::Row;
 
-/// Takes over the times of a file that an earlier run wrote, where this run has none, and the commit that they are of.
+/// Takes over the times of a file that an earlier run wrote, where this run has none, and the
+/// commit that they are of.
 pub fn take_times(outcome: &mut Outcome, file: &Path) -> io::Result<()> {
     let data: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     take_times_of(outcome, &data).ok_or_else(|| io::Error::other("not the data of an earlier run"))

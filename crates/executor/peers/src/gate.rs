@@ -1,6 +1,8 @@
-//! How a parent waits until its children have finished: a count and one waker, the same for every runtime.
+//! How a parent waits until its children have finished: a count and one waker, the same for every
+//! runtime.
 //!
-//! Join handles would be measured with it, and JoinSets and the like are different in every runtime.
+//! Join handles would be measured with it, and JoinSets and the like are different in every
+//! runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +37,8 @@ impl Gate {
         }
     }
 
-    /// As `finish`, where there is one worker only: without an atomic update, which would count in time.
+    /// As `finish`, where there is one worker only: without an atomic update, which would count in
+    /// time.
     #[inline]
     pub fn finish_alone(&self) {
         let remaining = self.remaining.load(Ordering::Relaxed) - 1;
@@ -72,7 +75,8 @@ impl Future for Wait {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.0.waiter.get().is_none() {
-            // Every runtime here keeps to one waker for one task; `assert_open` and a hang would tell otherwise.
+            // Every runtime here keeps to one waker for one task; `assert_open` and a hang would
+            // tell otherwise.
             let _ = self.0.waiter.set(context.waker().clone());
             // Partner: `finish`.
             fence(Ordering::SeqCst);

@@ -11,7 +11,8 @@ use cops_executor_peers::earlier;
 use cops_executor_peers::report::Report;
 use cops_executor_peers::rows::TABLES;
 
-/// cops-executor beside tokio, async-executor, embassy-executor, LocalPool, threads and bare polling
+/// cops-executor beside tokio, async-executor, embassy-executor, LocalPool, threads and bare
+/// polling
 #[derive(Debug, Parser)]
 #[command(
     after_help = "A whole run writes docs/results/executor.md and executor.json; a part of one is printed only.\n\

@@ -1,5 +1,6 @@
-//! Counting instructions: the same run under callgrind with two numbers of rounds, so that starting and setting up cancel
-//! out. They are the process's own instructions; what the kernel executes is not seen.
+//! Counting instructions: the same run under callgrind with two numbers of rounds, so that starting
+//! and setting up cancel out. They are the process's own instructions; what the kernel executes is
+//! not seen.
 
 use std::process::Command;
 

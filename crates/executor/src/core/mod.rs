@@ -1,11 +1,13 @@
 //! The type-erased scheduler: ids, state words, slots, ready queues, inboxes, workers, parking.
 //!
-//! This half goes into the vDSO image, so it has no statics, no trait objects, no formatting and no path
-//! that panics; memory and vtables are the caller's. It may touch nothing but the [`Executor`] it is given,
-//! the memory the executor's [`Hooks`] handed out, and the [`WorkerState`] records it was registered with.
+//! This half goes into the vDSO image, so it has no statics, no trait objects, no formatting and no
+//! path that panics; memory and vtables are the caller's. It may touch nothing but the [`Executor`]
+//! it is given, the memory the executor's [`Hooks`] handed out, and the [`WorkerState`] records it
+//! was registered with.
 //!
-//! Reading order: `priority`, `id`, `snapshot` and `state` (the heart), `slot`, `slab`, `inbox`, `ready`, `record`, `worker`,
-//! `locked`, `executor`, `requests` (spawn, wake, cancel, set_priority), `schedule` (run), `turns`, `steal`, `aging`, `park`.
+//! Reading order: `priority`, `id`, `snapshot` and `state` (the heart), `slot`, `slab`, `inbox`,
+//! `ready`, `record`, `worker`, `locked`, `executor`, `requests` (spawn, wake, cancel,
+//! set_priority), `schedule` (run), `turns`, `steal`, `aging`, `park`.
 
 mod aging;
 pub(crate) mod atomic;
@@ -42,8 +44,8 @@ pub use record::WorkerState;
 pub use slot::FutureVTable;
 pub use worker::{MAX_WORKERS, NO_WORKER};
 
-/// The bytes that an executor of `workers` workers and up to `coroutines` coroutines at once asks of
-/// [`Hooks::grow`], all in all.
+/// The bytes that an executor of `workers` workers and up to `coroutines` coroutines at once asks
+/// of [`Hooks::grow`], all in all.
 ///
 /// ```
 /// use cops_executor::core::memory_for;

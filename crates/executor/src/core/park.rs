@@ -1,28 +1,31 @@
 //! Parking: how a worker with nothing to do goes to sleep without missing work, and which worker is
 //! notified of what.
 //!
-//! A worker parks in three steps: `prepare_park` marks it and looks everywhere once more; the host puts
-//! the thread or hart to sleep; `finish_park` takes the mark away. A caller that makes work looks at the marks
-//! *after* it has published the work.
+//! A worker parks in three steps: `prepare_park` marks it and looks everywhere once more; the host
+//! puts the thread or hart to sleep; `finish_park` takes the mark away. A caller that makes work
+//! looks at the marks *after* it has published the work.
 //!
-//! Lost-wake argument, parking side: setting the mark, a push into an inbox (or taking the lock under which
-//! a coroutine is linked), and each side's look at the other's are sequentially consistent. In their one order either the mark comes before the waker's look,
-//! then the waker sees it and notifies by the table below, or the push comes before the parking worker's look,
-//! then that worker does not park. `notify` may arrive before the host's sleep begins: the host's park must
-//! keep it (a token, as of `std::thread::park`; `wfi` with interrupts masked).
+//! Lost-wake argument, parking side: setting the mark, a push into an inbox (or taking the lock
+//! under which a coroutine is linked), and each side's look at the other's are sequentially
+//! consistent. In their one order either the mark comes before the waker's look, then the waker
+//! sees it and notifies by the table below, or the push comes before the parking worker's look,
+//! then that worker does not park. `notify` may arrive before the host's sleep begins: the host's
+//! park must keep it (a token, as of `std::thread::park`; `wfi` with interrupts masked).
 //!
 //! # One searcher at a time
 //!
-//! A worker that is marked both in `parked` and in `notified` is a *searcher*: it is about to wake up, and looks at
-//! all workers then. While there is one, work that any worker may take notifies no second one, so a burst of spawns
-//! costs one notification for each wake-up and not one for each spawn. A searcher that begins something, and sees that
-//! more waits anywhere, notifies the next one (`offer_rest`, at the start of `run`).
+//! A worker that is marked both in `parked` and in `notified` is a *searcher*: it is about to wake
+//! up, and looks at all workers then. While there is one, work that any worker may take notifies no
+//! second one, so a burst of spawns costs one notification for each wake-up and not one for each
+//! spawn. A searcher that begins something, and sees that more waits anywhere, notifies the next
+//! one (`offer_rest`, at the start of `run`).
 //!
-//! Nothing is lost by leaving work to a searcher S. All accesses named here are sequentially consistent. The waker has
-//! published its work before it found S in `parked`. S leaves `parked` in `finish_park`, and looks after that: so S sees the
-//! work, and takes it or, if it has found something else, offers it. And S wakes up: the waker that sets a bit in `notified` calls
-//! `notify` after that. A bit that a slow waker sets after S has gone is no harm: S is not in `parked` then, and
-//! `prepare_park` clears the bit before it marks S again.
+//! Nothing is lost by leaving work to a searcher S. All accesses named here are sequentially
+//! consistent. The waker has published its work before it found S in `parked`. S leaves `parked` in
+//! `finish_park`, and looks after that: so S sees the work, and takes it or, if it has found
+//! something else, offers it. And S wakes up: the waker that sets a bit in `notified` calls
+//! `notify` after that. A bit that a slow waker sets after S has gone is no harm: S is not in
+//! `parked` then, and `prepare_park` clears the bit before it marks S again.
 //!
 //! # Which worker is notified
 //!
@@ -33,9 +36,10 @@
 //! | as the first on the waker's own worker, between two polls | none: this worker begins it next |
 //! | as the first on the waker's own worker, during a poll, which may be long | a parked worker that is not quiet, unless there is a searcher |
 //!
-//! The last line is not for hosts with a hook `preempt` (see there). Two coroutines that wake each other in turn would notify
-//! a parked worker again and again, which finds nothing, since the other one begins as soon as the poll ends. Such a
-//! worker is to be made quiet by its host: [`Executor::set_quiet`].
+//! The last line is not for hosts with a hook `preempt` (see there). Two coroutines that wake each
+//! other in turn would notify a parked worker again and again, which finds nothing, since the other
+//! one begins as soon as the poll ends. Such a worker is to be made quiet by its host:
+//! [`Executor::set_quiet`].
 
 use super::atomic::Ordering;
 
@@ -45,10 +49,12 @@ use super::record::{PHASE_OUTSIDE, PHASE_PARKED, PHASE_RUNNING};
 use super::worker::{MAX_WORKERS, Worker};
 
 impl Executor {
-    /// Marks worker `number` as parked and looks for work once more. True: the caller shall sleep until
-    /// notified, then call `finish_park`. False: there may be work (or a stop request), call `run` again.
+    /// Marks worker `number` as parked and looks for work once more. True: the caller shall sleep
+    /// until notified, then call `finish_park`. False: there may be work (or a stop request), call
+    /// `run` again.
     ///
-    /// Interrupt handlers on this worker may wake coroutines at any time between this and the sleep.
+    /// Interrupt handlers on this worker may wake coroutines at any time between this and the
+    /// sleep.
     ///
     /// On that worker, outside of `run`; not in interrupt handlers.
     ///
@@ -79,7 +85,8 @@ impl Executor {
         true
     }
 
-    /// Ends what a true `prepare_park` began; true if `notify` was called for the worker since. Harmless otherwise.
+    /// Ends what a true `prepare_park` began; true if `notify` was called for the worker since.
+    /// Harmless otherwise.
     ///
     /// On that worker; see [`prepare_park`](Self::prepare_park).
     ///
@@ -100,8 +107,8 @@ impl Executor {
     /// Whether anything is ready anywhere, or may be.
     ///
     /// The order matters: a worker moves coroutines from its inbox to its lists under its lock and
-    /// publishes the bitmap before it unlocks. If we find the inbox emptied, we find the lock held, or free
-    /// again and the bitmap true.
+    /// publishes the bitmap before it unlocks. If we find the inbox emptied, we find the lock held,
+    /// or free again and the bitmap true.
     fn finds_work(&self) -> bool {
         (0..self.worker_limit()).filter_map(|number| self.worker(number)).any(|worker| {
             !worker.inbox.is_empty()
@@ -110,11 +117,13 @@ impl Executor {
         })
     }
 
-    /// Says whether worker `number`, while it is parked, looks for work by itself before long: its host's sleep has a
-    /// limit of about a millisecond. Then the first coroutine that becomes ready in a poll on another worker does not
-    /// notify it. For a worker that was notified and has found nothing.
+    /// Says whether worker `number`, while it is parked, looks for work by itself before long: its
+    /// host's sleep has a limit of about a millisecond. Then the first coroutine that becomes ready
+    /// in a poll on another worker does not notify it. For a worker that was notified and has found
+    /// nothing.
     ///
-    /// On that worker, before [`prepare_park`](Self::prepare_park) or after [`finish_park`](Self::finish_park).
+    /// On that worker, before [`prepare_park`](Self::prepare_park) or after
+    /// [`finish_park`](Self::finish_park).
     ///
     /// ```
     /// # use cops_executor::Executor;
@@ -137,8 +146,8 @@ impl Executor {
         }
     }
 
-    /// Makes it known that something of `priority` waits for worker `target`. `busy`: the target has other
-    /// things waiting. Notifies by the table at the head of this file.
+    /// Makes it known that something of `priority` waits for worker `target`. `busy`: the target
+    /// has other things waiting. Notifies by the table at the head of this file.
     #[inline]
     pub(super) fn announce(&self, target: &Worker, priority: Priority, here: u32, busy: bool) {
         if target.state().posted.load(Ordering::SeqCst) & priority.bit() == 0 {
@@ -147,8 +156,8 @@ impl Executor {
         self.tell(target, priority, here, busy, ());
     }
 
-    /// The second half of `announce`: notifies and interrupts. What waits has been marked before. Returns `result`: so
-    /// the callers end with this call, and save no registers for it.
+    /// The second half of `announce`: notifies and interrupts. What waits has been marked before.
+    /// Returns `result`: so the callers end with this call, and save no registers for it.
     #[inline(always)]
     pub(super) fn tell<R>(&self, target: &Worker, priority: Priority, here: u32, busy: bool, result: R) -> R {
         let parked = self.parked.load(Ordering::SeqCst);
@@ -188,7 +197,8 @@ impl Executor {
         self.unpark_one(parked, idle)
     }
 
-    /// Notifies one of `idle`, which are of `parked`, unless there is a searcher. False if there is none either way.
+    /// Notifies one of `idle`, which are of `parked`, unless there is a searcher. False if there is
+    /// none either way.
     fn unpark_one(&self, parked: u64, idle: u64) -> bool {
         if parked & self.notified.load(Ordering::SeqCst) != 0 {
             return true;
@@ -199,8 +209,9 @@ impl Executor {
         idle != 0
     }
 
-    /// At the start of `run`, when the worker has begun something: if more waits, here or elsewhere, a parked worker is
-    /// notified. So each worker that wakes up wakes the next, as long as there is more.
+    /// At the start of `run`, when the worker has begun something: if more waits, here or
+    /// elsewhere, a parked worker is notified. So each worker that wakes up wakes the next, as long
+    /// as there is more.
     #[inline(always)]
     pub(super) fn offer_rest(&self) {
         let parked = self.parked.load(Ordering::SeqCst);
@@ -216,11 +227,11 @@ impl Executor {
         }
     }
 
-    /// Notifies a parked worker if anything waits for worker `number`: to be called before a poll goes on to
-    /// something long (entering user mode).
+    /// Notifies a parked worker if anything waits for worker `number`: to be called before a poll
+    /// goes on to something long (entering user mode).
     ///
-    /// With [`NO_WORKER`](super::NO_WORKER), if anything waits for any worker: to be called by a thread that has been a worker, may
-    /// have been notified as one, and does not call `run` again.
+    /// With [`NO_WORKER`](super::NO_WORKER), if anything waits for any worker: to be called by a
+    /// thread that has been a worker, may have been notified as one, and does not call `run` again.
     ///
     /// Takes no lock.
     ///
@@ -288,7 +299,8 @@ impl Executor {
             if !polls || level <= priority.level() as u32 {
                 continue;
             }
-            // The target is preferred among equals, and the caller before all: it need not be interrupted.
+            // The target is preferred among equals, and the caller before all: it need not be
+            // interrupted.
             if level > least || level == least && (number == here || number == target.number()) {
                 least = level;
                 victim = Some(number);
@@ -302,11 +314,11 @@ impl Executor {
         }
     }
 
-    /// The most urgent level at which anything waits, on `number` or on another worker: 64 if nothing does.
-    /// The coroutine that `number` polls does not count.
+    /// The most urgent level at which anything waits, on `number` or on another worker: 64 if
+    /// nothing does. The coroutine that `number` polls does not count.
     ///
-    /// For a long poll to decide whether to end early. May see something that is gone already; misses only
-    /// what is being announced at this moment.
+    /// For a long poll to decide whether to end early. May see something that is gone already;
+    /// misses only what is being announced at this moment.
     ///
     /// In any context, interrupt handlers included.
     ///
@@ -332,7 +344,8 @@ const fn bit_of(number: u32) -> u64 {
     1 << (number & (MAX_WORKERS - 1))
 }
 
-/// Whether the worker is in `run` and polls nothing: then it looks at what waits for it before long.
+/// Whether the worker is in `run` and polls nothing: then it looks at what waits for it before
+/// long.
 fn is_between_polls(worker: &Worker) -> bool {
     let state = worker.state();
     state.current_id.load(Ordering::Relaxed) == 0 && state.phase.load(Ordering::Relaxed) == PHASE_RUNNING

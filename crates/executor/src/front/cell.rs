@@ -1,4 +1,5 @@
-//! A boxed future as the core sees it: a data pointer and two functions. The box is of the pool (`pool`).
+//! A boxed future as the core sees it: a data pointer and two functions. The box is of the pool
+//! (`pool`).
 #![allow(unsafe_code)]
 
 use ::core::future::Future;

@@ -1,4 +1,5 @@
-//! Children: coroutines that begin with the priority of who spawns them, and that end with the handle to them.
+//! Children: coroutines that begin with the priority of who spawns them, and that end with the
+//! handle to them.
 
 use ::core::future::Future;
 use ::core::pin::Pin;
@@ -17,8 +18,9 @@ pub(super) fn inherited() -> Priority {
 }
 
 impl Executor {
-    /// As [`spawn`](Executor::spawn), with the priority of the coroutine that calls: the one it was given, without what
-    /// it inherits for a mutex that it holds at this moment. [`Priority::DEFAULT`] outside of coroutines.
+    /// As [`spawn`](Executor::spawn), with the priority of the coroutine that calls: the one it was
+    /// given, without what it inherits for a mutex that it holds at this moment.
+    /// [`Priority::DEFAULT`] outside of coroutines.
     ///
     /// The child's priority is its own from then on: it does not follow the parent's.
     ///
@@ -89,7 +91,8 @@ impl<T> JoinHandle<T> {
         AbortOnDrop(self)
     }
 
-    /// Something that can cancel the coroutine and may be kept, copied and sent apart from the handle.
+    /// Something that can cancel the coroutine and may be kept, copied and sent apart from the
+    /// handle.
     ///
     /// ```
     /// # use cops_executor::{Executor, JoinError, Priority};
@@ -107,7 +110,8 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Cancels a coroutine; see [`JoinHandle::abort_handle`]. Never reaches another one: ids are not used again.
+/// Cancels a coroutine; see [`JoinHandle::abort_handle`]. Never reaches another one: ids are not
+/// used again.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
@@ -154,12 +158,13 @@ impl AbortHandle {
     }
 }
 
-/// A [`JoinHandle`] whose coroutine is cancelled when it is dropped; see [`JoinHandle::abort_on_drop`].
+/// A [`JoinHandle`] whose coroutine is cancelled when it is dropped; see
+/// [`JoinHandle::abort_on_drop`].
 ///
 /// Awaiting is as with a `JoinHandle`. (Cancelling a coroutine that has exited does nothing.)
 ///
-/// Cancel-safe as the handle is, as long as it is awaited by reference; awaited by value, whoever drops the future cancels the
-/// coroutine.
+/// Cancel-safe as the handle is, as long as it is awaited by reference; awaited by value, whoever
+/// drops the future cancels the coroutine.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};

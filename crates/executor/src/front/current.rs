@@ -1,7 +1,8 @@
 //! Which worker is this? Asked by every wake, so it is one word: executor number and worker number.
 //!
-//! With `std` it is a thread-local that `Executor::run` sets. Without it the host of this library provides
-//! the symbol `_cops_executor_current_worker`: a hart-local or thread-pointer-relative load.
+//! With `std` it is a thread-local that `Executor::run` sets. Without it the host of this library
+//! provides the symbol `_cops_executor_current_worker`: a hart-local or thread-pointer-relative
+//! load.
 
 /// The word of a thread that is no worker.
 ///
@@ -29,8 +30,8 @@ mod provided {
 
     #[allow(unsafe_code)]
     unsafe extern "C" {
-        // Safe: it takes nothing, and what it returns is checked. (A wrong worker is no memory error, but may
-        // lose a wake: see `WorkerState::wakes_itself`.)
+        // Safe: it takes nothing, and what it returns is checked. (A wrong worker is no memory
+        // error, but may lose a wake: see `WorkerState::wakes_itself`.)
         safe fn _cops_executor_current_worker() -> u32;
     }
 
@@ -63,7 +64,8 @@ mod provided {
         word: u32,
     }
 
-    /// The record of a thread that is no worker: it polls nothing, ever. So nobody need ask whether there is one.
+    /// The record of a thread that is no worker: it polls nothing, ever. So nobody need ask whether
+    /// there is one.
     static NOBODY: WorkerState = WorkerState::new();
 
     std::thread_local! {

@@ -1,5 +1,5 @@
-//! Just enough ELF to find the dynamic symbols of the scheduler image: one loadable segment that starts at
-//! file offset 0, one dynamic segment, a System V hash table.
+//! Just enough ELF to find the dynamic symbols of the scheduler image: one loadable segment that
+//! starts at file offset 0, one dynamic segment, a System V hash table.
 
 const PROGRAM_HEADER_LOAD: u32 = 1;
 const PROGRAM_HEADER_DYNAMIC: u32 = 2;
@@ -77,8 +77,8 @@ fn segments(headers: Bytes<'_>) -> Option<Segments> {
 impl<'a> DynamicSymbols<'a> {
     /// # Safety
     ///
-    /// `image` points to an ELF file header and, if that is well-formed, to all that its loadable segment
-    /// covers, readable and unchanging during `'a`.
+    /// `image` points to an ELF file header and, if that is well-formed, to all that its loadable
+    /// segment covers, readable and unchanging during `'a`.
     #[allow(unsafe_code)]
     pub unsafe fn of(image: *const u8) -> Option<DynamicSymbols<'a>> {
         // SAFETY: by this function's contract a whole file header is readable there and does not
@@ -92,7 +92,8 @@ impl<'a> DynamicSymbols<'a> {
         Self::in_bytes(unsafe { ::core::slice::from_raw_parts(image, loaded_bytes) })
     }
 
-    /// As `of`, of a slice that may hold anything: nothing outside of it is read, and the time is bounded by its length.
+    /// As `of`, of a slice that may hold anything: nothing outside of it is read, and the time is
+    /// bounded by its length.
     pub fn in_bytes(image: &'a [u8]) -> Option<DynamicSymbols<'a>> {
         let image = Bytes(image);
         headers_end(image)?;
@@ -109,7 +110,8 @@ impl<'a> DynamicSymbols<'a> {
             }
             at += 16;
         }
-        // The second word of the hash table is the number of symbols; there are no more than have room.
+        // The second word of the hash table is the number of symbols; there are no more than have
+        // room.
         let symbols = symbols?;
         let room = image.0.len().saturating_sub(symbols) / SYMBOL_BYTES;
         let count = (image.u32(hash?.checked_add(4)?)? as usize).min(room);

@@ -48,8 +48,8 @@ impl Executor {
     ///
     /// # Panics
     ///
-    /// Where pointers have 32 bits and there is no `std`, if the number is above 3 (see [`CoroutineId`]): for an
-    /// executor in a static that is an error of compilation.
+    /// Where pointers have 32 bits and there is no `std`, if the number is above 3 (see
+    /// [`CoroutineId`]): for an executor in a static that is an error of compilation.
     ///
     /// ```
     /// # use cops_executor::Executor;
@@ -160,11 +160,11 @@ impl Executor {
         current::current_worker_of(self.number)
     }
 
-    /// Makes a coroutine of `future`, ready to run. It runs until it ends or is cancelled, whatever becomes
-    /// of the id. Its output is dropped.
+    /// Makes a coroutine of `future`, ready to run. It runs until it ends or is cancelled, whatever
+    /// becomes of the id. Its output is dropped.
     ///
-    /// Boxes the future; may call `Hooks::grow`. Otherwise lock-free. Not in interrupt handlers, because of the box:
-    /// [`spawn_static`](Executor::spawn_static) makes none.
+    /// Boxes the future; may call `Hooks::grow`. Otherwise lock-free. Not in interrupt handlers,
+    /// because of the box: [`spawn_static`](Executor::spawn_static) makes none.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome};
@@ -187,7 +187,8 @@ impl Executor {
         F: Future<Output = ()> + Send + 'static,
     {
         let (data, vtable) = cell::boxed(future);
-        // SAFETY: `boxed` makes what `spawn` of the core asks for of a future that is Send and 'static.
+        // SAFETY: `boxed` makes what `spawn` of the core asks for of a future that is Send and
+        // 'static.
         #[allow(unsafe_code)]
         let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
         // SAFETY: on an error it is still ours.
@@ -236,7 +237,8 @@ impl Executor {
         F::Output: Send + 'static,
     {
         let (data, vtable, handle) = JoinHandle::prepare(future);
-        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is Send and 'static, with an output that is.
+        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is Send and
+        // 'static, with an output that is.
         #[allow(unsafe_code)]
         let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, here) };
         if let Some(id) = CoroutineId::from_raw(raw) {
@@ -254,8 +256,8 @@ impl Executor {
     ///
     /// # Safety
     ///
-    /// `data` and `vtable` obey the rules of [`FutureVTable`], and may be polled and dropped on any worker.
-    /// On an error `data` is still the caller's.
+    /// `data` and `vtable` obey the rules of [`FutureVTable`], and may be polled and dropped on any
+    /// worker. On an error `data` is still the caller's.
     ///
     /// # Errors
     ///
@@ -288,9 +290,9 @@ impl Executor {
         spawned(unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) })
     }
 
-    /// As [`spawn_raw`](Executor::spawn_raw), but the coroutine is not polled before it is woken: for a caller
-    /// that knows the future to be pending and registers the id where it waits. A wake that comes before the
-    /// registration is the caller's to find, by looking again after it.
+    /// As [`spawn_raw`](Executor::spawn_raw), but the coroutine is not polled before it is woken:
+    /// for a caller that knows the future to be pending and registers the id where it waits. A wake
+    /// that comes before the registration is the caller's to find, by looking again after it.
     ///
     /// # Safety
     ///
@@ -334,8 +336,8 @@ impl Executor {
     ///
     /// One thread or hart at a time may do so for each worker.
     ///
-    /// Outside of this executor's coroutines (`Refused` inside); not in interrupt handlers, unless all that share anything with
-    /// it are.
+    /// Outside of this executor's coroutines (`Refused` inside); not in interrupt handlers, unless
+    /// all that share anything with it are.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome};
@@ -372,11 +374,13 @@ impl Executor {
         }
     }
 
-    /// Of every `period` polls of a worker, has one go to a level that is less urgent than the most urgent ready one: in
-    /// turn to each of those at which somebody waits for that worker. `None`, as it begins: never, priorities are strict.
+    /// Of every `period` polls of a worker, has one go to a level that is less urgent than the most
+    /// urgent ready one: in turn to each of those at which somebody waits for that worker. `None`,
+    /// as it begins: never, priorities are strict.
     ///
-    /// So however much is ready above it, a level at which somebody waits gets one poll in `period` times the number of
-    /// such levels. May be changed at any time, in any context; workers go by it from their next scheduling point on.
+    /// So however much is ready above it, a level at which somebody waits gets one poll in `period`
+    /// times the number of such levels. May be changed at any time, in any context; workers go by
+    /// it from their next scheduling point on.
     ///
     /// ```
     /// # use std::num::NonZeroU32;

@@ -5,8 +5,8 @@ use super::executor::Executor;
 use crate::core::{self, Inspection, Priority};
 
 impl Executor {
-    /// With true, makes every `run` return at its next scheduling point and notifies parked workers, until
-    /// called with false.
+    /// With true, makes every `run` return at its next scheduling point and notifies parked
+    /// workers, until called with false.
     ///
     /// In any context in which the hook `notify` may be called.
     ///
@@ -25,12 +25,13 @@ impl Executor {
         calls::request_stop(&self.core, stop);
     }
 
-    /// To be called before worker `worker` sleeps. True: sleep until notified (`Hooks::notify`, which may
-    /// come before the sleep begins and must not be lost), then call
+    /// To be called before worker `worker` sleeps. True: sleep until notified (`Hooks::notify`,
+    /// which may come before the sleep begins and must not be lost), then call
     /// [`finish_park`](Executor::finish_park). False: call `run` again.
     ///
-    /// On that worker, outside of `run`; not in interrupt handlers, which may wake coroutines between this and the sleep.
-    /// [`run_until_empty`](Executor::run_until_empty) is the loop that calls it.
+    /// On that worker, outside of `run`; not in interrupt handlers, which may wake coroutines
+    /// between this and the sleep. [`run_until_empty`](Executor::run_until_empty) is the loop that
+    /// calls it.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -50,8 +51,8 @@ impl Executor {
         calls::prepare_park(&self.core, worker)
     }
 
-    /// To be called after the sleep. Returns whether the hook `notify` was called for the worker since `prepare_park`. Harmless
-    /// otherwise.
+    /// To be called after the sleep. Returns whether the hook `notify` was called for the worker
+    /// since `prepare_park`. Harmless otherwise.
     ///
     /// On that worker.
     ///
@@ -66,9 +67,10 @@ impl Executor {
         calls::finish_park(&self.core, worker)
     }
 
-    /// Says whether worker `worker`, while it is parked, looks for work by itself before long, because its host's sleep has a
-    /// limit of about a millisecond. Then the first coroutine that becomes ready in a poll on another worker does
-    /// not notify it. For a worker that was notified and has found nothing.
+    /// Says whether worker `worker`, while it is parked, looks for work by itself before long,
+    /// because its host's sleep has a limit of about a millisecond. Then the first coroutine that
+    /// becomes ready in a poll on another worker does not notify it. For a worker that was notified
+    /// and has found nothing.
     ///
     /// On that worker, outside of `run`.
     ///
@@ -88,11 +90,11 @@ impl Executor {
         calls::set_quiet(&self.core, worker, quiet);
     }
 
-    /// To be called inside a poll that goes on to something long: notifies a parked worker if anything waits
-    /// here.
+    /// To be called inside a poll that goes on to something long: notifies a parked worker if
+    /// anything waits here.
     ///
-    /// With [`NO_WORKER`](core::NO_WORKER), if anything waits for any worker: for a thread that has been a worker, may have been
-    /// notified as one, and does not call `run` again. Takes no lock.
+    /// With [`NO_WORKER`](core::NO_WORKER), if anything waits for any worker: for a thread that has
+    /// been a worker, may have been notified as one, and does not call `run` again. Takes no lock.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -110,8 +112,8 @@ impl Executor {
         calls::offer(&self.core, worker);
     }
 
-    /// The most urgent level at which anything waits for any worker; `None` if nothing does. What is being
-    /// polled does not count. For a long poll to decide whether to end.
+    /// The most urgent level at which anything waits for any worker; `None` if nothing does. What
+    /// is being polled does not count. For a long poll to decide whether to end.
     ///
     /// In any context, interrupt handlers included.
     ///
@@ -160,10 +162,11 @@ impl Executor {
         calls::live_count(&self.core)
     }
 
-    /// Describes the coroutine in the slot `index`: `None` if there is no such slot, `Some(None)` if nobody
-    /// is in it. Count up from 1 until `None` to see all.
+    /// Describes the coroutine in the slot `index`: `None` if there is no such slot, `Some(None)`
+    /// if nobody is in it. Count up from 1 until `None` to see all.
     ///
-    /// In any context, interrupt handlers included. It takes no lock: what it says may be over when it returns.
+    /// In any context, interrupt handlers included. It takes no lock: what it says may be over when
+    /// it returns.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};

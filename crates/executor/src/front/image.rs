@@ -1,7 +1,7 @@
 //! The core in a shared image (the vDSO): finding its exports and calling through them.
 //!
-//! The table lies in the caller's memory, made once from the image's dynamic symbols and installed before
-//! the first executor is started.
+//! The table lies in the caller's memory, made once from the image's dynamic symbols and installed
+//! before the first executor is started.
 #![allow(unsafe_code)]
 
 use ::core::fmt;
@@ -78,8 +78,8 @@ macro_rules! define_table {
             ///
             /// # Safety
             ///
-            /// An address that `find` returns for a name is that of the function which the vDSO crate
-            /// exports by this name, and executable for ever.
+            /// An address that `find` returns for a name is that of the function which the vDSO
+            /// crate exports by this name, and executable for ever.
             ///
             /// # Errors
             ///
@@ -128,8 +128,8 @@ macro_rules! define_table {
                 )*
                 Ok(CoreTable {
                     $(
-                        // SAFETY: by contract the export of this name, and by its version of this type:
-                        // the crate makes both from one list.
+                        // SAFETY: by contract the export of this name, and by its version of this
+                        // type: the crate makes both from one list.
                         $method: unsafe {
                             ::core::mem::transmute::<
                                 *const (),
@@ -150,7 +150,8 @@ impl CoreTable {
     ///
     /// # Safety
     ///
-    /// `image` points to the whole image of the vDSO crate, mapped readable and executable for ever.
+    /// `image` points to the whole image of the vDSO crate, mapped readable and executable for
+    /// ever.
     ///
     /// # Errors
     ///
@@ -173,10 +174,11 @@ impl CoreTable {
 
 static INSTALLED: AtomicPtr<CoreTable> = AtomicPtr::new(ptr::null_mut());
 
-/// Installs the table for all calls of this program. Must come before the first executor is started; a
-/// later call replaces the table.
+/// Installs the table for all calls of this program. Must come before the first executor is
+/// started; a later call replaces the table.
 ///
-/// Not in interrupt handlers of a program that uses its executor already. Calls panic while none is installed.
+/// Not in interrupt handlers of a program that uses its executor already. Calls panic while none is
+/// installed.
 ///
 /// ```
 /// use cops_executor::core::{Executor as Core, INTERFACE_VERSION};

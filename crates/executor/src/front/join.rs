@@ -1,7 +1,8 @@
 //! Join handles: await a coroutine's output, or abort it.
 //!
-//! A coroutine with a handle is one block of memory: what the two sides share, and the future. The sides are the handle, and the
-//! coroutine, by the vtable in this file. The side that goes last frees the block.
+//! A coroutine with a handle is one block of memory: what the two sides share, and the future. The
+//! sides are the handle, and the coroutine, by the vtable in this file. The side that goes last
+//! frees the block.
 //!
 //! `state` has four bits, each set by one side:
 //!
@@ -12,12 +13,13 @@
 //! | `DETACHED` | the handle | the handle is gone | the coroutine frees the block |
 //! | `ENDED` | the coroutine | the future is dropped, and the coroutine gone | the handle frees the block |
 //!
-//! All but `WAITING` are set once, so they are added: that returns what was before in one instruction on most machines.
-//! Of `DETACHED` and `ENDED` the second to be set frees. A coroutine that finds `DETACHED` alone when it has finished, which
-//! is the most common life of a coroutine, leaves no output, and frees the block without another atomic update.
+//! All but `WAITING` are set once, so they are added: that returns what was before in one
+//! instruction on most machines. Of `DETACHED` and `ENDED` the second to be set frees. A coroutine
+//! that finds `DETACHED` alone when it has finished, which is the most common life of a coroutine,
+//! leaves no output, and frees the block without another atomic update.
 //!
-//! Unsafe: that block by hand. Both sides hold a pointer to it until it is freed; `state` says which of them may touch
-//! which cell; the future is the coroutine's alone.
+//! Unsafe: that block by hand. Both sides hold a pointer to it until it is freed; `state` says
+//! which of them may touch which cell; the future is the coroutine's alone.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
@@ -35,8 +37,8 @@ use crate::core::{CoroutineId, FutureVTable};
 
 /// A future of a coroutine's output.
 ///
-/// Dropping it detaches the coroutine, which runs on. Awaiting is cancel-safe: the output stays until a
-/// poll of the handle returns it. Polling again after that panics.
+/// Dropping it detaches the coroutine, which runs on. Awaiting is cancel-safe: the output stays
+/// until a poll of the handle returns it. Polling again after that panics.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
@@ -78,7 +80,8 @@ impl<T> Shared<T> {
     /// The coroutine's side, once.
     #[inline(always)]
     fn complete(&self, value: Result<T, JoinError>) {
-        // Relaxed: the handle has left nothing for this. If it goes after this look, the output is freed with the block.
+        // Relaxed: the handle has left nothing for this. If it goes after this look, the output is
+        // freed with the block.
         if self.state.load(Ordering::Relaxed) & DETACHED == 0 {
             self.leave(value);
         }
@@ -100,8 +103,8 @@ impl<T> Shared<T> {
 
     /// The handle's side.
     fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        // Acquire: the value. The handle is there, and the coroutine ends after it has set DONE: so without DONE there is
-        // no bit but WAITING.
+        // Acquire: the value. The handle is there, and the coroutine ends after it has set DONE: so
+        // without DONE there is no bit but WAITING.
         let mut state = self.state.load(Ordering::Acquire);
         if state == WAITING {
             let retracted = self.state.compare_exchange(WAITING, 0, Ordering::Acquire, Ordering::Acquire);
@@ -164,10 +167,12 @@ impl<F: Future> Block<F> {
 ///
 /// # Safety
 ///
-/// `shared` is that of a `Block<F>` from `JoinHandle::prepare`. Its future was dropped, and both sides are gone.
+/// `shared` is that of a `Block<F>` from `JoinHandle::prepare`. Its future was dropped, and both
+/// sides are gone.
 unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
-    // SAFETY: by contract the block is used no more, and `prepare` made it. Its cells are dropped here, and its future was before.
-    // (Should the output's destructor panic, the memory is leaked.)
+    // SAFETY: by contract the block is used no more, and `prepare` made it. Its cells are dropped
+    // here, and its future was before. (Should the output's destructor panic, the memory is
+    // leaked.)
     unsafe {
         let cells = shared.as_ref();
         ptr::drop_in_place(cells.waker.get());
@@ -180,7 +185,8 @@ unsafe fn free<F: Future>(shared: NonNull<Shared<F::Output>>) {
 ///
 /// # Safety
 ///
-/// `data` is from `JoinHandle::prepare` with a future of type `F`, which nothing else uses during the call.
+/// `data` is from `JoinHandle::prepare` with a future of type `F`, which nothing else uses during
+/// the call.
 unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
     // SAFETY: the coroutine's side is there until `drop_future`.
     let block = unsafe { &*data.cast::<Block<F>>() };
@@ -191,7 +197,8 @@ unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
     let mut context = Context::from_waker(&waker);
     #[cfg(not(feature = "std"))]
     let polled = future.poll(&mut context);
-    // A panic must not cross into the core. The future is not polled again, so its broken state is not seen.
+    // A panic must not cross into the core. The future is not polled again, so its broken state is
+    // not seen.
     #[cfg(feature = "std")]
     let polled =
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context))) {
@@ -215,15 +222,16 @@ unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
 /// As `FutureVTable` says, for what `prepare` has given.
 unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
     let block = data.cast::<Block<F>>();
-    // SAFETY: the coroutine's side goes at the end of this. The future is dropped here and never again; it is not polled any
-    // more.
+    // SAFETY: the coroutine's side goes at the end of this. The future is dropped here and never
+    // again; it is not polled any more.
     unsafe { ManuallyDrop::drop(&mut *(*block).future.get()) };
     // SAFETY: the block exists until `end`, below, which ends the coroutine's side; other
     // references to it are shared too.
     let shared = unsafe { &(*block).shared };
     // Acquire: what the handle did.
     if shared.state.load(Ordering::Acquire) == DETACHED {
-        // SAFETY: the handle is gone; there is no output and no waker, and the future is dropped: only the memory is left.
+        // SAFETY: the handle is gone; there is no output and no waker, and the future is dropped:
+        // only the memory is left.
         return unsafe { pool::release(NonNull::new_unchecked(block)) };
     }
     // SAFETY: `data` is the block of a `Block<F>` with its future dropped just above, and the
@@ -231,12 +239,13 @@ unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
     unsafe { end::<F>(NonNull::new_unchecked(data.cast())) }
 }
 
-/// The coroutine's side goes, and there is a handle, or has been one when the output came. Apart, so that what is more common saves no
-/// registers.
+/// The coroutine's side goes, and there is a handle, or has been one when the output came. Apart,
+/// so that what is more common saves no registers.
 ///
 /// # Safety
 ///
-/// `shared` is that of a `Block<F>`, whose future is dropped, and the coroutine's side has not gone.
+/// `shared` is that of a `Block<F>`, whose future is dropped, and the coroutine's side has not
+/// gone.
 #[inline(never)]
 unsafe fn end<F: Future>(block: NonNull<Shared<F::Output>>) {
     // SAFETY: by contract the coroutine's side has not ended, so the block exists.

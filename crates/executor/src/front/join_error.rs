@@ -9,8 +9,9 @@ use std::boxed::Box;
 
 /// Why a coroutine has no output: it was cancelled, or it panicked.
 ///
-/// The payload of the panic is kept, as by `std::thread::JoinHandle`: [`into_panic`](JoinError::into_panic). Two errors are
-/// equal if they are of the same kind: payloads cannot be compared.
+/// The payload of the panic is kept, as by `std::thread::JoinHandle`:
+/// [`into_panic`](JoinError::into_panic). Two errors are equal if they are of the same kind:
+/// payloads cannot be compared.
 ///
 /// ```
 /// # use cops_executor::{Executor, JoinError, Priority};
@@ -52,8 +53,9 @@ pub struct Payload {
     none: ::core::convert::Infallible,
 }
 
-// SAFETY: by reference it can only be asked for its text: `message` compares type ids, and reads a `&str` or a `String`,
-// which are `Sync`. The payload itself can be had by value only, and is `Send`.
+// SAFETY: by reference it can only be asked for its text: `message` compares type ids, and reads a
+// `&str` or a `String`, which are `Sync`. The payload itself can be had by value only, and is
+// `Send`.
 unsafe impl Sync for Payload {}
 
 impl Payload {
@@ -139,7 +141,8 @@ impl JoinError {
     ///
     /// # Panics
     ///
-    /// If it did not panic: see [`is_panic`](JoinError::is_panic), [`try_into_panic`](JoinError::try_into_panic).
+    /// If it did not panic: see [`is_panic`](JoinError::is_panic),
+    /// [`try_into_panic`](JoinError::try_into_panic).
     #[cfg(feature = "std")]
     #[must_use]
     pub fn into_panic(self) -> Box<dyn Any + Send + 'static> {

@@ -1,8 +1,9 @@
-//! What a program compiles for itself: generic spawn, join handles, wakers, the registry of executors.
+//! What a program compiles for itself: generic spawn, join handles, wakers, the registry of
+//! executors.
 //!
-//! The front owns everything the core must not have: generics, vtables, statics. It reaches the core
-//! through `calls` only, which links it directly or, with feature `image`, goes through a table of
-//! pointers into the shared image.
+//! The front owns everything the core must not have: generics, vtables, statics. It reaches the
+//! core through `calls` only, which links it directly or, with feature `image`, goes through a
+//! table of pointers into the shared image.
 
 mod calls;
 #[cfg(feature = "alloc")]

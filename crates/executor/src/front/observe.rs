@@ -1,8 +1,8 @@
-//! Watching a program's coroutines come, be woken and change their priority, without a trace point in the core: a table
-//! whose entries tell an observer and then call the image's.
+//! Watching a program's coroutines come, be woken and change their priority, without a trace point
+//! in the core: a table whose entries tell an observer and then call the image's.
 //!
-//! A program that installs the plain table pays nothing. One kind of wake is not seen: a coroutine that wakes
-//! itself during its poll, which is noted at its worker without a call to the core.
+//! A program that installs the plain table pays nothing. One kind of wake is not seen: a coroutine
+//! that wakes itself during its poll, which is noted at its worker without a call to the core.
 #![allow(unsafe_code)]
 
 use ::core::ptr;
@@ -11,8 +11,8 @@ use ::core::sync::atomic::{AtomicPtr, Ordering};
 use super::image::CoreTable;
 use crate::core::{CoroutineId, Executor, FutureVTable, Priority};
 
-/// What is to be called, by whichever worker or interrupt handler does the thing. So these must be fit for
-/// interrupt handlers, and must not use the executor.
+/// What is to be called, by whichever worker or interrupt handler does the thing. So these must be
+/// fit for interrupt handlers, and must not use the executor.
 ///
 /// ```
 /// use cops_executor::image::Observer;
@@ -37,8 +37,8 @@ static PLAIN: AtomicPtr<CoreTable> = AtomicPtr::new(ptr::null_mut());
 static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(ptr::null_mut());
 
 impl CoreTable {
-    /// A table that calls the functions of `plain` and tells `observer`. One pair for each program: all such
-    /// tables use the latest.
+    /// A table that calls the functions of `plain` and tells `observer`. One pair for each program:
+    /// all such tables use the latest.
     ///
     /// In any context.
     ///

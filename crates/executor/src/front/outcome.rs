@@ -53,7 +53,8 @@ pub enum AddWorkerError {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpawnError {
-    /// `Hooks::grow` returned null, or there are 2^24 - 1 coroutines (2^12 - 1 where pointers have 32 bits).
+    /// `Hooks::grow` returned null, or there are 2^24 - 1 coroutines (2^12 - 1 where pointers have
+    /// 32 bits).
     OutOfMemory,
     /// The executor was not started, or has no worker.
     NotStarted,

@@ -1,14 +1,17 @@
-//! Memory for boxed futures. With `std`, what a thread has used before it uses again: an allocator that serves all
-//! sizes and threads takes some ninety instructions for a box and as many to take it back, as much as all else that a
-//! short coroutine costs. Without `std`, the global allocator is asked each time.
+//! Memory for boxed futures. With `std`, what a thread has used before it uses again: an allocator
+//! that serves all sizes and threads takes some ninety instructions for a box and as many to take
+//! it back, as much as all else that a short coroutine costs. Without `std`, the global allocator
+//! is asked each time.
 //!
-//! A thread keeps blocks by size, in steps of 16 bytes up to 1 KiB, in two magazines of 32 KiB each. A magazine that is full
-//! goes to a depot, which all threads share, and one that is empty is replaced by one from there: so a block costs the same
-//! however many are in use, and blocks that one thread takes and another gives back find their way to where they are
-//! needed. The depot keeps at most 64 MiB of each size; the rest goes back to the global allocator. (Magazines and depot are
-//! Bonwick's and Adams's, USENIX 2001.)
+//! A thread keeps blocks by size, in steps of 16 bytes up to 1 KiB, in two magazines of 32 KiB
+//! each. A magazine that is full goes to a depot, which all threads share, and one that is empty is
+//! replaced by one from there: so a block costs the same however many are in use, and blocks that
+//! one thread takes and another gives back find their way to where they are needed. The depot keeps
+//! at most 64 MiB of each size; the rest goes back to the global allocator. (Magazines and depot
+//! are Bonwick's and Adams's, USENIX 2001.)
 //!
-//! Unsafe: memory by hand. What is in a list here is a block of that list's layout that is not in use.
+//! Unsafe: memory by hand. What is in a list here is a block of that list's layout that is not in
+//! use.
 #![allow(unsafe_code)]
 
 use ::core::alloc::Layout;
@@ -91,7 +94,8 @@ mod kept {
     struct Link {
         /// The next block of the magazine.
         next: Option<NonNull<Link>>,
-        /// Written when a full magazine goes to the depot, in its first block: the magazine below it.
+        /// Written when a full magazine goes to the depot, in its first block: the magazine below
+        /// it.
         below: Option<NonNull<Link>>,
     }
 
@@ -100,10 +104,12 @@ mod kept {
     struct Pool([Kept; CLASSES]);
 
     std::thread_local! {
-        /// Without a destructor, so that it is reached without asking whether there is one to register or it has run.
+        /// Without a destructor, so that it is reached without asking whether there is one to
+        /// register or it has run.
         static POOL: Pool = const { Pool::new() };
-        /// Empties `POOL` when the thread ends. Registered before there is anything in it; after it, each magazine is
-        /// without blocks and without room, so all that follows comes here first, and finds it gone.
+        /// Empties `POOL` when the thread ends. Registered before there is anything in it; after
+        /// it, each magazine is without blocks and without room, so all that follows comes here
+        /// first, and finds it gone.
         static GUARD: Guard = const { Guard };
     }
 
@@ -370,7 +376,8 @@ mod kept {
             })
             .join()
             .unwrap();
-            // One of them comes here, so its blocks are served before the global allocator is asked.
+            // One of them comes here, so its blocks are served before the global allocator is
+            // asked.
             let block = allocate(layout);
             assert_eq!(depot(63).magazines, 1);
             // SAFETY: from `allocate` with this layout in this test, and not in use.

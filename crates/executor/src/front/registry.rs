@@ -1,7 +1,8 @@
-//! The executors of this program by number, so that an id alone finds its executor; and what can be done
-//! with an id alone.
+//! The executors of this program by number, so that an id alone finds its executor; and what can be
+//! done with an id alone.
 //!
-//! Only executors that live for ever are entered, and none is removed: a lookup needs no count and no lock.
+//! Only executors that live for ever are entered, and none is removed: a lookup needs no count and
+//! no lock.
 
 use crate::core::atomic::unmodelled::{AtomicPtr, Ordering};
 use ::core::ptr;
@@ -30,10 +31,11 @@ pub(super) fn executor(number: u8) -> Option<&'static Executor> {
     unsafe { EXECUTORS.get(number as usize)?.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes a blocked coroutine ready; one that runs will run again; one that is ready stays where it is.
+/// Makes a blocked coroutine ready; one that runs will run again; one that is ready stays where it
+/// is.
 ///
-/// The same mechanism as its `Waker`. Lock-free, allocates nothing, makes no system call; may be called in
-/// an interrupt handler. False if the coroutine has exited.
+/// The same mechanism as its `Waker`. Lock-free, allocates nothing, makes no system call; may be
+/// called in an interrupt handler. False if the coroutine has exited.
 ///
 /// ```
 /// # use std::{future::poll_fn, sync::atomic::{AtomicBool, Ordering}, task::Poll};
@@ -69,11 +71,12 @@ fn wake_another(id: u64) -> bool {
     executor(number).is_some_and(|executor| calls::wake(&executor.core, id, current_worker_of(number)))
 }
 
-/// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May be called
-/// wherever [`wake_up`] may. False if the coroutine has exited.
+/// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May
+/// be called wherever [`wake_up`] may. False if the coroutine has exited.
 ///
-/// One that waits in a queue of [`sync`](super::sync) comes to stand at the end of its new level there; it may be
-/// polled for that. (While one waits for a mutex, this takes time in the number of mutexes that are contended.)
+/// One that waits in a queue of [`sync`](super::sync) comes to stand at the end of its new level
+/// there; it may be polled for that. (While one waits for a mutex, this takes time in the number of
+/// mutexes that are contended.)
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, priority, set_priority};
@@ -93,7 +96,8 @@ pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     changed
 }
 
-/// The priority that a coroutine was given; `None` if it has exited. What it runs at may be more urgent: [`priority`].
+/// The priority that a coroutine was given; `None` if it has exited. What it runs at may be more
+/// urgent: [`priority`].
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, base_priority, set_priority};
@@ -109,8 +113,8 @@ pub fn base_priority(id: CoroutineId) -> Option<Priority> {
     Priority::new(level as u8)
 }
 
-/// Makes a coroutine at least as urgent as `inherited`, or no longer so. False if it has exited. As `set_priority`,
-/// O(1) and without a lock.
+/// Makes a coroutine at least as urgent as `inherited`, or no longer so. False if it has exited. As
+/// `set_priority`, O(1) and without a lock.
 pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> bool {
     let level = inherited.unwrap_or(Priority::LEAST_URGENT).level() as u32;
     executor(id.executor())
@@ -119,7 +123,8 @@ pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> boo
 
 /// The priority of a coroutine, `None` if it has exited.
 ///
-/// What it runs at now: the one that it was given, or a more urgent one that it has inherited. In any context, interrupt handlers included.
+/// What it runs at now: the one that it was given, or a more urgent one that it has inherited. In
+/// any context, interrupt handlers included.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, priority};
@@ -137,8 +142,8 @@ pub fn priority(id: CoroutineId) -> Option<Priority> {
     Priority::new(level as u8)
 }
 
-/// Has a worker drop the coroutine's future: right after the present poll if it runs, else when its turn
-/// comes. May be called wherever [`wake_up`] may. False if the coroutine has exited.
+/// Has a worker drop the coroutine's future: right after the present poll if it runs, else when its
+/// turn comes. May be called wherever [`wake_up`] may. False if the coroutine has exited.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, cancel};

@@ -4,13 +4,14 @@ use super::executor::Executor;
 use super::outcome::RunOutcome;
 
 impl Executor {
-    /// Runs coroutines on the calling thread or hart as worker `worker`, until all have exited (`Stalled`) or a stop is
-    /// requested.
+    /// Runs coroutines on the calling thread or hart as worker `worker`, until all have exited
+    /// (`Stalled`) or a stop is requested.
     ///
     /// While nothing is ready, `park` is called: it sleeps until this worker is notified
-    /// ([`Hooks::notify`](crate::Hooks), which may come before it begins to sleep and must not be lost). It may return early.
-    /// To return instead of sleeping there is [`run_until_stalled`](Executor::run_until_stalled); with `std`,
-    /// `run_until_done` brings its own `park`. `StopRequested` and `Refused` are as of [`run`](Executor::run).
+    /// ([`Hooks::notify`](crate::Hooks), which may come before it begins to sleep and must not be
+    /// lost). It may return early. To return instead of sleeping there is
+    /// [`run_until_stalled`](Executor::run_until_stalled); with `std`, `run_until_done` brings its
+    /// own `park`. `StopRequested` and `Refused` are as of [`run`](Executor::run).
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome, wake_up};
@@ -35,7 +36,8 @@ impl Executor {
                 other => return other,
             }
             if self.prepare_park(worker) {
-                // Looked at after the mark: who lets the last one exit notifies those that are marked.
+                // Looked at after the mark: who lets the last one exit notifies those that are
+                // marked.
                 if self.live_count() != 0 {
                     park();
                 }

@@ -1,6 +1,8 @@
-//! Memory in a static for the executor itself, and hooks over it: starting without an allocator and without `unsafe`.
+//! Memory in a static for the executor itself, and hooks over it: starting without an allocator and
+//! without `unsafe`.
 //!
-//! Unsafe: handing out parts of the bytes. Each part is handed out once, since `used` only grows past it.
+//! Unsafe: handing out parts of the bytes. Each part is handed out once, since `used` only grows
+//! past it.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
@@ -13,7 +15,8 @@ use crate::core::atomic::unmodelled::{AtomicBool, AtomicU32, Ordering};
 
 const ALIGNMENT: usize = 64;
 
-/// Memory of an executor: for its workers and for the control blocks of its coroutines. Their futures are not in it.
+/// Memory of an executor: for its workers and for the control blocks of its coroutines. Their
+/// futures are not in it.
 ///
 /// [`memory_for`](crate::memory_for) says how much is needed.
 ///
@@ -44,7 +47,8 @@ pub struct StaticMemory<const BYTES: usize> {
     notify: UnsafeCell<Option<fn(u32)>>,
 }
 
-// SAFETY: `used` says which bytes have been handed out, to whom they are; `notify` is not written once it can be read.
+// SAFETY: `used` says which bytes have been handed out, to whom they are; `notify` is not written
+// once it can be read.
 unsafe impl<const BYTES: usize> Sync for StaticMemory<BYTES> {}
 
 impl<const BYTES: usize> StaticMemory<BYTES> {
@@ -111,8 +115,8 @@ unsafe extern "C" fn grow<const BYTES: usize>(context: *mut (), bytes: usize) ->
     unsafe { &*context.cast::<StaticMemory<BYTES>>() }.take(bytes)
 }
 
-/// Two workers, or one and an interrupt handler, have wanted the same memory at once. Happens once in an executor's
-/// life, or never: not worth a list.
+/// Two workers, or one and an interrupt handler, have wanted the same memory at once. Happens once
+/// in an executor's life, or never: not worth a list.
 unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
 
 /// # Safety
@@ -130,12 +134,14 @@ impl Executor {
     /// Starts it on memory of its own: ids lead to it from now on.
     ///
     /// `notify_worker` makes the worker of that number return from its sleep, or not begin it (see
-    /// [`prepare_park`](Executor::prepare_park)). It may be called in interrupt handlers, and must not block. Where there
-    /// is one worker, which sleeps with interrupts masked until one is pending, it has nothing to do.
+    /// [`prepare_park`](Executor::prepare_park)). It may be called in interrupt handlers, and must
+    /// not block. Where there is one worker, which sleeps with interrupts masked until one is
+    /// pending, it has nothing to do.
     ///
     /// # Errors
     ///
-    /// [`StartError::MemoryTaken`] if another executor was given this memory; and as [`start`](Executor::start).
+    /// [`StartError::MemoryTaken`] if another executor was given this memory; and as
+    /// [`start`](Executor::start).
     ///
     /// ```
     /// use cops_executor::{Executor, StartError, StaticMemory, memory_for};
@@ -164,8 +170,8 @@ impl Executor {
             external: None,
             relax: None,
         };
-        // SAFETY: `grow` hands out zeroed bytes of a static, aligned (the type is, and every part's size is made a
-        // multiple), each once; `release` and `notify` touch nothing else.
+        // SAFETY: `grow` hands out zeroed bytes of a static, aligned (the type is, and every part's
+        // size is made a multiple), each once; `release` and `notify` touch nothing else.
         unsafe { self.start(&hooks) }
     }
 }

@@ -1,11 +1,13 @@
-//! Coroutines in statics: no allocator, and what they need of memory is known when the program is linked.
+//! Coroutines in statics: no allocator, and what they need of memory is known when the program is
+//! linked.
 //!
-//! A [`StaticTask`] is room for one coroutine at a time, of any type that fits. So there is no type to name, which
-//! stable Rust cannot do for what an `async fn` returns; its size can be had, by [`future_size`].
+//! A [`StaticTask`] is room for one coroutine at a time, of any type that fits. So there is no type
+//! to name, which stable Rust cannot do for what an `async fn` returns; its size can be had, by
+//! [`future_size`].
 //!
-//! Unsafe: a future is put into bytes, and polled and dropped there by a table made for its type. The argument is in
-//! who owns the bytes: whoever has set `occupied` until the future is theirs, then the coroutine until it has been
-//! dropped.
+//! Unsafe: a future is put into bytes, and polled and dropped there by a table made for its type.
+//! The argument is in who owns the bytes: whoever has set `occupied` until the future is theirs,
+//! then the coroutine until it has been dropped.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
@@ -64,8 +66,8 @@ pub struct StaticTask<const BYTES: usize> {
     occupied: AtomicBool,
 }
 
-// SAFETY: the future goes from one thread to another (`spawn_static` asks for Send), and `occupied` says whose the
-// bytes are.
+// SAFETY: the future goes from one thread to another (`spawn_static` asks for Send), and `occupied`
+// says whose the bytes are.
 unsafe impl<const BYTES: usize> Sync for StaticTask<BYTES> {}
 
 impl<const BYTES: usize> StaticTask<BYTES> {
@@ -80,8 +82,8 @@ impl<const BYTES: usize> StaticTask<BYTES> {
         StaticTask { future: UnsafeCell::new(MaybeUninit::uninit()), occupied: AtomicBool::new(false) }
     }
 
-    /// Whether a coroutine is in it whose future has not been dropped. A hint: an interrupt handler or another worker
-    /// may change that at any time.
+    /// Whether a coroutine is in it whose future has not been dropped. A hint: an interrupt handler
+    /// or another worker may change that at any time.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -125,27 +127,29 @@ impl<F: Future<Output = ()> + Send + 'static, const BYTES: usize> Placed<F, BYTE
 ///
 /// # Safety
 ///
-/// `data` points to a `StaticTask<BYTES>` that lives for ever, in which a `F` is that nobody else has.
+/// `data` points to a `StaticTask<BYTES>` that lives for ever, in which a `F` is that nobody else
+/// has.
 unsafe extern "C" fn vacate<F, const BYTES: usize>(data: *mut ()) {
     // SAFETY: the future is at the start (`FITS`), and the caller's.
     unsafe { ptr::drop_in_place(data.cast::<F>()) };
     // SAFETY: by contract; an atomic may be shared.
     let task = unsafe { &*data.cast::<StaticTask<BYTES>>() };
-    // Pairs with the Acquire in `spawn_static`: the next future is written after this one's last access.
+    // Pairs with the Acquire in `spawn_static`: the next future is written after this one's last
+    // access.
     task.occupied.store(false, Ordering::Release);
 }
 
 impl Executor {
     /// As `spawn`, but the future is put into `task` instead of a box.
     ///
-    /// When the coroutine has exited, and its future has been dropped, `task` is free for the next. May call
-    /// `Hooks::grow`; otherwise lock-free. In interrupt handlers too, if `Hooks::grow` may be called there, as that of
-    /// [`StaticMemory`](super::StaticMemory) may.
+    /// When the coroutine has exited, and its future has been dropped, `task` is free for the next.
+    /// May call `Hooks::grow`; otherwise lock-free. In interrupt handlers too, if `Hooks::grow` may
+    /// be called there, as that of [`StaticMemory`](super::StaticMemory) may.
     ///
     /// # Errors
     ///
-    /// [`SpawnError::Occupied`] while there is a coroutine in `task`; and as `spawn`. In all cases the future has been
-    /// dropped.
+    /// [`SpawnError::Occupied`] while there is a coroutine in `task`; and as `spawn`. In all cases
+    /// the future has been dropped.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, StaticTask};
@@ -172,11 +176,11 @@ impl Executor {
             return Err(SpawnError::Occupied);
         }
         let data = ptr::from_ref(task).cast_mut().cast::<()>();
-        // SAFETY: it was free and we have taken it, so the bytes are ours; they are enough (`FITS`), and may be written
-        // through a shared reference (`UnsafeCell`).
+        // SAFETY: it was free and we have taken it, so the bytes are ours; they are enough
+        // (`FITS`), and may be written through a shared reference (`UnsafeCell`).
         unsafe { task.future.get().cast::<F>().write(future) };
-        // SAFETY: what the table's functions ask for: a future at `data` for ever, that is Send and 'static, and nobody's
-        // but the coroutine's; and on an error still ours.
+        // SAFETY: what the table's functions ask for: a future at `data` for ever, that is Send and
+        // 'static, and nobody's but the coroutine's; and on an error still ours.
         unsafe {
             self.spawn_raw(data, Placed::<F, BYTES>::VTABLE, priority)
                 .inspect_err(|_| vacate::<F, BYTES>(data))
@@ -231,7 +235,8 @@ implement_for_arguments!(A B C D E G);
 
 /// The bytes of the future that an `async fn` returns: what a [`StaticTask`] for it needs.
 ///
-/// The function must not name that static itself: the compiler would need the one to know the other.
+/// The function must not name that static itself: the compiler would need the one to know the
+/// other.
 ///
 /// ```
 /// use cops_executor::{StaticTask, future_size};

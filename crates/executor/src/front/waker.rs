@@ -1,10 +1,10 @@
 //! Wakers: the id of the coroutine, as a bare integer where other runtimes keep a counted pointer.
 //!
-//! So cloning is copying, dropping is nothing, and a waker may be kept for ever: a slot is never freed, and
-//! its generation tells a late wake that its coroutine is gone.
+//! So cloning is copying, dropping is nothing, and a waker may be kept for ever: a slot is never
+//! freed, and its generation tells a late wake that its coroutine is gone.
 //!
-//! A pointer of 64 bits holds the id itself, one of 32 bits its compact form, and the number of the executor is in
-//! the choice of the table.
+//! A pointer of 64 bits holds the id itself, one of 32 bits its compact form, and the number of the
+//! executor is in the choice of the table.
 #![allow(unsafe_code)]
 
 use ::core::task::Waker;
@@ -38,7 +38,7 @@ pub fn waker_of(id: CoroutineId) -> Waker {
 /// As `waker_of`, of the bits of an id that the core has given, or of none.
 #[inline(always)]
 pub(super) fn waker_of_raw(id: u64) -> Waker {
-    // SAFETY: the functions of the table take the data for an integer; they can be called any number of
-    // times, from any thread.
+    // SAFETY: the functions of the table take the data for an integer; they can be called any
+    // number of times, from any thread.
     unsafe { Waker::from_raw(form::raw_waker(id)) }
 }

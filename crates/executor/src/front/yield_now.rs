@@ -6,8 +6,8 @@ use ::core::task::{Context, Poll};
 
 /// Lets everything run that is ready and at least as urgent, then goes on.
 ///
-/// To be awaited in coroutines; under anything else that polls futures it is pending once. Cancel-safe: there is nothing to
-/// lose. Never fails.
+/// To be awaited in coroutines; under anything else that polls futures it is pending once.
+/// Cancel-safe: there is nothing to lose. Never fails.
 ///
 /// ```
 /// use cops_executor::{Executor, Priority, sync::channel, yield_now};

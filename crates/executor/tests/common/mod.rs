@@ -1,5 +1,5 @@
-//! A host for core executors in tests: memory that can run out and is freed in the end, and a record of the
-//! hooks that were called.
+//! A host for core executors in tests: memory that can run out and is freed in the end, and a
+//! record of the hooks that were called.
 #![allow(unsafe_code, dead_code)]
 
 pub mod random;
@@ -82,7 +82,8 @@ unsafe extern "C" fn preempt(context: *mut (), worker: u32) {
     host(context).events.lock().unwrap().push(Event::Preempt(worker));
 }
 
-/// A panic would only end the coroutine that finds the fault, or cannot leave a poll: ends the process.
+/// A panic would only end the coroutine that finds the fault, or cannot leave a poll: ends the
+/// process.
 pub fn require(holds: bool, rule: &str) {
     if !holds {
         eprintln!("broken: {rule}");

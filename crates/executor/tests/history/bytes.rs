@@ -1,6 +1,7 @@
 //! Any bytes are a history: what a fuzzer wants.
 //!
-//! No byte is wasted and none is a length, so that a small change of the bytes is a small change of the history.
+//! No byte is wasted and none is a length, so that a small change of the bytes is a small change of
+//! the history.
 
 use super::{History, Operation, Script, Step};
 
@@ -20,7 +21,8 @@ impl Bytes<'_> {
         self.next() as usize
     }
 
-    /// Few levels, so that coroutines meet, the first and the last among them; others, so that all are used.
+    /// Few levels, so that coroutines meet, the first and the last among them; others, so that all
+    /// are used.
     fn priority(&mut self) -> u8 {
         match self.next() {
             few @ 0..192 => [0, 30, 31, 63][few as usize % 4],

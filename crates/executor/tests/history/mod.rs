@@ -1,5 +1,6 @@
-//! Histories: what is done to an executor and inside its coroutines, step by step, on one thread. They are played on the
-//! real core and on a model at once (`play`). `tests/model.rs` makes them at random, `fuzz/` of bytes.
+//! Histories: what is done to an executor and inside its coroutines, step by step, on one thread.
+//! They are played on the real core and on a model at once (`play`). `tests/model.rs` makes them at
+//! random, `fuzz/` of bytes.
 #![allow(dead_code)]
 
 mod bytes;
@@ -11,7 +12,8 @@ mod several;
 pub use bytes::history_of;
 pub use play::play;
 
-/// Whoever is meant by `whom` is found by counting round all coroutines that ever were; dead ones are of interest too.
+/// Whoever is meant by `whom` is found by counting round all coroutines that ever were; dead ones
+/// are of interest too.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     Spawn {

@@ -1,4 +1,5 @@
-//! Plays a history on the core and on the model, and compares: the order of polls and drops, every answer, every phase.
+//! Plays a history on the core and on the model, and compares: the order of polls and drops, every
+//! answer, every phase.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -73,8 +74,8 @@ unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
 }
 
 unsafe extern "C" fn drop(data: *mut ()) {
-    // SAFETY: `Case::spawn` boxed it, and the core drops each coroutine once; a second time would be a
-    // use after free, which Miri reports.
+    // SAFETY: `Case::spawn` boxed it, and the core drops each coroutine once; a second time would
+    // be a use after free, which Miri reports.
     let coroutine = unsafe { Box::from_raw(data.cast::<Coroutine>()) };
     // SAFETY: the case outlives its executor, which calls this.
     let case = unsafe { &*coroutine.case };
@@ -93,7 +94,8 @@ impl Case {
             failure: RefCell::new(None),
             stopped: Cell::new(false),
         });
-        // SAFETY: the host's hooks do what they should, and the states live as long as the executor.
+        // SAFETY: the host's hooks do what they should, and the states live as long as the
+        // executor.
         unsafe {
             assert_eq!(case.executor.initialise(9, &case.host.hooks()), STATUS_OK);
             for (worker, state) in case.states.iter().enumerate() {
@@ -296,7 +298,8 @@ impl Case {
             assert_eq!(waiting, expected, "the levels that are shown");
             assert_eq!(self.executor.most_urgent(0), expected.trailing_zeros());
         } else {
-            // A worker that has not run since may show a level that a coroutine had before it was moved.
+            // A worker that has not run since may show a level that a coroutine had before it was
+            // moved.
             assert_eq!(expected & !waiting, 0, "a level at which something waits is not shown");
         }
         for worker in 0..self.states.len() {

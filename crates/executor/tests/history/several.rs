@@ -1,8 +1,9 @@
-//! The model of several workers. It does not know who waits where, so not who of a level is next, but it knows the level: the most
-//! urgent at which anything waits for anybody.
+//! The model of several workers. It does not know who waits where, so not who of a level is next,
+//! but it knows the level: the most urgent at which anything waits for anybody.
 //!
-//! All is done by one thread, so no worker is ever in the middle of a scheduling point, and the proposition of the crate's
-//! documentation comes to this: no poll begins while anything more urgent is ready.
+//! All is done by one thread, so no worker is ever in the middle of a scheduling point, and the
+//! proposition of the crate's documentation comes to this: no poll begins while anything more
+//! urgent is ready.
 
 use cops_executor::core::Phase;
 

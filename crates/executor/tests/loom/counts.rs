@@ -1,5 +1,5 @@
-//! How many executions loom went through for each scene: printed, and on request recorded in `docs/results/loom.txt`, from
-//! where the table of pairs has its figures.
+//! How many executions loom went through for each scene: printed, and on request recorded in
+//! `docs/results/loom.txt`, from where the table of pairs has its figures.
 
 use std::fs;
 use std::path::Path;

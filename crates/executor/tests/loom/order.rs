@@ -36,7 +36,8 @@ fn wake_against_exit_and_reuse_of_the_slot() {
             other.executor.wake(id, NO_WORKER);
         });
         scene.run(0);
-        // In the same slot, unless an inbox holds that; the coroutine that is in it must not get the stranger's wake.
+        // In the same slot, unless an inbox holds that; the coroutine that is in it must not get
+        // the stranger's wake.
         let (tenant, tenant_id) = scene.spawn_blocked(Script::Exit);
         scene.run(0);
         waker.join().unwrap();
@@ -77,7 +78,8 @@ fn cancel_against_yield_in_turn() {
         scene.run(0);
         let (done, polls) = canceller.join().unwrap();
         scene.run(0);
-        // The bookkeeping is ahead of what weakly ordered loads may see: then only `join` tells the worker.
+        // The bookkeeping is ahead of what weakly ordered loads may see: then only `join` tells the
+        // worker.
         let late = !is_interleaved() || task.polls.load(SeqCst) <= polls + 1;
         assert!(!done || late, "polled again after it was cancelled");
         assert_eq!(neighbour.polls.load(SeqCst), 2);
@@ -100,7 +102,8 @@ fn set_priority_against_pop() {
         scene.run(0);
         let (done, turns) = changer.join().unwrap();
         scene.run(0);
-        // One other may have been popped, and not begun. The bookkeeping is ahead of what weakly ordered loads may see.
+        // One other may have been popped, and not begun. The bookkeeping is ahead of what weakly
+        // ordered loads may see.
         let first_in_time = last.first_turn.load(SeqCst) <= turns + 1;
         assert!(!done || !is_interleaved() || first_in_time, "the more urgent first");
         assert_eq!((first.polls.load(SeqCst), last.polls.load(SeqCst)), (2, 1));
@@ -177,7 +180,8 @@ fn set_priority_against_exit_and_reuse_of_the_slot() {
         scene.run(0);
         changer.join().unwrap();
         scene.run(0);
-        // The request may have been in the inbox when its coroutine had gone: the slot must be free once, not twice.
+        // The request may have been in the inbox when its coroutine had gone: the slot must be free
+        // once, not twice.
         let (_, one) = scene.spawn(Script::Yield(1), 32);
         let (_, two) = scene.spawn(Script::Yield(1), 32);
         assert_ne!(one as u32, two as u32, "two in one slot");

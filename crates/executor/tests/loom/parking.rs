@@ -1,5 +1,5 @@
-//! Worker 0 parks, while another thread makes something ready, moves it, or ends it. A worker that sleeps while work
-//! is left for it must have been notified.
+//! Worker 0 parks, while another thread makes something ready, moves it, or ends it. A worker that
+//! sleeps while work is left for it must have been notified.
 
 use cops_executor::core::NO_WORKER;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -7,8 +7,8 @@ use loom::sync::atomic::Ordering::Relaxed;
 use crate::common::Event;
 use crate::scene::{Scene, Script, explore_pair};
 
-/// Parks worker 0 if it may, joins the other thread, and fails if worker 0 would sleep though work is left that no
-/// other worker does.
+/// Parks worker 0 if it may, joins the other thread, and fails if worker 0 would sleep though work
+/// is left that no other worker does.
 fn park_beside(scene: &std::sync::Arc<Scene>, other: loom::thread::JoinHandle<()>) {
     let parks = scene.executor.prepare_park(0) && scene.executor.live_count() != 0;
     // Asleep from here: only a notification ends it.

@@ -16,7 +16,8 @@ fn poll_end_against(script: Script, asked: Ask) {
         scene.spawn(Script::Yield(3), 32);
         let subject = task.clone();
         let other = scene.beside(move |scene| ask(scene, &subject, id, asked, 1));
-        // The first poll is the subject's, the second, in turn, that of the one behind it, if no thief came before.
+        // The first poll is the subject's, the second, in turn, that of the one behind it, if no
+        // thief came before.
         scene.run_for(0, 2);
         other.join().unwrap();
         scene.is_sound();

@@ -1,5 +1,5 @@
-//! Two requests that meet on one coroutine which is not being polled: wakes, changes of priority, cancels, thieves, and the
-//! draining of the inbox in which it is.
+//! Two requests that meet on one coroutine which is not being polled: wakes, changes of priority,
+//! cancels, thieves, and the draining of the inbox in which it is.
 
 use std::sync::Arc;
 
@@ -90,7 +90,8 @@ fn both(place: Place, one: Ask, two: Ask) {
     });
 }
 
-/// The coroutine has the priority that was asked for, if it was not cancelled, and is where it belongs.
+/// The coroutine has the priority that was asked for, if it was not cancelled, and is where it
+/// belongs.
 fn has_priority(scene: &Arc<Scene>, task: &Arc<Task>, id: u64, asked: [Ask; 2]) {
     let base = asked.iter().filter_map(|ask| if let Ask::SetPriority(p) = ask { Some(*p) } else { None });
     let lent = asked.iter().filter_map(|ask| if let Ask::Inherit(p) = ask { Some(*p) } else { None });

@@ -1,4 +1,5 @@
-//! A scene: a few workers, a few tasks that check what is done to them, and the search through all that can happen.
+//! A scene: a few workers, a few tasks that check what is done to them, and the search through all
+//! that can happen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool as PlainBool, AtomicU32 as Plain, Ordering::SeqCst};
@@ -168,7 +169,8 @@ impl Scene {
         thread::spawn(move || act(&scene))
     }
 
-    /// A coroutine waits for a worker. (The records say too much at times: a mark may come after what it is for.)
+    /// A coroutine waits for a worker. (The records say too much at times: a mark may come after
+    /// what it is for.)
     pub fn has_ready(&self) -> bool {
         let mut seen = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
         let tasks = self.tasks.lock().unwrap().len() as u32;
@@ -181,7 +183,8 @@ impl Scene {
         assert_eq!(self.executor.verify(), Ok(()));
     }
 
-    /// Runs all workers until nothing is left; all have exited, each was dropped once, and nothing is left anywhere.
+    /// Runs all workers until nothing is left; all have exited, each was dropped once, and nothing
+    /// is left anywhere.
     pub fn finish(&self) {
         self.is_sound();
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! A coroutine begins, perhaps in the slot of one that has just exited, while others wake, move or cancel by the old id, steal,
-//! drain, or look for a slot themselves.
+//! A coroutine begins, perhaps in the slot of one that has just exited, while others wake, move or
+//! cancel by the old id, steal, drain, or look for a slot themselves.
 
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -1,4 +1,5 @@
-//! Aging: of every so many polls of a worker one goes to a less urgent level, those that wait with it taking turns.
+//! Aging: of every so many polls of a worker one goes to a less urgent level, those that wait with
+//! it taking turns.
 
 use super::table::{Summary, Table, check, grouped};
 use super::world::{Next, Report, World};
@@ -54,8 +55,8 @@ fn aging_gives_less_urgent_levels_their_share() {
             if period == 0 {
                 assert_eq!(less_urgent, 0, "strict");
             } else {
-                // One in `period` of each worker with which something less urgent waits, in turn among the levels that do. A
-                // worker may have none, or only one.
+                // One in `period` of each worker with which something less urgent waits, in turn
+                // among the levels that do. A worker may have none, or only one.
                 let due = all / period as u64;
                 let slack = due / 20 + workers as u64;
                 assert!(less_urgent <= due + slack, "{less_urgent}, due {due}");

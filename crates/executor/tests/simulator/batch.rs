@@ -1,4 +1,5 @@
-//! The waiting time of urgent work does not depend on how much batch work there is, only on how long its polls are.
+//! The waiting time of urgent work does not depend on how much batch work there is, only on how
+//! long its polls are.
 
 use super::load::{LONGEST, LONGEST_MIXED, Shape, Stream, merge, serve};
 use super::sweep::judge;
@@ -10,7 +11,8 @@ const URGENT_LOAD: u64 = 20;
 const JOBS: u64 = 2_000;
 const COLUMNS: [&str; 8] = ["workers", "batch load %", "waits", "mean", "p50", "p99", "max", "passed"];
 
-/// Waiting times of the same urgent jobs beside batch jobs of `shape`, whose polls take at most `longest`.
+/// Waiting times of the same urgent jobs beside batch jobs of `shape`, whose polls take at most
+/// `longest`.
 fn beside_batch(
     table: &mut Table,
     shape: Shape,
@@ -34,7 +36,8 @@ fn beside_batch(
         if load == 0 {
             alone.clone_from(waits);
         } else if workers == 1 {
-            // One by one: each waits for what it waits for alone, and for the rest of one batch poll at most.
+            // One by one: each waits for what it waits for alone, and for the rest of one batch
+            // poll at most.
             for (number, (wait, alone)) in waits.iter().zip(&alone).enumerate() {
                 assert!(*wait <= alone + longest, "job {number}: {wait}, alone {alone}");
             }

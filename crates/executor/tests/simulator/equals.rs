@@ -90,8 +90,9 @@ fn equals_share() {
                 match urgent {
                     Urgent::Nothing => assert!(fewest >= round_robin * 9 / 10),
                     Urgent::Half => assert!(fewest >= round_robin * 4 / 10),
-                    // Nothing is promised: what waits on a worker that always has something more urgent is taken by
-                    // another only once that has nothing of its own, or nothing as urgent.
+                    // Nothing is promised: what waits on a worker that always has something more
+                    // urgent is taken by another only once that has nothing of its own, or nothing
+                    // as urgent.
                     Urgent::All => {}
                 }
             }

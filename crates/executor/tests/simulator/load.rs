@@ -31,7 +31,8 @@ pub enum Shape {
     Mixed,
     /// One poll of 1 to 3 microseconds.
     Short,
-    /// One to three polls of 5 to 15 microseconds, and of each hundred jobs one has a poll of 1,000.
+    /// One to three polls of 5 to 15 microseconds, and of each hundred jobs one has a poll of
+    /// 1,000.
     SometimesLong,
 }
 
@@ -87,8 +88,8 @@ struct Office {
     idle: Vec<Vec<Key>>,
 }
 
-/// Serves `jobs`, which wake an idle connection of their class if there is one, and spawn another otherwise. `levels` are the
-/// classes' priorities.
+/// Serves `jobs`, which wake an idle connection of their class if there is one, and spawn another
+/// otherwise. `levels` are the classes' priorities.
 pub fn serve(workers: usize, levels: &[u8], jobs: Vec<Job>) -> Report {
     let world = World::new(workers, levels.len());
     let office = Office { idle: vec![Vec::new(); levels.len()], ..Office::default() };

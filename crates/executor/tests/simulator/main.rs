@@ -1,12 +1,14 @@
-//! A simulator in virtual time that drives the real executor by its public interface, and the tables of what it saw.
+//! A simulator in virtual time that drives the real executor by its public interface, and the
+//! tables of what it saw.
 //!
 //! ```text
 //! cargo test --release -p cops-executor --test simulator
 //! COPS_RECORD_TABLES=1 cargo test --release -p cops-executor --test simulator    # writes tables.md anew
 //! ```
 //!
-//! `stage`: the clock, and threads in lock step. `world`: the executor, its workers, watched coroutines. `monitor`: what is
-//! ready, and who is polled before whom. `load`: jobs that arrive at random. The rest are scenarios, a table each.
+//! `stage`: the clock, and threads in lock step. `world`: the executor, its workers, watched
+//! coroutines. `monitor`: what is ready, and who is polled before whom. `load`: jobs that arrive at
+//! random. The rest are scenarios, a table each.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! What is ready since when, kept apart from the executor, and what that says of the order of polls.
+//! What is ready since when, kept apart from the executor, and what that says of the order of
+//! polls.
 //!
 //! The monitor knows no queues and no workers' lists: only who was made ready when, at which level.
 
@@ -24,7 +25,8 @@ struct Watched {
     place: u64,
     /// While running: somebody has woken it.
     woken: bool,
-    /// Its level was changed while it was ready: what that does to its place is for `tests/model.rs` to say.
+    /// Its level was changed while it was ready: what that does to its place is for
+    /// `tests/model.rs` to say.
     moved: bool,
     cancelled: bool,
     /// While ready: less urgent polls that began, by worker.

@@ -16,8 +16,8 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// The time to the next event of a process without memory (Poisson, in steps of `mean` / 256): one toss in 256 succeeds.
-    /// No logarithm, whose last digit is the C library's affair.
+    /// The time to the next event of a process without memory (Poisson, in steps of `mean` / 256):
+    /// one toss in 256 succeeds. No logarithm, whose last digit is the C library's affair.
     pub fn interval(&mut self, mean_nanos: u64) -> u64 {
         let mut steps = 1;
         while self.below(256) != 0 {

@@ -1,15 +1,17 @@
-//! Virtual time, and threads in lock step: exactly one actor is on, and it goes on until it spends time or sleeps.
+//! Virtual time, and threads in lock step: exactly one actor is on, and it goes on until it spends
+//! time or sleeps.
 //!
-//! Each worker is a thread of its own, so that a poll can be in the middle (time passes, others run) while another
-//! worker schedules, and the executor's own notion of the current worker is the real one. Yet what happens is
-//! the same to the digit every time: who comes next is decided by the virtual clock, then by order of request.
-//! Calculations take no virtual time, only `spend` does.
+//! Each worker is a thread of its own, so that a poll can be in the middle (time passes, others
+//! run) while another worker schedules, and the executor's own notion of the current worker is the
+//! real one. Yet what happens is the same to the digit every time: who comes next is decided by the
+//! virtual clock, then by order of request. Calculations take no virtual time, only `spend` does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Actors are numbers; the last is the source, which is on first and whenever nobody else has anything to do.
+/// Actors are numbers; the last is the source, which is on first and whenever nobody else has
+/// anything to do.
 pub struct Stage {
     state: Mutex<State>,
     cues: Vec<Condvar>,

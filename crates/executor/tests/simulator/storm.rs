@@ -1,4 +1,5 @@
-//! Priorities that change all the time, from inside and outside, while coroutines yield, block, are woken and cancelled.
+//! Priorities that change all the time, from inside and outside, while coroutines yield, block, are
+//! woken and cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

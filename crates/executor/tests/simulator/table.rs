@@ -85,7 +85,8 @@ impl Table {
     }
 }
 
-/// The lines in which `found` differs from `expected`, the first few of them. `None` if there is none.
+/// The lines in which `found` differs from `expected`, the first few of them. `None` if there is
+/// none.
 pub fn difference(expected: &str, found: &str) -> Option<String> {
     if expected == found {
         return None;
@@ -128,7 +129,8 @@ const TITLES: [&str; 9] = [
 
 static FILE: Mutex<()> = Mutex::new(());
 
-/// Compares a section with the one that is checked in; or replaces it, if `COPS_RECORD_TABLES` is set.
+/// Compares a section with the one that is checked in; or replaces it, if `COPS_RECORD_TABLES` is
+/// set.
 pub fn check(table: Table) {
     let section = table.text;
     let title = section.lines().find_map(|line| line.strip_prefix("## ")).unwrap().to_owned();

@@ -1,4 +1,5 @@
-//! An urgent coroutine is woken while 1,000 others are ready: how many of them are polled before it?
+//! An urgent coroutine is woken while 1,000 others are ready: how many of them are polled before
+//! it?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -90,7 +90,8 @@ impl World {
         let world = self.clone();
         let urgent = poll_fn(move |_| if world.order.answer() { Poll::Ready(()) } else { Poll::Pending });
         self.order.set_urgent(self.stage.executor.spawn(urgent, Priority::MOST_URGENT).unwrap());
-        // Once at least, however little this thread gets to do; the last wake is answered at the end of the round.
+        // Once at least, however little this thread gets to do; the last wake is answered at the
+        // end of the round.
         self.order.announce();
         for seat in 0..SEATS {
             self.seat_actor(seat, seed.wrapping_add(seat as u64));

@@ -1,4 +1,5 @@
-//! The bound on order by itself: two workers, fifty ordinary coroutines that yield, and an urgent one that one of them wakes.
+//! The bound on order by itself: two workers, fifty ordinary coroutines that yield, and an urgent
+//! one that one of them wakes.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use crate::stage::Stage;
 const ORDINARY: usize = 50;
 const ROUNDS: u64 = 500;
 
-/// The proposition of the crate's documentation: once an urgent coroutine is announced, no worker that comes to a scheduling point
-/// begins a less urgent poll before the urgent one's. So at most one such poll a worker begins, the one that it had picked
-/// already. `order` says how that is observed.
+/// The proposition of the crate's documentation: once an urgent coroutine is announced, no worker
+/// that comes to a scheduling point begins a less urgent poll before the urgent one's. So at most
+/// one such poll a worker begins, the one that it had picked already. `order` says how that is
+/// observed.
 #[test]
 fn with_two_workers_urgent_ones_wait_for_at_most_one_poll_a_worker() {
     let stage = Stage::new(99, 2);
@@ -32,8 +34,8 @@ fn with_two_workers_urgent_ones_wait_for_at_most_one_poll_a_worker() {
             while order.rounds() < ROUNDS {
                 order.poll_begins(stage, current_worker_of(stage.executor.number()));
                 polls += 1;
-                // Now and then one of them wakes the urgent one, and keeps its own worker busy for a while, so that the
-                // other has to come for it.
+                // Now and then one of them wakes the urgent one, and keeps its own worker busy for
+                // a while, so that the other has to come for it.
                 if number == 0 && polls % 2 == 0 {
                     order.announce();
                     for _ in 0..20 {

@@ -1,15 +1,20 @@
-//! Everything at once, on plain threads: coroutines yield, block, wake, move, cancel, spawn, join and lock mutexes, on 2, 3 and 4
-//! workers that steal and park, while a thread outside does the same. Checked all the time:
+//! Everything at once, on plain threads: coroutines yield, block, wake, move, cancel, spawn, join
+//! and lock mutexes, on 2, 3 and 4 workers that steal and park, while a thread outside does the
+//! same. Checked all the time:
 //!
-//! - a coroutine is polled by one worker at a time, never after its end, and dropped once (`actor`);
+//! - a coroutine is polled by one worker at a time, never after its end, and dropped once
+//!   (`actor`);
 //! - a mutex has one holder, and a joined coroutine its own output;
-//! - the bound on order: an urgent coroutine that is ready is overtaken by at most one poll on each worker (`order`);
+//! - the bound on order: an urgent coroutine that is ready is overtaken by at most one poll on each
+//!   worker (`order`);
 //!
-//! every few milliseconds, when the workers are stopped: lists, inboxes, bitmaps and free slots are link by link as they should be
-//! (`Executor::verify`); and every second or so, when all coroutines are told to end: none is lost, and counts balance.
+//! every few milliseconds, when the workers are stopped: lists, inboxes, bitmaps and free slots are
+//! link by link as they should be (`Executor::verify`); and every second or so, when all coroutines
+//! are told to end: none is lost, and counts balance.
 //!
-//! `COPS_STRESS_SECONDS` is how long all of it takes (6 if it is not set; `./cops test --only stress` sets 60), `COPS_STRESS_SEED` where
-//! the random numbers begin. The seed is printed; threads make each run another one all the same.
+//! `COPS_STRESS_SECONDS` is how long all of it takes (6 if it is not set;
+//! `./cops test --only stress` sets 60), `COPS_STRESS_SEED` where the random numbers begin. The
+//! seed is printed; threads make each run another one all the same.
 #![allow(unsafe_code)]
 
 mod actor;

@@ -1,4 +1,5 @@
-//! What a round is mostly about: faults need certain things to happen often, and close to each other.
+//! What a round is mostly about: faults need certain things to happen often, and close to each
+//! other.
 
 /// How often an actor does what, and on how many levels.
 #[derive(Clone, Copy)]

@@ -1,14 +1,18 @@
-//! The bound on order (proposition of the crate's documentation), observed exactly: an urgent coroutine, alone at level 0, is
-//! woken again and again, and each poll of another that begins looks whether it is still waiting somewhere.
+//! The bound on order (proposition of the crate's documentation), observed exactly: an urgent
+//! coroutine, alone at level 0, is woken again and again, and each poll of another that begins
+//! looks whether it is still waiting somewhere.
 //!
-//! A poll counts if it begins after the urgent one was announced (the wake has returned), and sees its mark in some worker's
-//! record, and the urgent one has not been polled since. The first such poll on a worker may have been picked before the
-//! announcement. Between that one and a second, the worker was at a scheduling point, at which the mark was there already and
-//! still is: it should have taken the urgent one. It says itself when it could not, because a lock was held however often it looked
-//! (`WorkerState::skipped_steals`); and with more than two workers it may look at two others just while one of them takes from the
-//! other, hence a steal elsewhere excuses one too.
+//! A poll counts if it begins after the urgent one was announced (the wake has returned), and sees
+//! its mark in some worker's record, and the urgent one has not been polled since. The first such
+//! poll on a worker may have been picked before the announcement. Between that one and a second,
+//! the worker was at a scheduling point, at which the mark was there already and still is: it
+//! should have taken the urgent one. It says itself when it could not, because a lock was held
+//! however often it looked (`WorkerState::skipped_steals`); and with more than two workers it may
+//! look at two others just while one of them takes from the other, hence a steal elsewhere excuses
+//! one too.
 //!
-//! That a host suspends a worker that has taken the urgent one, before the poll, does not count: then nothing shows a mark.
+//! That a host suspends a worker that has taken the urgent one, before the poll, does not count:
+//! then nothing shows a mark.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 

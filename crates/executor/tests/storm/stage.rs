@@ -17,7 +17,8 @@ const MOST_WORKERS: usize = 4;
 const ROUND: Duration = Duration::from_millis(700);
 /// How long the workers run before they are stopped and everything is checked.
 const STRETCH: Duration = Duration::from_millis(5);
-/// How long all workers must have been parked, with coroutines left, for those to count as lost. Nothing else could wake them.
+/// How long all workers must have been parked, with coroutines left, for those to count as lost.
+/// Nothing else could wake them.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 
 /// An executor of its own with so many threads.
@@ -220,7 +221,8 @@ impl Stage {
                 require(false, "no coroutine is lost");
             }
         }
-        // At rest: a worker that has just run the last one may still hold its lock, which `verify` waits for.
+        // At rest: a worker that has just run the last one may still hold its lock, which `verify`
+        // waits for.
         while self.asleep.load(SeqCst) != self.workers {
             thread::yield_now();
         }

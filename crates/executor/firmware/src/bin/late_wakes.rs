@@ -1,7 +1,8 @@
-//! Uses one slot until its generations are used up, and has the waker of each tenant wake the next: nobody may hear it.
+//! Uses one slot until its generations are used up, and has the waker of each tenant wake the next:
+//! nobody may hear it.
 //!
-//! With 32-bit pointers that is after 1,048,575 coroutines, and the next must be in another slot. With 64-bit pointers
-//! as many come and go, and the slot stays.
+//! With 32-bit pointers that is after 1,048,575 coroutines, and the next must be in another slot.
+//! With 64-bit pointers as many come and go, and the slot stays.
 #![no_std]
 #![no_main]
 
@@ -24,8 +25,9 @@ static TASK: StaticTask<8> = StaticTask::new();
 static POLLS: AtomicU32 = AtomicU32::new(0);
 static MAY_LEAVE: AtomicBool = AtomicBool::new(false);
 
-/// Lets a coroutine come and go. If it stays, it is polled, then all `stale` wakers are used, which must not have it polled
-/// again, then its own. If not, the stale wakers are used before its only poll. `None` if anything else happens.
+/// Lets a coroutine come and go. If it stays, it is polled, then all `stale` wakers are used, which
+/// must not have it polled again, then its own. If not, the stale wakers are used before its only
+/// poll. `None` if anything else happens.
 fn serve(stale: &[Waker], stays: bool) -> Option<CoroutineId> {
     POLLS.store(0, Relaxed);
     MAY_LEAVE.store(!stays, Relaxed);

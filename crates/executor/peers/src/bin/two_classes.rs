@@ -10,7 +10,8 @@ use cops_executor_peers::service::contender::Contender;
 use cops_executor_peers::service::experiment::{self, Plan};
 use cops_executor_peers::service::{outcome, process};
 
-/// A service with an interactive and a batch class, on cops-executor and on tokio, under batch overload
+/// A service with an interactive and a batch class, on cops-executor and on tokio, under batch
+/// overload
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {

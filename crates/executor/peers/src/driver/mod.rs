@@ -1,5 +1,5 @@
-//! Starts the children: counts first, then times, with the contenders in turn, so that a machine that is busy for a while
-//! is busy for all.
+//! Starts the children: counts first, then times, with the contenders in turn, so that a machine
+//! that is busy for a while is busy for all.
 
 pub mod binaries;
 pub mod process;
@@ -190,7 +190,8 @@ fn count(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outc
     eprintln!();
 }
 
-/// Times the rows of a table in turn, and in each row the contenders, so that rows and contenders can be compared run by run.
+/// Times the rows of a table in turn, and in each row the contenders, so that rows and contenders
+/// can be compared run by run.
 fn time(plan: &Plan, table: &'static Table, binaries: &Binaries, outcome: &mut Outcome) {
     let is_asked = |row: &&'static Row| plan.rows().any(|asked| asked.key == row.key);
     let rows = table.rows.iter().filter(is_asked).filter(|row| row.operation.is_timed());

@@ -1,4 +1,5 @@
-//! Bytes of a coroutine: what lives on the heap after 10,000 have been spawned and polled, that was not there before.
+//! Bytes of a coroutine: what lives on the heap after 10,000 have been spawned and polled, that was
+//! not there before.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +26,8 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         assert!(!self.was_polled, "nobody woke it");
         self.was_polled = true;
-        // Somebody will wake it, as far as the runtime can tell: async-executor drops a task that nobody can.
+        // Somebody will wake it, as far as the runtime can tell: async-executor drops a task that
+        // nobody can.
         std::mem::forget(context.waker().clone());
         self.gate.finish();
         Poll::Pending

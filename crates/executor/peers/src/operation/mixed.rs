@@ -1,5 +1,5 @@
-//! 64 priorities at once: coroutines of random priorities in one random ring. Each in turn yields, wakes the next of the
-//! ring, and waits until it has been woken as often itself.
+//! 64 priorities at once: coroutines of random priorities in one random ring. Each in turn yields,
+//! wakes the next of the ring, and waits until it has been woken as often itself.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -97,7 +97,8 @@ impl Random {
     }
 }
 
-/// Who is woken by whom: one cycle through all, so that the program cannot end early in a part of it.
+/// Who is woken by whom: one cycle through all, so that the program cannot end early in a part of
+/// it.
 fn cycle(random: &mut Random, length: usize) -> Vec<u16> {
     // Sattolo's algorithm.
     let mut next: Vec<u16> = (0..length as u16).collect();
@@ -109,7 +110,8 @@ fn cycle(random: &mut Random, length: usize) -> Vec<u16> {
 
 const COROUTINES: usize = 1_000;
 
-/// An operation is a round of one coroutine: a yield, a wake of another, and the wait for one's own.
+/// An operation is a round of one coroutine: a yield, a wake of another, and the wait for one's
+/// own.
 pub fn run<R: Runtime>(runtime: R, rounds: u64) -> Sample {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let place = |next| Place { waker: OnceLock::new(), credits: AtomicU32::new(0), next };

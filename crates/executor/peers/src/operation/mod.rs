@@ -1,4 +1,5 @@
-//! The operations: each a small program, written once for all runtimes, that checks its own answers.
+//! The operations: each a small program, written once for all runtimes, that checks its own
+//! answers.
 
 pub mod bytes;
 pub mod join;
@@ -82,7 +83,8 @@ impl Operation {
     }
 }
 
-/// Runs an operation that the contender takes, in this process. `live` tells how many bytes live on the heap.
+/// Runs an operation that the contender takes, in this process. `live` tells how many bytes live on
+/// the heap.
 pub fn measure(contender: Contender, operation: Operation, rounds: u64, live: fn() -> u64) -> Sample {
     assert!(contender.takes(operation), "{} does not take {operation:?}", contender.key());
     match contender {

@@ -1,5 +1,5 @@
-//! Wakes across threads: two tasks, each with a thread of its own that sleeps while its task waits, hand a turn to and fro;
-//! or one task and a plain thread.
+//! Wakes across threads: two tasks, each with a thread of its own that sleeps while its task waits,
+//! hand a turn to and fro; or one task and a plain thread.
 
 use std::future::Future;
 use std::pin::Pin;

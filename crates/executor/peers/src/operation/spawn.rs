@@ -1,4 +1,5 @@
-//! Spawn, run, exit: a parent spawns `batch` empty coroutines, waits until all have finished, and does it again.
+//! Spawn, run, exit: a parent spawns `batch` empty coroutines, waits until all have finished, and
+//! does it again.
 
 use std::future::Future;
 use std::hint::black_box;

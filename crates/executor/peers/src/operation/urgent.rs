@@ -1,5 +1,6 @@
-//! How long does the most urgent one wait? Among 1,000 that only yield, a coroutine of priority 0 is woken, and polls of
-//! others are counted that begin after the wake has returned and before its own poll begins.
+//! How long does the most urgent one wait? Among 1,000 that only yield, a coroutine of priority 0
+//! is woken, and polls of others are counted that begin after the wake has returned and before its
+//! own poll begins.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

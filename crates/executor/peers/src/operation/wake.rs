@@ -1,6 +1,8 @@
-//! A wake from a plain thread: from before the call until the task's poll begins. Its worker is parked, or polls 100 others.
+//! A wake from a plain thread: from before the call until the task's poll begins. Its worker is
+//! parked, or polls 100 others.
 //!
-//! Of all wakes of a run the median counts: one that the system's scheduler has interrupted says nothing of the runtime.
+//! Of all wakes of a run the median counts: one that the system's scheduler has interrupted says
+//! nothing of the runtime.
 
 use std::future::{Future, poll_fn};
 use std::hint::{black_box, spin_loop};

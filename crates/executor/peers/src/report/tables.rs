@@ -154,7 +154,8 @@ fn against_one(table: &Table, results: &Results) -> Vec<Column> {
     vec![wall, cpu]
 }
 
-/// Of a table of wakes across threads: for each row, run by run, the time against that of tokio with the same number of threads.
+/// Of a table of wakes across threads: for each row, run by run, the time against that of tokio
+/// with the same number of threads.
 fn against_tokio(table: &Table, results: &Results) -> Vec<Column> {
     let is_wake = |row: &&Row| matches!(row.operation, Operation::Ping { .. } | Operation::Wake { .. });
     let columns = table.rows.iter().filter(is_wake).map(|row| {

@@ -1,6 +1,6 @@
-//! async-executor: its `StaticExecutor`, which spares a lock and an allocation for each task, under the `block_on` of
-//! futures-lite, with the parent as a task of its own (which is cheaper than a main future); more workers are more threads
-//! that `run` it.
+//! async-executor: its `StaticExecutor`, which spares a lock and an allocation for each task, under
+//! the `block_on` of futures-lite, with the parent as a task of its own (which is cheaper than a
+//! main future); more workers are more threads that `run` it.
 
 use std::future::Future;
 use std::thread;

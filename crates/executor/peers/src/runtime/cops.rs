@@ -1,5 +1,5 @@
-//! Ours: boxed futures. Where something is always ready, `run_until_stalled` on this thread; where workers sleep or are
-//! several, one `run_until_done` for each.
+//! Ours: boxed futures. Where something is always ready, `run_until_stalled` on this thread; where
+//! workers sleep or are several, one `run_until_done` for each.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};

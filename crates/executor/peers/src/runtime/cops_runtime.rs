@@ -1,5 +1,5 @@
-//! Ours as most programs use it: a `Runtime`, which has threads of its own, and a handle to each coroutine. The parent is
-//! a coroutine of the runtime, as with tokio's multi-thread runtime.
+//! Ours as most programs use it: a `Runtime`, which has threads of its own, and a handle to each
+//! coroutine. The parent is a coroutine of the runtime, as with tokio's multi-thread runtime.
 
 use std::future::Future;
 

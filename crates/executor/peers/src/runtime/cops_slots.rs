@@ -1,4 +1,5 @@
-//! Ours without an allocator: futures in slots that the program owns, by `spawn_raw`. What embassy always does.
+//! Ours without an allocator: futures in slots that the program owns, by `spawn_raw`. What embassy
+//! always does.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -19,8 +20,8 @@ pub struct CopsSlots(Cops);
 /// Room for a future of one type.
 pub struct Slot<F>(UnsafeCell<MaybeUninit<F>>);
 
-/// SAFETY: a slot is given to one coroutine at a time (`Runtime::spawn`), which one worker polls at a time, and
-/// `Task` is Send.
+/// SAFETY: a slot is given to one coroutine at a time (`Runtime::spawn`), which one worker polls at
+/// a time, and `Task` is Send.
 unsafe impl<F: Send> Sync for Slot<F> {}
 
 impl<F: Task> Slot<F> {
@@ -29,7 +30,8 @@ impl<F: Task> Slot<F> {
     unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
         let Some(id) = CoroutineId::from_raw(id) else { return true };
         let waker = waker_of(id);
-        // SAFETY: the data is a slot that `spawn` filled and the executor has not dropped; it never moves.
+        // SAFETY: the data is a slot that `spawn` filled and the executor has not dropped; it never
+        // moves.
         let future = unsafe { Pin::new_unchecked(&mut *data.cast::<F>()) };
         future.poll(&mut Context::from_waker(&waker)).is_ready()
     }
@@ -54,7 +56,8 @@ impl Runtime for CopsSlots {
 
     fn spawn<F: Task>(self, slots: &'static [Slot<F>], number: usize, future: F, level: u32) {
         let data = slots[number].0.get();
-        // SAFETY: the slot is free (`Runtime::spawn`) and lives for ever; the table does as `FutureVTable` says.
+        // SAFETY: the slot is free (`Runtime::spawn`) and lives for ever; the table does as
+        // `FutureVTable` says.
         unsafe {
             (*data).write(future);
             self.0.executor.spawn_raw(data.cast(), &Slot::<F>::VTABLE, Priority::saturating(level))

@@ -1,10 +1,10 @@
-//! embassy-executor: its raw executor on this thread. Its tasks live in slots that are never freed, so it allocates
-//! nothing. A program that does not know beforehand how many tasks of which types it will have must box the futures:
-//! [`EmbassyBoxed`].
+//! embassy-executor: its raw executor on this thread. Its tasks live in slots that are never freed,
+//! so it allocates nothing. A program that does not know beforehand how many tasks of which types
+//! it will have must box the futures: [`EmbassyBoxed`].
 //!
-//! Where something is always ready it spins, with a pender that does nothing, as its `platform-spin`; where a
-//! worker must sleep, the pender unparks the thread. With the feature `embassy-priority` it sorts what is ready
-//! by priority.
+//! Where something is always ready it spins, with a pender that does nothing, as its
+//! `platform-spin`; where a worker must sleep, the pender unparks the thread. With the feature
+//! `embassy-priority` it sorts what is ready by priority.
 #![allow(unsafe_code)]
 
 use std::future::Future;
@@ -26,8 +26,8 @@ pub struct Embassy {
     signal: Option<&'static Signal>,
 }
 
-/// SAFETY: `executor` is not Sync, as `poll` must not be called twice at a time. Only `run` calls it, which only the
-/// thread that started this calls, once.
+/// SAFETY: `executor` is not Sync, as `poll` must not be called twice at a time. Only `run` calls
+/// it, which only the thread that started this calls, once.
 unsafe impl Send for Embassy {}
 
 /// "You have work", for a thread that sleeps.

@@ -24,8 +24,8 @@ impl<F: Future<Output = ()> + Send + 'static> Task for F {}
 pub struct Setup {
     /// Threads that poll.
     pub workers: u32,
-    /// Whether there are moments in which nothing is ready and another thread will wake somebody: then a worker
-    /// must sleep, and be woken.
+    /// Whether there are moments in which nothing is ready and another thread will wake somebody:
+    /// then a worker must sleep, and be woken.
     pub sleeps: bool,
 }
 
@@ -45,12 +45,12 @@ pub trait Runtime: Copy + Send + 'static {
     /// Provides for `count` tasks of a type that are alive at the same time.
     fn slots<F: Task>(self, count: usize) -> Self::Slots<F>;
 
-    /// Starts a task, from within [`run`](Runtime::run). `number` is its slot, free at this moment. Levels are 0
-    /// (most urgent) to 63, where there are any.
+    /// Starts a task, from within [`run`](Runtime::run). `number` is its slot, free at this moment.
+    /// Levels are 0 (most urgent) to 63, where there are any.
     fn spawn<F: Task>(self, slots: Self::Slots<F>, number: usize, future: F, level: u32);
 
-    /// Drives `parent`, and what it spawns, on this thread and on those of the setup, until `parent` has
-    /// finished.
+    /// Drives `parent`, and what it spawns, on this thread and on those of the setup, until
+    /// `parent` has finished.
     fn run<P: Task>(self, parent: P);
 }
 

@@ -1,5 +1,5 @@
-//! No runtime: boxed futures in a vector, polled in turn with a waker that does nothing. The floor for everything
-//! that keeps futures of different types; it cannot block, wake or prefer anybody.
+//! No runtime: boxed futures in a vector, polled in turn with a waker that does nothing. The floor
+//! for everything that keeps futures of different types; it cannot block, wake or prefer anybody.
 
 use std::cell::RefCell;
 use std::future::Future;

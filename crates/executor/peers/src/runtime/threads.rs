@@ -1,5 +1,6 @@
-//! Threads of the operating system, where a thread can do what a coroutine does: yield to others, be spawned and joined,
-//! block until it is unparked. Only times: what the kernel executes is not counted.
+//! Threads of the operating system, where a thread can do what a coroutine does: yield to others,
+//! be spawned and joined, block until it is unparked. Only times: what the kernel executes is not
+//! counted.
 
 use std::fs;
 use std::hint::black_box;

@@ -1,5 +1,6 @@
-//! tokio: the current-thread runtime by `block_on`, the multi-thread runtime with the parent as a task of its own
-//! (a parent in `block_on` would be polled outside of the workers). Neither I/O nor time are enabled.
+//! tokio: the current-thread runtime by `block_on`, the multi-thread runtime with the parent as a
+//! task of its own (a parent in `block_on` would be polled outside of the workers). Neither I/O nor
+//! time are enabled.
 
 use std::future::Future;
 

@@ -7,8 +7,8 @@ pub enum Contender {
     Cops,
     /// tokio's multi-thread runtime.
     Tokio,
-    /// Two of them, one for each class, each with as many workers: what people do for want of priorities. The
-    /// operating system shares the processors between them.
+    /// Two of them, one for each class, each with as many workers: what people do for want of
+    /// priorities. The operating system shares the processors between them.
     TokioTwice,
 }
 

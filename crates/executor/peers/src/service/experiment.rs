@@ -1,8 +1,9 @@
 //! Which phases there are, and in which order.
 //!
-//! For each number of workers: first what each contender can do of batch work alone, of which the greatest is the
-//! capacity of the machine; then interactive requests alone; then these and batch requests at twice the capacity. The
-//! contenders take turns, several times, each time as a fresh process.
+//! For each number of workers: first what each contender can do of batch work alone, of which the
+//! greatest is the capacity of the machine; then interactive requests alone; then these and batch
+//! requests at twice the capacity. The contenders take turns, several times, each time as a fresh
+//! process.
 
 use std::io;
 use std::thread;
@@ -72,8 +73,8 @@ impl Default for Plan {
 }
 
 const SETTLE: Duration = Duration::from_millis(600);
-/// Batch connections for each worker while capacity is measured: enough that there is always work, and few enough that
-/// requests that take turns by slices do not all end at once.
+/// Batch connections for each worker while capacity is measured: enough that there is always work,
+/// and few enough that requests that take turns by slices do not all end at once.
 const CONNECTIONS_AT_CAPACITY: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(3);
 

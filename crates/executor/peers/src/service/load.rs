@@ -1,4 +1,5 @@
-//! The client: threads and blocking sockets, so that it has nothing in common with what it measures.
+//! The client: threads and blocking sockets, so that it has nothing in common with what it
+//! measures.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -39,7 +40,8 @@ impl Work {
 pub struct Connections(Vec<TcpStream>);
 
 impl Connections {
-    /// Opens so many, and asks something small on each, so that all are being served when this returns.
+    /// Opens so many, and asks something small on each, so that all are being served when this
+    /// returns.
     pub fn open(server: SocketAddr, class: Class, count: usize) -> io::Result<Connections> {
         let greeting = Work::new(1, 1);
         let open = |number: usize| {
@@ -143,8 +145,8 @@ pub struct Outcome {
     pub wrong: u64,
     /// Answers, to whatever request, that came in the measured time, per second.
     pub answers_per_second: f64,
-    /// From the time at which a request was to be sent to its answer, in nanoseconds, ascending. One that was not answered
-    /// counts with the time waited.
+    /// From the time at which a request was to be sent to its answer, in nanoseconds, ascending.
+    /// One that was not answered counts with the time waited.
     pub latencies_ns: Vec<u64>,
 }
 
@@ -237,7 +239,8 @@ pub fn open_loop(
             in_time += count;
         }
         if end == End::Wait {
-            // Which of them were not answered is not known; that they were sent last is the mildest assumption.
+            // Which of them were not answered is not known; that they were sent last is the mildest
+            // assumption.
             let waited_ns = epoch.elapsed().as_nanos() as u64;
             let missing = (total.sent - total.answered) as usize;
             total.latencies_ns.extend(sent.iter().rev().take(missing).map(|due_ns| waited_ns - due_ns));

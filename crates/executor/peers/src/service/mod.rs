@@ -1,12 +1,14 @@
-//! A TCP service with an interactive and a batch class on one runtime, on cops-executor and on tokio: how long
-//! interactive requests take while there is twice as much batch work as the machine can do.
+//! A TCP service with an interactive and a batch class on one runtime, on cops-executor and on
+//! tokio: how long interactive requests take while there is twice as much batch work as the machine
+//! can do.
 //!
 //! `cargo run --release --manifest-path crates/executor/peers/Cargo.toml --features service --bin two-classes`
 //!
-//! - `work`: what a request computes. `server`: the service, once, over a `Platform`; `on_cops`, `on_tokio`: the
-//!   platforms. The server is a process of its own, on processors of its own if there are enough.
-//! - `load`: the client, with threads and blocking sockets. Open loop: requests are sent at times fixed beforehand,
-//!   and latencies count from those times.
+//! - `work`: what a request computes. `server`: the service, once, over a `Platform`; `on_cops`,
+//!   `on_tokio`: the platforms. The server is a process of its own, on processors of its own if
+//!   there are enough.
+//! - `load`: the client, with threads and blocking sockets. Open loop: requests are sent at times
+//!   fixed beforehand, and latencies count from those times.
 //! - `experiment`: which phases, in which order; `outcome`: table, JSON, plot.
 
 pub mod contender;

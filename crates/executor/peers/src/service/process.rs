@@ -1,4 +1,5 @@
-//! The server's process: started by the client's, on processors of its own if there are enough, and ended with it.
+//! The server's process: started by the client's, on processors of its own if there are enough, and
+//! ended with it.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -20,7 +21,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// One processor for each worker of the server, and the rest for the client; if nothing is left, it has them all too.
+    /// One processor for each worker of the server, and the rest for the client; if nothing is
+    /// left, it has them all too.
     pub fn new(processors: &[usize], workers: u32) -> Placement {
         let (server, rest) = processors.split_at(processors.len().min(workers as usize));
         let client = if rest.is_empty() { processors } else { rest };
@@ -85,8 +87,8 @@ impl Drop for Server {
     }
 }
 
-/// What the server's process does: listens on a free port of the loopback, says which, and serves until its standard
-/// input ends.
+/// What the server's process does: listens on a free port of the loopback, says which, and serves
+/// until its standard input ends.
 pub fn serve(contender: Contender, workers: u32, processors: &[usize]) -> io::Result<()> {
     stay_on(processors)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -1,5 +1,5 @@
-//! What a request computes: rounds of a mixing function, each of which needs the one before. The answer shows that
-//! all were made.
+//! What a request computes: rounds of a mixing function, each of which needs the one before. The
+//! answer shows that all were made.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

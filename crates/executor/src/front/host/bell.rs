@@ -1,6 +1,7 @@
 //! What ends a sleep in the reactor: a byte that a worker sends to itself.
 //!
-//! To ring is one `write` that does not block, so a signal handler may. (`eventfd` would save the socket, but is Linux's only.)
+//! To ring is one `write` that does not block, so a signal handler may. (`eventfd` would save the
+//! socket, but is Linux's only.)
 
 use std::io::{self, Read, Write};
 use std::task::{Context, Poll};
@@ -56,7 +57,8 @@ impl Bell {
         bell.unwrap_or_else(|error| panic!("a worker cannot sleep in the reactor: {error}"))
     }
 
-    /// Has `poll_rung` be ready. What is in the socket already does as well as another byte, so no error matters.
+    /// Has `poll_rung` be ready. What is in the socket already does as well as another byte, so no
+    /// error matters.
     pub fn ring(&self) {
         let _ = (&self.rope).write(&[0]);
     }

@@ -1,11 +1,12 @@
 //! Timers without a reactor: the clock of the host, and who looks at it.
 //!
-//! Awake workers fire what is due after each batch of polls. Of those that sleep, the one that watches (`Record::watch`)
-//! sleeps no longer than until the next deadline.
+//! Awake workers fire what is due after each batch of polls. Of those that sleep, the one that
+//! watches (`Record::watch`) sleeps no longer than until the next deadline.
 //!
-//! No deadline is slept over. A watcher says that it watches, then reads the next deadline under the lock of the timers. Who
-//! adds an earlier one does so under that lock, then wakes the watcher it sees. If the watcher has not read the new deadline, its
-//! reading came first, and so did its saying that it watches.
+//! No deadline is slept over. A watcher says that it watches, then reads the next deadline under
+//! the lock of the timers. Who adds an earlier one does so under that lock, then wakes the watcher
+//! it sees. If the watcher has not read the new deadline, its reading came first, and so did its
+//! saying that it watches.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,12 +35,13 @@ const TICKS_PER_SECOND: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct HostClock(());
 
-/// Timers that the workers of this program fire: those of a [`Runtime`](super::Runtime), and threads in
-/// [`run_until_done`](crate::Executor::run_until_done) or [`block_on`](crate::Executor::block_on). They need neither a
-/// reactor nor a thread of their own.
+/// Timers that the workers of this program fire: those of a [`Runtime`](super::Runtime), and
+/// threads in [`run_until_done`](crate::Executor::run_until_done) or
+/// [`block_on`](crate::Executor::block_on). They need neither a reactor nor a thread of their own.
 ///
-/// A sleeper wakes when its time has come and a worker is between two polls, or idle. They are fired by the workers of the
-/// executor on which the sleeping future was last polled, so it should be polled on one.
+/// A sleeper wakes when its time has come and a worker is between two polls, or idle. They are
+/// fired by the workers of the executor on which the sleeping future was last polled, so it should
+/// be polled on one.
 ///
 /// ```
 /// use cops_executor::{Priority, Runtime, timers};
@@ -103,7 +105,8 @@ fn fire_if_due(now: Instant) {
     if nanoseconds(now) < NEXT_NS.load(Ordering::SeqCst) {
         return;
     }
-    // In this order: who adds a deadline before we read lets us read it, who adds one later lowers what we store.
+    // In this order: who adds a deadline before we read lets us read it, who adds one later lowers
+    // what we store.
     NEXT_NS.store(u64::MAX, Ordering::SeqCst);
     TIMERS.fire_due();
     if let Some(deadline_ns) = TIMERS.next_deadline() {

@@ -1,9 +1,10 @@
 //! The loop of a worker: run coroutines, look up in between, sleep when nothing is ready.
 //!
-//! A worker that was notified, and has found nothing, dozes: it sleeps for a millisecond at most, and the core does not
-//! notify it meanwhile for what another worker is likely to begin itself (`core::park`, the last line of the table
-//! there). So two coroutines that wake each other on one worker cost another worker a few wake-ups in a millisecond, and what
-//! becomes ready in a long poll waits for a millisecond at the very most.
+//! A worker that was notified, and has found nothing, dozes: it sleeps for a millisecond at most,
+//! and the core does not notify it meanwhile for what another worker is likely to begin itself
+//! (`core::park`, the last line of the table there). So two coroutines that wake each other on one
+//! worker cost another worker a few wake-ups in a millisecond, and what becomes ready in a long
+//! poll waits for a millisecond at the very most.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,8 +31,8 @@ pub(super) enum Moment {
     Parking,
 }
 
-/// Makes this thread worker `worker` until `goal` says what to return. Err if it cannot go on: a stop was
-/// requested, there is no such worker, or another thread is that worker.
+/// Makes this thread worker `worker` until `goal` says what to return. Err if it cannot go on: a
+/// stop was requested, there is no such worker, or another thread is that worker.
 pub(super) fn drive<T>(
     executor: &'static Executor,
     worker: u32,
@@ -41,7 +42,8 @@ pub(super) fn drive<T>(
     let Some(mut claim) = record.sleeper(worker).and_then(|sleeper| sleeper.claim()) else {
         return Err(RunOutcome::Refused);
     };
-    // Also while it is in the reactor: what that wakes goes to this worker's own list and runs on this thread.
+    // Also while it is in the reactor: what that wakes goes to this worker's own list and runs on
+    // this thread.
     let _entered =
         current::enter(current::encode_current_worker(executor.number(), worker), executor.state(worker));
     let _leaving = Leaving { record, worker };
@@ -69,7 +71,8 @@ pub(super) fn drive<T>(
                 was_notified = false;
                 executor.set_quiet(worker, dozes);
                 if executor.prepare_park(worker) {
-                    // The thread that reaches the goal notifies those it sees marked, or we see it reached: after the mark.
+                    // The thread that reaches the goal notifies those it sees marked, or we see it
+                    // reached: after the mark.
                     if let Some(result) = goal(Moment::Parking) {
                         return Ok(result);
                     }
@@ -85,8 +88,8 @@ pub(super) fn drive<T>(
                     pace.resume(Instant::now());
                     continue;
                 }
-                // There is something that we could not get: its worker was at a scheduling point, perhaps
-                // suspended by the host there. Let it go on.
+                // There is something that we could not get: its worker was at a scheduling point,
+                // perhaps suspended by the host there. Let it go on.
                 thread::yield_now();
             }
             refused => return Err(refused),
@@ -98,7 +101,8 @@ pub(super) fn drive<T>(
     }
 }
 
-/// Handles what has happened in the reactor, and waits for nothing: so does `async-io` for a future that wakes itself.
+/// Handles what has happened in the reactor, and waits for nothing: so does `async-io` for a future
+/// that wakes itself.
 #[cfg(feature = "reactor")]
 fn look_at_reactor() {
     async_io::block_on(yield_now());

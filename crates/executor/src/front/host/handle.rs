@@ -12,7 +12,8 @@ use crate::front::{JoinHandle, SpawnError, current};
 
 use ::core::sync::atomic::Ordering;
 
-/// Spawns on a [`Runtime`](super::Runtime), from any thread. A copy of two words; does not keep the runtime alive.
+/// Spawns on a [`Runtime`](super::Runtime), from any thread. A copy of two words; does not keep the
+/// runtime alive.
 ///
 /// ```
 /// use cops_executor::{Handle, Priority, Runtime};
@@ -29,7 +30,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The runtime, or the executor of a static, whose worker this thread is; `None` on other threads.
+    /// The runtime, or the executor of a static, whose worker this thread is; `None` on other
+    /// threads.
     ///
     /// ```
     /// use cops_executor::{Handle, Priority, Runtime};
@@ -51,12 +53,12 @@ impl Handle {
         Some(Handle { record, tenancy: tenancy - u64::from(ended) })
     }
 
-    /// Makes a coroutine of `future`, ready to run on any of the workers. It runs until it ends or is aborted;
-    /// dropping the handle that this returns detaches it.
+    /// Makes a coroutine of `future`, ready to run on any of the workers. It runs until it ends or
+    /// is aborted; dropping the handle that this returns detaches it.
     ///
     /// If the runtime has ended, the future is dropped without being polled, and the handle yields
-    /// [`JoinError::Cancelled`](crate::JoinError::Cancelled). If it ends at this moment, the future may be polled
-    /// before it is dropped.
+    /// [`JoinError::Cancelled`](crate::JoinError::Cancelled). If it ends at this moment, the future
+    /// may be polled before it is dropped.
     ///
     /// ```
     /// use cops_executor::{JoinError, Priority, Runtime};
@@ -73,7 +75,8 @@ impl Handle {
     ///
     /// # Panics
     ///
-    /// If there are 2^24 - 1 coroutines. [`Executor::spawn_join`](crate::Executor::spawn_join) returns an error.
+    /// If there are 2^24 - 1 coroutines. [`Executor::spawn_join`](crate::Executor::spawn_join)
+    /// returns an error.
     #[inline]
     pub fn spawn<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
     where
@@ -121,14 +124,16 @@ impl Handle {
         if here == NO_WORKER || record.tenancy.load(Ordering::Acquire) != self.tenancy {
             return self.spawn_from_outside(future, priority);
         }
-        // If another thread ends the runtime now: the sweep comes after this worker has left, and finds the newcomer.
+        // If another thread ends the runtime now: the sweep comes after this worker has left, and
+        // finds the newcomer.
         match executor.spawn_join_on(future, priority, here) {
             Ok(handle) => handle,
             Err(error) => cannot_spawn(error),
         }
     }
 
-    /// On a thread that is no worker of this executor, or is one no more. Apart, so that workers have less to remember.
+    /// On a thread that is no worker of this executor, or is one no more. Apart, so that workers
+    /// have less to remember.
     #[cold]
     #[inline(never)]
     fn spawn_from_outside<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
@@ -149,14 +154,15 @@ impl Handle {
         handle
     }
 
-    /// Polls `future` on this thread, which sleeps in between, until it is finished; returns its output.
+    /// Polls `future` on this thread, which sleeps in between, until it is finished; returns its
+    /// output.
     ///
     /// This thread does not become a worker, and never drives the reactor.
     ///
     /// # Panics
     ///
-    /// On a worker of the same runtime: it would keep the worker from what `future` may wait for. Await instead.
-    /// On a worker of another runtime it works, and blocks that worker.
+    /// On a worker of the same runtime: it would keep the worker from what `future` may wait for.
+    /// Await instead. On a worker of another runtime it works, and blocks that worker.
     ///
     /// ```
     /// # use cops_executor::{Priority, Runtime};

@@ -1,18 +1,21 @@
-//! Executors for runtimes. An executor has a number of 256, ids and wakers that may outlive everything, and so is
-//! never freed: a runtime leases one, and the next may have it.
+//! Executors for runtimes. An executor has a number of 256, ids and wakers that may outlive
+//! everything, and so is never freed: a runtime leases one, and the next may have it.
 //!
 //! A lease ends with nobody left on the executor. So:
 //!
-//! - `tenancy` is odd while a runtime has it, and goes up when one comes or goes. A handle knows the tenancy that it
-//!   is for.
-//! - The runtime's end closes the tenancy, then stops the workers. The last thread to leave sweeps: it cancels
-//!   everybody and runs what that makes ready, which drops the futures and polls none. Then it gives the executor back.
-//! - A thread that spawns and is no worker looks at the tenancy *afterwards*. If it is another, the newcomer is cancelled, and somebody has to
-//!   run it: the next tenant's workers, or the sweep, or, if the executor lies idle, whoever spawned it sweeps once more.
+//! - `tenancy` is odd while a runtime has it, and goes up when one comes or goes. A handle knows
+//!   the tenancy that it is for.
+//! - The runtime's end closes the tenancy, then stops the workers. The last thread to leave sweeps:
+//!   it cancels everybody and runs what that makes ready, which drops the futures and polls none.
+//!   Then it gives the executor back.
+//! - A thread that spawns and is no worker looks at the tenancy *afterwards*. If it is another, the
+//!   newcomer is cancelled, and somebody has to run it: the next tenant's workers, or the sweep,
+//!   or, if the executor lies idle, whoever spawned it sweeps once more.
 //!
-//! Nobody is overlooked: a spawn and the look that follows, the closing and the sweep that follows, are sequentially
-//! consistent, so that the look sees the closing, or the sweep the newcomer. A spawner that finds the executor
-//! not idle has had the lock before the sweep's last section of it, whose look at `live_count` sees the newcomer.
+//! Nobody is overlooked: a spawn and the look that follows, the closing and the sweep that follows,
+//! are sequentially consistent, so that the look sees the closing, or the sweep the newcomer. A
+//! spawner that finds the executor not idle has had the lock before the sweep's last section of it,
+//! whose look at `live_count` sees the newcomer.
 
 use std::boxed::Box;
 use std::sync::atomic::{Ordering, fence};
@@ -32,15 +35,16 @@ fn idle() -> MutexGuard<'static, Vec<&'static Record>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes an executor that has at least `workers` workers. `None` if all numbers are in use: by runtimes that have not ended,
-/// and by executors of the program's own.
+/// Takes an executor that has at least `workers` workers. `None` if all numbers are in use: by
+/// runtimes that have not ended, and by executors of the program's own.
 ///
-/// The executor may have been another runtime's. Its slots count generations on, so an id, a waker or a handle of an earlier
-/// runtime names no coroutine of this one.
+/// The executor may have been another runtime's. Its slots count generations on, so an id, a waker
+/// or a handle of an earlier runtime names no coroutine of this one.
 pub(super) fn take(workers: u32) -> Option<(&'static Record, u64)> {
     let mut idle = idle();
-    // One with workers to spare does too, but the others look at their records at each scheduling point. One with too few gets
-    // more; that is for when there is no other number, since the memory of a worker is never freed.
+    // One with workers to spare does too, but the others look at their records at each scheduling
+    // point. One with too few gets more; that is for when there is no other number, since the
+    // memory of a worker is never freed.
     let same =
         idle.iter().position(|record| record.workers() == workers).map(|place| idle.swap_remove(place));
     let record = same.or_else(|| start(workers)).or_else(|| {
@@ -76,7 +80,8 @@ pub(super) fn leave(record: &'static Record) {
     }
 }
 
-/// To be called after a spawn on behalf of `tenancy` by a thread that is no worker of this executor.
+/// To be called after a spawn on behalf of `tenancy` by a thread that is no worker of this
+/// executor.
 #[inline(never)]
 pub(super) fn check(record: &'static Record, tenancy: u64, newcomer: CoroutineId) {
     fence(Ordering::SeqCst);

@@ -41,11 +41,12 @@ impl Executor {
         Record::start(self, workers).map(|_| ())
     }
 
-    /// Runs coroutines on this thread as worker `worker`, sleeping while nothing is ready, until all have
-    /// exited (`Stalled`) or a stop is requested. `Refused` if there is no such worker, it runs already, or the
-    /// executor was not started by [`start_on_host`](Executor::start_on_host).
+    /// Runs coroutines on this thread as worker `worker`, sleeping while nothing is ready, until
+    /// all have exited (`Stalled`) or a stop is requested. `Refused` if there is no such worker, it
+    /// runs already, or the executor was not started by [`start_on_host`](Executor::start_on_host).
     ///
-    /// With feature `reactor` the thread sleeps in the reactor, and a busy one looks at it now and then.
+    /// With feature `reactor` the thread sleeps in the reactor, and a busy one looks at it now and
+    /// then.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome, yield_now};
@@ -57,14 +58,14 @@ impl Executor {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_until_done(&'static self, worker: u32) -> RunOutcome {
-        // A worker that sees others alive sleeps marked, and whoever lets the last one exit notifies those it
-        // sees marked.
+        // A worker that sees others alive sleeps marked, and whoever lets the last one exit
+        // notifies those it sees marked.
         let all_exited = |_| (self.live_count() == 0).then_some(RunOutcome::Stalled);
         drive(self, worker, all_exited).unwrap_or_else(|refused| refused)
     }
 
-    /// Runs coroutines on this thread as worker `worker` until `future`, which is polled in between on this
-    /// thread and outside of any coroutine, is finished; returns its output.
+    /// Runs coroutines on this thread as worker `worker` until `future`, which is polled in between
+    /// on this thread and outside of any coroutine, is finished; returns its output.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -77,15 +78,16 @@ impl Executor {
     ///
     /// # Panics
     ///
-    /// If a stop is requested, `worker` does not exist or runs already, or the executor was not started by
-    /// [`start_on_host`](Executor::start_on_host): then `future` cannot be finished.
+    /// If a stop is requested, `worker` does not exist or runs already, or the executor was not
+    /// started by [`start_on_host`](Executor::start_on_host): then `future` cannot be finished.
     pub fn block_on<F: Future>(&'static self, worker: u32, future: F) -> F::Output {
         let main = Arc::new(MainWaker { woken: AtomicBool::new(true), executor: self, worker });
         let waker = Waker::from(main.clone());
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
         let finished = drive(self, worker, |moment| {
-            // A wake after this look leaves a token in the worker's sleep, so there is no need to look while parking.
+            // A wake after this look leaves a token in the worker's sleep, so there is no need to
+            // look while parking.
             if moment == Moment::Parking || !main.woken.swap(false, Ordering::Acquire) {
                 return None;
             }

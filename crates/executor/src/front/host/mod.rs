@@ -1,8 +1,8 @@
 //! The executor on an ordinary host: memory from the global allocator, workers that are threads.
 //!
 //! Two ways lead here. A program that brings its own threads starts an executor in a static with
-//! [`start_on_host`](super::Executor::start_on_host) and lends threads to it; one that wants threads made for it
-//! builds a [`Runtime`]. Both run the one loop in `drive`.
+//! [`start_on_host`](super::Executor::start_on_host) and lends threads to it; one that wants
+//! threads made for it builds a [`Runtime`]. Both run the one loop in `drive`.
 //!
 //! | | |
 //! | --- | --- |

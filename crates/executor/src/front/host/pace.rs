@@ -1,17 +1,19 @@
 //! How many polls a worker makes before it looks up: at the clock, and by it at the reactor.
 //!
-//! A look costs a system call, a poll may take nanoseconds or milliseconds, and nobody tells beforehand. So a
-//! batch begins with one poll and doubles while batches are short; one that took too long brings it back to one
-//! at once and, if there is something to look at, keeps it there for a while, since long polls come in numbers.
+//! A look costs a system call, a poll may take nanoseconds or milliseconds, and nobody tells
+//! beforehand. So a batch begins with one poll and doubles while batches are short; one that took
+//! too long brings it back to one at once and, if there is something to look at, keeps it there for
+//! a while, since long polls come in numbers.
 //!
-//! Worst case: polls that were short turn long within one batch. The reactor's own thread sees that nobody
-//! has looked for 10 ms, twice, and drives it until somebody does. To leave all of it to that thread while workers are busy
-//! was tried: each event then costs two changes of thread on a processor that has better things to do, and waits as
-//! long as the system's scheduler lets it.
+//! Worst case: polls that were short turn long within one batch. The reactor's own thread sees that
+//! nobody has looked for 10 ms, twice, and drives it until somebody does. To leave all of it to
+//! that thread while workers are busy was tried: each event then costs two changes of thread on a
+//! processor that has better things to do, and waits as long as the system's scheduler lets it.
 
 use std::time::{Duration, Instant};
 
-/// How long I/O may wait for a look while workers are busy with short polls. A look takes about a microsecond.
+/// How long I/O may wait for a look while workers are busy with short polls. A look takes about a
+/// microsecond.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// A batch that took longer than this took too long.
 const LONG: Duration = Duration::from_micros(100);
@@ -49,7 +51,8 @@ impl Pace {
         }
     }
 
-    /// To be called after each batch; `is_cautious` if there are a reactor or deadlines to look at. True if it took long.
+    /// To be called after each batch; `is_cautious` if there are a reactor or deadlines to look at.
+    /// True if it took long.
     pub fn end_batch(&mut self, now: Instant, is_cautious: bool) -> bool {
         let elapsed = now.saturating_duration_since(self.now);
         self.resume(now);

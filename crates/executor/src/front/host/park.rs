@@ -11,8 +11,8 @@ use std::thread::{self, Thread};
 ///
 /// A thread that is no worker, but drives the reactor, would have to hand each event to a worker.
 ///
-/// A wake that comes before the sleep is kept, as a token: the next sleep returns at once. One that comes while the future is
-/// polled leads to another poll.
+/// A wake that comes before the sleep is kept, as a token: the next sleep returns at once. One that
+/// comes while the future is polled leads to another poll.
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let token = Arc::new(Token { woken: AtomicBool::new(true), thread: thread::current() });
     let waker = Waker::from(token.clone());
@@ -42,7 +42,8 @@ impl Wake for Token {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A waker that finds it set has nothing to do: the one that set it unparks, and the thread has not looked since.
+        // A waker that finds it set has nothing to do: the one that set it unparks, and the thread
+        // has not looked since.
         if !self.woken.swap(true, Ordering::Release) {
             self.thread.unpark();
         }

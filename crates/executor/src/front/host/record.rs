@@ -1,13 +1,15 @@
-//! What belongs to an executor on a host, beside the executor: how each worker's thread is woken, and which idle
-//! worker watches reactor and clock. Found by the executor's number, as the executor itself is by an id.
+//! What belongs to an executor on a host, beside the executor: how each worker's thread is woken,
+//! and which idle worker watches reactor and clock. Found by the executor's number, as the executor
+//! itself is by an id.
 //!
 //! # No wake is lost
 //!
-//! Worker W, about to sleep (`drive`): (1) claims its sleeper, (2) `prepare_park`, which sets the mark and looks for
-//! work, (3) sleeps unless there is a token. Another thread, making work: (a) publishes it, (b) finds the mark, (c) wakes W's
-//! sleeper, which leaves a token and ends the sleep. By the argument of `core::park`, either (2) sees the work of (a), or (b)
-//! sees the mark of (2). In the second case (c) finds the thread of (1), and its token is there before (3), or ends the sleep
-//! of (3). W takes the token only to look for work again after that.
+//! Worker W, about to sleep (`drive`): (1) claims its sleeper, (2) `prepare_park`, which sets the
+//! mark and looks for work, (3) sleeps unless there is a token. Another thread, making work: (a)
+//! publishes it, (b) finds the mark, (c) wakes W's sleeper, which leaves a token and ends the
+//! sleep. By the argument of `core::park`, either (2) sees the work of (a), or (b) sees the mark of
+//! (2). In the second case (c) finds the thread of (1), and its token is there before (3), or ends
+//! the sleep of (3). W takes the token only to look for work again after that.
 #![allow(unsafe_code)]
 
 use std::boxed::Box;
@@ -128,8 +130,8 @@ impl Record {
         self.sleepers.get(worker as usize).filter(|_| worker < self.workers())
     }
 
-    /// Wakes the thread of a worker, or leaves a token for its next sleep. In any context, signal handlers included: see
-    /// `sleeper`.
+    /// Wakes the thread of a worker, or leaves a token for its next sleep. In any context, signal
+    /// handlers included: see `sleeper`.
     pub fn wake(&self, worker: u32) {
         if let Some(sleeper) = self.sleeper(worker) {
             sleeper.wake();
@@ -156,11 +158,12 @@ impl Record {
         self.long_ns.store(self.nanoseconds(now).max(1), Ordering::Relaxed);
     }
 
-    /// Worker `worker` goes to sleep. True if it watches: nobody else of this executor does. It sleeps no longer than until
-    /// the next deadline, and finds the reactor free, if no thread of another executor is in it.
+    /// Worker `worker` goes to sleep. True if it watches: nobody else of this executor does. It
+    /// sleeps no longer than until the next deadline, and finds the reactor free, if no thread of
+    /// another executor is in it.
     ///
-    /// For the reactor nothing but speed depends on this: while nobody watches, busy workers look, and the
-    /// reactor's own thread takes over if they do not. For deadlines see `clock`.
+    /// For the reactor nothing but speed depends on this: while nobody watches, busy workers look,
+    /// and the reactor's own thread takes over if they do not. For deadlines see `clock`.
     pub fn watch(&self, worker: u32) -> bool {
         self.idle.fetch_or(1 << (worker % MAX_WORKERS), Ordering::SeqCst);
         self.watcher.compare_exchange(NO_WORKER, worker, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -182,7 +185,8 @@ impl Record {
 
     /// Wakes an idle worker to watch in the caller's place, unless one does.
     ///
-    /// None is overlooked: one that went to sleep and found the caller watching had said before that it is idle.
+    /// None is overlooked: one that went to sleep and found the caller watching had said before
+    /// that it is idle.
     pub fn pass_watch_on(&self) {
         let idle = self.idle.load(Ordering::SeqCst);
         if idle != 0 && self.watcher.load(Ordering::SeqCst) == NO_WORKER {
@@ -190,7 +194,8 @@ impl Record {
         }
     }
 
-    /// As `pass_watch_on`, if polls were long lately: to wake a thread for each short one would cost more than it is worth.
+    /// As `pass_watch_on`, if polls were long lately: to wake a thread for each short one would
+    /// cost more than it is worth.
     pub fn pass_watch_on_if_long(&self, now: Instant) {
         let long_ns = self.long_ns.load(Ordering::Relaxed);
         if long_ns != 0 && self.nanoseconds(now).saturating_sub(long_ns) < LONG_MEMORY.as_nanos() as u64 {

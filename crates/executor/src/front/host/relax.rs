@@ -1,5 +1,6 @@
-//! What a thread does after it has looked at a held lock for a while: it lets the system run another thread, which may be
-//! the lock's holder. Used by the core, as `Hooks::relax`, and by the lock of the synchronisation objects.
+//! What a thread does after it has looked at a held lock for a while: it lets the system run
+//! another thread, which may be the lock's holder. Used by the core, as `Hooks::relax`, and by the
+//! lock of the synchronisation objects.
 
 use std::thread;
 
@@ -31,9 +32,9 @@ mod tests {
         }
     }
 
-    /// Runs `lock` on another thread, while the caller holds the lock that it waits for, until that thread calls `relax`;
-    /// then calls `release`. False if `relax` was not called for 30 seconds: a thread that spins calls it within
-    /// microseconds of its processor.
+    /// Runs `lock` on another thread, while the caller holds the lock that it waits for, until that
+    /// thread calls `relax`; then calls `release`. False if `relax` was not called for 30 seconds:
+    /// a thread that spins calls it within microseconds of its processor.
     fn calls_relax(lock: impl FnOnce() + Send, release: impl FnOnce()) -> bool {
         let called: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         thread::scope(|scope| {

@@ -18,24 +18,27 @@ use crate::front::{JoinHandle, current};
 
 /// An executor with threads of its own.
 ///
-/// Workers sleep while nothing is ready. With feature `reactor` an idle one sleeps in the reactor of `async-io`
-/// and runs what an event wakes without a hop to another thread; busy ones look at it between polls, at most
-/// every 50 microseconds. `async_io::{Async, Timer}` work in every coroutine.
+/// Workers sleep while nothing is ready. With feature `reactor` an idle one sleeps in the reactor
+/// of `async-io` and runs what an event wakes without a hop to another thread; busy ones look at it
+/// between polls, at most every 50 microseconds. `async_io::{Async, Timer}` work in every
+/// coroutine.
 ///
-/// Priorities are strict, as everywhere in this crate, and coroutines are not preempted: an urgent one waits for the poll
-/// that is under way on each worker. What computes for long should `yield_now` now and then; what blocks belongs on a
-/// thread of its own or in a pool such as that of the crate `blocking`, whose `unblock` can be awaited here.
+/// Priorities are strict, as everywhere in this crate, and coroutines are not preempted: an urgent
+/// one waits for the poll that is under way on each worker. What computes for long should
+/// `yield_now` now and then; what blocks belongs on a thread of its own or in a pool such as that
+/// of the crate `blocking`, whose `unblock` can be awaited here.
 ///
 /// # The end
 ///
-/// Dropping the runtime stops its workers when the polls under way return, and waits for their threads. Then every
-/// coroutine that is left is dropped, on one of those threads, without being polled again; its join handle yields
-/// [`JoinError::Cancelled`](crate::JoinError::Cancelled). Dropped on one of its own workers, the runtime stops in
-/// the same way, but nobody waits. [`finish`](Runtime::finish) waits for all coroutines first.
+/// Dropping the runtime stops its workers when the polls under way return, and waits for their
+/// threads. Then every coroutine that is left is dropped, on one of those threads, without being
+/// polled again; its join handle yields [`JoinError::Cancelled`](crate::JoinError::Cancelled).
+/// Dropped on one of its own workers, the runtime stops in the same way, but nobody waits.
+/// [`finish`](Runtime::finish) waits for all coroutines first.
 ///
-/// A panic ends one coroutine; its join handle yields [`JoinError::Panicked`](crate::JoinError::Panicked) with the panic's
-/// payload. A panic in
-/// the destructor of a coroutine's future ends the program.
+/// A panic ends one coroutine; its join handle yields
+/// [`JoinError::Panicked`](crate::JoinError::Panicked) with the panic's payload. A panic in the
+/// destructor of a coroutine's future ends the program.
 ///
 /// ```
 /// use cops_executor::{Priority, Runtime, yield_now};
@@ -80,7 +83,8 @@ impl Runtime {
         Runtime::builder().workers(workers).build()
     }
 
-    /// Says how a runtime shall be. Without further words: a worker for each processor this program may use.
+    /// Says how a runtime shall be. Without further words: a worker for each processor this program
+    /// may use.
     ///
     /// ```
     /// # use cops_executor::Runtime;
@@ -149,8 +153,8 @@ impl Runtime {
         self.handle.block_on(future)
     }
 
-    /// Waits until all coroutines have exited, then ends the runtime. Coroutines may go on to spawn others, which
-    /// are waited for too.
+    /// Waits until all coroutines have exited, then ends the runtime. Coroutines may go on to spawn
+    /// others, which are waited for too.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -180,8 +184,8 @@ impl Runtime {
         self.join();
     }
 
-    /// Ends the runtime without waiting for polls under way. Coroutines are dropped when the last of these has
-    /// returned.
+    /// Ends the runtime without waiting for polls under way. Coroutines are dropped when the last
+    /// of these has returned.
     ///
     /// ```
     /// use cops_executor::{JoinError, Priority, Runtime};
@@ -199,7 +203,8 @@ impl Runtime {
 
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A worker catches the panics of coroutines; there is no other that we could report better than it did.
+            // A worker catches the panics of coroutines; there is no other that we could report
+            // better than it did.
             let _ = thread.join();
         }
     }
@@ -266,7 +271,8 @@ impl Builder {
         self
     }
 
-    /// What threads are called: this, a dash, and the worker's number. Linux shows the first 15 bytes.
+    /// What threads are called: this, a dash, and the worker's number. Linux shows the first 15
+    /// bytes.
     ///
     /// ```
     /// # use cops_executor::{Priority, Runtime};
@@ -313,7 +319,8 @@ impl Builder {
             match self.start(record, tenancy, worker) {
                 Ok(thread) => runtime.threads.push(thread),
                 Err(error) => {
-                    // Those that are there are stopped with the runtime; these leave before they came.
+                    // Those that are there are stopped with the runtime; these leave before they
+                    // came.
                     lease::close(record, tenancy);
                     record.executor.request_stop(true);
                     (worker..self.workers).for_each(|_| lease::leave(record));
@@ -339,8 +346,8 @@ impl Builder {
                 let finishing = record.finishing.load(Ordering::SeqCst);
                 (finishing && record.executor.live_count() == 0).then_some(())
             };
-            // Finished, or stopped by who has closed it. (A panic here would be the reactor's. Then the executor
-            // is not swept, and nobody gets it again.)
+            // Finished, or stopped by who has closed it. (A panic here would be the reactor's. Then
+            // the executor is not swept, and nobody gets it again.)
             let _ = drive(record.executor, worker, finished);
             lease::close(record, tenancy);
             lease::leave(record);
@@ -358,7 +365,8 @@ impl Builder {
 pub enum BuildError {
     /// It shall have no workers, or more than 64.
     WorkersOutOfRange,
-    /// A program has 256 executors at most, and none is free: there are too many runtimes and executors in statics.
+    /// A program has 256 executors at most, and none is free: there are too many runtimes and
+    /// executors in statics.
     NumbersExhausted,
     /// The system does not give another thread.
     Thread(io::Error),

@@ -1,8 +1,8 @@
 //! How a worker's thread sleeps, and how it is woken: in any context, a signal handler included.
 //!
-//! A wake leaves a token, then ends the sleep; the sleeper takes the token and returns. So a wake that comes before the sleep
-//! is not lost, as `core::park` asks of a host. A thread sleeps in one of two ways, and says which before it looks for the
-//! token for the last time:
+//! A wake leaves a token, then ends the sleep; the sleeper takes the token and returns. So a wake
+//! that comes before the sleep is not lost, as `core::park` asks of a host. A thread sleeps in one
+//! of two ways, and says which before it looks for the token for the last time:
 //!
 //! | sleep | ended by | for |
 //! | --- | --- | --- |
@@ -11,14 +11,17 @@
 //!
 //! # A wake waits for nothing
 //!
-//! [`Sleeper::wake`] is a bounded number of atomic updates and at most one system call that does not block (a futex wake, or a
-//! `write` to a socket in non-blocking mode). It takes no lock and allocates nothing. `Thread::unpark` is such a call where
-//! the standard library parks on a futex or its like: Linux, Android, FreeBSD, OpenBSD, Windows. On Apple's systems it is a
-//! semaphore of `dispatch`, on other Unix systems a mutex and a condition variable: there a signal handler must not wake.
-//! The waker that `async-io` gives to a sleeper is not used for this, since it may take a mutex.
+//! [`Sleeper::wake`] is a bounded number of atomic updates and at most one system call that does
+//! not block (a futex wake, or a `write` to a socket in non-blocking mode). It takes no lock and
+//! allocates nothing. `Thread::unpark` is such a call where the standard library parks on a futex
+//! or its like: Linux, Android, FreeBSD, OpenBSD, Windows. On Apple's systems it is a semaphore of
+//! `dispatch`, on other Unix systems a mutex and a condition variable: there a signal handler must
+//! not wake. The waker that `async-io` gives to a sleeper is not used for this, since it may take a
+//! mutex.
 //!
-//! The thread's handle is dropped by the worker that leaves, and may be in use by a waker at that moment. So wakers are counted
-//! as visitors, and the leaver waits until there is none: never the other way round.
+//! The thread's handle is dropped by the worker that leaves, and may be in use by a waker at that
+//! moment. So wakers are counted as visitors, and the leaver waits until there is none: never the
+//! other way round.
 //!
 //! Unsafe: the cell of that handle.
 #![allow(unsafe_code)]
@@ -44,8 +47,8 @@ const REACTOR: u32 = 2;
 
 /// Looks for the token before a thread sleeps: in rounds of so many.
 const LOOKS_IN_A_ROUND: u32 = 16;
-/// Rounds at most. A round takes some tenths of a microsecond; to be put asleep and woken on an idle processor takes some ten
-/// microseconds.
+/// Rounds at most. A round takes some tenths of a microsecond; to be put asleep and woken on an
+/// idle processor takes some ten microseconds.
 const MOST_ROUNDS: u32 = 32;
 /// After so many sleeps without a look, one look is tried again.
 const SLEEPS_BETWEEN_TRIES: u32 = 256;
@@ -59,14 +62,15 @@ pub(super) struct Sleeper {
     visitors: AtomicU32,
     /// A thread is this worker.
     is_claimed: AtomicBool,
-    /// Written by the thread that has claimed the worker, while `place` is `NOWHERE` and there are no visitors.
+    /// Written by the thread that has claimed the worker, while `place` is `NOWHERE` and there are
+    /// no visitors.
     thread: UnsafeCell<Option<Thread>>,
     #[cfg(feature = "reactor")]
     bell: OnceLock<Bell>,
 }
 
-// SAFETY: `thread` is written as its comment says, and read by visitors that have found `place` set after they were
-// counted (`wake`, `Claim::drop`).
+// SAFETY: `thread` is written as its comment says, and read by visitors that have found `place` set
+// after they were counted (`wake`, `Claim::drop`).
 unsafe impl Sync for Sleeper {}
 
 impl Sleeper {
@@ -93,9 +97,11 @@ impl Sleeper {
         Some(Claim { sleeper: self, rounds: most_rounds(), sleeps_without: 0 })
     }
 
-    /// Wakes the worker's thread, or leaves a token for its next sleep. In any context: see the head of the file.
+    /// Wakes the worker's thread, or leaves a token for its next sleep. In any context: see the
+    /// head of the file.
     pub fn wake(&self) {
-        // Sequentially consistent, as is the look at `place`: if that is not yet REACTOR, the sleeper's last look finds the token.
+        // Sequentially consistent, as is the look at `place`: if that is not yet REACTOR, the
+        // sleeper's last look finds the token.
         if self.token.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -109,7 +115,8 @@ impl Sleeper {
                 }
             }
             _ => {
-                // SAFETY: `place` was set after `thread`, and the thread that clears it waits for this visitor before it writes.
+                // SAFETY: `place` was set after `thread`, and the thread that clears it waits for
+                // this visitor before it writes.
                 if let Some(thread) = unsafe { &*self.thread.get() } {
                     thread.unpark();
                 }
@@ -124,7 +131,8 @@ impl Sleeper {
 
     fn sleep_as_thread(&self, until: Option<Instant>) {
         while !self.take_token() {
-            // `unpark` leaves a token of its own, so it does not matter whether it comes before this.
+            // `unpark` leaves a token of its own, so it does not matter whether it comes before
+            // this.
             match until {
                 None => thread::park(),
                 Some(until) => {
@@ -170,14 +178,16 @@ impl Sleeper {
 /// A thread that is a worker, and may sleep as such.
 pub(super) struct Claim {
     sleeper: &'static Sleeper,
-    /// How long to look for a token before the next sleep: longer after a look that has found one, shorter after one in vain.
+    /// How long to look for a token before the next sleep: longer after a look that has found one,
+    /// shorter after one in vain.
     rounds: u32,
     /// Sleeps since it was last looked for.
     sleeps_without: u32,
 }
 
 impl Claim {
-    /// Sleeps until the worker is woken, or `until`. A worker that watches sleeps in the reactor, if there is one.
+    /// Sleeps until the worker is woken, or `until`. A worker that watches sleeps in the reactor,
+    /// if there is one.
     pub fn sleep(&mut self, watches: bool, until: Option<Instant>) {
         if self.finds_token() {
             return;
@@ -190,10 +200,11 @@ impl Claim {
         self.sleeper.sleep_as_thread(until);
     }
 
-    /// Looks for a token for some microseconds: a worker that is woken soon again saves the operating system's share of it.
+    /// Looks for a token for some microseconds: a worker that is woken soon again saves the
+    /// operating system's share of it.
     ///
-    /// Where threads share a processor, the one that would wake this one does not run meanwhile. Then looks are in vain, and
-    /// soon there are none but a try now and then.
+    /// Where threads share a processor, the one that would wake this one does not run meanwhile.
+    /// Then looks are in vain, and soon there are none but a try now and then.
     fn finds_token(&mut self) -> bool {
         if self.rounds == 0 {
             self.sleeps_without += 1;
@@ -231,7 +242,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let sleeper = self.sleeper;
         sleeper.place.store(NOWHERE, Ordering::SeqCst);
-        // A visitor that is counted after this finds NOWHERE. Those before are in the middle of a few instructions.
+        // A visitor that is counted after this finds NOWHERE. Those before are in the middle of a
+        // few instructions.
         while sleeper.visitors.load(Ordering::SeqCst) != 0 {
             thread::yield_now();
         }

@@ -44,8 +44,8 @@ fn the_cost_of_contention_is_linear_in_the_number_of_tasks() {
     }
 }
 
-/// Steps of one coroutine that has `mutexes` mutexes and releases them in turn, while another one waits for each. The
-/// priority that it inherits is checked after each release.
+/// Steps of one coroutine that has `mutexes` mutexes and releases them in turn, while another one
+/// waits for each. The priority that it inherits is checked after each release.
 fn steps_of_one_holder(executor: &'static Executor, mutexes: usize) -> u64 {
     let all: &'static [Mutex<()>] = Vec::leak((0..mutexes).map(|_| Mutex::new(())).collect());
     // Each level comes again and again, in no simple order.

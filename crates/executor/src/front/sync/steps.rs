@@ -1,4 +1,5 @@
-//! How many elements of lists were passed, counted for the tests of what contention costs; nothing in other builds.
+//! How many elements of lists were passed, counted for the tests of what contention costs; nothing
+//! in other builds.
 
 pub(super) use counted::*;
 

@@ -27,7 +27,8 @@ const NANOSECONDS_PER_SECOND: u128 = 1_000_000_000;
 /// assert_eq!(timers.ticks_after(std::time::Duration::from_secs(2)), 2_005);
 /// ```
 pub trait Clock {
-    /// The counter now. Called in any context, also under the lock of the timers, which it must not use.
+    /// The counter now. Called in any context, also under the lock of the timers, which it must not
+    /// use.
     ///
     /// ```
     /// # use cops_executor::time::{Clock, ManualClock};
@@ -43,12 +44,14 @@ pub trait Clock {
     /// ```
     fn ticks_per_second(&self) -> u64;
 
-    /// Somebody sleeps until `deadline_ticks`, and nobody who sleeps has an earlier deadline: the host has to call
-    /// [`fire_due`](super::Timers::fire_due) then, or soon after. It sets its hardware timer, or unparks the thread that sleeps
-    /// until the next deadline. Called under no lock, wherever sleeping futures are polled.
+    /// Somebody sleeps until `deadline_ticks`, and nobody who sleeps has an earlier deadline: the
+    /// host has to call [`fire_due`](super::Timers::fire_due) then, or soon after. It sets its
+    /// hardware timer, or unparks the thread that sleeps until the next deadline. Called under no
+    /// lock, wherever sleeping futures are polled.
     ///
-    /// Does nothing by default, for hosts that ask for [`next_deadline`](super::Timers::next_deadline) each time before they
-    /// sleep, and sleep on the worker that would call this.
+    /// Does nothing by default, for hosts that ask for
+    /// [`next_deadline`](super::Timers::next_deadline) each time before they sleep, and sleep on
+    /// the worker that would call this.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, time::{Clock, Timers}};
@@ -82,13 +85,15 @@ pub trait Clock {
     }
 }
 
-/// Ticks in `duration`, rounded up, so that what waits for them waits long enough; at most `u64::MAX`.
+/// Ticks in `duration`, rounded up, so that what waits for them waits long enough; at most
+/// `u64::MAX`.
 pub(super) fn ticks_in(duration: Duration, ticks_per_second: u64) -> u64 {
     let ticks = (duration.as_nanos() * u128::from(ticks_per_second)).div_ceil(NANOSECONDS_PER_SECOND);
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
-/// The time in so many ticks, rounded up, for a host that sleeps by durations. At most 2^64 - 1 seconds.
+/// The time in so many ticks, rounded up, for a host that sleeps by durations. At most 2^64 - 1
+/// seconds.
 ///
 /// ```
 /// use cops_executor::time::duration_of;
@@ -121,7 +126,8 @@ impl<C: Clock + ?Sized> Clock for &C {
     }
 }
 
-/// A clock that stands still until it is advanced: for tests and simulations. A tick is a nanosecond.
+/// A clock that stands still until it is advanced: for tests and simulations. A tick is a
+/// nanosecond.
 ///
 /// ```
 /// use cops_executor::time::{Clock, ManualClock};

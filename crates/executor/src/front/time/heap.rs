@@ -1,18 +1,20 @@
 //! The queue of deadlines: a leftist heap of nodes that lie in the sleeping futures.
 //!
-//! A node's *rank* is the length of the path to the nearest missing child, and the left child's is never less
-//! than the right one's: so the path to the right from a node is at most log2(n + 1) long, and merging two heaps walks
-//! only such paths. Everything else is merging: adding (with a heap of one), taking the first (its children), taking
-//! any (its children, in its place). Each takes O(log n) steps in the worst case, a bound on how long the lock is held.
+//! A node's *rank* is the length of the path to the nearest missing child, and the left child's is
+//! never less than the right one's: so the path to the right from a node is at most log2(n + 1)
+//! long, and merging two heaps walks only such paths. Everything else is merging: adding (with a
+//! heap of one), taking the first (its children), taking any (its children, in its place). Each
+//! takes O(log n) steps in the worst case, a bound on how long the lock is held.
 //!
-//! Rejected: a pairing heap (cheaper on average, but the first removal after n additions takes n steps), a timing wheel
-//! (constant, but kilobytes of slots, coarse or cascading deadlines, and the next deadline has to be searched), a
-//! binary heap in an array (allocates).
+//! Rejected: a pairing heap (cheaper on average, but the first removal after n additions takes n
+//! steps), a timing wheel (constant, but kilobytes of slots, coarse or cascading deadlines, and the
+//! next deadline has to be searched), a binary heap in an array (allocates).
 //!
 //! # Rules (the safety argument of every block here)
 //!
 //! - A heap, and what is in the nodes linked in it, is touched only under one lock.
-//! - A node is pinned, and taken out before it is dropped. Its owner touches it only under that lock, or while it is out.
+//! - A node is pinned, and taken out before it is dropped. Its owner touches it only under that
+//!   lock, or while it is out.
 //! - All accesses go through raw pointers to the `UnsafeCell`.
 #![allow(unsafe_code)]
 
@@ -269,8 +271,8 @@ unsafe fn set_right(node: Link) -> bool {
     }
 }
 
-/// From a node whose children have changed, upwards as long as ranks change. With each step the new rank grows by one,
-/// so there are at most as many steps as ranks: log2(n + 1).
+/// From a node whose children have changed, upwards as long as ranks change. With each step the new
+/// rank grows by one, so there are at most as many steps as ranks: log2(n + 1).
 ///
 /// # Safety
 ///

@@ -13,8 +13,8 @@ use super::timers::Timers;
 
 /// The future of [`Timers::sleep`] and [`Timers::sleep_until`].
 ///
-/// Cancel-safe: dropped, it is taken out of the queue of deadlines. Polled again after it was ready, it is ready. Not to be
-/// polled or dropped in interrupt handlers.
+/// Cancel-safe: dropped, it is taken out of the queue of deadlines. Polled again after it was
+/// ready, it is ready. Not to be polled or dropped in interrupt handlers.
 ///
 /// ```
 /// use cops_executor::time::{ManualClock, Sleep, Timers};
@@ -134,8 +134,9 @@ impl<'a, C: Clock> Interval<'a, C> {
         Interval { timers, period_ticks, next_ticks }
     }
 
-    /// Waits for the next tick: how many periods have passed since the last. That is 1, unless the caller comes late: ticks
-    /// that were missed are counted and skipped, the following keep their times.
+    /// Waits for the next tick: how many periods have passed since the last. That is 1, unless the
+    /// caller comes late: ticks that were missed are counted and skipped, the following keep their
+    /// times.
     ///
     /// Cancel-safe: a tick that is not returned is not lost.
     ///

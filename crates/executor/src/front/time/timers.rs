@@ -16,9 +16,11 @@ use crate::front::sync::lock::SpinLock;
 /// Wakers that are taken out at once before the lock is given back.
 const FIRED_AT_ONCE: usize = 16;
 
-/// Timers by a clock of the program's choice. To be placed in a static, or anywhere that lives long enough.
+/// Timers by a clock of the program's choice. To be placed in a static, or anywhere that lives long
+/// enough.
 ///
-/// Sleeping allocates nothing; adding, taking out and firing are O(log n) each in the number of sleepers.
+/// Sleeping allocates nothing; adding, taking out and firing are O(log n) each in the number of
+/// sleepers.
 ///
 /// # How a host drives it
 ///
@@ -31,9 +33,10 @@ const FIRED_AT_ONCE: usize = 16;
 /// }
 /// ```
 ///
-/// or: the clock's [`deadline_set`](Clock::deadline_set) sets a hardware timer, whose interrupt handler calls `fire_due` and
-/// sets it again for the `next_deadline` that this returns. A new deadline that is earlier than all others comes by `deadline_set`, so a
-/// thread that sleeps is unparked there, and looks again.
+/// or: the clock's [`deadline_set`](Clock::deadline_set) sets a hardware timer, whose interrupt
+/// handler calls `fire_due` and sets it again for the `next_deadline` that this returns. A new
+/// deadline that is earlier than all others comes by `deadline_set`, so a thread that sleeps is
+/// unparked there, and looks again.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
@@ -85,7 +88,8 @@ impl<C: Clock> Timers<C> {
         &self.clock
     }
 
-    /// The clock's time `duration` from now, rounded up to ticks; the end of time if that is too late to count.
+    /// The clock's time `duration` from now, rounded up to ticks; the end of time if that is too
+    /// late to count.
     ///
     /// ```
     /// # use cops_executor::time::{ManualClock, Timers};
@@ -100,7 +104,8 @@ impl<C: Clock> Timers<C> {
 
     /// Waits for at least `duration`, from this call on (not from the first poll on). Cancel-safe.
     ///
-    /// A future that is dropped takes its deadline with it. In coroutines, and wherever futures are polled; not in interrupt handlers.
+    /// A future that is dropped takes its deadline with it. In coroutines, and wherever futures are
+    /// polled; not in interrupt handlers.
     ///
     /// ```
     /// use cops_executor::{Priority, Runtime, timers};
@@ -129,8 +134,9 @@ impl<C: Clock> Timers<C> {
         Sleep::new(self, deadline_ticks)
     }
 
-    /// The output of `future`, if it comes within `limit` from this call on; otherwise `future` is dropped. If both
-    /// are ready at the same time, the output wins. Cancel-safe if `future` is; a limit cancels it in the same way.
+    /// The output of `future`, if it comes within `limit` from this call on; otherwise `future` is
+    /// dropped. If both are ready at the same time, the output wins. Cancel-safe if `future` is; a
+    /// limit cancels it in the same way.
     ///
     /// # Errors
     ///
@@ -194,8 +200,8 @@ impl<C: Clock> Timers<C> {
         Interval::new(self, period_ticks)
     }
 
-    /// The earliest deadline of those who sleep, in ticks of the clock. `None` if nobody sleeps. Not in interrupt
-    /// handlers, which get it from [`fire_due`](Timers::fire_due).
+    /// The earliest deadline of those who sleep, in ticks of the clock. `None` if nobody sleeps.
+    /// Not in interrupt handlers, which get it from [`fire_due`](Timers::fire_due).
     ///
     /// ```
     /// # use cops_executor::time::{ManualClock, Timers};
@@ -224,11 +230,12 @@ impl<C: Clock> Timers<C> {
 
     /// Wakes those whose deadline has come, the earliest first.
     ///
-    /// In any context, interrupt handlers included: it waits for nobody. If somebody is adding or taking out a
-    /// timer at this moment, that one does it instead, and then calls [`Clock::deadline_set`] for the next deadline; this
-    /// returns the default.
+    /// In any context, interrupt handlers included: it waits for nobody. If somebody is adding or
+    /// taking out a timer at this moment, that one does it instead, and then calls
+    /// [`Clock::deadline_set`] for the next deadline; this returns the default.
     ///
-    /// Wakers run in the call; those of coroutines of this crate are an atomic update and a push each.
+    /// Wakers run in the call; those of coroutines of this crate are an atomic update and a push
+    /// each.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -280,7 +287,8 @@ impl<C: Clock> Timers<C> {
             if wakers.is_full() {
                 self.lock.release();
                 wakers.wake_all();
-                // In an interrupt handler: only others than those it has interrupted can hold it now.
+                // In an interrupt handler: only others than those it has interrupted can hold it
+                // now.
                 self.lock.lock();
             } else if self.lock.unlock() {
                 wakers.wake_all();
@@ -301,8 +309,8 @@ impl<C: Clock> Timers<C> {
 pub struct Fired {
     /// Those who were woken.
     pub count: usize,
-    /// The earliest deadline of those who sleep on, in ticks: when to fire next. `None` if nobody sleeps, or somebody
-    /// else fires and tells the clock.
+    /// The earliest deadline of those who sleep on, in ticks: when to fire next. `None` if nobody
+    /// sleeps, or somebody else fires and tells the clock.
     pub next_deadline: Option<u64>,
 }
 

@@ -1,6 +1,8 @@
-//! A waker's data is the compact form of an id, and its table says of which executor. For pointers of 32 bits.
+//! A waker's data is the compact form of an id, and its table says of which executor. For pointers
+//! of 32 bits.
 //!
-//! Rejected: bits of the data for the executor's number (each would halve how often a slot can be used).
+//! Rejected: bits of the data for the executor's number (each would halve how often a slot can be
+//! used).
 
 use ::core::ptr;
 use ::core::task::{RawWaker, RawWakerVTable};
