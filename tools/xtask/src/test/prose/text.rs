@@ -46,7 +46,12 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
     for (index, line) in text.split('\n').enumerate() {
         let trimmed = line.trim_start();
         let is_prose = match kind {
-            Kind::Rust => trimmed.starts_with("//") && !without_marks(trimmed).starts_with('|'),
+            Kind::Rust => {
+                let text = without_marks(trimmed);
+                let is_fence = trimmed.starts_with("//") && text.starts_with("```");
+                is_fenced ^= is_fence;
+                trimmed.starts_with("//") && !is_fenced && !is_fence && !text.starts_with('|')
+            }
             Kind::Plain => trimmed.starts_with('#'),
             Kind::Markdown => {
                 let is_fence = trimmed.starts_with("```");
@@ -61,8 +66,9 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
                 !is_fenced && !is_fence && !in_html && !trimmed.starts_with('|')
             }
         };
-        // A line with one word that is too long (an address, a path) stays.
-        let can_wrap = without_marks(trimmed).trim().contains(' ');
+        // A line with one word that is too long (an address, a path, a code span) stays.
+        let plain: String = without_marks(trimmed).split('`').step_by(2).collect::<Vec<_>>().join("_");
+        let can_wrap = plain.trim_end_matches(['.', ';', ',', ':']).trim().contains(' ');
         if is_prose && can_wrap && line.chars().count() > columns {
             wide.push(index + 1);
         }
@@ -148,6 +154,8 @@ mod tests {
             assert_eq!(wide_lines(&text, Kind::Markdown, 100), Vec::<usize>::new(), "{text}");
         }
         assert_eq!(wide_lines(&format!("let a = \"{wide}\";"), Kind::Rust, 100), Vec::<usize>::new());
+        assert_eq!(wide_lines(&format!("/// ```\n/// {wide}\n/// ```\n/// {wide}"), Kind::Rust, 100), [4]);
+        assert_eq!(wide_lines(&format!("//! `{wide}`;"), Kind::Rust, 100), Vec::<usize>::new());
         assert_eq!(wide_lines(&format!("<!--\n{wide}\n-->\n{wide}"), Kind::Markdown, 100), [4]);
     }
 }
