@@ -47,8 +47,8 @@
 //! | `std` (default) | the front on a host: workers are threads (`Runtime`), and a panic ends one coroutine |
 //! | `reactor` | on a host: idle workers drive the reactor of `async-io`, so its sockets and timers work |
 //!
-//! Without `std` the program tells who it is by a function that the linker finds, and supplies
-//! memory and notification by [`Hooks`]:
+//! Without `std` the program identifies the current worker by a function that the linker finds, and
+//! supplies memory and notification by [`Hooks`]:
 //!
 //! ```text
 //! #[unsafe(no_mangle)]
@@ -89,8 +89,8 @@
 //! # Guarantees
 //!
 //! - **Wakes.** A wake that happens after a poll has begun leads to another poll. Waking is
-//!   idempotent. Waking, cancelling or changing somebody who has exited does nothing, also when the
-//!   slot has a new tenant. What the waker wrote before, the poll sees.
+//!   idempotent. Waking, cancelling or changing a coroutine that has exited does nothing, even when
+//!   the slot is used by another one. What the waker wrote before, the poll sees.
 //! - **Polls.** One worker at a time, never after the future has finished, never after it was
 //!   dropped. The future is dropped exactly once, by a worker.
 //! - **Order on one worker.** The coroutine polled next is always one of the most urgent that are
@@ -161,7 +161,7 @@
 //! marks of all others. If V is itself, it begins the most urgent of its lists, which is at least
 //! as urgent as U. If V is another and shows something more urgent than the worker has, it takes
 //! V's lock, files V's inbox, and takes the most urgent there, if that is as urgent as what was
-//! shown; otherwise it looks again. If V's lock is held, somebody is at a scheduling point there
+//! shown; otherwise it looks again. If V's lock is held, a thread is at a scheduling point there
 //! and takes the most urgent; the worker looks again rather than run something less urgent. (The
 //! scheduling points of `poll_in_turn`, which are shorter, are those at which none of this would
 //! find anything: it leaves as soon as one of the marks it looks at says otherwise.)
@@ -174,21 +174,21 @@
 //! [`Executor::most_urgent`] and the hook `preempt` are for ending it early.
 //!
 //! `tests/storm` has each less urgent poll look whether an announced one still waits, and asserts
-//! the bound exactly, with these limits; `tests/notify.rs` fixes who steals what; `tests/simulator`
-//! has several workers take turns in virtual time and asserts the bound at each of some hundred
-//! thousand polls.
+//! the bound exactly, with these limits; `tests/notify.rs` fixes which worker steals what;
+//! `tests/simulator` has several workers take turns in virtual time and asserts the bound at each
+//! of some hundred thousand polls.
 //!
 //! # Equals, and those that starve
 //!
 //! Equal priorities are served round-robin by each worker. Between workers the balance is kept by
 //! stealing alone: one that runs out takes half of what waits at another, and one that has less
-//! urgent work takes what is more urgent. Nobody takes an equal. So a worker that always has
+//! urgent work takes what is more urgent. No worker takes an equal. So a worker that always has
 //! something more urgent does not serve its less urgent ones, and if the others always have some of
 //! their own, those wait, though their equals elsewhere run.
 //!
-//! Strict priorities starve whoever is less urgent as long as there is enough to do above; that is
-//! what they are for. [`Executor::set_aging`] gives every waiting level a share: of every so many
-//! polls *of each worker* one goes to a less urgent level of that worker. It cures both.
+//! Strict priorities starve less urgent coroutines as long as there is enough more urgent work;
+//! that is their purpose. [`Executor::set_aging`] gives every waiting level a share: of every so
+//! many polls *of each worker* one goes to a less urgent level of that worker. It cures both.
 #![no_std]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Children: coroutines that begin with the priority of who spawns them, and that end with the
+//! Children: coroutines that begin with the priority of their spawner, and that end with the
 //! handle to them.
 
 use ::core::future::Future;
@@ -74,7 +74,7 @@ impl Executor {
 }
 
 impl<T> JoinHandle<T> {
-    /// Ties the coroutine to the handle: whoever drops what this returns cancels it.
+    /// Ties the coroutine to the handle: dropping the returned handle cancels it.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, priority};
@@ -158,13 +158,13 @@ impl AbortHandle {
     }
 }
 
-/// A [`JoinHandle`] whose coroutine is cancelled when it is dropped; see
+/// A [`JoinHandle`] that cancels its coroutine when it is dropped; see
 /// [`JoinHandle::abort_on_drop`].
 ///
 /// Awaiting is as with a `JoinHandle`. (Cancelling a coroutine that has exited does nothing.)
 ///
-/// Cancel-safe as the handle is, as long as it is awaited by reference; awaited by value, whoever
-/// drops the future cancels the coroutine.
+/// Cancel-safe as the handle is, as long as it is awaited by reference; awaited by value, dropping
+/// the future cancels the coroutine.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};

@@ -64,8 +64,8 @@ mod provided {
         word: u32,
     }
 
-    /// The record of a thread that is no worker: it polls nothing, ever. So nobody need ask whether
-    /// there is one.
+    /// The record of a thread that is no worker: it never polls anything. So callers need not check
+    /// whether there is a record.
     static NOBODY: WorkerState = WorkerState::new();
 
     std::thread_local! {

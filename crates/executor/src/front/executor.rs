@@ -75,7 +75,7 @@ impl Executor {
     ///
     /// [`StartError::NumberTaken`].
     ///
-    /// There is a program that does so at [`Hooks`]. This one lets nobody run:
+    /// There is a program that does so at [`Hooks`]. This one runs nothing:
     ///
     /// ```
     /// # use cops_executor::{Executor, Hooks, Priority, SpawnError};
@@ -374,13 +374,13 @@ impl Executor {
         }
     }
 
-    /// Of every `period` polls of a worker, has one go to a level that is less urgent than the most
-    /// urgent ready one: in turn to each of those at which somebody waits for that worker. `None`,
-    /// as it begins: never, priorities are strict.
+    /// Gives one of every `period` polls of a worker to a level less urgent than the most urgent
+    /// ready one, alternating between those with a coroutine that waits for that worker. `None`,
+    /// the initial value: never, priorities are strict.
     ///
-    /// So however much is ready above it, a level at which somebody waits gets one poll in `period`
-    /// times the number of such levels. May be changed at any time, in any context; workers go by
-    /// it from their next scheduling point on.
+    /// So however much is ready above it, a level with a waiting coroutine gets one poll in
+    /// `period` times the number of such levels. May be changed at any time, in any context;
+    /// workers use it from their next scheduling point on.
     ///
     /// ```
     /// # use std::num::NonZeroU32;

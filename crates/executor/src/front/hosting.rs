@@ -1,4 +1,4 @@
-//! What those who host an executor ask of it: to stop, whether to sleep, how it stands.
+//! Functions for the host of an executor: to stop it, to decide whether to sleep, to inspect it.
 
 use super::calls;
 use super::executor::Executor;
@@ -38,7 +38,7 @@ impl Executor {
     /// # static EXECUTOR: Executor = Executor::new(1);
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
-    /// assert!(!EXECUTOR.prepare_park(0), "somebody is ready");
+    /// assert!(!EXECUTOR.prepare_park(0), "a coroutine is ready");
     /// EXECUTOR.run_until_stalled(0);
     /// if EXECUTOR.prepare_park(0) {
     ///     // `wfi`, or the park of a thread.
@@ -130,7 +130,7 @@ impl Executor {
         Priority::new(calls::most_urgent(&self.core, worker) as u8)
     }
 
-    /// The core's half, for those who look at it from outside
+    /// The core's half, for inspection from outside
     /// ([`inspect_remote`](core::Executor::inspect_remote)).
     ///
     /// ```
@@ -163,7 +163,7 @@ impl Executor {
     }
 
     /// Describes the coroutine in the slot `index`: `None` if there is no such slot, `Some(None)`
-    /// if nobody is in it. Count up from 1 until `None` to see all.
+    /// if it is empty. Count up from 1 until `None` to see all.
     ///
     /// In any context, interrupt handlers included. It takes no lock: what it says may be over when
     /// it returns.
@@ -174,8 +174,8 @@ impl Executor {
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
     /// EXECUTOR.spawn(async {}, Priority::MOST_URGENT)?;
-    /// let everybody: Vec<_> = (1..).map_while(|index| EXECUTOR.inspect(index)).flatten().collect();
-    /// assert_eq!(everybody.iter().map(|one| one.priority).collect::<Vec<_>>(), [32, 0]);
+    /// let all: Vec<_> = (1..).map_while(|index| EXECUTOR.inspect(index)).flatten().collect();
+    /// assert_eq!(all.iter().map(|one| one.priority).collect::<Vec<_>>(), [32, 0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn inspect(&self, index: u32) -> Option<Option<Inspection>> {

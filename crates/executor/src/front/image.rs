@@ -115,7 +115,7 @@ macro_rules! define_table {
             ) -> Result<CoreTable, ImageError> {
                 let version = find("cops_interface_version")
                     .ok_or(ImageError::Missing("cops_interface_version"))?;
-                // SAFETY: by contract this function, whose type never changes.
+                // SAFETY: by contract it is this function, and the function's type never changes.
                 let version = unsafe {
                     ::core::mem::transmute::<*const (), extern "C" fn() -> u64>(version)
                 };

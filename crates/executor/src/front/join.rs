@@ -244,8 +244,7 @@ unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
 ///
 /// # Safety
 ///
-/// `shared` is that of a `Block<F>`, whose future is dropped, and the coroutine's side has not
-/// gone.
+/// `shared` is that of a `Block<F>`, its future is dropped, and the coroutine's side has not ended.
 #[inline(never)]
 unsafe fn end<F: Future>(block: NonNull<Shared<F::Output>>) {
     // SAFETY: by contract the coroutine's side has not ended, so the block exists.
@@ -350,7 +349,7 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-/// A handle whose coroutine has no id yet.
+/// A handle to a coroutine without an id so far.
 pub(super) struct PendingHandle<T>(Side<T>);
 
 impl<T> PendingHandle<T> {

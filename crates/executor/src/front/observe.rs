@@ -1,5 +1,5 @@
 //! Watching a program's coroutines come, be woken and change their priority, without a trace point
-//! in the core: a table whose entries tell an observer and then call the image's.
+//! in the core: a table of functions that notify an observer and then call those of the image.
 //!
 //! A program that installs the plain table pays nothing. One kind of wake is not seen: a coroutine
 //! that wakes itself during its poll, which is noted at its worker without a call to the core.

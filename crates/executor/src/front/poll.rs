@@ -12,8 +12,8 @@ use super::waker::waker_of_raw;
 ///
 /// # Safety
 ///
-/// `data` points to an `F` that stays there until it is dropped and is nobody else's during the
-/// call.
+/// `data` points to an `F` that stays there until it is dropped and is used only by this call while
+/// it runs.
 pub(super) unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: u64) -> bool {
     // SAFETY: by contract; it stays where it is, so it is pinned.
     let future = unsafe { Pin::new_unchecked(&mut *data.cast::<F>()) };
@@ -24,7 +24,7 @@ pub(super) unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: 
     #[cfg(not(feature = "std"))]
     return future.poll(&mut context).is_ready();
     // A panic must not cross into the core; it ends the coroutine, as it ends a thread. The future
-    // is not polled again, so nobody sees it in a broken state.
+    // is not polled again, so no code sees it in a broken state.
     #[cfg(feature = "std")]
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context).is_ready()))
     {

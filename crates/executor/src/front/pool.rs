@@ -6,7 +6,7 @@
 //! A thread keeps blocks by size, in steps of 16 bytes up to 1 KiB, in two magazines of 32 KiB
 //! each. A magazine that is full goes to a depot, which all threads share, and one that is empty is
 //! replaced by one from there: so a block costs the same however many are in use, and blocks that
-//! one thread takes and another gives back find their way to where they are needed. The depot keeps
+//! one thread allocates and another frees become available where they are needed. The depot keeps
 //! at most 64 MiB of each size; the rest goes back to the global allocator. (Magazines and depot
 //! are Bonwick's and Adams's, USENIX 2001.)
 //!
@@ -82,7 +82,7 @@ mod kept {
 
     /// Blocks of one size. Those in the first magazine are linked by their first words.
     struct Kept {
-        /// What is given back goes here, and what is taken comes from here.
+        /// Freed blocks are put here, and allocated ones are taken from here.
         first: Cell<Option<NonNull<Link>>>,
         /// How many more fit into the first magazine.
         room: Cell<usize>,

@@ -66,7 +66,7 @@ pub(super) fn wake_up_raw(id: u64) -> bool {
 
 #[inline(never)]
 fn wake_another(id: u64) -> bool {
-    // No id that anybody can have is of generation 0; the core finds nobody by such a one.
+    // No valid id has generation 0; the core finds no coroutine for such an id.
     let number = (id >> 24) as u8;
     executor(number).is_some_and(|executor| calls::wake(&executor.core, id, current_worker_of(number)))
 }
@@ -91,7 +91,7 @@ pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     let changed = executor(id.executor()).is_some_and(|executor| {
         calls::set_priority(&executor.core, id.raw(), priority.level() as u32, executor.here())
     });
-    // Who waits in a queue of `sync` comes to stand elsewhere.
+    // A waiter in a queue of `sync` moves to another place.
     super::sync::priority_changed(id);
     changed
 }

@@ -36,8 +36,8 @@ impl Executor {
                 other => return other,
             }
             if self.prepare_park(worker) {
-                // Looked at after the mark: who lets the last one exit notifies those that are
-                // marked.
+                // Checked after the mark: the thread that lets the last one exit notifies those
+                // that are marked.
                 if self.live_count() != 0 {
                     park();
                 }

@@ -43,12 +43,12 @@ pub struct StaticMemory<const BYTES: usize> {
     bytes: UnsafeCell<[u8; BYTES]>,
     used: AtomicU32,
     taken: AtomicBool,
-    /// Written by whoever has set `taken`, before the executor is started.
+    /// Written by the thread that has set `taken`, before the executor is started.
     notify: UnsafeCell<Option<fn(u32)>>,
 }
 
-// SAFETY: `used` says which bytes have been handed out, to whom they are; `notify` is not written
-// once it can be read.
+// SAFETY: `used` says which bytes have been handed out; those belong to the executor; `notify` is
+// not written once it can be read.
 unsafe impl<const BYTES: usize> Sync for StaticMemory<BYTES> {}
 
 impl<const BYTES: usize> StaticMemory<BYTES> {
@@ -86,7 +86,7 @@ impl<const BYTES: usize> StaticMemory<BYTES> {
         self.used.load(Ordering::Relaxed) as usize
     }
 
-    /// Bytes that nobody else has, zeroed, aligned to 64; null if there are not so many.
+    /// Bytes for this caller alone, zeroed, aligned to 64; null if there are not so many.
     fn take(&self, bytes: usize) -> *mut u8 {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {

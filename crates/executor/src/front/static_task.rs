@@ -6,8 +6,8 @@
 //! [`future_size`].
 //!
 //! Unsafe: a future is put into bytes, and polled and dropped there by a table made for its type.
-//! The argument is in who owns the bytes: whoever has set `occupied` until the future is theirs,
-//! then the coroutine until it has been dropped.
+//! The argument is the ownership of the bytes: they belong to the caller that has set `occupied`
+//! until it has put the future there, then to the coroutine until the future has been dropped.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
@@ -21,7 +21,7 @@ use super::poll::poll;
 use crate::core::atomic::unmodelled::{AtomicBool, Ordering};
 use crate::core::{CoroutineId, FutureVTable, Priority};
 
-/// Room in a static for one coroutine at a time, whose future has up to `BYTES` bytes.
+/// Room in a static for one coroutine at a time, with a future of up to `BYTES` bytes.
 ///
 /// ```
 /// use cops_executor::{Executor, Priority, SpawnError, StaticTask, future_size, yield_now};
@@ -67,7 +67,7 @@ pub struct StaticTask<const BYTES: usize> {
 }
 
 // SAFETY: the future goes from one thread to another (`spawn_static` asks for Send), and `occupied`
-// says whose the bytes are.
+// says which of them owns the bytes.
 unsafe impl<const BYTES: usize> Sync for StaticTask<BYTES> {}
 
 impl<const BYTES: usize> StaticTask<BYTES> {
@@ -82,8 +82,8 @@ impl<const BYTES: usize> StaticTask<BYTES> {
         StaticTask { future: UnsafeCell::new(MaybeUninit::uninit()), occupied: AtomicBool::new(false) }
     }
 
-    /// Whether a coroutine is in it whose future has not been dropped. A hint: an interrupt handler
-    /// or another worker may change that at any time.
+    /// Whether it has a coroutine with a future that has not been dropped. A hint: an interrupt
+    /// handler or another worker may change that at any time.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
@@ -127,8 +127,8 @@ impl<F: Future<Output = ()> + Send + 'static, const BYTES: usize> Placed<F, BYTE
 ///
 /// # Safety
 ///
-/// `data` points to a `StaticTask<BYTES>` that lives for ever, in which a `F` is that nobody else
-/// has.
+/// `data` points to a `StaticTask<BYTES>` that lives for ever, with an `F` in it that nothing else
+/// refers to.
 unsafe extern "C" fn vacate<F, const BYTES: usize>(data: *mut ()) {
     // SAFETY: the future is at the start (`FITS`), and the caller's.
     unsafe { ptr::drop_in_place(data.cast::<F>()) };
@@ -180,7 +180,8 @@ impl Executor {
         // (`FITS`), and may be written through a shared reference (`UnsafeCell`).
         unsafe { task.future.get().cast::<F>().write(future) };
         // SAFETY: what the table's functions ask for: a future at `data` for ever, that is Send and
-        // 'static, and nobody's but the coroutine's; and on an error still ours.
+        // 'static, and belongs only to the coroutine; after an error it still belongs to this
+        // function.
         unsafe {
             self.spawn_raw(data, Placed::<F, BYTES>::VTABLE, priority)
                 .inspect_err(|_| vacate::<F, BYTES>(data))

@@ -1,12 +1,12 @@
-//! Timers without a reactor: the clock of the host, and who looks at it.
+//! Timers without a reactor: the clock of the host, and the threads that watch it.
 //!
 //! Awake workers fire what is due after each batch of polls. Of those that sleep, the one that
 //! watches (`Record::watch`) sleeps no longer than until the next deadline.
 //!
 //! No deadline is slept over. A watcher says that it watches, then reads the next deadline under
-//! the lock of the timers. Who adds an earlier one does so under that lock, then wakes the watcher
-//! it sees. If the watcher has not read the new deadline, its reading came first, and so did its
-//! saying that it watches.
+//! the lock of the timers. A thread that adds an earlier one does so under that lock, then wakes
+//! the watcher it sees. If the watcher has not read the new deadline, its reading came first, and
+//! so did its saying that it watches.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use crate::front::time::{Clock, Timers};
 
 static TIMERS: Timers<HostClock> = Timers::new(HostClock(()));
 static EPOCH: OnceLock<Instant> = OnceLock::new();
-/// Somebody has slept: until then nobody need look.
+/// Set once a coroutine has slept: until then no worker needs to check.
 static IN_USE: AtomicBool = AtomicBool::new(false);
-/// No deadline is before this, in nanoseconds after `EPOCH`; for awake workers, who ask often.
+/// No deadline is before this, in nanoseconds after `EPOCH`; for awake workers, which check often.
 static NEXT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
 const TICKS_PER_SECOND: u64 = 1_000_000_000;
@@ -81,13 +81,13 @@ impl Clock for HostClock {
         match Record::of_this_thread() {
             // A worker of the same executor that is awake, as this one is, looks before it sleeps.
             Some(record) => record.wake_watcher(),
-            // Whose it may be is not known.
+            // It is not known to which coroutine it may belong.
             None => Record::all().for_each(Record::wake_watcher),
         }
     }
 }
 
-/// Whether anybody has slept.
+/// Whether any coroutine has slept.
 #[inline]
 pub(super) fn is_in_use() -> bool {
     IN_USE.load(Ordering::Relaxed)
@@ -105,8 +105,8 @@ fn fire_if_due(now: Instant) {
     if nanoseconds(now) < NEXT_NS.load(Ordering::SeqCst) {
         return;
     }
-    // In this order: who adds a deadline before we read lets us read it, who adds one later lowers
-    // what we store.
+    // In this order: a deadline added before the load below is read by it, and one added later
+    // lowers the stored value.
     NEXT_NS.store(u64::MAX, Ordering::SeqCst);
     TIMERS.fire_due();
     if let Some(deadline_ns) = TIMERS.next_deadline() {

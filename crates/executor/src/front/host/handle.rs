@@ -30,7 +30,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The runtime, or the executor of a static, whose worker this thread is; `None` on other
+    /// The runtime, or the executor of a static, that this thread is a worker of; `None` on other
     /// threads.
     ///
     /// ```

@@ -1,21 +1,21 @@
 //! Executors for runtimes. An executor has a number of 256, ids and wakers that may outlive
 //! everything, and so is never freed: a runtime leases one, and the next may have it.
 //!
-//! A lease ends with nobody left on the executor. So:
+//! When a lease ends, no coroutine is left on the executor. So:
 //!
 //! - `tenancy` is odd while a runtime has it, and goes up when one comes or goes. A handle knows
 //!   the tenancy that it is for.
 //! - The runtime's end closes the tenancy, then stops the workers. The last thread to leave sweeps:
-//!   it cancels everybody and runs what that makes ready, which drops the futures and polls none.
-//!   Then it gives the executor back.
+//!   it cancels all coroutines and runs what that makes ready, which drops the futures and polls
+//!   none. Then it returns the executor.
 //! - A thread that spawns and is no worker looks at the tenancy *afterwards*. If it is another, the
-//!   newcomer is cancelled, and somebody has to run it: the next tenant's workers, or the sweep,
-//!   or, if the executor lies idle, whoever spawned it sweeps once more.
+//!   newcomer is cancelled and must be run for that: by the next tenant's workers, or by the sweep,
+//!   or, if the executor is idle, by the spawner, which sweeps once more.
 //!
-//! Nobody is overlooked: a spawn and the look that follows, the closing and the sweep that follows,
-//! are sequentially consistent, so that the look sees the closing, or the sweep the newcomer. A
-//! spawner that finds the executor not idle has had the lock before the sweep's last section of it,
-//! whose look at `live_count` sees the newcomer.
+//! No coroutine is overlooked: a spawn and the look that follows, the closing and the sweep that
+//! follows, are sequentially consistent, so that the look sees the closing, or the sweep the
+//! newcomer. A spawner that finds the executor not idle has had the lock before the sweep's last
+//! section under it, which checks `live_count` and sees the newcomer.
 
 use std::boxed::Box;
 use std::sync::atomic::{Ordering, fence};
@@ -58,7 +58,7 @@ pub(super) fn take(workers: u32) -> Option<(&'static Record, u64)> {
     Some((record, record.tenancy.fetch_add(1, Ordering::SeqCst).wrapping_add(1)))
 }
 
-/// Starts an executor of a number that nobody has. From the end: programs number their own from 0.
+/// Starts an executor with an unused number. From the end: programs number their own from 0.
 fn start(workers: u32) -> Option<&'static Record> {
     (0..=u8::MAX).rev().filter(|&number| registry::executor(number).is_none()).find_map(|number| {
         // It may have been taken since; then this one is leaked.
@@ -103,7 +103,7 @@ fn refuse(record: &'static Record, newcomer: CoroutineId) {
     }
 }
 
-/// Drops all coroutines of an executor that nobody runs, and gives it back.
+/// Drops all coroutines of an executor that no worker runs, and returns it.
 fn sweep(record: &'static Record) {
     let executor = record.executor;
     executor.request_stop(false);

@@ -58,7 +58,7 @@ impl Executor {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_until_done(&'static self, worker: u32) -> RunOutcome {
-        // A worker that sees others alive sleeps marked, and whoever lets the last one exit
+        // A worker that sees others alive sleeps marked, and the thread that lets the last one exit
         // notifies those it sees marked.
         let all_exited = |_| (self.live_count() == 0).then_some(RunOutcome::Stalled);
         drive(self, worker, all_exited).unwrap_or_else(|refused| refused)

@@ -18,7 +18,7 @@ pub(super) unsafe extern "C" fn grow(_: *mut (), bytes: usize) -> *mut u8 {
 
 pub(super) unsafe extern "C" fn release(_: *mut (), memory: *mut u8, bytes: usize) {
     if let Some(layout) = layout(bytes) {
-        // SAFETY: the core gives back what `grow` gave, with the same size.
+        // SAFETY: the core returns a block that `grow` allocated, with the same size.
         unsafe { dealloc(memory, layout) };
     }
 }

@@ -1,14 +1,14 @@
 //! How many polls a worker makes before it looks up: at the clock, and by it at the reactor.
 //!
-//! A look costs a system call, a poll may take nanoseconds or milliseconds, and nobody tells
-//! beforehand. So a batch begins with one poll and doubles while batches are short; one that took
-//! too long brings it back to one at once and, if there is something to look at, keeps it there for
-//! a while, since long polls come in numbers.
+//! A look costs a system call, a poll may take nanoseconds or milliseconds, and which of the two is
+//! not known beforehand. So a batch begins with one poll and doubles while batches are short; one
+//! that took too long brings it back to one at once and, if there is something to look at, keeps it
+//! there for a while, since long polls come in numbers.
 //!
-//! Worst case: polls that were short turn long within one batch. The reactor's own thread sees that
-//! nobody has looked for 10 ms, twice, and drives it until somebody does. To leave all of it to
+//! Worst case: polls that were short turn long within one batch. The reactor's own thread sees,
+//! twice, that no worker has looked for 10 ms, and drives it until one does. To leave all of it to
 //! that thread while workers are busy was tried: each event then costs two changes of thread on a
-//! processor that has better things to do, and waits as long as the system's scheduler lets it.
+//! processor that has other work, and waits as long as the system's scheduler lets it.
 
 use std::time::{Duration, Instant};
 

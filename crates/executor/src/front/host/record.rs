@@ -40,7 +40,7 @@ pub(super) struct Record {
     growing: Mutex<()>,
     /// How the thread of each worker sleeps, and is woken.
     sleepers: [Sleeper; MAX_WORKERS as usize],
-    /// Whose turn it is to have the executor: see `lease`. 0 if it belongs to the program.
+    /// The current tenant of the executor: see `lease`. 0 if it belongs to the program.
     pub tenancy: AtomicU64,
     /// The workers of a runtime shall leave when no coroutine is left.
     pub finishing: AtomicBool,
@@ -64,7 +64,7 @@ impl Record {
         RECORDS[number as usize].get().copied()
     }
 
-    /// The record of the executor whose worker this thread is.
+    /// The record of the executor that this thread is a worker of.
     #[inline]
     pub fn of_this_thread() -> Option<&'static Record> {
         Record::of(u8::try_from(current::get() >> 8).ok()?)
@@ -158,12 +158,12 @@ impl Record {
         self.long_ns.store(self.nanoseconds(now).max(1), Ordering::Relaxed);
     }
 
-    /// Worker `worker` goes to sleep. True if it watches: nobody else of this executor does. It
-    /// sleeps no longer than until the next deadline, and finds the reactor free, if no thread of
-    /// another executor is in it.
+    /// Worker `worker` goes to sleep. True if it watches, because no other worker of this executor
+    /// does. It sleeps no longer than until the next deadline, and finds the reactor free, if no
+    /// thread of another executor is in it.
     ///
-    /// For the reactor nothing but speed depends on this: while nobody watches, busy workers look,
-    /// and the reactor's own thread takes over if they do not. For deadlines see `clock`.
+    /// For the reactor nothing but speed depends on this: while no worker watches, busy workers
+    /// look, and the reactor's own thread takes over if they do not. For deadlines see `clock`.
     pub fn watch(&self, worker: u32) -> bool {
         self.idle.fetch_or(1 << (worker % MAX_WORKERS), Ordering::SeqCst);
         self.watcher.compare_exchange(NO_WORKER, worker, Ordering::SeqCst, Ordering::SeqCst).is_ok()

@@ -24,16 +24,16 @@ use crate::front::{JoinHandle, current};
 /// coroutine.
 ///
 /// Priorities are strict, as everywhere in this crate, and coroutines are not preempted: an urgent
-/// one waits for the poll that is under way on each worker. What computes for long should
-/// `yield_now` now and then; what blocks belongs on a thread of its own or in a pool such as that
-/// of the crate `blocking`, whose `unblock` can be awaited here.
+/// one waits for the poll that is under way on each worker. Long computations should `yield_now`
+/// now and then; blocking code belongs on its own thread or in a pool such as that of the crate
+/// `blocking`, with an `unblock` that can be awaited here.
 ///
 /// # The end
 ///
 /// Dropping the runtime stops its workers when the polls under way return, and waits for their
 /// threads. Then every coroutine that is left is dropped, on one of those threads, without being
 /// polled again; its join handle yields [`JoinError::Cancelled`](crate::JoinError::Cancelled).
-/// Dropped on one of its own workers, the runtime stops in the same way, but nobody waits.
+/// Dropped on one of its own workers, the runtime stops in the same way, but without waiting.
 /// [`finish`](Runtime::finish) waits for all coroutines first.
 ///
 /// A panic ends one coroutine; its join handle yields
@@ -346,8 +346,8 @@ impl Builder {
                 let finishing = record.finishing.load(Ordering::SeqCst);
                 (finishing && record.executor.live_count() == 0).then_some(())
             };
-            // Finished, or stopped by who has closed it. (A panic here would be the reactor's. Then
-            // the executor is not swept, and nobody gets it again.)
+            // Finished, or stopped by the thread that has closed it. (A panic here would be one of
+            // the reactor. Then the executor is not swept, and is not used again.)
             let _ = drive(record.executor, worker, finished);
             lease::close(record, tenancy);
             lease::leave(record);

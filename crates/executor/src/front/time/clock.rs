@@ -44,7 +44,7 @@ pub trait Clock {
     /// ```
     fn ticks_per_second(&self) -> u64;
 
-    /// Somebody sleeps until `deadline_ticks`, and nobody who sleeps has an earlier deadline: the
+    /// The earliest deadline of all sleeping futures is now `deadline_ticks`: the
     /// host has to call [`fire_due`](super::Timers::fire_due) then, or soon after. It sets its
     /// hardware timer, or unparks the thread that sleeps until the next deadline. Called under no
     /// lock, wherever sleeping futures are polled.
@@ -152,7 +152,7 @@ impl ManualClock {
         ManualClock { now_ticks: AtomicU64::new(0) }
     }
 
-    /// Moves it on; nobody is woken by that alone ([`fire_due`](super::Timers::fire_due)).
+    /// Advances it; this alone wakes no future ([`fire_due`](super::Timers::fire_due)).
     ///
     /// Not beyond 2^64 - 1 nanoseconds, 584 years: it would begin at 0 again. In any context.
     ///

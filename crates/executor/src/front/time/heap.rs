@@ -25,7 +25,7 @@ use ::core::task::Waker;
 
 pub(super) type Link = *const Node;
 
-/// A deadline, and who waits for it.
+/// A deadline, and the waker of the future that waits for it.
 pub(super) struct Node {
     cell: UnsafeCell<Inner>,
     _pinned: PhantomPinned,
@@ -271,7 +271,7 @@ unsafe fn set_right(node: Link) -> bool {
     }
 }
 
-/// From a node whose children have changed, upwards as long as ranks change. With each step the new
+/// From a node with changed children upwards, as long as ranks change. With each step the new
 /// rank grows by one, so there are at most as many steps as ranks: log2(n + 1).
 ///
 /// # Safety

@@ -9,7 +9,7 @@
 //!
 //! The queue has a spin lock, held for O(log n) steps. So sleeping futures are polled and dropped
 //! outside of interrupt handlers only, and what looks at the queue is called there only;
-//! [`Timers::fire_due`], which waits for nobody, in any context. All futures here are cancel-safe.
+//! [`Timers::fire_due`], which never waits, in any context. All futures here are cancel-safe.
 
 mod clock;
 mod heap;

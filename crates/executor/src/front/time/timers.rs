@@ -13,7 +13,7 @@ use super::heap::Heap;
 use super::sleep::{Elapsed, Interval, Sleep};
 use crate::front::sync::lock::SpinLock;
 
-/// Wakers that are taken out at once before the lock is given back.
+/// Wakers that are taken out at once before the unlock.
 const FIRED_AT_ONCE: usize = 16;
 
 /// Timers by a clock of the program's choice. To be placed in a static, or anywhere that lives long
@@ -33,7 +33,7 @@ const FIRED_AT_ONCE: usize = 16;
 /// }
 /// ```
 ///
-/// or: the clock's [`deadline_set`](Clock::deadline_set) sets a hardware timer, whose interrupt
+/// or: the clock's [`deadline_set`](Clock::deadline_set) sets a hardware timer, and its interrupt
 /// handler calls `fire_due` and sets it again for the `next_deadline` that this returns. A new
 /// deadline that is earlier than all others comes by `deadline_set`, so a thread that sleeps is
 /// unparked there, and looks again.
@@ -64,7 +64,7 @@ pub struct Timers<C> {
 unsafe impl<C: Sync> Sync for Timers<C> {}
 
 impl<C: Clock> Timers<C> {
-    /// Timers by this clock; nobody sleeps.
+    /// Timers by this clock, without a sleeping future.
     ///
     /// ```
     /// # use cops_executor::time::{ManualClock, Timers};
@@ -200,8 +200,8 @@ impl<C: Clock> Timers<C> {
         Interval::new(self, period_ticks)
     }
 
-    /// The earliest deadline of those who sleep, in ticks of the clock. `None` if nobody sleeps.
-    /// Not in interrupt handlers, which get it from [`fire_due`](Timers::fire_due).
+    /// The earliest deadline of the sleeping futures, in ticks of the clock. `None` if there are
+    /// none. Not in interrupt handlers, which get it from [`fire_due`](Timers::fire_due).
     ///
     /// ```
     /// # use cops_executor::time::{ManualClock, Timers};
@@ -216,7 +216,7 @@ impl<C: Clock> Timers<C> {
         self.with(|heap| heap.deadline())
     }
 
-    /// Those who sleep now. Not in interrupt handlers.
+    /// Number of sleeping futures. Not in interrupt handlers.
     ///
     /// ```
     /// # use cops_executor::time::{ManualClock, Timers};
@@ -228,10 +228,10 @@ impl<C: Clock> Timers<C> {
         self.with(|heap| heap.count())
     }
 
-    /// Wakes those whose deadline has come, the earliest first.
+    /// Wakes the futures with a deadline that has passed, the earliest first.
     ///
-    /// In any context, interrupt handlers included: it waits for nobody. If somebody is adding or
-    /// taking out a timer at this moment, that one does it instead, and then calls
+    /// In any context, interrupt handlers included: it never waits. If another caller is adding or
+    /// removing a timer at this moment, that one does it instead, and then calls
     /// [`Clock::deadline_set`] for the next deadline; this returns the default.
     ///
     /// Wakers run in the call; those of coroutines of this crate are an atomic update and a push
@@ -256,7 +256,7 @@ impl<C: Clock> Timers<C> {
         if self.lock.lock_or_note() { self.fire_and_unlock() } else { Fired::default() }
     }
 
-    /// Acts on the heap under the lock; then fires, if somebody left a note that it is time.
+    /// Acts on the heap under the lock; then fires, if a note was left that it is time.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Heap) -> T) -> T {
         self.lock.lock();
         // SAFETY: the lock, and this is the only reference.
@@ -275,7 +275,7 @@ impl<C: Clock> Timers<C> {
         let mut wakers = Wakers::new();
         loop {
             let now = self.clock.now_ticks();
-            // SAFETY: the lock, and gone before it is given back.
+            // SAFETY: the lock is held, and this reference ends before the unlock.
             let heap = unsafe { &mut *self.heap.get() };
             while !wakers.is_full()
                 && let Some(waker) = heap.pop_due(now)
@@ -307,10 +307,10 @@ impl<C: Clock> Timers<C> {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fired {
-    /// Those who were woken.
+    /// Number of futures woken.
     pub count: usize,
-    /// The earliest deadline of those who sleep on, in ticks: when to fire next. `None` if nobody
-    /// sleeps, or somebody else fires and tells the clock.
+    /// The earliest deadline of the futures that still sleep, in ticks: when to fire next. `None`
+    /// if there are none, or if another caller fires and sets the clock.
     pub next_deadline: Option<u64>,
 }
 

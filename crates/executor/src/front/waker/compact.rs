@@ -40,7 +40,7 @@ macro_rules! tables {
 /// One for each executor.
 static TABLES: [RawWakerVTable; LAST_EXECUTOR as usize + 1] = tables!();
 
-/// Whether a waker can hold this id. One that it cannot is nobody's: the core keeps the limits.
+/// Whether a waker can hold this id. No coroutine has any other id: the core observes the limits.
 pub fn holds(id: CoroutineId) -> bool {
     id.executor() <= LAST_EXECUTOR && Compact::of(id.raw()).raw(id.executor()) == id.raw()
 }
