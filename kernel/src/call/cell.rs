@@ -1,51 +1,34 @@
-//! The pool of cells in which calls wait, and the kernel coroutine that each of them carries.
+//! The cells in which calls wait, and the kernel coroutine that each of them carries.
 //!
-//! Cells live in segments that are never freed, and a coroutine's data word is the cell's number:
-//! a coroutine that outlives its call (it was cancelled while queued) finds a cell that is free or
-//! somebody else's, sees from the coroutine id that it has nothing to do, and ends.
+//! A coroutine's data word is the cell's number: a coroutine that outlives its call (it was cancelled
+//! while queued) finds no cell, a free one, or one with another call. It sees from the coroutine id that it
+//! has nothing to do, and ends. The memory of the cells is `pool`'s.
 //! May touch: the kernel's executor. The only unsafe code is the spawn itself and its two functions' signatures.
 #![allow(unsafe_code)]
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use cops_abi::errno::CallResult;
 use cops_abi::inspect::portion;
 use cops_abi::ring::Completion;
 use cops_abi::{CoroutineId, Errno, Priority};
-use cops_algorithms::wait_list::Node;
 use cops_executor::FutureVTable;
-use cops_fallible::try_box;
-use spin::{Mutex, MutexGuard, Once};
+use spin::MutexGuard;
 
+use super::pool::{self, CellIndex, Looked};
 use super::{Call, deliver};
 use crate::arch;
 use crate::portions;
 use crate::task::{self, Process, Waiter};
 use crate::trace;
 
-/// Number of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellIndex(u32);
-
-impl CellIndex {
-    /// As a number: that of its wait node.
-    pub fn number(self) -> u32 {
-        self.0
-    }
-}
-
-const SEGMENT_CELLS: usize = 64;
-const SEGMENTS_MAX: usize = 4096;
-
 #[derive(Default)]
-struct Cell {
+pub(super) struct Cell {
     /// Counts the calls that lived here; part of their handles.
-    generation: u32,
+    pub(super) generation: u32,
     /// The call, from submission until it is done or cancelled.
-    call: Option<Call>,
+    pub(super) call: Option<Call>,
     /// The coroutine that works for `call`.
     coroutine: Option<CoroutineId>,
     /// Process of the last call, for a cancel that comes late.
@@ -56,87 +39,11 @@ struct Cell {
     next: Option<CellIndex>,
 }
 
-/// A cell, and what stands for its call in the queue in which that waits.
-#[derive(Default)]
-struct Place {
-    cell: Mutex<Cell>,
-    /// Belongs to the call, and is protected by the lock of the queue; idle while the cell is free.
-    wait_node: Node,
-    /// The free cell behind this one, if it is free; protected by the lock of `FREE`.
-    next_free: AtomicU32,
-}
-
-/// No cell.
-const NONE: u32 = u32::MAX;
-
-type Segment = [Place; SEGMENT_CELLS];
-
-static SEGMENTS: [Once<Box<Segment>>; SEGMENTS_MAX] = [const { Once::new() }; SEGMENTS_MAX];
-
-/// The free cells as a list through them, so that it takes no memory of its own.
-struct Free {
-    first: u32,
-    segments: usize,
-}
-
-static FREE: Mutex<Free> = Mutex::new(Free { first: NONE, segments: 0 });
-
-fn place(index: CellIndex) -> Option<&'static Place> {
-    let index = index.0 as usize;
-    SEGMENTS.get(index / SEGMENT_CELLS)?.get().map(|segment| &segment[index % SEGMENT_CELLS])
-}
-
-fn cell(index: CellIndex) -> Option<&'static Mutex<Cell>> {
-    place(index).map(|place| &place.cell)
-}
-
-/// The wait node of a cell.
-///
-/// # Panics
-/// If there is no such cell: queues know cells of calls only.
-pub fn wait_node(number: u32) -> &'static Node {
-    match place(CellIndex(number)) {
-        Some(place) => &place.wait_node,
-        None => panic!("cell {number} waits but does not exist"),
+impl Cell {
+    /// A free cell; `generation` is that of the last call that may have lived at its number.
+    pub(super) fn new(generation: u32) -> Self {
+        Self { generation, ..Self::default() }
     }
-}
-
-/// Takes a free cell, growing the pool if there is none.
-fn allocate() -> Result<CellIndex, Errno> {
-    let mut free = FREE.lock();
-    if let Some(index) = free.take() {
-        return Ok(index);
-    }
-    let segment = free.segments;
-    let vacant = SEGMENTS.get(segment).ok_or(Errno::ENOMEM)?;
-    let cells: Box<Segment> = try_box(core::array::from_fn(|_| Place::default()))?;
-    vacant.call_once(|| cells);
-    free.segments += 1;
-    let first = (segment * SEGMENT_CELLS) as u32;
-    for index in (first + 1..first + SEGMENT_CELLS as u32).rev() {
-        free.put(CellIndex(index));
-    }
-    Ok(CellIndex(first))
-}
-
-impl Free {
-    fn take(&mut self) -> Option<CellIndex> {
-        let index = CellIndex(self.first);
-        self.first = place(index)?.next_free.load(Relaxed);
-        Some(index)
-    }
-
-    fn put(&mut self, index: CellIndex) {
-        if let Some(place) = place(index) {
-            place.next_free.store(self.first, Relaxed);
-            self.first = index.0;
-        }
-    }
-}
-
-/// Gives a cell back whose call is gone.
-pub(super) fn release(index: CellIndex) {
-    FREE.lock().put(index);
 }
 
 /// Puts `call` into a cell, makes its coroutine, and registers it with what it waits for.
@@ -151,24 +58,23 @@ pub(super) fn start(
     priority: Priority,
     begin_waiting: impl FnOnce(),
 ) -> Result<NonZeroU64, Errno> {
-    let index = allocate()?;
-    let Some(place) = cell(index) else { return Err(Errno::ENOMEM) };
-    let mut guard = place.lock();
+    let index = pool::allocate()?;
+    let mut guard = index.lock();
     // A number as the data word: nothing is dereferenced through it, and nothing must be freed.
-    let data = core::ptr::without_provenance_mut(index.0 as usize);
+    let data = core::ptr::without_provenance_mut(index.number() as usize);
     // SAFETY: `poll` and `drop_nothing` accept any data word: they look the number up and check whose it is.
     // All they reach is behind locks, so it does not matter which hart calls them.
     let spawned = unsafe { task::executor().spawn_raw_blocked(data, &VTABLE, priority) };
     let Ok(coroutine) = spawned else {
         drop(guard);
-        release(index);
+        pool::release(index);
         return Err(Errno::ENOMEM);
     };
     begin_waiting();
     guard.generation = guard.generation.wrapping_add(1).max(1);
     guard.owner = call.process.id;
     guard.coroutine = Some(coroutine);
-    let handle = u64::from(guard.generation) << 32 | u64::from(index.0);
+    let handle = u64::from(guard.generation) << 32 | u64::from(index.number());
     let call = guard.call.insert(call);
     if let Some(result) = call.attempt_after_entering(index, coroutine) {
         // In the slice of the process that calls.
@@ -181,7 +87,7 @@ pub(super) fn start(
 impl Call {
     /// Enters the queue of what the call waits for, then looks whether that has happened meanwhile.
     fn attempt_after_entering(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
-        let waiter = Waiter { number: cell.0, coroutine, level: self.level };
+        let waiter = Waiter { number: cell.number(), coroutine, level: self.level };
         if let Err(error) = self.operation.enter(&self.process, waiter) {
             return Some(Err(error.into()));
         }
@@ -209,11 +115,9 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
 /// Attempts the operation, on the account of the process that called.
 fn attempt(data: *mut (), coroutine: u64) -> bool {
     let begin_ticks = arch::now_ticks();
-    let index = CellIndex(data.addr() as u32);
-    let Some(place) = cell(index) else { return true };
-    let mut guard = place.lock();
-    let Some(coroutine) = guard.coroutine.filter(|mine| mine.raw() == coroutine) else { return true };
-    let Some(call) = guard.call.as_mut() else { return true };
+    let is_it = |cell: &Cell| cell.coroutine.is_some_and(|mine| mine.raw() == coroutine);
+    let Looked::Found(index, mut guard) = pool::look(data.addr() as u32, is_it) else { return true };
+    let (Some(coroutine), Some(call)) = (guard.coroutine, guard.call.as_mut()) else { return true };
     portions::is(portion::CALL, || (call.operation.number(), [coroutine.raw(), 0, 0, 0]));
     let mut result = call.operation.attempt(&call.process);
     if result.is_none() {
@@ -244,15 +148,14 @@ fn in_flight(
     process: &Arc<Process>,
     handle: u64,
 ) -> Result<Option<(CellIndex, MutexGuard<'static, Cell>)>, Errno> {
-    let index = CellIndex(handle as u32);
     let generation = (handle >> 32) as u32;
-    let guard = cell(index).ok_or(Errno::EINVAL)?.lock();
-    if generation == 0 || generation > guard.generation {
-        return Err(Errno::EINVAL);
+    let is_it = |cell: &Cell| generation == cell.generation && cell.owner == process.id;
+    match pool::look(handle as u32, is_it) {
+        Looked::Found(index, guard) => Ok(Some((index, guard))),
+        // The cell has another call by now, or never had one of this process.
+        Looked::Other(highest) if (1..=highest).contains(&generation) => Ok(None),
+        Looked::Other(_) | Looked::Never => Err(Errno::EINVAL),
     }
-    // Otherwise the cell is somebody else's by now, or never was this process's: nothing of its own is in flight there.
-    let is_its_own = generation == guard.generation && guard.owner == process.id && guard.call.is_some();
-    Ok(is_its_own.then_some((index, guard)))
 }
 
 /// Takes the call that `handle` names out of its cell; `None` if it has completed.
@@ -272,7 +175,7 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
     if let Some(call) = &call {
         call.operation.leave(&call.process, index, true);
     }
-    release(index);
+    pool::release(index);
     if let Some(coroutine) = coroutine {
         cops_executor::cancel(coroutine);
     }
@@ -302,7 +205,8 @@ pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Re
     Ok(true)
 }
 
-/// Takes calls of `process` out, looking at `count` cells from number `first` on. Returns whether there are more cells.
+/// Takes calls of `process` out, looking at `count` cells from number `first` on, which is a multiple of `count`. Returns the
+/// number to go on with, if there are more cells.
 ///
 /// Only the end of a process does it, which looks at every cell there is.
 pub(super) fn take_out_some(
@@ -310,19 +214,17 @@ pub(super) fn take_out_some(
     first: usize,
     count: usize,
     mut each: impl FnMut(Call),
-) -> bool {
+) -> Option<usize> {
+    let first = pool::existing_from(first)?;
+    let is_it = |cell: &Cell| cell.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process));
     for number in first..first + count {
-        let index = CellIndex(number as u32);
-        let Some(place) = cell(index) else { return false };
-        let guard = place.lock();
-        if !guard.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process)) {
-            continue;
-        }
-        if let Some(call) = cut_short(guard, index) {
+        if let Looked::Found(index, guard) = pool::look(number as u32, is_it)
+            && let Some(call) = cut_short(guard, index)
+        {
             each(call);
         }
     }
-    true
+    Some(first + count)
 }
 
 /// Results that found the ring full, oldest first, linked through their cells: no memory is needed to keep them.
@@ -346,13 +248,12 @@ impl UndeliveredList {
 
     /// Keeps `completion` in its call's own cell, which is out of use otherwise.
     pub fn push_back(&mut self, index: CellIndex, completion: Completion) {
-        let Some(place) = cell(index) else { return };
         {
-            let mut guard = place.lock();
+            let mut guard = index.lock();
             guard.undelivered = Some(completion);
             guard.next = None;
         }
-        match self.tail.replace(index).and_then(cell) {
+        match self.tail.replace(index) {
             Some(last) => last.lock().next = Some(index),
             None => self.head = Some(index),
         }
@@ -362,14 +263,14 @@ impl UndeliveredList {
     /// The oldest.
     pub fn front(&self) -> Option<(CellIndex, Completion)> {
         let index = self.head?;
-        let completion = cell(index)?.lock().undelivered?;
+        let completion = index.lock().undelivered?;
         Some((index, completion))
     }
 
     /// Takes the oldest out; its cell is the caller's to free.
     pub fn pop_front(&mut self) -> Option<(CellIndex, Completion)> {
         let index = self.head?;
-        let mut guard = cell(index)?.lock();
+        let mut guard = index.lock();
         let completion = guard.undelivered.take()?;
         self.head = guard.next.take();
         if self.head.is_none() {

@@ -25,10 +25,12 @@
 
 mod cell;
 mod operation;
+mod pool;
 mod quota;
 
-pub use cell::{CellIndex, UndeliveredList, wait_node};
+pub use cell::UndeliveredList;
 pub use operation::{AddressOut, Operation};
+pub use pool::{CellIndex, wait_node};
 pub use quota::CallsInFlight;
 
 use alloc::sync::Arc;
@@ -140,12 +142,12 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
         Delivery::Ring { coroutine, token } => {
             let completion = Completion { coroutine, token, result: encode(result) };
             if process.complete(completion, level, cell) {
-                cell::release(cell);
+                pool::release(cell);
                 process.calls_in_flight.end(1);
             }
         }
         Delivery::Cpu { index } => {
-            cell::release(cell);
+            pool::release(cell);
             process.calls_in_flight.end(1);
             process.end_waiting(index, encode(result));
         }
@@ -178,13 +180,17 @@ pub fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> CallResul
     cell::set_priority(process, handle, level).map(|in_flight| usize::from(!in_flight))
 }
 
-/// Cells looked at when a process ends, before others have their turn.
-pub const PORTION_CELLS: usize = 16;
+/// Cells that the reaper looks at in one portion when a process ends.
+const PORTION_CELLS: usize = 16;
 
-/// Cancels calls of `process`, which has ended, in a portion of the cells. Returns whether there is more to look at. For the reaper.
-pub fn cancel_some(process: &Arc<Process>, first: usize) -> bool {
-    // Who has ended submits nothing, so what is in flight can only become less.
-    process.calls_in_flight.count() > 0 && cell::take_out_some(process, first, PORTION_CELLS, discard)
+/// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on. Returns the number to go
+/// on with, if there is more to look at. For the reaper.
+pub fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
+    // A process that has ended submits nothing, so its calls in flight can only become fewer.
+    if process.calls_in_flight.count() == 0 {
+        return None;
+    }
+    cell::take_out_some(process, first, PORTION_CELLS, discard)
 }
 
 fn discard(call: Call) {
@@ -200,5 +206,5 @@ fn discard(call: Call) {
 
 /// Frees a cell whose result has been delivered from the overflow list.
 pub fn free_delivered(cell: CellIndex) {
-    cell::release(cell);
+    pool::release(cell);
 }

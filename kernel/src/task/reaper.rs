@@ -86,8 +86,8 @@ pub async fn service() {
             portions.let_others().await;
         }
         let mut first = 0;
-        while call::cancel_some(&process, first) {
-            first += call::PORTION_CELLS;
+        while let Some(next) = call::cancel_some(&process, first) {
+            first = next;
             portions.let_others().await;
         }
         while let Some(file) = process.next_file() {

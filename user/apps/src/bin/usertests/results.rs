@@ -36,6 +36,8 @@ tests! { results:
     closed_while_in_flight,
     unmapped_buffer_is_pinned,
     stale_handle_cancels_nothing,
+    memory_of_calls_comes_back,
+    handles_outlive_the_memory_of_their_calls,
     results_of_strangers,
     no_leftovers_for_a_new_descriptor,
 }
@@ -417,5 +419,56 @@ async fn no_leftovers_for_a_new_descriptor() -> Outcome {
     let mut buffer = [0; 4];
     reader.read_exact(&mut buffer).await?;
     check_equal!(&buffer, b"new!", "what the new pipe yields");
+    Ok(())
+}
+
+/// So many sleeps; their handles.
+fn sleeps(count: usize) -> Result<Vec<raw::Handle>, Failure> {
+    let time = [1_000_000usize, 0];
+    let mut handles = Vec::with_capacity(count);
+    while handles.len() < count {
+        match raw::ask(number::CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr()]) {
+            Asked::InFlight(handle) => handles.push(handle),
+            Asked::Done(result) => return Err(Failure(alloc::format!("a sleep: {result:?}"))),
+        }
+    }
+    Ok(handles)
+}
+
+/// Less than the kernel's heap needs for the cell and the timer of a sleep, and more than for one of the two.
+const CALL_BYTES: u64 = 250;
+
+/// The kernel frees the memory of calls when they are over, not when the process ends.
+async fn memory_of_calls_comes_back() -> Outcome {
+    const COUNT: usize = 6000;
+    let handles = sleeps(COUNT)?;
+    let at_most = statistics()?.heap_used_bytes;
+    for handle in handles {
+        check!(handle.cancel()?, "a sleep for ever had completed");
+    }
+    let freed = at_most.saturating_sub(statistics()?.heap_used_bytes) / COUNT as u64;
+    check!(freed > CALL_BYTES, "{freed} bytes freed of each call");
+    Ok(())
+}
+
+/// A handle names its own call only, also when the memory of that has been freed and allocated anew.
+async fn handles_outlive_the_memory_of_their_calls() -> Outcome {
+    const COUNT: usize = 2000;
+    let old = sleeps(COUNT)?;
+    let stale: Vec<_> = old.iter().flat_map(|handle| [handle.again(), handle.again()]).collect();
+    for handle in old {
+        check!(handle.cancel()?, "a sleep for ever had completed");
+    }
+    let (without_memory, beside_others) = stale.split_at(COUNT);
+    for handle in without_memory {
+        check!(!handle.again().cancel()?, "a handle of a cancelled call names one in flight");
+    }
+    let new = sleeps(COUNT)?;
+    for handle in without_memory.iter().chain(beside_others) {
+        check!(!handle.again().cancel()?, "a handle of a cancelled call names a later one");
+    }
+    for handle in new {
+        check!(handle.cancel()?, "the handle of an earlier call ended this one");
+    }
     Ok(())
 }
