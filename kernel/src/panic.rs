@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::arch::{self, TrapFrame};
-use crate::drivers::console::Emergency;
+use crate::drivers::emergency::Emergency;
 use crate::drivers::{device_tree, power};
 use crate::mm::{kernel_space, layout};
 use crate::trace;

@@ -139,6 +139,8 @@ struct Node {
     /// Index of the parent's node. The root and free nodes have their own index.
     parent: u32,
     children: u32,
+    /// The sum of the indices of the children, wrapping: the index of the child if there is one.
+    children_sum: u32,
     /// The process lives, or has not been waited for.
     has_process: bool,
     /// The number of the process, if it was told.
@@ -184,6 +186,7 @@ impl Tree {
                     life: 1,
                     parent: 0,
                     children: 0,
+                    children_sum: 0,
                     has_process: true,
                     head: 0,
                     in_use: true,
@@ -208,7 +211,17 @@ impl Tree {
         }
         let used = Amounts::default();
         let (parent, has_process) = (parent.index, true);
-        let node = Node { life: 1, parent, children: 0, has_process, head: 0, in_use: true, limit, used };
+        let node = Node {
+            life: 1,
+            parent,
+            children: 0,
+            children_sum: 0,
+            has_process,
+            head: 0,
+            in_use: true,
+            limit,
+            used,
+        };
         let index = match self.free.pop() {
             Some(index) => {
                 let life = self.nodes[index as usize].life.wrapping_add(1).max(1);
@@ -224,7 +237,9 @@ impl Tree {
                 self.nodes.len() as u32 - 1
             }
         };
-        self.nodes[parent as usize].children += 1;
+        let above = &mut self.nodes[parent as usize];
+        above.children += 1;
+        above.children_sum = above.children_sum.wrapping_add(index);
         Ok(Family { index, life: self.nodes[index as usize].life })
     }
 
@@ -414,7 +429,9 @@ impl Tree {
             }
             if node.children == 0 && node.used.is_zero() {
                 self.free_place(at);
-                self.nodes[parent as usize].children -= 1;
+                let above = &mut self.nodes[parent as usize];
+                above.children -= 1;
+                above.children_sum = above.children_sum.wrapping_sub(at);
             } else if node.children == 1 {
                 self.cut_out(at);
             } else {
@@ -426,15 +443,11 @@ impl Tree {
 
     /// Removes `index`, which has a single child, if nothing is charged to it directly.
     fn cut_out(&mut self, index: u32) {
-        let heir = self.nodes.iter().position(|node| {
-            node.in_use && node.parent == index && !core::ptr::eq(node, &self.nodes[index as usize])
-        });
-        let Some(heir) = heir else { return };
-        let (parent, limit, used) = {
+        let (parent, heir, limit, used) = {
             let node = &self.nodes[index as usize];
-            (node.parent, node.limit, node.used)
+            (node.parent, node.children_sum, node.limit, node.used)
         };
-        let child = &mut self.nodes[heir];
+        let child = &mut self.nodes[heir as usize];
         if child.used != used {
             return;
         }
@@ -442,6 +455,8 @@ impl Tree {
         for (mine, above) in child.limit.0.iter_mut().zip(limit.0) {
             *mine = (*mine).min(above);
         }
+        let above = &mut self.nodes[parent as usize];
+        above.children_sum = above.children_sum.wrapping_sub(index).wrapping_add(heir);
         self.free_place(index);
     }
 

@@ -176,6 +176,7 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
         call.operation.leave(&call.process, index, true);
     }
     pool::release(index);
+    pool::shrink();
     if let Some(coroutine) = coroutine {
         cops_executor::cancel(coroutine);
     }

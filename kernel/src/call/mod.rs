@@ -143,11 +143,13 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
             let completion = Completion { coroutine, token, result: encode(result) };
             if process.complete(completion, level, cell) {
                 pool::release(cell);
+                pool::shrink();
                 process.calls_in_flight.end(1);
             }
         }
         Delivery::Cpu { index } => {
             pool::release(cell);
+            pool::shrink();
             process.calls_in_flight.end(1);
             process.end_waiting(index, encode(result));
         }
@@ -204,7 +206,12 @@ fn discard(call: Call) {
     call.process.calls_in_flight.end(1);
 }
 
-/// Frees a cell whose result has been delivered from the overflow list.
+/// Frees a cell whose result has been delivered from the overflow list. [`shrink`] follows when some have been freed.
 pub fn free_delivered(cell: CellIndex) {
     pool::release(cell);
+}
+
+/// Frees some of the memory of calls that are over. Returns whether there may be more.
+pub fn shrink() -> bool {
+    pool::shrink()
 }

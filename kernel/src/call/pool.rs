@@ -12,7 +12,7 @@
 //!    of a process that has ended. [`look`] holds `LOOKS` shared while it looks, and a segment is freed only while
 //!    `LOOKS` is held exclusively.
 //!
-//! `LOOKS` is never waited for exclusively: if it is held, the segment stays, and a later release frees it.
+//! `LOOKS` is never waited for exclusively: if it is held, the segment stays, and a later call of [`shrink`] frees it.
 //! Lock order: `FREE`, then `LOOKS`; `LOOKS`, then a cell.
 #![allow(unsafe_code)]
 
@@ -64,8 +64,6 @@ const SEGMENTS_MAX: usize = 4096;
 const WORDS: usize = SEGMENTS_MAX / 64;
 /// Segments without a call that are kept.
 const SPARE_SEGMENTS: usize = 4;
-/// Segments that one release frees at most.
-const FREED_AT_ONCE: usize = 2;
 
 type Segment = [Place; SEGMENT_CELLS];
 
@@ -188,11 +186,8 @@ impl Free {
         Ok(())
     }
 
-    /// Takes out the highest segment without calls, if there are more than are to be kept and no hart is looking.
+    /// Takes out the highest segment without calls, if no hart is looking.
     fn shrink(&mut self) -> Option<Box<Segment>> {
-        if self.spare <= SPARE_SEGMENTS {
-            return None;
-        }
         let segment = self.without_calls.highest()?;
         let _exclusive = LOOKS.try_write()?;
         let cells = SEGMENTS[segment].swap(ptr::null_mut(), AcqRel);
@@ -223,15 +218,21 @@ pub fn allocate() -> Result<CellIndex, Errno> {
     free.take().ok_or(Errno::ENOMEM)
 }
 
-/// Frees a cell without a call. The caller holds no cell's lock.
+/// Frees a cell without a call. [`shrink`] is called when some have been freed.
 pub fn release(index: CellIndex) {
+    FREE.lock().put(index);
+}
+
+/// Frees the memory of a segment that is not needed; false if there is none, or it is in use at the moment. The caller holds
+/// no cell's lock.
+pub fn shrink() -> bool {
     let mut free = FREE.lock();
-    free.put(index);
-    if free.spare > SPARE_SEGMENTS {
-        let freed = [const { () }; FREED_AT_ONCE].map(|()| free.shrink());
-        drop(free);
-        drop(freed);
+    if free.spare <= SPARE_SEGMENTS {
+        return false;
     }
+    let freed = free.shrink();
+    drop(free);
+    freed.is_some()
 }
 
 /// What a number means now.

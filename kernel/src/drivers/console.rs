@@ -10,7 +10,7 @@
 //! [`service`] passes input on to an [`InputSink`]. While the sink has no room, bytes stay in the
 //! port, which slows the sender down; no byte is lost.
 //!
-//! Interrupt handlers must not use the console, because it takes locks. A panic uses [`Emergency`].
+//! Interrupt handlers must not use the console, because it takes locks. A panic uses [`Emergency`](super::emergency::Emergency).
 
 use super::device_tree;
 use super::interrupt::Line;
@@ -34,8 +34,8 @@ const SEND_BYTES: usize = 1024;
 /// Room that suffices for one part, whatever its bytes.
 const PART_ROOM: usize = PART_BYTES * GROWTH + SWITCH_BYTES;
 
-static PORT: Once<Uart> = Once::new();
-static OUTPUT: Mutex<Output> = Mutex::new(Output {
+pub(super) static PORT: Once<Uart> = Once::new();
+pub(super) static OUTPUT: Mutex<Output> = Mutex::new(Output {
     queue: Ring::new(),
     multiplexer: Multiplexer::new(false),
     has_interrupt: false,
@@ -45,7 +45,7 @@ static OUTPUT: Mutex<Output> = Mutex::new(Output {
 /// Separates channels and requests in the input. Used by [`service`] alone.
 static INPUT: Mutex<Demultiplexer> = Mutex::new(Demultiplexer::new(false));
 
-struct Output {
+pub(super) struct Output {
     queue: Ring<OUTPUT_BYTES>,
     multiplexer: Multiplexer,
     /// [`service`] runs and will send what the port does not take at once.
@@ -260,7 +260,7 @@ impl Output {
     }
 
     /// Sends everything, waiting for the port.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         let Some(port) = PORT.get() else {
             while let Some(byte) = self.queue.pop() {
                 arch::emergency_write(&[byte]);
@@ -367,54 +367,5 @@ fn receive(port: &Uart) {
     }
     if let (Some(request), Some(handler)) = (request, REQUEST_HANDLER.get()) {
         handler(request);
-    }
-}
-
-/// The console after a panic and at power off. It takes the port over and polls it, even if another
-/// hart holds the lock.
-pub struct Emergency {
-    multiplexer: Multiplexer,
-}
-
-impl Emergency {
-    /// Takes the port over. Sends the queued bytes first, if the lock can be acquired within a
-    /// bounded number of attempts.
-    pub fn take_over() -> Self {
-        for _ in 0..1_000_000 {
-            if let Some(mut output) = OUTPUT.try_lock() {
-                output.drain();
-                // The lock stays held, so that no other writer follows.
-                core::mem::forget(output);
-                break;
-            }
-            core::hint::spin_loop();
-        }
-        let arguments = device_tree::try_facts().map_or("", |facts| facts.boot_arguments);
-        let mode = cops_abi::bootargs::console_mode(arguments);
-        Self { multiplexer: Multiplexer::new(mode == cops_abi::bootargs::ConsoleMode::Mux) }
-    }
-
-    /// Sends the exit status of the run. Nothing is written afterwards.
-    pub fn exit(&mut self, status: u8) {
-        self.multiplexer.encode_exit(status, put_polling);
-    }
-}
-
-impl fmt::Write for Emergency {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.multiplexer.encode(Channel::Kernel, text.as_bytes(), put_polling);
-        Ok(())
-    }
-}
-
-fn put_polling(byte: u8) {
-    let Some(port) = PORT.get() else { return arch::emergency_write(&[byte]) };
-    let mut rest = Some(byte);
-    // The number of attempts is bounded, so that a port that never becomes ready cannot keep the
-    // machine from powering off.
-    for _ in 0..10_000_000 {
-        if port.send(|| rest.take()) || rest.is_none() {
-            return;
-        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - `device_tree`: which devices there are.
 //! - `interrupt`: brings a device's interrupt to the coroutine that drives it.
-//! - `uart`, `console`: the serial port and the console.
+//! - `uart`, `console`: the serial port and the console; `emergency`: the console after a panic.
 //! - `virtio_net`: the network card.
 //! - `virtio_rng`: the entropy device.
 //! - `rtc`: the real-time clock.
@@ -14,6 +14,7 @@
 pub mod console;
 #[allow(unsafe_code)]
 pub mod device_tree;
+pub mod emergency;
 pub mod fixed_list;
 pub mod interrupt;
 mod multiplexer;

@@ -1,7 +1,7 @@
 //! Power off: reports the exit status of the run and powers the machine off.
 
-use super::console::Emergency;
 use super::device_tree;
+use super::emergency::Emergency;
 use crate::arch;
 use crate::mm::layout;
 

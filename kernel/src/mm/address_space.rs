@@ -27,19 +27,19 @@ pub struct AddressSpace {
     /// Harts (bit = index) whose translation caches hold nothing of this space that is not
     /// so any more. The others flush them when they load it.
     current_harts: AtomicU64,
-    inner: Mutex<Inner>,
+    pub(super) inner: Mutex<Inner>,
     root: Arc<Root>,
     /// Where it keeps what is left of it when it is dropped.
     place: Option<Place>,
 }
 
-struct Inner {
-    table: PageTable,
-    regions: Regions,
+pub(super) struct Inner {
+    pub(super) table: PageTable,
+    pub(super) regions: Regions,
     /// Pages that are present, the kernel's own included.
-    pages: usize,
+    pub(super) pages: usize,
     /// Pages that are charged and have not been touched: touching them cannot fail for want of quota.
-    promised: usize,
+    pub(super) promised: usize,
     /// What the pages, the promised ones too, the tables and the regions' records take.
     memory: Charge,
 }
@@ -57,12 +57,12 @@ fn promised_areas() -> impl Iterator<Item = Range<usize>> {
     core::iter::once(layout::USER_START..layout::MAP_END).chain(stacks)
 }
 
-fn is_promised(address: usize) -> bool {
+pub(super) fn is_promised(address: usize) -> bool {
     promised_areas().any(|area| area.contains(&address))
 }
 
 /// Pages of `range` that are charged when they are mapped.
-fn promised_pages(range: &Range<usize>) -> usize {
+pub(super) fn promised_pages(range: &Range<usize>) -> usize {
     let within = |area: Range<usize>| area.end.min(range.end).saturating_sub(area.start.max(range.start));
     promised_areas().map(within).sum::<usize>() / layout::PAGE_BYTES
 }
@@ -81,7 +81,7 @@ impl Inner {
     }
 
     /// Whether a few more regions can be charged.
-    fn admit_regions(&mut self) -> Result<(), OutOfMemory> {
+    pub(super) fn admit_regions(&mut self) -> Result<(), OutOfMemory> {
         let few = memory(4 * REGION_BYTES);
         self.memory.grow(&few).map_err(|_| OutOfMemory)?;
         self.memory.shrink(&few);
@@ -90,7 +90,7 @@ impl Inner {
 
     /// Makes the charge what is held now. Tables and records that were made on the way are charged in any case: there
     /// are at most two tables for each page that was allowed.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let frames = self.pages + self.promised + self.table.frame_count();
         let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
         let charged = self.memory.amounts().get(Kind::Memory);
@@ -101,12 +101,6 @@ impl Inner {
         }
     }
 }
-
-/// Frames taken out of the table that wait for the flush, at most; nobody else has his turn for so long.
-const BATCH: usize = 32;
-
-/// Holes without tables that are skipped in one go, at most.
-const HOLES: usize = 64;
 
 impl AddressSpace {
     /// A space with nothing mapped, charged to `family`.
@@ -217,88 +211,6 @@ impl AddressSpace {
             arch::sync_instruction_stream();
         }
         Ok(bytes.len())
-    }
-
-    /// Unmaps some of what there is at the beginning of `range`, some microseconds' worth; holes are no error.
-    /// Returns what is left to be done, `None` if nothing.
-    ///
-    /// # Errors
-    /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory
-    /// for its record); nothing has changed then.
-    pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
-        check_range(range)?;
-        let inner = &mut *self.inner.lock();
-        let limit = inner.regions.removable(range)?;
-        let (pages, covered) = inner.table.first_pages(range.start..limit, HOLES);
-        let (start, mut end) = (pages.start, pages.end);
-        let (mut count, mut touched) = (0, 0);
-        inner.table.for_each_present(start..end, |address, _| {
-            count += 1;
-            touched += usize::from(is_promised(address));
-            if count == BATCH {
-                end = address + layout::PAGE_BYTES;
-            }
-            count < BATCH
-        });
-        let promised =
-            inner.regions.ranges_in(range.start..end).map(|part| promised_pages(&part)).sum::<usize>();
-        // Nothing can fail after this.
-        inner.regions.remove(range.start..end)?;
-        let mut frames = [const { None }; BATCH];
-        let mut places = frames.iter_mut();
-        inner.table.for_each_present(start..end, |_, slot| {
-            if let Some(place) = places.next() {
-                *place = Some(Frame::from_physical(slot.get().physical()));
-                slot.set(Entry::EMPTY);
-            }
-            true
-        });
-        if count > 0 {
-            inner.pages -= count;
-            self.flush(start..end);
-        }
-        if start < end && (end == range.end || end == covered) {
-            self.free_empty_tables(inner, &(start..end));
-        }
-        inner.promised -= promised - touched;
-        // The frames are still to be freed, by this very function: a moment in which they count as free.
-        inner.settle();
-        Ok((end < range.end).then_some(end..range.end))
-    }
-
-    /// Changes the rights of some of what there is at the beginning of `range`, some microseconds' worth. Returns what is
-    /// left to be done, `None` if nothing.
-    ///
-    /// # Errors
-    /// `NotMapped` at a hole, `OutOfMemory`: what has been changed by then stays so. The others: see [`MapError`];
-    /// nothing has changed then.
-    pub fn protect_some(
-        &self,
-        range: &Range<usize>,
-        rights: Rights,
-    ) -> Result<Option<Range<usize>>, MapError> {
-        check_range(range)?;
-        check_rights(rights)?;
-        let inner = &mut *self.inner.lock();
-        inner.admit_regions()?;
-        let limit = inner.regions.protectable(range)?;
-        let (pages, _) = inner.table.first_pages(range.start..limit, HOLES);
-        let end = pages.end;
-        inner.regions.protect(range.start..end, rights)?;
-        inner.settle();
-        let mut any = false;
-        inner.table.for_each_present(pages, |_, slot| {
-            slot.set(Entry::user_leaf(slot.get().physical(), rights));
-            any = true;
-            true
-        });
-        if any {
-            self.flush(range.start..end);
-            if rights.execute {
-                arch::sync_instruction_stream_everywhere();
-            }
-        }
-        Ok((end < range.end).then_some(end..range.end))
     }
 
     /// Makes an access possible that faulted, if the mappings allow it.
@@ -437,30 +349,11 @@ impl AddressSpace {
 
     /// Makes every hart forget `range`, after its entries were changed: at once those that
     /// have the space loaded, the others when they load it.
-    fn flush(&self, range: Range<usize>) {
+    pub(super) fn flush(&self, range: Range<usize>) {
         // Entries before all that follows; for the rest see `activate`.
         fence(Ordering::SeqCst);
         self.current_harts.store(0, Ordering::SeqCst);
         self.root.flush(range);
-    }
-
-    /// Frees the tables under `range` that are empty now.
-    fn free_empty_tables(&self, inner: &mut Inner, range: &Range<usize>) {
-        let span = arch::page_size_of_level(1);
-        let mut at = range.start & !(span - 1);
-        while at < range.end {
-            match inner.table.next_table(at) {
-                Ok(()) => {
-                    if let Some(table) = inner.table.detach_if_empty(at) {
-                        // The caches may remember the table itself, whatever the address.
-                        self.flush(0..layout::USER_END);
-                        drop(table);
-                    }
-                    at += span;
-                }
-                Err(next) => at = next,
-            }
-        }
     }
 }
 
@@ -476,7 +369,7 @@ impl Drop for AddressSpace {
     }
 }
 
-fn check_range(range: &Range<usize>) -> Result<(), MapError> {
+pub(super) fn check_range(range: &Range<usize>) -> Result<(), MapError> {
     let aligned =
         range.start.is_multiple_of(layout::PAGE_BYTES) && range.end.is_multiple_of(layout::PAGE_BYTES);
     let within =
@@ -484,6 +377,6 @@ fn check_range(range: &Range<usize>) -> Result<(), MapError> {
     if aligned && within { Ok(()) } else { Err(MapError::BadRange) }
 }
 
-fn check_rights(rights: Rights) -> Result<(), MapError> {
+pub(super) fn check_rights(rights: Rights) -> Result<(), MapError> {
     if rights.write && rights.execute { Err(MapError::WriteAndExecute) } else { Ok(()) }
 }

@@ -12,6 +12,7 @@
 pub mod address_space;
 pub mod asid;
 mod buddy;
+mod changes;
 mod error;
 #[allow(unsafe_code)]
 pub mod frames;

@@ -90,12 +90,17 @@ pub async fn service() {
             first = next;
             portions.let_others().await;
         }
+        while call::shrink() {
+            portions.let_others().await;
+        }
         while let Some(file) = process.next_file() {
             // Closing one wakes others, and more.
             drop(file);
             portions.let_others().await;
         }
-        process.take_apart();
+        while process.take_apart_some() {
+            portions.let_others().await;
+        }
         portions.let_others().await;
         // An orphan's end is the time of its nearest ancestor that lives.
         if let Some(payer) = children::payer(family, id) {

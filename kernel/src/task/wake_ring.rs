@@ -97,6 +97,8 @@ impl WakeRing {
             call::free_delivered(cell);
             moved += 1;
         }
+        // Once, however many were freed: what remains is for the next refill, or for the reaper.
+        call::shrink();
         self.kept.store(state.overflow.len() as u32, SeqCst);
         if state.overflow.is_empty() {
             indices.overflowed.store(0, Release);

@@ -11,7 +11,7 @@ use cops::process::{self, Child, ExitCode, Resource};
 use cops::time::{Duration, Instant, sleep};
 use cops::{inspect, task};
 
-use crate::harness::{Failure, Outcome, errno, run, start, start_tied};
+use crate::harness::{Failure, Outcome, errno, run, soon, start, start_tied};
 use crate::processes::HELPER;
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
@@ -181,7 +181,6 @@ async fn many_hogs_beside_an_innocent_process() -> Outcome {
     // What is guaranteed to each of 16 children, minus what the program itself uses.
     let limit = process::quota(0, Resource::Memory)?.limit;
     let floor = (limit / 64) >> 20;
-    check!(floor >= 1, "too little memory for this test");
     let mut hogs = Vec::new();
     for _ in 0..6 {
         hogs.push(start_tied(&[HELPER, "hold-memory"])?);
@@ -189,7 +188,13 @@ async fn many_hogs_beside_an_innocent_process() -> Outcome {
     for hog in &hogs {
         filled(hog, Resource::Memory).await?;
     }
-    innocent(if floor >= 3 { "1" } else { "0" }).await?;
+    if floor >= 3 {
+        innocent("1").await?;
+    } else {
+        // The floor is less than this program takes by itself, but more than a small one does.
+        let status = soon("a small program", process::spawn::<&str>("/bin/hello", &[])?.wait()).await??;
+        check_equal!((status.code(), status.signal()), (Some(0), None), "how a small program ended");
+    }
     for hog in hogs {
         hog.end().await?;
     }
@@ -219,8 +224,10 @@ async fn sleeps_by_the_thousand_beside_an_honest_sleep() -> Outcome {
         hog.end().await?;
     }
     let after = statistics()?;
-    let taken = before.frames_free.saturating_sub(after.frames_free);
-    check!(taken <= before.frames_total / 16, "{taken} frames of {} did not come back", before.frames_total);
+    // The executor keeps the slots of the calls' coroutines, and the heap some free blocks. The calls themselves take four
+    // times as much.
+    let taken = before.frames_free.saturating_sub(after.frames_free) * 4096;
+    check!(taken <= held * 64 + (1 << 20), "{taken} bytes of {held} calls did not come back");
     Ok(())
 }
 
