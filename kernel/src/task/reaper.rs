@@ -98,7 +98,7 @@ pub async fn service() {
             drop(file);
             portions.let_others().await;
         }
-        while process.take_apart_some() {
+        while process.take_cpu_away() {
             portions.let_others().await;
         }
         portions.let_others().await;
