@@ -120,6 +120,7 @@ impl Contender {
             // Sorting 100,000 equals takes their square of steps; the others have no part for
             // priorities.
             (EmbassyPriority, Operation::Yield { coroutines, .. }) => coroutines <= 1_000,
+            (EmbassyPriority, Operation::Spawn { batch }) => batch <= 1_000,
             (EmbassyPriority, Operation::Ping { .. } | Operation::Bytes) => false,
             (_, Operation::Contended { .. }) => self.has_workers(),
             (_, Operation::Yield { levels, .. }) => levels == 1 || self.has_priorities(),
