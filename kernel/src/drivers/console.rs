@@ -10,7 +10,8 @@
 //! [`service`] passes input on to an [`InputSink`]. While the sink has no room, bytes stay in the
 //! port, which slows the sender down; no byte is lost.
 //!
-//! Interrupt handlers must not use the console, because it takes locks. A panic uses [`Emergency`](super::emergency::Emergency).
+//! Interrupt handlers must not use the console, because it takes locks. A panic uses
+//! [`Emergency`](super::emergency::Emergency).
 
 use super::device_tree;
 use super::interrupt::Line;

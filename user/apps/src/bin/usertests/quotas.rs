@@ -224,8 +224,8 @@ async fn sleeps_by_the_thousand_beside_an_honest_sleep() -> Outcome {
         hog.end().await?;
     }
     let after = statistics()?;
-    // The executor keeps the slots of the calls' coroutines, and the heap some free blocks. The calls themselves take four
-    // times as much.
+    // The executor keeps the slots of the calls' coroutines, and the heap some free blocks. The
+    // calls themselves take four times as much.
     let taken = before.frames_free.saturating_sub(after.frames_free) * 4096;
     check!(taken <= held * 64 + (1 << 20), "{taken} bytes of {held} calls did not come back");
     Ok(())

@@ -435,7 +435,8 @@ fn sleeps(count: usize) -> Result<Vec<raw::Handle>, Failure> {
     Ok(handles)
 }
 
-/// Less than the kernel's heap needs for the cell and the timer of a sleep, and more than for one of the two.
+/// Less than the kernel's heap needs for the cell and the timer of a sleep, and more than for one
+/// of the two.
 const CALL_BYTES: u64 = 250;
 
 /// The kernel frees the memory of calls when they are over, not when the process ends.
@@ -451,7 +452,8 @@ async fn memory_of_calls_comes_back() -> Outcome {
     Ok(())
 }
 
-/// A handle names its own call only, also when the memory of that has been freed and allocated anew.
+/// A handle names its own call only, also when the memory of that has been freed and allocated
+/// anew.
 async fn handles_outlive_the_memory_of_their_calls() -> Outcome {
     const COUNT: usize = 2000;
     let old = sleeps(COUNT)?;
