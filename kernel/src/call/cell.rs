@@ -1,9 +1,10 @@
 //! The cells in which calls wait, and the kernel coroutine that each of them carries.
 //!
-//! A coroutine's data word is the cell's number: a coroutine that outlives its call (it was cancelled
-//! while queued) finds no cell, a free one, or one with another call. It sees from the coroutine id that it
-//! has nothing to do, and ends. The memory of the cells is `pool`'s.
-//! May touch: the kernel's executor. The only unsafe code is the spawn itself and its two functions' signatures.
+//! A coroutine's data word is the cell's number: a coroutine that outlives its call (it was
+//! cancelled while queued) finds no cell, a free one, or one with another call. It sees from the
+//! coroutine id that it has nothing to do, and ends. The memory of the cells is `pool`'s. May
+//! touch: the kernel's executor. The only unsafe code is the spawn itself and its two functions'
+//! signatures.
 #![allow(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -25,17 +26,17 @@ use crate::trace;
 
 #[derive(Default)]
 pub(super) struct Cell {
-    /// Counts the calls that lived here; part of their handles.
+    /// Counts the calls that have used this cell; part of their handles.
     pub(super) generation: u32,
-    /// The call, from submission until it is done or cancelled.
+    /// The call, from submission until it is completed or cancelled.
     pub(super) call: Option<Call>,
-    /// The coroutine that works for `call`.
+    /// The coroutine that executes `call`.
     coroutine: Option<CoroutineId>,
-    /// Process of the last call, for a cancel that comes late.
+    /// Process of the last call, so that a late cancel can be recognized.
     owner: u32,
-    /// A result that found the ring full.
+    /// A result for which the ring had no room.
     undelivered: Option<Completion>,
-    /// The cell behind this one in the overflow list.
+    /// The next cell in the overflow list.
     next: Option<CellIndex>,
 }
 
@@ -46,10 +47,11 @@ impl Cell {
     }
 }
 
-/// Puts `call` into a cell, makes its coroutine, and registers it with what it waits for.
+/// Puts `call` into a cell, creates its coroutine, and registers it for the event that it waits
+/// for.
 ///
-/// The coroutine begins blocked, since the operation has just been attempted in vain. What happened before
-/// the registration is found by one more attempt after it.
+/// The coroutine starts out blocked, because the operation has just been attempted without success.
+/// One more attempt after the registration detects events that happened in between.
 ///
 /// # Errors
 /// `ENOMEM`; the call is dropped.
@@ -60,10 +62,11 @@ pub(super) fn start(
 ) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
-    // A number as the data word: nothing is dereferenced through it, and nothing must be freed.
+    // The data word is a number: it is never dereferenced, and nothing has to be freed.
     let data = core::ptr::without_provenance_mut(index.number() as usize);
-    // SAFETY: `poll` and `drop_nothing` accept any data word: they look the number up and check whose it is.
-    // All they reach is behind locks, so it does not matter which hart calls them.
+    // SAFETY: `poll` and `drop_nothing` accept any data word: they look up the number and check
+    // that the cell belongs to this coroutine. Everything they access is behind locks, so any hart
+    // may call them.
     let spawned = unsafe { task::executor().spawn_raw_blocked(data, &VTABLE, priority) };
     let Ok(coroutine) = spawned else {
         drop(guard);
@@ -77,7 +80,7 @@ pub(super) fn start(
     let handle = u64::from(guard.generation) << 32 | u64::from(index.number());
     let call = guard.call.insert(call);
     if let Some(result) = call.attempt_after_entering(index, coroutine) {
-        // In the slice of the process that calls.
+        // In the time slice of the calling process.
         drop(finish(guard, index, result));
         cops_executor::cancel(coroutine);
     }
@@ -85,7 +88,8 @@ pub(super) fn start(
 }
 
 impl Call {
-    /// Enters the queue of what the call waits for, then looks whether that has happened meanwhile.
+    /// Enters the queue of the event that the call waits for, then attempts the operation in case
+    /// the event has already happened.
     fn attempt_after_entering(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
         let waiter = Waiter { number: cell.number(), coroutine, level: self.level };
         if let Err(error) = self.operation.enter(&self.process, waiter) {
@@ -95,7 +99,8 @@ impl Call {
     }
 }
 
-/// The operation is done: takes the call out of its cell, unlocks, delivers. Returns whose it was.
+/// Ends a call with a completed operation: takes it out of its cell, unlocks, and delivers the
+/// result. Returns the calling process.
 fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult) -> Option<Arc<Process>> {
     let call = guard.call.take();
     guard.coroutine = None;
@@ -112,7 +117,7 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
     trace::poll(|| attempt(data, coroutine), |&finished| finished)
 }
 
-/// Attempts the operation, on the account of the process that called.
+/// Attempts the operation; the time is accounted to the calling process.
 fn attempt(data: *mut (), coroutine: u64) -> bool {
     let begin_ticks = arch::now_ticks();
     let is_it = |cell: &Cell| cell.coroutine.is_some_and(|mine| mine.raw() == coroutine);
@@ -133,14 +138,14 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
     true
 }
 
-/// The data word owns nothing: the call was taken out by whoever ended it.
+/// The data word owns nothing: the call was already taken out when it ended.
 ///
-/// The executor picks anew after each coroutine that it drops, so a portion ends here.
+/// The executor chooses the next coroutine after each dropped coroutine, so a portion ends here.
 unsafe extern "C" fn drop_nothing(_data: *mut ()) {
     portions::point(portion::EXECUTOR, || 0);
 }
 
-/// The cell in which the call that `handle` names is in flight; `None` if it has completed.
+/// The cell of the call with this `handle`; `None` if it has completed.
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
@@ -158,7 +163,7 @@ fn in_flight(
     }
 }
 
-/// Takes the call that `handle` names out of its cell; `None` if it has completed.
+/// Takes the call with this `handle` out of its cell; `None` if it has completed.
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
@@ -167,7 +172,7 @@ pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Cal
     Ok(cut_short(guard, index))
 }
 
-/// Takes a call that is not done out of its cell, and frees that.
+/// Takes an uncompleted call out of its cell and frees the cell.
 fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> {
     let call = guard.call.take();
     let coroutine = guard.coroutine.take();
@@ -183,7 +188,7 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
     call
 }
 
-/// Changes the priority of the coroutine that works for a call. False if the call has completed.
+/// Changes the priority of a call's coroutine. Returns false if the call has completed.
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
@@ -206,8 +211,8 @@ pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Re
     Ok(true)
 }
 
-/// Takes calls of `process` out, looking at `count` cells from number `first` on, which is a multiple of `count`. Returns the
-/// number to go on with, if there are more cells.
+/// Takes calls of `process` out, looking at `count` cells from number `first` on, which is a
+/// multiple of `count`. Returns the number to go on with, if there are more cells.
 ///
 /// Only the end of a process does it, which looks at every cell there is.
 pub(super) fn take_out_some(
@@ -228,7 +233,8 @@ pub(super) fn take_out_some(
     Some(first + count)
 }
 
-/// Results that found the ring full, oldest first, linked through their cells: no memory is needed to keep them.
+/// Results for which the ring had no room, oldest first, linked through their cells so that the
+/// list takes no memory.
 #[derive(Default)]
 pub struct UndeliveredList {
     head: Option<CellIndex>,
@@ -237,17 +243,16 @@ pub struct UndeliveredList {
 }
 
 impl UndeliveredList {
-    /// How many wait.
+    /// Number of results in the list.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Keeps `completion` in its call's own cell, which is out of use otherwise.
+    /// Puts `completion` into the cell of its call, which is otherwise unused.
     pub fn push_back(&mut self, index: CellIndex, completion: Completion) {
         {
             let mut guard = index.lock();
@@ -261,14 +266,14 @@ impl UndeliveredList {
         self.length += 1;
     }
 
-    /// The oldest.
+    /// The oldest result.
     pub fn front(&self) -> Option<(CellIndex, Completion)> {
         let index = self.head?;
         let completion = index.lock().undelivered?;
         Some((index, completion))
     }
 
-    /// Takes the oldest out; its cell is the caller's to free.
+    /// Removes the oldest result; the caller frees its cell.
     pub fn pop_front(&mut self) -> Option<(CellIndex, Completion)> {
         let index = self.head?;
         let mut guard = index.lock();

@@ -1,12 +1,12 @@
-//! Calls that can wait, synchronous and asynchronous alike.
+//! Calls that can wait, both synchronous and asynchronous.
 //!
-//! A call is an [`Operation`]. It is tried at once; most of the time that is all. Only if it has to
-//! wait does it get a *cell* from the pool and a kernel coroutine, which inherits the priority of
-//! the coroutine that called and finishes the operation on whatever hart it runs. The result goes
-//! to the process's wake ring (asynchronous) or into the registers of the virtual CPU that waits
-//! (synchronous): see [`Delivery`].
+//! A call is an [`Operation`]. It is attempted immediately, and most calls complete then. Only a
+//! call that has to wait gets a *cell* from the pool and a kernel coroutine. The coroutine inherits
+//! the priority of the calling coroutine and completes the operation on any hart. The result is
+//! written to the process's wake ring (asynchronous) or into the registers of the waiting virtual
+//! CPU (synchronous): see [`Delivery`].
 //!
-//! The life of a cell, and who does what under its lock:
+//! The states of a cell and its transitions, all under its lock:
 //!
 //! ```text
 //!            submit                     poll: operation ready
@@ -19,9 +19,9 @@
 //! ```
 //!
 //! Cancelling takes the operation out of its cell under the cell's lock, which a poll holds while
-//! it copies: when `cancel` returns, the kernel has touched the buffers for the last time.
+//! it copies. So after `cancel` returns, the kernel does not access the buffers any more.
 //!
-//! Lock order: a process's ring, then a cell. A poll delivers after it has released its cell.
+//! Lock order: a process's ring, then a cell. A poll delivers after it has unlocked its cell.
 
 mod cell;
 mod operation;
@@ -44,19 +44,19 @@ use crate::mm;
 use crate::task::{COUNTERS, Process};
 use crate::trace::{self, Event};
 
-/// Where the result of a call goes.
+/// Where the result of a call is delivered.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery {
-    /// Into the process's wake ring, for this coroutine and token.
+    /// In the process's wake ring, for this coroutine and token.
     Ring { coroutine: u64, token: u64 },
-    /// Into the registers of the virtual CPU with this index, which sleeps until then.
+    /// In the registers of the virtual CPU with this index, which sleeps until then.
     Cpu { index: usize },
 }
 
-/// What became of a call that was submitted.
+/// The outcome of submitting a call.
 #[must_use]
 pub enum Submitted {
-    /// It has completed; nothing was made for it.
+    /// It has completed; no cell or coroutine was made for it.
     Done(CallResult),
     /// It is in flight; the handle can cancel it.
     InFlight(NonZeroU64),
@@ -70,9 +70,9 @@ struct Call {
     level: u8,
 }
 
-/// Tries `operation`, and if it has to wait, lets a kernel coroutine of priority `level` finish it.
+/// Attempts `operation`. If it has to wait, a kernel coroutine of priority `level` completes it.
 ///
-/// `begin_waiting` is called once it is certain that the call waits and before it can complete.
+/// `begin_waiting` is called when it is certain that the call waits, and before it can complete.
 pub fn submit(
     process: &Arc<Process>,
     mut operation: Operation,
@@ -86,7 +86,8 @@ pub fn submit(
         }
         return Submitted::Done(result);
     }
-    // Back-pressure: nothing was consumed or changed by the attempt, so the caller may simply try again.
+    // Back-pressure: the attempt has not consumed or changed anything, so the caller may just try
+    // again.
     if let Err(error) = process.calls_in_flight.begin() {
         return Submitted::Done(Err(error));
     }
@@ -117,7 +118,8 @@ pub fn submit(
     }
 }
 
-/// A trace point about an asynchronous call; what a synchronous one does, its virtual CPU does.
+/// A trace point of an asynchronous call. Synchronous calls are covered by the trace points of
+/// their virtual CPU.
 #[inline(always)]
 fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64, u64) -> Event) {
     if trace::is_on()
@@ -127,10 +129,11 @@ fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64
     }
 }
 
-/// Hands over the result of a call whose operation is done. The cell is no longer locked. Returns the process that called.
+/// Delivers the result of a call with a completed operation, after its cell is unlocked. Returns
+/// the calling process.
 fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
     let Call { process, operation, delivery, level } = call;
-    // Unpins the buffers before the process can learn that it has them back.
+    // Unpins the buffers before the process can learn that it may use them again.
     drop(operation);
     COUNTERS.calls_in_flight.subtract(1);
     trace_call(&process, delivery, |process, coroutine, token| Event::CallComplete {
@@ -157,13 +160,14 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
     process
 }
 
-/// Cancels the call that `handle` names.
+/// Cancels the call with this `handle`.
 ///
-/// `Ok(0)`: it was in flight and is gone; no result will come and no buffer of it be touched.
-/// `Ok(1)`: it had completed; its result is in the ring, on its way there, or waits for room.
+/// `Ok(0)`: it was in flight and is cancelled; no result will be delivered, and its buffers will
+/// not be accessed. `Ok(1)`: it had completed; its result is in the ring, being delivered, or
+/// waiting for room.
 ///
 /// # Errors
-/// `EINVAL` for a handle that never was one of this process.
+/// `EINVAL` for a handle that this process never had.
 pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
     match cell::take_out(process, handle)? {
         Some(call) => {
@@ -174,10 +178,11 @@ pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
     }
 }
 
-/// Has the call that `handle` names finished with priority `level`. `Ok(0)`: from now on; `Ok(1)`: it has completed.
+/// Changes the priority with which the call with this `handle` is completed. `Ok(0)`: it has
+/// changed; `Ok(1)`: the call has completed.
 ///
 /// # Errors
-/// `EINVAL` for a handle that never was one of this process.
+/// `EINVAL` for a handle that this process never had.
 pub fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> CallResult {
     cell::set_priority(process, handle, level).map(|in_flight| usize::from(!in_flight))
 }
@@ -185,8 +190,8 @@ pub fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> CallResul
 /// Cells that the reaper looks at in one portion when a process ends.
 const PORTION_CELLS: usize = 16;
 
-/// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on. Returns the number to go
-/// on with, if there is more to look at. For the reaper.
+/// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on.
+/// Returns the number to go on with, if there is more to look at. For the reaper.
 pub fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
     // A process that has ended submits nothing, so its calls in flight can only become fewer.
     if process.calls_in_flight.count() == 0 {
@@ -206,7 +211,8 @@ fn discard(call: Call) {
     call.process.calls_in_flight.end(1);
 }
 
-/// Frees a cell whose result has been delivered from the overflow list. [`shrink`] follows when some have been freed.
+/// Frees the cell of a result that was in the overflow list and has been delivered. [`shrink`] follows when
+/// some have been freed.
 pub fn free_delivered(cell: CellIndex) {
     pool::release(cell);
 }

@@ -1,19 +1,19 @@
-//! The memory of the cells in which calls wait: segments of 64, allocated and freed as the number of calls grows and
-//! shrinks.
+//! The memory of the cells in which calls wait: segments of 64, allocated and freed as the number
+//! of calls grows and shrinks.
 //!
-//! The lowest free cell is allocated first, so the highest segments become free. Some free segments are kept for the
-//! next calls; the memory of the others is freed.
+//! The lowest free cell is allocated first, so the highest segments become free. Some free segments
+//! are kept for the next calls; the memory of the others is freed.
 //!
 //! A segment may only be freed while no hart uses a cell in it. There are two ways to a cell:
 //!
-//! 1. By a [`CellIndex`]. It names a cell that is allocated: it is made by [`allocate`] and by [`lock_if`], and not used
-//!    after [`release`]. A segment with an allocated cell is not free.
-//! 2. By a number that may be stale: a coroutine that outlives its call, a handle of a program, the search for the calls
-//!    of a process that has ended. [`look`] holds `LOOKS` shared while it looks, and a segment is freed only while
-//!    `LOOKS` is held exclusively.
+//! 1. By a [`CellIndex`]. It names a cell that is allocated: it is made by [`allocate`] and by
+//!    [`lock_if`], and not used after [`release`]. A segment with an allocated cell is not free.
+//! 2. By a number that may be stale: a coroutine that outlives its call, a handle of a program, the
+//!    search for the calls of a process that has ended. [`look`] holds `LOOKS` shared while it
+//!    looks, and a segment is freed only while `LOOKS` is held exclusively.
 //!
-//! `LOOKS` is never waited for exclusively: if it is held, the segment stays, and a later call of [`shrink`] frees it.
-//! Lock order: `FREE`, then `LOOKS`; `LOOKS`, then a cell.
+//! `LOOKS` is never waited for exclusively: if it is held, the segment stays, and a later call of
+//! [`shrink`] frees it. Lock order: `FREE`, then `LOOKS`; `LOOKS`, then a cell.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -39,7 +39,8 @@ impl CellIndex {
 
     fn place(self) -> &'static Place {
         match SEGMENTS.get(self.0 as usize / SEGMENT_CELLS).map(|segment| segment.load(Acquire)) {
-            // SAFETY: a segment with an allocated cell is not freed, and a `CellIndex` names an allocated cell.
+            // SAFETY: a segment with an allocated cell is not freed, and a `CellIndex` names an
+            // allocated cell.
             Some(segment) if !segment.is_null() => unsafe { &(*segment)[self.0 as usize % SEGMENT_CELLS] },
             _ => panic!("cell {} is allocated but does not exist", self.0),
         }
@@ -70,8 +71,8 @@ type Segment = [Place; SEGMENT_CELLS];
 /// Null: there is no such segment now.
 static SEGMENTS: [AtomicPtr<Segment>; SEGMENTS_MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS_MAX];
-/// The highest generation that a cell of the segment had when the segment was freed. Its next cells begin with it, so a
-/// handle never names a later call.
+/// The highest generation that a cell of the segment had when the segment was freed. Its next cells
+/// begin with it, so a handle never names a later call.
 static GENERATIONS: [AtomicU32; SEGMENTS_MAX] = [const { AtomicU32::new(0) }; SEGMENTS_MAX];
 static LOOKS: RwLock<()> = RwLock::new(());
 static FREE: Mutex<Free> = Mutex::new(Free {
@@ -196,8 +197,9 @@ impl Free {
         self.with_free.remove(segment);
         self.absent.insert(segment);
         self.cells[segment] = 0;
-        // SAFETY: made by `grow` from a box, and taken out of the only place that had it. All of its cells are free, so no
-        // `CellIndex` names one; no hart looks at a stale number, since `LOOKS` is held exclusively.
+        // SAFETY: made by `grow` from a box, and taken out of the only place that had it. All of
+        // its cells are free, so no `CellIndex` names one; no hart looks at a stale number, since
+        // `LOOKS` is held exclusively.
         let mut cells = unsafe { Box::from_raw(cells) };
         let generation = cells.iter_mut().map(|place| place.cell.get_mut().generation).max().unwrap_or(0);
         GENERATIONS[segment].store(generation, Relaxed);
@@ -223,8 +225,8 @@ pub fn release(index: CellIndex) {
     FREE.lock().put(index);
 }
 
-/// Frees the memory of a segment that is not needed; false if there is none, or it is in use at the moment. The caller holds
-/// no cell's lock.
+/// Frees the memory of a segment that is not needed; false if there is none, or it is in use at the
+/// moment. The caller holds no cell's lock.
 pub fn shrink() -> bool {
     let mut free = FREE.lock();
     if free.spare <= SPARE_SEGMENTS {
@@ -245,8 +247,9 @@ pub enum Looked {
     Never,
 }
 
-/// Locks the cell with this number, which may be stale, if `is_it` says that it is the right one. `is_it` says so only of
-/// a cell with a call: the cell is allocated then, and stays so while it is locked.
+/// Locks the cell with this number, which may be stale, if `is_it` says that it is the right one.
+/// `is_it` says so only of a cell with a call: the cell is allocated then, and stays so while it is
+/// locked.
 pub fn look(number: u32, is_it: impl FnOnce(&Cell) -> bool) -> Looked {
     let (segment, cell) = (number as usize / SEGMENT_CELLS, number as usize % SEGMENT_CELLS);
     let Some(place) = SEGMENTS.get(segment) else { return Looked::Never };
@@ -258,8 +261,8 @@ pub fn look(number: u32, is_it: impl FnOnce(&Cell) -> bool) -> Looked {
             generation => Looked::Other(generation),
         };
     }
-    // SAFETY: a segment is freed only while `LOOKS` is held exclusively; it is held shared until the cell is known to be
-    // allocated, and a segment with an allocated cell is not freed.
+    // SAFETY: a segment is freed only while `LOOKS` is held exclusively; it is held shared until
+    // the cell is known to be allocated, and a segment with an allocated cell is not freed.
     let guard = unsafe { &(*cells)[cell] }.cell.lock();
     if guard.call.is_some() && is_it(&guard) {
         drop(looking);

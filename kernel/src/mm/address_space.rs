@@ -1,11 +1,11 @@
-//! A process's address space: its regions, its page table, and the harts that know it.
+//! A process's address space: its regions, its page table, and the harts that use it.
 //!
-//! One lock guards regions and table; faults, mappings and the kernel's copies take it for a
-//! page or a list operation at a time. Frames that leave the table are freed only after the
-//! last hart has forgotten the translation. No mapping is writable and executable at once.
+//! One lock guards regions and table. Page faults, mappings and the kernel's copies hold it for one
+//! page or one operation on a list. Frames removed from the table are freed only after every hart
+//! has flushed the translation. No mapping is both writable and executable.
 //!
-//! A space may be dropped while harts have it loaded (see `root`): it leaves them an empty
-//! lower half.
+//! A space may be dropped while harts have it loaded (see `root`): they then see an empty lower
+//! half.
 
 use super::frames::Frame;
 use super::page_table::{PageTable, Slot};
@@ -13,7 +13,7 @@ use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
 use super::remains::{Place, Remains};
 use super::root::Root;
-use super::{FaultError, MapError, OutOfMemory, Rights, kernel_space, layout};
+use super::{FaultError, MapError, OutOfMemory, Rights, layout};
 use crate::arch::{self, Access, Entry};
 use alloc::sync::Arc;
 use cops_abi::layout::{STACK_STRIDE, STACK_TOP};
@@ -22,10 +22,10 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use spin::Mutex;
 
-/// The memory of one process. Dropping it gives everything back.
+/// The memory of one process. Dropping it frees everything.
 pub struct AddressSpace {
-    /// Harts (bit = index) whose translation caches hold nothing of this space that is not
-    /// so any more. The others flush them when they load it.
+    /// Harts (bit = index) with no stale translations of this space in their caches. The other
+    /// harts flush when they load it.
     current_harts: AtomicU64,
     pub(super) inner: Mutex<Inner>,
     root: Arc<Root>,
@@ -36,19 +36,20 @@ pub struct AddressSpace {
 pub(super) struct Inner {
     pub(super) table: PageTable,
     pub(super) regions: Regions,
-    /// Pages that are present, the kernel's own included.
+    /// Present pages, those shared with the kernel included.
     pub(super) pages: usize,
-    /// Pages that are charged and have not been touched: touching them cannot fail for want of quota.
+    /// Pages that are charged and not yet accessed: the first access cannot fail because of the
+    /// quota.
     pub(super) promised: usize,
-    /// What the pages, the promised ones too, the tables and the regions' records take.
+    /// The charge for present and promised pages, tables, and the records of regions.
     memory: Charge,
 }
 
-/// Bytes at the top of every stack that are charged when it is mapped.
+/// Bytes at the top of every stack that are charged when the stack is mapped.
 const STACK_PROMISED_BYTES: usize = 64 * 1024;
 
-/// Where pages are charged when they are mapped: the program, the mmap area, the tops of the stacks. What is deeper in
-/// a stack is charged when it is touched.
+/// Areas where pages are charged when they are mapped: the program, the mmap area, the tops of the
+/// stacks. Deeper pages of a stack are charged on first access.
 fn promised_areas() -> impl Iterator<Item = Range<usize>> {
     let stacks = (0..MAX_CPUS).map(|index| {
         let top = STACK_TOP - index * STACK_STRIDE;
@@ -67,7 +68,7 @@ pub(super) fn promised_pages(range: &Range<usize>) -> usize {
     promised_areas().map(within).sum::<usize>() / layout::PAGE_BYTES
 }
 
-/// What a region's record takes at worst.
+/// The maximum memory for a region's record.
 const REGION_BYTES: usize = 64;
 
 fn memory(bytes: usize) -> Amounts {
@@ -75,12 +76,12 @@ fn memory(bytes: usize) -> Amounts {
 }
 
 impl Inner {
-    /// Charges a page that is about to be brought in.
+    /// Charges a page before it is allocated.
     fn charge_page(&mut self) -> Result<(), OutOfMemory> {
         self.memory.grow(&memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)
     }
 
-    /// Whether a few more regions can be charged.
+    /// Checks that a few more regions can be charged.
     pub(super) fn admit_regions(&mut self) -> Result<(), OutOfMemory> {
         let few = memory(4 * REGION_BYTES);
         self.memory.grow(&few).map_err(|_| OutOfMemory)?;
@@ -88,8 +89,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the charge what is held now. Tables and records that were made on the way are charged in any case: there
-    /// are at most two tables for each page that was allowed.
+    /// Adjusts the charge to what is held now. Tables and records that have already been created
+    /// are charged even beyond the limit: there are at most two tables for each permitted page.
     pub(super) fn settle(&mut self) {
         let frames = self.pages + self.promised + self.table.frame_count();
         let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
@@ -103,7 +104,7 @@ impl Inner {
 }
 
 impl AddressSpace {
-    /// A space with nothing mapped, charged to `family`.
+    /// A space without mappings, charged to `family`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -118,22 +119,22 @@ impl AddressSpace {
         })
     }
 
-    /// Pages that are present, those shared with the kernel included.
+    /// Present pages, those shared with the kernel included.
     pub fn page_count(&self) -> usize {
         self.inner.lock().pages
     }
 
-    /// Loads this space on this hart, unless it is. Interrupts are off, and stay off until
-    /// user mode is entered.
+    /// Loads this space on this hart unless it is loaded already. Interrupts are off, and stay off
+    /// until user mode is entered.
     pub(crate) fn activate(&self) {
-        // The load is announced, then we look whether our cache is up to date; who changes an
-        // entry first says that it is not, then looks who has the root loaded (`flush`). So
-        // one of the two sees the other.
+        // This hart first shows in the root that it loads the space, then checks whether its cache
+        // is up to date. A hart that changes an entry first marks all caches as stale, then checks
+        // which harts have the root loaded (`flush`). So at least one of the two sees the other.
         let hart = 1 << arch::hart_index();
         self.root.load(|| self.current_harts.fetch_or(hart, Ordering::SeqCst) & hart != 0);
     }
 
-    /// Maps zeroed memory, given out page by page as it is touched.
+    /// Maps zeroed memory, allocated page by page on first access.
     ///
     /// # Errors
     /// See [`MapError`]; nothing has changed then.
@@ -141,8 +142,8 @@ impl AddressSpace {
         self.insert_promised(&mut self.inner.lock(), range, rights)
     }
 
-    /// As [`AddressSpace::map_anonymous`], wherever there is room for `length` bytes; returns
-    /// where. `length` is rounded up to pages.
+    /// Like [`AddressSpace::map_anonymous`], at any address with room for `length` bytes, which is
+    /// rounded up to pages. Returns the address.
     ///
     /// # Errors
     /// See [`MapError`].
@@ -154,7 +155,7 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Maps one frame of the kernel's at `address`. The program cannot unmap or protect it.
+    /// Maps one frame of the kernel at `address`. The program cannot unmap it or change its rights.
     ///
     /// # Errors
     /// See [`MapError`]; nothing has changed then.
@@ -162,7 +163,7 @@ impl AddressSpace {
         let range = address..address.checked_add(layout::PAGE_BYTES).ok_or(MapError::BadRange)?;
         check_range(&range)?;
         let inner = &mut *self.inner.lock();
-        // The tables first, so that nothing can fail once the region is there.
+        // The tables first, so that nothing can fail once the region exists.
         inner.table.find_or_make(address)?;
         self.insert(inner, range, rights, Backing::Kernel)?;
         self.put(inner, address, frame, rights)
@@ -171,7 +172,7 @@ impl AddressSpace {
     /// Maps whole pages of the kernel's image, such as the vDSO.
     ///
     /// # Errors
-    /// See [`MapError`]. Pages may have been mapped when memory runs out midway.
+    /// See [`MapError`]. Some pages may already be mapped when memory runs out.
     ///
     /// # Panics
     /// If `image` does not start at a page boundary.
@@ -180,17 +181,17 @@ impl AddressSpace {
         let length = layout::page_up(image.len()).ok_or(MapError::BadRange)?;
         let range = address..address.checked_add(length).ok_or(MapError::BadRange)?;
         let physical = layout::physical_of(image.as_ptr() as usize);
-        assert!(kernel_space::image_physical().contains(&physical));
         let mut inner = self.inner.lock();
         self.insert(&mut inner, range, rights, Backing::Kernel)?;
         for offset in (0..length).step_by(layout::PAGE_BYTES) {
-            self.put(&mut inner, address + offset, Frame::share_of(physical + offset), rights)?;
+            self.put(&mut inner, address + offset, Frame::of_image(physical + offset), rights)?;
         }
         Ok(())
     }
 
-    /// Puts the beginning of `bytes` to `address`, which lies in fresh anonymous memory: the bytes of a program that
-    /// belong into one page. Returns how many these are.
+    /// Writes the beginning of `bytes` to `address`, in anonymous memory that has not been
+    /// accessed: the part of a program that belongs in one page. Returns the number of bytes
+    /// written.
     ///
     /// # Errors
     /// `BadRange` if nothing is mapped there, `OutOfMemory`.
@@ -213,33 +214,34 @@ impl AddressSpace {
         Ok(bytes.len())
     }
 
-    /// Makes an access possible that faulted, if the mappings allow it.
+    /// Resolves a page fault, if the mappings permit the access.
     ///
     /// # Errors
-    /// `NotAllowed` is the program's fault.
+    /// `NotAllowed` if the program is at fault.
     pub fn handle_fault(&self, address: usize, access: Access) -> Result<(), FaultError> {
         let mut inner = self.inner.lock();
-        self.resolve(&mut inner, address, access)?;
-        // The entry may have been good already: another hart was faster, or this one
-        // remembered that there was none.
+        self.resolve(&mut inner, address, access, physical)?;
+        // The entry may have been valid before: another hart has resolved the same fault, or this
+        // hart had cached the absence of the entry.
         arch::flush_local(address);
         Ok(())
     }
 
-    /// A share in the frame behind `address`, brought in if need be, for an access the
-    /// program itself could make.
+    /// A reference to the frame at `address` for an access that the program itself could make. A
+    /// missing page is allocated.
     ///
     /// # Errors
-    /// `NotAllowed` if it could not.
+    /// `NotAllowed` if the program could not make this access.
     pub fn translate_for(&self, address: usize, access: Access) -> Result<Frame, FaultError> {
-        self.with_page(address, access, |page| Frame::share_of(layout::physical_of(page as usize)))
+        let mut inner = self.inner.lock();
+        self.resolve(&mut inner, address, access, |slot| slot.share())?.ok_or(FaultError::NotAllowed)
     }
 
-    /// Calls `work` with the kernel's view of the page around `address`, which stays mapped
-    /// for so long. `work` must be short and must not touch this space.
+    /// Calls `work` with the direct-map address of the page around `address`, which stays mapped
+    /// during the call. `work` must be short and must not use this space.
     ///
     /// # Errors
-    /// As [`AddressSpace::translate_for`].
+    /// As for [`AddressSpace::translate_for`].
     pub(super) fn with_page<R>(
         &self,
         address: usize,
@@ -247,13 +249,15 @@ impl AddressSpace {
         work: impl FnOnce(*mut u8) -> R,
     ) -> Result<R, FaultError> {
         let mut inner = self.inner.lock();
-        let physical = self.resolve(&mut inner, address, access)?;
+        let physical = self.resolve(&mut inner, address, access, physical)?;
         Ok(work(layout::direct(physical)))
     }
 
-    /// Takes all pages from everybody and returns them, to be freed bit by bit with [`Remains::free_some`].
+    /// Removes all pages from the space and returns them, to be freed in portions with
+    /// [`Remains::free_some`].
     ///
-    /// For whoever has the space to himself and is about to drop it, but has not the time to free all in one go.
+    /// For the only user of a space that is about to drop it without time to free everything at
+    /// once.
     pub(crate) fn take_remains(&mut self) -> Remains {
         let inner = self.inner.get_mut();
         let lower = inner.table.detach_lower();
@@ -264,7 +268,7 @@ impl AddressSpace {
         Remains::new(lower, regions, memory)
     }
 
-    /// Adds a region of anonymous memory, and charges what of it is promised.
+    /// Adds a region of anonymous memory and charges its promised pages.
     fn insert_promised(
         &self,
         inner: &mut Inner,
@@ -282,7 +286,7 @@ impl AddressSpace {
         inserted
     }
 
-    /// Adds a region after checking everything about it.
+    /// Adds a region after checking all arguments.
     fn insert(
         &self,
         inner: &mut Inner,
@@ -299,24 +303,32 @@ impl AddressSpace {
 
     /// Puts a frame where a region has none.
     fn put(&self, inner: &mut Inner, address: usize, frame: Frame, rights: Rights) -> Result<(), MapError> {
-        let slot = inner.table.find_or_make(address)?;
-        debug_assert!(slot.get() == Entry::EMPTY);
-        slot.set(Entry::user_leaf(frame.into_physical(), rights));
+        inner.table.find_or_make(address)?.put(frame, rights);
         inner.pages += 1;
         inner.settle();
         Ok(())
     }
 
-    /// The physical address of the page around `address`, brought in if need be and allowed.
-    fn resolve(&self, inner: &mut Inner, address: usize, access: Access) -> Result<usize, FaultError> {
+    /// Calls `use_slot` with the entry for `address`, if it permits the access. A missing page is
+    /// allocated if its region permits the access.
+    fn resolve<R>(
+        &self,
+        inner: &mut Inner,
+        address: usize,
+        access: Access,
+        use_slot: impl FnOnce(&Slot<'_>) -> R,
+    ) -> Result<R, FaultError> {
         if address >= layout::USER_END {
             return Err(FaultError::NotAllowed);
         }
-        // Entries carry their region's rights, so a good entry needs no look at the regions.
-        let entry = inner.table.find(address).as_ref().map_or(Entry::EMPTY, Slot::get);
-        if entry != Entry::EMPTY {
-            let allowed = entry.is_valid() && entry.rights().allow(access);
-            return if allowed { Ok(entry.physical()) } else { Err(FaultError::NotAllowed) };
+        // Entries have the rights of their region, so a present entry can be judged without the
+        // regions.
+        if let Some(slot) = inner.table.find(address) {
+            let entry = slot.get();
+            if entry != Entry::EMPTY {
+                let allowed = entry.is_valid() && entry.rights().allow(access);
+                return if allowed { Ok(use_slot(&slot)) } else { Err(FaultError::NotAllowed) };
+            }
         }
         let region = inner.regions.at(address).ok_or(FaultError::NotAllowed)?;
         if region.backing != Backing::Anonymous || !region.rights.allow(access) {
@@ -326,31 +338,31 @@ impl AddressSpace {
         if !is_promised(address) {
             inner.charge_page()?;
         }
-        let physical = match inner.table.find_or_make(address) {
-            Ok(slot) => Frame::allocate_zeroed().map(|frame| {
-                let physical = frame.into_physical();
-                slot.set(Entry::user_leaf(physical, rights));
-                physical
+        let used = match inner.table.find_or_make(address) {
+            Ok(mut slot) => Frame::allocate_zeroed().map(|frame| {
+                slot.put(frame, rights);
+                use_slot(&slot)
             }),
             Err(error) => Err(error),
         };
-        if physical.is_ok() {
+        if used.is_ok() {
             inner.pages += 1;
             inner.promised -= usize::from(is_promised(address));
         }
         inner.settle();
-        let physical = physical?;
+        let used = used?;
         if rights.execute {
-            // Zeros where another program's code may have been.
+            // The new zeros may be where the instruction cache has the code of another program.
             arch::sync_instruction_stream();
         }
-        Ok(physical)
+        Ok(used)
     }
 
-    /// Makes every hart forget `range`, after its entries were changed: at once those that
-    /// have the space loaded, the others when they load it.
+    /// Flushes `range` on all harts after its entries have changed: immediately on those that have
+    /// the space loaded, on the others when they load it.
     pub(super) fn flush(&self, range: Range<usize>) {
-        // Entries before all that follows; for the rest see `activate`.
+        // The entries are changed before everything below. For the other side of this protocol see
+        // `activate`.
         fence(Ordering::SeqCst);
         self.current_harts.store(0, Ordering::SeqCst);
         self.root.flush(range);
@@ -358,8 +370,8 @@ impl AddressSpace {
 }
 
 impl Drop for AddressSpace {
-    /// Frees a little of the memory at once and leaves the rest to the reaper: a program that could not be started may be
-    /// large.
+    /// Frees a little of the memory at once and leaves the rest to the reaper: a program that could
+    /// not be started may be large.
     fn drop(&mut self) {
         let remains = self.take_remains();
         self.root.retire();
@@ -367,6 +379,10 @@ impl Drop for AddressSpace {
             remains.free_or_abandon(place);
         }
     }
+}
+
+fn physical(slot: &Slot<'_>) -> usize {
+    slot.physical()
 }
 
 pub(super) fn check_range(range: &Range<usize>) -> Result<(), MapError> {

@@ -1,24 +1,24 @@
-//! Changes of many pages of an address space: unmapping and rights, in portions.
+//! Changes of many pages of an address space: unmapping and changing rights, in portions.
 
 use super::address_space::{AddressSpace, Inner, check_range, check_rights, is_promised, promised_pages};
-use super::frames::Frame;
 use super::{MapError, Rights, layout};
-use crate::arch::{self, Entry};
+use crate::arch;
 use core::ops::Range;
 
-/// Frames taken out of the table that wait for the flush, at most; nobody else has his turn for so long.
+/// Maximum number of frames removed from the table before one flush. It bounds how long the lock is
+/// held.
 const BATCH: usize = 32;
 
-/// Holes without tables that are skipped in one go, at most.
+/// Maximum number of holes without tables that are skipped in one portion.
 const HOLES: usize = 64;
 
 impl AddressSpace {
-    /// Unmaps some of what there is at the beginning of `range`, some microseconds' worth; holes are no error.
-    /// Returns what is left to be done, `None` if nothing.
+    /// Unmaps the first part of `range`, in a few microseconds; holes are not an error. Returns the
+    /// rest of the range, `None` if it is complete.
     ///
     /// # Errors
-    /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory
-    /// for its record); nothing has changed then.
+    /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory for
+    /// its record); nothing has changed then.
     pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
         check_range(range)?;
         let inner = &mut *self.inner.lock();
@@ -36,14 +36,13 @@ impl AddressSpace {
         });
         let promised =
             inner.regions.ranges_in(range.start..end).map(|part| promised_pages(&part)).sum::<usize>();
-        // Nothing can fail after this.
+        // Nothing after this step can fail.
         inner.regions.remove(range.start..end)?;
         let mut frames = [const { None }; BATCH];
         let mut places = frames.iter_mut();
-        inner.table.for_each_present(start..end, |_, slot| {
+        inner.table.for_each_present(start..end, |_, mut slot| {
             if let Some(place) = places.next() {
-                *place = Some(Frame::from_physical(slot.get().physical()));
-                slot.set(Entry::EMPTY);
+                *place = slot.take();
             }
             true
         });
@@ -55,17 +54,18 @@ impl AddressSpace {
             self.free_empty_tables(inner, &(start..end));
         }
         inner.promised -= promised - touched;
-        // The frames are still to be freed, by this very function: a moment in which they count as free.
+        // The frames are freed only at the end of this function; for this short time they are not
+        // charged.
         inner.settle();
         Ok((end < range.end).then_some(end..range.end))
     }
 
-    /// Changes the rights of some of what there is at the beginning of `range`, some microseconds' worth. Returns what is
-    /// left to be done, `None` if nothing.
+    /// Changes the rights of the first part of `range`, in a few microseconds. Returns the rest of
+    /// the range, `None` if it is complete.
     ///
     /// # Errors
-    /// `NotMapped` at a hole, `OutOfMemory`: what has been changed by then stays so. The others: see [`MapError`];
-    /// nothing has changed then.
+    /// `NotMapped` at a hole, and `OutOfMemory`: changes made until then remain. The others: see
+    /// [`MapError`]; nothing has changed then.
     pub fn protect_some(
         &self,
         range: &Range<usize>,
@@ -81,8 +81,8 @@ impl AddressSpace {
         inner.regions.protect(range.start..end, rights)?;
         inner.settle();
         let mut any = false;
-        inner.table.for_each_present(pages, |_, slot| {
-            slot.set(Entry::user_leaf(slot.get().physical(), rights));
+        inner.table.for_each_present(pages, |_, mut slot| {
+            slot.set_rights(rights);
             any = true;
             true
         });
@@ -95,7 +95,7 @@ impl AddressSpace {
         Ok((end < range.end).then_some(end..range.end))
     }
 
-    /// Frees the tables under `range` that are empty now.
+    /// Frees the tables for `range` that are now empty.
     fn free_empty_tables(&self, inner: &mut Inner, range: &Range<usize>) {
         let span = arch::page_size_of_level(1);
         let mut at = range.start & !(span - 1);
@@ -103,7 +103,7 @@ impl AddressSpace {
             match inner.table.next_table(at) {
                 Ok(()) => {
                     if let Some(table) = inner.table.detach_if_empty(at) {
-                        // The caches may remember the table itself, whatever the address.
+                        // The caches may contain the table itself, for any address.
                         self.flush(0..layout::USER_END);
                         drop(table);
                     }

@@ -1,11 +1,11 @@
-//! Physical memory by the frame (4 KiB), counted by reference.
+//! Physical memory in frames of 4 KiB with reference counts.
 //!
-//! Free frames lie in a [`Buddy`] behind one lock, and in a small cache per hart that needs
-//! none. A [`Frame`] is a share in one frame; the last share to go frees it. So pinning a
-//! program's buffer, sharing a page with it and mapping it twice are all just clones.
+//! Free frames are in a [`Buddy`] behind one lock and in a small cache per hart that needs no lock.
+//! A [`Frame`] is one reference to a frame; dropping the last one frees it. So pinning a program's
+//! buffer, sharing a page with a program and mapping a page twice are only clones.
 
 use super::buddy::{Buddy, FrameRecord, NONE, ORDERS};
-use super::{OutOfMemory, layout};
+use super::{OutOfMemory, kernel_space, layout};
 use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU32;
@@ -22,7 +22,7 @@ struct Table {
     base: usize,
     records: &'static [FrameRecord],
     buddy: Mutex<Buddy>,
-    /// Frames that were free once the kernel was set up.
+    /// Frames that were free at the end of the boot.
     total: usize,
 }
 
@@ -32,7 +32,7 @@ fn table() -> &'static Table {
     TABLE.get().expect("no frame is used before `frames::initialise`")
 }
 
-/// Frames a hart keeps to itself, and how many move at a time.
+/// Size of a hart's cache, and how many frames move between it and the buddy at a time.
 const CACHE_FRAMES: usize = 64;
 const CACHE_MOVE: usize = 32;
 
@@ -54,11 +54,11 @@ static CACHED: AtomicUsize = AtomicUsize::new(0);
 static JUNK_ON_FREE: AtomicBool = AtomicBool::new(false);
 const JUNK: u8 = 0xa5;
 
-/// Takes over the memory in `ram`, except what lies in `reserved`. The records of all frames
-/// are put into the first hole that has room for them. Called once, by the boot hart.
+/// Takes over the memory in `ram`, except the ranges in `reserved`. The records of all frames are
+/// put into the first hole with enough room. Called once, by the boot hart.
 ///
 /// # Safety
-/// Every byte of `ram` outside `reserved` is unused memory that the direct map reaches.
+/// Every byte of `ram` outside `reserved` is unused memory, mapped in the direct map.
 pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_on_free: bool) {
     let base = layout::page_down(ram.iter().map(|range| range.start).min().expect("the tree names memory"));
     let end = layout::page_down(ram.iter().map(|range| range.end).max().unwrap_or(base));
@@ -106,12 +106,12 @@ fn collect<'a>(
     &into[..count]
 }
 
-/// Calls `visit` with the parts of `range` that no reserved range touches. Reserved ranges
-/// may overlap and need no order.
+/// Calls `visit` with the parts of `range` outside all reserved ranges. Reserved ranges may overlap
+/// and may be in any order.
 fn for_each_hole(range: &Range<usize>, reserved: &[Range<usize>], mut visit: impl FnMut(Range<usize>)) {
     let mut at = range.start;
     while at < range.end {
-        // Inside a reserved range: go to its end.
+        // Inside a reserved range: continue at its end.
         if let Some(inside) = reserved.iter().find(|taken| taken.contains(&at)) {
             at = inside.end;
             continue;
@@ -136,36 +136,37 @@ fn first_hole(ram: &[Range<usize>], reserved: &[Range<usize>], bytes: usize) -> 
     found
 }
 
-/// How much memory there is, in frames.
+/// The amount of memory, in frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Statistics {
-    /// All frames the kernel has to give.
+    /// All frames that the kernel can allocate.
     pub total: usize,
-    /// Those nobody holds, the harts' caches included.
+    /// Free frames, those in the harts' caches included.
     pub free: usize,
 }
 
-/// The figures of this moment; exact when no other hart is allocating.
+/// The current figures; exact while no other hart allocates.
 pub fn statistics() -> Statistics {
     let table = table();
     let free = table.buddy.lock().free_frames() + CACHED.load(Ordering::Relaxed);
     Statistics { total: table.total, free }
 }
 
-/// The share of all frames that programs do not get, so that the kernel can go on.
+/// Programs do not get this share of all frames, so that the kernel can continue when they have
+/// used up the rest.
 const RESERVE_DIVISOR: usize = 64;
 
-/// Whether all that is left (not counting the harts' caches) is the kernel's reserve.
+/// Whether the free frames (without the harts' caches) are only the kernel's reserve.
 pub(super) fn is_down_to_reserve() -> bool {
     let table = table();
     FREE.load(Ordering::Relaxed) <= table.total / RESERVE_DIVISOR
 }
 
-/// What the buddy has, readable without its lock.
+/// Free frames of the buddy, readable without its lock.
 static FREE: AtomicUsize = AtomicUsize::new(0);
 
 impl Table {
-    /// Works on the buddy, and publishes what it has left.
+    /// Calls `work` on the buddy and publishes its number of free frames.
     fn with_buddy<R>(&self, work: impl FnOnce(&mut Buddy) -> R) -> R {
         let mut buddy = self.buddy.lock();
         let answer = work(&mut buddy);
@@ -174,7 +175,7 @@ impl Table {
     }
 }
 
-/// Takes one frame out of this hart's cache, refilling it when empty.
+/// Takes one frame out of this hart's cache, refilling an empty cache.
 fn take_frame() -> Option<u32> {
     CACHES.with(|cache| {
         if cache.count == 0 {
@@ -198,7 +199,7 @@ fn take_frame() -> Option<u32> {
     })
 }
 
-/// Puts a frame into this hart's cache, making room when full.
+/// Puts a frame into this hart's cache, making room in a full one.
 fn give_frame(number: u32) {
     CACHES.with(|cache| {
         if cache.count == CACHE_FRAMES {
@@ -217,25 +218,26 @@ fn give_frame(number: u32) {
     });
 }
 
-/// A share in one frame of memory.
+/// A reference to one frame of memory.
 ///
-/// Its bytes may change at any time, because a program or a device may hold another share:
-/// so there are no references to them, only copies in and out.
+/// The contents may change at any time, because a program or a device may use the frame too. So the
+/// kernel never makes references to the bytes; it only copies them in and out.
 #[derive(Debug)]
 pub struct Frame(NonZeroU32);
 
 const _: () = assert!(size_of::<Option<Frame>>() == 4);
 
 impl Frame {
-    /// A frame of its own, all zero.
+    /// A new frame, all zero.
     pub fn allocate_zeroed() -> Result<Self, OutOfMemory> {
         let frame = Self::allocate()?;
-        // SAFETY: the frame is mapped and nobody else's.
+        // SAFETY: the frame is mapped in the direct map, and `allocate` has just returned its only
+        // reference, so no program and no device uses it.
         unsafe { arch::clear(frame.bytes(), FRAME_BYTES) };
         Ok(frame)
     }
 
-    /// A frame of its own with whatever was in it.
+    /// A new frame with its previous contents.
     fn allocate() -> Result<Self, OutOfMemory> {
         if super::heap::is_to_fail() {
             return Err(OutOfMemory);
@@ -253,26 +255,47 @@ impl Frame {
         self.0.get() as usize - 1
     }
 
-    /// A share in the frame at `physical`, which somebody else must hold a share in: a page
-    /// of the kernel's image or a mapped page.
-    pub(super) fn share_of(physical: usize) -> Self {
-        let frame = ManuallyDrop::new(Self::from_physical(physical));
+    /// Another reference to the frame at `physical`.
+    ///
+    /// # Safety
+    /// The frame has a reference that is not dropped during this call, such as the one of a page
+    /// table's entry.
+    pub(super) unsafe fn share_of(physical: usize) -> Self {
+        // SAFETY: this value is never dropped, so it does not use up the other reference, which by
+        // this function's contract exists during the call.
+        let frame = ManuallyDrop::new(unsafe { Self::from_physical(physical) });
         Self::clone(&frame)
     }
 
-    /// Takes back a share that [`Frame::into_physical`] gave away.
-    pub(super) fn from_physical(physical: usize) -> Self {
+    /// A reference to the frame at `physical` in the kernel's image.
+    ///
+    /// # Panics
+    /// If that is not in the image.
+    pub(super) fn of_image(physical: usize) -> Self {
+        assert!(kernel_space::image_physical().contains(&physical), "{physical:#x} is not in the image");
+        // SAFETY: the frames of the image are reserved at boot. Their records begin with one
+        // reference (`FrameRecord::in_use`), which is never dropped.
+        unsafe { Self::share_of(physical) }
+    }
+
+    /// Restores the reference that [`Frame::into_physical`] turned into an address.
+    ///
+    /// # Safety
+    /// `physical` is the result of `into_physical`, and nothing else restores or uses that
+    /// reference any more.
+    pub(super) unsafe fn from_physical(physical: usize) -> Self {
         let table = table();
         debug_assert!(physical >= table.base && physical.is_multiple_of(FRAME_BYTES));
         Self::from_number(((physical - table.base) / FRAME_BYTES) as u32)
     }
 
-    /// Hands this share to a page table.
+    /// Turns this reference into the frame's address, for an entry of a page table, which then owns
+    /// it. The frame stays allocated until [`Frame::from_physical`] restores the reference.
     pub(super) fn into_physical(self) -> usize {
         ManuallyDrop::new(self).physical()
     }
 
-    /// Where it lies, as devices and page tables see it.
+    /// The physical address, as devices and page tables use it.
     pub fn physical(&self) -> usize {
         table().base + self.number() * FRAME_BYTES
     }
@@ -287,7 +310,8 @@ impl Frame {
     /// If `offset + into.len()` is beyond the frame.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         assert_within(offset, into.len());
-        // SAFETY: within the frame, checked above.
+        // SAFETY: the frame is mapped in the direct map as long as this reference exists, and the
+        // range is within it (checked above). `copy_shared` permits concurrent writes by others.
         unsafe { arch::copy_shared(into.as_mut_ptr(), self.bytes().add(offset), into.len()) };
     }
 
@@ -297,7 +321,9 @@ impl Frame {
     /// If `offset + from.len()` is beyond the frame.
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert_within(offset, from.len());
-        // SAFETY: within the frame, checked above; nobody has a reference into it.
+        // SAFETY: the frame is mapped in the direct map as long as this reference exists, and the
+        // range is within it (checked above). Nothing makes Rust references to a frame that
+        // programs or devices use.
         unsafe { arch::copy_shared(self.bytes().add(offset), from.as_ptr(), from.len()) };
     }
 }
@@ -309,7 +335,7 @@ fn assert_within(offset: usize, length: usize) {
 
 impl Clone for Frame {
     fn clone(&self) -> Self {
-        // Relaxed: a new share is made from an existing one, which keeps the frame.
+        // Relaxed is enough: the reference that is cloned keeps the frame allocated.
         let before = table().records[self.number()].references.fetch_add(1, Ordering::Relaxed);
         debug_assert!(before > 0);
         Self(self.0)
@@ -318,12 +344,14 @@ impl Clone for Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        // Release, then acquire by the last: all uses of the frame come before its next life.
+        // Every decrement is a Release and the last one is followed by an Acquire fence, so all
+        // uses of the frame happen before its next allocation.
         let references = &table().records[self.number()].references;
         if references.fetch_sub(1, Ordering::Release) == 1 {
             core::sync::atomic::fence(Ordering::Acquire);
             if JUNK_ON_FREE.load(Ordering::Relaxed) {
-                // SAFETY: the last share is ours.
+                // SAFETY: the count has just become zero, so nothing else uses the frame, and it is
+                // not yet in the cache of free frames.
                 unsafe { self.bytes().write_bytes(JUNK, FRAME_BYTES) };
             }
             give_frame(self.number() as u32);
@@ -331,8 +359,8 @@ impl Drop for Frame {
     }
 }
 
-/// Takes a contiguous, size-aligned block of `2^order` frames; its physical address. The
-/// bytes are whatever they were.
+/// Takes a contiguous block of `2^order` frames, aligned to its size, and returns its physical
+/// address. The contents are undefined.
 pub(crate) fn allocate_block(order: usize) -> Result<usize, OutOfMemory> {
     if order >= ORDERS {
         return Err(OutOfMemory);
@@ -342,18 +370,19 @@ pub(crate) fn allocate_block(order: usize) -> Result<usize, OutOfMemory> {
     Ok(table.base + block as usize * FRAME_BYTES)
 }
 
-/// Gives back a block from [`allocate_block`].
+/// Frees a block from [`allocate_block`].
 ///
 /// # Safety
-/// The block was taken with this order and is not used any more.
+/// The block was allocated with this order and is not used any more.
 pub(crate) unsafe fn free_block(physical: usize, order: usize) {
     let table = table();
     let block = ((physical - table.base) / FRAME_BYTES) as u32;
     table.with_buddy(|buddy| buddy.free(table.records, block, order));
 }
 
-/// Takes `count` frames in a row for the kernel itself, out of the reserve if need be; the physical address of the
-/// first, which is aligned to the next power of two of all their bytes. The bytes are whatever they were.
+/// Takes `count` contiguous frames for the kernel itself, if necessary out of the reserve. Returns
+/// the physical address of the first frame, which is aligned to their total size rounded up to a
+/// power of two. The contents are undefined.
 pub(super) fn allocate_run(count: usize) -> Result<usize, OutOfMemory> {
     let table = table();
     if count == 1
@@ -367,17 +396,17 @@ pub(super) fn allocate_run(count: usize) -> Result<usize, OutOfMemory> {
     }
     let first = table.with_buddy(|buddy| {
         let first = buddy.allocate(table.records, order)?;
-        // What the power of two has too much goes back at once.
+        // Free the part of the block beyond `count` frames.
         buddy.free_range(table.records, first + count as u32, first + (1 << order));
         Some(first)
     });
     first.map(|first| table.base + first as usize * FRAME_BYTES).ok_or(OutOfMemory)
 }
 
-/// Gives back frames from [`allocate_run`].
+/// Frees frames from [`allocate_run`].
 ///
 /// # Safety
-/// They were taken with this count and are not used any more.
+/// They were allocated with this count and are not used any more.
 pub(super) unsafe fn free_run(physical: usize, count: usize) {
     let table = table();
     let first = ((physical - table.base) / FRAME_BYTES) as u32;
@@ -387,7 +416,7 @@ pub(super) unsafe fn free_run(physical: usize, count: usize) {
     }
 }
 
-/// The order of the smallest block that has `bytes`.
+/// The order of the smallest block with at least `bytes` bytes.
 pub(crate) const fn order_for(bytes: usize) -> usize {
     bytes.div_ceil(FRAME_BYTES).next_power_of_two().trailing_zeros() as usize
 }

@@ -1,13 +1,18 @@
-//! Memory: frames, the kernel's heap, address spaces, and the only ways to touch a
-//! program's memory.
+//! Memory: frames, the kernel's heap, address spaces, and all access to programs' memory.
 //!
-//! `frames` owns all RAM the kernel may use, `buddy` is its algorithm; `heap` is the global
-//! allocator; `kernel_space` maps the kernel, `page_table` is the tree under every root,
-//! `region` the bookkeeping of what a program has mapped, `address_space` joins the two, and
-//! `root` is what a hart loads of it; `quota` counts who holds what; `user` and `pinned` reach a program's bytes, `shared`
-//! the pages it shares with us. Out of memory is an error to the caller everywhere.
+//! - `frames` owns all RAM that the kernel may use, with the algorithm in `buddy`.
+//! - `heap` is the global allocator.
+//! - `kernel_space` maps the kernel.
+//! - `page_table` is the tree of tables below a root, `region` records what a program has mapped,
+//!   and `address_space` combines the two.
+//! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
+//!   caches.
+//! - `quota` counts what each process holds.
+//! - `user` and `pinned` access a program's bytes, `shared` accesses pages shared with a program.
 //!
-//! The modules that may use `unsafe` are marked; the others are bookkeeping.
+//! Running out of memory is an error that is returned to the caller, everywhere.
+//!
+//! Modules that may use `unsafe` are marked; the others only do bookkeeping.
 
 pub mod address_space;
 pub mod asid;
@@ -46,10 +51,11 @@ pub use user::UserRange;
 
 use cops_abi::Errno;
 
-/// Whether there is memory to begin something new for a program.
+/// Checks whether there is memory for a new object on behalf of a program.
 ///
-/// Programs get no frame, and should get no new object of the kernel's, once only a reserve
-/// is left: what goes on already lives off that. This is policy only: every allocation can fail.
+/// When only the reserve is left, programs get no frames and should get no new objects of the
+/// kernel; the reserve is for work that has already begun. This is only policy: every allocation
+/// can fail.
 ///
 /// # Errors
 /// `ENOMEM`.

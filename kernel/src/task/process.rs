@@ -404,15 +404,16 @@ impl Process {
         freed > 0
     }
 
-    /// Takes one of the process's virtual CPUs away; returns whether there are more. Called by the reaper after calls, results
-    /// and files have gone.
+    /// Takes one of the process's virtual CPUs away; returns whether there are more. Called by the
+    /// reaper after calls, results and files have gone.
     pub(super) fn take_cpu_away(&self) -> bool {
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let mut cpus = self.cpus.lock();
         let one = cpus.list.pop();
         let has_more = !cpus.list.is_empty();
         drop(cpus);
-        // With a call that it had not finished, such as the start of a program: that takes some 22,000 instructions.
+        // With a call that it had not finished, such as the start of a program: that takes some
+        // 22,000 instructions.
         drop(one);
         if !has_more {
             self.show_nothing();

@@ -1,8 +1,8 @@
-//! The reaper: a coroutine that takes ended processes apart.
+//! The reaper: a coroutine that frees ended processes.
 //!
-//! A process cannot take itself apart on the hart that ends it, because that hart is still using
-//! its page table. The reaper also frees the memory of programs whose start was given up.
-//! May touch: processes, the table of children, address spaces.
+//! A process cannot free itself on the hart that ends it, because that hart still uses its page
+//! table. The reaper also frees the memory of programs that could not be started. May touch:
+//! processes, the table of children, address spaces.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
@@ -20,14 +20,17 @@ use super::service::Service;
 use crate::mm::{self, Remains};
 use crate::{arch, call};
 
-/// Ended processes that have not been taken apart. A process is in here once; room for it is reserved at its birth.
+/// Ended processes that have not been freed. Each process is added only once; memory for that is
+/// reserved when it is created.
 static ENDED: Mutex<Queue<ProcessId>> = Mutex::new(Queue::new());
-/// Frames freed before others have their turn: some microseconds. Who waits is often waiting several times on its way.
+/// Number of frames freed in one portion, which takes some microseconds. A program often has to
+/// wait for several portions in succession.
 const PORTION_FRAMES: usize = 16;
 
 static REAPER: Service = Service::new();
 
-/// Makes room for `count` processes that end, all at once: whenever one more begins.
+/// Reserves memory for `count` processes that may all end before one is freed. Called before each
+/// new process.
 ///
 /// # Errors
 /// [`OutOfMemory`].
@@ -37,19 +40,19 @@ pub fn reserve(count: usize) -> Result<(), OutOfMemory> {
     ended.try_reserve(more)
 }
 
-/// Hands a process over: no virtual CPU of it runs or ever will.
+/// Accepts a process with no virtual CPU that runs or will ever run.
 pub fn take(process: ProcessId) {
     // There is room: see `reserve`.
     let _ = ENDED.lock().push_back_within_capacity(process);
     look();
 }
 
-/// Has the reaper look for memory that dropped address spaces have left.
+/// Makes the reaper check for memory that dropped address spaces have left.
 pub fn look() {
     REAPER.wake();
 }
 
-/// What the reaper does next.
+/// The reaper's next task.
 enum Task {
     End(ProcessId),
     Free(Remains),
@@ -60,7 +63,7 @@ fn next_task() -> Option<Task> {
     ended.map(Task::End).or_else(|| mm::take_abandoned().map(Task::Free))
 }
 
-/// The reaper itself.
+/// The service coroutine.
 pub async fn service() {
     REAPER.begin();
     loop {
@@ -81,7 +84,8 @@ pub async fn service() {
         let Some(process) = children::find(id) else { continue };
         let mut portions = Portions::begin();
         let family = process.family;
-        // First what has a result, so that what is counted as in flight then is.
+        // First the calls with results, so that the rest of the calls counted as in flight really
+        // are.
         while process.close_ring_some() {
             portions.let_others().await;
         }
@@ -94,7 +98,7 @@ pub async fn service() {
             portions.let_others().await;
         }
         while let Some(file) = process.next_file() {
-            // Closing one wakes others, and more.
+            // Closing a file has effects such as waking other processes.
             drop(file);
             portions.let_others().await;
         }
@@ -102,7 +106,7 @@ pub async fn service() {
             portions.let_others().await;
         }
         portions.let_others().await;
-        // An orphan's end is the time of its nearest ancestor that lives.
+        // The end of an orphan is charged to its nearest living ancestor.
         if let Some(payer) = children::payer(family, id) {
             RUN_QUEUE.inherit_debt(&process, &payer);
         }
@@ -118,7 +122,7 @@ pub async fn service() {
     }
 }
 
-/// The time that the end of a process takes, without that of others in between.
+/// The time used for the end of a process, without the time of others in between.
 struct Portions {
     spent_ticks: u64,
     begin_ticks: u64,
@@ -129,14 +133,14 @@ impl Portions {
         Self { spent_ticks: 0, begin_ticks: arch::now_ticks() }
     }
 
-    /// What is as urgent, or more, has its turn.
+    /// Yields to coroutines that are as urgent or more urgent.
     async fn let_others(&mut self) {
         self.spent_ticks += arch::now_ticks().saturating_sub(self.begin_ticks);
         yield_now().await;
         self.begin_ticks = arch::now_ticks();
     }
 
-    /// Has `payer` pay for all of it.
+    /// Charges all of the time to `payer`.
     fn charge_to(self, payer: Option<Arc<Process>>) {
         if let Some(payer) = payer {
             payer.charge(self.spent_ticks + arch::now_ticks().saturating_sub(self.begin_ticks));
@@ -144,9 +148,11 @@ impl Portions {
     }
 }
 
-/// Waits until nobody else holds `process` (a hart that is leaving it, a call that is delivering), then frees it.
+/// Waits until there are no other references to `process` (of a hart that is leaving it, of a call
+/// that delivers its result), then frees it.
 ///
-/// The table's own reference is replaced by the status, so that a parent that sees the end sees the memory back.
+/// The table's own reference is replaced by the status, so that a parent that learns of the end
+/// finds the memory free.
 async fn release(mut process: Arc<Process>, portions: &mut Portions) {
     children::forget(process.id);
     loop {
@@ -158,7 +164,7 @@ async fn release(mut process: Arc<Process>, portions: &mut Portions) {
     }
 }
 
-/// Frees a process and its memory, letting others run in between.
+/// Frees a process and its memory in portions.
 async fn free(mut process: Process, portions: &mut Portions) {
     let mut remains = process.space.take_remains();
     drop(process);

@@ -1,13 +1,17 @@
-//! The run queue: virtual CPUs that want a hart, in order of urgency and fairness, and what the switching coroutines have in hand.
+//! The run queue: virtual CPUs that are ready to run, ordered by urgency and fairness, and the
+//! virtual CPUs that the switching coroutines hold.
 //!
-//! In order of level, then of what its process has been charged, then of arrival (decision 10). One lock, taken once per switch of a
-//! virtual CPU, which costs thousands of instructions anyway; coroutines do not pass through here.
+//! The order is by level, then by what the process has been charged, then by arrival (decision 10).
+//! There is one lock, taken once per switch of a virtual CPU, which costs thousands of instructions
+//! anyway; coroutines do not pass through this queue.
 //!
-//! No wake is lost between a switching coroutine that enters user mode, or pauses, and a hart that queues: the switching coroutine
-//! writes where it stands (`RunQueue::entering`, `pause`), then looks at `ready`; the hart that queues sets `ready`, then looks where the
-//! switching coroutines stand. All four are sequentially consistent. The states of a switching coroutine, and what a newcomer does to
-//! each, are in `cops_algorithms::switchers`.
-//! May touch: the kernel's executor (to wake switching coroutines), interprocessor interrupts, the system page's `waiting`.
+//! No wake is lost between a switching coroutine that enters user mode or pauses and a hart that
+//! queues a virtual CPU. The switching coroutine writes where it is (`RunQueue::entering`,
+//! `pause`), then reads `ready`. The hart that queues sets `ready`, then reads where the switching
+//! coroutines are. All four accesses are sequentially consistent. The states of a switching
+//! coroutine, and the effect of a newcomer in each of them, are in `cops_algorithms::switchers`.
+//! May touch: the kernel's executor (to wake switching coroutines), interprocessor interrupts, the
+//! system page's `waiting`.
 
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
@@ -30,7 +34,7 @@ use crate::arch;
 use crate::portions::Stretch;
 use crate::trace::{self, Event};
 
-/// The order of the queue. Derived: level first, then charge, then number.
+/// The order of the queue, which is that of the fields: level, charge, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     level: u8,
@@ -41,9 +45,9 @@ pub(super) struct Key {
 /// A virtual CPU's place in the queue.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Where it is, if it is there.
+    /// Its position, if it is in the queue.
     key: Option<Key>,
-    /// Memory to be there with, while it is not: a wake cannot fail for want of it.
+    /// Memory for its node while it is not in the queue: a wake cannot fail for lack of memory.
     node: Option<Spare<Key, Arc<VirtualCpu>>>,
 }
 
@@ -57,20 +61,21 @@ impl Place {
     }
 }
 
-/// What a process has been charged: ticks times its divisor, relative to others of the level. Work of the kernel for it is added
-/// at any time; everything else happens under the run queue's lock.
+/// What a process has been charged: ticks times its divisor, relative to other processes of the
+/// level. The kernel's work for it is added at any time; all other changes are made under the run
+/// queue's lock.
 #[derive(Debug)]
 pub struct Account {
     charge: AtomicI64,
-    /// How much of it is for slices that are not over.
+    /// The part of the charge for slices that are not over.
     advance: AtomicI64,
-    /// The level whose others `charge` compares with.
+    /// The level of the processes that `charge` is comparable with.
     level: AtomicU8,
 }
 
 impl Account {
-    /// An account with the debts of the process that opens it, and one slice more: whoever is short of time does not get more by
-    /// starting others.
+    /// An account with the debts of the parent and one slice more, so that a process cannot get
+    /// more time by starting others.
     pub fn of_child(parent: Option<&Account>, divisor: u32) -> Self {
         let (inherited, level) = parent.map_or((0, 0), |parent| {
             (parent.charge() - parent.advance.load(Relaxed), parent.level.load(Relaxed))
@@ -87,34 +92,35 @@ impl Account {
         self.charge.load(Relaxed)
     }
 
-    /// Any hart, with or without the run queue's lock.
+    /// Called by any hart, with or without the run queue's lock.
     fn add(&self, charge: i64) {
         self.charge.fetch_add(charge, Relaxed);
     }
 
-    /// Charges for a slice that begins.
+    /// Charges a slice that begins.
     fn begin(&self, slice: &Slice) {
         self.add(slice.whole_charge());
         self.advance.fetch_add(slice.whole_charge(), Relaxed);
     }
 
-    /// Gives back what is left of a slice.
+    /// Refunds the rest of a slice.
     fn end(&self, slice: &Slice) {
         self.add(-slice.remaining_charge());
         self.advance.fetch_sub(slice.whole_charge(), Relaxed);
     }
 }
 
-/// What a switching coroutine has taken and not given back.
+/// A virtual CPU that a switching coroutine has taken out of the queue and not put back.
 struct InHand {
     cpu: Arc<VirtualCpu>,
     slice_end_ticks: u64,
     divisor: u32,
-    /// It has been granted its slice: nobody is to take it away.
+    /// Its slice is granted: it is not preempted.
     granted: bool,
 }
 
-/// Where a switching coroutine is; `cops_algorithms::switchers` has the states, their transitions and what a newcomer does.
+/// The states of a switching coroutine. `cops_algorithms::switchers` has their transitions and the
+/// effect of a newcomer.
 enum State {
     Absent,
     Idle,
@@ -122,7 +128,8 @@ enum State {
     Ready {
         level: u8,
     },
-    /// Running or paused: [`VirtualCpu::standing`] says which, for it changes without the lock.
+    /// Running or paused. [`VirtualCpu::standing`] tells which, because that changes without the
+    /// lock.
     Holds(InHand),
 }
 
@@ -133,7 +140,8 @@ struct Member {
 }
 
 impl Member {
-    /// Gives it `level` in the executor. Under the run queue's lock, so that the last one to decide is the last one to do it.
+    /// Sets its level in the executor. Called under the run queue's lock, so that the last decision
+    /// is also the last one to take effect.
     fn set_level(&self, level: u8) {
         if let Some(id) = self.id {
             set_level(id, level);
@@ -143,33 +151,35 @@ impl Member {
 
 struct Inner {
     queued: Map<Key, Arc<VirtualCpu>>,
-    /// Virtual CPUs at each level.
+    /// Number of virtual CPUs at each level.
     counts: [u32; 64],
-    /// Those that are not 0.
+    /// A bit for each level with a count other than 0.
     levels: u64,
-    /// The least that anybody's charge was who was chosen last, at each level: newcomers begin there.
+    /// For each level, the charge of the virtual CPU chosen last, which never decreases: newcomers
+    /// begin there.
     floors: [i64; 64],
     next_number: u64,
     /// The switching coroutine of each hart.
     switchers: [Member; arch::MAX_HARTS],
-    /// Time that others had to wait for more urgent ones and have not been compensated for.
+    /// Time that less urgent virtual CPUs had to wait for more urgent ones without compensation.
     passed_over_ticks: u64,
     /// The level that was compensated last.
     last_compensated: u8,
 }
 
-/// See the module.
+/// The run queue: see the module.
 pub struct RunQueue {
     inner: Mutex<Inner>,
-    /// A bit for each level with somebody in it; written under the lock, read by anybody as a hint.
+    /// A bit for each level with a virtual CPU in the queue; written under the lock, read by any
+    /// hart as a hint.
     ready: AtomicU64,
-    /// Somebody with a better claim waits: what this switching coroutine has in hand is to be put back.
+    /// One with a higher claim is waiting: what this switching coroutine holds is to be put back.
     give_way: [AtomicBool; arch::MAX_HARTS],
-    /// Per mille of the time for those who are not the most urgent.
+    /// Share of the time for less urgent virtual CPUs, per mille.
     share: AtomicU32,
 }
 
-/// For what the lock is held, in the order of [`HOLDS`].
+/// The purposes for which the lock is held, in the order of [`HOLDS`].
 #[derive(Clone, Copy)]
 enum Hold {
     Push,
@@ -185,12 +195,12 @@ enum Hold {
 
 const HOLDS: [&str; 9] = ["push", "put-back", "renew", "raise", "pop", "settle", "inherit", "pause", "rest"];
 
-/// The name of a hold by its number, for what measures them.
+/// The name of a purpose by its number, for measurements.
 pub fn name_of_hold(number: u32) -> &'static str {
     HOLDS.get(number as usize).copied().unwrap_or("?")
 }
 
-/// The lock held, and measured.
+/// The locked run queue, with a measurement of how long it is locked.
 struct Held<'a> {
     inner: MutexGuard<'a, Inner>,
     /// Ends after the lock is free.
@@ -211,16 +221,18 @@ impl DerefMut for Held<'_> {
     }
 }
 
-/// Places that one choice corrects at most, each by a removal and an insertion of some 850 instructions: together with the rest
-/// of the choice fewer than 30,000 with the lock held, and with interrupts enabled. With many virtual CPUs of a process that has just
-/// run, all of their places are out of date. Those that one choice does not correct the next one does.
+/// Places that one choice corrects at most, each by a removal and an insertion of some 850
+/// instructions: together with the rest of the choice fewer than 30,000 with the lock held, and
+/// with interrupts enabled. With many virtual CPUs of a process that has just run, all of their
+/// places are out of date. Those that one choice does not correct the next one does.
 const CORRECTIONS_MAX: usize = 32;
-/// Into how many parts a slice is divided at most when many of a level are ready.
+/// Maximum number of parts that a slice is divided into when many virtual CPUs of a level are
+/// ready.
 const SLICE_PARTS_MAX: u64 = 10;
-/// Most that can be granted to the less urgent, per mille.
+/// Maximum share for the less urgent, per mille.
 pub const SHARE_MAX: u32 = 500;
 
-/// The machine's run queue.
+/// The run queue of the machine.
 pub static RUN_QUEUE: RunQueue = RunQueue {
     inner: Mutex::new(Inner {
         queued: Map::new(),
@@ -238,7 +250,7 @@ pub static RUN_QUEUE: RunQueue = RunQueue {
 };
 
 impl Process {
-    /// Charges `ticks` of work that the kernel has done for the process outside of its slices.
+    /// Charges `ticks` of work that the kernel has done for the process outside its slices.
     pub fn charge(&self, ticks: u64) {
         self.account.add(ticks as i64 * i64::from(self.share.divisor()));
     }
@@ -250,28 +262,30 @@ impl RunQueue {
         Held { inner, _measured: Stretch::begin(portion::RUN_QUEUE, hold as u32) }
     }
 
-    /// The most urgent level with somebody in it, or 64.
+    /// The most urgent level with a virtual CPU in the queue, or 64.
     pub fn most_urgent(&self) -> u32 {
         self.ready.load(SeqCst).trailing_zeros()
     }
 
-    /// A bit for each level with somebody in it.
+    /// A bit for each level with a virtual CPU in the queue.
     pub fn levels(&self) -> u64 {
         self.ready.load(Relaxed)
     }
 
-    /// This hart is about to enter user mode with `cpu`. [`must_stop`](Self::must_stop) is asked afterwards.
+    /// This hart is about to enter user mode with `cpu`. It calls [`must_stop`](Self::must_stop)
+    /// afterwards.
     pub fn entering(&self, cpu: &VirtualCpu) {
         cpu.set_standing(Standing::Running { hart: arch::hart_index() });
     }
 
-    /// Switching coroutine `number` keeps `cpu` in hand and ends its poll, since coroutines of the kernel are to run first. Gives it the
-    /// level by which it comes back.
+    /// Switching coroutine `number` keeps `cpu` and ends its poll, because coroutines of the kernel
+    /// are to run first. Sets the level at which it will be polled again.
     pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<VirtualCpu>) {
         let level = u32::from(cpu.level()).min(self.most_urgent()) as u8;
         set_level(switcher, level);
         cpu.set_standing(Standing::Paused { level });
-        // Whoever queued, or put a result into the ring, and did not see it paused yet, did so before this.
+        // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
+        // pause, did so before this point.
         let wanted = self.most_urgent().min(cpu.process.woken.load(SeqCst).trailing_zeros());
         if wanted < u32::from(level) {
             let wanted = wanted.max(cpu.process.ceiling.level().into()) as u8;
@@ -279,7 +293,8 @@ impl RunQueue {
         }
     }
 
-    /// `cpu`, which was seen paused, has become as urgent as `level`: its switching coroutine comes back by that.
+    /// `cpu` was found paused and has become as urgent as `level`: raises its switching coroutine
+    /// to that level.
     pub fn raise_paused(&self, cpu: &Arc<VirtualCpu>, level: u8) {
         let inner = self.lock(Hold::Pause);
         let holder = inner
@@ -291,14 +306,16 @@ impl RunQueue {
         }
     }
 
-    /// Whether somebody waits who goes before what `switcher` runs, which is of `level` now.
+    /// Whether a virtual CPU waits that takes precedence over the one that `switcher` runs, which
+    /// has this `level` now.
     pub fn must_stop(&self, switcher: usize, level: u8, slice: &Slice) -> bool {
         !slice.is_granted()
             && (self.most_urgent() < u32::from(level) || self.give_way[switcher].load(Relaxed))
     }
 
-    /// Puts `cpu` in by its level, and sees to it that a hart runs it if one should: wakes a switching coroutine if one is idle,
-    /// otherwise interrupts who has the weakest claim, if that is weaker than this.
+    /// Puts `cpu` into the queue. If a hart should run it now, wakes an idle switching coroutine;
+    /// if there is none, interrupts the hart with the weakest claim, if that is weaker than this
+    /// one.
     pub fn push(&self, cpu: Arc<VirtualCpu>) {
         let mut inner = self.lock(Hold::Push);
         let key = inner.key_for(&cpu.process, cpu.level() & 63);
@@ -306,7 +323,8 @@ impl RunQueue {
         self.announce(inner, key);
     }
 
-    /// Puts `cpu` back, which its switching coroutine has stopped: that takes whose turn it is next, and tells others of the rest.
+    /// Puts back `cpu`, which its switching coroutine has stopped. That coroutine takes the next
+    /// one, and others are woken for the rest.
     pub fn put_back(&self, cpu: Arc<VirtualCpu>) {
         let mut inner = self.lock(Hold::PutBack);
         let key = inner.key_for(&cpu.process, cpu.level() & 63);
@@ -314,7 +332,8 @@ impl RunQueue {
         self.publish(&inner);
     }
 
-    /// Gives what `number` runs, which is of `level`, another slice if nobody is there to take turns with.
+    /// Gives another slice to what `number` runs, which is of `level`, if there is no other virtual
+    /// CPU of this level to alternate with.
     pub fn renew(&self, number: usize, level: u8, process: &Process, slice: &mut Slice) -> bool {
         let mut inner = self.lock(Hold::Renew);
         if inner.levels.trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
@@ -335,7 +354,7 @@ impl RunQueue {
         true
     }
 
-    /// Moves `cpu` forward if it waits here and has become more urgent.
+    /// Moves `cpu` forward if it is in the queue and has become more urgent.
     pub fn raise(&self, cpu: &Arc<VirtualCpu>, level: u8) {
         let mut inner = self.lock(Hold::Raise);
         let Some(key) = cpu.queued.lock().key else { return };
@@ -351,12 +370,13 @@ impl RunQueue {
 
     fn announce(&self, inner: Held<'_>, key: Key) {
         self.publish(&inner);
-        // By what a process is charged that shares with nobody: of a thousand children, each must run for next to nothing.
+        // In units of the charge of a process that shares with no other: of a thousand children,
+        // each must be able to run for a very short time.
         self.tell(inner, key, timer::slice_ticks() as i64 / 4);
     }
 
-    /// Sees to it that somebody comes for `key`, which is queued. An equal in hand is preempted if it has had more time by more
-    /// than `tolerated`.
+    /// Ensures that a switching coroutine takes `key`, which is in the queue. One that holds an
+    /// equally urgent virtual CPU is preempted if that has had more time by more than `tolerated`.
     fn tell(&self, mut inner: Held<'_>, key: Key, tolerated: i64) {
         let here = arch::hart_index();
         let harts = arch::hart_count();
@@ -381,7 +401,8 @@ impl RunQueue {
                 drop(inner);
                 if let Some(id) = id {
                     cops_executor::wake_up(id);
-                    // Should this hart go on with what it does, a sleeping one takes over what waits here.
+                    // If this hart continues with its current work, a sleeping one takes over what
+                    // waits here.
                     super::executor().offer(here as u32);
                 }
             }
@@ -393,7 +414,8 @@ impl RunQueue {
                 }
                 let hart = inner.hart_of(number).filter(|_| interrupt);
                 drop(inner);
-                // Without one: this hart is in the kernel and looks before it goes on.
+                // Without a hart to interrupt: this hart is in the kernel and checks before it
+                // continues.
                 if let Some(hart) = hart {
                     COUNTERS.preemptions.add(1);
                     trace::emit(move || Event::SendInterrupt { hart: hart as u64, why: 2 });
@@ -403,7 +425,8 @@ impl RunQueue {
         }
     }
 
-    /// Where switching coroutine `number` is, for the decision about `key`. Pages are read as they are now.
+    /// The state of switching coroutine `number`, for the decision about `key`. The pages are read
+    /// at this moment.
     fn see(&self, inner: &Inner, number: usize, key: Key, tolerated: i64) -> Switcher {
         let held = match &inner.switchers[number].state {
             State::Absent => return Switcher::Absent,
@@ -420,8 +443,8 @@ impl RunQueue {
         }
     }
 
-    /// Takes the virtual CPU whose turn it is, and charges its process for a slice; if there is none, notes that
-    /// `switcher`, that of hart `number`, is idle.
+    /// Takes the next virtual CPU and charges its process for a slice. If there is none, records
+    /// that `switcher`, which belongs to hart `number`, is idle.
     pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<VirtualCpu>, Slice)> {
         let mut inner = self.lock(Hold::Pop);
         let chosen = inner.choose(self.share.load(Relaxed));
@@ -439,14 +462,16 @@ impl RunQueue {
         };
         inner.switchers[number] = Member { id: Some(switcher), state };
         self.publish(&inner);
-        // What is first now was told to come to this one, perhaps, or was put back: it goes to another if one is less urgent.
+        // The virtual CPU that is first now may have been told to wait for this switching
+        // coroutine, or was put back. If another one is less urgent, it takes this virtual CPU.
         if let Some((&first, _)) = inner.queued.first() {
             self.tell(inner, first, i64::MAX);
         }
         chosen
     }
 
-    /// Switching coroutine `number` gives up a virtual CPU of `process`: what is left of the slice is given back.
+    /// Switching coroutine `number` no longer holds a virtual CPU of `process`; the rest of the
+    /// slice is refunded.
     pub fn settle(&self, number: usize, process: &Process, slice: &Slice) {
         let mut inner = self.lock(Hold::Settle);
         let held = core::mem::replace(&mut inner.switchers[number].state, State::Choosing);
@@ -456,12 +481,12 @@ impl RunQueue {
             inner.passed_over_ticks += slice.used_ticks();
         }
         drop(inner);
-        // Perhaps the last that holds it: not under the lock.
+        // This may be the last reference to the process: drop it without the lock.
         drop(held);
     }
 
-    /// Switching coroutine `number`, which has nothing in hand, ends its poll: with the level of what waits, or idle if nothing does. Returns
-    /// whether it is to be polled again.
+    /// Switching coroutine `number`, which holds nothing, ends its poll: with the level of what
+    /// waits, or idle if nothing does. Returns whether it is to be polled again.
     pub fn rest(&self, number: usize) -> bool {
         let mut inner = self.lock(Hold::Rest);
         let level = inner.levels.trailing_zeros();
@@ -475,8 +500,8 @@ impl RunQueue {
         true
     }
 
-    /// `process` has ended: what it used last is its parent's to pay, so that a process gets no time for nothing by running it in children
-    /// that end before they are charged.
+    /// `process` has ended: charges its most recent use of time to its parent. So a process gets no
+    /// free time by running in children that end before they are charged.
     pub fn inherit_debt(&self, process: &Process, parent: &Process) {
         let inner = self.lock(Hold::Inherit);
         let ticks = process.used_ticks.load(Relaxed).min(timer::slice_ticks());
@@ -484,12 +509,12 @@ impl RunQueue {
         drop(inner);
     }
 
-    /// Sets the share that is guaranteed to the less urgent, in per mille; returns what it was.
+    /// Sets the share guaranteed to the less urgent, per mille; returns the previous one.
     pub fn set_share(&self, per_mille: u32) -> u32 {
         self.share.swap(per_mille.min(SHARE_MAX), Relaxed)
     }
 
-    /// Shows which levels wait. Under the lock.
+    /// Publishes which levels wait. Called under the lock.
     fn publish(&self, inner: &Inner) {
         let levels = inner.levels;
         if self.ready.load(Relaxed) != levels {
@@ -500,11 +525,12 @@ impl RunQueue {
 }
 
 impl InHand {
-    /// What it is beside `key`; an equal is weaker if it has had more time by more than `tolerated`.
+    /// Its claim compared with `key`; that of an equal is weaker if it has had more time by more
+    /// than `tolerated`.
     fn claim(&self, key: Key, tolerated: i64) -> Claim {
         let process = &self.cpu.process;
         let level = process.urgency(self.cpu.index);
-        // What it will have been charged if it stops now.
+        // Its charge if it stops now.
         let unused = self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
         let excess = process.account.charge() - unused - key.charge;
         if level > key.level || level == key.level && excess > tolerated {
@@ -516,7 +542,7 @@ impl InHand {
 }
 
 impl Inner {
-    /// The hart that runs what switching coroutine `number` has in hand.
+    /// The hart that runs the virtual CPU of switching coroutine `number`.
     fn hart_of(&self, number: usize) -> Option<usize> {
         match &self.switchers[number].state {
             State::Holds(held) => match held.cpu.standing() {
@@ -527,7 +553,7 @@ impl Inner {
         }
     }
 
-    /// Makes switching coroutine `number`, which is ready in the executor, as urgent as `level`.
+    /// Raises switching coroutine `number`, which is ready in the executor, to `level`.
     fn raise(&mut self, number: usize, level: u8) {
         match &mut self.switchers[number].state {
             State::Ready { level: at } => *at = level,
@@ -537,7 +563,7 @@ impl Inner {
         self.switchers[number].set_level(level);
     }
 
-    /// The same if it has a virtual CPU in hand and is paused at a less urgent level.
+    /// Raises it if it holds a virtual CPU and is paused at a less urgent level.
     fn raise_paused(&self, number: usize, level: u8) {
         let member = &self.switchers[number];
         if let State::Holds(held) = &member.state
@@ -549,7 +575,8 @@ impl Inner {
         }
     }
 
-    /// The place of a virtual CPU of `process` at `level`. Who comes back after a while is credited a slice, no more; debts remain.
+    /// The position for a virtual CPU of `process` at `level`. A process that has been absent for a
+    /// while is credited one slice at most; debts remain.
     fn key_for(&mut self, process: &Process, level: u8) -> Key {
         let account = &process.account;
         let (old, new) =
@@ -557,7 +584,7 @@ impl Inner {
         let credit = timer::slice_ticks() as i64;
         let before = account.charge();
         let charge = new.saturating_add(before.saturating_sub(old).max(-credit));
-        // Not stored: another hart may add to it meanwhile.
+        // Not stored, because another hart may add to it at the same time.
         account.add(charge.saturating_sub(before));
         account.level.store(level, Relaxed);
         self.next_number += 1;
@@ -567,7 +594,7 @@ impl Inner {
     fn insert(&mut self, key: Key, cpu: Arc<VirtualCpu>) {
         let mut place = cpu.queued.lock();
         place.key = Some(key);
-        // It is in the queue once at most, so the node is its own.
+        // A virtual CPU is in the queue at most once, so it has its node.
         let Some(node) = place.node.take() else { return };
         drop(place);
         self.counts[usize::from(key.level)] += 1;
@@ -586,7 +613,7 @@ impl Inner {
         Some(cpu)
     }
 
-    /// Takes whose turn it is.
+    /// Takes the next virtual CPU out of the queue.
     fn choose(&mut self, share: u32) -> Option<(Arc<VirtualCpu>, Slice)> {
         let (key, granted) = match self.compensated(share) {
             Some(key) => (key, true),
@@ -598,7 +625,8 @@ impl Inner {
             let floor = &mut self.floors[usize::from(key.level)];
             *floor = key.charge.max(*floor);
         }
-        // A round of all of this level takes a whole slice, as long as that leaves each a worthwhile time.
+        // A round of all of this level takes one whole slice, as long as each gets a useful amount
+        // of time.
         let equals = u64::from(self.counts[usize::from(key.level)]) + 1;
         let ticks = if granted { timer::slice_ticks() } else { timer::slice_ticks() / equals };
         let slice = Slice::new(ticks.max(timer::slice_ticks() / SLICE_PARTS_MAX), divisor, granted);
@@ -606,7 +634,8 @@ impl Inner {
         Some((cpu, slice))
     }
 
-    /// The first by what is true now: others of its process may have run since it was queued, or have taken what made it urgent.
+    /// The first one according to the current values: others of its process may have run since it
+    /// was queued, or may have taken what made it urgent.
     fn first(&mut self) -> Option<Key> {
         for _ in 0..CORRECTIONS_MAX {
             let (&key, cpu) = self.queued.first()?;
@@ -627,8 +656,9 @@ impl Inner {
         self.queued.first().map(|(&key, _)| key)
     }
 
-    /// If the less urgent have been passed over for so long that they are due: the first of their levels whose turn it is. The
-    /// levels take turns, and within a level its order decides, so that no virtual CPU is left out and none is searched for.
+    /// If the less urgent have waited for so long that they are due: the first of the next of their
+    /// levels. The levels alternate, and within a level its order decides, so no virtual CPU is left
+    /// out and none is searched for.
     fn compensated(&mut self, share: u32) -> Option<Key> {
         if share == 0 {
             self.passed_over_ticks = 0;

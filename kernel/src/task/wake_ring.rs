@@ -1,7 +1,8 @@
-//! The kernel's side of a process's wake ring (decision 3), and of the results it has no room for.
+//! The kernel's side of a process's wake ring (decision 3), and of results for which it has no
+//! room.
 //!
-//! What the kernel believes is in here, in its own memory; of the shared indices it reads `head` alone.
-//! May touch: the ring's pages, the cells in which undelivered results wait.
+//! The kernel relies only on its own memory; of the shared indices it reads only `head`. May touch:
+//! the ring's pages, the cells with undelivered results.
 
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -15,25 +16,26 @@ use super::counters::COUNTERS;
 use crate::call::{self, CellIndex, UndeliveredList};
 use crate::mm::{Frame, SharedFrame};
 
-/// Results that are freed at the end of a process before others have their turn.
+/// Number of results that one portion frees at the end of a process.
 const PORTION_RESULTS: usize = 64;
 
 #[derive(Default)]
 struct State {
     producer: Producer,
-    /// Results that found the ring full, as a list through the calls' cells.
+    /// Results for which the ring had no room, as a list through the calls' cells.
     overflow: UndeliveredList,
-    /// The process has been taken apart: results go nowhere.
+    /// The process has ended: results are dropped.
     closed: bool,
 }
 
-/// See the module. The indices lie in the process page, so they are handed in with each call.
+/// A process's wake ring: see the module. The indices are in the process page, so each call passes
+/// them.
 pub struct WakeRing {
     pages: [SharedFrame<RingPage>; RING_PAGE_COUNT],
     state: Mutex<State>,
-    /// Results ever put into the ring, modulo 2^32, for who looks without the lock.
+    /// Number of results ever put into the ring, modulo 2^32, for readers without the lock.
     results: AtomicU32,
-    /// Those kept aside.
+    /// Number of results that are kept outside the ring.
     kept: AtomicU32,
 }
 
@@ -57,11 +59,11 @@ impl WakeRing {
         self.pages.iter().map(SharedFrame::frame)
     }
 
-    /// Puts a result in, or keeps it in `cell` if there is no room. Returns whether the cell is free again,
-    /// and how many results the process has not taken.
+    /// Puts a result into the ring, or keeps it in `cell` if there is no room. Returns whether the
+    /// cell is free, and how many results the process has not taken.
     pub fn put(&self, indices: &RingIndices, completion: Completion, cell: CellIndex) -> (bool, u32) {
         let mut state = self.state.lock();
-        // Behind results that wait already, so that they stay in order.
+        // After results that already wait, so that their order is preserved.
         let delivered =
             state.closed || state.overflow.is_empty() && self.push(&mut state, indices, completion).is_ok();
         if !delivered {
@@ -73,19 +75,20 @@ impl WakeRing {
         (delivered, state.producer.occupancy(indices))
     }
 
-    /// Whether there is a result that the process has not taken, in the ring or behind it.
+    /// Whether there is a result that the process has not taken, in the ring or kept outside.
     pub fn has_results(&self, indices: &RingIndices) -> bool {
         let state = self.state.lock();
         state.producer.occupancy(indices) > 0 || !state.overflow.is_empty()
     }
 
-    /// The same without the lock, for who will be told if it has just changed. The process can make this a lie about itself.
+    /// The same without the lock, for callers that are notified of later changes. The process can
+    /// make this wrong, but only for itself.
     pub fn shows_results(&self, indices: &RingIndices) -> bool {
         self.results.load(SeqCst) != indices.head.load(Relaxed) || self.kept.load(Relaxed) != 0
     }
 
-    /// Moves results that wait into the ring as far as it has room. Returns how many were moved and how many
-    /// still wait.
+    /// Moves waiting results into the ring as far as it has room. Returns how many were moved and
+    /// how many still wait.
     pub fn refill(&self, indices: &RingIndices) -> (usize, usize) {
         let mut state = self.state.lock();
         let mut moved = 0;
@@ -106,8 +109,8 @@ impl WakeRing {
         (moved, state.overflow.len())
     }
 
-    /// No results are taken any more: frees some of what waits, and all that will come. Returns how many it freed; 0: none
-    /// is left.
+    /// After this, results are dropped: frees some of those that wait, and all later ones. Returns
+    /// how many it freed; 0 if none are left.
     pub fn close_some(&self) -> usize {
         let mut state = self.state.lock();
         state.closed = true;
