@@ -211,8 +211,8 @@ fn discard(call: Call) {
     call.process.calls_in_flight.end(1);
 }
 
-/// Frees the cell of a result that was in the overflow list and has been delivered. [`shrink`] follows when
-/// some have been freed.
+/// Frees the cell of a result that was in the overflow list and has been delivered. [`shrink`]
+/// follows when some have been freed.
 pub fn free_delivered(cell: CellIndex) {
     pool::release(cell);
 }

@@ -657,8 +657,8 @@ impl Inner {
     }
 
     /// If the less urgent have waited for so long that they are due: the first of the next of their
-    /// levels. The levels alternate, and within a level its order decides, so no virtual CPU is left
-    /// out and none is searched for.
+    /// levels. The levels alternate, and within a level its order decides, so no virtual CPU is
+    /// left out and none is searched for.
     fn compensated(&mut self, share: u32) -> Option<Key> {
         if share == 0 {
             self.passed_over_ticks = 0;
