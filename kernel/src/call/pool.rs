@@ -7,7 +7,7 @@
 //! A segment may only be freed while no hart uses a cell in it. There are two ways to a cell:
 //!
 //! 1. By a [`CellIndex`]. It names a cell that is allocated: it is made by [`allocate`] and by
-//!    [`lock_if`], and not used after [`release`]. A segment with an allocated cell is not free.
+//!    [`look`], and not used after [`release`]. A segment with an allocated cell is not free.
 //! 2. By a number that may be stale: a coroutine that outlives its call, a handle of a program, the
 //!    search for the calls of a process that has ended. [`look`] holds `LOOKS` shared while it
 //!    looks, and a segment is freed only while `LOOKS` is held exclusively.
