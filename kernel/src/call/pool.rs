@@ -47,7 +47,7 @@ impl CellIndex {
     }
 
     /// The cell, locked.
-    pub fn lock(self) -> MutexGuard<'static, Cell> {
+    pub(super) fn lock(self) -> MutexGuard<'static, Cell> {
         self.place().cell.lock()
     }
 }

@@ -6,7 +6,6 @@
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::sync::atomic::Ordering::Relaxed;
 use core::task::Poll;
 
 use cops_executor::yield_now;
@@ -53,6 +52,7 @@ pub fn look() {
 }
 
 /// The reaper's next task.
+#[allow(clippy::large_enum_variant, reason = "there is one, in the service's own coroutine")]
 enum Task {
     End(ProcessId),
     Free(Remains),
