@@ -172,7 +172,9 @@ fn record(
     document.insert("bench".into(), "fuzz".into());
     document.insert("config".into(), json!({}));
     document.insert("rows".into(), all.into());
-    let document = service::with_configuration(document, service::provenance(workspace, prepared, machine));
+    let mut provenance = service::provenance(workspace, prepared, machine);
+    provenance.insert("network".into(), "isolated".into());
+    let document = service::with_configuration(document, provenance);
     service::write_document(&document, file)
 }
 
