@@ -17,6 +17,8 @@ const OPEN_FILES_MAX: usize = 32_768;
 
 /// Number of files in a chunk, which takes a little more than a kilobyte.
 const CHUNK_FILES: usize = 128;
+/// Chunks without files that are freed in one portion: a process may have closed 32,768 files before it ended.
+const CHUNKS_PER_PORTION: usize = 8;
 const CHUNKS_MAX: usize = OPEN_FILES_MAX / CHUNK_FILES;
 
 struct Chunk {
@@ -158,10 +160,11 @@ impl FileTable {
         Ok(file)
     }
 
-    /// Removes one file from a table that gets no more files; `None` if it is empty. The memory
-    /// shrinks with it.
-    pub fn pop(&mut self) -> Option<Arc<File>> {
-        while let Some(chunk) = self.chunks.last_mut() {
+    /// Removes one file from a table that gets no more files, or frees some chunks without files:
+    /// `Some(None)`. `None` if nothing is left.
+    pub fn pop(&mut self) -> Option<Option<Arc<File>>> {
+        for _ in 0..CHUNKS_PER_PORTION {
+            let chunk = self.chunks.last_mut()?;
             if let Some(place) = (u128::BITS - chunk.taken.leading_zeros()).checked_sub(1) {
                 chunk.taken &= !(1 << place);
                 self.count -= 1;
@@ -170,10 +173,10 @@ impl FileTable {
                     charge.shrink(&extra(file));
                 }
                 let _ = self.charge(self.count);
-                return file;
+                return Some(file);
             }
             self.chunks.pop();
         }
-        None
+        Some(None)
     }
 }

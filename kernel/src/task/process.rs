@@ -391,8 +391,9 @@ impl Process {
         }
     }
 
-    /// Removes a file from the table of a process that has ended.
-    pub(super) fn next_file(&self) -> Option<Arc<File>> {
+    /// Removes a file from the table of a process that has ended, or frees some of the table:
+    /// `Some(None)`. `None` if nothing is left.
+    pub(super) fn next_file(&self) -> Option<Option<Arc<File>>> {
         self.files.lock().pop()
     }
 
