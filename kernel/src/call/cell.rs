@@ -180,8 +180,7 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
     if let Some(call) = &call {
         call.operation.leave(&call.process, index, true);
     }
-    pool::release(index);
-    pool::shrink();
+    pool::release_and_shrink(index);
     if let Some(coroutine) = coroutine {
         cops_executor::cancel(coroutine);
     }

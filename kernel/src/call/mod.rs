@@ -145,14 +145,12 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
         Delivery::Ring { coroutine, token } => {
             let completion = Completion { coroutine, token, result: encode(result) };
             if process.complete(completion, level, cell) {
-                pool::release(cell);
-                pool::shrink();
+                pool::release_and_shrink(cell);
                 process.calls_in_flight.end(1);
             }
         }
         Delivery::Cpu { index } => {
-            pool::release(cell);
-            pool::shrink();
+            pool::release_and_shrink(cell);
             process.calls_in_flight.end(1);
             process.end_waiting(index, encode(result));
         }

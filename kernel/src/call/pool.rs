@@ -225,6 +225,17 @@ pub fn release(index: CellIndex) {
     FREE.lock().put(index);
 }
 
+/// As [`release`] and [`shrink`].
+pub fn release_and_shrink(index: CellIndex) {
+    let mut free = FREE.lock();
+    free.put(index);
+    if free.spare > SPARE_SEGMENTS {
+        let freed = free.shrink();
+        drop(free);
+        drop(freed);
+    }
+}
+
 /// Frees the memory of a segment that is not needed; false if there is none, or it is in use at the
 /// moment. The caller holds no cell's lock.
 pub fn shrink() -> bool {
