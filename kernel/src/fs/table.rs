@@ -17,7 +17,8 @@ const OPEN_FILES_MAX: usize = 32_768;
 
 /// Number of files in a chunk, which takes a little more than a kilobyte.
 const CHUNK_FILES: usize = 128;
-/// Chunks without files that are freed in one portion: a process may have closed 32,768 files before it ended.
+/// Chunks without files that are freed in one portion: a process may have closed 32,768 files
+/// before it ended.
 const CHUNKS_PER_PORTION: usize = 8;
 const CHUNKS_MAX: usize = OPEN_FILES_MAX / CHUNK_FILES;
 
