@@ -187,8 +187,12 @@ impl Free {
         Ok(())
     }
 
-    /// Takes out the highest segment without calls, if no hart is looking.
+    /// Takes out the highest segment without calls, if there are more than are kept and no hart is
+    /// looking.
     fn shrink(&mut self) -> Option<Box<Segment>> {
+        if self.spare <= SPARE_SEGMENTS {
+            return None;
+        }
         let segment = self.without_calls.highest()?;
         let _exclusive = LOOKS.try_write()?;
         let cells = SEGMENTS[segment].swap(ptr::null_mut(), AcqRel);
@@ -229,22 +233,15 @@ pub fn release(index: CellIndex) {
 pub fn release_and_shrink(index: CellIndex) {
     let mut free = FREE.lock();
     free.put(index);
-    if free.spare > SPARE_SEGMENTS {
-        let freed = free.shrink();
-        drop(free);
-        drop(freed);
-    }
+    let freed = free.shrink();
+    drop(free);
+    drop(freed);
 }
 
 /// Frees the memory of a segment that is not needed; false if there is none, or it is in use at the
 /// moment. The caller holds no cell's lock.
 pub fn shrink() -> bool {
-    let mut free = FREE.lock();
-    if free.spare <= SPARE_SEGMENTS {
-        return false;
-    }
-    let freed = free.shrink();
-    drop(free);
+    let freed = FREE.lock().shrink();
     freed.is_some()
 }
 
@@ -284,14 +281,9 @@ pub fn look(number: u32, is_it: impl FnOnce(&Cell) -> bool) -> Looked {
 
 /// The lowest number from `number` on of a cell that exists.
 pub fn existing_from(number: usize) -> Option<usize> {
-    let free = FREE.lock();
-    let first = number.div_ceil(SEGMENT_CELLS) * SEGMENT_CELLS;
-    let begun = number / SEGMENT_CELLS;
-    if first != number && begun < SEGMENTS_MAX && free.absent.words[begun / 64] >> (begun % 64) & 1 == 0 {
-        return Some(number);
-    }
-    let segment = free.absent.next_without(first / SEGMENT_CELLS)?;
-    Some(segment * SEGMENT_CELLS)
+    let segment = FREE.lock().absent.next_without(number / SEGMENT_CELLS)?;
+    // Its own segment exists, or it is the first of a later one.
+    Some(number.max(segment * SEGMENT_CELLS))
 }
 
 /// The wait node of a call that waits.
