@@ -31,22 +31,22 @@ enum State {
 impl State {
     const FRESH: Self = Self::Fresh(PortSearch::new());
 
-    /// Binds a fresh socket; `None` if it is not fresh. `Ok(None)`: there are more ports to check,
-    /// call again.
-    fn bind(&mut self, address: SocketAddr) -> Option<Result<Option<()>, Errno>> {
-        let Self::Fresh(search) = self else { return None };
+    /// Binds a fresh socket. `None`: there are more ports to check, call again.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not fresh, and those of [`Socket::bind`].
+    fn bind(&mut self, address: SocketAddr) -> Result<Option<()>, Errno> {
+        let Self::Fresh(search) = self else { return Err(Errno::EINVAL) };
         let bound = stack().and_then(|stack| stack.bind_tcp_in_portions(address, search).map_err(errno));
-        Some(match bound {
-            Ok(None) => Ok(None),
-            Ok(Some(binding)) => {
-                *self = Self::Bound(binding);
-                Ok(Some(()))
-            }
+        match bound {
+            Ok(None) => return Ok(None),
+            Ok(Some(binding)) => *self = Self::Bound(binding),
             Err(error) => {
                 *self = Self::FRESH;
-                Err(error)
+                return Err(error);
             }
-        })
+        }
+        Ok(Some(()))
     }
 }
 
@@ -92,15 +92,11 @@ impl Socket {
     ///
     /// # Errors
     /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `EINVAL` if it already has one.
-    pub fn bind(&self, address: SocketAddr) -> Option<CallResult> {
+    pub fn bind(&self, address: SocketAddr) -> Result<Option<()>, Errno> {
         if address.is_ipv6() != self.v6 {
-            return Some(Err(Errno::EAFNOSUPPORT));
+            return Err(Errno::EAFNOSUPPORT);
         }
-        let mut state = self.state.write();
-        match state.bind(address) {
-            None => Some(Err(Errno::EINVAL)),
-            Some(bound) => bound.transpose().map(|bound| bound.map(|()| 0)),
-        }
+        self.state.write().bind(address)
     }
 
     /// Makes the socket listen. Up to `backlog` connections can wait to be accepted. `None`: call
@@ -108,23 +104,21 @@ impl Socket {
     ///
     /// # Errors
     /// `EINVAL` if it is connected or already listens.
-    pub fn listen(&self, backlog: usize) -> Option<CallResult> {
+    pub fn listen(&self, backlog: usize) -> Result<Option<()>, Errno> {
         let mut state = self.state.write();
-        match state.bind(self.unspecified()) {
-            Some(Ok(None)) => return None,
-            Some(Err(error)) => return Some(Err(error)),
-            None | Some(Ok(Some(()))) => {}
+        if matches!(*state, State::Fresh(_)) && state.bind(self.unspecified())?.is_none() {
+            return Ok(None);
         }
-        Some(match core::mem::replace(&mut *state, State::FRESH) {
-            State::Bound(binding) => binding.listen(backlog).map_err(errno).map(|listener| {
-                *state = State::Listening(listener);
-                0
-            }),
+        match core::mem::replace(&mut *state, State::FRESH) {
+            State::Bound(binding) => {
+                *state = State::Listening(binding.listen(backlog).map_err(errno)?);
+                Ok(Some(()))
+            }
             other => {
                 *state = other;
                 Err(Errno::EINVAL)
             }
-        })
+        }
     }
 
     /// Accepts a waiting connection; `None` if there is none.

@@ -36,7 +36,7 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
 pub fn bind(process: &Process, file: usize, address: usize, length: usize) -> Result<Option<usize>, Errno> {
     let file = process.files.lock().get(file)?;
     let socket = as_socket(&file)?;
-    socket.bind(address_in(process, address, length)?).transpose()
+    Ok(socket.bind(address_in(process, address, length)?)?.map(|()| 0))
 }
 
 /// `listen(fd, backlog)`.
@@ -45,7 +45,7 @@ pub fn bind(process: &Process, file: usize, address: usize, length: usize) -> Re
 pub fn listen(process: &Process, file: usize, backlog: usize) -> Result<Option<usize>, Errno> {
     const BACKLOG_MAX: usize = 4096;
     let file = process.files.lock().get(file)?;
-    as_socket(&file)?.listen(backlog.clamp(1, BACKLOG_MAX)).transpose()
+    Ok(as_socket(&file)?.listen(backlog.clamp(1, BACKLOG_MAX))?.map(|()| 0))
 }
 
 /// `accept4(fd, *mut sockaddr, *mut u32, flags)`.
