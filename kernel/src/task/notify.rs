@@ -80,12 +80,7 @@ impl Process {
         drop(cpus);
         match action {
             Action::Nothing => {}
-            Action::Queue(cpu) => {
-                COUNTERS.unparks.add(1);
-                let woken = &cpu;
-                trace::emit(move || woken.event(|process, cpu| Event::Unpark { process, cpu }));
-                self.queue(cpu);
-            }
+            Action::Queue(cpu) => self.queue_unparked(cpu),
             Action::Raise => self.requeue_less_urgent(),
             Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, level),
             Action::Interrupt { hart } => {
@@ -161,6 +156,14 @@ impl Process {
         (state == Some(CpuState::Runnable)).then(|| cpus.list[index].0.clone())
     }
 
+    /// Queues a virtual CPU that [`take_parked`](Self::take_parked) has made runnable.
+    fn queue_unparked(&self, cpu: Arc<VirtualCpu>) {
+        COUNTERS.unparks.add(1);
+        let woken = &cpu;
+        trace::emit(move || woken.event(|process, cpu| Event::Unpark { process, cpu }));
+        self.queue(cpu);
+    }
+
     fn attention(&self, index: usize) -> Attention {
         const IN_RUN: u32 = 1;
         let worker = &self.page.workers[index % MAX_CPUS];
@@ -195,19 +198,12 @@ impl Process {
     /// has turned out to be long.
     pub(super) fn hurry(&self) {
         let has_results = self.ring.shows_results(&self.page.ring);
-        if !has_results
-            && !self.page.workers.iter().take(self.cpu_count()).any(|worker| worker.waiting() != 0)
-        {
+        if !has_results && self.waiting_levels() == 0 {
             return;
         }
         let parked = self.take_parked(&mut self.cpus.lock());
         match parked {
-            Some(cpu) => {
-                COUNTERS.unparks.add(1);
-                let woken = &cpu;
-                trace::emit(move || woken.event(|process, cpu| Event::Unpark { process, cpu }));
-                self.queue(cpu);
-            }
+            Some(cpu) => self.queue_unparked(cpu),
             None if has_results => self.interrupt_level.store(OVERDUE, SeqCst),
             None => {}
         }

@@ -126,7 +126,7 @@ impl Process {
 
     /// Levels at which coroutines of this process wait for a worker or for their results in the
     /// ring; capped.
-    fn waiting_levels(&self) -> u64 {
+    pub(super) fn waiting_levels(&self) -> u64 {
         let mut levels = self.woken_levels();
         for worker in self.page.workers.iter().take(self.cpu_count()) {
             levels |= worker.waiting();
