@@ -44,7 +44,7 @@ pub use address_space::AddressSpace;
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use pinned::PinnedBuffer;
-pub(crate) use remains::{Remains, take_abandoned};
+pub(crate) use remains::{Remains, any_abandoned, take_abandoned};
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
 pub use user::UserRange;

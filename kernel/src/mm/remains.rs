@@ -76,6 +76,11 @@ struct Abandoned {
 /// What is left of dropped spaces, the last one first.
 static ABANDONED: Mutex<Option<Box<Abandoned>>> = Mutex::new(None);
 
+/// Whether there is something for [`take_abandoned`].
+pub(crate) fn any_abandoned() -> bool {
+    ABANDONED.lock().is_some()
+}
+
 /// The memory of a dropped address space that still has to be freed, for the reaper.
 pub(crate) fn take_abandoned() -> Option<Remains> {
     let mut first = ABANDONED.lock();

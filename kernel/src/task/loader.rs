@@ -286,7 +286,9 @@ impl Drop for Loading {
         drop(self.parts.take());
         // For what the address space has not freed at once. The space may also have been dropped
         // earlier, by a failed step.
-        reaper::look();
+        if mm::any_abandoned() {
+            reaper::look();
+        }
     }
 }
 
