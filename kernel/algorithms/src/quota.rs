@@ -150,6 +150,24 @@ struct Node {
     used: Amounts,
 }
 
+impl Node {
+    /// That of a process that has no children and holds nothing.
+    fn new(parent: u32, limit: Amounts) -> Self {
+        let used = Amounts::default();
+        Self {
+            life: 1,
+            parent,
+            children: 0,
+            children_sum: 0,
+            has_process: true,
+            head: 0,
+            in_use: true,
+            limit,
+            used,
+        }
+    }
+}
+
 /// All families.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -181,19 +199,7 @@ impl Tree {
         match self.nodes.first_mut() {
             Some(root) => root.limit = limit,
             None => {
-                let used = Amounts::default();
-                let root = Node {
-                    life: 1,
-                    parent: 0,
-                    children: 0,
-                    children_sum: 0,
-                    has_process: true,
-                    head: 0,
-                    in_use: true,
-                    limit,
-                    used,
-                };
-                self.nodes.try_push(root).map_err(|_| Refusal::NoMemory)?;
+                self.nodes.try_push(Node::new(0, limit)).map_err(|_| Refusal::NoMemory)?;
             }
         }
         Ok(())
@@ -209,19 +215,8 @@ impl Tree {
         if self.path(parent.index).count() >= DEPTH_MAX {
             return Err(Refusal::TooDeep);
         }
-        let used = Amounts::default();
-        let (parent, has_process) = (parent.index, true);
-        let node = Node {
-            life: 1,
-            parent,
-            children: 0,
-            children_sum: 0,
-            has_process,
-            head: 0,
-            in_use: true,
-            limit,
-            used,
-        };
+        let parent = parent.index;
+        let node = Node::new(parent, limit);
         let index = match self.free.pop() {
             Some(index) => {
                 let life = self.nodes[index as usize].life.wrapping_add(1).max(1);

@@ -15,8 +15,8 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 /// Bytes that one request asks for: as many as the generator's key has.
 pub const BYTES: usize = 32;
-/// How long the boot waits for the device, in parts of a second.
-const PATIENCE_PER_SECOND: u64 = 10;
+/// How long the boot waits for the device.
+const PATIENCE_MILLISECONDS: u64 = 100;
 const QUEUE_SIZE: usize = 2;
 
 bitflags::bitflags! {
@@ -65,7 +65,7 @@ fn request(transport: &mut MmioTransport<'static>, queue: &mut Queue) -> Result<
     // answer.
     let token = unsafe { queue.add(&[], &mut [&mut *buffer])? };
     transport.notify(0);
-    let deadline_ticks = arch::now_ticks() + arch::ticks_per_second() / PATIENCE_PER_SECOND;
+    let deadline_ticks = arch::now_ticks() + arch::ticks_per_second() * PATIENCE_MILLISECONDS / 1000;
     while !queue.can_pop() {
         if arch::now_ticks() > deadline_ticks {
             return Err(Error::NotReady);

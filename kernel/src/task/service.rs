@@ -18,7 +18,7 @@ impl Service {
     /// Makes the calling coroutine this service. It must do so before it checks for work the first
     /// time; work that arrives later wakes it.
     pub fn begin(&self) {
-        self.0.store(cops_executor::current().map_or(0, CoroutineId::raw), Release);
+        self.0.store(super::current_number(), Release);
     }
 
     /// Its coroutine; `None` before it runs.
