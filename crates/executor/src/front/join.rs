@@ -111,7 +111,8 @@ impl<T> Shared<T> {
             state = if let Err(now) = retracted { now } else { 0 };
         }
         if state == 0 {
-            // SAFETY: 0, and only the handle, which is borrowed exclusively, sets WAITING.
+            // SAFETY: the state is 0, so the waker is the handle's until it sets WAITING; and the
+            // handle is borrowed exclusively.
             match unsafe { &mut *self.waker.get() } {
                 Some(waker) => waker.clone_from(context.waker()),
                 none => *none = Some(context.waker().clone()),
@@ -225,13 +226,14 @@ unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
     // SAFETY: the coroutine's side goes at the end of this. The future is dropped here and never
     // again; it is not polled any more.
     unsafe { ManuallyDrop::drop(&mut *(*block).future.get()) };
-    // SAFETY: the block exists until `end`, below, which ends the coroutine's side; other
-    // references to it are shared too.
+    // SAFETY: the block exists until this side has gone, at the end of this function, and this
+    // reference is not used after that; other references to the shared part are shared too.
     let shared = unsafe { &(*block).shared };
     // Acquire: what the handle did.
     if shared.state.load(Ordering::Acquire) == DETACHED {
-        // SAFETY: the handle is gone; there is no output and no waker, and the future is dropped:
-        // only the memory is left.
+        // There is no output, and no waker unless cloning another one over it has panicked; then
+        // it is leaked.
+        // SAFETY: the handle is gone, and the future is dropped: nothing uses the block any more.
         return unsafe { pool::release(NonNull::new_unchecked(block)) };
     }
     // SAFETY: `data` is the block of a `Block<F>` with its future dropped just above, and the
@@ -244,7 +246,8 @@ unsafe extern "C" fn drop_future<F: Future>(data: *mut ()) {
 ///
 /// # Safety
 ///
-/// `shared` is that of a `Block<F>`, its future is dropped, and the coroutine's side has not ended.
+/// `block` points to a `Block<F>` by its shared part, its future is dropped, and the coroutine's
+/// side has not ended.
 #[inline(never)]
 unsafe fn end<F: Future>(block: NonNull<Shared<F::Output>>) {
     // SAFETY: by contract the coroutine's side has not ended, so the block exists.

@@ -42,13 +42,13 @@ use crate::core::CoroutineId;
 /// The word of a mutex that is free.
 pub(super) const FREE: u64 = 0;
 /// Its word while its holder is not a coroutine. Ids are above 2^32.
-pub(super) const SOMEBODY: u64 = 1;
+pub(super) const NO_COROUTINE: u64 = 1;
 /// Its word while it is in the table, which knows the holder.
 pub(super) const CONTENDED: u64 = 2;
 
 /// What a mutex's word is while `owner` holds it and there are no waiters.
 pub(super) fn word_of(owner: Option<CoroutineId>) -> u64 {
-    owner.map_or(SOMEBODY, CoroutineId::raw)
+    owner.map_or(NO_COROUTINE, CoroutineId::raw)
 }
 
 const MUTEX: usize = 0;
@@ -189,7 +189,8 @@ impl Locked<'_> {
     ///
     /// The node is valid, and in no list of this index.
     pub unsafe fn put(&self, index: usize, value: u64, here: Link<Record>) {
-        // SAFETY: the table's lock is held, so nothing else accesses its lists.
+        // SAFETY: the table's lock is held, so nothing else accesses its lists; nodes in a list are
+        // valid, and by contract `here` is.
         unsafe {
             let first = self.first_of(index, list_of(value));
             let next = *first;
@@ -223,8 +224,7 @@ impl Locked<'_> {
     pub fn find(&self, key: usize) -> Link<Record> {
         self.list(MUTEX, key as u64)
             .find(|&first| {
-                // SAFETY: the table's lock is held; by contract `here` is in this list, and nodes
-                // in a list are valid.
+                // SAFETY: the table's lock is held, and `first` is in a list, so it is valid.
                 unsafe { record!(first).key == key }
             })
             .unwrap_or(ptr::null())
@@ -233,7 +233,7 @@ impl Locked<'_> {
     /// The nodes with which a coroutine waits.
     pub fn waits_of(&self, id: CoroutineId) -> impl Iterator<Item = Link<Record>> {
         self.list(OWNER, id.raw()).filter(move |&here| {
-            // SAFETY: the table's lock is held, and `first` is in a list, so it is valid.
+            // SAFETY: the table's lock is held, and `here` is in a list, so it is valid.
             unsafe { node::owner(here) == Some(id) }
         })
     }
@@ -244,7 +244,7 @@ impl Locked<'_> {
     ///
     /// It is valid, has its owner, and is not entered.
     pub unsafe fn enter_waiter(&self, here: Link<Record>) {
-        // SAFETY: the table's lock is held, and `here` is in a list, so it is valid.
+        // SAFETY: by contract the node is valid, has its owner, and is not in this index.
         unsafe { self.put(OWNER, word_of(node::owner(here)), here) }
     }
 
@@ -254,7 +254,7 @@ impl Locked<'_> {
     ///
     /// It is entered.
     pub unsafe fn remove_waiter(&self, here: Link<Record>) {
-        // SAFETY: by contract the node is valid, has its owner, and is not in this index.
+        // SAFETY: by contract the node is in this index under its current owner.
         unsafe { self.take(OWNER, word_of(node::owner(here)), here) }
     }
 
@@ -264,7 +264,8 @@ impl Locked<'_> {
     ///
     /// It is the first of a queue that has no record, and has its key.
     pub unsafe fn insert(&self, here: Link<Record>, holder: u64) {
-        // SAFETY: by contract the node is in this index under its current owner.
+        // SAFETY: the table's lock is held; by contract the node is valid and not a record, so it
+        // is in none of these lists.
         unsafe {
             record!(here).holder = holder;
             record!(here).is_changed = false;
@@ -280,8 +281,8 @@ impl Locked<'_> {
     ///
     /// It is a record.
     pub unsafe fn remove(&self, here: Link<Record>) {
-        // SAFETY: the table's lock is held; by contract the node is valid and not a record, so it
-        // is in none of these lists.
+        // SAFETY: the table's lock is held; by contract the node is a record, so it is in these
+        // lists: in `CHANGED` only if it is marked.
         unsafe {
             self.take(MUTEX, record!(here).key as u64, here);
             self.remove_held(here);
@@ -299,8 +300,8 @@ impl Locked<'_> {
     ///
     /// `before` is a record; `after` is valid and has the same key, or is null.
     pub unsafe fn replace(&self, before: Link<Record>, after: Link<Record>, holder: u64) {
-        // SAFETY: the table's lock is held; by contract the node is a record, so it is in these
-        // lists.
+        // SAFETY: the table's lock is held; by contract `before` is a record, and once it has been
+        // removed, `after` is null, or valid and not a record.
         unsafe {
             if ptr::eq(before, after) && record!(before).holder == holder {
                 self.update_held(before);
@@ -336,8 +337,8 @@ impl Locked<'_> {
     ///
     /// The node is a record.
     pub unsafe fn mark(&self, first: Link<Record>) {
-        // SAFETY: the table's lock is held; by contract `before` is a record, and `after` is null
-        // or valid and not a record.
+        // SAFETY: the table's lock is held; by contract the node is a record, which is in `CHANGED`
+        // only if it is marked.
         unsafe {
             if !record!(first).is_changed {
                 record!(first).is_changed = true;
@@ -348,8 +349,7 @@ impl Locked<'_> {
 
     /// A marked record, which is marked no more; null if there is none.
     pub fn take_marked(&self) -> Link<Record> {
-        // SAFETY: the table's lock is held; by contract the node is a record, which is in `CHANGED`
-        // only if it is marked.
+        // SAFETY: the table's lock is held, and what is in `CHANGED` is a record, so it is valid.
         unsafe {
             let first = *self.first_of(CHANGED, 0);
             if !first.is_null() {

@@ -2,8 +2,8 @@
 //! levels.
 //!
 //! The first of them, and no other, is in the table's index `HOLDER`. So what the holder inherits
-//! is found in a step, and a mutex is added, removed or changes its level in 64 at most, however
-//! many others the holder has.
+//! is found in one step, and adding a mutex, removing it or changing its level passes at most 63
+//! leaders (`levels`), however many others the holder has.
 #![allow(unsafe_code)]
 
 use ::core::ptr;
@@ -18,7 +18,7 @@ enum OfHolder {}
 
 impl Linked<OfHolder> for Node<Record> {
     unsafe fn links(here: Link<Record>) -> *mut Links<Node<Record>> {
-        // SAFETY: the contract: the node is valid, so its data is.
+        // SAFETY: by contract of the trait the node is valid, and only a pointer is formed.
         unsafe { &raw mut (*node::data_place(here)).of_holder }
     }
 }
@@ -26,11 +26,14 @@ impl Linked<OfHolder> for Node<Record> {
 /// The records of a holder.
 type Held = Levels<Node<Record>, OfHolder>;
 
+/// The word of the holder, as `contended::word_of` forms it.
+///
 /// # Safety
 ///
 /// The node is in the table, and the table's lock is held.
 unsafe fn holder_of(here: Link<Record>) -> u64 {
-    // SAFETY: the contract: no reference to the record is alive.
+    // SAFETY: by contract the node is valid, and under the table's lock no reference to its record
+    // is alive.
     unsafe { (*node::data_place(here)).holder }
 }
 
@@ -86,6 +89,8 @@ impl Locked<'_> {
         unsafe { self.change(holder_of(here), |held| held.link(here, node::level(here))) }
     }
 
+    /// Removes a record from those of its holder.
+    ///
     /// # Safety
     ///
     /// It is a record that was added.

@@ -20,7 +20,7 @@
 use ::core::ptr;
 use ::core::task::Waker;
 
-use super::contended::{CONTENDED, FREE, Locked, Record, SOMEBODY, table, word_of};
+use super::contended::{CONTENDED, FREE, Locked, NO_COROUTINE, Record, table, word_of};
 use super::queue::{Link, Place, Queue, level_of, node};
 use super::waiting::{self, FOR_MUTEXES, FOR_OTHERS};
 use crate::core::CoroutineId;
@@ -104,7 +104,7 @@ impl Locked<'_> {
             if first.is_null() {
                 // Without a record, CONTENDED is left over from a future that was leaked: it is
                 // never unlocked.
-                self.insert(here, if holder == CONTENDED { SOMEBODY } else { holder });
+                self.insert(here, if holder == CONTENDED { NO_COROUTINE } else { holder });
             } else {
                 self.replace(first, queue.first(), node::data(first).holder);
             }

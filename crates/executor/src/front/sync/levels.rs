@@ -60,7 +60,7 @@ impl<N> Copy for Links<N> {}
 
 /// An element with links of the kind `K`.
 pub(super) trait Linked<K>: Sized {
-    /// Where they are.
+    /// A pointer to them, the same at each call. The blocks below rely on it.
     ///
     /// # Safety
     ///
@@ -103,11 +103,11 @@ impl<N: Linked<K>, K> Levels<N, K> {
         unsafe { link!(here, level) }
     }
 
-    /// The element that comes after a linked one.
+    /// The element that comes after a linked one, null after the last.
     ///
     /// # Safety
     ///
-    /// That of the module.
+    /// That of the module, and the element is in a list.
     pub unsafe fn following(here: *const N) -> *const N {
         // SAFETY: the contract; a linked element's ring is linked.
         unsafe {
@@ -154,8 +154,8 @@ impl<N: Linked<K>, K> Levels<N, K> {
     ///
     /// That of the module.
     unsafe fn join_leaders(&mut self, before: *const N, after: *const N) {
-        // SAFETY: by contract of the module both elements are null or valid, and the lock of the
-        // list is held.
+        // SAFETY: by contract of the module both elements are null or valid, and no reference to
+        // their links exists.
         unsafe {
             if before.is_null() {
                 self.first = after;
@@ -198,10 +198,10 @@ impl<N: Linked<K>, K> Levels<N, K> {
     ///
     /// # Safety
     ///
-    /// That of the module.
+    /// `here` is valid, is in no list of this kind, and no reference to its links is alive.
     pub unsafe fn chain(here: *const N, next: *const N) {
-        // SAFETY: by contract of the module the element is valid; it is not linked, so its links
-        // are free for this use.
+        // SAFETY: by contract the element is valid; it is not linked, so its links are free for
+        // this use.
         unsafe { link!(here, next) = next }
     }
 
@@ -209,10 +209,9 @@ impl<N: Linked<K>, K> Levels<N, K> {
     ///
     /// # Safety
     ///
-    /// That of the module.
+    /// As for `chain`.
     pub unsafe fn chained(here: *const N) -> *const N {
-        // SAFETY: by contract of the module the element is valid and no reference to its links
-        // exists.
+        // SAFETY: by contract the element is valid and no reference to its links is alive.
         unsafe { link!(here, next) }
     }
 }

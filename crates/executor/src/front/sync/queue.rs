@@ -140,7 +140,7 @@ pub(super) mod node {
         unsafe { field!(node, waker).take() }
     }
 
-    /// The one that comes after it in the queue.
+    /// The one that comes after it in the queue, null after the last. The node is linked.
     pub unsafe fn following<D>(node: Link<D>) -> Link<D> {
         // SAFETY: the rules of the module hold for `node`, and a linked node has valid neighbours.
         unsafe { Order::<D>::following(node) }
