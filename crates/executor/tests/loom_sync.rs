@@ -3,7 +3,7 @@
 //! coroutine ends. Two holders at once are a data race on a cell of loom's; a lost wake is a
 //! deadlock.
 //!
-//! Outside of coroutines, so without inheritance, whose rule `tests/inheritance.rs` checks.
+//! Outside of coroutines, so without inheritance; `tests/inheritance.rs` checks its rule.
 #![cfg(loom)]
 
 use std::future::Future;
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use cops_executor::core::begin_model;
 use cops_executor::modelled_join::sides;
 use cops_executor::sync::{Event, Mutex, Semaphore, begin_sync_model};
-use cops_executor::{JoinError, current};
+use cops_executor::{JoinError, JoinHandle, current};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 use loom::thread;
@@ -73,7 +73,7 @@ fn explore(name: &str, scene: impl Fn() + Sync + Send + 'static) {
             counted.fetch_add(1, SeqCst);
             begin_model(ATOMICS, latest);
             begin_sync_model();
-            // So nobody else gets that first one.
+            // So no other lock gets that first one.
             assert!(!Mutex::new(()).is_locked());
             scene();
         });
@@ -135,7 +135,7 @@ fn a_waiter_that_gives_up_against_the_unlock() {
         drop(guard);
         thread.join().unwrap();
         assert!(!mutex.is_locked());
-        drop(mutex.try_lock().expect("it was passed on, or given back"));
+        drop(mutex.try_lock().expect("it was passed on, or released"));
     });
 }
 
@@ -209,7 +209,7 @@ fn giving_up_between_two_batches_of_wakes() {
     explore("giving up against set, three wait", || {
         let event = Arc::new(Event::new());
         let (_unpark, waker) = unpark();
-        // More than are woken before the lock is given back.
+        // More than are woken before the lock is released.
         let mut waits: Vec<_> = (0..3).map(|_| Box::pin(event.wait())).collect();
         for wait in &mut waits {
             assert!(poll(wait.as_mut(), &waker).is_pending());
@@ -222,7 +222,7 @@ fn giving_up_between_two_batches_of_wakes() {
     });
 }
 
-/// An output, whose destructor and whose content are looked after.
+/// An output that counts its destructions; loom finds data races on its cell.
 struct Output {
     cell: Arc<UnsafeCell<u32>>,
     dropped: Arc<Plain>,
@@ -236,21 +236,23 @@ impl Drop for Output {
     }
 }
 
-fn output() -> (Output, Arc<Plain>) {
+/// A coroutine with a handle that ends on a thread of its own; and how often its output was
+/// dropped.
+fn ending(is_cancelled: bool) -> (JoinHandle<Output>, thread::JoinHandle<()>, Arc<Plain>) {
     let dropped = Arc::new(Plain::new(0));
-    (Output { cell: Arc::new(UnsafeCell::new(0)), dropped: dropped.clone() }, dropped)
+    let output = Output { cell: Arc::new(UnsafeCell::new(0)), dropped: dropped.clone() };
+    let (handle, coroutine) = sides(async move {
+        add(&output.cell);
+        output
+    });
+    (handle, thread::spawn(move || coroutine.end(is_cancelled)), dropped)
 }
 
 #[test]
 fn a_handle_that_is_dropped_against_the_end() {
     for is_cancelled in [false, true] {
         explore("end against dropping the handle", move || {
-            let (output, dropped) = output();
-            let (handle, coroutine) = sides(async move {
-                add(&output.cell);
-                output
-            });
-            let thread = thread::spawn(move || coroutine.end(is_cancelled));
+            let (handle, thread, dropped) = ending(is_cancelled);
             drop(handle);
             thread.join().unwrap();
             assert_eq!(dropped.load(SeqCst), 1);
@@ -262,12 +264,7 @@ fn a_handle_that_is_dropped_against_the_end() {
 fn a_handle_that_is_awaited_against_the_end() {
     for is_cancelled in [false, true] {
         explore("end against awaiting the handle", move || {
-            let (output, dropped) = output();
-            let (handle, coroutine) = sides(async move {
-                add(&output.cell);
-                output
-            });
-            let thread = thread::spawn(move || coroutine.end(is_cancelled));
+            let (handle, thread, dropped) = ending(is_cancelled);
             let result = block_on(handle);
             assert_eq!(result.is_err(), is_cancelled);
             if is_cancelled {
@@ -283,12 +280,7 @@ fn a_handle_that_is_awaited_against_the_end() {
 #[test]
 fn a_handle_that_is_polled_and_dropped_against_the_end() {
     explore("end against polling and dropping the handle", || {
-        let (output, dropped) = output();
-        let (mut handle, coroutine) = sides(async move {
-            add(&output.cell);
-            output
-        });
-        let thread = thread::spawn(move || coroutine.end(false));
+        let (mut handle, thread, dropped) = ending(false);
         let (unpark, waker) = unpark();
         let first = poll(Pin::new(&mut handle), &waker);
         if first.is_pending() {
