@@ -24,10 +24,10 @@ use crate::runtime::embassy::{Embassy, EmbassyBoxed};
 use crate::runtime::local_pool::LocalPool;
 use crate::runtime::raw::Raw;
 use crate::runtime::tokio::Tokio;
-use crate::runtime::{Joins, Runtime, Setup, threads};
+use crate::runtime::{Joins, Runtime, Setup, Task, threads};
 use crate::sample::Sample;
 
-/// The level of everybody where priorities are not the matter.
+/// The level of all coroutines where priorities are not the matter.
 const DEFAULT_LEVEL: u32 = 32;
 
 /// What is measured.
@@ -51,7 +51,7 @@ pub enum Operation {
     Urgent { workers: u32, is_foreign: bool },
     /// A wake of another thread's task.
     Ping { is_foreign: bool },
-    /// A wake by a plain thread of a task whose worker is parked, or busy.
+    /// A wake by a plain thread; the worker of the woken task is parked, or busy.
     Wake { is_busy: bool },
     /// Memory.
     Bytes,
@@ -135,4 +135,9 @@ fn plain<R: Runtime>(operation: Operation, rounds: u64, live: fn() -> u64) -> Sa
         Operation::Bytes => bytes::run(alone(), live),
         Operation::Join => unreachable!("only what joins takes it"),
     }
+}
+
+/// Slots for one future of a type that has no name.
+fn slot_for<R: Runtime, F: Task>(runtime: R, _: &F) -> R::Slots<F> {
+    runtime.slots(1)
 }

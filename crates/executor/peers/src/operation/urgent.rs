@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use super::slot_for;
 use crate::gate::Gate;
 use crate::runtime::Runtime;
 use crate::sample::{Clock, Sample};
@@ -22,9 +23,9 @@ const OTHERS: u32 = 1_000;
 const PAUSE: u64 = 3_333;
 const LEAST_URGENT: u32 = 63;
 
-/// Of a trial whose wake has not returned.
+/// Of a trial in which the wake has not returned.
 const NOT_YET: u64 = u64::MAX;
-/// Of a trial whose urgent poll began before the wake had returned.
+/// Of a trial in which the urgent poll began before the wake had returned.
 const BEGUN: u64 = u64::MAX - 1;
 
 struct Stage {
@@ -51,7 +52,7 @@ impl Stage {
             let woken_at = &self.woken_at[self.trial.load(Ordering::SeqCst)];
             urgent.wake_by_ref();
             let now = self.polls.load(Ordering::SeqCst);
-            // It may have begun already, or be at the next trial: then nobody came between.
+            // It may have begun already, or be at the next trial: then no other poll came between.
             let _ = woken_at.compare_exchange(NOT_YET, now, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
@@ -123,15 +124,10 @@ pub fn run<R: Runtime>(runtime: R, by_foreign_thread: bool, trials: u64) -> Samp
         clock.stop();
     });
     stage.others.assert_open();
-    let mut counts = std::mem::take(&mut *counts.lock().expect("nobody panicked"));
+    let mut counts = std::mem::take(&mut *counts.lock().expect("no poll panicked"));
     assert_eq!(counts.len() as u64, trials, "each wake led to one poll");
     counts.sort_unstable();
     Sample { counts, ..clock.sample(trials) }
-}
-
-/// Slots for a type that has no name.
-fn slot_for<R: Runtime, F: crate::runtime::Task>(runtime: R, _: &F) -> R::Slots<F> {
-    runtime.slots(1)
 }
 
 fn urgent(stage: &Stage, counts: &Mutex<Vec<u64>>, trials: u64, context: &mut Context<'_>) -> Poll<()> {
@@ -141,7 +137,7 @@ fn urgent(stage: &Stage, counts: &Mutex<Vec<u64>>, trials: u64, context: &mut Co
         let trial = stage.trial.load(Ordering::SeqCst);
         let woken_at = stage.woken_at[trial].swap(BEGUN, Ordering::SeqCst);
         let polls = stage.polls.load(Ordering::SeqCst);
-        let mut counts = counts.lock().expect("nobody panicked");
+        let mut counts = counts.lock().expect("no poll panicked");
         counts.push(if woken_at == NOT_YET { 0 } else { polls - woken_at });
         if counts.len() as u64 == trials {
             return Poll::Ready(());

@@ -5,7 +5,7 @@
 //! nothing of the runtime.
 
 use std::future::{Future, poll_fn};
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::DEFAULT_LEVEL;
+use super::{DEFAULT_LEVEL, slot_for};
 use crate::gate::Gate;
 use crate::runtime::{Runtime, Setup};
 use crate::sample::{Clock, Sample};
@@ -88,7 +88,6 @@ impl Future for Other {
             self.0.finished.finish();
             return Poll::Ready(());
         }
-        black_box(());
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -125,9 +124,4 @@ pub fn run<R: Runtime>(is_busy: bool, wakes: u64) -> Sample {
     let mut took: Vec<u64> = stage.took_ns.iter().map(|took| took.load(Ordering::Relaxed)).collect();
     took.sort_unstable();
     Sample { nanoseconds: took[took.len() / 2] * wakes, ..clock.sample(wakes) }
-}
-
-/// Slots for a type that has no name.
-fn slot_for<R: Runtime, F: crate::runtime::Task>(runtime: R, _: &F) -> R::Slots<F> {
-    runtime.slots(1)
 }
