@@ -72,7 +72,7 @@ async fn accept(listener: Async<TcpListener>) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         stream.get_ref().set_nodelay(true)?;
-        // Until it has said what it is, it is urgent. A connection that fails concerns nobody else.
+        // Until it has said what it is, it is urgent. A connection that fails affects no other one.
         drop(runtime.spawn(serve(stream), Priority::MOST_URGENT));
     }
 }

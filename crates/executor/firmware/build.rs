@@ -1,5 +1,5 @@
-//! Links by `firmware.lds`, which is told how much RAM there is: an id of 64 bits in a waker goes
-//! with larger tables.
+//! Links by `firmware.lds` and passes it the size of the RAM: an id of 64 bits in a waker goes with
+//! larger tables.
 
 fn main() {
     let variable = |name: &str| std::env::var(name).expect("cargo sets it");

@@ -185,7 +185,7 @@ fn a_late_wake_does_not_reach_the_next_tenant() {
 }
 
 #[test]
-fn ids_of_nobody_are_harmless() {
+fn ids_of_no_coroutine_are_harmless() {
     let executor = executor!(16);
     let made_up = [1 << 32, 1 << 32 | 16 << 24 | 5, u64::MAX, 7 << 32 | 200 << 24, 1 << 32 | 16 << 24];
     for id in made_up.into_iter().filter_map(CoroutineId::from_raw) {
@@ -269,7 +269,7 @@ fn cancel_drops_exactly_once_in_every_state() {
     let blocked = spawn(&polls);
     executor.run_until_stalled(0);
     assert!(cancel(blocked));
-    assert_eq!(drops.load(Ordering::Relaxed), 2, "dropped by a worker, not by whoever cancels");
+    assert_eq!(drops.load(Ordering::Relaxed), 2, "dropped by a worker, not by the caller of `cancel`");
     executor.run_until_stalled(0);
     assert_eq!((drops.load(Ordering::Relaxed), polls.load(Ordering::Relaxed)), (3, 1));
     // Running: by itself, after its poll.
@@ -328,7 +328,7 @@ fn a_join_handle_yields_the_output() {
 }
 
 #[test]
-fn a_join_handle_wakes_whoever_waits_even_if_that_changes() {
+fn a_join_handle_wakes_its_waiter_even_if_that_changes() {
     let executor = executor!(22);
     let gate = Arc::new(AtomicBool::new(false));
     let inner = gate.clone();
@@ -457,7 +457,7 @@ fn stop_is_obeyed_at_the_next_scheduling_point_until_taken_back() {
     executor.spawn(blocker(&log, 2, 1), Priority::DEFAULT).unwrap();
     assert_eq!(executor.run_until_stalled(0), RunOutcome::StopRequested);
     assert_eq!(executor.run_until_stalled(0), RunOutcome::StopRequested);
-    assert!(!executor.prepare_park(0), "who shall stop does not park");
+    assert!(!executor.prepare_park(0), "a worker that shall stop does not park");
     assert_eq!(log.take(), [1]);
     executor.request_stop(false);
     assert_eq!(executor.run_until_stalled(0), RunOutcome::Stalled);

@@ -1,5 +1,5 @@
-//! Replays what the fuzzer found worth keeping (`fuzz/corpus/history`), with the compiler that
-//! everybody has.
+//! Replays what the fuzzer found worth keeping (`fuzz/corpus/history`), with the compiler
+//! that builds everything else.
 
 mod common;
 mod history;

@@ -209,7 +209,7 @@ fn the_end_drops_every_future_once_and_polls_none() {
 }
 
 #[test]
-fn spawning_races_with_the_end_and_nobody_is_left_behind() {
+fn spawning_races_with_the_end_and_no_coroutine_is_left_behind() {
     watched("spawning against shutdown", || {
         let (spawned, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         for round in 0..150_usize {
@@ -385,7 +385,7 @@ fn a_panics_payload_reaches_the_joiner() {
 }
 
 #[test]
-fn finish_waits_for_those_who_come_later_too() {
+fn finish_waits_for_those_that_come_later_too() {
     /// Spawns the next of a chain, after a while.
     fn chain(left: u32, ended: Arc<AtomicUsize>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
@@ -405,14 +405,14 @@ fn finish_waits_for_those_who_come_later_too() {
             drop(runtime.spawn(chain(100, ended.clone()), Priority::DEFAULT));
             runtime.finish();
             assert_eq!(ended.load(Ordering::SeqCst), 101);
-            // With nobody there, at once.
+            // Without any coroutine, at once.
             Runtime::new(workers).unwrap().finish();
         }
     });
 }
 
 #[test]
-fn an_executor_goes_from_one_runtime_to_the_next_with_nobody_left_on_it() {
+fn an_executor_goes_from_one_runtime_to_the_next_with_no_coroutine_left_on_it() {
     watched("lease after lease", || {
         let mut stale: Option<(Handle, Waker)> = None;
         for round in 0..400_u32 {

@@ -55,7 +55,7 @@ fn an_idle_worker_notices_an_earlier_deadline_of_another_or_of_a_stranger() {
             if round % 2 == 0 {
                 runtime.block_on(runtime.spawn(short, Priority::DEFAULT)).unwrap();
             } else {
-                // Polled by this thread, which is no worker; fired by whoever watches.
+                // Polled by this thread, which is no worker; fired by the thread that watches.
                 runtime.block_on(short);
             }
             let elapsed = start.elapsed();

@@ -1,5 +1,5 @@
-//! The front over a table, as in a process: the "image" is this program, whose functions the table
-//! is made of.
+//! The front over a table, as in a process. The "image" is this program: the table is made of its
+//! functions.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;

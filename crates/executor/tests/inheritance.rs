@@ -243,7 +243,7 @@ impl Lock for Mutex<()> {
     }
 }
 
-/// A semaphore with one permit is a lock, and nobody knows who holds it.
+/// A semaphore with one permit is a lock, and nothing records its holder.
 impl Lock for Semaphore {
     async fn with_lock<T: Future<Output = ()> + Send>(&self, section: T) {
         let _permit = self.acquire(1).await;
@@ -289,7 +289,7 @@ fn inversion_with_and_without_inheritance() {
 const ACTORS: usize = 6;
 const MUTEXES: usize = 4;
 
-/// What an actor is told to do at its next poll.
+/// What an actor does at its next poll.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Lock, if it neither waits nor holds that one.
@@ -321,7 +321,7 @@ struct Actor {
     holds: [bool; MUTEXES],
 }
 
-/// A coroutine that does as it is told.
+/// A coroutine that performs the steps in `Actor::told`.
 fn actor(
     mutexes: &'static [Mutex<()>; MUTEXES],
     shown: Arc<PlainMutex<Actor>>,
@@ -372,8 +372,8 @@ fn by_the_rule(bases: &[u8; ACTORS], actors: &[Arc<PlainMutex<Actor>>]) -> Vec<O
     }
 }
 
-/// Whether somebody waits for somebody who waits for it: what such a circle inherits may outlive
-/// its cause.
+/// Whether actors wait for each other in a circle: what such a circle inherits may outlive its
+/// cause.
 fn is_circle(actors: &[Arc<PlainMutex<Actor>>]) -> bool {
     (0..ACTORS).any(|start| {
         let mut here = start;
@@ -409,7 +409,7 @@ proptest! {
                 Step::SetPriority(actor, of) => {
                     bases[actor] = of * 9;
                     prop_assert!(set_priority(ids[actor], level(of * 9)));
-                    // At once; nobody is polled in between.
+                    // At once; no actor is polled in between.
                     if !is_circle(&actors) {
                         prop_assert_eq!(levels(&ids), by_the_rule(&bases, &actors));
                     }

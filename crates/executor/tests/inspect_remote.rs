@@ -45,7 +45,7 @@ fn both_views_agree() {
     assert!(phases[Phase::Blocked as usize] >= 300 && phases[Phase::Ready as usize] > 0, "{phases:?}");
 }
 
-/// Words of somebody who lies, and memory that ends.
+/// Words of a program that lies, and memory that ends.
 #[test]
 fn any_words_are_harmless() {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;

@@ -93,7 +93,7 @@ fn a_parked_target_is_notified_once_for_each_time_it_parks() {
 }
 
 #[test]
-fn nobody_parks_while_anything_is_ready_anywhere() {
+fn no_worker_parks_while_anything_is_ready_anywhere() {
     let rig = rig(41);
     let id = rig.sleeper(0, Priority::DEFAULT);
     assert!(rig.executor.prepare_park(2));
@@ -114,7 +114,7 @@ fn nobody_parks_while_anything_is_ready_anywhere() {
 }
 
 #[test]
-fn the_first_wake_on_ones_own_worker_disturbs_nobody_and_the_second_calls_a_parked_one() {
+fn the_first_wake_on_ones_own_worker_notifies_no_other_and_the_second_calls_a_parked_one() {
     let rig = rig(42);
     let (first, second) = (rig.sleeper(0, Priority::DEFAULT), rig.sleeper(0, Priority::DEFAULT));
     let third = rig.sleeper(0, Priority::DEFAULT);
@@ -242,13 +242,13 @@ fn a_waker_that_is_no_worker_calls_a_parked_one_if_the_target_is_not() {
     let rig = rig(44);
     let id = rig.sleeper(0, Priority::DEFAULT);
     assert!(rig.executor.prepare_park(2));
-    // Worker 0 is not parked, but nobody can say when it will look.
+    // Worker 0 is not parked, but there is no bound on when it will look.
     wake_up(id);
     assert_eq!(rig.host.take_events(), [Event::Notify(2)]);
 }
 
 #[test]
-fn the_worker_with_the_least_urgent_poll_is_interrupted_if_nobody_is_parked() {
+fn the_worker_with_the_least_urgent_poll_is_interrupted_if_none_is_parked() {
     let rig = rig(45);
     let urgent = rig.sleeper(0, level(5));
     let weak = rig.sleeper(0, level(60));
@@ -279,12 +279,12 @@ fn the_worker_with_the_least_urgent_poll_is_interrupted_if_nobody_is_parked() {
     };
     rig.events_inside(2, level(50), middle);
     let interrupted = vec![Event::Preempt(2)];
-    // At 60 and at 55 nobody runs anything less urgent.
+    // At 60 and at 55 no worker runs anything less urgent.
     assert_eq!(*seen.lock().unwrap(), [vec![], interrupted.clone(), interrupted, vec![]]);
 }
 
 #[test]
-fn whoever_runs_the_least_urgent_itself_needs_no_interrupt() {
+fn a_worker_that_runs_the_least_urgent_itself_needs_no_interrupt() {
     let rig = rig(46);
     let id = rig.sleeper(0, level(5));
     let events = rig.events_inside(0, level(60), async move {
@@ -309,7 +309,7 @@ fn a_running_coroutine_shows_its_new_priority_at_once() {
 fn workers_steal_what_is_more_urgent_or_anything_if_they_have_nothing() {
     let rig = rig(48);
     let log: Arc<Mutex<Vec<(u8, u32)>>> = Arc::default();
-    // Spawned outside, with nobody parked, they go to worker 0.
+    // Spawned outside, with no worker parked, they go to worker 0.
     for priority in [20, 10, 30] {
         let log = log.clone();
         let logged = async move { log.lock().unwrap().push((priority, current_worker_of(48))) };
@@ -362,10 +362,10 @@ fn moving_a_coroutine_that_another_worker_took_meanwhile_loses_nothing() {
 }
 
 /// Woken at one level and moved to another before its worker filed it, a coroutine leaves a mark at
-/// the first. Whoever comes for that mark must not go home with something less urgent than what a
-/// third worker has.
+/// the first. A worker that comes for that mark must not leave with something less urgent than what
+/// a third worker has.
 #[test]
-fn a_mark_of_a_former_priority_misleads_nobody() {
+fn a_mark_of_a_former_priority_misleads_no_worker() {
     let rig = rig(50);
     let log: Arc<Mutex<Vec<u8>>> = Arc::default();
     let logged = |priority: u8| {

@@ -87,7 +87,7 @@ fn a_handler_wakes_while_its_thread_wakes_or_parks() {
         let waker = std::os::unix::thread::JoinHandleExt::as_pthread_t(&waking);
         let began = Instant::now();
         while began.elapsed() < STRESS {
-            // SAFETY: both threads are alive: they end when they are told to, below.
+            // SAFETY: both threads are alive: they end after `ends` is set, below.
             unsafe {
                 assert_eq!(libc::pthread_kill(waker, libc::SIGUSR1), 0);
                 assert_eq!(libc::pthread_kill(worker, libc::SIGUSR1), 0);

@@ -111,7 +111,8 @@ fn watched<F>(drops: &Arc<AtomicUsize>, inner: F) -> Watched<F> {
     Watched { inner, polling: AtomicBool::new(false), finished: false, drops: drops.clone() }
 }
 
-/// Ends once `tokens` has been raised to `wanted`; blocks otherwise. Whoever raises it wakes.
+/// Ends once `tokens` has been raised to `wanted`; blocks otherwise. The side that raises it wakes
+/// this.
 fn wants(tokens: &'static AtomicU32, wanted: u32) -> impl Future<Output = ()> + Send + Unpin {
     poll_fn(move |_| if tokens.load(Ordering::Relaxed) < wanted { Poll::Pending } else { Poll::Ready(()) })
 }
@@ -243,7 +244,7 @@ fn slots_are_reused_across_workers_without_a_stranger_being_woken() {
                 descend(left - 1, Some(me), random.next());
                 MOST_ALIVE.fetch_max(EXECUTOR.live_count(), Ordering::Relaxed);
             }
-            // Whoever has the ancestor's slot now must not hear of this.
+            // The coroutine that has the ancestor's slot now must not be woken by this.
             if let Some(ancestor) = ancestor {
                 yield_now().await;
                 if !wake_up(ancestor) {

@@ -112,7 +112,7 @@ fn the_priority_that_counts_is_that_of_the_hand_over() {
     let mutex = leak(Mutex::new(0));
     let held = mutex.try_lock().unwrap();
     let ids = lockers(executor, mutex, &log, &[20, 20, 20, 20]);
-    // Nobody is polled between this and the unlock.
+    // No coroutine is polled between this and the unlock.
     assert!(set_priority(ids[2], level(5)));
     assert!(set_priority(ids[0], level(21)));
     drop(held);
@@ -144,7 +144,7 @@ fn a_priority_that_changes_and_changes_back_puts_a_waiter_behind_its_equals_once
 }
 
 #[test]
-fn what_was_handed_over_is_not_taken_by_those_who_come_by() {
+fn what_was_handed_over_is_not_taken_by_those_that_come_by() {
     let (executor, log) = (executor!(13), Log::default());
     let (mutex, semaphore) = (leak(Mutex::new(0)), leak(Semaphore::new(0)));
     let held = mutex.try_lock().unwrap();
@@ -261,7 +261,7 @@ fn a_waiter_that_is_raised_takes_what_it_may_have_now() {
 }
 
 #[test]
-fn an_event_releases_all_who_waited_by_priority_also_if_it_is_cleared_at_once() {
+fn an_event_releases_all_waiters_by_priority_also_if_it_is_cleared_at_once() {
     let (executor, log) = (executor!(19), Log::default());
     let event = leak(Event::new());
     // More than are woken at once.
@@ -293,7 +293,7 @@ fn an_event_releases_all_who_waited_by_priority_also_if_it_is_cleared_at_once() 
 }
 
 #[test]
-fn a_channel_is_bounded_keeps_the_order_and_gives_back_what_nobody_will_receive() {
+fn a_channel_is_bounded_keeps_the_order_and_returns_what_no_receiver_will_take() {
     let executor = executor!(20);
     let (sender, receiver) = channel(2);
     sender.try_send(1).unwrap();
@@ -377,7 +377,7 @@ fn a_receiver_that_gives_up_leaves_its_value_to_another() {
         .collect();
     executor.run_until_stalled(0);
     sender.try_send(7).unwrap();
-    // It belongs to the first, who will not see it.
+    // It belongs to the first, which will not see it.
     assert_eq!(receiver.try_receive(), Err(TryReceiveError::Empty));
     cancel(ids[0]);
     executor.run_until_stalled(0);
@@ -453,7 +453,7 @@ fn signals_and_waits_meet_in_whatever_order() {
     meet.signal(1).unwrap();
     executor.run_until_stalled(0);
     assert_eq!(log.take(), [4]);
-    // Who gives up passes its signal on; here it is remembered.
+    // A waiter that gives up passes its signal on; here it is remembered.
     meet.signal(1).unwrap();
     cancel(first);
     executor.run_until_stalled(0);
@@ -526,7 +526,7 @@ fn a_leaked_wait_is_safe() {
     let mut wait = Box::pin(place.lock());
     assert!(poll_once(wait.as_mut()).is_pending());
     drop(held);
-    let Poll::Ready(guard) = poll_once(wait.as_mut()) else { panic!("it was handed to somebody else") };
+    let Poll::Ready(guard) = poll_once(wait.as_mut()) else { panic!("it was handed to another waiter") };
     assert_eq!(*guard, 5);
 }
 
@@ -546,7 +546,7 @@ fn a_future_may_move_to_another_coroutine_while_it_waits() {
     executor.run_until_stalled(0);
     semaphore.add_permits(1);
     executor.run_until_stalled(0);
-    assert_eq!(log.take(), [9, 0], "the priority of who polls it counts");
+    assert_eq!(log.take(), [9, 0], "the priority of the coroutine that polls it counts");
     assert!(priority(ids[0]).is_none());
 }
 

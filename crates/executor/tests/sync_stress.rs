@@ -1,4 +1,4 @@
-//! `sync` under threads: nothing is lost, nothing is there twice, nobody sleeps for ever.
+//! `sync` under threads: nothing is lost, nothing is there twice, no coroutine sleeps for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -89,7 +89,7 @@ fn a_mutex_excludes_under_cancelling_and_changing_priorities() {
         let turn = turn.fetch_add(1, Ordering::Relaxed);
         set_priority(ids[(turn * 11 % COROUTINES) as usize], some_level(turn));
     });
-    let sum: u64 = COUNTERS.iter().map(|counter| *counter.try_lock().expect("nobody holds it")).sum();
+    let sum: u64 = COUNTERS.iter().map(|counter| *counter.try_lock().expect("no coroutine holds it")).sum();
     assert_eq!(sum, done.load(Ordering::Relaxed));
 }
 
@@ -185,7 +185,7 @@ fn signals_meet_their_waiters() {
 }
 
 #[test]
-fn an_event_that_is_set_from_another_thread_releases_everybody() {
+fn an_event_that_is_set_from_another_thread_releases_all_waiters() {
     let executor = executor!(14);
     let mut handles = Vec::new();
     static EVENT: Event = Event::new();
@@ -202,12 +202,12 @@ fn an_event_that_is_set_from_another_thread_releases_everybody() {
 }
 
 #[test]
-fn nobody_keeps_what_it_inherited() {
+fn no_coroutine_keeps_what_it_inherited() {
     let executor = executor!(15);
     let mut handles = Vec::new();
     static MUTEXES: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
-    // The urgent come when somebody outside says so, and the others are there as long as they are:
-    // so some hold what the urgent want.
+    // The urgent come when a thread outside sets `COME`, and the others are there as long as they
+    // are: so some hold what the urgent want.
     static COME: Event = Event::new();
     static URGENT_LEFT: AtomicU64 = AtomicU64::new(0);
     let is_urgent = |number| some_level(number).level() < 32;
@@ -244,6 +244,6 @@ fn nobody_keeps_what_it_inherited() {
         handles.push(executor.spawn_join(work, some_level(number)).unwrap());
     }
     run(executor, handles, || COME.set());
-    assert!(cfg!(miri) || raised.load(Ordering::Relaxed) != 0, "somebody was raised");
+    assert!(cfg!(miri) || raised.load(Ordering::Relaxed) != 0, "a priority was raised");
     assert!(MUTEXES.iter().all(|mutex| !mutex.is_locked()));
 }

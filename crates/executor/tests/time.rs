@@ -99,7 +99,7 @@ fn a_sleep_that_is_dropped_leaves_nothing() {
 }
 
 #[test]
-fn a_sleep_counts_from_its_making_and_is_ready_also_if_nobody_fires() {
+fn a_sleep_counts_from_its_making_and_is_ready_also_if_no_worker_fires() {
     let timers = timers();
     let mut sleep = pin!(timers.sleep(Duration::from_nanos(10)));
     timers.clock().advance_to(5);
@@ -258,7 +258,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 300 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn everybody_is_woken_at_the_first_firing_after_its_deadline(
+    fn each_sleep_is_woken_at_the_first_firing_after_its_deadline(
         deadlines in proptest::collection::vec(1..1_000_u64, 1..60),
         firings in proptest::collection::vec(1..1_000_u64, 1..20),
     ) {

@@ -293,7 +293,8 @@ pub fn usage() -> Usage {
     }
 }
 
-/// The board has one hart, so there is one worker: whoever asks is it, in interrupt handlers too.
+/// The board has one hart, so there is one worker: each caller runs on it, interrupt handlers
+/// too.
 #[unsafe(no_mangle)]
 extern "C" fn _cops_executor_current_worker() -> u32 {
     cops_executor::encode_current_worker(0, 0)

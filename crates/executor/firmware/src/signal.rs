@@ -1,8 +1,8 @@
 //! A signal: one side says that something has happened, in whatever context, and one coroutine
 //! waits for it.
 //!
-//! The whole of what a driver needs: a count, and the id of whoever waits. An id may be kept for
-//! ever, so nobody deregisters.
+//! The whole of what a driver needs: a count, and the id of the coroutine that waits. An id may be
+//! kept for ever, so a coroutine that waits no more needs no deregistration.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -14,7 +14,7 @@ use portable_atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 /// Counts what has happened, for one coroutine to wait for.
 pub struct Signal {
     count: AtomicU32,
-    /// Bits of the id of whoever waited last; 0 if nobody has.
+    /// Bits of the id of the coroutine that waited last; 0 if none has.
     waiter: AtomicU64,
 }
 
@@ -51,8 +51,8 @@ impl Future for Wait<'_> {
     type Output = u32;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<u32> {
-        // First who waits, then whether there is anything: `raise` does it the other way round, so
-        // one of the two sees the other.
+        // This stores the waiter, then reads the count; `raise` raises the count, then reads the
+        // waiter: so one of the two sees the other.
         self.0.waiter.store(current().map_or(0, CoroutineId::raw), SeqCst);
         match self.0.count.swap(0, SeqCst) {
             0 => Poll::Pending,

@@ -1,5 +1,5 @@
 //! The other side of the pipe: a process that measures one thing once. A process each, so that
-//! nobody inherits another's heap, caches or threads.
+//! no measurement inherits the heap, caches or threads of another.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Who takes part, in which operations, and which binary has it.
+//! The contenders, the operations in which each takes part, and the binary that has it.
 
 use crate::operation::Operation;
 

@@ -59,7 +59,7 @@ impl Gate {
         Wait(self)
     }
 
-    /// That nobody finished twice.
+    /// Panics if one of them finished twice.
     pub fn assert_open(&self) {
         assert_eq!(self.remaining.load(Ordering::Acquire), 0, "as many finish as were announced");
     }

@@ -4,10 +4,10 @@
 //! `cargo run --release --manifest-path crates/executor/peers/Cargo.toml` does all and writes
 //! `docs/results/executor.md` and `executor.json`; `-- --help` tells what else there is.
 //!
-//! - `rows`: what is measured; `contender`: who takes part; `operation`: the programs; `runtime`:
-//!   how each runtime is driven.
-//! - A measurement is a process (`child`), started with or without valgrind (`valgrind`, `driver`),
-//!   whose result comes through a pipe (`sample`).
+//! - `rows`: what is measured; `contender`: the executors that are compared; `operation`: the
+//!   programs; `runtime`: how each runtime is driven.
+//! - A measurement is a process (`child`), started with or without valgrind (`valgrind`, `driver`);
+//!   its result comes through a pipe (`sample`).
 //! - `report`: tables and data.
 //! - `service`: a program rather than an operation, with feature `service`; apart from the rest.
 

@@ -32,7 +32,7 @@ struct Arguments {
     /// Only times
     #[arg(long, visible_alias = "time")]
     times: bool,
-    /// Only this row, or all whose keys begin with this (repeatable)
+    /// Only this row, or all with a key that begins with this (repeatable)
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
     /// Only this runtime (repeatable)

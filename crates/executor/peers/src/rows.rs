@@ -18,7 +18,7 @@ pub struct Row {
 pub struct Table {
     /// Its heading.
     pub title: &'static str,
-    /// What an operation is, for those who read the table.
+    /// What an operation is, for readers of the table.
     pub note: &'static str,
     /// Its columns.
     pub rows: &'static [Row],

@@ -29,7 +29,7 @@ fn every_measurement_gives_a_sample() {
 
 #[test]
 fn what_is_no_measurement_is_refused() {
-    for words in [["yield-1", "cops", "2"], ["yield-10", "nobody", "2"], ["yield-10", "cops", "-2"]] {
+    for words in [["yield-1", "cops", "2"], ["yield-10", "no-contender", "2"], ["yield-10", "cops", "-2"]] {
         let output =
             Command::new(env!("CARGO_BIN_EXE_cops-executor-peers")).arg(FLAG).args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{words:?}");

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn generation_zero_is_nobody() {
+    fn generation_zero_is_no_coroutine() {
         assert_eq!(CoroutineId::from_raw(0), None);
         assert_eq!(CoroutineId::from_raw(u32::MAX as u64), None);
     }

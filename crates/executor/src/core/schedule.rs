@@ -218,7 +218,7 @@ impl Executor {
     }
 
     #[cold]
-    fn nobody_left(&self) {
+    fn none_left(&self) {
         if self.parked.load(Ordering::SeqCst) != 0 {
             self.unpark_all();
         }
@@ -230,7 +230,7 @@ impl Executor {
         // Sequentially consistent, as are the look at `parked` that follows and those of a worker
         // that parks unless all have exited: one of the two sees the other.
         if self.live.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.nobody_left();
+            self.none_left();
         }
     }
 }

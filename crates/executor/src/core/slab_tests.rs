@@ -126,7 +126,7 @@ fn racing_threads_never_share_a_slot() {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(held.iter().collect::<HashSet<_>>().len(), held.len());
-    // Whoever lost a race for a segment gave its memory back.
+    // Each thread that lost a race for a segment released its memory.
     let out = usize::MAX - memory.left.load(Ordering::Relaxed) - memory.released.load(Ordering::Relaxed);
     let segments = (1..INDEX_LIMIT).step_by(256).take_while(|&index| slab.get(index).is_some()).count();
     assert_eq!(out, size_of::<Directory>() + segments * size_of::<Segment>());

@@ -67,7 +67,7 @@ fn a_wake_posts_what_is_blocked_near_the_waker() {
 }
 
 #[test]
-fn whoever_holds_the_lock_lists_at_once() {
+fn a_worker_that_holds_the_lock_lists_at_once() {
     let state = blocked();
     let seen = state.peek();
     assert_eq!(state.wake_listed(seen, 7), Some(P));
@@ -122,7 +122,7 @@ fn what_has_woken_itself_stays() {
 }
 
 #[test]
-fn requests_for_the_dead_reach_nobody() {
+fn requests_for_the_dead_have_no_effect() {
     let freed = free();
     let ask_all = |generation| {
         assert_eq!(freed.wake(generation, None), Request::Gone);
@@ -207,7 +207,7 @@ fn only_what_is_misfiled_here_is_moved_by_its_worker() {
     assert_eq!(state.relevel(FIRST, 3), None);
     assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
     assert_eq!(state.relevel(FIRST, 4), None, "another worker's");
-    assert_eq!(state.relevel(FIRST + 1, 3), None, "somebody else");
+    assert_eq!(state.relevel(FIRST + 1, 3), None, "another coroutine");
     assert_eq!(state.relevel(FIRST, 3), Some((P, URGENT)));
     assert!(state.load().is(Snapshot::plain(URGENT, 3)));
 }

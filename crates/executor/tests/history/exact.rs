@@ -1,9 +1,9 @@
 //! The model of one worker: the exact order of polls and drops.
 //!
-//! 64 deques, and a list of requests (who was made ready since the last scheduling point). What a
-//! coroutine makes ready goes into its deque at once, unless there are requests before it; who is
-//! moved, after them. A scheduling point files the requests in order, then the coroutine that was
-//! polled, then takes from the most urgent deque.
+//! 64 deques, and a list of requests (the coroutines that were made ready since the last scheduling
+//! point). What a coroutine makes ready goes into its deque at once, unless there are requests
+//! before it; a coroutine that is moved, after them. A scheduling point files the requests in
+//! order, then the coroutine that was polled, then takes from the most urgent deque.
 
 use std::collections::VecDeque;
 
@@ -103,7 +103,7 @@ impl Model for Exact {
     }
 
     fn begin(&mut self, key: usize, _: usize) {
-        assert_eq!(self.pick(), Some(key), "who is polled");
+        assert_eq!(self.pick(), Some(key), "another coroutine is polled");
         self.coroutines[key].phase = Phase::Running;
         self.running = Some(key);
     }

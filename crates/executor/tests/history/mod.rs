@@ -12,8 +12,8 @@ mod several;
 pub use bytes::history_of;
 pub use play::play;
 
-/// Whoever is meant by `whom` is found by counting round all coroutines that ever were; dead ones
-/// are of interest too.
+/// `whom` names a coroutine by counting round all coroutines that ever were; dead ones are of
+/// interest too.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     Spawn {

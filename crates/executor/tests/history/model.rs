@@ -18,13 +18,13 @@ impl Modelled {
     }
 }
 
-/// A reference for the order of polls. `here`: the worker in whose poll it happens.
+/// A reference for the order of polls. `here`: the worker in a poll of which it happens.
 pub trait Model {
     fn all(&self) -> &[Modelled];
     fn one(&mut self, key: usize) -> &mut Modelled;
     /// A new one, blocked.
     fn add(&mut self, id: u64, priority: u8);
-    /// From blocked to ready. `directly`: by a wake or spawn, whose short way is allowed inside.
+    /// From blocked to ready. `directly`: by a wake or spawn, which may take the short way inside.
     fn make_ready(&mut self, key: usize, directly: bool, here: Option<usize>);
     /// A ready one has another priority than before.
     fn moved(&mut self, key: usize);

@@ -55,7 +55,7 @@ struct World {
 struct Run {
     worker: usize,
     polls: u64,
-    /// Who must be dropped next, because it finished or was cancelled.
+    /// The key that must be dropped next, because it finished or was cancelled.
     dropping: Option<usize>,
 }
 
@@ -155,7 +155,7 @@ impl Case {
         let world = &mut *world;
         let run = world.runs.last_mut().unwrap();
         match run.dropping.take() {
-            Some(due) => assert_eq!(due, key, "who is dropped"),
+            Some(due) => assert_eq!(due, key, "another coroutine is dropped"),
             None => {
                 world.model.begin(key, run.worker);
                 assert!(world.model.one(key).cancelled, "dropped unpolled");
@@ -165,7 +165,7 @@ impl Case {
         world.model.end(key);
     }
 
-    /// `running`: the worker and the coroutine in whose poll this is.
+    /// `running`: the worker, and the coroutine in a poll of which this is.
     fn apply(&self, operation: Operation, running: Option<(usize, usize)>) {
         let here = running.map(|(worker, _)| worker);
         let here_number = here.map_or(NO_WORKER, |worker| worker as u32);

@@ -1,5 +1,5 @@
-//! The model of several workers. It does not know who waits where, so not who of a level is next,
-//! but it knows the level: the most urgent at which anything waits for anybody.
+//! The model of several workers. It does not know which coroutine waits where, so not which one of
+//! a level is next; but it knows the level: the most urgent at which anything is ready.
 //!
 //! All is done by one thread, so no worker is ever in the middle of a scheduling point, and the
 //! proposition of the crate's documentation comes to this: no poll begins while anything more

@@ -11,8 +11,8 @@ const URGENT_LOAD: u64 = 20;
 const JOBS: u64 = 2_000;
 const COLUMNS: [&str; 8] = ["workers", "batch load %", "waits", "mean", "p50", "p99", "max", "passed"];
 
-/// Waiting times of the same urgent jobs beside batch jobs of `shape`, whose polls take at most
-/// `longest`.
+/// Waiting times of the same urgent jobs beside batch jobs of `shape`; a poll of those takes at
+/// most `longest`.
 fn beside_batch(
     table: &mut Table,
     shape: Shape,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `stage`: the clock, and threads in lock step. `world`: the executor, its workers, watched
-//! coroutines. `monitor`: what is ready, and who is polled before whom. `load`: jobs that arrive at
+//! coroutines. `monitor`: what is ready, and the order of polls. `load`: jobs that arrive at
 //! random. The rest are scenarios, a table each.
 
 #[path = "../common/mod.rs"]

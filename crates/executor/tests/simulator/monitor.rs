@@ -1,7 +1,8 @@
 //! What is ready since when, kept apart from the executor, and what that says of the order of
 //! polls.
 //!
-//! The monitor knows no queues and no workers' lists: only who was made ready when, at which level.
+//! The monitor knows no queues and no workers' lists: only which coroutine was made ready
+//! when, at which level.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ struct Watched {
     /// While ready: since when, and its place among those of its level.
     since: u64,
     place: u64,
-    /// While running: somebody has woken it.
+    /// While running: it has been woken.
     woken: bool,
     /// Its level was changed while it was ready: what that does to its place is for
     /// `tests/model.rs` to say.

@@ -17,7 +17,7 @@ impl Random {
     }
 
     /// The time to the next event of a process without memory (Poisson, in steps of `mean` / 256):
-    /// one toss in 256 succeeds. No logarithm, whose last digit is the C library's affair.
+    /// one toss in 256 succeeds. No logarithm: its last digit depends on the C library.
     pub fn interval(&mut self, mean_nanos: u64) -> u64 {
         let mut steps = 1;
         while self.below(256) != 0 {

@@ -3,15 +3,15 @@
 //!
 //! Each worker is a thread of its own, so that a poll can be in the middle (time passes, others
 //! run) while another worker schedules, and the executor's own notion of the current worker is the
-//! real one. Yet what happens is the same to the digit every time: who comes next is decided by the
+//! real one. Yet what happens is the same to the digit every time: the next actor is chosen by the
 //! virtual clock, then by order of request. Calculations take no virtual time, only `spend` does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Actors are numbers; the last is the source, which is on first and whenever nobody else has
-/// anything to do.
+/// Actors are numbers; the last is the source, which is on first and whenever no other actor
+/// has anything to do.
 pub struct Stage {
     state: Mutex<State>,
     cues: Vec<Condvar>,
@@ -19,7 +19,7 @@ pub struct Stage {
 
 struct State {
     now: u64,
-    /// Who goes on when: time, order of request, actor.
+    /// Which actor goes on when: time, order of request, actor.
     due: BinaryHeap<Reverse<(u64, u64, usize)>>,
     requests: u64,
     on: usize,
@@ -69,7 +69,7 @@ impl Stage {
         self.await_turn(actor, state);
     }
 
-    /// Others go on, until `actor` is roused; the source: until nobody has anything to do.
+    /// Others go on, until `actor` is roused; the source: until no actor has anything to do.
     pub fn sleep(&self, actor: usize) {
         let mut state = self.state();
         if std::mem::take(&mut state.tokens[actor]) {

@@ -23,8 +23,8 @@ use crate::common::Host;
 const UNPARK_NANOS: u64 = 2_000;
 /// A worker that may not park although it finds nothing looks again after this.
 const LOOK_AGAIN_NANOS: u64 = 100;
-/// How often it may in a row: in lock step nobody is ever in the middle of a scheduling point, so
-/// hardly.
+/// How often it may in a row: in lock step no worker is ever in the middle of a scheduling point,
+/// so hardly.
 const LOOKS: u32 = 100;
 
 static NUMBERS: AtomicU8 = AtomicU8::new(0);
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// Runs the workers, and `source` on a thread that is none, until nobody has anything to do;
+    /// Runs the workers, and `source` on a thread that is none, until none has anything to do;
     /// then `close`, which shall make all that are left end.
     pub fn play(&'static self, source: impl FnOnce(&Source), close: impl FnOnce(&Source)) -> Report {
         thread::scope(|scope| {

@@ -10,7 +10,7 @@
 //!
 //! every few milliseconds, when the workers are stopped: lists, inboxes, bitmaps and free slots are
 //! link by link as they should be (`Executor::verify`); and every second or so, when all coroutines
-//! are told to end: none is lost, and counts balance.
+//! are asked to end: none is lost, and counts balance.
 //!
 //! `COPS_STRESS_SECONDS` is how long all of it takes (6 if it is not set;
 //! `./cops test --only stress` sets 60), `COPS_STRESS_SEED` where the random numbers begin. The

@@ -13,7 +13,7 @@ use crate::mood::Mood;
 use crate::{Random, require};
 
 const MOST_WORKERS: usize = 4;
-/// How long a round lasts before all are told to end.
+/// How long a round lasts before all are asked to end.
 const ROUND: Duration = Duration::from_millis(700);
 /// How long the workers run before they are stopped and everything is checked.
 const STRETCH: Duration = Duration::from_millis(5);

@@ -1,5 +1,5 @@
-//! Uses one slot until its generations are used up, and has the waker of each tenant wake the next:
-//! nobody may hear it.
+//! Uses one slot until its generations are used up, and calls the waker of each coroutine while the
+//! next one has the slot: the call must wake no coroutine.
 //!
 //! With 32-bit pointers that is after 1,048,575 coroutines, and the next must be in another slot.
 //! With 64-bit pointers as many come and go, and the slot stays.
@@ -56,7 +56,7 @@ fn serve(stale: &[Waker], stays: bool) -> Option<CoroutineId> {
 fn main() -> ! {
     EXECUTOR.start_static(&MEMORY, |_worker| ()).expect("it is started once");
     EXECUTOR.add_worker(0, &WORKER).expect("there is memory for one");
-    let first = serve(&[], true).expect("nobody was there before");
+    let first = serve(&[], true).expect("the slot was not used before");
     let oldest = waker_of(first);
     let mut last = first;
     for served in 1..USES {

@@ -1,5 +1,5 @@
 //! Sleeping, intervals and time limits by the board's clock, which interrupts when the next of them
-//! is due: not before, and not when nobody sleeps. A semaphore counts what has happened.
+//! is due: not before, and not when no coroutine sleeps. A semaphore counts what has happened.
 #![no_std]
 #![no_main]
 

@@ -24,10 +24,10 @@ impl Future for Pending {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        assert!(!self.was_polled, "nobody woke it");
+        assert!(!self.was_polled, "it was not woken");
         self.was_polled = true;
-        // Somebody will wake it, as far as the runtime can tell: async-executor drops a task that
-        // nobody can.
+        // As far as the runtime can tell, it may still be woken: async-executor drops a task that
+        // has no waker left.
         std::mem::forget(context.waker().clone());
         self.gate.finish();
         Poll::Pending

@@ -97,8 +97,8 @@ impl Random {
     }
 }
 
-/// Who is woken by whom: one cycle through all, so that the program cannot end early in a part of
-/// it.
+/// For each coroutine, the one that it wakes: one cycle through all, so that the program cannot end
+/// early in a part of it.
 fn cycle(random: &mut Random, length: usize) -> Vec<u16> {
     // Sattolo's algorithm.
     let mut next: Vec<u16> = (0..length as u16).collect();

@@ -58,7 +58,7 @@ pub fn run<R: Runtime, const WORKS: bool>(runtime: R, coroutines: u32, levels: u
         gate.wait().await;
         clock.stop();
     });
-    // Who finishes once has been polled `rounds + 1` times.
+    // A coroutine that finishes once has been polled `rounds + 1` times.
     gate.assert_open();
     clock.sample(u64::from(coroutines) * rounds)
 }

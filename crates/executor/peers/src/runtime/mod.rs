@@ -24,7 +24,7 @@ impl<F: Future<Output = ()> + Send + 'static> Task for F {}
 pub struct Setup {
     /// Threads that poll.
     pub workers: u32,
-    /// Whether there are moments in which nothing is ready and another thread will wake somebody:
+    /// Whether there are moments in which nothing is ready and another thread will wake a task:
     /// then a worker must sleep, and be woken.
     pub sleeps: bool,
 }

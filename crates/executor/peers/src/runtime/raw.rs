@@ -1,5 +1,6 @@
 //! No runtime: boxed futures in a vector, polled in turn with a waker that does nothing. The floor
-//! for everything that keeps futures of different types; it cannot block, wake or prefer anybody.
+//! for everything that keeps futures of different types; it cannot block, wake or prefer any of
+//! them.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -61,7 +61,8 @@ fn ring(rounds: u64) -> Sample {
     let turn = Arc::new(AtomicU64::new(u64::MAX));
     let last = RING as u64 * rounds;
     let start = Arc::new(Barrier::new(RING + 1));
-    // The next of the last is the first: each thread is told who is next before it starts.
+    // The next of the last is the first: each thread gets the name of the next one before it
+    // starts.
     let names: Arc<[std::sync::OnceLock<Thread>]> = (0..RING).map(|_| std::sync::OnceLock::new()).collect();
     let threads: Vec<_> = (0..RING)
         .map(|number| {

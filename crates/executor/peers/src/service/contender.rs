@@ -1,4 +1,4 @@
-//! Who takes part.
+//! The contenders.
 
 /// A runtime, and how the service uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

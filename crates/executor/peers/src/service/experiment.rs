@@ -20,7 +20,7 @@ use super::work::rounds_in;
 pub struct Plan {
     /// Numbers of workers, one after the other.
     pub workers: Vec<u32>,
-    /// Who takes part.
+    /// The contenders that take part.
     pub contenders: Vec<Contender>,
     /// Turns of the overload.
     pub turns: u32,
@@ -81,7 +81,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// One contender with so many workers.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Who.
+    /// The contender.
     pub contender: Contender,
     /// Workers of its runtime, or of each of its runtimes.
     pub workers: u32,

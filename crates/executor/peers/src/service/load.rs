@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::message::{ANSWER_BYTES, Answer, Class, Request};
 use super::work::checksum;
 
-/// Requests whose answers are known.
+/// Requests with known answers.
 #[derive(Clone, Debug)]
 pub struct Work {
     rounds: u32,
@@ -262,7 +262,7 @@ fn send(
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let (mut due_ns, mut sent) = (0.0, Vec::new());
     for number in 0_u64.. {
-        // xorshift; the same times for everybody.
+        // xorshift; the same times for all contenders.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

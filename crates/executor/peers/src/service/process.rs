@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::contender::Contender;
 use super::{on_cops, on_tokio};
 
-/// Which processors are whose.
+/// The processors of the server, and those of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The server's.

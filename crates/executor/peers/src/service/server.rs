@@ -23,7 +23,7 @@ pub trait Platform: Copy + Send + Sync + 'static {
     /// Starts to serve a connection that has just been made, urgently.
     fn spawn_greeting(self, stream: Self::Stream);
 
-    /// Goes on with a connection whose class is known.
+    /// Goes on with a connection of a known class.
     fn spawn_serving(self, class: Class, stream: Self::Stream);
 
     /// Lets others run.

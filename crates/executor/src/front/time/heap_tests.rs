@@ -22,7 +22,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Nodes in a subtree whose parent is `parent`; checks the order, the ranks, the links.
+/// Nodes in a subtree with the parent `parent`; checks the order, the ranks, the links.
 fn check(node: Link, parent: Link) -> usize {
     if node.is_null() {
         return 0;
