@@ -126,10 +126,7 @@ impl Handle {
         }
         // If another thread ends the runtime now: the sweep comes after this worker has left, and
         // finds the newcomer.
-        match executor.spawn_join_on(future, priority, here) {
-            Ok(handle) => handle,
-            Err(error) => cannot_spawn(error),
-        }
+        executor.spawn_join_on(future, priority, here).unwrap_or_else(|error| cannot_spawn(error))
     }
 
     /// On a thread that is no worker of this executor, or is one no more. Apart, so that workers
@@ -145,10 +142,7 @@ impl Handle {
         if record.tenancy.load(Ordering::Acquire) != self.tenancy {
             return refused(future, record.executor.number());
         }
-        let handle = match record.executor.spawn_join(future, priority) {
-            Ok(handle) => handle,
-            Err(error) => cannot_spawn(error),
-        };
+        let handle = record.executor.spawn_join(future, priority).unwrap_or_else(|error| cannot_spawn(error));
         // It may have ended meanwhile.
         lease::check(record, self.tenancy, handle.id());
         handle

@@ -95,7 +95,7 @@ impl Locked<'_> {
         }
         let mut queue = Queue::from_first(first);
         // SAFETY: the table's lock is held; by contract the node is pinned and linked nowhere, and
-        // `first` is the record of this queue.
+        // `first` is null or the record of this queue.
         unsafe {
             node::set_owner(here, owner);
             node::set_data(here, Record::of(key));
