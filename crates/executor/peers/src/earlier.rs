@@ -21,17 +21,15 @@ fn take_times_of(outcome: &mut Outcome, data: &Value) -> Option<()> {
     let config = &data["config"];
     // Its times may themselves be of an earlier one.
     let commit = config["times_of_commit"].as_str().or(config["commit"].as_str())?;
-    for row in data["rows"].as_array()? {
+    for figures in data["rows"].as_array()? {
         // Of a row or contender that was renamed since, there is nothing to take.
-        let (Some(key), Some(contender)) =
-            (Row::from_key(row["row"].as_str()?), Contender::from_key(row["contender"].as_str()?))
-        else {
-            continue;
-        };
-        let cell = outcome.results.entry((key.key, contender.key())).or_default();
+        let row = Row::from_key(figures["row"].as_str()?);
+        let contender = Contender::from_key(figures["contender"].as_str()?);
+        let (Some(row), Some(contender)) = (row, contender) else { continue };
+        let cell = outcome.results.entry((row.key, contender.key())).or_default();
         if cell.nanoseconds.is_empty() {
-            cell.nanoseconds = numbers(&row["ns_of_runs"]);
-            cell.cpu_nanoseconds = numbers(&row["cpu_ns_of_runs"]);
+            cell.nanoseconds = numbers(&figures["ns_of_runs"]);
+            cell.cpu_nanoseconds = numbers(&figures["cpu_ns_of_runs"]);
         }
     }
     outcome.times_of_commit = Some(commit.to_owned());
