@@ -20,6 +20,7 @@ mod interrupt;
 mod packages;
 mod process;
 mod qemu;
+mod repository;
 mod service;
 mod terminal;
 mod test;

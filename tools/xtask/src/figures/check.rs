@@ -11,6 +11,7 @@ use std::path::Path;
 use super::template::{Part, parts};
 use super::{Document, RESULTS};
 use crate::error::{Because, Outcome};
+use crate::repository::{list_entries, without_code_spans};
 
 /// The file of exceptions.
 const CONSTANTS: &str = "constants.txt";
@@ -71,15 +72,12 @@ pub fn judge(root: &Path, documents: &[Document]) -> Outcome<Vec<String>> {
     let text = std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
     let mut wrong = Vec::new();
     let mut constants = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        match line.split('|').map(str::trim).collect::<Vec<_>>().as_slice() {
-            _ if line.trim().is_empty() || line.starts_with('#') => {}
+    for (line, fields) in list_entries(&text) {
+        match fields.as_slice() {
             [file, text, reason] if !reason.is_empty() => {
                 constants.push(Constant { file: (*file).into(), text: (*text).into(), used: false });
             }
-            _ => {
-                wrong.push(format!("{RESULTS}/{CONSTANTS}:{}: not `FILE | NUMBER UNIT | REASON`", index + 1))
-            }
+            _ => wrong.push(format!("{RESULTS}/{CONSTANTS}:{line}: not `FILE | NUMBER UNIT | REASON`")),
         }
     }
     for document in documents {
@@ -137,10 +135,7 @@ fn numbers(text: &str) -> Vec<(usize, String)> {
 
 /// The line without code spans, comments, and link targets.
 fn without_code(line: &str) -> String {
-    let mut kept = String::new();
-    for (index, part) in line.split('`').enumerate() {
-        kept.push_str(if index % 2 == 0 { part } else { " _ " });
-    }
+    let mut kept = without_code_spans(line);
     for (open, close) in [("<!--", "-->"), ("](", ")")] {
         while let Some(begin) = kept.find(open) {
             let end = kept[begin..].find(close).map_or(kept.len(), |place| begin + place + close.len());

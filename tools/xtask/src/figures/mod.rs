@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::error::{Because, Failure, Outcome};
+use crate::repository::{files_below, has_extension, markdown_files, read};
 
 use template::render;
 
@@ -48,7 +49,7 @@ impl Data {
     pub fn read(root: &Path) -> Outcome<Self> {
         let mut data = Self::default();
         let folder = root.join(RESULTS);
-        for file in files_below(&folder, "json")? {
+        for file in files_below(&folder, |path| has_extension(path, "json"))? {
             let text = std::fs::read(&file).because(|| format!("cannot read {}", file.display()))?;
             let value = serde_json::from_slice(&text).because(|| format!("{} is no JSON", file.display()))?;
             let name = file.strip_prefix(&folder).unwrap_or(&file).with_extension("");
@@ -87,7 +88,7 @@ fn documents(root: &Path) -> Outcome<Vec<PathBuf>> {
             found.push(readme);
         }
     }
-    found.extend(files_below(&root.join("docs/book"), "md")?);
+    found.extend(markdown_files(&root.join("docs/book"))?);
     found.sort();
     Ok(found)
 }
@@ -115,27 +116,11 @@ pub fn judge(root: &Path) -> Outcome<(usize, Vec<String>)> {
 pub fn render_all(root: &Path, data: &Data) -> Outcome<Vec<Document>> {
     let (mut rendered, mut wrong) = (Vec::new(), Vec::new());
     for path in documents(root)? {
-        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
+        let (name, text) = read(root, &path)?;
         match render(&text, data) {
             Ok(new) => rendered.push(Document { path, name, text, rendered: new }),
             Err(faults) => wrong.extend(faults.into_iter().map(|fault| format!("{name}:{fault}"))),
         }
     }
     if wrong.is_empty() { Ok(rendered) } else { Err(Failure::new(wrong.join("\n"))) }
-}
-
-/// Files with this extension in a folder and its subfolders, in order.
-fn files_below(folder: &Path, extension: &str) -> Outcome<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).because(|| format!("cannot list {}", folder.display()))? {
-        let path = entry.because(|| format!("cannot list {}", folder.display()))?.path();
-        if path.is_dir() {
-            found.extend(files_below(&path, extension)?);
-        } else if path.extension().is_some_and(|present| present == extension) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(found)
 }

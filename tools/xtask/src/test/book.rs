@@ -9,21 +9,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::rust_source::code_only;
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
+use crate::repository::{markdown_files, read, unfenced_lines};
 
 /// The faults of all chapters of the book.
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     let mut wrong = Vec::new();
-    let folder = root.join("docs/book");
-    for entry in std::fs::read_dir(&folder).because(|| format!("cannot list {}", folder.display()))? {
-        let path = entry.because(|| format!("cannot list {}", folder.display()))?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            let text =
-                std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
-            let read = |file: &str| std::fs::read_to_string(root.join(file)).ok();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            wrong.extend(judge_chapter(&text, read).into_iter().map(|what| format!("{name}: {what}")));
-        }
+    let read_source = |file: &str| std::fs::read_to_string(root.join(file)).ok();
+    for path in markdown_files(&root.join("docs/book"))? {
+        let (name, text) = read(root, &path)?;
+        wrong.extend(judge_chapter(&text, read_source).into_iter().map(|what| format!("{name}: {what}")));
     }
     wrong.sort();
     Ok(wrong)
@@ -82,16 +77,7 @@ impl<'a> File<'a> {
 
 /// The text between single backticks, outside of fences.
 pub fn code_spans(text: &str) -> Vec<&str> {
-    let mut spans = Vec::new();
-    let mut is_fenced = false;
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            is_fenced = !is_fenced;
-        } else if !is_fenced {
-            spans.extend(line.split('`').skip(1).step_by(2));
-        }
-    }
-    spans
+    unfenced_lines(text).flat_map(|(_, line)| line.split('`').skip(1).step_by(2)).collect()
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 //! reachable from README.md by at most [`HOPS`] links.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
+use crate::repository::{markdown_files, read, unfenced_lines};
 
 /// The document with the questions.
 const INDEX: &str = "docs/book/README.md";
@@ -22,29 +23,10 @@ const HOPS: usize = 2;
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     let mut documents = BTreeMap::new();
     for path in markdown_files(root)? {
-        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&path).because(|| format!("cannot read {name}"))?;
+        let (name, text) = read(root, &path)?;
         documents.insert(name, text);
     }
     Ok(judge_documents(&documents, |path| root.join(path).exists()))
-}
-
-/// Every document of the repository.
-pub fn markdown_files(root: &Path) -> Outcome<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).because(|| format!("cannot list {}", folder.display()))? {
-            let path = entry.because(|| format!("cannot list {}", folder.display()))?.path();
-            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            if path.is_dir() && !is_hidden && !path.ends_with("target") {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                files.push(path);
-            }
-        }
-    }
-    Ok(files)
 }
 
 /// A link in a document to another place in the repository.
@@ -136,14 +118,7 @@ fn distances<'a>(from: &'a str, targets: &'a BTreeMap<&str, Vec<String>>) -> BTr
 /// The relative links of a document, outside of code.
 fn links(name: &str, text: &str) -> Vec<Link> {
     let mut links = Vec::new();
-    let mut is_fenced = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            is_fenced = !is_fenced;
-        }
-        if is_fenced {
-            continue;
-        }
+    for (number, line) in unfenced_lines(text) {
         // Code spans keep their length, so that a link's text may contain them.
         let mut rest = line;
         while let Some(place) = rest.find("](") {
@@ -152,7 +127,7 @@ fn links(name: &str, text: &str) -> Vec<Link> {
             let Some(end) = rest.find(')') else { break };
             let target = &rest[..end];
             if !in_code && !target.contains("://") && !target.starts_with("mailto:") {
-                links.push(link(name, index + 1, target));
+                links.push(link(name, number, target));
             }
         }
     }
@@ -185,12 +160,7 @@ fn resolved(name: &str, path: &str) -> String {
 /// The anchors of a document's headings, as GitHub makes them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
-    let mut is_fenced = false;
-    for line in text.lines() {
-        is_fenced ^= line.trim_start().starts_with("```");
-        if is_fenced || !line.starts_with('#') {
-            continue;
-        }
+    for (_, line) in unfenced_lines(text).filter(|(_, line)| line.starts_with('#')) {
         let heading = line.trim_start_matches('#').trim();
         let letters = heading.chars().filter_map(|letter| match letter {
             ' ' => Some('-'),

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use super::book::code_spans;
 use super::rust_source::rust_files;
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
+use crate::repository::{markdown_files, read};
 
 const SPECIFICATION: &str = "docs/specification.md";
 /// How a reference to a section begins.
@@ -20,20 +21,16 @@ const FOLDERS: [&str; 5] = ["crates/", "docs/", "kernel/", "tools/", "user/"];
 
 /// What is wrong with references.
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
-    let read = |path: &Path| {
-        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
-        std::fs::read_to_string(path).because(|| format!("cannot read {name}")).map(|text| (name, text))
-    };
-    let sections = sections(&read(&root.join(SPECIFICATION))?.1);
+    let sections = sections(&read(root, &root.join(SPECIFICATION))?.1);
     let mut wrong = Vec::new();
-    for path in super::links::markdown_files(root)? {
-        let (name, text) = read(&path)?;
+    for path in markdown_files(root)? {
+        let (name, text) = read(root, &path)?;
         wrong.extend(missing_paths(&name, &text, |path| root.join(path).exists()));
         wrong.extend(missing_sections(&name, &text, &sections));
     }
     for folder in FOLDERS {
         for path in rust_files(&root.join(folder))? {
-            let (name, text) = read(&path)?;
+            let (name, text) = read(root, &path)?;
             wrong.extend(missing_sections(&name, &text, &sections));
         }
     }

@@ -4,25 +4,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
+use crate::repository::{files_below, has_extension};
 
 /// All Rust files below a folder, sorted; none if the folder does not exist.
 pub fn rust_files(folder: &Path) -> Outcome<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        for entry in entries {
-            let path = entry.because(|| format!("cannot list {}", folder.display()))?.path();
-            if path.is_dir() && !path.ends_with("target") {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
+    if !folder.is_dir() {
+        return Ok(Vec::new());
     }
-    files.sort();
-    Ok(files)
+    files_below(folder, |path| has_extension(path, "rs"))
 }
 
 /// The code without comments, strings and character literals. The number of lines stays the same.

@@ -12,16 +12,14 @@
 mod text;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
+use crate::repository::{files_below, list_entries, read};
 
 use text::Kind;
 use words::WordList;
 
-/// Folders with prose, from the root; a single file counts as a folder of one.
-const ROOMS: [&str; 9] =
-    [".ci", "Cargo.toml", "README.md", "cops", "crates", "docs", "kernel", "tools", "user"];
 /// The lists. They are parts of this program, so that a test without a repository can replace them.
 const WORDS: &str = include_str!("words.txt");
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
@@ -43,39 +41,11 @@ const GENERATED: [&str; 6] = [
 /// What is wrong with the text of the repository.
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     let mut checker = Checker::new(WORDS, EXCEPTIONS, PENDING);
-    for path in prose_files(root)? {
-        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&path).because(|| format!("cannot read {name}"))?;
+    for path in files_below(root, |path| Kind::of(path).is_some())? {
+        let (name, text) = read(root, &path)?;
         checker.look_at(&name, &text);
     }
     Ok(checker.finish())
-}
-
-/// All files that have prose, in order.
-fn prose_files(root: &Path) -> Outcome<Vec<PathBuf>> {
-    let mut folders: Vec<PathBuf> = ROOMS.iter().map(|room| root.join(room)).collect();
-    for entry in std::fs::read_dir(root).because(|| format!("cannot list {}", root.display()))? {
-        let path = entry.because(|| format!("cannot list {}", root.display()))?.path();
-        if path.extension().is_some_and(|extension| extension == "md") && !folders.contains(&path) {
-            folders.push(path);
-        }
-    }
-    let mut files = Vec::new();
-    while let Some(path) = folders.pop() {
-        if path.is_dir() {
-            // Build output, and corpora of the fuzzer.
-            if path.ends_with("target") || path.ends_with("corpus") {
-                continue;
-            }
-            for entry in std::fs::read_dir(&path).because(|| format!("cannot list {}", path.display()))? {
-                folders.push(entry.because(|| format!("cannot list {}", path.display()))?.path());
-            }
-        } else if Kind::of(&path).is_some() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// A place where a word is right.
@@ -126,7 +96,7 @@ impl Checker {
     fn new(words: &str, exceptions: &str, pending: &str) -> Self {
         let (words, mut wrong) = WordList::parse(words);
         let mut checker = Self { words, exceptions: Vec::new(), pending: Vec::new(), wrong: Vec::new() };
-        for (line, fields) in entries(exceptions) {
+        for (line, fields) in list_entries(exceptions) {
             match fields.as_slice() {
                 [file, text, reason] if !reason.is_empty() => checker.exceptions.push(Exception {
                     file: (*file).into(),
@@ -137,7 +107,7 @@ impl Checker {
                     .push(format!("{HERE}/exceptions.txt:{line}: not `FILE | PART OF THE LINE | REASON`")),
             }
         }
-        for (line, fields) in entries(pending) {
+        for (line, fields) in list_entries(pending) {
             let rule = match fields.as_slice() {
                 [_, "words"] => Rule::Words,
                 [_, "columns"] => Rule::Columns,
@@ -202,15 +172,6 @@ impl Checker {
 fn contains(entry: &str, name: &str) -> bool {
     name.strip_prefix(entry)
         .is_some_and(|rest| rest.is_empty() || entry.ends_with('/') || rest.starts_with('/'))
-}
-
-/// The entries of a list, each with its line: fields between bars. Lines that begin with `#` are
-/// comments.
-fn entries(list: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
-    list.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
-        .map(|(index, line)| (index + 1, line.split('|').map(str::trim).collect()))
 }
 
 #[cfg(test)]

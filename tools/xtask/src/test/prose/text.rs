@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::super::rust_source::comments_and_literals;
+use crate::repository::without_code_spans;
 
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,9 +92,7 @@ fn without_code(text: &str, kind: Kind) -> String {
                 None => Some(is_code(language.trim(), kind)),
             };
         } else if fence != Some(true) {
-            for (part, text) in line.split('`').enumerate() {
-                kept.push_str(if part % 2 == 0 { text } else { " _ " });
-            }
+            kept.push_str(&without_code_spans(line));
         }
     }
     kept

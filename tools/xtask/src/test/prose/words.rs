@@ -1,5 +1,7 @@
 //! The word list, and where its words occur in prose.
 
+use crate::repository::list_entries;
+
 /// Words for people: after one of them "who" is right.
 const PEOPLE: [&str; 15] = [
     "author",
@@ -55,7 +57,7 @@ impl WordList {
     /// Reads lines `WORD OR PHRASE | WHAT TO DO`; what cannot be read is returned beside the list.
     pub fn parse(list: &str) -> (Self, Vec<String>) {
         let (mut entries, mut wrong) = (Vec::new(), Vec::new());
-        for (line, fields) in super::entries(list) {
+        for (line, fields) in list_entries(list) {
             match fields.as_slice() {
                 [phrase, advice] if !phrase.is_empty() && !advice.is_empty() => entries.push(Entry {
                     words: phrase.split_whitespace().map(str::to_lowercase).collect(),
