@@ -42,11 +42,10 @@ pub(crate) fn yield_cpu() {
 /// while the holder is preempted. `yield_cpu` would not suffice: the kernel would continue with the
 /// most urgent thread, which may be the waiter itself, forever.
 pub(crate) fn back_off() {
-    const MONOTONIC: usize = 1;
     let duration = [0_u64, 50_000];
+    let place = duration.as_ptr().expose_provenance();
     // SAFETY: the kernel only reads the duration, and has done so when the call returns.
-    let _ =
-        unsafe { call(number::CLOCK_NANOSLEEP, [MONOTONIC, 0, duration.as_ptr().expose_provenance(), 0]) };
+    let _ = unsafe { call(number::CLOCK_NANOSLEEP, [number::CLOCK_MONOTONIC, 0, place, 0]) };
 }
 
 /// Ends the process.

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::CLOCK_NANOSLEEP;
+use cops_abi::syscall::{CLOCK_MONOTONIC, CLOCK_NANOSLEEP};
 use futures_util::future::{Either, select};
 
 use crate::call::{Call, Mode, Operation, Request, Scratch};
@@ -157,12 +157,11 @@ unsafe impl Operation for Sleep {
     /// Uses a relative time, because it is not specified that the kernel's monotonic clock began
     /// together with the machine's.
     fn request(&mut self, _mode: Mode) -> Request {
-        const MONOTONIC: usize = 1;
         // One nanosecond more, because the duration was rounded down.
         let remaining = self.deadline - Instant::now() + Duration::from_nanos(1);
         self.remaining = [remaining.as_secs(), remaining.subsec_nanos().into()];
         let address = self.remaining.as_ptr().expose_provenance();
-        Request { number: CLOCK_NANOSLEEP, arguments: [MONOTONIC, 0, address, 0, 0, 0] }
+        Request { number: CLOCK_NANOSLEEP, arguments: [CLOCK_MONOTONIC, 0, address, 0, 0, 0] }
     }
 
     fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> Self::Output {

@@ -40,7 +40,8 @@ tests! { inspection:
 /// Second argument of this program for a process that is traced.
 pub const TRACED: &str = "traced";
 
-fn find(process: u32) -> Result<Option<ProcessRecord>, Failure> {
+/// The record of a process, if it exists.
+pub fn find(process: u32) -> Result<Option<ProcessRecord>, Failure> {
     Ok(inspect::processes()?.into_iter().find(|record| record.process == process))
 }
 

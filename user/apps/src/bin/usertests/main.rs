@@ -165,9 +165,10 @@ async fn run_all(filter: &str) -> ExitCode {
     for test in chosen {
         // If a test does not end, the last line on the console names it.
         println!("# begin {}", test.name);
-        let verdict = match IN_THE_FIRST_PROCESS.contains(&test.name) {
-            true => run_here(test).await,
-            false => run_apart(&[ONE_TEST, test.name]).await,
+        let verdict = if IN_THE_FIRST_PROCESS.contains(&test.name) {
+            run_here(test).await
+        } else {
+            run_apart(&[ONE_TEST, test.name]).await
         };
         match verdict {
             Verdict::Passed => println!("ok {}", test.name),

@@ -281,8 +281,7 @@ async fn select_of_two() -> Outcome {
 
 /// The calls of this process in flight, as the kernel counts them.
 pub fn own_calls() -> Result<u64, Failure> {
-    let me = cops::process::id();
-    let own = cops::inspect::processes()?.into_iter().find(|one| one.process == me);
+    let own = crate::inspection::find(cops::process::id())?;
     Ok(own.map_or(0, |own| own.calls_in_flight))
 }
 

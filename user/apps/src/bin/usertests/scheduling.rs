@@ -1,16 +1,13 @@
 //! One scheduler across the boundary: harts are assigned by priority, ceiling and share. SPEC 3.2
 //! to 3.5, decision 10.
-#![allow(unsafe_code)]
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use cops::abi::Errno;
-use cops::abi::layout::SYSTEM_PAGE;
-use cops::abi::page::{NO_LEVEL, SystemPage};
+use cops::abi::page::NO_LEVEL;
 use cops::inspect::{self, state};
 use cops::io::{Read, Write, pipe};
 use cops::memory::statistics;
@@ -26,6 +23,7 @@ use crate::harness::{
 };
 use crate::interrupts::page;
 use crate::processes::HELPER;
+use crate::raw::system_page;
 use crate::{check, check_equal, tests};
 
 tests! { scheduling:
@@ -45,12 +43,6 @@ tests! { scheduling:
     set_priority_reaches_calls_in_flight,
     set_priority_reaches_the_kernels_half,
     interrupted_coroutine_is_suspended,
-}
-
-fn system() -> &'static SystemPage {
-    // SAFETY: the kernel maps a `SystemPage` at this address as long as the process lives,
-    // readable, and all its fields are atomics.
-    unsafe { &*with_exposed_provenance::<SystemPage>(SYSTEM_PAGE) }
 }
 
 fn level(level: u8) -> Priority {
@@ -139,17 +131,17 @@ async fn system_page_shows_what_runs() -> Outcome {
     become_level(17).await;
     // So that the kernel is entered in this state.
     statistics()?;
-    let bitmap = system().bitmap.load(Relaxed);
+    let bitmap = system_page().bitmap.load(Relaxed);
     check!(bitmap & 1 << 17 != 0, "level 17 runs, and the system bitmap is {bitmap:#x}");
     let mine = process::id();
-    let records = system().hart.iter().take(harts());
+    let records = system_page().hart.iter().take(harts());
     let shown: Vec<_> =
         records.map(|hart| (hart.process.load(Relaxed), hart.current_priority.load(Relaxed))).collect();
     check!(shown.contains(&(mine, 17)), "process {mine} runs at level 17, and the harts are {shown:?}");
     check!(shown.iter().all(|&(_, level)| level <= NO_LEVEL), "levels that are none: {shown:?}");
     become_level(18).await;
     statistics()?;
-    let bitmap = system().bitmap.load(Relaxed);
+    let bitmap = system_page().bitmap.load(Relaxed);
     check!(bitmap & 1 << 17 == 0, "level 17 is over, and the system bitmap is {bitmap:#x}");
     Ok(())
 }
