@@ -98,11 +98,9 @@ impl Checker {
         let mut checker = Self { words, exceptions: Vec::new(), pending: Vec::new(), wrong: Vec::new() };
         for (line, fields) in list_entries(exceptions) {
             match fields.as_slice() {
-                [file, text, reason] if !reason.is_empty() => checker.exceptions.push(Exception {
-                    file: (*file).into(),
-                    text: (*text).into(),
-                    is_used: false,
-                }),
+                [file, text, reason] if !text.is_empty() && !reason.is_empty() => checker
+                    .exceptions
+                    .push(Exception { file: (*file).into(), text: (*text).into(), is_used: false }),
                 _ => wrong
                     .push(format!("{HERE}/exceptions.txt:{line}: not `FILE | PART OF THE LINE | REASON`")),
             }
@@ -214,10 +212,12 @@ mod tests {
         );
         assert_eq!(judged("a.md | * | a list of names", "", &text), Vec::<String>::new());
         assert_eq!(judged("b.md | nobody here | a name", "", &text).len(), 3);
-        assert_eq!(
-            judged("a.md | nobody |", "", &text)[0],
-            format!("{HERE}/exceptions.txt:1: not `FILE | PART OF THE LINE | REASON`")
-        );
+        for malformed in ["a.md | nobody |", "a.md | | a reason", "a.md | nobody", "nobody"] {
+            assert_eq!(
+                judged(malformed, "", &text)[0],
+                format!("{HERE}/exceptions.txt:1: not `FILE | PART OF THE LINE | REASON`")
+            );
+        }
     }
 
     #[test]
@@ -227,6 +227,12 @@ mod tests {
         assert_eq!(judged("", "a/b.md | words", &faulty), Vec::<String>::new());
         assert_eq!(judged("", "a/b | words", &faulty).len(), 2, "a/b is not the folder of a/b.md");
         assert_eq!(judged("", "a | columns", &faulty).len(), 2, "another rule");
+        for malformed in ["a | spelling", "a", "a | words | until later"] {
+            assert_eq!(
+                judged("", malformed, &faulty)[0],
+                format!("{HERE}/pending.txt:1: not `PATH | words` or `PATH | columns`")
+            );
+        }
         assert_eq!(
             judged("", "a | words", &[("a/b.md", "clean")]),
             [format!("{HERE}/pending.txt: `a | words` is clean: take it out")]

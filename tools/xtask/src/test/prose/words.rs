@@ -53,17 +53,26 @@ struct Token {
     word: Option<String>,
 }
 
+impl Entry {
+    /// `None` if no text could contain the phrase: it has no words, or signs between them.
+    fn new(phrase: &str, advice: &str) -> Option<Self> {
+        let words: Vec<String> = tokens(phrase).into_iter().map(|token| token.word).collect::<Option<_>>()?;
+        (!words.is_empty()).then(|| Self { words, advice: advice.into() })
+    }
+}
+
 impl WordList {
     /// Reads lines `WORD OR PHRASE | WHAT TO DO`; what cannot be read is returned beside the list.
     pub fn parse(list: &str) -> (Self, Vec<String>) {
         let (mut entries, mut wrong) = (Vec::new(), Vec::new());
         for (line, fields) in list_entries(list) {
-            match fields.as_slice() {
-                [phrase, advice] if !phrase.is_empty() && !advice.is_empty() => entries.push(Entry {
-                    words: phrase.split_whitespace().map(str::to_lowercase).collect(),
-                    advice: (*advice).into(),
-                }),
-                _ => wrong.push(format!("{}/words.txt:{line}: not `WORD | WHAT TO DO`", super::HERE)),
+            let entry = match fields.as_slice() {
+                [phrase, advice] if !advice.is_empty() => Entry::new(phrase, advice),
+                _ => None,
+            };
+            match entry {
+                Some(entry) => entries.push(entry),
+                None => wrong.push(format!("{}/words.txt:{line}: not `WORD | WHAT TO DO`", super::HERE)),
             }
         }
         (Self { entries }, wrong)
@@ -172,6 +181,8 @@ mod tests {
 
     #[test]
     fn lines_that_cannot_be_read_are_named() {
-        assert_eq!(WordList::parse("who\nwhose |\n").1.len(), 2);
+        for malformed in ["who", "whose |", "| name it", "give-back | free", "... | shorten", "a | b | c"] {
+            assert_eq!(WordList::parse(malformed).1.len(), 1, "{malformed}");
+        }
     }
 }
