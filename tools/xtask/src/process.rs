@@ -123,6 +123,14 @@ fn pump(stream: Option<impl Read + Send + 'static>, sender: Sender<Line>, wrap: 
     });
 }
 
+/// Runs `command` to its end with this program's streams. It ends together with this program.
+pub fn run(command: &mut Command) -> Outcome<ExitStatus> {
+    let name = shown(command);
+    let mut child = command.spawn().because(|| format!("cannot start {name}"))?;
+    let _guard = interrupt::guard(&child);
+    child.wait().because(|| format!("cannot wait for {name}"))
+}
+
 /// Runs one step of a build. Its output is shown only if it fails.
 pub fn run_step(command: &mut Command, step: &mut Step) -> Outcome<Captured> {
     let captured = capture(command, None, |line| step.detail(line))?;

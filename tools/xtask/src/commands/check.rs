@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::build::{GUEST_GROUPS, host, vdso};
 use crate::cli::Check;
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
+use crate::process;
 use crate::terminal::Progress;
 use crate::toolchain::GuestToolchain;
 use crate::workspace::Workspace;
@@ -37,5 +38,5 @@ fn check(cargo: &mut Command, options: &Check) -> Outcome<bool> {
     } else {
         cargo.arg("--quiet");
     }
-    Ok(cargo.status().because(|| "cannot run cargo".to_owned())?.success())
+    Ok(process::run(cargo)?.success())
 }

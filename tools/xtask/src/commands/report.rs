@@ -7,7 +7,7 @@ use crate::cli::{Report, ReportAction};
 use crate::error::{Because, Failure, Outcome};
 use crate::figures::sources::{self, Age, Make, SOURCES, Source};
 use crate::figures::{self, Data};
-use crate::interrupt;
+use crate::process;
 use crate::workspace::{Workspace, write_if_changed};
 
 pub fn run(workspace: &Workspace, options: &Report) -> Outcome<u8> {
@@ -96,7 +96,5 @@ fn make(workspace: &Workspace, make: Make) -> Outcome<bool> {
             command
         }
     };
-    let mut child = command.spawn().because(|| format!("cannot start {}", make.shown()))?;
-    let _guard = interrupt::guard(&child);
-    Ok(child.wait().because(|| format!("cannot wait for {}", make.shown()))?.success())
+    Ok(process::run(&mut command)?.success())
 }

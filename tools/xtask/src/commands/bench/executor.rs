@@ -4,8 +4,8 @@
 use crate::build::host;
 use crate::cli::Bench;
 use crate::error::{Because, Failure, Outcome};
-use crate::interrupt;
 use crate::packages;
+use crate::process;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
@@ -29,8 +29,8 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         let file = std::path::absolute(file).because(|| format!("{} is no usable path", file.display()))?;
         cargo.arg("--json").arg(file);
     }
-    let mut child = cargo.spawn().because(|| "cannot start cargo".into())?;
-    let _guard = interrupt::guard(&child);
-    let status = child.wait().because(|| "cannot wait for cargo".into())?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::error::STATUS_FAILED))
+    Ok(process::run(&mut cargo)?
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(crate::error::STATUS_FAILED))
 }
