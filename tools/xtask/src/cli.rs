@@ -323,10 +323,20 @@ pub struct Debug {
     pub argv: Vec<String>,
 }
 
+/// Cargo's.
+const MESSAGE_FORMATS: [&str; 6] = [
+    "human",
+    "short",
+    "json",
+    "json-diagnostic-short",
+    "json-diagnostic-rendered-ansi",
+    "json-render-diagnostics",
+];
+
 #[derive(Debug, Args)]
 pub struct Check {
-    /// As cargo's option of that name, for an editor: json
-    #[arg(long, value_name = "FORMAT")]
+    /// As cargo's option of that name, for an editor
+    #[arg(long, value_name = "FORMAT", value_parser = MESSAGE_FORMATS)]
     pub message_format: Option<String>,
 }
 
@@ -410,7 +420,7 @@ pub struct Fuzz {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every figure in README.md, crates/*/README.md and docs/book is generated from docs/results. To measure everything\n\
+    after_help = "Every figure in the documents of the root, crates/*/README.md and docs/book is generated from docs/results. To measure everything\n\
     anew and put it into the documents, on a machine that does nothing else: ./cops report measure\n\n\
     Examples:\n  \
     ./cops report list\n  \
@@ -468,90 +478,5 @@ fn parse_address(text: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn the_programs_own_options_are_left_alone() {
-        let cli = Cli::try_parse_from(["cops", "exec", "--smp", "2", "/bin/hello", "--smp", "-x"]).unwrap();
-        let Command::Exec(exec) = cli.command else { panic!("not exec") };
-        assert_eq!((exec.machine.smp, exec.argv.join(" ")), (2, "/bin/hello --smp -x".to_owned()));
-    }
-
-    #[test]
-    fn a_servers_ports_may_follow_it() {
-        let words = [
-            "cops",
-            "serve",
-            "/bin/echo",
-            "--port",
-            "7000:7,7001:7",
-            "--port",
-            "80:8080",
-            "a",
-            "--",
-            "--vcpus",
-        ];
-        let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!("not serve") };
-        assert_eq!(
-            (serve.program.as_str(), serve.arguments.join(" ")),
-            ("/bin/echo", "a --vcpus".to_owned())
-        );
-        assert_eq!(serve.ports.iter().map(|port| port.host).collect::<Vec<_>>(), [7000, 7001, 80]);
-    }
-
-    #[test]
-    fn defaults_are_the_specifications() {
-        let Command::Run(run) = Cli::try_parse_from(["cops", "run"]).unwrap().command else {
-            panic!("not run")
-        };
-        assert_eq!((run.connections, run.matrix, run.period_ms, run.seconds), (64, 15, 100, 5));
-        assert_eq!((run.machine.smp, run.machine.mem.as_str(), run.model.name()), (4, "512M", "kcuc"));
-    }
-
-    #[test]
-    fn garbage_is_refused_with_the_value_in_the_message() {
-        let wrong: [&[&str]; 17] = [
-            &["run", "--smp", "9"],
-            &["run", "--smp", "0"],
-            &["run", "--matrix", "129"],
-            &["run", "--connections", "-1"],
-            &["run", "--mem", "huge"],
-            &["run", "--model", "fast"],
-            &["exec", "--timeout", "NaN", "/bin/hello"],
-            &["serve", "--port", "http", "/bin/echo"],
-            &["serve", "--ip", "10.0.0.1", "/bin/echo"],
-            &["fuzz", "--calls", "0"],
-            &["fuzz", "--calls-per-boot", "0"],
-            &["fuzz", "--seed", "-1"],
-            &["fuzz", "--smp", "9"],
-            &["test", "--stress-seconds", "x"],
-            &["test", "--stress-seconds", "0"],
-            &["top", "--pid", "first"],
-            &["top", "--interval", "0"],
-        ];
-        for words in wrong {
-            let error = Cli::try_parse_from([&["cops"], words].concat()).unwrap_err().to_string();
-            assert!(error.contains(words[2]), "{words:?}: {error}");
-        }
-        for words in
-            [&["exec"][..], &["trace"], &["trace", "--run", "/bin/hello"], &["trace", "--records", "1", "/p"]]
-        {
-            assert!(Cli::try_parse_from([&["cops"], words].concat()).is_err(), "{words:?}");
-        }
-        for contradiction in [
-            &["top", "--json", "--once"][..],
-            &["test", "--mutations", "--quick"],
-            &["test", "a", "--filter", "b"],
-        ] {
-            let error = Cli::try_parse_from([&["cops"], contradiction].concat()).unwrap_err();
-            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{contradiction:?}");
-        }
-    }
-}
+#[path = "cli_tests.rs"]
+mod tests;

@@ -1,0 +1,86 @@
+//! Tests of the command line.
+
+use super::*;
+use clap::CommandFactory;
+
+/// Parses a command line without the program's name.
+fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from([&["cops"], words].concat())
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn the_programs_own_options_are_left_alone() {
+    let cli = parse(&["exec", "--smp", "2", "/bin/hello", "--smp", "-x"]).unwrap();
+    let Command::Exec(exec) = cli.command else { panic!("not exec") };
+    assert_eq!((exec.machine.smp, exec.argv.join(" ")), (2, "/bin/hello --smp -x".to_owned()));
+}
+
+#[test]
+fn a_servers_ports_may_follow_it() {
+    let words = ["serve", "/bin/echo", "--port", "7000:7,7001:7", "--port", "80:8080", "a", "--", "--vcpus"];
+    let Command::Serve(serve) = parse(&words).unwrap().command else { panic!("not serve") };
+    assert_eq!((serve.program.as_str(), serve.arguments.join(" ")), ("/bin/echo", "a --vcpus".to_owned()));
+    assert_eq!(serve.ports.iter().map(|port| port.host).collect::<Vec<_>>(), [7000, 7001, 80]);
+}
+
+#[test]
+fn defaults_are_the_specifications() {
+    let Command::Run(run) = parse(&["run"]).unwrap().command else { panic!("not run") };
+    assert_eq!((run.connections, run.matrix, run.period_ms, run.seconds), (64, 15, 100, 5));
+    assert_eq!((run.machine.smp, run.machine.mem.as_str(), run.model.name()), (4, "512M", "kcuc"));
+}
+
+#[test]
+fn garbage_is_refused_with_the_value_in_the_message() {
+    let wrong: [&[&str]; 22] = [
+        &["run", "--smp", "9"],
+        &["run", "--smp", "0"],
+        &["run", "--matrix", "129"],
+        &["run", "--connections", "-1"],
+        &["run", "--mem", "huge"],
+        &["run", "--model", "fast"],
+        &["exec", "--timeout", "NaN", "/bin/hello"],
+        &["exec", "--seed", "-1", "--icount", "/bin/hello"],
+        &["exec", "--seed", "x", "--icount", "/bin/hello"],
+        &["check", "--message-format", "xml"],
+        &["report", "figures", "--write"],
+        &["bench", "executor", "--counts"],
+        &["serve", "--port", "http", "/bin/echo"],
+        &["serve", "--ip", "10.0.0.1", "/bin/echo"],
+        &["fuzz", "--calls", "0"],
+        &["fuzz", "--calls-per-boot", "0"],
+        &["fuzz", "--seed", "-1"],
+        &["fuzz", "--smp", "9"],
+        &["test", "--stress-seconds", "x"],
+        &["test", "--stress-seconds", "0"],
+        &["top", "--pid", "first"],
+        &["top", "--interval", "0"],
+    ];
+    for words in wrong {
+        let error = parse(words).unwrap_err().to_string();
+        assert!(error.contains(words[2]), "{words:?}: {error}");
+    }
+    for words in [
+        &["exec"][..],
+        &["exec", "--seed", "2", "/p"],
+        &["report"],
+        &["trace"],
+        &["trace", "--run", "/bin/hello"],
+        &["trace", "--records", "1", "/p"],
+    ] {
+        assert!(parse(words).is_err(), "{words:?}");
+    }
+    for contradiction in [
+        &["top", "--json", "--once"][..],
+        &["test", "--mutations", "--quick"],
+        &["test", "a", "--filter", "b"],
+    ] {
+        let error = parse(contradiction).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{contradiction:?}");
+    }
+}
