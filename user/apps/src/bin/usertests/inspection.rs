@@ -276,9 +276,9 @@ async fn bad_requests() -> Outcome {
     for bytes in 0..InspectHeader::BYTES {
         raw::refused("no room", COPS_INSPECT, [request(1), 0, place, bytes], &[EINVAL])?;
     }
-    let nobody = 0xffff_fff0usize << 32;
-    raw::refused("no such process", COPS_INSPECT, [request(3), nobody, place, 256], &[ESRCH])?;
-    raw::refused("no such process", COPS_INSPECT, [request(4), nobody, place, 256], &[ESRCH])?;
+    let absent = 0xffff_fff0usize << 32;
+    raw::refused("no such process", COPS_INSPECT, [request(3), absent, place, 256], &[ESRCH])?;
+    raw::refused("no such process", COPS_INSPECT, [request(4), absent, place, 256], &[ESRCH])?;
     raw::refused("the kernel has no virtual CPUs", COPS_INSPECT, [request(3), 0, place, 256], &[ESRCH])?;
     for operation in [3, 99, usize::MAX] {
         raw::refused("no such operation", COPS_TRACE, [operation, 0, place, 256], &[EINVAL])?;

@@ -196,8 +196,8 @@ async fn ceilings_by_the_parent_later() -> Outcome {
     let stranger =
         crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [process::parent_id() as usize, 60]);
     check_equal!(stranger, Err(Errno::EPERM), "the ceiling of a process that is not a child");
-    let nobody = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [0x7fff_0000, 60]);
-    check_equal!(nobody, Err(Errno::ESRCH), "the ceiling of an unused id");
+    let absent = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [0x7fff_0000, 60]);
+    check_equal!(absent, Err(Errno::ESRCH), "the ceiling of an unused id");
     let wrong = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [child.id() as usize, 64]);
     check_equal!(wrong, Err(Errno::EINVAL), "a level that is none");
     end_all(&mut [child]).await
