@@ -3,16 +3,17 @@
 //! All calls go directly to the kernel. The user library's executor uses the page that this program
 //! overwrites, so nothing here awaits, allocates after the start, or returns.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use cops::abi::page::MAX_CPUS;
+use cops::abi::page::{MAX_CPUS, ProcessPage};
 use cops::abi::syscall as number;
 use cops::process::ExitCode;
 
 use crate::arguments::{CHILDREN, DESCRIPTORS, HANDLES, any_call};
 use crate::garbage::Garbage;
 use crate::kernel::{call, raw};
-use crate::pages::{INDICES_WORD, page_half_words};
+use crate::pages::page_half_words;
 use crate::{arguments, memory, pages};
 
 /// What a child does besides its calls, as bits.
@@ -110,15 +111,16 @@ fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
 
 /// Marks everything in the ring as taken.
 fn take_results() {
-    let tail = page_half_words()[2 * INDICES_WORD + 16].load(Relaxed);
-    page_half_words()[2 * INDICES_WORD].store(tail, Relaxed);
+    let [head, tail] = [offset_of!(ProcessPage, ring.head), offset_of!(ProcessPage, ring.tail)];
+    let halves = page_half_words();
+    halves[head / 4].store(halves[tail / 4].load(Relaxed), Relaxed);
 }
 
 /// Writes random values into the pages shared with the kernel.
 fn scribble(garbage: &mut Garbage) {
-    /// The ring's indices, the workers, and the interrupt registers of the virtual CPUs.
-    const USED_WORDS: u64 = 208;
+    // The ring's indices, the workers, and the interrupt registers of the virtual CPUs.
+    let end = offset_of!(ProcessPage, executor);
     for _ in 0..1 + garbage.below(8) {
-        pages::scribble(garbage, has(Habits::SCRIBBLES_HANDLER), USED_WORDS);
+        pages::scribble(garbage, has(Habits::SCRIBBLES_HANDLER), end);
     }
 }

@@ -1,8 +1,9 @@
 //! False values in the page shared with the kernel.
 
+use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
 
-use cops::abi::page::MAX_CPUS;
+use cops::abi::page::{MAX_CPUS, ProcessPage};
 use cops::abi::syscall as number;
 
 use crate::calls::{self, Pipe};
@@ -74,13 +75,13 @@ pub fn keep_writing_garbage(cpu: usize, mut garbage: Garbage) -> ! {
 /// kernel read them. With an even seed it does not change the handler's address, so that the
 /// process lives longer.
 pub fn page_garbage(cpu: usize, mut garbage: Garbage) -> ! {
-    /// The ring's indices and the workers.
-    const USED_WORDS: u64 = 144;
+    // The ring's indices and the workers.
+    let end = offset_of!(ProcessPage, cpus);
     let with_handler = !crate::seed().is_multiple_of(2);
     let pipe = Pipe::new();
     loop {
         for _ in 0..garbage.below(200) {
-            pages::scribble(&mut garbage, with_handler, USED_WORDS);
+            pages::scribble(&mut garbage, with_handler, end);
         }
         calls::random_call(&mut garbage, &pipe);
         if cpu == 0 && garbage.below(50) == 0 {

@@ -20,7 +20,7 @@ pub const RING_WORDS: usize = RING_PAGE_COUNT * PAGE_BYTES / 8;
 /// Index of the word in the page that is the address of the interrupt handler.
 const HANDLER_WORD: usize = (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler)) / 8;
 /// Index of the word in the page at which the ring's indices begin; the workers follow them.
-pub const INDICES_WORD: usize = offset_of!(ProcessPage, ring) / 8;
+const INDICES_WORD: usize = offset_of!(ProcessPage, ring) / 8;
 
 /// The process page as words.
 pub fn page_words() -> &'static [AtomicU64; PAGE_WORDS] {
@@ -44,9 +44,10 @@ pub fn ring_words() -> &'static [AtomicU64; RING_WORDS] {
 }
 
 /// Writes a random value to a random place of the page or the ring; to the address of the interrupt
-/// handler only if `with_handler`. The first `used` words after the ring's indices are written more
-/// often than others.
-pub fn scribble(garbage: &mut Garbage, with_handler: bool, used: u64) {
+/// handler only if `with_handler`. The words from the ring's indices to the offset `end` in the
+/// page are written more often than others.
+pub fn scribble(garbage: &mut Garbage, with_handler: bool, end: usize) {
+    let used = end / 8 - INDICES_WORD;
     let spared = if with_handler { PAGE_WORDS } else { HANDLER_WORD };
     match garbage.below(4) {
         0 => {
@@ -62,7 +63,7 @@ pub fn scribble(garbage: &mut Garbage, with_handler: bool, used: u64) {
             }
         }
         // The indices and the workers, which are only few of the words.
-        2 => page_words()[INDICES_WORD + garbage.below(used) as usize].store(garbage.nasty(), Relaxed),
+        2 => page_words()[INDICES_WORD + garbage.below(used as u64) as usize].store(garbage.nasty(), Relaxed),
         _ => ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
     }
 }
