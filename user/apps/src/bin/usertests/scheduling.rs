@@ -317,9 +317,9 @@ async fn urgent_beside_spinners() -> Outcome {
 /// user code that never enters the kernel, one of those is interrupted. Otherwise it would wait for
 /// the end of a time slice.
 ///
-/// The host determines how soon an emulated hart notices. So the test judges that an interrupt
-/// arrives before the ready coroutine has begun, and that nothing else in this test makes one hart
-/// interrupt another.
+/// The host determines how soon an emulated hart notices. So the test judges that an interrupt is
+/// taken before the ready coroutine has begun. Nothing else in this test makes one hart interrupt
+/// another.
 async fn another_hart_is_interrupted() -> Outcome {
     const ROUNDS: u64 = 100;
     if harts() == 1 {
