@@ -19,7 +19,7 @@ const PACKAGES: [(&str, &[&str]); 14] = [
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
     ("cops-fallible", &["cops-abi"]),
-    ("cops-algorithms", &["cops-fallible"]),
+    ("cops-algorithms", &["cops-abi", "cops-fallible"]),
     ("cops-net", &["cops-executor", "cops-fallible"]),
     ("cops-kernel", &["cops-abi", "cops-algorithms", "cops-executor", "cops-fallible", "cops-net"]),
     ("cops-macros", &[]),
