@@ -9,9 +9,12 @@
 
 extern crate alloc;
 
+pub mod buddy;
 pub mod chance;
 pub mod cpu_state;
 pub mod deadlines;
+pub mod frame_cache;
+pub mod holes;
 pub mod quota;
 pub mod range_map;
 pub mod ring;

@@ -1,20 +1,44 @@
 //! Physical memory in frames of 4 KiB with reference counts.
 //!
-//! Free frames are in a [`Buddy`] behind one lock and in a small cache per hart that needs no lock.
+//! Free frames are in a [`Buddy`] behind one lock and in a small [`FrameCache`] per hart that needs
+//! no lock. Both are bookkeeping only, in `cops_algorithms`; this module is responsible for the
+//! memory of the frames and for their reference counts.
+//!
 //! A [`Frame`] is one reference to a frame; dropping the last one frees it. So pinning a program's
 //! buffer, sharing a page with a program and mapping a page twice are only clones.
 
-use super::buddy::{Buddy, FrameRecord, NONE, ORDERS};
 use super::{OutOfMemory, kernel_space, layout};
 use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
+use cops_algorithms::buddy::{self, Buddy, Links, ORDERS};
+use cops_algorithms::frame_cache::{BATCH, FrameCache};
+use cops_algorithms::holes::{first_hole, for_each_hole};
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU32;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use spin::{Mutex, Once};
 
 /// Bytes in a frame.
 pub const FRAME_BYTES: usize = layout::PAGE_BYTES;
+
+/// The record of a frame.
+struct FrameRecord {
+    /// Number of [`Frame`]s for it. At boot, 1 for each frame that is not free.
+    references: AtomicU32,
+    links: Links,
+}
+
+impl FrameRecord {
+    const fn in_use() -> Self {
+        Self { references: AtomicU32::new(1), links: Links::in_use() }
+    }
+}
+
+impl AsRef<Links> for FrameRecord {
+    fn as_ref(&self) -> &Links {
+        &self.links
+    }
+}
 
 /// All frames between the lowest and the highest byte of RAM.
 struct Table {
@@ -32,20 +56,8 @@ fn table() -> &'static Table {
     TABLE.get().expect("no frame is used before `frames::initialise`")
 }
 
-/// Size of a hart's cache, and how many frames move between it and the buddy at a time.
-const CACHE_FRAMES: usize = 64;
-const CACHE_MOVE: usize = 32;
-
-struct Cache {
-    frames: [u32; CACHE_FRAMES],
-    count: usize,
-}
-
-impl Cache {
-    const EMPTY: Self = Self { frames: [NONE; CACHE_FRAMES], count: 0 };
-}
-
-static CACHES: HartSlots<Cache> = HartSlots::new([const { HartSlot::new(Cache::EMPTY) }; MAX_HARTS]);
+static CACHES: HartSlots<FrameCache> =
+    HartSlots::new([const { HartSlot::new(FrameCache::EMPTY) }; MAX_HARTS]);
 
 /// Frames in all caches together.
 static CACHED: AtomicUsize = AtomicUsize::new(0);
@@ -64,7 +76,7 @@ pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_o
     let end = layout::page_down(ram.iter().map(|range| range.end).max().unwrap_or(base));
     let count = (end - base) / FRAME_BYTES;
     let record_bytes = (count * size_of::<FrameRecord>()).next_multiple_of(FRAME_BYTES);
-    let place = first_hole(ram, reserved, record_bytes).expect("no room for the frame records");
+    let place = first_hole(ram, reserved, record_bytes, FRAME_BYTES).expect("no room for the frame records");
 
     let first = layout::direct(place).cast::<FrameRecord>();
     // SAFETY: the hole is unused, mapped, page aligned and large enough for all records.
@@ -83,7 +95,7 @@ pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_o
             let number = |address: usize| ((address - base) / FRAME_BYTES) as u32;
             let (start, end) = (hole.start.next_multiple_of(FRAME_BYTES), layout::page_down(hole.end));
             if start < end {
-                buddy.free_range(records, number(start), number(end));
+                buddy.free_range(records, number(start)..number(end));
             }
         });
     }
@@ -104,36 +116,6 @@ fn collect<'a>(
     into[..reserved.len()].clone_from_slice(reserved);
     into[reserved.len()] = extra;
     &into[..count]
-}
-
-/// Calls `visit` with the parts of `range` outside all reserved ranges. Reserved ranges may overlap
-/// and may be in any order.
-fn for_each_hole(range: &Range<usize>, reserved: &[Range<usize>], mut visit: impl FnMut(Range<usize>)) {
-    let mut at = range.start;
-    while at < range.end {
-        // Inside a reserved range: continue at its end.
-        if let Some(inside) = reserved.iter().find(|taken| taken.contains(&at)) {
-            at = inside.end;
-            continue;
-        }
-        let next = reserved.iter().map(|taken| taken.start).filter(|&start| start > at).min();
-        let end = next.unwrap_or(range.end).min(range.end);
-        visit(at..end);
-        at = end;
-    }
-}
-
-fn first_hole(ram: &[Range<usize>], reserved: &[Range<usize>], bytes: usize) -> Option<usize> {
-    let mut found = None;
-    for range in ram {
-        for_each_hole(range, reserved, |hole| {
-            let start = hole.start.next_multiple_of(FRAME_BYTES);
-            if found.is_none() && start + bytes <= hole.end {
-                found = Some(start);
-            }
-        });
-    }
-    found
 }
 
 /// The amount of memory, in frames.
@@ -178,42 +160,29 @@ impl Table {
 /// Takes one frame out of this hart's cache, refilling an empty cache.
 fn take_frame() -> Option<u32> {
     CACHES.with(|cache| {
-        if cache.count == 0 {
+        if cache.is_empty() {
             if is_down_to_reserve() {
                 return None;
             }
             let table = table();
-            table.with_buddy(|buddy| {
-                while cache.count < CACHE_MOVE
-                    && let Some(number) = buddy.allocate(table.records, 0)
-                {
-                    cache.frames[cache.count] = number;
-                    cache.count += 1;
-                }
-            });
-            CACHED.fetch_add(cache.count, Ordering::Relaxed);
+            let moved = table.with_buddy(|buddy| cache.refill(|| buddy.allocate(table.records, 0)));
+            CACHED.fetch_add(moved, Ordering::Relaxed);
         }
-        cache.count = cache.count.checked_sub(1)?;
+        let number = cache.take()?;
         CACHED.fetch_sub(1, Ordering::Relaxed);
-        Some(cache.frames[cache.count])
+        Some(number)
     })
 }
 
 /// Puts a frame into this hart's cache, making room in a full one.
 fn give_frame(number: u32) {
     CACHES.with(|cache| {
-        if cache.count == CACHE_FRAMES {
+        if cache.is_full() {
             let table = table();
-            table.with_buddy(|buddy| {
-                for _ in 0..CACHE_MOVE {
-                    cache.count -= 1;
-                    buddy.free(table.records, cache.frames[cache.count], 0);
-                }
-            });
-            CACHED.fetch_sub(CACHE_MOVE, Ordering::Relaxed);
+            table.with_buddy(|buddy| cache.drain(|frame| buddy.free(table.records, frame, 0)));
+            CACHED.fetch_sub(BATCH, Ordering::Relaxed);
         }
-        cache.frames[cache.count] = number;
-        cache.count += 1;
+        cache.put(number);
         CACHED.fetch_add(1, Ordering::Relaxed);
     });
 }
@@ -390,16 +359,7 @@ pub(super) fn allocate_run(count: usize) -> Result<usize, OutOfMemory> {
     {
         return Ok(table.base + number as usize * FRAME_BYTES);
     }
-    let order = order_for(count * FRAME_BYTES);
-    if order >= ORDERS {
-        return Err(OutOfMemory);
-    }
-    let first = table.with_buddy(|buddy| {
-        let first = buddy.allocate(table.records, order)?;
-        // Free the part of the block beyond `count` frames.
-        buddy.free_range(table.records, first + count as u32, first + (1 << order));
-        Some(first)
-    });
+    let first = table.with_buddy(|buddy| buddy.allocate_run(table.records, count));
     first.map(|first| table.base + first as usize * FRAME_BYTES).ok_or(OutOfMemory)
 }
 
@@ -412,11 +372,11 @@ pub(super) unsafe fn free_run(physical: usize, count: usize) {
     let first = ((physical - table.base) / FRAME_BYTES) as u32;
     match count {
         1 => give_frame(first),
-        _ => table.with_buddy(|buddy| buddy.free_range(table.records, first, first + count as u32)),
+        _ => table.with_buddy(|buddy| buddy.free_range(table.records, first..first + count as u32)),
     }
 }
 
 /// The order of the smallest block with at least `bytes` bytes.
 pub(crate) const fn order_for(bytes: usize) -> usize {
-    bytes.div_ceil(FRAME_BYTES).next_power_of_two().trailing_zeros() as usize
+    buddy::order_for(bytes.div_ceil(FRAME_BYTES))
 }

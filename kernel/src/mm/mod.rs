@@ -1,6 +1,6 @@
 //! Memory: frames, the kernel's heap, address spaces, and all access to programs' memory.
 //!
-//! - `frames` owns all RAM that the kernel may use, with the algorithm in `buddy`.
+//! - `frames` owns all RAM that the kernel may use.
 //! - `heap` is the global allocator.
 //! - `kernel_space` maps the kernel.
 //! - `page_table` is the tree of tables below a root, `region` records what a program has mapped,
@@ -16,7 +16,6 @@
 
 pub mod address_space;
 pub mod asid;
-mod buddy;
 mod changes;
 mod error;
 #[allow(unsafe_code)]
