@@ -1,24 +1,27 @@
 //! The COPS kernel: list of modules, and boot order.
 //!
-//! `arch`, `mm` and `drivers` are the base, with the machine's details; `task`, `call`, `syscall`,
-//! `fs` and `net` are the system on top of it; `trace` records events, and `portions` measures
-//! portions of work.
+//! docs/book/architecture.md lists the folders and their order, from `arch` at the bottom to `boot`
+//! at the top.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
 mod arch;
+mod boot;
 mod call;
+mod counters;
 mod drivers;
 mod fs;
+mod inspect;
 mod log;
 mod mm;
 mod net;
 mod panic;
 mod portions;
+mod process;
+mod sched;
 mod syscall;
-mod task;
 mod trace;
 mod vdso;
 
@@ -27,7 +30,7 @@ use mm::{asid, frames, kernel_space, layout};
 
 /// The boot hart, on the boot stack, with the early page table: reads the machine's description and
 /// takes over its memory.
-fn boot(hart_id: usize, tree_physical: usize) -> ! {
+fn enter_boot_hart(hart_id: usize, tree_physical: usize) -> ! {
     device_tree::discover(tree_physical);
     let facts = device_tree::facts();
     console::initialise();
@@ -65,13 +68,13 @@ extern "C" fn start_boot_hart() -> ! {
         arch::ticks_per_second(),
         if device_tree::facts().supervisor_timer { ", own timers" } else { "" },
     );
-    task::start()
+    boot::start()
 }
 
 /// Every other hart, on its own stack, after `arch::start_other_harts`.
 fn enter_secondary() -> ! {
     prepare_this_hart();
-    task::start()
+    boot::start()
 }
 
 /// The initialisation that each hart does for itself.

@@ -21,7 +21,8 @@ use super::pool::{self, CellIndex, Looked};
 use super::{Call, deliver};
 use crate::arch;
 use crate::portions;
-use crate::task::{self, Process, Waiter};
+use crate::process::Process;
+use crate::sched::{self, Waiter};
 use crate::trace;
 
 #[derive(Default)]
@@ -67,7 +68,7 @@ pub(super) fn start(
     // SAFETY: `poll` and `drop_nothing` accept any data word: they look up the number and check
     // that the cell belongs to this coroutine. Everything they access is behind locks, so any hart
     // may call them.
-    let spawned = unsafe { task::executor().spawn_raw_blocked(data, &VTABLE, priority) };
+    let spawned = unsafe { sched::executor().spawn_raw_blocked(data, &VTABLE, priority) };
     let Ok(coroutine) = spawned else {
         drop(guard);
         pool::release(index);

@@ -40,8 +40,9 @@ use cops_abi::Priority;
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::ring::Completion;
 
+use crate::counters::COUNTERS;
 use crate::mm;
-use crate::task::{COUNTERS, Process};
+use crate::process::Process;
 use crate::trace::{self, Event};
 
 /// Where the result of a call is delivered.

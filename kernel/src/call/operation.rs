@@ -17,7 +17,8 @@ use cops_fallible::{OutOfMemory, try_arc};
 
 use crate::fs::{ConsoleRead, File, Waiting};
 use crate::mm::PinnedBuffer;
-use crate::task::{Process, ProcessId, Timer, Waiter, children};
+use crate::process::{Process, ProcessId, children};
+use crate::sched::{Timer, Waiter};
 
 /// Where `accept` stores the peer's address: the address and the word for its length.
 pub struct AddressOut {

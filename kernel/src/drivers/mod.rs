@@ -6,6 +6,7 @@
 //! - `virtio_net`: the network card.
 //! - `virtio_rng`: the entropy device.
 //! - `rtc`: the real-time clock.
+//! - `random`: random numbers.
 //! - `power`: powers the machine off.
 //!
 //! Interrupt handlers do no device work; they only wake coroutines. Only the modules that access
@@ -20,6 +21,7 @@ pub mod interrupt;
 mod multiplexer;
 #[allow(unsafe_code)]
 pub mod power;
+pub mod random;
 #[allow(unsafe_code)]
 pub mod rtc;
 #[allow(unsafe_code)]

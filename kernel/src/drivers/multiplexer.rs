@@ -16,7 +16,7 @@ pub enum Channel {
     Error,
     /// Trace records (`cops_abi::trace`).
     Trace,
-    /// Processes, coroutines and harts, as lines of text (`task::report`).
+    /// Processes, coroutines and harts, as lines of text (`inspect::report`).
     Inspection,
 }
 

@@ -10,7 +10,7 @@ use super::pipe::{PipeReader, PipeWriter};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
 use crate::net::Socket;
-use crate::task::{WaitQueue, Waiter};
+use crate::sched::{WaitQueue, Waiter};
 
 /// The direction of a file that a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use spin::Mutex;
 
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};
-use crate::task::WaitQueue;
+use crate::sched::WaitQueue;
 
 /// Capacity of a pipe in bytes, as on Linux.
 const CAPACITY_BYTES: usize = 65_536;

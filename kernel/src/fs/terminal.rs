@@ -10,7 +10,8 @@ use spin::Mutex;
 
 use crate::drivers::console::{self, Channel, InputSink};
 use crate::mm::PinnedBuffer;
-use crate::task::{FIRST_PROCESS, WaitQueue, Waiter};
+use crate::process::FIRST_PROCESS;
+use crate::sched::{WaitQueue, Waiter};
 
 /// Maximum number of bytes per read.
 const READ_BYTES: usize = 256;

@@ -18,10 +18,11 @@ use spin::Once;
 use crate::arch;
 use crate::drivers::device_tree;
 use crate::drivers::interrupt::Line;
+use crate::drivers::random;
 use crate::drivers::virtio_net::{Receiver, Transmitter, VirtioNet};
 use crate::log;
 use crate::mm::frames;
-use crate::task::{self, random, timer};
+use crate::sched::{self, timer};
 
 /// Number of frames processed before the service yields to other coroutines of its priority: one
 /// frame and its consequences take up to 12,000 instructions.
@@ -138,7 +139,7 @@ pub fn start() {
 }
 
 fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
-    task::spawn_service(name, Priority::MOST_URGENT, future);
+    sched::spawn_service(name, Priority::MOST_URGENT, future);
 }
 
 /// `ip=dhcp` or `ip=ADDRESS/PREFIX[,GATEWAY]`; anything else is reported and means DHCP.

@@ -14,7 +14,7 @@ use spin::RwLock;
 use super::stack;
 use crate::fs::Waiting;
 use crate::mm::PinnedBuffer;
-use crate::task::WaitQueue;
+use crate::sched::WaitQueue;
 
 /// The state of a socket.
 enum State {

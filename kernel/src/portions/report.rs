@@ -25,7 +25,7 @@ fn print_record(record: &PortionRecord) {
         portion::SYSTEM_CALL => syscall::name(record.detail as usize).unwrap_or("unknown"),
         portion::SERVICE => text(&service),
         portion::CALL => operation(record.detail),
-        portion::RUN_QUEUE => crate::task::name_of_hold(record.detail),
+        portion::RUN_QUEUE => crate::sched::name_of_hold(record.detail),
         portion::HANDLER => match record.detail {
             1 => "interprocessor",
             5 => "timer",

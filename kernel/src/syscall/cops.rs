@@ -10,7 +10,7 @@ use cops_abi::{Errno, layout};
 use super::{Outcome, Reply};
 use crate::drivers::device_tree;
 use crate::mm::{self, UserRange};
-use crate::task::{self, Process, VirtualCpu};
+use crate::process::{Process, VirtualCpu};
 
 /// `park()`.
 pub fn park(cpu: &Arc<VirtualCpu>) -> Reply {
@@ -40,7 +40,7 @@ pub fn allocate_cpus(process: &Arc<Process>, count: usize, entry: usize) -> Call
 
 /// `statistics(*mut Statistics, bytes)`.
 pub fn statistics(process: &Process, address: usize, bytes: usize) -> CallResult {
-    let record = task::statistics().to_bytes();
+    let record = crate::inspect::statistics().to_bytes();
     let record = &record[..record.len().min(bytes)];
     UserRange::new(address, record.len()).copy_out(&process.space, record)?;
     Ok(record.len())

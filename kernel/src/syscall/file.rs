@@ -9,7 +9,7 @@ use cops_fallible::try_arc;
 use crate::call::Operation;
 use crate::fs::{self, ConsoleRead, File};
 use crate::mm::{self, Access, UserRange};
-use crate::task::Process;
+use crate::process::Process;
 
 /// `openat(directory, path, flags)`: the root image is read-only and the working directory is the
 /// root.

@@ -10,10 +10,10 @@ use cops_abi::errno::CallResult;
 use cops_abi::inspect::{INSPECT_VERSION, InspectHeader, Inspected, PortionRecord, REPLY_BYTES_MAX, kind};
 use cops_abi::trace::{Event, RECORD_BYTES, ReadHeader, operation};
 
+use crate::inspect::{self, Found};
 use crate::mm::UserRange;
 use crate::portions;
-use crate::task::inspect::{self, Found};
-use crate::task::{Process, VirtualCpu, children};
+use crate::process::{Process, VirtualCpu, children};
 use crate::trace;
 
 /// Maximum number of slots examined in one call: each costs three walks of a page table if it is in

@@ -7,9 +7,10 @@ use cops_abi::errno::CallResult;
 use cops_abi::syscall::{map_flags, protection};
 use cops_abi::{Errno, layout};
 
-use super::work::Work;
+use crate::drivers::random;
 use crate::mm::{self, Rights, UserRange};
-use crate::task::{Process, random};
+use crate::process::Process;
+use crate::process::work::Work;
 
 /// `mmap(0, length, protection, flags, -1, 0)`.
 pub fn map(

@@ -15,7 +15,8 @@ mod quota;
 mod scheduling;
 mod spawn;
 mod time;
-pub mod work;
+
+pub use spawn::Spawning;
 
 use alloc::sync::Arc;
 
@@ -26,9 +27,9 @@ use cops_abi::{Errno, syscall as number};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{self, Delivery, Operation, Submitted};
 use crate::portions;
-use crate::task::{Process, VirtualCpu};
+use crate::process::work::{self, Work};
+use crate::process::{Process, VirtualCpu};
 use crate::trace;
-use work::Work;
 
 /// What happens to the virtual CPU after a system call.
 #[must_use]

@@ -13,7 +13,7 @@ use crate::call::{AddressOut, Operation};
 use crate::fs::File;
 use crate::mm::{self, Access, UserRange};
 use crate::net::Socket;
-use crate::task::Process;
+use crate::process::Process;
 
 /// `socket(domain, type, protocol)`.
 pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) -> CallResult {

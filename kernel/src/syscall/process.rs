@@ -11,7 +11,7 @@ use super::{Outcome, Reply};
 use crate::call::Operation;
 use crate::fs;
 use crate::mm::{Access, UserRange};
-use crate::task::{Process, VirtualCpu, children};
+use crate::process::{Process, VirtualCpu, children};
 
 /// `exit(code)`.
 pub fn exit_cpu(cpu: &VirtualCpu, code: usize) -> Reply {

@@ -7,7 +7,7 @@ use cops_abi::quota::{ONLY_ASK, Quota, kind};
 
 use crate::mm::UserRange;
 use crate::mm::quota::{self, Kind};
-use crate::task::{Process, children};
+use crate::process::{Process, children};
 
 /// `quota(pid or 0, kind, limit, *mut Quota or 0)`.
 pub fn quota(process: &Process, id: usize, asked: usize, limit: usize, address: usize) -> CallResult {

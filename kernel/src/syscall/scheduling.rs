@@ -6,9 +6,10 @@ use alloc::sync::Arc;
 use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 
-use super::work::Work;
 use crate::call;
-use crate::task::{Process, RUN_QUEUE, SHARE_MAX, children};
+use crate::process::work::Work;
+use crate::process::{Process, children};
+use crate::sched::{RUN_QUEUE, SHARE_MAX};
 
 fn level(argument: usize) -> Result<u8, Errno> {
     u8::try_from(argument).ok().and_then(Priority::new).map(Priority::level).ok_or(Errno::EINVAL)

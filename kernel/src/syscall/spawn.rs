@@ -12,10 +12,10 @@ use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX};
 use cops_fallible::{Text, try_box};
 
 use super::scheduling;
-use super::work::Work;
 use crate::fs::{self, ConsoleMode, FileTable};
 use crate::mm::UserRange;
-use crate::task::{Arguments, Loading, Process};
+use crate::process::work::Work;
+use crate::process::{Arguments, Loading, Process};
 
 /// Number of pieces of arguments that one portion copies.
 const PORTION_PIECES: usize = 16;

@@ -8,7 +8,8 @@ use cops_abi::syscall::{CLOCK_MONOTONIC, CLOCK_REALTIME, TIMER_ABSTIME};
 use crate::arch;
 use crate::call::Operation;
 use crate::mm::UserRange;
-use crate::task::{Process, timer};
+use crate::process::Process;
+use crate::sched::timer;
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 const TIMESPEC_BYTES: usize = 16;

@@ -14,7 +14,7 @@ use super::{extent, read, switch};
 use crate::arch;
 use crate::drivers::console::{self, Channel};
 use crate::drivers::device_tree;
-use crate::task::children;
+use crate::process::children;
 
 /// Number of records written to the console at a time.
 const BATCH: usize = 32;

@@ -11,15 +11,15 @@ use cops_executor::image::{self, CoreTable, Observer};
 use spin::Once;
 
 use super::{Event, emit};
-use crate::task;
+use crate::sched;
 
 static OBSERVED: Once<CoreTable> = Once::new();
 
 static OBSERVER: Observer = Observer {
-    wake: |id| emit(|| Event::Wake { coroutine: id.raw(), by: task::current_number() }),
+    wake: |id| emit(|| Event::Wake { coroutine: id.raw(), by: sched::current_number() }),
     spawn: |id, priority| {
         let level = priority.level();
-        emit(|| Event::Spawn { coroutine: id.raw(), by: task::current_number(), level });
+        emit(|| Event::Spawn { coroutine: id.raw(), by: sched::current_number(), level });
     },
     set_priority: |id, priority| {
         emit(|| Event::SetPriority { coroutine: id.raw(), level: priority.level() });
@@ -28,7 +28,7 @@ static OBSERVER: Observer = Observer {
 
 /// Makes the kernel's calls go through the observer, or directly.
 pub(super) fn switch(observed: bool) {
-    let plain = task::core_table();
+    let plain = sched::core_table();
     image::install(if observed {
         OBSERVED.call_once(|| CoreTable::observed(plain, &OBSERVER))
     } else {

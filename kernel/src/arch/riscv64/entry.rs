@@ -164,7 +164,7 @@ struct StartBlock {
 }
 
 extern "C" fn boot_hart(hart_id: usize, tree_physical: usize) -> ! {
-    crate::boot(hart_id, tree_physical)
+    crate::enter_boot_hart(hart_id, tree_physical)
 }
 
 extern "C" fn other_hart() -> ! {

@@ -232,9 +232,9 @@ pub fn interrupts_off() {
 }
 
 /// Interrupts a hart, possibly this one. The hart leaves user mode or `wfi` and calls
-/// `task::interrupt::on_interprocessor`. Interrupt handlers may call this.
+/// `sched::interrupt::on_interprocessor`. Interrupt handlers may call this.
 pub fn send_interrupt_to(hart: usize) {
-    crate::task::interrupt::on_send();
+    crate::sched::interrupt::on_send();
     firmware::send_interrupt(hart::id_of(hart));
 }
 
@@ -257,7 +257,7 @@ pub(super) extern "C" fn handle_interrupt(cause: usize) {
     match 1usize << (cause & 63) {
         csr::INTERRUPT_TIMER => {
             timer::silence();
-            crate::task::interrupt::on_timer();
+            crate::sched::interrupt::on_timer();
         }
         csr::INTERRUPT_SOFTWARE => {
             // Cleared before the work is looked for, so that a later message interrupts again.
@@ -266,7 +266,7 @@ pub(super) extern "C" fn handle_interrupt(cause: usize) {
             if crate::panic::is_panicking() {
                 stop_hart();
             }
-            crate::task::interrupt::on_interprocessor();
+            crate::sched::interrupt::on_interprocessor();
         }
         csr::INTERRUPT_EXTERNAL => interrupt::on_external(),
         _ => {

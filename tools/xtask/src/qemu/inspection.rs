@@ -1,5 +1,5 @@
 //! The state of harts and processes, as the kernel writes it on request (DLE `i`): lines of
-//! `NAME=VALUE` words (`kernel/src/task/report.rs`).
+//! `NAME=VALUE` words (`kernel/src/inspect/report.rs`).
 
 use std::collections::BTreeMap;
 

@@ -43,7 +43,9 @@ struct Layer {
 const KERNEL_LAYERS: [Layer; 7] = [
     Layer {
         folder: "arch",
-        above: &["mm", "drivers", "task", "trace", "call", "syscall", "fs", "net"],
+        above: &[
+            "mm", "drivers", "sched", "process", "inspect", "boot", "trace", "call", "syscall", "fs", "net",
+        ],
         // Where things lie; the spaces to load, at entry and before user mode; what the tree says
         // of clock and interrupt controller; and the places to which a trap handler passes an
         // interrupt on.
@@ -53,20 +55,20 @@ const KERNEL_LAYERS: [Layer; 7] = [
             "mm::AddressSpace",
             "drivers::device_tree",
             "drivers::interrupt",
-            "task::interrupt",
+            "sched::interrupt",
         ],
     },
     Layer {
         folder: "mm",
-        above: &["drivers", "task", "trace", "call", "syscall", "fs", "net"],
+        above: &["drivers", "sched", "process", "inspect", "boot", "trace", "call", "syscall", "fs", "net"],
         // Which memory there is.
         except: &["drivers::device_tree"],
     },
     Layer {
         folder: "drivers",
-        above: &["task", "trace", "call", "syscall", "fs", "net"],
+        above: &["sched", "process", "inspect", "boot", "trace", "call", "syscall", "fs", "net"],
         // An interrupt ends in waking a coroutine.
-        except: &["task::interrupt"],
+        except: &["sched::interrupt"],
     },
     Layer { folder: "trace", above: &["call", "syscall", "fs", "net"], except: &[] },
     Layer { folder: "fs", above: &["call", "syscall"], except: &[] },
@@ -260,8 +262,11 @@ mod tests {
 
     #[test]
     fn a_path_to_a_higher_folder_is_found_in_code_only() {
-        let layer =
-            Layer { folder: "arch", above: &["task", "mm"], except: &["mm::layout", "task::interrupt"] };
+        let layer = Layer {
+            folder: "arch",
+            above: &["sched", "process", "inspect", "boot", "mm"],
+            except: &["mm::layout", "sched::interrupt"],
+        };
         let code = "\
 use crate::arch::task;
 // crate::task is above

@@ -12,8 +12,8 @@ use cops_abi::ring::{
 };
 use spin::Mutex;
 
-use super::counters::COUNTERS;
 use crate::call::{self, CellIndex, UndeliveredList};
+use crate::counters::COUNTERS;
 use crate::mm::{Frame, SharedFrame};
 
 /// Number of results that one portion frees at the end of a process.

@@ -12,8 +12,8 @@
 use cops_algorithms::chance::Generator;
 use spin::{Mutex, Once};
 
+use super::{device_tree, virtio_rng};
 use crate::arch;
-use crate::drivers::{device_tree, virtio_rng};
 
 /// Maximum number of bytes generated while the lock is held once.
 pub const BYTES_MAX: usize = 256;

@@ -4,6 +4,18 @@
 //! lock. None is held while user code runs.
 //! May touch: `mm`, `fs`, `call`, the run queue.
 
+pub mod children;
+mod cpu;
+mod loader;
+mod notify;
+pub mod reaper;
+mod wake_ring;
+pub mod work;
+
+pub(crate) use cpu::Standing;
+pub use cpu::{CpuState, VirtualCpu};
+pub use loader::{Arguments, Loading, arguments, start_program};
+
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -12,20 +24,17 @@ use cops_abi::{Errno, layout, note};
 use cops_fallible::{List, try_arc};
 use spin::Mutex;
 
-use super::counters::COUNTERS;
-use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
-use super::notify::NOT_WANTED;
-use super::run_queue::{Account, RUN_QUEUE};
-use super::share::Share;
-use super::urgency::{Ceiling, Shown};
-use super::wake_ring::WakeRing;
-use super::{WaitQueue, reaper};
 use crate::arch::{self, UserContext};
 use crate::call::CallsInFlight;
+use crate::counters::COUNTERS;
 use crate::fs::{File, FileTable};
 use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
+use crate::sched::{Account, Ceiling, RUN_QUEUE, Share, Shown, WaitQueue, system_page};
 use crate::trace::{self, Event, TracePages};
+use cpu::{CpuEvent, CpuStatus};
+use notify::NOT_WANTED;
+use wake_ring::WakeRing;
 
 /// Identifies a process. Never 0.
 pub type ProcessId = u32;
@@ -37,8 +46,8 @@ pub type WaitStatus = i32;
 
 /// The virtual CPUs of a process, with their shared status.
 #[derive(Default)]
-pub(super) struct Cpus {
-    pub(super) list: List<(Arc<VirtualCpu>, CpuStatus)>,
+pub(crate) struct Cpus {
+    pub(crate) list: List<(Arc<VirtualCpu>, CpuStatus)>,
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
     /// Whether the reaper has been notified.
@@ -67,21 +76,21 @@ pub struct Process {
     pub ceiling: Ceiling,
     /// Ticks during which its virtual CPUs had a hart.
     pub used_ticks: AtomicU64,
-    pub(super) page: SharedFrame<ProcessPage>,
-    pub(super) ring: WakeRing,
-    pub(super) cpus: Mutex<Cpus>,
+    pub(crate) page: SharedFrame<ProcessPage>,
+    pub(crate) ring: WakeRing,
+    pub(crate) cpus: Mutex<Cpus>,
     /// Its debts to other processes of its level.
-    pub(super) account: Account,
+    pub(crate) account: Account,
     /// Its weight in the distribution of time.
-    pub(super) share: Share,
+    pub(crate) share: Share,
     /// The levels counted for it in the system bitmap.
-    pub(super) shown: Shown,
+    pub(crate) shown: Shown,
     /// A bit for each level of results that are in the ring, or were when it was last checked.
-    pub(super) woken: AtomicU64,
+    pub(crate) woken: AtomicU64,
     /// Level of the result for which a virtual CPU is to be interrupted, or [`NOT_WANTED`].
-    pub(super) interrupt_level: AtomicU8,
+    pub(crate) interrupt_level: AtomicU8,
     /// Set if it was started while tracing was on.
-    pub(super) trace_pages: Option<TracePages>,
+    pub(crate) trace_pages: Option<TracePages>,
     /// Whether `cpus.ending` is set, for the check at every trap.
     is_ending: AtomicBool,
     /// Length of `cpus.list`, for the check at every trap.
@@ -115,9 +124,9 @@ impl Process {
             let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
             space.map_frame(address, frame.clone(), Rights::READ_WRITE)?;
         }
-        space.map_frame(layout::SYSTEM_PAGE, super::system_page().frame().clone(), Rights::READ)?;
+        space.map_frame(layout::SYSTEM_PAGE, system_page().frame().clone(), Rights::READ)?;
         space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
-        let family = super::children::family(id).ok_or(Errno::ESRCH)?;
+        let family = children::family(id).ok_or(Errno::ESRCH)?;
         let parent_id = parent.map_or(0, |parent| parent.id);
         let share = Share::new(id, parent_id)?;
         let trace_pages = if trace::is_on() { Some(TracePages::new(&space)?) } else { None };
@@ -233,7 +242,7 @@ impl Process {
     }
 
     /// Puts a virtual CPU that has just become `Runnable` into the run queue.
-    pub(super) fn queue(&self, cpu: Arc<VirtualCpu>) {
+    pub(crate) fn queue(&self, cpu: Arc<VirtualCpu>) {
         cpu.level.store(self.urgency(cpu.index), Relaxed);
         self.show();
         RUN_QUEUE.push(cpu);
@@ -244,7 +253,7 @@ impl Process {
     ///
     /// If that ends the last virtual CPU of an ending process, the reaper is notified.
     #[must_use]
-    pub(super) fn apply(&self, cpus: &mut Cpus, index: usize, event: CpuEvent) -> Option<CpuState> {
+    pub(crate) fn apply(&self, cpus: &mut Cpus, index: usize, event: CpuEvent) -> Option<CpuState> {
         let ending = cpus.ending.is_some();
         let (_, status) = cpus.list.get_mut(index)?;
         let state = status.apply(event, ending, self.page.cpus.get(index));
@@ -393,13 +402,13 @@ impl Process {
 
     /// Removes a file from the table of a process that has ended, or frees some of the table:
     /// `Some(None)`. `None` if nothing is left.
-    pub(super) fn next_file(&self) -> Option<Option<Arc<File>>> {
+    pub(crate) fn next_file(&self) -> Option<Option<Arc<File>>> {
         self.files.lock().pop()
     }
 
     /// Frees some of the results for which the ring had no room, of a process that has ended.
     /// Returns whether there may be more.
-    pub(super) fn close_ring_some(&self) -> bool {
+    pub(crate) fn close_ring_some(&self) -> bool {
         let freed = self.ring.close_some();
         self.calls_in_flight.end(freed);
         freed > 0
@@ -407,7 +416,7 @@ impl Process {
 
     /// Takes one of the process's virtual CPUs away; returns whether there are more. Called by the
     /// reaper after calls, results and files have gone.
-    pub(super) fn take_cpu_away(&self) -> bool {
+    pub(crate) fn take_cpu_away(&self) -> bool {
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let mut cpus = self.cpus.lock();
         let one = cpus.list.pop();

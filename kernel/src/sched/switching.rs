@@ -15,18 +15,18 @@ use cops_abi::CoroutineId;
 use cops_abi::inspect::portion;
 use cops_abi::syscall::{signal, wait_status};
 
-use super::counters::COUNTERS;
-use super::cpu::VirtualCpu;
-use super::inspect;
 use super::run_queue::RUN_QUEUE;
 use super::service::set_level;
 use super::slice::{Slice, Turn};
 use super::{timer, urgency};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
+use crate::counters::COUNTERS;
 use crate::drivers::device_tree;
+use crate::inspect;
 use crate::log;
 use crate::mm::FaultError;
 use crate::portions;
+use crate::process::VirtualCpu;
 use crate::syscall;
 use crate::trace::{self, Event};
 

@@ -14,11 +14,11 @@ pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 
 use spin::Mutex;
 
-use super::process::Process;
-use super::run_queue::Place;
+use super::Process;
+use super::work::Unfinished;
 use crate::arch::UserContext;
 use crate::mm::quota::{Amounts, Charge, Kind};
-use crate::syscall::work::Unfinished;
+use crate::sched::Place;
 use crate::trace::Event;
 
 /// The phase for the process's page: the state without the hart.
@@ -46,7 +46,7 @@ pub struct CpuStatus {
 
 impl CpuStatus {
     /// For a new virtual CPU; the caller puts it into the run queue.
-    pub(super) fn runnable(record: Option<&CpuRecord>) -> Self {
+    pub(crate) fn runnable(record: Option<&CpuRecord>) -> Self {
         let status = Self { state: CpuState::Runnable, wake_pending: false, result: None };
         status.publish(record);
         status
@@ -63,7 +63,7 @@ impl CpuStatus {
     ///
     /// All changes of a state go through this function. `ending`: whether the process is ending.
     #[must_use]
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         event: CpuEvent,
         ending: bool,
@@ -86,7 +86,7 @@ impl CpuStatus {
 /// Written by the switching coroutine itself without the run queue's lock. A hart that raises it
 /// writes this under that lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// This hart polls it and runs the virtual CPU or is about to.
     Running { hart: usize },
     /// It waits in the executor at this level while coroutines of the kernel run.
@@ -124,7 +124,7 @@ pub struct VirtualCpu {
     /// Where the switching coroutine is that holds it; see [`Standing`].
     standing: AtomicU32,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
-    pub(super) queued: Mutex<Place>,
+    pub(crate) queued: Mutex<Place>,
     /// A call that is executed in portions, between two of them; accessed only by the hart that
     /// runs this virtual CPU.
     pub(crate) unfinished: Mutex<Option<Unfinished>>,
@@ -137,7 +137,7 @@ pub struct VirtualCpu {
 impl VirtualCpu {
     /// # Errors
     /// `EAGAIN` or `ENOMEM` if the process's quotas are used up.
-    pub(super) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Result<Self, Errno> {
+    pub(crate) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Result<Self, Errno> {
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
         let charge = Charge::new(process.family, &amounts)?;
         let level = AtomicU8::new(cops_abi::Priority::DEFAULT.level());
@@ -165,13 +165,13 @@ impl VirtualCpu {
     }
 
     /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
-    pub(super) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> Standing {
         Standing::from_word(self.standing.load(SeqCst))
     }
 
     /// Records where its switching coroutine is. Sequentially consistent: either the caller's next
     /// loads see what other harts wrote before they read this, or those harts see this.
-    pub(super) fn set_standing(&self, standing: Standing) {
+    pub(crate) fn set_standing(&self, standing: Standing) {
         self.standing.store(standing.to_word(), SeqCst);
     }
 }

@@ -13,7 +13,7 @@ use cops_executor::image::{self, CoreTable};
 use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
 use spin::Once;
 
-use super::counters::COUNTERS;
+use crate::counters::COUNTERS;
 use crate::trace::{self, Event};
 use crate::{arch, mm, portions};
 
@@ -85,7 +85,7 @@ pub fn run_hart() -> ! {
         // masked.
         let mut parked = false;
         let before = arch::instructions_retired();
-        super::inspect::begin_sleep();
+        crate::inspect::begin_sleep();
         arch::wait_for_interrupt_unless(|| {
             // Do not keep the page table of an ended process during the sleep.
             mm::release_dead();
@@ -95,7 +95,7 @@ pub fn run_hart() -> ! {
             }
             !parked
         });
-        super::inspect::end_sleep();
+        crate::inspect::end_sleep();
         // An emulator that counts instructions may advance the counter while a hart sleeps.
         COUNTERS.instructions_asleep.add(arch::instructions_retired().saturating_sub(before));
         if parked {

@@ -15,11 +15,11 @@ use core::ops::Range;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 
-use super::spawn::Spawning;
+use super::{Process, ProcessId, VirtualCpu, children};
 use crate::arch::SyscallFrame;
 use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights};
-use crate::task::{Process, ProcessId, VirtualCpu, children};
+use crate::syscall::Spawning;
 use crate::trace;
 
 /// The remaining work.

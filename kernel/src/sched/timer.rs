@@ -20,9 +20,9 @@ use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
 use spin::{Mutex, MutexGuard};
 
-use super::process::Process;
 use super::service::{Service, set_level};
 use crate::arch;
+use crate::process::Process;
 
 /// Maximum time for which a hart runs one virtual CPU while another of the same priority is ready.
 pub const SLICE_MILLISECONDS: u64 = 10;

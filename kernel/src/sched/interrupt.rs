@@ -1,8 +1,8 @@
 //! The effects of interrupts on scheduling. They are minimal and need no lock.
 
-use super::counters::COUNTERS;
 use super::timer;
 use crate::arch;
+use crate::counters::COUNTERS;
 use crate::trace::{self, Event};
 
 /// The hart's timer interrupt.

@@ -10,10 +10,10 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use cops_abi::Priority;
 use cops_abi::page::{MAX_CPUS, NO_LEVEL};
 
-use super::cpu::VirtualCpu;
-use super::process::Process;
-use super::{executor, system_page};
+use super::executor;
+use super::system_page::system_page;
 use crate::arch;
+use crate::process::{Process, VirtualCpu};
 
 const LEVELS: usize = Priority::COUNT as usize;
 
@@ -113,7 +113,7 @@ impl Process {
 
     /// Publishes the ceiling, so that the process can compare itself with others as the kernel
     /// does.
-    pub(super) fn show_ceiling(&self) {
+    pub(crate) fn show_ceiling(&self) {
         self.page.ceiling.store(self.ceiling.level().into(), Relaxed);
     }
 
@@ -126,7 +126,7 @@ impl Process {
 
     /// Levels at which coroutines of this process wait for a worker or for their results in the
     /// ring; capped.
-    pub(super) fn waiting_levels(&self) -> u64 {
+    pub(crate) fn waiting_levels(&self) -> u64 {
         let mut levels = self.woken_levels();
         for worker in self.page.workers.iter().take(self.cpu_count()) {
             levels |= worker.waiting();
@@ -168,7 +168,7 @@ impl Process {
     }
 
     /// A result of `level` has arrived.
-    pub(super) fn show_result(&self, level: u8) {
+    pub(crate) fn show_result(&self, level: u8) {
         if self.shown.0.load(Relaxed) & 1 << level == 0 {
             self.show();
         }
@@ -187,7 +187,7 @@ impl Process {
     }
 
     /// The process has ended.
-    pub(super) fn show_nothing(&self) {
+    pub(crate) fn show_nothing(&self) {
         self.shown.replace(0);
     }
 }

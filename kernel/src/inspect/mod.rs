@@ -5,17 +5,21 @@
 //! held when the next record is made.
 //! May touch: processes, the kernel's executor; a process's memory only in [`user_coroutine`].
 
+pub mod report;
+mod statistics;
+
+pub use statistics::statistics;
+
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
 use cops_abi::page::MAX_CPUS;
 use cops_executor::core::{Executor, Inspection, Phase};
 
-use super::children::{self, Entry};
-use super::cpu::{CpuState, VirtualCpu};
-use super::run_queue::RUN_QUEUE;
-use super::{Process, ProcessId, executor};
 use crate::mm::UserRange;
+use crate::process::children::{self, Entry};
+use crate::process::{CpuState, Process, ProcessId, VirtualCpu};
+use crate::sched::{RUN_QUEUE, executor, workers};
 use crate::{arch, trace};
 
 /// The number of the executor in every process.
@@ -88,7 +92,7 @@ impl Running {
 /// The record of the hart with this number.
 pub fn hart(number: u64) -> Option<HartRecord> {
     let index = usize::try_from(number).ok()?;
-    let worker = executor::workers().get(index)?;
+    let worker = workers().get(index)?;
     let time = HARTS.get(index)?;
     let running = time.running.load(Relaxed);
     let now_ticks = arch::now_ticks();
@@ -222,7 +226,7 @@ pub enum Found {
 
 /// The kernel's coroutine in slot `slot`, from 1 on.
 pub fn kernel_coroutine(slot: u32) -> Found {
-    match executor::executor().inspect(slot) {
+    match executor().inspect(slot) {
         None => Found::End,
         Some(None) => Found::Empty,
         Some(Some(found)) => {

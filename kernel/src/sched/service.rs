@@ -6,6 +6,9 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use cops_abi::{CoroutineId, Priority};
 
+use super::{current_number, executor};
+use crate::trace;
+
 /// A service coroutine, for code that has work for it. Declared as a `static` next to the service.
 pub struct Service(AtomicU64);
 
@@ -18,7 +21,7 @@ impl Service {
     /// Makes the calling coroutine this service. It must do so before it checks for work the first
     /// time; work that arrives later wakes it.
     pub fn begin(&self) {
-        self.0.store(super::current_number(), Release);
+        self.0.store(current_number(), Release);
     }
 
     /// Its coroutine; `None` before it runs.
@@ -31,6 +34,17 @@ impl Service {
         if let Some(id) = self.id() {
             cops_executor::wake_up(id);
         }
+    }
+}
+
+/// Spawns one of the kernel's own coroutines, which run for ever or almost so.
+///
+/// # Panics
+/// Without memory for it, which can happen only at boot.
+pub fn spawn_service(name: &str, priority: Priority, future: impl Future<Output = ()> + Send + 'static) {
+    match executor().spawn(trace::traced(future), priority) {
+        Ok(id) => trace::name(id.raw(), name),
+        Err(error) => panic!("no memory for a service of the kernel: {error:?}"),
     }
 }
 

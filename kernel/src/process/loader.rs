@@ -20,8 +20,8 @@ use elf::endian::LittleEndian;
 use elf::note::NoteIterator;
 use elf::segment::{ProgramHeader, SegmentTable};
 
-use super::process::{Process, ProcessId};
-use super::{children, random, reaper};
+use super::{Process, ProcessId, children, reaper};
+use crate::drivers::random;
 use crate::fs::{self, ConsoleMode, FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
 

@@ -15,10 +15,9 @@ use cops_abi::statistics::Statistics;
 use cops_executor::yield_now;
 use cops_fallible::Text;
 
-use super::inspect;
-use super::service::Service;
 use crate::arch;
 use crate::drivers::console::{self, Channel};
+use crate::sched::Service;
 
 /// A picture has been requested.
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -38,13 +37,13 @@ pub async fn service() {
         poll_fn(|_| if WANTED.swap(false, AcqRel) { Poll::Ready(()) } else { Poll::Pending }).await;
         statistics(Channel::Inspection);
         let mut number = 0;
-        while let Some(hart) = inspect::hart(number) {
+        while let Some(hart) = super::hart(number) {
             line(|out| describe_hart(out, &hart));
             number += 1;
             yield_now().await;
         }
         let mut next = 0;
-        while let Some(process) = inspect::process_at_or_after(next) {
+        while let Some(process) = super::process_at_or_after(next) {
             line(|out| describe_process(out, &process));
             next = process.process + 1;
             yield_now().await;

@@ -12,11 +12,9 @@ use cops_executor::yield_now;
 use cops_fallible::{OutOfMemory, Queue};
 use spin::Mutex;
 
-use super::children;
-use super::process::{Process, ProcessId};
-use super::run_queue::RUN_QUEUE;
-use super::service::Service;
+use super::{Process, ProcessId, children};
 use crate::mm::{self, Remains};
+use crate::sched::{RUN_QUEUE, Service};
 use crate::{arch, call};
 
 /// Ended processes that have not been freed. Each process is added only once; memory for that is

@@ -24,19 +24,19 @@ use cops_fallible::map::Spare;
 use cops_fallible::{Map, OutOfMemory};
 use spin::{Mutex, MutexGuard};
 
-use super::counters::COUNTERS;
-use super::cpu::{Standing, VirtualCpu};
-use super::process::Process;
 use super::service::set_level;
 use super::slice::Slice;
-use super::{system_page, timer};
+use super::system_page::system_page;
+use super::timer;
 use crate::arch;
+use crate::counters::COUNTERS;
 use crate::portions::Stretch;
+use crate::process::{Process, Standing, VirtualCpu};
 use crate::trace::{self, Event};
 
 /// The order of the queue, which is that of the fields: level, charge, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(crate) struct Key {
     level: u8,
     charge: i64,
     number: u64,
@@ -44,7 +44,7 @@ pub(super) struct Key {
 
 /// A virtual CPU's place in the queue.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Its position, if it is in the queue.
     key: Option<Key>,
     /// Memory for its node while it is not in the queue: a wake cannot fail for lack of memory.
@@ -56,7 +56,7 @@ impl Place {
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub(super) fn new() -> Result<Self, OutOfMemory> {
+    pub(crate) fn new() -> Result<Self, OutOfMemory> {
         Ok(Self { key: None, node: Some(Spare::try_new()?) })
     }
 }

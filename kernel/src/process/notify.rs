@@ -11,12 +11,12 @@ use cops_abi::interrupt::{CpuRecord, cause, status};
 use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 
-use super::counters::COUNTERS;
 use super::cpu::{CpuEvent, CpuState, CpuStatus, Standing, VirtualCpu};
-use super::process::{Cpus, Process};
-use super::run_queue::RUN_QUEUE;
+use super::{Cpus, Process};
 use crate::arch::{self, UserContext};
 use crate::call;
+use crate::counters::COUNTERS;
+use crate::sched::RUN_QUEUE;
 use crate::trace::{self, Event};
 
 /// Value of `Process::interrupt_level` while no interrupt is requested.
@@ -60,7 +60,7 @@ impl Process {
     }
 
     /// Levels of the results in the ring.
-    pub(super) fn woken_levels(&self) -> u64 {
+    pub(crate) fn woken_levels(&self) -> u64 {
         let levels = self.woken.load(SeqCst);
         if levels == 0 || self.ring.shows_results(&self.page.ring) {
             return levels;
@@ -179,7 +179,7 @@ impl Process {
     }
 
     /// Moves virtual CPUs in the run queue to the place for the process's current urgency.
-    pub(super) fn requeue_less_urgent(&self) {
+    pub(crate) fn requeue_less_urgent(&self) {
         let mut found: [Option<Arc<VirtualCpu>>; MAX_CPUS] = [const { None }; MAX_CPUS];
         let cpus = self.cpus.lock();
         let queued = cpus.list.iter().filter(|(_, status)| status.state() == CpuState::Runnable);
@@ -196,7 +196,7 @@ impl Process {
     /// Coroutines that wait for a worker may do so although another one is parked, because the
     /// first coroutine that becomes ready in a poll unparks no other virtual CPU; here that poll
     /// has turned out to be long.
-    pub(super) fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         let has_results = self.ring.shows_results(&self.page.ring);
         if !has_results && self.waiting_levels() == 0 {
             return;
@@ -212,7 +212,7 @@ impl Process {
     /// `cpu` is about to enter user mode: if it is to be interrupted, makes it continue in its
     /// handler.
     #[inline]
-    pub(super) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
+    pub(crate) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
         if self.interrupt_level.load(SeqCst) != NOT_WANTED {
             self.interrupt(cpu.index, context);
         }

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use cops_fallible::{Map, OutOfMemory};
 use spin::Mutex;
 
-use super::process::ProcessId;
+use crate::process::ProcessId;
 
 /// Maximum of a divisor: charges must fit into 63 bits for years.
 const DIVISOR_MAX: u32 = 4096;

@@ -10,8 +10,8 @@ use cops_fallible::Map;
 use cops_fallible::map::Spare;
 use spin::Mutex;
 
-use super::process::{FIRST_PROCESS, Process, ProcessId, WaitStatus};
-use super::reaper;
+use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus, reaper};
+use crate::boot;
 use crate::fs;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};
 
@@ -205,7 +205,7 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     fs::leave_console(id);
     match parent {
         Some(parent) => parent.child_ended.wake_all(),
-        None if id == FIRST_PROCESS => super::first_process_ended(status),
+        None if id == FIRST_PROCESS => boot::first_process_ended(status),
         None => {}
     }
 }

@@ -1,0 +1,113 @@
+//! From the booted machine to its first process, and from the end of that process to power-off.
+//!
+//! May touch: everything that has to be started once.
+
+use core::fmt::Write;
+
+use cops_abi::Priority;
+use cops_abi::syscall::{signal, wait_status};
+use cops_fallible::Text;
+
+use crate::arch;
+use crate::drivers::console::{self, Channel, Request};
+use crate::drivers::{device_tree, power, random, rtc};
+use crate::fs::{self, FileTable};
+use crate::inspect::report;
+use crate::log;
+use crate::mm::{heap, quota};
+use crate::net;
+use crate::portions;
+use crate::process::{self, WaitStatus, children, reaper};
+use crate::sched::{self, spawn_service, switching, timer};
+use crate::trace;
+
+/// File of the root image with the path of the first program and its arguments, each ended by a
+/// zero byte.
+const FIRST_PROGRAM_FILE: &str = "etc/init";
+
+/// Called by every hart when it is ready; the first one (index 0) sets up what exists only once.
+pub fn start() -> ! {
+    if arch::hart_index() == 0 {
+        set_up();
+        arch::start_other_harts();
+    }
+    sched::run_hart()
+}
+
+fn set_up() {
+    heap::prepare();
+    let real_nanoseconds = rtc::nanoseconds();
+    timer::set_real_time(real_nanoseconds);
+    random::seed(real_nanoseconds);
+    sched::make_system_page();
+    sched::prepare();
+    trace::initialise();
+    portions::configure();
+    switching::configure();
+
+    let files = fs::set_root(device_tree::root_image());
+    log::info!("root image: {files} files");
+
+    // Events of devices and clocks are more urgent than any program.
+    spawn_service("timer", Priority::MOST_URGENT, timer::service());
+    console::set_request_handler(answer);
+    console::set_room_handler(fs::console_has_room);
+    console::set_input_sink(&fs::TERMINAL);
+    spawn_service("console", Priority::MOST_URGENT, console::service());
+    spawn_service("inspection", Priority::MOST_URGENT, report::service());
+    spawn_service("reaper", Priority::DEFAULT, reaper::service());
+    for hart in 0..arch::hart_count() {
+        let mut name = Text::new();
+        let _ = write!(name, "switching {hart}");
+        spawn_service(&name, Priority::DEFAULT, switching::switching(hart));
+    }
+    net::start();
+    if quota::prepare().is_err() {
+        panic!("no memory for the quotas");
+    }
+    spawn_service("first program", Priority::DEFAULT, start_first_program());
+}
+
+async fn start_first_program() {
+    let Ok(fs::Node::File(file)) = fs::root().look_up(FIRST_PROGRAM_FILE) else {
+        log::error!("the root image has no {FIRST_PROGRAM_FILE}: nothing to run");
+        return shut_down(127);
+    };
+    let words = file.data.strip_suffix(&[0]).unwrap_or(file.data).split(|&byte| byte == 0);
+    let path = words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
+    let started = async {
+        let (arguments, files) = (process::arguments(words)?, FileTable::with_console()?);
+        process::start_program(path, arguments, Priority::MOST_URGENT.level(), files).await
+    };
+    let started = started.await;
+    if let Err(error) = started {
+        log::error!("cannot start {path:?}: {error}");
+        shut_down(if error == cops_abi::Errno::ENOENT { 127 } else { 126 });
+    }
+}
+
+/// Powers the machine off after the end of the first process.
+pub fn first_process_ended(status: WaitStatus) {
+    shut_down(wait_status::shell_code(status));
+}
+
+/// Answers a request from the console.
+fn answer(request: Request) {
+    match (request, children::find(1)) {
+        (Request::Report, _) => report::statistics(Channel::Kernel),
+        (Request::Inspect, _) => report::request_picture(),
+        (Request::Trace, _) => trace::dump(),
+        (Request::Quit, Some(process)) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
+        (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
+    }
+}
+
+fn shut_down(status: u8) {
+    console::stop_interrupts();
+    if ::log::log_enabled!(::log::Level::Info) {
+        report::statistics(Channel::Kernel);
+    }
+    trace::dump_at_power_off();
+    portions::print();
+    power::power_off(status)
+}

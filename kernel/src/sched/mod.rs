@@ -1,0 +1,30 @@
+//! Scheduling: what runs on a hart, where, and when.
+//!
+//! - `executor` is the kernel's own executor; `service` starts and wakes coroutines that run for
+//!   ever.
+//! - `switching` is the coroutine through which a hart enters user mode; `run_queue` has the
+//!   virtual CPUs that it chooses from, by `urgency`, `slice` and `share`.
+//! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
+//! - `system_page` is the page that tells processes the state of the system.
+
+mod executor;
+pub mod interrupt;
+mod run_queue;
+mod service;
+mod share;
+mod slice;
+pub mod switching;
+mod system_page;
+pub mod timer;
+mod urgency;
+mod wait;
+
+pub use executor::{core_table, current_number, executor, prepare, run_hart, wake_by_number, workers};
+pub(crate) use run_queue::Place;
+pub use run_queue::{Account, RUN_QUEUE, SHARE_MAX, name_of_hold};
+pub use service::{Service, spawn_service};
+pub use share::Share;
+pub use system_page::{make as make_system_page, system_page};
+pub use timer::Timer;
+pub use urgency::{Ceiling, Shown};
+pub use wait::{WaitQueue, Waiter};
