@@ -1,4 +1,4 @@
-//! The page in which the kernel publishes the state of the system, and which every process can read.
+//! The page in which the kernel publishes the state of the system. Every process can read it.
 
 use core::sync::atomic::Ordering::Relaxed;
 

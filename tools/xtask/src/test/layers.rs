@@ -262,11 +262,8 @@ mod tests {
 
     #[test]
     fn a_path_to_a_higher_folder_is_found_in_code_only() {
-        let layer = Layer {
-            folder: "arch",
-            above: &["sched", "process", "inspect", "boot", "mm"],
-            except: &["mm::layout", "sched::interrupt"],
-        };
+        let layer =
+            Layer { folder: "arch", above: &["task", "mm"], except: &["mm::layout", "task::interrupt"] };
         let code = "\
 use crate::arch::task;
 // crate::task is above
