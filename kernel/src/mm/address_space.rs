@@ -8,11 +8,12 @@
 //! half.
 
 use super::frames::Frame;
-use super::page_table::{PageTable, Slot};
+use super::page_table::PageTable;
 use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
 use super::remains::{Place, Remains};
 use super::root::Root;
+use super::table::Slot;
 use super::{FaultError, MapError, OutOfMemory, Rights, layout};
 use crate::arch::{self, Access, Entry};
 use alloc::sync::Arc;
@@ -112,7 +113,7 @@ impl AddressSpace {
         let memory = Charge::new(family, &memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)?;
         let table = PageTable::new()?;
         Ok(Self {
-            root: Root::new(table.root().clone())?,
+            root: Root::new(table.root_frame())?,
             current_harts: AtomicU64::new(0),
             place: Some(Place::try_new()?),
             inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0, promised: 0, memory }),

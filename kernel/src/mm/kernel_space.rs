@@ -4,11 +4,12 @@
 //! of a process is made by copying them, and never needs an update.
 
 use super::frames::{self, Frame};
+use super::kernel_table::KernelTable;
 use super::{OutOfMemory, layout};
-use crate::arch::{self, Asid, Entry, Rights, TABLE_ENTRIES};
+use crate::arch::{self, Asid, Entry, Rights};
 use crate::drivers::device_tree::Facts;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use spin::Once;
 
 unsafe extern "C" {
     // Defined in kernel.lds; only their addresses have a meaning.
@@ -47,12 +48,21 @@ pub fn text() -> Range<usize> {
     section!(__text_start, __text_end)
 }
 
-/// Physical address of the kernel's root table.
-static ROOT: AtomicUsize = AtomicUsize::new(0);
+/// The kernel's root table; complete.
+static TABLE: Once<KernelTable> = Once::new();
+
+fn table() -> &'static KernelTable {
+    TABLE.get().expect("`kernel_space::initialise` comes before all uses of its table")
+}
 
 /// Physical address of the root table that maps only the kernel.
 pub fn root_physical() -> usize {
-    ROOT.load(Relaxed)
+    table().physical()
+}
+
+/// The entries of the upper half of every root.
+pub(super) fn upper_half() -> impl Iterator<Item = Entry> {
+    table().upper_half()
 }
 
 /// Maps RAM, the image, the devices and the stacks of `harts` harts, and activates these mappings
@@ -61,7 +71,7 @@ pub fn root_physical() -> usize {
 /// # Errors
 /// If there is no memory for tables and stacks.
 pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
-    let root = new_table()?;
+    let mut table = KernelTable::new()?;
     let image = image_physical();
     for range in machine.memory.iter() {
         // Without the image: its pages get the rights of their sections, below.
@@ -69,7 +79,7 @@ pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
             (range.start..image.start.min(range.end), image.end.max(range.start)..range.end);
         for part in [before, after] {
             if !part.is_empty() {
-                map_direct(root, part, Rights::READ_WRITE, MEGA)?;
+                map_direct(&mut table, part, Rights::READ_WRITE, MEGA)?;
             }
         }
     }
@@ -80,27 +90,22 @@ pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
         (section!(__data_start, __data_end), Rights::READ_WRITE),
     ] {
         let physical = layout::physical_of(section.start)..layout::physical_of(section.end);
-        map_direct(root, physical, rights, PAGE)?;
+        map_direct(&mut table, physical, rights, PAGE)?;
     }
     let mut result = Ok(());
-    machine.for_each_device(|device| result = result.and_then(|()| map_device(root, device)));
+    machine.for_each_device(|device| result = result.and_then(|()| map_device(&mut table, device)));
     result?;
     for hart in 0..harts {
         for address in layout::kernel_stack(hart).step_by(layout::PAGE_BYTES) {
             let frame = Frame::allocate_zeroed()?.into_physical();
-            *slot(root, address, PAGE)? = Entry::kernel_leaf(frame, Rights::READ_WRITE);
+            table.map(address, PAGE, frame, Rights::READ_WRITE)?;
         }
     }
     // An entry for every gigabyte, because the roots of processes copy these entries.
-    for index in TABLE_ENTRIES / 2..TABLE_ENTRIES {
-        let entry = &mut table_at(root)[index];
-        if !entry.is_valid() {
-            *entry = Entry::table(new_table()?);
-        }
-    }
-    ROOT.store(root, Relaxed);
+    table.complete()?;
+    let root = TABLE.call_once(|| table).physical();
     // SAFETY: the new table maps everything that the old one mapped and the kernel uses, with at
-    // least the rights that it needs. The table is never freed.
+    // least the rights that it needs. `TABLE` keeps it for ever.
     unsafe { arch::activate_root(root, Asid(0), || false) };
     Ok(())
 }
@@ -110,32 +115,13 @@ const PAGE: usize = 0;
 const MEGA: usize = 1;
 const GIGA: usize = 2;
 
-fn new_table() -> Result<usize, OutOfMemory> {
-    Ok(Frame::allocate_zeroed()?.into_physical())
-}
-
-fn table_at(physical: usize) -> &'static mut [Entry; TABLE_ENTRIES] {
-    // SAFETY: called only at boot, by one hart, with tables made by `new_table` that nothing else
-    // refers to. No two of these references are in use at the same time.
-    unsafe { &mut *layout::direct(physical).cast() }
-}
-
-/// The entry for `address` in the table of `level`; missing tables above are created.
-fn slot(root: usize, address: usize, level: usize) -> Result<&'static mut Entry, OutOfMemory> {
-    let mut table = root;
-    for above in (level + 1..arch::TABLE_LEVELS).rev() {
-        let entry = &mut table_at(table)[arch::table_index(address, above)];
-        if !entry.is_valid() {
-            *entry = Entry::table(new_table()?);
-        }
-        assert!(!entry.is_leaf(), "two mappings of {address:#x}");
-        table = entry.physical();
-    }
-    Ok(&mut table_at(table)[arch::table_index(address, level)])
-}
-
 /// Maps a physical range in the direct map, with pages of at most level `largest`.
-fn map_direct(root: usize, range: Range<usize>, rights: Rights, largest: usize) -> Result<(), OutOfMemory> {
+fn map_direct(
+    table: &mut KernelTable,
+    range: Range<usize>,
+    rights: Rights,
+    largest: usize,
+) -> Result<(), OutOfMemory> {
     let mut at = range.start;
     while at < range.end {
         let fits = |level: &usize| {
@@ -143,9 +129,7 @@ fn map_direct(root: usize, range: Range<usize>, rights: Rights, largest: usize) 
             at.is_multiple_of(bytes) && range.end - at >= bytes
         };
         let level = (PAGE..=largest).rev().find(fits).unwrap_or(PAGE);
-        let entry = slot(root, layout::direct(at) as usize, level)?;
-        assert!(!entry.is_valid(), "two mappings of {at:#x}");
-        *entry = Entry::kernel_leaf(at, rights);
+        table.map(layout::direct(at) as usize, level, at, rights)?;
         at += arch::page_size_of_level(level);
     }
     Ok(())
@@ -153,20 +137,16 @@ fn map_direct(root: usize, range: Range<usize>, rights: Rights, largest: usize) 
 
 /// Maps a device's registers. If the gigabyte around them contains only devices, all of it is
 /// mapped, otherwise single pages. Several ranges may be in the same page.
-fn map_device(root: usize, range: &Range<usize>) -> Result<(), OutOfMemory> {
+fn map_device(table: &mut KernelTable, range: &Range<usize>) -> Result<(), OutOfMemory> {
     let (start, end) = (layout::page_down(range.start), range.end.next_multiple_of(frames::FRAME_BYTES));
     for physical in (start..end).step_by(frames::FRAME_BYTES) {
         let address = layout::direct(physical) as usize;
-        let gigabyte = slot(root, address, GIGA)?;
-        if !gigabyte.is_valid() {
+        let gigabyte = table.get(address, GIGA);
+        if gigabyte == Entry::EMPTY {
             let start = physical & !(arch::page_size_of_level(GIGA) - 1);
-            *gigabyte = Entry::kernel_leaf(start, Rights::READ_WRITE);
-        }
-        if !gigabyte.is_leaf() {
-            let entry = slot(root, address, PAGE)?;
-            if !entry.is_valid() {
-                *entry = Entry::kernel_leaf(physical, Rights::READ_WRITE);
-            }
+            table.map(address, GIGA, start, Rights::READ_WRITE)?;
+        } else if !gigabyte.is_leaf() && table.get(address, PAGE) == Entry::EMPTY {
+            table.map(address, PAGE, physical, Rights::READ_WRITE)?;
         }
     }
     Ok(())

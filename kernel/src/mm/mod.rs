@@ -3,8 +3,9 @@
 //! - `frames` owns all RAM that the kernel may use.
 //! - `heap` is the global allocator.
 //! - `kernel_space` maps the kernel.
-//! - `page_table` is the tree of tables below a root, `region` records what a program has mapped,
-//!   and `address_space` combines the two.
+//! - `table` has the tables of a process, `page_table` walks through them, and `lower_half` frees
+//!   them at the end. `kernel_table` is the same for the kernel's half.
+//! - `region` records what a program has mapped; `address_space` combines it with the page table.
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
@@ -24,8 +25,11 @@ pub mod frames;
 pub mod heap;
 #[allow(unsafe_code)]
 pub mod kernel_space;
+#[allow(unsafe_code)]
+mod kernel_table;
 pub mod layout;
 #[allow(unsafe_code)]
+mod lower_half;
 mod page_table;
 mod pinned;
 pub mod quota;
@@ -35,6 +39,8 @@ mod remains;
 mod root;
 #[allow(unsafe_code)]
 mod shared;
+#[allow(unsafe_code)]
+mod table;
 #[allow(unsafe_code)]
 mod user;
 

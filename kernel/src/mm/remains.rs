@@ -12,7 +12,7 @@ use cops_fallible::try_box;
 use spin::Mutex;
 
 use super::OutOfMemory;
-use super::page_table::LowerHalf;
+use super::lower_half::LowerHalf;
 use super::quota::{Charge, Family};
 use super::region::Regions;
 

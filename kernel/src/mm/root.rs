@@ -5,7 +5,7 @@
 //! hart has it loaded, even after the address space is dropped. Dropping the address space makes
 //! each such hart load another root.
 
-use super::frames::Frame;
+use super::table::RootFrame;
 use super::{OutOfMemory, asid, kernel_space};
 use crate::arch::{self, Asid, HartSlot, HartSlots, MAX_HARTS};
 use alloc::sync::Arc;
@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A root table and its tag in the translation caches.
 pub(super) struct Root {
-    table: Frame,
+    table: RootFrame,
     asid: Asid,
     /// Set when the address space is dropped; a hart that has this root loaded must load another
     /// one.
@@ -30,7 +30,7 @@ impl Root {
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub(super) fn new(table: Frame) -> Result<Arc<Self>, OutOfMemory> {
+    pub(super) fn new(table: RootFrame) -> Result<Arc<Self>, OutOfMemory> {
         try_arc(Self { table, asid: asid::allocate(), is_dead: AtomicBool::new(false) })
     }
 

@@ -1,0 +1,88 @@
+//! What is left of a page table whose process has ended: freed in portions.
+
+use super::frames::Frame;
+use super::layout;
+use super::table::{LOWER_ENTRIES, RootTable, Table};
+use crate::arch::{self, Entry, TABLE_LEVELS};
+
+/// The tables and frames of an ended process. Dropping it frees the rest of them.
+pub(super) struct LowerHalf {
+    entries: [Entry; LOWER_ENTRIES],
+    /// The frames of addresses below this one are freed.
+    next: usize,
+}
+
+/// Cost of freeing a frame, measured in visited entries.
+const FREE_COST: usize = 16;
+
+impl LowerHalf {
+    /// Moves everything below `root` into a new value, to be freed after a flush.
+    pub(super) fn detach(root: &mut RootTable) -> Self {
+        Self { entries: root.detach_lower(), next: 0 }
+    }
+
+    /// Continues to free for about the time that `frames` frames take. Returns whether there is
+    /// anything left.
+    pub(super) fn free_some(&mut self, frames: usize) -> bool {
+        let mut work = frames.saturating_mul(FREE_COST);
+        while work > 0 && self.next < layout::USER_END {
+            let top = &mut self.entries[arch::table_index(self.next, TABLE_LEVELS - 1)];
+            let mut next = self.next;
+            // SAFETY: `detach_lower` moved the entries out of the root, so this value owns their
+            // frames and, from `next` on, everything below. The entry is emptied when it is done.
+            let is_done = unsafe { free_below(*top, TABLE_LEVELS - 1, &mut next, &mut work) };
+            if is_done {
+                *top = Entry::EMPTY;
+            }
+            self.next = next;
+        }
+        self.next < layout::USER_END
+    }
+}
+
+impl Drop for LowerHalf {
+    fn drop(&mut self) {
+        self.free_some(usize::MAX);
+    }
+}
+
+/// Frees what the entry of `level` for the address `next` refers to, from that address on. Advances
+/// `next` past the freed part and subtracts its cost from `work`. Returns whether everything is
+/// freed, the entry's own frame included.
+///
+/// The recursion is bounded: the level decreases.
+///
+/// # Safety
+/// The entry owns its frame and, from `next` on, everything below it, as in the invariants of
+/// [`table`](super::table). No hart can reach it. If this returns true, the entry is not used
+/// again.
+unsafe fn free_below(entry: Entry, level: usize, next: &mut usize, work: &mut usize) -> bool {
+    let span = arch::page_size_of_level(level);
+    let end = (*next & !(span - 1)) + span;
+    *work = work.saturating_sub(1);
+    if entry != Entry::EMPTY {
+        if level > 0 {
+            // SAFETY: above the lowest level, an entry that is not empty owns a table of the next
+            // level, which is freed only below, after the last use of `table`. By this function's
+            // contract nothing else uses it.
+            let table = unsafe { Table::at(entry.physical(), level - 1) };
+            while *next < end {
+                if *work == 0 {
+                    return false;
+                }
+                // Parts already freed are not visited again: `next` is past them.
+                //
+                // SAFETY: the argument is an entry of the table that `entry` owns, at or after
+                // `next`. When it is freed, `next` is past it.
+                if !unsafe { free_below(table.get(*next), level - 1, next, work) } {
+                    return false;
+                }
+            }
+        }
+        *work = work.saturating_sub(FREE_COST);
+        // SAFETY: by this function's contract the entry owns this reference and is not used again.
+        drop(unsafe { Frame::from_physical(entry.physical()) });
+    }
+    *next = end;
+    true
+}
