@@ -1,13 +1,13 @@
 //! Dependencies point one way: between packages as cargo knows them, and between the folders of the
-//! kernel as its `crate::` paths show them. The tables below are the layout of
+//! kernel as their paths show them ([`kernel`]). The tables are the layout of
 //! docs/book/architecture.md.
 
+mod kernel;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde_json::Value;
 
-use super::rust_source::{code_only, rust_files};
 use super::{Case, Context};
 use crate::build::host;
 use crate::error::{Because, Outcome};
@@ -31,51 +31,6 @@ const PACKAGES: [(&str, &[&str]); 14] = [
     ("cops-loadgen", &["matrix-message", "cops-report"]),
 ];
 
-/// A folder of kernel/src and what it must not name.
-struct Layer {
-    folder: &'static str,
-    /// Folders above it: what it needs from there reaches it as an argument.
-    above: &'static [&'static str],
-    /// The modules of those that it may name all the same.
-    except: &'static [&'static str],
-}
-
-const KERNEL_LAYERS: [Layer; 7] = [
-    Layer {
-        folder: "arch",
-        above: &[
-            "mm", "drivers", "sched", "process", "inspect", "boot", "trace", "call", "syscall", "fs", "net",
-        ],
-        // Where things lie; the spaces to load, at entry and before user mode; what the tree says
-        // of clock and interrupt controller; and the places to which a trap handler passes an
-        // interrupt on.
-        except: &[
-            "mm::layout",
-            "mm::kernel_space",
-            "mm::AddressSpace",
-            "drivers::device_tree",
-            "drivers::interrupt",
-            "sched::interrupt",
-        ],
-    },
-    Layer {
-        folder: "mm",
-        above: &["drivers", "sched", "process", "inspect", "boot", "trace", "call", "syscall", "fs", "net"],
-        // Which memory there is.
-        except: &["drivers::device_tree"],
-    },
-    Layer {
-        folder: "drivers",
-        above: &["sched", "process", "inspect", "boot", "trace", "call", "syscall", "fs", "net"],
-        // An interrupt ends in waking a coroutine.
-        except: &["sched::interrupt"],
-    },
-    Layer { folder: "trace", above: &["call", "syscall", "fs", "net"], except: &[] },
-    Layer { folder: "fs", above: &["call", "syscall"], except: &[] },
-    Layer { folder: "net", above: &["call", "syscall"], except: &[] },
-    Layer { folder: "call", above: &["syscall"], except: &[] },
-];
-
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cargo = host::cargo(context.workspace);
     cargo.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -85,9 +40,11 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     }
     let metadata =
         serde_json::from_str(&captured.stdout).because(|| "cargo metadata printed no JSON".into())?;
+    let kernel = kernel::judge(&context.workspace.root.join("kernel/src"))?;
+    println!("  kernel: {} arrows upward, {} lines of code", kernel.upward, kernel.lines);
     Ok(vec![
         Case::judged("packages", &judge_packages(&dependencies(&metadata))),
-        Case::judged("kernel folders", &judge_kernel(&context.workspace.root.join("kernel/src"))?),
+        Case::judged("kernel folders", &kernel.wrong),
     ])
 }
 
@@ -127,102 +84,6 @@ fn judge_packages(dependencies: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     wrong
 }
 
-fn judge_kernel(source: &Path) -> Outcome<Vec<String>> {
-    let mut wrong = Vec::new();
-    for layer in &KERNEL_LAYERS {
-        let mut unused: Vec<&str> = layer.except.to_vec();
-        for file in rust_files(&source.join(layer.folder))? {
-            let text =
-                std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
-            for (line, path) in upward_paths(&code_only(&text), layer) {
-                match layer.exception_for(&path) {
-                    Some(allowed) => unused.retain(|exception| *exception != allowed),
-                    None => wrong.push(format!(
-                        "{}:{line} names crate::{path}, which is above {}",
-                        file.display(),
-                        layer.folder
-                    )),
-                }
-            }
-        }
-        let folder = layer.folder;
-        wrong.extend(
-            unused.iter().map(|path| format!("{folder} names {path} no more: take the exception away")),
-        );
-    }
-    Ok(wrong)
-}
-
-impl Layer {
-    /// The exception that covers this path.
-    fn exception_for(&self, path: &str) -> Option<&'static str> {
-        self.except.iter().copied().find(|allowed| {
-            path.strip_prefix(allowed).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-        })
-    }
-}
-
-/// The lines that name something above the layer, excepted or not, and what.
-fn upward_paths(code: &str, layer: &Layer) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for (start, marker) in code.match_indices("crate::") {
-        // `$crate::` in a macro is named by the code that uses the macro.
-        if code[..start].ends_with('$') {
-            continue;
-        }
-        let line = code[..start].matches('\n').count() + 1;
-        let mut paths = Vec::new();
-        expand("", &code[start + marker.len()..], &mut paths);
-        let is_above = |path: &String| layer.above.contains(&path.split("::").next().unwrap_or_default());
-        found.extend(paths.into_iter().filter(is_above).map(|path| (line, path)));
-    }
-    found
-}
-
-/// Adds the paths that the path or use tree at the start of `text` names, each with `prefix` before
-/// it; gives what comes after it.
-fn expand<'a>(prefix: &str, text: &'a str, paths: &mut Vec<String>) -> &'a str {
-    let text = text.trim_start();
-    if let Some(mut rest) = text.strip_prefix('{') {
-        loop {
-            rest = expand(prefix, rest, paths).trim_start();
-            match rest.strip_prefix(',') {
-                Some(after) => rest = after,
-                None => return rest.strip_prefix('}').unwrap_or(rest),
-            }
-        }
-    }
-    let length =
-        text.find(|character: char| !character.is_alphanumeric() && character != '_').unwrap_or(text.len());
-    let (segment, mut rest) = text.split_at(length);
-    if segment.is_empty() {
-        // Everything in the prefix, or the end of a list.
-        return match rest.strip_prefix('*') {
-            Some(after) => {
-                paths.push(prefix.to_owned());
-                after
-            }
-            None => rest,
-        };
-    }
-    let path = match (prefix, segment) {
-        ("", _) => segment.to_owned(),
-        (_, "self") => prefix.to_owned(),
-        _ => format!("{prefix}::{segment}"),
-    };
-    match rest.strip_prefix("::") {
-        Some(after) => expand(&path, after, paths),
-        None => {
-            paths.push(path);
-            if let Some(renamed) = rest.trim_start().strip_prefix("as ") {
-                rest = renamed
-                    .trim_start_matches(|character: char| character.is_alphanumeric() || character == '_');
-            }
-            rest
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,31 +111,5 @@ mod tests {
                 |dependency: &&str| place(dependency) < place(package) || *dependency == "cops-report";
             assert!(allowed.iter().all(is_before), "{package}");
         }
-    }
-
-    #[test]
-    fn use_trees_are_expanded() {
-        let mut paths = Vec::new();
-        let rest = expand("", "mm::{self, layout::{A, B as C}, frames::*}; next", &mut paths);
-        assert_eq!(paths, ["mm", "mm::layout::A", "mm::layout::B", "mm::frames"]);
-        assert_eq!(rest, "; next");
-    }
-
-    #[test]
-    fn a_path_to_a_higher_folder_is_found_in_code_only() {
-        let layer =
-            Layer { folder: "arch", above: &["task", "mm"], except: &["mm::layout", "task::interrupt"] };
-        let code = "\
-use crate::arch::task;
-// crate::task is above
-use crate::mm::{layout::PAGE, layout, frames};
-let x = crate::task::now() + crate::tasks::y + $crate::task::z;
-crate::task::interrupt::on_timer(crate::mm::layouts());
-";
-        let mut found = upward_paths(&code_only(code), &layer);
-        assert_eq!(found.len(), 6, "{found:?}");
-        found.retain(|(_, path)| layer.exception_for(path).is_none());
-        let expected = [(3, "mm::frames"), (4, "task::now"), (5, "mm::layouts")];
-        assert_eq!(found, expected.map(|(line, path)| (line, path.to_owned())));
     }
 }
