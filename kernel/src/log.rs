@@ -5,7 +5,7 @@
 
 use crate::arch;
 use crate::drivers::console::{self, Channel};
-use crate::drivers::device_tree;
+use crate::machine::device_tree;
 use core::sync::atomic::{AtomicU64, Ordering};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 

@@ -15,6 +15,7 @@ mod drivers;
 mod fs;
 mod inspect;
 mod log;
+mod machine;
 mod mm;
 mod net;
 mod panic;
@@ -25,8 +26,9 @@ mod syscall;
 mod trace;
 mod vdso;
 
-use drivers::{console, device_tree};
-use mm::{asid, frames, kernel_space, layout};
+use drivers::console;
+use machine::{device_tree, fixed_list::FixedList, image, layout};
+use mm::{asid, frames, kernel_space};
 
 /// The boot hart, on the boot stack, with the early page table: reads the machine's description and
 /// takes over its memory.
@@ -36,8 +38,8 @@ fn enter_boot_hart(hart_id: usize, tree_physical: usize) -> ! {
     console::initialise();
     log::initialise();
 
-    let mut reserved = drivers::fixed_list::FixedList::<_, 17>::new(0..0);
-    facts.reserved.iter().cloned().chain([kernel_space::image_physical()]).for_each(|range| {
+    let mut reserved = FixedList::<_, 17>::new(0..0);
+    facts.reserved.iter().cloned().chain([image::physical()]).for_each(|range| {
         reserved.push(range);
     });
     #[allow(unsafe_code)]
@@ -80,5 +82,5 @@ fn enter_secondary() -> ! {
 /// The initialisation that each hart does for itself.
 fn prepare_this_hart() {
     arch::controller::initialise_this_hart();
-    arch::install_traps();
+    arch::install_traps(&boot::HANDLERS);
 }

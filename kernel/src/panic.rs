@@ -6,8 +6,8 @@
 
 use crate::arch::{self, TrapFrame};
 use crate::drivers::emergency::Emergency;
-use crate::drivers::{device_tree, power};
-use crate::mm::{kernel_space, layout};
+use crate::drivers::power;
+use crate::machine::{device_tree, image, layout};
 use crate::trace;
 use core::fmt::Write;
 use core::panic::PanicInfo;
@@ -114,8 +114,8 @@ impl Symbols {
     }
 
     fn print(&self, out: &mut Emergency, address: usize) {
-        let is_code = kernel_space::text().contains(&address)
-            || kernel_space::image_physical().contains(&address.wrapping_sub(layout::DIRECT_MAP));
+        let is_code = image::text().contains(&address)
+            || image::physical().contains(&address.wrapping_sub(layout::DIRECT_MAP));
         let _ = match self.look_up(address).filter(|_| is_code) {
             Some((name, start)) => writeln!(out, "  {address:#018x} {name} + {:#x}", address - start),
             None => writeln!(out, "  {address:#018x}"),

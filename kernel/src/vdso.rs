@@ -4,8 +4,9 @@
 //! are never writable.
 #![allow(unsafe_code)]
 
-use crate::mm::layout::PAGE_BYTES;
-use cops_executor::image::{CoreTable, ImageError};
+use crate::machine::layout::PAGE_BYTES;
+use cops_executor::image::CoreTable;
+use spin::Once;
 
 const BYTES: usize = include_bytes!(env!("COPS_VDSO")).len();
 const PAGES_BYTES: usize = BYTES.next_multiple_of(PAGE_BYTES);
@@ -30,12 +31,17 @@ pub fn image() -> &'static [u8] {
     &IMAGE.0
 }
 
-/// The image's functions, for the kernel's own executor.
+static TABLE: Once<CoreTable> = Once::new();
+
+/// The scheduler's functions in the image, for the kernel's own executor.
 ///
-/// # Errors
-/// If the embedded file is not the image that the executor crate expects.
-pub fn core_table() -> Result<CoreTable, ImageError> {
+/// # Panics
+/// If the embedded file is not the image that the executor crate expects: the system cannot start.
+pub fn core_table() -> &'static CoreTable {
     // SAFETY: the pointer is to the whole image, which the kernel maps readable and executable
     // forever.
-    unsafe { CoreTable::from_image(IMAGE.0.as_ptr()) }
+    TABLE.call_once(|| match unsafe { CoreTable::from_image(IMAGE.0.as_ptr()) } {
+        Ok(table) => table,
+        Err(error) => panic!("the embedded vDSO image is not this kernel's: {error:?}"),
+    })
 }

@@ -1,7 +1,7 @@
 //! The machine: the only folder with code for a particular architecture.
 //!
-//! No other folder contains assembly, registers or page-table formats of RISC-V. (The loader names
-//! the ELF machine type, and `drivers/device_tree.rs` the device tree's properties.) A port adds a
+//! No other folder contains assembly, registers or page-table formats of RISC-V.
+//! (`machine/device_tree.rs` has the device tree's properties.) A port adds a
 //! sibling of `riscv64` with the same items; their documentation says what they must guarantee.
 
 use core::fmt;
@@ -12,8 +12,7 @@ mod riscv64;
 #[cfg(target_arch = "riscv64")]
 pub use riscv64::*;
 
-/// Maximum number of harts that the kernel uses. Further harts of the machine are not started.
-pub const MAX_HARTS: usize = 8;
+pub use crate::machine::MAX_HARTS;
 
 /// What a program, or the kernel on its behalf, does to a memory location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +52,22 @@ pub enum Fault {
         address: usize,
         access: Access,
     },
+}
+
+/// What the kernel does at an interrupt, or at an exception in the kernel. The interrupt handlers
+/// run with interrupts disabled, take no locks and allocate nothing.
+pub struct Handlers {
+    /// The time given to [`set_timer`] has come.
+    pub timer: fn(),
+    /// Another hart, or this one, has called [`send_interrupt_to`].
+    pub interprocessor: fn(),
+    /// A device interrupts.
+    pub external: fn(),
+    /// The kernel has accessed an unmapped page or executed an illegal instruction.
+    pub kernel_exception: fn(&TrapFrame) -> !,
+    /// The kernel's stack is full; the argument is the stack pointer. Only the program counter and
+    /// the frame pointer in the frame are valid.
+    pub stack_overflow: fn(usize, &TrapFrame) -> !,
 }
 
 /// Number and arguments of a system call, as the registers contained them.

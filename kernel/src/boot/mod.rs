@@ -2,6 +2,10 @@
 //!
 //! May touch: everything that has to be started once.
 
+mod handlers;
+
+pub use handlers::HANDLERS;
+
 use core::fmt::Write;
 
 use cops_abi::Priority;
@@ -10,13 +14,15 @@ use cops_fallible::Text;
 
 use crate::arch;
 use crate::drivers::console::{self, Channel, Request};
-use crate::drivers::{device_tree, power, random, rtc};
+use crate::drivers::{power, random, rtc};
 use crate::fs::{self, FileTable};
-use crate::inspect::report;
+use crate::inspect::{self, report};
 use crate::log;
-use crate::mm::{heap, quota};
+use crate::machine::device_tree;
+use crate::mm::{heap, kernel_space, quota};
 use crate::net;
 use crate::portions;
+use crate::process::children::Entry;
 use crate::process::{self, WaitStatus, children, reaper};
 use crate::sched::{self, spawn_service, switching, timer};
 use crate::trace;
@@ -29,7 +35,7 @@ const FIRST_PROGRAM_FILE: &str = "etc/init";
 pub fn start() -> ! {
     if arch::hart_index() == 0 {
         set_up();
-        arch::start_other_harts();
+        arch::start_other_harts(kernel_space::root_physical());
     }
     sched::run_hart()
 }
@@ -55,7 +61,7 @@ fn set_up() {
     console::set_input_sink(&fs::TERMINAL);
     spawn_service("console", Priority::MOST_URGENT, console::service());
     spawn_service("inspection", Priority::MOST_URGENT, report::service());
-    spawn_service("reaper", Priority::DEFAULT, reaper::service());
+    spawn_service("reaper", Priority::DEFAULT, reaper::service(first_process_ended));
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();
         let _ = write!(name, "switching {hart}");
@@ -87,7 +93,7 @@ async fn start_first_program() {
 }
 
 /// Powers the machine off after the end of the first process.
-pub fn first_process_ended(status: WaitStatus) {
+fn first_process_ended(status: WaitStatus) {
     shut_down(wait_status::shell_code(status));
 }
 
@@ -96,9 +102,18 @@ fn answer(request: Request) {
     match (request, children::find(1)) {
         (Request::Report, _) => report::statistics(Channel::Kernel),
         (Request::Inspect, _) => report::request_picture(),
-        (Request::Trace, _) => trace::dump(),
+        (Request::Trace, _) => trace::dump(for_each_process),
         (Request::Quit, Some(process)) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
         (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
+    }
+}
+
+/// Calls `each` with the number and the name of each process.
+fn for_each_process(each: &mut dyn FnMut(u32, &'static str)) {
+    let mut next = 0;
+    while let Some(Entry { id, process, .. }) = children::at_or_after(next) {
+        next = id + 1;
+        each(id, process.as_ref().map_or("", |process| process.name));
     }
 }
 
@@ -107,7 +122,7 @@ fn shut_down(status: u8) {
     if ::log::log_enabled!(::log::Level::Info) {
         report::statistics(Channel::Kernel);
     }
-    trace::dump_at_power_off();
-    portions::print();
+    trace::dump_at_power_off(for_each_process);
+    inspect::portions::print();
     power::power_off(status)
 }

@@ -26,12 +26,10 @@
 mod cell;
 mod operation;
 mod pool;
-mod quota;
 
 pub use cell::UndeliveredList;
 pub use operation::{AddressOut, Operation};
 pub use pool::{CellIndex, wait_node};
-pub use quota::CallsInFlight;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;

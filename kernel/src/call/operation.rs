@@ -15,10 +15,10 @@ use super::CellIndex;
 use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
-use crate::fs::{ConsoleRead, File, Waiting};
+use crate::fs::{ConsoleRead, File};
 use crate::mm::PinnedBuffer;
 use crate::process::{Process, ProcessId, children};
-use crate::sched::{Timer, Waiter};
+use crate::sched::{Timer, Waiter, Waiting};
 
 /// Where `accept` stores the peer's address: the address and the word for its length.
 pub struct AddressOut {

@@ -13,11 +13,11 @@
 //! Interrupt handlers must not use the console, because it takes locks. A panic uses
 //! [`Emergency`](super::emergency::Emergency).
 
-use super::device_tree;
 use super::interrupt::Line;
 use super::multiplexer::{Demultiplexer, GROWTH, Multiplexer, Received, SWITCH_BYTES};
 use super::uart::Uart;
 use crate::arch;
+use crate::machine::device_tree;
 use cops_algorithms::ring::Ring;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};

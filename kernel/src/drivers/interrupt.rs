@@ -80,7 +80,6 @@ impl Line {
 
 /// The interrupt handler: claims all sources that interrupt this hart.
 pub fn on_external() {
-    crate::sched::interrupt::on_external();
     while let Some(source) = controller::claim() {
         let Some(state) = SOURCES.get(source) else { continue };
         state.claimed_by.store(arch::hart_index() + 1, Ordering::SeqCst);

@@ -1,6 +1,5 @@
 //! Devices, as described by the device tree.
 //!
-//! - `device_tree`: which devices there are.
 //! - `interrupt`: brings a device's interrupt to the coroutine that drives it.
 //! - `uart`, `console`: the serial port and the console; `emergency`: the console after a panic.
 //! - `virtio_net`: the network card.
@@ -13,10 +12,7 @@
 //! registers or memory of devices allow `unsafe`.
 
 pub mod console;
-#[allow(unsafe_code)]
-pub mod device_tree;
 pub mod emergency;
-pub mod fixed_list;
 pub mod interrupt;
 mod multiplexer;
 #[allow(unsafe_code)]

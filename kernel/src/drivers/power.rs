@@ -1,9 +1,9 @@
 //! Power off: reports the exit status of the run and powers the machine off.
 
-use super::device_tree;
 use super::emergency::Emergency;
 use crate::arch;
-use crate::mm::layout;
+use crate::machine::device_tree;
+use crate::machine::layout;
 
 /// Commands of the virtual machine's test device.
 const TEST_PASS: u32 = 0x5555;

@@ -12,8 +12,9 @@
 use cops_algorithms::chance::Generator;
 use spin::{Mutex, Once};
 
-use super::{device_tree, virtio_rng};
+use super::virtio_rng;
 use crate::arch;
+use crate::machine::device_tree;
 
 /// Maximum number of bytes generated while the lock is held once.
 pub const BYTES_MAX: usize = 256;

@@ -2,8 +2,8 @@
 //!
 //! May touch: the device's registers.
 
-use super::device_tree;
-use crate::mm::layout;
+use crate::machine::device_tree;
+use crate::machine::layout;
 use cops_algorithms::wall_clock;
 
 /// The low half of the nanoseconds since 1970-01-01. Reading it makes the device keep the

@@ -1,7 +1,7 @@
 //! The serial port, a 16550.
 
-use super::device_tree::UartFacts;
-use crate::mm::layout;
+use crate::machine::device_tree::UartFacts;
+use crate::machine::layout;
 
 const DATA: usize = 0;
 const INTERRUPT_ENABLE: usize = 1;

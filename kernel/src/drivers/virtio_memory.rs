@@ -1,6 +1,7 @@
 //! Memory that devices read and write: the kernel's part of the virtio crate's interface.
 
-use crate::mm::{frames, layout};
+use crate::machine::layout;
+use crate::mm::frames;
 use core::ptr::NonNull;
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 

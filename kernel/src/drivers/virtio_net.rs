@@ -9,10 +9,10 @@
 //! On an interrupt, the driver must call [`Receiver::acknowledge`], then [`Receiver::receive`]
 //! until there are no more frames, and then complete the line.
 
-use super::device_tree;
 use super::interrupt::Line;
 use super::virtio_memory::{Buffers, DirectMemory};
-use crate::mm::layout;
+use crate::machine::device_tree;
+use crate::machine::layout;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use cops_fallible::{try_arc, try_box};

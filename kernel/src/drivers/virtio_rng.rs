@@ -3,10 +3,10 @@
 //! A device that has nothing to give may keep a request for as long as it likes. The boot waits for
 //! a tenth of a second, then resets the device, which ends the request, and does without.
 
-use super::device_tree;
 use super::virtio_memory::{Buffers, DirectMemory};
 use crate::arch;
-use crate::mm::layout;
+use crate::machine::device_tree;
+use crate::machine::layout;
 use core::ptr::NonNull;
 use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;

@@ -10,16 +10,7 @@ use super::pipe::{PipeReader, PipeWriter};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
 use crate::net::Socket;
-use crate::sched::{WaitQueue, Waiter};
-
-/// The direction of a file that a call waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
-    /// For something to read or to accept.
-    ToRead,
-    /// For room to write, or for a connection to be established.
-    ToWrite,
-}
+use crate::sched::{WaitQueue, Waiter, Waiting};
 
 /// A file that a process has open. Shared by all descriptors and calls that use it; closed when the
 /// last of them drops it.

@@ -10,7 +10,7 @@ mod table;
 mod terminal;
 
 pub use cops_algorithms::terminal::Mode as ConsoleMode;
-pub use file::{File, Waiting, console_has_room};
+pub use file::{File, console_has_room};
 pub use image::{Node, root, set_root};
 pub use pipe::pipe;
 pub use table::FileTable;

@@ -10,8 +10,7 @@ use spin::Mutex;
 
 use crate::drivers::console::{self, Channel, InputSink};
 use crate::mm::PinnedBuffer;
-use crate::process::FIRST_PROCESS;
-use crate::sched::{WaitQueue, Waiter};
+use crate::sched::{FIRST_PROCESS, WaitQueue, Waiter};
 
 /// Maximum number of bytes per read.
 const READ_BYTES: usize = 256;

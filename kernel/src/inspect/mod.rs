@@ -5,12 +5,13 @@
 //! held when the next record is made.
 //! May touch: processes, the kernel's executor; a process's memory only in [`user_coroutine`].
 
+pub mod portions;
 pub mod report;
 mod statistics;
 
 pub use statistics::statistics;
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::Ordering::*;
 
 use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
 use cops_abi::page::MAX_CPUS;
@@ -18,101 +19,31 @@ use cops_executor::core::{Executor, Inspection, Phase};
 
 use crate::mm::UserRange;
 use crate::process::children::{self, Entry};
-use crate::process::{CpuState, Process, ProcessId, VirtualCpu};
-use crate::sched::{RUN_QUEUE, executor, workers};
+use crate::process::{CpuState, Process, ProcessId};
+use crate::sched::{RUN_QUEUE, executor, hart_time, workers};
 use crate::{arch, trace};
 
 /// The number of the executor in every process.
 const EXECUTOR_NUMBER: u8 = 0;
 
-/// How a hart spends its time.
-#[repr(align(64))]
-struct HartTime {
-    /// The total of completed sleeps.
-    asleep_ticks: AtomicU64,
-    /// Start of the current sleep; 0 if the hart is awake.
-    asleep_since_ticks: AtomicU64,
-    process_ticks: AtomicU64,
-    /// The process << 32 | virtual CPU that it runs; 0 if none.
-    running: AtomicU64,
-}
-
-static HARTS: [HartTime; arch::MAX_HARTS] = [const {
-    HartTime {
-        asleep_ticks: AtomicU64::new(0),
-        asleep_since_ticks: AtomicU64::new(0),
-        process_ticks: AtomicU64::new(0),
-        running: AtomicU64::new(0),
-    }
-}; arch::MAX_HARTS];
-
-/// Adds to a word that only this hart writes.
-fn add(word: &AtomicU64, ticks: u64) {
-    word.store(word.load(Relaxed).wrapping_add(ticks), Relaxed);
-}
-
-/// This hart is about to sleep.
-pub fn begin_sleep() {
-    HARTS[arch::hart_index()].asleep_since_ticks.store(arch::now_ticks(), Relaxed);
-}
-
-/// This hart is awake again.
-pub fn end_sleep() {
-    let hart = &HARTS[arch::hart_index()];
-    let since = hart.asleep_since_ticks.swap(0, Relaxed);
-    add(&hart.asleep_ticks, arch::now_ticks().saturating_sub(since));
-}
-
-/// A period in which a hart runs a virtual CPU.
-#[must_use]
-pub struct Running {
-    begin_ticks: u64,
-}
-
-impl Running {
-    /// Begins the period now, on this hart.
-    pub fn begin(cpu: &VirtualCpu) -> Self {
-        let running = u64::from(cpu.process.id) << 32 | cpu.index as u64;
-        HARTS[arch::hart_index()].running.store(running, Relaxed);
-        Self { begin_ticks: arch::now_ticks() }
-    }
-
-    /// Ends the period now, on the same hart. Returns its ticks.
-    pub fn end(self, cpu: &VirtualCpu) -> u64 {
-        let ticks = arch::now_ticks().saturating_sub(self.begin_ticks);
-        let hart = &HARTS[arch::hart_index()];
-        hart.running.store(0, Relaxed);
-        add(&hart.process_ticks, ticks);
-        // Written only by the hart that holds the registers' lock.
-        add(&cpu.run_ticks, ticks);
-        ticks
-    }
-}
-
 /// The record of the hart with this number.
 pub fn hart(number: u64) -> Option<HartRecord> {
     let index = usize::try_from(number).ok()?;
     let worker = workers().get(index)?;
-    let time = HARTS.get(index)?;
-    let running = time.running.load(Relaxed);
     let now_ticks = arch::now_ticks();
-    let mut asleep_ticks = time.asleep_ticks.load(Relaxed);
-    // If the sleep ends between the two loads, this one record shows too short a sleep.
-    if let since @ 1.. = time.asleep_since_ticks.load(Relaxed) {
-        asleep_ticks += now_ticks.saturating_sub(since);
-    }
+    let time = hart_time::of(index, now_ticks)?;
     Some(HartRecord {
         hart: index as u32,
         current_priority: worker.current_priority().map_or(64, |priority| u32::from(priority.level())),
         current_coroutine: worker.current_id.load(Relaxed),
-        process: (running >> 32) as u32,
-        cpu: running as u32,
+        process: time.process,
+        cpu: time.cpu,
         ready: worker.ready.load(Relaxed),
         posted: worker.posted.load(Relaxed),
         polls: worker.polls.load(Relaxed),
         steals: worker.steals.load(Relaxed),
-        asleep_ticks,
-        process_ticks: time.process_ticks.load(Relaxed),
+        asleep_ticks: time.asleep_ticks,
+        process_ticks: time.process_ticks,
         now_ticks,
         run_queue: RUN_QUEUE.levels(),
         reserved: 0,

@@ -7,8 +7,9 @@
 //! A [`Frame`] is one reference to a frame; dropping the last one frees it. So pinning a program's
 //! buffer, sharing a page with a program and mapping a page twice are only clones.
 
-use super::{OutOfMemory, kernel_space, layout};
+use super::{OutOfMemory, layout};
 use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
+use crate::machine::image;
 use cops_algorithms::buddy::{self, Buddy, Links, ORDERS};
 use cops_algorithms::frame_cache::{BATCH, FrameCache};
 use cops_algorithms::holes::{first_hole, for_each_hole};
@@ -241,7 +242,7 @@ impl Frame {
     /// # Panics
     /// If that is not in the image.
     pub(super) fn of_image(physical: usize) -> Self {
-        assert!(kernel_space::image_physical().contains(&physical), "{physical:#x} is not in the image");
+        assert!(image::physical().contains(&physical), "{physical:#x} is not in the image");
         // SAFETY: the frames of the image are reserved at boot. Their records begin with one
         // reference (`FrameRecord::in_use`), which is never dropped.
         unsafe { Self::share_of(physical) }

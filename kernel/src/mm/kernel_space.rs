@@ -7,46 +7,10 @@ use super::frames::{self, Frame};
 use super::kernel_table::KernelTable;
 use super::{OutOfMemory, layout};
 use crate::arch::{self, Asid, Entry, Rights};
-use crate::drivers::device_tree::Facts;
+use crate::machine::device_tree::Facts;
+use crate::machine::image;
 use core::ops::Range;
 use spin::Once;
-
-unsafe extern "C" {
-    // Defined in kernel.lds; only their addresses have a meaning.
-    static __image_start: u8;
-    static __image_end: u8;
-    static __text_start: u8;
-    static __text_end: u8;
-    static __rodata_start: u8;
-    static __rodata_end: u8;
-    static __vdso_start: u8;
-    static __vdso_end: u8;
-    static __data_start: u8;
-    static __data_end: u8;
-}
-
-/// The range between two symbols of the link script.
-macro_rules! section {
-    ($start:ident, $end:ident) => {
-        (&raw const $start) as usize..(&raw const $end) as usize
-    };
-}
-
-/// Physical range of the whole image, in whole pages.
-pub fn image_physical() -> Range<usize> {
-    let image = section!(__image_start, __image_end);
-    layout::physical_of(image.start)..layout::physical_of(image.end)
-}
-
-/// The kernel's static variables.
-pub fn writable_image() -> Range<usize> {
-    section!(__data_start, __data_end)
-}
-
-/// The kernel's code.
-pub fn text() -> Range<usize> {
-    section!(__text_start, __text_end)
-}
 
 /// The kernel's root table; complete.
 static TABLE: Once<KernelTable> = Once::new();
@@ -72,7 +36,7 @@ pub(super) fn upper_half() -> impl Iterator<Item = Entry> {
 /// If there is no memory for tables and stacks.
 pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
     let mut table = KernelTable::new()?;
-    let image = image_physical();
+    let image = image::physical();
     for range in machine.memory.iter() {
         // Without the image: its pages get the rights of their sections, below.
         let (before, after) =
@@ -84,10 +48,10 @@ pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
         }
     }
     for (section, rights) in [
-        (section!(__text_start, __text_end), Rights::READ_EXECUTE),
-        (section!(__rodata_start, __rodata_end), Rights::READ),
-        (section!(__vdso_start, __vdso_end), Rights::READ_EXECUTE),
-        (section!(__data_start, __data_end), Rights::READ_WRITE),
+        (image::text(), Rights::READ_EXECUTE),
+        (image::read_only(), Rights::READ),
+        (image::vdso(), Rights::READ_EXECUTE),
+        (image::writable(), Rights::READ_WRITE),
     ] {
         let physical = layout::physical_of(section.start)..layout::physical_of(section.end);
         map_direct(&mut table, physical, rights, PAGE)?;

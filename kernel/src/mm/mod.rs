@@ -27,7 +27,6 @@ pub mod heap;
 pub mod kernel_space;
 #[allow(unsafe_code)]
 mod kernel_table;
-pub mod layout;
 #[allow(unsafe_code)]
 mod lower_half;
 mod page_table;
@@ -45,6 +44,7 @@ mod table;
 mod user;
 
 pub use crate::arch::{Access, Rights};
+pub use crate::machine::layout;
 pub use address_space::AddressSpace;
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;

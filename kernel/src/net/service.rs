@@ -16,11 +16,11 @@ use cops_net::{Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice
 use spin::Once;
 
 use crate::arch;
-use crate::drivers::device_tree;
 use crate::drivers::interrupt::Line;
 use crate::drivers::random;
 use crate::drivers::virtio_net::{Receiver, Transmitter, VirtioNet};
 use crate::log;
+use crate::machine::device_tree;
 use crate::mm::frames;
 use crate::sched::{self, timer};
 

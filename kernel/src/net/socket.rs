@@ -12,9 +12,8 @@ use cops_net::{Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
 use super::stack;
-use crate::fs::Waiting;
 use crate::mm::PinnedBuffer;
-use crate::sched::WaitQueue;
+use crate::sched::{WaitQueue, Waiting};
 
 /// The state of a socket.
 enum State {

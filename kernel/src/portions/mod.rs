@@ -9,23 +9,19 @@
 //!
 //! The boot argument `portions=on` switches it on. Otherwise each point costs one relaxed load and
 //! a branch that is not taken, so the measured kernel is the one that ships. The unit is that of
-//! `instret`: exact under `-icount`, meaningless elsewhere. `report` prints the results at power
-//! off; `COPS_INSPECT` reads them while the system runs.
+//! `instret`: exact under `-icount`, meaningless elsewhere. `inspect::portions` prints the results
+//! at power off; `COPS_INSPECT` reads them while the system runs.
 //!
 //! May touch: the instruction counter. Each hart writes its own record; interrupt handlers write to
 //! it too, but only to entries that exist from the start.
 #![forbid(unsafe_code)]
-
-mod report;
-
-pub use report::{name_of, print};
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use cops_abi::inspect::{PortionRecord, portion};
 
 use crate::arch;
-use crate::drivers::device_tree;
+use crate::machine::device_tree;
 
 /// Maximum number of different portions per hart: more than there are system calls, services and
 /// measured sections.

@@ -11,7 +11,6 @@ use cops_fallible::map::Spare;
 use spin::Mutex;
 
 use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus, reaper};
-use crate::boot;
 use crate::fs;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};
 
@@ -203,10 +202,8 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     let parent = enter_end(id, status);
     // Before the parent is woken, so that it already has the console again.
     fs::leave_console(id);
-    match parent {
-        Some(parent) => parent.child_ended.wake_all(),
-        None if id == FIRST_PROCESS => boot::first_process_ended(status),
-        None => {}
+    if let Some(parent) = parent {
+        parent.child_ended.wake_all();
     }
 }
 

@@ -15,12 +15,13 @@ use cops_abi::{Errno, auxv, layout, note};
 use cops_executor::yield_now;
 use cops_fallible::List;
 use elf::ElfBytes;
-use elf::abi::{EM_RISCV, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
+use elf::abi::{ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
 use elf::endian::LittleEndian;
 use elf::note::NoteIterator;
 use elf::segment::{ProgramHeader, SegmentTable};
 
 use super::{Process, ProcessId, children, reaper};
+use crate::arch;
 use crate::drivers::random;
 use crate::fs::{self, ConsoleMode, FileTable, Node, root};
 use crate::mm::{self, AddressSpace, Rights, UserRange};
@@ -295,7 +296,7 @@ impl Drop for Loading {
 /// The file as an ELF program for this machine, and its program headers.
 fn parse(bytes: &'static [u8]) -> Result<(File<'static>, Segments), Errno> {
     let file = File::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
-    if file.ehdr.e_machine != EM_RISCV || file.ehdr.e_type != ET_EXEC {
+    if file.ehdr.e_machine != arch::ELF_MACHINE || file.ehdr.e_type != ET_EXEC {
         return Err(Errno::ENOEXEC);
     }
     let segments = file.segments().ok_or(Errno::ENOEXEC)?;

@@ -4,6 +4,7 @@
 //! lock. None is held while user code runs.
 //! May touch: `mm`, `fs`, `call`, the run queue.
 
+mod calls;
 pub mod children;
 mod cpu;
 mod loader;
@@ -12,6 +13,7 @@ pub mod reaper;
 mod wake_ring;
 pub mod work;
 
+pub use crate::sched::{FIRST_PROCESS, ProcessId};
 pub(crate) use cpu::Standing;
 pub use cpu::{CpuState, VirtualCpu};
 pub use loader::{Arguments, Loading, arguments, start_program};
@@ -25,21 +27,16 @@ use cops_fallible::{List, try_arc};
 use spin::Mutex;
 
 use crate::arch::{self, UserContext};
-use crate::call::CallsInFlight;
 use crate::counters::COUNTERS;
 use crate::fs::{File, FileTable};
 use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
 use crate::sched::{Account, Ceiling, RUN_QUEUE, Share, Shown, WaitQueue, system_page};
 use crate::trace::{self, Event, TracePages};
+use calls::CallsInFlight;
 use cpu::{CpuEvent, CpuStatus};
 use notify::NOT_WANTED;
 use wake_ring::WakeRing;
-
-/// Identifies a process. Never 0.
-pub type ProcessId = u32;
-/// The number of the first process. All others descend from it, and the system ends with it.
-pub const FIRST_PROCESS: ProcessId = 1;
 
 /// How a process ended, in the encoding of `wait4`.
 pub type WaitStatus = i32;

@@ -12,7 +12,7 @@ use cops_executor::yield_now;
 use cops_fallible::{OutOfMemory, Queue};
 use spin::Mutex;
 
-use super::{Process, ProcessId, children};
+use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus, children};
 use crate::mm::{self, Remains};
 use crate::sched::{RUN_QUEUE, Service};
 use crate::{arch, call};
@@ -61,8 +61,8 @@ fn next_task() -> Option<Task> {
     ended.map(Task::End).or_else(|| mm::take_abandoned().map(Task::Free))
 }
 
-/// The service coroutine.
-pub async fn service() {
+/// The service coroutine. Calls `first_ended` after the end of the first process.
+pub async fn service(first_ended: fn(WaitStatus)) {
     REAPER.begin();
     loop {
         let task = poll_fn(|_| next_task().map_or(Poll::Pending, Poll::Ready)).await;
@@ -115,6 +115,9 @@ pub async fn service() {
         }
         let payer = children::payer(family, id);
         children::ended(id, status);
+        if id == FIRST_PROCESS {
+            first_ended(status);
+        }
         portions.charge_to(payer);
         yield_now().await;
     }

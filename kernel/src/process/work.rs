@@ -19,8 +19,13 @@ use super::{Process, ProcessId, VirtualCpu, children};
 use crate::arch::SyscallFrame;
 use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights};
-use crate::syscall::Spawning;
 use crate::trace;
+
+/// Work of a system call that only that call knows.
+pub trait InPortions: Send {
+    /// Executes a portion on behalf of `process`. `None` if there is more to do.
+    fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult>;
+}
 
 /// The remaining work.
 pub enum Work {
@@ -29,7 +34,7 @@ pub enum Work {
     /// Give these rights to this range.
     Protect(Range<usize>, Rights),
     /// Load a program and start it.
-    Spawn(Box<Spawning>),
+    Spawn(Box<dyn InPortions>),
     /// Lower the ceilings of the processes of this family, from this number on, to this level.
     Lower { family: Family, level: u8, next: ProcessId },
     /// Allocate the trace's rings, and switch tracing on.

@@ -9,15 +9,14 @@
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 
 use cops_abi::inspect::portion;
-use cops_executor::image::{self, CoreTable};
+use cops_executor::image;
 use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
-use spin::Once;
 
+use super::hart_time;
 use crate::counters::COUNTERS;
 use crate::trace::{self, Event};
-use crate::{arch, mm, portions};
+use crate::{arch, mm, portions, vdso};
 
-static TABLE: Once<CoreTable> = Once::new();
 static EXECUTOR: Executor = Executor::new(0);
 static WORKERS: [WorkerState; arch::MAX_HARTS] = [const { WorkerState::new() }; arch::MAX_HARTS];
 
@@ -34,24 +33,13 @@ pub fn workers() -> &'static [WorkerState] {
     &WORKERS[..arch::hart_count()]
 }
 
-/// The scheduler's functions in the vDSO image.
-///
-/// # Panics
-/// If the image does not match the kernel: the system cannot start.
-pub fn core_table() -> &'static CoreTable {
-    TABLE.call_once(|| match crate::vdso::core_table() {
-        Ok(table) => table,
-        Err(error) => panic!("the embedded vDSO image is not this kernel's: {error:?}"),
-    })
-}
-
 /// Prepares the executor for all harts. Called once, on the first hart, before any coroutine is
 /// spawned.
 ///
 /// # Panics
 /// If the image does not match the kernel or there is no memory: the system cannot start.
 pub fn prepare() {
-    image::install(core_table());
+    image::install(vdso::core_table());
     let hooks = Hooks {
         context: core::ptr::null_mut(),
         grow,
@@ -85,7 +73,7 @@ pub fn run_hart() -> ! {
         // masked.
         let mut parked = false;
         let before = arch::instructions_retired();
-        crate::inspect::begin_sleep();
+        hart_time::begin_sleep();
         arch::wait_for_interrupt_unless(|| {
             // Do not keep the page table of an ended process during the sleep.
             mm::release_dead();
@@ -95,7 +83,7 @@ pub fn run_hart() -> ! {
             }
             !parked
         });
-        crate::inspect::end_sleep();
+        hart_time::end_sleep();
         // An emulator that counts instructions may advance the counter while a hart sleeps.
         COUNTERS.instructions_asleep.add(arch::instructions_retired().saturating_sub(before));
         if parked {

@@ -26,8 +26,3 @@ pub fn on_external() {
     trace::emit(|| Event::Interrupt { source: 3 });
     COUNTERS.device_interrupt_ticks.set(arch::now_ticks());
 }
-
-/// This hart is about to interrupt another one.
-pub fn on_send() {
-    COUNTERS.interprocessor_interrupts.add(1);
-}

@@ -5,9 +5,11 @@
 //! - `switching` is the coroutine through which a hart enters user mode; `run_queue` has the
 //!   virtual CPUs that it chooses from, by `urgency`, `slice` and `share`.
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
+//! - `hart_time` records how the harts spend their time.
 //! - `system_page` is the page that tells processes the state of the system.
 
 mod executor;
+pub mod hart_time;
 pub mod interrupt;
 mod run_queue;
 mod service;
@@ -19,7 +21,7 @@ pub mod timer;
 mod urgency;
 mod wait;
 
-pub use executor::{core_table, current_number, executor, prepare, run_hart, wake_by_number, workers};
+pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
 pub(crate) use run_queue::Place;
 pub use run_queue::{Account, RUN_QUEUE, SHARE_MAX, name_of_hold};
 pub use service::{Service, spawn_service};
@@ -27,4 +29,9 @@ pub use share::Share;
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;
 pub use urgency::{Ceiling, Shown};
-pub use wait::{WaitQueue, Waiter};
+pub use wait::{WaitQueue, Waiter, Waiting};
+
+/// Identifies a process. Never 0.
+pub type ProcessId = u32;
+/// The number of the first process. All others descend from it, and the system ends with it.
+pub const FIRST_PROCESS: ProcessId = 1;

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use cops_fallible::{Map, OutOfMemory};
 use spin::Mutex;
 
-use crate::process::ProcessId;
+use super::ProcessId;
 
 /// Maximum of a divisor: charges must fit into 63 bits for years.
 const DIVISOR_MAX: u32 = 4096;

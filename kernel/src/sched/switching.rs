@@ -15,15 +15,15 @@ use cops_abi::CoroutineId;
 use cops_abi::inspect::portion;
 use cops_abi::syscall::{signal, wait_status};
 
+use super::hart_time::Running;
 use super::run_queue::RUN_QUEUE;
 use super::service::set_level;
 use super::slice::{Slice, Turn};
 use super::{timer, urgency};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::counters::COUNTERS;
-use crate::drivers::device_tree;
-use crate::inspect;
 use crate::log;
+use crate::machine::device_tree;
 use crate::mm::FaultError;
 use crate::portions;
 use crate::process::VirtualCpu;
@@ -108,16 +108,16 @@ struct Switcher {
 struct Stretch<'a> {
     slice: &'a mut Slice,
     turn: &'a mut Turn,
-    running: inspect::Running,
+    running: Running,
 }
 
 impl Stretch<'_> {
     /// After the renewal of the slice: accounts for the use of the previous one.
     fn begin_anew(&mut self, cpu: &VirtualCpu) {
-        let last = core::mem::replace(&mut self.running, inspect::Running::begin(cpu));
-        cpu.process.used_ticks.fetch_add(last.end(cpu), Relaxed);
+        let last = core::mem::replace(&mut self.running, Running::begin(cpu.process.id, cpu.index));
+        cpu.process.used_ticks.fetch_add(last.end(&cpu.run_ticks), Relaxed);
         // The end has cleared what the beginning sets.
-        self.running = inspect::Running::begin(cpu);
+        self.running = Running::begin(cpu.process.id, cpu.index);
         timer::begin_slice(self.slice.begin(arch::now_ticks()));
     }
 }
@@ -138,14 +138,14 @@ fn run(
         context.set_result(result as usize);
     }
     context.restore_floating_point();
-    let mut stretch = Stretch { slice, turn, running: inspect::Running::begin(cpu) };
+    let mut stretch = Stretch { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
     timer::begin_slice(stretch.slice.begin(begin_ticks));
     RUN_QUEUE.entering(cpu);
     let stopped = run_until_stopped(me, cpu, &mut context, &mut stretch);
     urgency::show_hart_in_kernel();
     timer::end_slice();
     let stopped_ticks = stretch.slice.pause();
-    process.used_ticks.fetch_add(stretch.running.end(cpu), Relaxed);
+    process.used_ticks.fetch_add(stretch.running.end(&cpu.run_ticks), Relaxed);
     context.save_floating_point();
     // A wake may already have made it runnable; a hart that takes it waits for this lock.
     (stopped, stopped_ticks)
@@ -162,16 +162,24 @@ fn run_until_stopped(
     let mut shown = 64;
     loop {
         let mut stop = None;
-        let trap = arch::enter_user_unless(context, &process.space, |context| {
-            stop = reason_to_stop(me, cpu, stretch, &mut shown);
-            if stop.is_none() {
-                process.deliver_interrupt(cpu, context);
-                trace::emit(move || {
-                    cpu.event(|process, index| Event::EnterUser { process, cpu: index, level: cpu.level() })
-                });
-            }
-            stop.is_some()
-        });
+        let trap = arch::enter_user_unless(
+            context,
+            || process.space.activate(),
+            |context| {
+                stop = reason_to_stop(me, cpu, stretch, &mut shown);
+                if stop.is_none() {
+                    process.deliver_interrupt(cpu, context);
+                    trace::emit(move || {
+                        cpu.event(|process, index| Event::EnterUser {
+                            process,
+                            cpu: index,
+                            level: cpu.level(),
+                        })
+                    });
+                }
+                stop.is_some()
+            },
+        );
         if let Some(stop) = stop {
             trace::emit(move || trace_stop(cpu, stop));
             return stop;

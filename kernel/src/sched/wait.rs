@@ -29,6 +29,15 @@ pub struct Waiter {
     pub level: u8,
 }
 
+/// The direction of a file that a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// For something to read or to accept.
+    ToRead,
+    /// For room to write, or for a connection to be established.
+    ToWrite,
+}
+
 /// Calls that wait for the same event.
 #[derive(Debug, Default)]
 pub struct WaitQueue {

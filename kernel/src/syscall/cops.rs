@@ -8,7 +8,7 @@ use cops_abi::page::MAX_CPUS;
 use cops_abi::{Errno, layout};
 
 use super::{Outcome, Reply};
-use crate::drivers::device_tree;
+use crate::machine::device_tree;
 use crate::mm::{self, UserRange};
 use crate::process::{Process, VirtualCpu};
 

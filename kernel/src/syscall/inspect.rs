@@ -96,7 +96,7 @@ pub fn inspect(process: &Process, request: usize, from: u64, address: usize, byt
 /// The portion record `number`, or the first after it, and the number to continue with.
 fn portion(number: u64) -> Option<(PortionRecord, u64)> {
     let (record, number) = portions::at_or_after(number)?;
-    Some((PortionRecord { name: portions::name_of(&record), ..record }, number + 1))
+    Some((PortionRecord { name: inspect::portions::name_of(&record), ..record }, number + 1))
 }
 
 /// The coroutines of a process or the kernel (high half of `from`) from a slot (low half) on.

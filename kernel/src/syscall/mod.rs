@@ -16,8 +16,6 @@ mod scheduling;
 mod spawn;
 mod time;
 
-pub use spawn::Spawning;
-
 use alloc::sync::Arc;
 
 use cops_abi::errno::{CallResult, encode};

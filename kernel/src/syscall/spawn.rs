@@ -14,7 +14,7 @@ use cops_fallible::{Text, try_box};
 use super::scheduling;
 use crate::fs::{self, ConsoleMode, FileTable};
 use crate::mm::UserRange;
-use crate::process::work::Work;
+use crate::process::work::{InPortions, Work};
 use crate::process::{Arguments, Loading, Process};
 
 /// Number of pieces of arguments that one portion copies.
@@ -23,7 +23,7 @@ const PORTION_PIECES: usize = 16;
 const PIECE_BYTES: usize = 256;
 
 /// A process that is being started.
-pub struct Spawning {
+struct Spawning {
     path: Text,
     ceiling: u8,
     console: Option<ConsoleMode>,
@@ -55,15 +55,17 @@ pub fn spawn(
     Ok(Work::Spawn(try_box(spawning)?))
 }
 
-impl Spawning {
-    /// Executes a portion. `None` if there is more to do, otherwise the number of the new process.
-    pub fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+impl InPortions for Spawning {
+    /// Its result is the number of the new process.
+    fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         if let Some(loading) = &mut self.loading {
             return loading.go_on(Some(process)).map(|started| started.map(|child| child.id as usize));
         }
         self.prepare(process).err().map(Err)
     }
+}
 
+impl Spawning {
     /// Collects some of the arguments; after the last one, examines the program.
     fn prepare(&mut self, process: &Arc<Process>) -> Result<(), Errno> {
         for _ in 0..PORTION_PIECES {

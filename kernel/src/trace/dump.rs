@@ -13,8 +13,7 @@ use super::traced::for_each_name;
 use super::{extent, read, switch};
 use crate::arch;
 use crate::drivers::console::{self, Channel};
-use crate::drivers::device_tree;
-use crate::process::children;
+use crate::machine::device_tree;
 
 /// Number of records written to the console at a time.
 const BATCH: usize = 32;
@@ -22,20 +21,18 @@ const BATCH: usize = 32;
 const LAST: u64 = 12;
 
 /// Writes all recorded events to the console's trace channel. Tracing is off meanwhile.
-pub fn dump() {
+/// `for_each_process` calls its argument with the number and the name of each process.
+pub fn dump(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &'static str))) {
     // Only switching tracing on can fail.
     let was_on = switch(false).unwrap_or(false);
     let mut out = Out { bytes: [0; BATCH * 32], count: 0 };
     let harts = arch::hart_count() as u64;
     out.event(Event::DumpBegin { ticks_per_second: arch::ticks_per_second(), harts });
-    let mut next = 0;
-    while let Some(entry) = children::at_or_after(next) {
-        next = entry.id + 1;
-        let name = entry.process.as_ref().map_or("", |process| process.name);
+    for_each_process(&mut |process, name| {
         for (part, bytes) in words(name.as_bytes()).enumerate().take(32) {
-            out.event(Event::ProcessName { process: entry.id, part: part as u8, bytes });
+            out.event(Event::ProcessName { process, part: part as u8, bytes });
         }
-    }
+    });
     for &(number, name) in cops_abi::syscall::ALL {
         for (part, bytes) in words(name.as_bytes()).enumerate() {
             out.event(Event::SystemCallName { number: number as u64, part: part as u8, bytes });
@@ -70,10 +67,10 @@ pub fn dump() {
     }
 }
 
-/// Dumps if the boot argument `trace_dump=on` asks for it. Called last before power off.
-pub fn dump_at_power_off() {
+/// As [`dump`], if the boot argument `trace_dump=on` asks for it. Called last before power off.
+pub fn dump_at_power_off(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &'static str))) {
     if device_tree::boot_argument("trace_dump") == Some("on") {
-        dump();
+        dump(for_each_process);
     }
 }
 

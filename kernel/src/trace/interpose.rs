@@ -10,16 +10,17 @@
 use cops_executor::image::{self, CoreTable, Observer};
 use spin::Once;
 
+use super::current_number;
 use super::{Event, emit};
-use crate::sched;
+use crate::vdso;
 
 static OBSERVED: Once<CoreTable> = Once::new();
 
 static OBSERVER: Observer = Observer {
-    wake: |id| emit(|| Event::Wake { coroutine: id.raw(), by: sched::current_number() }),
+    wake: |id| emit(|| Event::Wake { coroutine: id.raw(), by: current_number() }),
     spawn: |id, priority| {
         let level = priority.level();
-        emit(|| Event::Spawn { coroutine: id.raw(), by: sched::current_number(), level });
+        emit(|| Event::Spawn { coroutine: id.raw(), by: current_number(), level });
     },
     set_priority: |id, priority| {
         emit(|| Event::SetPriority { coroutine: id.raw(), level: priority.level() });
@@ -28,7 +29,7 @@ static OBSERVER: Observer = Observer {
 
 /// Makes the kernel's calls go through the observer, or directly.
 pub(super) fn switch(observed: bool) {
-    let plain = sched::core_table();
+    let plain = vdso::core_table();
     image::install(if observed {
         OBSERVED.call_once(|| CoreTable::observed(plain, &OBSERVER))
     } else {

@@ -27,13 +27,13 @@ pub use traced::{name, name_of, poll, traced};
 use cops_fallible::List;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-use cops_abi::Errno;
 pub use cops_abi::trace::Event;
 use cops_abi::trace::{Portion, Record, Ring, Slot};
+use cops_abi::{CoroutineId, Errno};
 use spin::{Mutex, Once};
 
 use crate::arch;
-use crate::drivers::device_tree;
+use crate::machine::device_tree;
 
 /// Default number of records in each hart's ring.
 const RECORDS_DEFAULT: usize = 8192;
@@ -88,6 +88,11 @@ fn write(record: Record) {
     if let Some(ring) = RINGS.get().and_then(|rings| rings.get(hart)) {
         ring.ring().write(Record { hart: hart as u8, ..record });
     }
+}
+
+/// Number of the coroutine that runs on this hart; 0 if there is none.
+fn current_number() -> u64 {
+    cops_executor::current().map_or(0, CoroutineId::raw)
 }
 
 /// Switches tracing on if the boot argument says so. Called once, before there are other harts or

@@ -9,8 +9,8 @@ use core::pin::pin;
 use cops_abi::inspect::portion;
 use spin::Mutex;
 
-use super::{Event, emit, is_on};
-use crate::{portions, sched};
+use super::{Event, current_number, emit, is_on};
+use crate::portions;
 
 /// Wraps `future` so that its polls are traced. All coroutines of the kernel are spawned with this.
 pub async fn traced<F: Future<Output = ()>>(future: F) {
@@ -21,17 +21,17 @@ pub async fn traced<F: Future<Output = ()>>(future: F) {
 /// Calls `work`, one poll of the current coroutine, between the events for its begin and its end.
 #[inline]
 pub fn poll<R>(work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -> R {
-    emit(move || Event::PollBegin { coroutine: sched::current_number(), level: current_level() });
+    emit(move || Event::PollBegin { coroutine: current_number(), level: current_level() });
     portions::point(portion::SERVICE, || 0);
     portions::is(portion::SERVICE, || {
-        let coroutine = sched::current_number();
+        let coroutine = current_number();
         (coroutine as u32, [coroutine, 0, 0, 0])
     });
     let result = work();
     portions::point(portion::EXECUTOR, || 0);
     if is_on() {
         let finished = is_finished(&result).into();
-        emit(move || Event::PollEnd { coroutine: sched::current_number(), finished });
+        emit(move || Event::PollEnd { coroutine: current_number(), finished });
     }
     result
 }

@@ -3,7 +3,8 @@
 //! The kernel is built with frame pointers: `s0` points directly above the saved return address (at
 //! -8) and the caller's `s0` (at -16).
 
-use crate::mm::layout;
+use super::hart_count;
+use crate::machine::{image, layout};
 use core::arch::asm;
 
 /// The frame pointer of the caller.
@@ -21,7 +22,7 @@ pub fn frame_pointer() -> usize {
 pub fn walk_frames(start: usize, limit: usize, mut visit: impl FnMut(usize)) {
     let mut frame = start;
     for _ in 0..limit {
-        if !frame.is_multiple_of(16) || !layout::is_on_kernel_stack(frame - 16, 16) {
+        if !frame.is_multiple_of(16) || !is_on_kernel_stack(frame - 16, 16) {
             return;
         }
         // SAFETY: `is_on_kernel_stack` has confirmed that the 16 bytes below `frame` are on a
@@ -39,4 +40,13 @@ pub fn walk_frames(start: usize, limit: usize, mut visit: impl FnMut(usize)) {
         }
         frame = caller;
     }
+}
+
+/// Whether `length` bytes at `address` are all on one kernel stack: that of a hart, or the one used
+/// for booting.
+fn is_on_kernel_stack(address: usize, length: usize) -> bool {
+    let within = |range: core::ops::Range<usize>| {
+        range.contains(&address) && address.checked_add(length).is_some_and(|end| end <= range.end)
+    };
+    (0..hart_count()).any(|hart| within(layout::kernel_stack(hart))) || within(image::writable())
 }

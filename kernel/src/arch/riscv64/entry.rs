@@ -9,7 +9,7 @@
 use super::firmware;
 use super::hart::{self, HartRecord};
 use super::paging::{self, Asid, Entry, Rights, TABLE_ENTRIES};
-use crate::mm::{kernel_space, layout};
+use crate::machine::layout;
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
@@ -194,13 +194,13 @@ pub fn run_on_own_stack(next: extern "C" fn() -> !) -> ! {
 }
 
 /// Starts every hart except the boot hart, which calls this. Each of them runs `enter_secondary` on
-/// its own, at any time from now on. A hart that the firmware does not start is reported; it keeps
-/// its index and never runs.
-pub fn start_other_harts() {
+/// its own, at any time from now on, with the kernel's root table. A hart that the firmware does
+/// not start is reported; it keeps its index and never runs.
+pub fn start_other_harts(root_physical: usize) {
     let others = hart::RECORDS.iter().zip(&START_BLOCKS).take(hart::hart_count()).skip(1);
     for (record, place) in others {
         let block = StartBlock {
-            root_register: paging::root_register(kernel_space::root_physical(), Asid(0)),
+            root_register: paging::root_register(root_physical, Asid(0)),
             record: &raw const *record as usize,
         };
         record.active_root.store(block.root_register, Relaxed);

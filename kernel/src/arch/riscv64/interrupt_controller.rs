@@ -7,8 +7,8 @@
 
 use super::hart;
 use crate::arch::MAX_HARTS;
-use crate::drivers::device_tree;
-use crate::mm::layout;
+use crate::machine::device_tree;
+use crate::machine::layout;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use spin::Mutex;
 

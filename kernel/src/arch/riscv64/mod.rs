@@ -38,6 +38,9 @@ pub use timer::{instructions_retired, now_ticks, set_timer, ticks_per_second};
 pub use trap::{TrapFrame, install_traps, interrupts_off, interrupts_on, send_interrupt_to, stop_hart};
 pub use user::{UserContext, enter_user_unless};
 
+/// The machine type of programs in ELF files.
+pub use elf::abi::EM_RISCV as ELF_MACHINE;
+
 /// Sleeps until an interrupt arrives, unless `pending` says that there is work.
 ///
 /// Interrupts are disabled while `pending` runs. If a handler would make work available after the

@@ -1,7 +1,7 @@
 //! The clock that all harts share, and each hart's timer.
 
 use super::{csr, firmware};
-use crate::drivers::device_tree;
+use crate::machine::device_tree;
 
 /// Instructions this hart has executed since it was reset.
 pub fn instructions_retired() -> u64 {

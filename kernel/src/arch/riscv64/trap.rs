@@ -16,13 +16,15 @@
 use super::hart::{self, HartRecord};
 use super::user::UserContext;
 use super::{csr, firmware, timer};
-use crate::drivers::interrupt;
-use crate::mm::layout::{KERNEL_STACK_BYTES, KERNEL_STACK_STRIDE};
+use crate::arch::Handlers;
+use crate::counters::COUNTERS;
+use crate::machine::layout::{KERNEL_STACK_BYTES, KERNEL_STACK_STRIDE};
 use crate::portions::Stretch;
 use cops_abi::inspect::portion;
 use core::arch::{asm, global_asm};
 use core::fmt;
 use core::mem::{offset_of, size_of};
+use spin::Once;
 
 /// The kernel's registers at a trap. The callee-saved registers are saved for exceptions only.
 #[repr(C)]
@@ -38,7 +40,7 @@ pub struct TrapFrame {
 const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
 
 // A stack occupies the upper half of an aligned block; the lower half is not mapped. So one bit of
-// the stack pointer tells whether there is room for the frame (mm/layout.rs).
+// the stack pointer tells whether there is room for the frame (machine/layout.rs).
 const _: () = assert!(KERNEL_STACK_STRIDE == 2 * KERNEL_STACK_BYTES && KERNEL_STACK_BYTES.is_power_of_two());
 
 global_asm!(
@@ -197,7 +199,8 @@ unsafe extern "C" {
 }
 
 /// Prepares this hart for traps and enables interrupts.
-pub fn install_traps() {
+pub fn install_traps(handlers: &'static Handlers) {
+    HANDLERS.call_once(|| handlers);
     // SAFETY: the vector expects 0 in sscratch (written here), the hart's record in tp (set in
     // `entry`) and a guarded stack in sp (`run_on_own_stack`); all three hold from here on. Access
     // to clock and counters from user mode is harmless.
@@ -232,9 +235,9 @@ pub fn interrupts_off() {
 }
 
 /// Interrupts a hart, possibly this one. The hart leaves user mode or `wfi` and calls
-/// `sched::interrupt::on_interprocessor`. Interrupt handlers may call this.
+/// [`Handlers::interprocessor`]. Interrupt handlers may call this.
 pub fn send_interrupt_to(hart: usize) {
-    crate::sched::interrupt::on_send();
+    COUNTERS.interprocessor_interrupts.add(1);
     firmware::send_interrupt(hart::id_of(hart));
 }
 
@@ -251,24 +254,27 @@ pub fn stop_hart() -> ! {
     }
 }
 
+static HANDLERS: Once<&Handlers> = Once::new();
+
+fn handlers() -> &'static Handlers {
+    HANDLERS.get().expect("`install_traps` sets the handlers before it installs the vector")
+}
+
 /// Runs the handler for interrupt `cause`. Interrupts are disabled.
 pub(super) extern "C" fn handle_interrupt(cause: usize) {
     let _measured = Stretch::begin(portion::HANDLER, cause as u32 & 63);
     match 1usize << (cause & 63) {
         csr::INTERRUPT_TIMER => {
             timer::silence();
-            crate::sched::interrupt::on_timer();
+            (handlers().timer)();
         }
         csr::INTERRUPT_SOFTWARE => {
             // Cleared before the work is looked for, so that a later message interrupts again.
             // SAFETY: this clears only this hart's own software interrupt, which is being handled.
             unsafe { csr::clear!("sip", csr::INTERRUPT_SOFTWARE) };
-            if crate::panic::is_panicking() {
-                stop_hart();
-            }
-            crate::sched::interrupt::on_interprocessor();
+            (handlers().interprocessor)();
         }
-        csr::INTERRUPT_EXTERNAL => interrupt::on_external(),
+        csr::INTERRUPT_EXTERNAL => (handlers().external)(),
         _ => {
             // This source is not enabled in `sie`, so it cannot interrupt; if it does, disable it.
             // SAFETY: no driver waits for this source, because the kernel never enables it.
@@ -278,11 +284,11 @@ pub(super) extern "C" fn handle_interrupt(cause: usize) {
 }
 
 extern "C" fn handle_exception(frame: &TrapFrame) -> ! {
-    crate::panic::on_kernel_exception(frame)
+    (handlers().kernel_exception)(frame)
 }
 
 extern "C" fn stack_overflow(stack_pointer: usize, frame: &TrapFrame) -> ! {
-    crate::panic::on_stack_overflow(stack_pointer, frame)
+    (handlers().stack_overflow)(stack_pointer, frame)
 }
 
 impl TrapFrame {

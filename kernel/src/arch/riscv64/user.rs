@@ -4,7 +4,6 @@
 use super::floating_point::FloatingPoint;
 use super::{csr, paging, trap};
 use crate::arch::{Access, Fault, SyscallFrame, UserTrap};
-use crate::mm::AddressSpace;
 use crate::portions;
 use cops_abi::inspect::portion;
 use core::arch::global_asm;
@@ -124,13 +123,13 @@ unsafe extern "C" {
 /// once. `pending` may also change the registers.
 ///
 /// Interrupts are disabled from before `pending` runs until user mode is entered. So if a handler
-/// would change the answer of `pending`, its interrupt is taken in user mode. Activates `space` if
-/// another one is loaded on this hart. On return interrupts are enabled, and the handler of an
-/// interrupt has run. The registers may hold any values: an invalid program counter or stack
+/// would change the answer of `pending`, its interrupt is taken in user mode. `activate_space`
+/// loads the thread's address space on this hart. On return interrupts are enabled, and the handler
+/// of an interrupt has run. The registers may hold any values: an invalid program counter or stack
 /// pointer is a fault of the thread.
 pub fn enter_user_unless(
     context: &mut UserContext,
-    space: &AddressSpace,
+    activate_space: impl Fn(),
     pending: impl FnOnce(&mut UserContext) -> bool,
 ) -> UserTrap {
     // `pending` may give the hart to something else.
@@ -141,7 +140,7 @@ pub fn enter_user_unless(
         return UserTrap::Interrupt;
     }
     loop {
-        space.activate();
+        activate_space();
         paging::meet_instruction_epoch();
         context.status = csr::STATUS_USER_64
             | csr::STATUS_PREVIOUS_INTERRUPTS

@@ -11,9 +11,9 @@ use super::super::rust_source::{code_only, rust_files};
 use crate::error::{Because, Outcome};
 
 /// The rooms, lowest first.
-const ROOMS: [&str; 18] = [
-    "counters", "arch", "mm", "drivers", "log", "portions", "vdso", "trace", "panic", "sched", "net", "fs",
-    "process", "call", "inspect", "syscall", "boot", "main",
+const ROOMS: [&str; 19] = [
+    "counters", "machine", "arch", "mm", "drivers", "log", "portions", "vdso", "trace", "panic", "sched",
+    "net", "fs", "process", "call", "inspect", "syscall", "boot", "main",
 ];
 
 /// The room of items that are in no other: the root of the crate.
@@ -27,7 +27,27 @@ struct Exception {
     reason: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 0] = [];
+const EXCEPTIONS: [Exception; 7] = [
+    Exception {
+        room: "arch",
+        path: "portions",
+        reason: "the instrument measures where arch enters and leaves the kernel",
+    },
+    Exception {
+        room: "arch",
+        path: "enter_boot_hart",
+        reason: "a hart continues in main.rs after its entry",
+    },
+    Exception {
+        room: "arch",
+        path: "enter_secondary",
+        reason: "a hart continues in main.rs after its entry",
+    },
+    Exception { room: "sched", path: "process", reason: "to be cut" },
+    Exception { room: "sched", path: "syscall", reason: "to be cut" },
+    Exception { room: "sched", path: "call", reason: "to be cut" },
+    Exception { room: "process", path: "call", reason: "to be cut" },
+];
 
 /// Folders in which names of the machine may occur.
 const MACHINE_ROOM: &str = "arch";
@@ -97,7 +117,7 @@ pub struct Judgement {
     pub lines: usize,
 }
 
-/// Judges the kernel whose sources are in this folder.
+/// Judges the kernel with its sources in this folder.
 pub fn judge(folder: &Path) -> Outcome<Judgement> {
     let mut sources = Vec::new();
     for file in rust_files(folder)? {

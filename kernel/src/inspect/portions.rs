@@ -8,12 +8,14 @@ use cops_abi::inspect::{PortionRecord, portion, text};
 use cops_abi::syscall;
 
 use crate::drivers::console::{self, Channel};
+use crate::portions;
+use crate::sched::name_of_hold;
 use crate::trace;
 
 /// Prints a line for each record, if portions are measured. Called last before power off.
 pub fn print() {
     let mut next = 0;
-    while let Some((record, number)) = super::at_or_after(next) {
+    while let Some((record, number)) = portions::at_or_after(next) {
         print_record(&record);
         next = number + 1;
     }
@@ -25,7 +27,7 @@ fn print_record(record: &PortionRecord) {
         portion::SYSTEM_CALL => syscall::name(record.detail as usize).unwrap_or("unknown"),
         portion::SERVICE => text(&service),
         portion::CALL => operation(record.detail),
-        portion::RUN_QUEUE => crate::sched::name_of_hold(record.detail),
+        portion::RUN_QUEUE => name_of_hold(record.detail),
         portion::HANDLER => match record.detail {
             1 => "interprocessor",
             5 => "timer",

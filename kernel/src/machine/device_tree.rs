@@ -4,8 +4,7 @@
 //! values it provides.
 
 use super::fixed_list::FixedList;
-use crate::arch::MAX_HARTS;
-use crate::mm::layout;
+use super::{MAX_HARTS, layout};
 use core::ops::Range;
 use flat_device_tree::Fdt;
 use flat_device_tree::node::FdtNode;

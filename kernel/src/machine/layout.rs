@@ -10,8 +10,6 @@
 //! The kernel image is in the direct map at its physical address, in 4 KiB pages with the rights of
 //! its sections. So no second mapping makes its code writable.
 
-use crate::arch;
-
 pub use cops_abi::layout::{MAP_END, MAP_START, PAGE_BYTES, USER_END, USER_START};
 
 /// The kernel's virtual address of physical address 0.
@@ -46,16 +44,6 @@ pub fn physical_of(address: usize) -> usize {
 pub const fn kernel_stack(hart: usize) -> core::ops::Range<usize> {
     let start = KERNEL_STACKS + hart * KERNEL_STACK_STRIDE + KERNEL_STACK_BYTES;
     start..start + KERNEL_STACK_BYTES
-}
-
-/// Whether `length` bytes at `address` are all on one kernel stack: that of a hart, or the one used
-/// for booting.
-pub fn is_on_kernel_stack(address: usize, length: usize) -> bool {
-    let within = |range: core::ops::Range<usize>| {
-        range.contains(&address) && address.checked_add(length).is_some_and(|end| end <= range.end)
-    };
-    (0..arch::hart_count()).any(|hart| within(kernel_stack(hart)))
-        || within(super::kernel_space::writable_image())
 }
 
 /// Rounds down to a page boundary.
