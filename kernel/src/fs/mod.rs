@@ -13,5 +13,5 @@ pub use cops_algorithms::terminal::Mode as ConsoleMode;
 pub use file::{File, console_has_room};
 pub use image::{Node, root, set_root};
 pub use pipe::pipe;
-pub use table::FileTable;
+pub use table::{Descriptor, FileTable};
 pub use terminal::{ConsoleRead, TERMINAL, console_mode, hand_over_console, leave_console};

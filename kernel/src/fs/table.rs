@@ -22,6 +22,22 @@ const CHUNK_FILES: usize = 128;
 const CHUNKS_PER_PORTION: usize = 8;
 const CHUNKS_MAX: usize = OPEN_FILES_MAX / CHUNK_FILES;
 
+/// The number by which a program names a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Descriptor(usize);
+
+impl Descriptor {
+    /// The descriptor with this number; the file need not be open.
+    pub const fn new(number: usize) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn number(self) -> usize {
+        self.0
+    }
+}
+
 struct Chunk {
     files: [Option<Arc<File>>; CHUNK_FILES],
     /// A bit for each number in use.
@@ -115,7 +131,7 @@ impl FileTable {
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`; the file is dropped, that is, closed.
-    pub fn insert(&mut self, file: Arc<File>) -> Result<usize, Errno> {
+    pub fn insert(&mut self, file: Arc<File>) -> Result<Descriptor, Errno> {
         self.reserve(1)?;
         if let Some(charge) = &mut self.charge {
             charge.grow(&extra(&file))?;
@@ -130,14 +146,14 @@ impl FileTable {
             self.full[number / 64] |= 1 << (number % 64);
         }
         self.count += 1;
-        Ok(number * CHUNK_FILES + place)
+        Ok(Descriptor(number * CHUNK_FILES + place))
     }
 
     /// The file with this number.
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn get(&self, number: usize) -> Result<Arc<File>, Errno> {
+    pub fn get(&self, Descriptor(number): Descriptor) -> Result<Arc<File>, Errno> {
         let chunk = self.chunks.get(number / CHUNK_FILES).ok_or(Errno::EBADF)?;
         chunk.files[number % CHUNK_FILES].clone().ok_or(Errno::EBADF)
     }
@@ -146,7 +162,7 @@ impl FileTable {
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn remove(&mut self, number: usize) -> Result<Arc<File>, Errno> {
+    pub fn remove(&mut self, Descriptor(number): Descriptor) -> Result<Arc<File>, Errno> {
         let (index, place) = (number / CHUNK_FILES, number % CHUNK_FILES);
         let chunk = self.chunks.get_mut(index).ok_or(Errno::EBADF)?;
         let file = chunk.files[place].take().ok_or(Errno::EBADF)?;

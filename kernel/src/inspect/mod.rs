@@ -182,7 +182,8 @@ fn record(found: &Inspection) -> CoroutineRecord {
 pub fn user_coroutine(process: &Process, slot: u32) -> Found {
     let read = |address: u64| {
         let mut bytes = [0; 8];
-        UserRange::new(address as usize, bytes.len()).copy_in(&process.space, &mut bytes).ok()?;
+        let word = UserRange::new(address as usize, bytes.len())?;
+        process.space.copy_in(word, &mut bytes).ok()?;
         Some(u64::from_le_bytes(bytes))
     };
     let executor = process.page.executor.load(Relaxed);

@@ -9,7 +9,8 @@
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
-//! - `user` and `pinned` access a program's bytes, `shared` accesses pages shared with a program.
+//! - `user` and `pinned` access a program's bytes at a [`UserRange`], `shared` accesses pages shared
+//!   with a program.
 //!
 //! Running out of memory is an error that is returned to the caller, everywhere.
 //!
@@ -46,13 +47,13 @@ mod user;
 pub use crate::arch::{Access, Rights};
 pub use crate::machine::layout;
 pub use address_space::AddressSpace;
+pub use cops_algorithms::user_range::{UserRange, own_pages};
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use pinned::PinnedBuffer;
 pub(crate) use remains::{Remains, any_abandoned, take_abandoned};
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
-pub use user::UserRange;
 
 use cops_abi::Errno;
 

@@ -8,8 +8,8 @@
 use super::FaultError;
 use super::address_space::AddressSpace;
 use super::frames::{FRAME_BYTES, Frame};
-use super::user::is_in_user_half;
 use crate::arch::Access;
+use cops_algorithms::user_range::UserRange;
 
 /// The first part of a program's buffer, pinned.
 #[derive(Debug)]
@@ -26,26 +26,19 @@ impl PinnedBuffer {
     /// How many frames one buffer can have: enough for any 16 KiB, whatever their alignment.
     pub const MAX_FRAMES: usize = 5;
 
-    /// Pins the part of `address..address + length` that fits into [`Self::MAX_FRAMES`] frames.
-    pub(super) fn new(
-        space: &AddressSpace,
-        address: usize,
-        length: usize,
-        access: Access,
-    ) -> Result<Self, FaultError> {
-        if !is_in_user_half(address, length) {
-            return Err(FaultError::NotAllowed);
-        }
-        let offset = address % FRAME_BYTES;
-        let length = length.min(Self::MAX_FRAMES * FRAME_BYTES - offset);
+    /// Pins the part of `range` that fits into [`Self::MAX_FRAMES`] frames. So the kernel can use
+    /// them later even if the program changes its mappings.
+    ///
+    /// # Errors
+    /// `NotAllowed` if the program itself could not make this access to all pinned bytes.
+    pub fn new(space: &AddressSpace, range: UserRange, access: Access) -> Result<Self, FaultError> {
+        let offset = range.address() % FRAME_BYTES;
+        let range = range.prefix(Self::MAX_FRAMES * FRAME_BYTES - offset);
         let mut frames = [const { None }; Self::MAX_FRAMES];
-        let pages = (address - offset..address + length).step_by(FRAME_BYTES);
-        if length > 0 {
-            for (place, page) in frames.iter_mut().zip(pages) {
-                *place = Some(space.translate_for(page, access)?);
-            }
+        for (place, part) in frames.iter_mut().zip(range.parts()) {
+            *place = Some(space.translate_for(part.address, access)?);
         }
-        Ok(Self { frames, offset: offset as u16, length: length as u32 })
+        Ok(Self { frames, offset: offset as u16, length: range.len() as u32 })
     }
 
     /// Number of pinned bytes: the buffer's length or, for a long buffer, that of its first part.

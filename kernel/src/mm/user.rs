@@ -1,54 +1,44 @@
 //! The kernel's access to a program's memory: through the direct map, after a walk of the program's
 //! own table, never through the program's addresses.
 //!
-//! A [`UserRange`] is only what the program *claims*; copying or pinning checks whether it is true.
-//! Bytes are copied once and examined afterwards, because the program may change them at any time.
+//! A [`UserRange`] is within the program's half of the address space; each access checks whether
+//! the program itself could make it. Bytes are copied once and examined afterwards, because the
+//! program may change them at any time.
 
+use super::FaultError;
 use super::address_space::AddressSpace;
 use super::frames::FRAME_BYTES;
-use super::{FaultError, PinnedBuffer, layout};
 use crate::arch::{self, Access};
 use cops_abi::Errno;
+use cops_algorithms::user_range::{Part, UserRange};
 use cops_fallible::{List, Text};
 
-/// A claim of a program: "`length` bytes of my memory are at `address`".
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UserRange {
-    address: usize,
-    length: usize,
-}
-
-impl UserRange {
-    /// Records the claim. Nothing is checked.
-    pub const fn new(address: usize, length: usize) -> Self {
-        Self { address, length }
-    }
-
-    /// Copies the first `into.len()` bytes from the program.
+impl AddressSpace {
+    /// Copies the first `into.len()` bytes of `range` from the program.
     ///
     /// # Errors
     /// `NotAllowed` if the range is shorter, or if the program could not read all these bytes
     /// itself. A part of `into` may have been overwritten.
-    pub fn copy_in(self, space: &AddressSpace, into: &mut [u8]) -> Result<(), FaultError> {
+    pub fn copy_in(&self, range: UserRange, into: &mut [u8]) -> Result<(), FaultError> {
         let base = into.as_mut_ptr();
-        self.for_each_page(space, Access::Read, into.len(), |at, page, length| {
-            // SAFETY: `for_each_page` passes `length` bytes of one mapped page and an offset `at`
-            // with `at + length <= into.len()`.
-            unsafe { arch::copy_shared(base.add(at), page, length) };
+        self.for_each_part(range, Access::Read, into.len(), |part, page| {
+            // SAFETY: `for_each_part` passes `part.length` bytes of one mapped page and an offset
+            // with `part.offset + part.length <= into.len()`.
+            unsafe { arch::copy_shared(base.add(part.offset), page, part.length) };
         })
     }
 
-    /// Copies `from` to the start of the range.
+    /// Copies `from` to the start of `range`.
     ///
     /// # Errors
     /// `NotAllowed` if the range is shorter, or if the program could not write all these bytes
     /// itself. A part of it may have been written.
-    pub fn copy_out(self, space: &AddressSpace, from: &[u8]) -> Result<(), FaultError> {
-        self.for_each_page(space, Access::Write, from.len(), |at, page, length| {
-            // SAFETY: `for_each_page` passes `length` bytes of one mapped page and an offset `at`
-            // with `at + length <= from.len()`. The kernel never makes references to a program's
-            // page.
-            unsafe { arch::copy_shared(page, from.as_ptr().add(at), length) };
+    pub fn copy_out(&self, range: UserRange, from: &[u8]) -> Result<(), FaultError> {
+        self.for_each_part(range, Access::Write, from.len(), |part, page| {
+            // SAFETY: `for_each_part` passes `part.length` bytes of one mapped page and an offset
+            // with `part.offset + part.length <= from.len()`. The kernel never makes references to
+            // a program's page.
+            unsafe { arch::copy_shared(page, from.as_ptr().add(part.offset), part.length) };
         })
     }
 
@@ -58,7 +48,7 @@ impl UserRange {
     /// # Errors
     /// `EFAULT`; `ENAMETOOLONG` without a zero byte within that length; `EINVAL` if the bytes are
     /// not UTF-8; `ENOMEM`.
-    pub fn copy_in_string(space: &AddressSpace, address: usize, max_bytes: usize) -> Result<Text, Errno> {
+    pub fn copy_in_string(&self, address: usize, max_bytes: usize) -> Result<Text, Errno> {
         let mut bytes = List::new();
         let mut at = address;
         loop {
@@ -67,7 +57,7 @@ impl UserRange {
             let in_page = FRAME_BYTES - at % FRAME_BYTES;
             let mut chunk = [0; 256];
             let chunk = &mut chunk[..in_page.min(256)];
-            UserRange::new(at, chunk.len()).copy_in(space, chunk)?;
+            self.copy_in(UserRange::new(at, chunk.len()).ok_or(Errno::EFAULT)?, chunk)?;
             let end = chunk.iter().position(|&byte| byte == 0);
             let part = &chunk[..end.unwrap_or(chunk.len())];
             if bytes.len() + part.len() > max_bytes {
@@ -81,40 +71,22 @@ impl UserRange {
         }
     }
 
-    /// Pins the frames of the range, as far as a [`PinnedBuffer`] reaches. So the kernel can use
-    /// them later even if the program changes its mappings.
-    ///
-    /// # Errors
-    /// `NotAllowed` if the program itself could not make this access to all pinned bytes.
-    pub fn pin(self, space: &AddressSpace, access: Access) -> Result<PinnedBuffer, FaultError> {
-        PinnedBuffer::new(space, self.address, self.length, access)
-    }
-
-    /// Calls `visit(offset, pointer, length)` for the part of the first `bytes` bytes in each page.
-    /// The page stays mapped during the call.
-    fn for_each_page(
-        self,
-        space: &AddressSpace,
+    /// Calls `visit(part, pointer)` for the part of the first `bytes` bytes of `range` in each
+    /// page. The page stays mapped during the call.
+    fn for_each_part(
+        &self,
+        range: UserRange,
         access: Access,
         bytes: usize,
-        mut visit: impl FnMut(usize, *mut u8, usize),
+        mut visit: impl FnMut(Part, *mut u8),
     ) -> Result<(), FaultError> {
-        if bytes > self.length || !is_in_user_half(self.address, bytes) {
+        if bytes > range.len() {
             return Err(FaultError::NotAllowed);
         }
-        let mut done = 0;
-        while done < bytes {
-            let address = self.address + done;
-            let offset = address % FRAME_BYTES;
-            let length = (FRAME_BYTES - offset).min(bytes - done);
-            space.with_page(address, access, |page| visit(done, page.wrapping_add(offset), length))?;
-            done += length;
+        for part in range.prefix(bytes).parts() {
+            let in_page = part.address % FRAME_BYTES;
+            self.with_page(part.address, access, |page| visit(part, page.wrapping_add(in_page)))?;
         }
         Ok(())
     }
-}
-
-/// Whether a range is within the program's half, without wrapping around.
-pub(super) fn is_in_user_half(address: usize, length: usize) -> bool {
-    address.checked_add(length).is_some_and(|end| end <= layout::USER_END)
 }

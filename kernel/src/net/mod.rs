@@ -7,5 +7,6 @@
 mod service;
 mod socket;
 
+pub use cops_net::Shutdown;
 pub use service::{stack, start, statistics};
 pub use socket::Socket;

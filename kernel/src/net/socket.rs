@@ -247,17 +247,11 @@ impl Socket {
         }
     }
 
-    /// Closes one direction or both: 0 reading, 1 writing, 2 both.
+    /// Closes one direction or both.
     ///
     /// # Errors
-    /// `EINVAL`, `ENOTCONN`.
-    pub fn shutdown(&self, how: usize) -> Result<(), Errno> {
-        let how = match how {
-            0 => Shutdown::Read,
-            1 => Shutdown::Write,
-            2 => Shutdown::Both,
-            _ => return Err(Errno::EINVAL),
-        };
+    /// `ENOTCONN`.
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         match &*self.state.read() {
             State::Connected(connection) => connection.shutdown(how).map_err(errno),
             _ => Err(Errno::ENOTCONN),

@@ -399,9 +399,12 @@ fn fill_stack(
         bytes.try_extend_from_slice(&word.to_le_bytes())?;
     }
     let stack_pointer = (strings_start - bytes.len()) & !15;
-    let store = |address, bytes: &[u8]| UserRange::new(address, bytes.len()).copy_out(space, bytes);
-    store(strings_start, &arguments.bytes).map_err(|_| Errno::ENOMEM)?;
-    store(random_start, &chance).map_err(|_| Errno::ENOMEM)?;
-    store(stack_pointer, &bytes).map_err(|_| Errno::ENOMEM)?;
+    let store = |address, bytes: &[u8]| {
+        let place = UserRange::new(address, bytes.len()).ok_or(Errno::ENOMEM)?;
+        space.copy_out(place, bytes).map_err(|_| Errno::ENOMEM)
+    };
+    store(strings_start, &arguments.bytes)?;
+    store(random_start, &chance)?;
+    store(stack_pointer, &bytes)?;
     Ok(stack_pointer)
 }

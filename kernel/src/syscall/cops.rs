@@ -3,9 +3,9 @@
 
 use alloc::sync::Arc;
 
+use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::page::MAX_CPUS;
-use cops_abi::{Errno, layout};
 
 use super::{Outcome, Reply};
 use crate::machine::device_tree;
@@ -24,7 +24,7 @@ pub fn unpark(process: &Process, index: usize) -> CallResult {
 
 /// `alloc_cpu(count, entry)`.
 pub fn allocate_cpus(process: &Arc<Process>, count: usize, entry: usize) -> CallResult {
-    if count > MAX_CPUS || !(layout::USER_START..layout::USER_END).contains(&entry) {
+    if count > MAX_CPUS {
         return Err(Errno::EINVAL);
     }
     for _ in 0..count {
@@ -39,10 +39,10 @@ pub fn allocate_cpus(process: &Arc<Process>, count: usize, entry: usize) -> Call
 }
 
 /// `statistics(*mut Statistics, bytes)`.
-pub fn statistics(process: &Process, address: usize, bytes: usize) -> CallResult {
+pub fn statistics(process: &Process, buffer: UserRange) -> CallResult {
     let record = crate::inspect::statistics().to_bytes();
-    let record = &record[..record.len().min(bytes)];
-    UserRange::new(address, record.len()).copy_out(&process.space, record)?;
+    let record = &record[..record.len().min(buffer.len())];
+    process.space.copy_out(buffer, record)?;
     Ok(record.len())
 }
 

@@ -7,8 +7,8 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::inspect::{INSPECT_VERSION, InspectHeader, Inspected, PortionRecord, REPLY_BYTES_MAX, kind};
-use cops_abi::trace::{Event, RECORD_BYTES, ReadHeader, operation};
+use cops_abi::inspect::{InspectHeader, Inspected, PortionRecord, REPLY_BYTES_MAX, kind};
+use cops_abi::trace::{Event, RECORD_BYTES, ReadHeader};
 
 use crate::inspect::{self, Found};
 use crate::mm::UserRange;
@@ -68,13 +68,10 @@ impl Reply {
     }
 }
 
-/// `inspect(kind, from, *mut records, bytes)`.
-pub fn inspect(process: &Process, request: usize, from: u64, address: usize, bytes: usize) -> CallResult {
-    if request >> 8 != INSPECT_VERSION {
-        return Err(Errno::EINVAL);
-    }
-    let mut reply = Reply::new(bytes)?;
-    let next = match request & 0xff {
+/// `inspect(kind, from, *mut records, bytes)`; of the buffer at most [`REPLY_BYTES_MAX`] bytes.
+pub fn inspect(process: &Process, kind: usize, from: u64, buffer: UserRange) -> CallResult {
+    let mut reply = Reply::new(buffer.len())?;
+    let next = match kind {
         kind::HARTS => reply.fill(from, |number| Some((inspect::hart(number)?, number + 1))),
         kind::PROCESSES => reply.fill(from, |number| {
             let record = inspect::process_at_or_after(u32::try_from(number).ok()?)?;
@@ -89,7 +86,7 @@ pub fn inspect(process: &Process, request: usize, from: u64, address: usize, byt
         _ => return Err(Errno::EINVAL),
     };
     let reply = reply.finish(next);
-    UserRange::new(address, reply.len()).copy_out(&process.space, reply)?;
+    process.space.copy_out(buffer, reply)?;
     Ok(reply.len())
 }
 
@@ -127,36 +124,27 @@ fn coroutines(reply: &mut Reply, from: u64) -> Result<u64, Errno> {
     Ok(at)
 }
 
-/// `trace(operation, a, b, c)`.
-pub fn trace(cpu: &Arc<VirtualCpu>, asked: usize, a: usize, b: usize, c: usize) -> CallResult {
-    match asked {
-        operation::CONTROL => match a {
-            0 => {
-                cpu.process.check_authority_over_machine()?;
-                Ok(trace::switch_prepared(false).into())
-            }
-            2 => Ok(trace::is_on().into()),
-            _ => Err(Errno::EINVAL),
-        },
-        operation::READ => {
-            cpu.process.check_authority_over_machine().and_then(|()| read(&cpu.process, a, b, c))
-        }
-        operation::MARK => {
-            trace::emit(|| {
-                let coroutine = cpu.process.current_coroutine(cpu.index);
-                cpu.event(|process, cpu| Event::UserMark { process, cpu, coroutine, value: a as u64 })
-            });
-            Ok(0)
-        }
-        _ => Err(Errno::EINVAL),
-    }
+/// `trace(CONTROL, off)`.
+pub fn switch_trace_off(process: &Process) -> CallResult {
+    process.check_authority_over_machine()?;
+    Ok(trace::switch_prepared(false).into())
 }
 
-/// Copies out the contents of a hart's ring from the number in the header on.
-fn read(process: &Process, hart: usize, address: usize, bytes: usize) -> CallResult {
-    let Some(room) = bytes.min(REPLY_BYTES_MAX).checked_sub(RECORD_BYTES) else { return Err(Errno::EINVAL) };
+/// `trace(MARK, value)`.
+pub fn mark_trace(cpu: &Arc<VirtualCpu>, value: u64) -> CallResult {
+    trace::emit(|| {
+        let coroutine = cpu.process.current_coroutine(cpu.index);
+        cpu.event(|process, cpu| Event::UserMark { process, cpu, coroutine, value })
+    });
+    Ok(0)
+}
+
+/// `trace(READ, hart, buffer, length)`: copies out the contents of a hart's ring from the number in
+/// the header on, at most [`REPLY_BYTES_MAX`] bytes.
+pub fn read_trace(process: &Process, hart: usize, buffer: UserRange) -> CallResult {
+    let room = buffer.len().min(REPLY_BYTES_MAX).checked_sub(RECORD_BYTES).ok_or(Errno::EINVAL)?;
     let mut header = [0; RECORD_BYTES];
-    UserRange::new(address, RECORD_BYTES).copy_in(&process.space, &mut header)?;
+    process.space.copy_in(buffer, &mut header)?;
     let from = ReadHeader::from_bytes(&header).from;
     let extent = trace::extent(hart).ok_or(Errno::ENOENT)?;
     let mut reply = [0; REPLY_BYTES_MAX];
@@ -173,6 +161,6 @@ fn read(process: &Process, hart: usize, address: usize, bytes: usize) -> CallRes
         capacity: extent.capacity,
     };
     reply[..RECORD_BYTES].copy_from_slice(&header.to_bytes());
-    UserRange::new(address, used).copy_out(&process.space, &reply[..used])?;
+    process.space.copy_out(buffer, &reply[..used])?;
     Ok(used)
 }

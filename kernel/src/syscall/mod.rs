@@ -2,9 +2,10 @@
 //!
 //! No argument is trusted. A call returns a number or an error, or suspends its virtual CPU; no
 //! argument can make the kernel panic.
-//! May touch: processes, files, calls, `mm`'s user ranges. Safe code only.
+//! May touch: processes, files, calls, `mm`. Safe code only.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod cops;
 mod file;
 mod inspect;
@@ -19,15 +20,19 @@ mod time;
 use alloc::sync::Arc;
 
 use cops_abi::errno::{CallResult, encode};
-use cops_abi::inspect::portion;
+use cops_abi::inspect::{REPLY_BYTES_MAX, portion};
+use cops_abi::quota::Quota;
+use cops_abi::statistics::Statistics;
 use cops_abi::{Errno, syscall as number};
 
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{self, Delivery, Operation, Submitted};
+use crate::drivers::random;
 use crate::portions;
 use crate::process::work::{self, Work};
 use crate::process::{Process, VirtualCpu};
 use crate::trace;
+use arguments::{Arguments, TraceRequest};
 
 /// What happens to the virtual CPU after a system call.
 #[must_use]
@@ -89,8 +94,8 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     let frame = context.syscall();
     portions::is(portion::SYSTEM_CALL, || {
         let known = number::name(frame.number).map_or(0, |_| frame.number as u32);
-        let [a, b, c, d, ..] = frame.arguments;
-        (known, [a, b, c, d].map(|argument| argument as u64))
+        let [first, second, third, fourth, ..] = frame.arguments;
+        (known, [first, second, third, fourth].map(|argument| argument as u64))
     });
     if frame.number == number::COPS_URET {
         // All registers are restored, so there is no result and no instruction to skip.
@@ -98,7 +103,7 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         return Outcome::Return;
     }
     context.skip_syscall();
-    match dispatch(cpu, &frame) {
+    match dispatch(cpu, &frame).unwrap_or_else(|error| Reply::Done(Err(error))) {
         Reply::Done(result) => finish(context, frame.coroutine, result),
         Reply::Again => {
             context.repeat_syscall();
@@ -145,71 +150,131 @@ fn finish(context: &mut UserContext, coroutine: usize, result: CallResult) -> Ou
     Outcome::Return
 }
 
-fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Reply {
+/// Decodes the arguments and executes the call. The error of an argument is the result of the call.
+fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno> {
     let process: &Arc<Process> = &cpu.process;
-    let [a, b, c, d, e, f] = frame.arguments;
-    match frame.number {
-        number::OPENAT => file::open(process, a as isize, b, c).into(),
-        number::CLOSE => file::close(process, a).into(),
-        number::PIPE2 => file::pipe(process, a, b).into(),
-        number::GETDENTS64 => file::list(process, a, b, c).into(),
-        number::LSEEK => file::seek(process, a, b as isize, c).into(),
-        number::READ => file::read(process, a, b, c).into(),
-        number::WRITE => file::write(process, a, b, c).into(),
+    let args = Arguments::new(process, frame);
+    Ok(match frame.number {
+        number::OPENAT => file::open(process, args.directory(0), &args.path(1)?, args.number(2)).into(),
+        number::CLOSE => file::close(process, args.descriptor(0)).into(),
+        number::PIPE2 => {
+            args.zero(1)?;
+            file::pipe(process, args.structure(0, file::PIPE_BYTES)?).into()
+        }
+        number::GETDENTS64 => {
+            let file = args.file(0)?;
+            file::list(process, &file, args.range_of_at_most(1, file::LIST_BYTES_MAX)?).into()
+        }
+        number::LSEEK => args.file(0)?.seek(args.signed(1), args.number(2)).into(),
+        number::READ => file::read(process, args.file(0)?, args.range(1)?).into(),
+        number::WRITE => file::write(process, args.file(0)?, args.range(1)?).into(),
 
-        number::EXIT => process::exit_cpu(cpu, a),
-        number::EXIT_GROUP => process::exit(cpu, a),
-        number::KILL => process::kill(process, a, b).into(),
+        number::EXIT => process::exit_cpu(cpu, args.exit_code(0)),
+        number::EXIT_GROUP => process::exit(cpu, args.exit_code(0)),
+        number::KILL => {
+            let signal = args.signal(1)?;
+            process::kill(process, args.process_id(0)?, signal).into()
+        }
         number::GETPID => Ok(process.id as usize).into(),
         number::GETPPID => process::parent(process).into(),
-        number::WAIT4 => process::wait(process, a as isize, b, c, d).into(),
-        number::COPS_SPAWN_PROCESS => {
-            work::go_on(cpu, frame, |process| spawn::spawn(process, a, b, c, d)).into()
+        number::WAIT4 => {
+            let (child, options) = (args.child(0)?, args.flags(2, number::WNOHANG)?);
+            args.zero(3)?;
+            let status = args.optional_structure(1, process::STATUS_BYTES)?;
+            process::wait(process, child, status, options).into()
+        }
+        number::COPS_SPAWN_PROCESS => work::go_on(cpu, frame, |process| {
+            let console = args.optional_console_mode(3)?;
+            let ceiling = scheduling::ceiling_for_child(process, args.optional_priority(2)?)?;
+            spawn::spawn(args.path(0)?, args.number(1), ceiling, console)
+        })
+        .into(),
+
+        number::CLOCK_GETTIME => {
+            time::get(process, args.clock(0)?, args.structure(1, time::TIMESPEC_BYTES)?).into()
+        }
+        number::CLOCK_NANOSLEEP => {
+            let (clock, flags) = (args.clock(0)?, args.flags(1, number::TIMER_ABSTIME)?);
+            time::sleep(process, clock, flags, args.structure(2, time::TIMESPEC_BYTES)?).into()
         }
 
-        number::CLOCK_GETTIME => time::get(process, a, b).into(),
-        number::CLOCK_NANOSLEEP => time::sleep(process, a, b, c).into(),
+        number::SOCKET => network::socket(process, args.number(0), args.number(1), args.number(2)).into(),
+        number::BIND => network::bind(&args.socket(0)?, args.socket_address(1)?).into(),
+        number::LISTEN => network::listen(&args.socket(0)?, args.number(1)).into(),
+        number::ACCEPT => network::accept(args.socket(0)?, args.optional_address_out(1)?).into(),
+        number::ACCEPT4 => {
+            let socket = args.socket(0)?;
+            args.zero(3)?;
+            network::accept(socket, args.optional_address_out(1)?).into()
+        }
+        number::CONNECT => network::connect(args.socket(0)?, args.socket_address(1)?).into(),
+        number::GETSOCKNAME => {
+            network::store_address(args.socket(0)?.local_address()?, &args.address_out(1)?).into()
+        }
+        number::GETPEERNAME => {
+            network::store_address(args.socket(0)?.remote_address()?, &args.address_out(1)?).into()
+        }
+        number::SHUTDOWN => network::shutdown(&args.socket(0)?, args.shutdown(1)?).into(),
 
-        number::SOCKET => network::socket(process, a, b, c).into(),
-        number::BIND => network::bind(process, a, b, c).into(),
-        number::LISTEN => network::listen(process, a, b).into(),
-        number::ACCEPT => network::accept(process, a, b, c, 0).into(),
-        number::ACCEPT4 => network::accept(process, a, b, c, d).into(),
-        number::CONNECT => network::connect(process, a, b, c).into(),
-        number::GETSOCKNAME => network::local_address(process, a, b, c).into(),
-        number::GETPEERNAME => network::remote_address(process, a, b, c).into(),
-        number::SHUTDOWN => network::shutdown(process, a, b).into(),
-
-        number::MMAP => memory::map(process, a, b, c, d, e as isize, f).into(),
-        number::MUNMAP => work::go_on(cpu, frame, |_| memory::unmap(a, b)).into(),
-        number::MPROTECT => work::go_on(cpu, frame, |_| memory::protect(a, b, c)).into(),
-        number::GETRANDOM => memory::random(process, a, b, c).into(),
+        number::MMAP => memory::map(process, args.mapping()?).into(),
+        number::MUNMAP => work::go_on(cpu, frame, |_| Ok(Work::Unmap(args.own_pages(0)?))).into(),
+        number::MPROTECT => {
+            work::go_on(cpu, frame, |_| Ok(Work::Protect(args.own_pages(0)?, args.rights(2)?))).into()
+        }
+        number::GETRANDOM => {
+            args.flags(2, memory::RANDOM_FLAGS)?;
+            memory::random(process, args.range_of_at_most(0, random::BYTES_MAX)?).into()
+        }
 
         number::SCHED_YIELD => Reply::Outcome(Outcome::Yield),
         number::COPS_PARK => cops::park(cpu),
-        number::COPS_UNPARK => cops::unpark(process, a).into(),
-        number::COPS_ALLOC_CPU => cops::allocate_cpus(process, a, b).into(),
-        number::COPS_CANCEL => call::cancel(process, a as u64).into(),
+        number::COPS_UNPARK => cops::unpark(process, args.number(0)).into(),
+        number::COPS_ALLOC_CPU => cops::allocate_cpus(process, args.number(0), args.entry(1)?).into(),
+        number::COPS_CANCEL => call::cancel(process, args.handle(0)).into(),
         number::COPS_REFILL_RING => Ok(process.refill_ring()).into(),
-        number::COPS_SET_CEILING => {
-            work::go_on(cpu, frame, |process| scheduling::set_ceiling(process, a, b)).into()
+        number::COPS_SET_CEILING => work::go_on(cpu, frame, |process| {
+            let asked = args.priority(1)?;
+            scheduling::set_ceiling(process, args.process_id(0)?, asked)
+        })
+        .into(),
+        number::COPS_QUOTA => {
+            let kind = args.quota_kind(1)?;
+            let into = args.optional_structure(3, Quota::BYTES);
+            quota::quota(process, args.process_id(0)?, kind, args.quota_limit(2), into?).into()
         }
-        number::COPS_QUOTA => quota::quota(process, a, b, c, d).into(),
-        number::COPS_SET_SHARE => scheduling::set_share(process, a).into(),
-        number::COPS_SET_CALL_PRIORITY => scheduling::set_call_priority(process, a as u64, b).into(),
-        number::COPS_STATISTICS => cops::statistics(process, a, b).into(),
-        number::COPS_INSPECT => inspect::inspect(process, a, b as u64, c, d).into(),
-        number::COPS_CONSOLE => process::hand_over_console(process, a, b).into(),
-        number::COPS_FAIL_ALLOCATION => cops::fail_allocation(a).into(),
-        // Switching tracing on first allocates the rings, in portions.
-        number::COPS_TRACE if (a, b) == (cops_abi::trace::operation::CONTROL, 1) => {
-            work::go_on(cpu, frame, |process| {
+        number::COPS_SET_SHARE => scheduling::set_share(process, args.number(0)).into(),
+        number::COPS_SET_CALL_PRIORITY => {
+            scheduling::set_call_priority(process, args.handle(0), args.priority(1)?).into()
+        }
+        number::COPS_STATISTICS => {
+            cops::statistics(process, args.range_of_at_most(0, size_of::<Statistics>())?).into()
+        }
+        number::COPS_INSPECT => {
+            let kind = args.inspect_kind(0)?;
+            let buffer = args.range_of_at_most(2, REPLY_BYTES_MAX)?;
+            inspect::inspect(process, kind, args.number(1) as u64, buffer).into()
+        }
+        number::COPS_CONSOLE => {
+            let mode = args.console_mode(1)?;
+            process::hand_over_console(process, args.process_id(0)?, mode).into()
+        }
+        number::COPS_FAIL_ALLOCATION => cops::fail_allocation(args.number(0)).into(),
+        number::COPS_TRACE => match args.trace_request()? {
+            TraceRequest::SwitchOff => inspect::switch_trace_off(process).into(),
+            // Allocates the rings first, in portions.
+            TraceRequest::SwitchOn => work::go_on(cpu, frame, |process| {
                 process.check_authority_over_machine()?;
                 Ok(Work::Trace(trace::Making::default()))
             })
-            .into()
-        }
-        number::COPS_TRACE => inspect::trace(cpu, a, b, c, d).into(),
-        _ => Reply::Done(Err(Errno::ENOSYS)),
-    }
+            .into(),
+            TraceRequest::Ask => Reply::Done(Ok(trace::is_on().into())),
+            TraceRequest::Read => {
+                process.check_authority_over_machine()?;
+                let buffer = args.range_of_at_most(2, REPLY_BYTES_MAX)?;
+                inspect::read_trace(process, args.number(1), buffer).into()
+            }
+            TraceRequest::Mark(value) => inspect::mark_trace(cpu, value).into(),
+        },
+        _ => return Err(Errno::ENOSYS),
+    })
 }

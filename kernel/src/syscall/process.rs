@@ -9,42 +9,38 @@ use cops_abi::syscall::{WNOHANG, wait_status};
 
 use super::{Outcome, Reply};
 use crate::call::Operation;
-use crate::fs;
-use crate::mm::{Access, UserRange};
-use crate::process::{Process, VirtualCpu, children};
+use crate::fs::{self, ConsoleMode};
+use crate::mm::{Access, PinnedBuffer, UserRange};
+use crate::process::{Process, ProcessId, VirtualCpu, children};
+
+/// Size of the status that `wait4` stores.
+pub const STATUS_BYTES: usize = 4;
 
 /// `exit(code)`.
-pub fn exit_cpu(cpu: &VirtualCpu, code: usize) -> Reply {
-    cpu.process.end_cpu(cpu, code as u8);
+pub fn exit_cpu(cpu: &VirtualCpu, code: u8) -> Reply {
+    cpu.process.end_cpu(cpu, code);
     Reply::Outcome(Outcome::Sleep)
 }
 
 /// `exit_group(code)`.
-pub fn exit(cpu: &VirtualCpu, code: usize) -> Reply {
-    cpu.process.end(wait_status::exited(code as u8));
+pub fn exit(cpu: &VirtualCpu, code: u8) -> Reply {
+    cpu.process.end(wait_status::exited(code));
     Reply::Outcome(Outcome::Yield)
 }
 
 /// `kill(pid, signal)`: there are no handlers, so every signal except 0 ends the process, which
 /// must be the caller's own or a descendant's.
-pub fn kill(caller: &Process, id: usize, signal: usize) -> CallResult {
-    const SIGNALS: usize = 64;
-    if signal > SIGNALS {
-        return Err(Errno::EINVAL);
-    }
-    let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+pub fn kill(caller: &Process, id: ProcessId, signal: u8) -> CallResult {
     let process = children::find(id).ok_or(Errno::ESRCH)?;
     caller.check_authority_over(&process)?;
     if signal != 0 {
-        process.end(wait_status::signalled(signal as u8));
+        process.end(wait_status::signalled(signal));
     }
     Ok(0)
 }
 
 /// `console(pid or 0, mode)`.
-pub fn hand_over_console(process: &Process, id: usize, mode: usize) -> CallResult {
-    let mode = fs::console_mode(mode)?;
-    let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+pub fn hand_over_console(process: &Process, id: ProcessId, mode: ConsoleMode) -> CallResult {
     if id == 0 || id == process.id {
         return fs::hand_over_console(process.id, process.id, mode).map(|()| 0);
     }
@@ -70,26 +66,11 @@ pub fn parent(process: &Process) -> CallResult {
 /// `wait4(pid, *mut i32, options, 0)`.
 pub fn wait(
     process: &Process,
-    id: isize,
-    status: usize,
+    child: Option<ProcessId>,
+    status: Option<UserRange>,
     options: usize,
-    usage: usize,
 ) -> Result<Operation, Errno> {
-    let child = match id {
-        -1 => None,
-        1.. => Some(u32::try_from(id).map_err(|_| Errno::ECHILD)?),
-        // There are no process groups.
-        _ => return Err(Errno::EINVAL),
-    };
-    if options & !WNOHANG != 0 || usage != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let status = match status {
-        0 => None,
-        address => {
-            let place = UserRange::new(address, 4).pin(&process.space, Access::Write)?;
-            Some(place)
-        }
-    };
+    let pin = |range| PinnedBuffer::new(&process.space, range, Access::Write);
+    let status = status.map(pin).transpose()?;
     Ok(Operation::WaitChild { child, status, no_hang: options & WNOHANG != 0 })
 }

@@ -8,32 +8,27 @@ use cops_abi::{Errno, Priority};
 
 use crate::call;
 use crate::process::work::Work;
-use crate::process::{Process, children};
+use crate::process::{Process, ProcessId, children};
 use crate::sched::{RUN_QUEUE, SHARE_MAX};
 
-fn level(argument: usize) -> Result<u8, Errno> {
-    u8::try_from(argument).ok().and_then(Priority::new).map(Priority::level).ok_or(Errno::EINVAL)
-}
-
-/// The ceiling that `process` requests for its child: at most as urgent as its own.
-pub fn ceiling_for_child(process: &Process, argument: usize) -> Result<u8, Errno> {
-    let asked = level(argument)?;
+/// The ceiling that `process` requests for its child, at most as urgent as its own; its own if it
+/// requests none.
+pub fn ceiling_for_child(process: &Process, asked: Option<Priority>) -> Result<u8, Errno> {
+    let asked = asked.map_or_else(|| process.ceiling.level(), Priority::level);
     if asked < process.ceiling.level() { Err(Errno::EPERM) } else { Ok(asked) }
 }
 
 /// `set_ceiling(pid or 0, level)`: takes effect at once for the process itself, and in portions for
 /// its descendants.
-pub fn set_ceiling(process: &Arc<Process>, id: usize, argument: usize) -> Result<Work, Errno> {
-    level(argument)?;
-    let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+pub fn set_ceiling(process: &Arc<Process>, id: ProcessId, asked: Priority) -> Result<Work, Errno> {
     if id == 0 || id == process.id {
-        let asked = ceiling_for_child(process, argument)?;
+        let asked = ceiling_for_child(process, Some(asked))?;
         process.lower_ceiling_to(asked);
         return Ok(Work::Lower { family: process.family, level: asked, next: process.id + 1 });
     }
     let child = children::find(id).ok_or(Errno::ESRCH)?;
     process.check_authority_over(&child)?;
-    let asked = ceiling_for_child(process, argument)?;
+    let asked = ceiling_for_child(process, Some(asked))?;
     child.set_ceiling(asked);
     Ok(Work::Lower { family: child.family, level: asked, next: id + 1 })
 }
@@ -46,7 +41,6 @@ pub fn set_share(process: &Process, per_mille: usize) -> CallResult {
 }
 
 /// `set_call_priority(handle, level)`.
-pub fn set_call_priority(process: &Arc<Process>, handle: u64, argument: usize) -> CallResult {
-    let asked = level(argument)?;
-    call::set_priority(process, handle, process.ceiling.cap(asked))
+pub fn set_call_priority(process: &Arc<Process>, handle: u64, asked: Priority) -> CallResult {
+    call::set_priority(process, handle, process.ceiling.cap(asked.level()))
 }

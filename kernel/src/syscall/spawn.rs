@@ -8,11 +8,10 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, PATH_BYTES_MAX};
+use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_fallible::{Text, try_box};
 
-use super::scheduling;
-use crate::fs::{self, ConsoleMode, FileTable};
+use crate::fs::{ConsoleMode, FileTable};
 use crate::mm::UserRange;
 use crate::process::work::{InPortions, Work};
 use crate::process::{Arguments, Loading, Process};
@@ -37,19 +36,10 @@ struct Spawning {
 }
 
 /// `spawn_process(path, argv, ceiling, console)`.
-pub fn spawn(
-    process: &Arc<Process>,
-    path: usize,
-    argv: usize,
-    ceiling: usize,
-    console: usize,
-) -> Result<Work, Errno> {
-    let console = console.checked_sub(1).map(fs::console_mode).transpose()?;
-    let ceiling = match ceiling.checked_sub(1) {
-        None => process.ceiling.level(),
-        Some(level) => scheduling::ceiling_for_child(process, level)?,
-    };
-    let path = UserRange::copy_in_string(&process.space, path, PATH_BYTES_MAX - 1)?;
+///
+/// `argv` is the address of the pointers to the arguments, `ceiling` the level of the child's
+/// ceiling.
+pub fn spawn(path: Text, argv: usize, ceiling: u8, console: Option<ConsoleMode>) -> Result<Work, Errno> {
     let arguments = Arguments::default();
     let spawning = Spawning { path, ceiling, console, next: argv, at: None, arguments, loading: None };
     Ok(Work::Spawn(try_box(spawning)?))
@@ -73,7 +63,7 @@ impl Spawning {
                 Some(at) => at,
                 None => {
                     let mut pointer = [0; size_of::<usize>()];
-                    UserRange::new(self.next, pointer.len()).copy_in(&process.space, &mut pointer)?;
+                    copy_in(process, self.next, &mut pointer)?;
                     let pointer = usize::from_le_bytes(pointer);
                     if pointer == 0 {
                         return self.load(process);
@@ -98,7 +88,7 @@ impl Spawning {
         const PAGE_BYTES: usize = cops_abi::layout::PAGE_BYTES;
         let mut piece = [0; PIECE_BYTES];
         let piece = &mut piece[..(PAGE_BYTES - at % PAGE_BYTES).min(PIECE_BYTES)];
-        UserRange::new(at, piece.len()).copy_in(&process.space, piece)?;
+        copy_in(process, at, piece)?;
         let end = piece.iter().position(|&byte| byte == 0);
         // Including the zero at the end.
         let piece = &piece[..end.map_or(piece.len(), |end| end + 1)];
@@ -116,4 +106,10 @@ impl Spawning {
         self.loading = Some(loading.in_foreground(self.console));
         Ok(())
     }
+}
+
+/// Copies `into.len()` bytes at `address` from the program.
+fn copy_in(process: &Process, address: usize, into: &mut [u8]) -> Result<(), Errno> {
+    let range = UserRange::new(address, into.len()).ok_or(Errno::EFAULT)?;
+    Ok(process.space.copy_in(range, into)?)
 }

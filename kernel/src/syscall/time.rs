@@ -3,8 +3,9 @@
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::{CLOCK_MONOTONIC, CLOCK_REALTIME, TIMER_ABSTIME};
+use cops_abi::syscall::TIMER_ABSTIME;
 
+use super::arguments::Clock;
 use crate::arch;
 use crate::call::Operation;
 use crate::mm::UserRange;
@@ -12,36 +13,31 @@ use crate::process::Process;
 use crate::sched::timer;
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
-const TIMESPEC_BYTES: usize = 16;
+/// Size of a `timespec`.
+pub const TIMESPEC_BYTES: usize = 16;
 
-/// The time of clock `clock` when the monotonic clock is 0.
-fn offset_of(clock: usize) -> Result<u64, Errno> {
+/// The time of `clock` when the monotonic clock is 0, in nanoseconds.
+fn offset_of(clock: Clock) -> u64 {
     match clock {
-        CLOCK_REALTIME => Ok(timer::epoch_nanoseconds()),
-        CLOCK_MONOTONIC => Ok(0),
-        _ => Err(Errno::EINVAL),
+        Clock::Real => timer::epoch_nanoseconds(),
+        Clock::Monotonic => 0,
     }
 }
 
 /// `clock_gettime(clock, *mut timespec)`.
-pub fn get(process: &Process, clock: usize, address: usize) -> CallResult {
-    let offset = offset_of(clock)?;
-    let nanoseconds = timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(offset);
+pub fn get(process: &Process, clock: Clock, into: UserRange) -> CallResult {
+    let nanoseconds = timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(offset_of(clock));
     let mut bytes = [0; TIMESPEC_BYTES];
     bytes[..8].copy_from_slice(&(nanoseconds / NANOSECONDS_PER_SECOND).to_le_bytes());
     bytes[8..].copy_from_slice(&(nanoseconds % NANOSECONDS_PER_SECOND).to_le_bytes());
-    UserRange::new(address, TIMESPEC_BYTES).copy_out(&process.space, &bytes)?;
+    process.space.copy_out(into, &bytes)?;
     Ok(0)
 }
 
 /// `clock_nanosleep(clock, flags, *const timespec, _)`.
-pub fn sleep(process: &Process, clock: usize, flags: usize, address: usize) -> Result<Operation, Errno> {
-    let offset = offset_of(clock)?;
-    if flags & !TIMER_ABSTIME != 0 {
-        return Err(Errno::EINVAL);
-    }
+pub fn sleep(process: &Process, clock: Clock, flags: usize, time: UserRange) -> Result<Operation, Errno> {
     let mut bytes = [0; TIMESPEC_BYTES];
-    UserRange::new(address, TIMESPEC_BYTES).copy_in(&process.space, &mut bytes)?;
+    process.space.copy_in(time, &mut bytes)?;
     let word = |index: usize| {
         let mut word = [0; 8];
         word.copy_from_slice(&bytes[index..index + 8]);
@@ -54,7 +50,7 @@ pub fn sleep(process: &Process, clock: usize, flags: usize, address: usize) -> R
     }
     let total = seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(nanoseconds);
     let deadline_ticks = if flags & TIMER_ABSTIME != 0 {
-        timer::ticks_from_nanoseconds(total.saturating_sub(offset))
+        timer::ticks_from_nanoseconds(total.saturating_sub(offset_of(clock)))
     } else {
         arch::now_ticks().saturating_add(timer::ticks_from_nanoseconds(total))
     };

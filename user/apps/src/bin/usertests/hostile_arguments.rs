@@ -23,6 +23,7 @@ tests! { arguments:
     huge_lengths,
     bad_descriptors,
     wrong_kinds_of_descriptor,
+    order_of_errors,
 }
 
 /// The lowest free descriptor: the same before and after a call that must not open any.
@@ -278,5 +279,35 @@ async fn wrong_kinds_of_descriptor() -> Outcome {
         raw::refused("getsockname", number::GETSOCKNAME, [other, place, place], &[ENOTSOCK])?;
         raw::refused("getpeername", number::GETPEERNAME, [other, place, place], &[ENOTSOCK])?;
     }
+    Ok(())
+}
+
+/// A call with two wrong arguments fails with the same error as on Linux, or as docs/abi.md says: a
+/// descriptor, flag or permission is checked before the memory that the call would use.
+async fn order_of_errors() -> Outcome {
+    let beyond = USER_END;
+    let (reader, _writer) = pipe()?;
+    let reader = number_of(&reader);
+    let closed = lowest_free_fd()?;
+
+    raw::refused("read", number::READ, [closed, beyond, 4], &[EBADF])?;
+    raw::refused("write", number::WRITE, [closed, beyond, usize::MAX], &[EBADF])?;
+    raw::refused("list", number::GETDENTS64, [closed, beyond, 64], &[EBADF])?;
+    raw::refused("pipe", number::PIPE2, [beyond, 1], &[EINVAL])?;
+    raw::refused("bind", number::BIND, [reader, beyond, 16], &[ENOTSOCK])?;
+    raw::refused("accept", number::ACCEPT4, [reader, beyond, beyond, 1], &[ENOTSOCK])?;
+    raw::refused("getpeername", number::GETPEERNAME, [reader, beyond, beyond], &[ENOTSOCK])?;
+    raw::refused("clock", number::CLOCK_GETTIME, [99, beyond], &[EINVAL])?;
+    raw::refused("sleep", number::CLOCK_NANOSLEEP, [1, 2, beyond], &[EINVAL])?;
+    raw::refused("wait", number::WAIT4, [usize::MAX, beyond, 2, 0], &[EINVAL])?;
+    raw::refused("random", number::GETRANDOM, [beyond, 4, 8], &[EINVAL])?;
+    raw::refused("inspect", number::COPS_INSPECT, [0, 0, beyond, 64], &[EINVAL])?;
+    raw::refused("quota", number::COPS_QUOTA, [0, 99, 0, beyond], &[EINVAL])?;
+    raw::refused("kill", number::KILL, [1 << 40, 65], &[EINVAL])?;
+    raw::refused("spawn", number::COPS_SPAWN_PROCESS, [beyond, 0, 65, 0], &[EINVAL])?;
+    // Of a long buffer a call may use the beginning only; then only that must exist.
+    let mut bytes = [0u8; 256];
+    let filled = raw::call(number::GETRANDOM, [bytes.as_mut_ptr().addr(), usize::MAX, 0])?;
+    check_equal!(filled, 256, "random bytes");
     Ok(())
 }

@@ -1,0 +1,353 @@
+//! The arguments of a system call, decoded: what a program put into registers becomes a value with
+//! a type, or the error that docs/abi.md gives for a wrong value.
+//!
+//! A handler gets decoded values only. The dispatcher decodes them in the order in which a call
+//! examines them, so that a call with two wrong arguments always fails with the same error.
+//! May touch: processes, files, `net`'s sockets, `mm`. Safe code only; user memory is accessed only
+//! as [`UserRange`].
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::ops::{Deref, Range};
+
+use cops_abi::syscall::{AT_FDCWD, CLOCK_MONOTONIC, CLOCK_REALTIME, PATH_BYTES_MAX, map_flags, protection};
+use cops_abi::{Errno, Priority, inspect, layout, quota, socket, trace};
+use cops_fallible::Text;
+
+use crate::arch::SyscallFrame;
+use crate::call::AddressOut;
+use crate::fs::{self, ConsoleMode, Descriptor, File};
+use crate::mm::quota::Kind;
+use crate::mm::{Access, PinnedBuffer, Rights, UserRange, own_pages};
+use crate::net::{Shutdown, Socket};
+use crate::process::{Process, ProcessId};
+
+/// The arguments of one call, numbered from 0 as the registers `a0` to `a5`.
+///
+/// The methods take the number of an argument. A value of two registers, such as a range, is named
+/// by its first one.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    process: &'a Arc<Process>,
+    registers: [usize; 6],
+}
+
+/// The directory that a relative path begins at.
+pub enum Directory {
+    /// The working directory, which is the root.
+    Working,
+    /// Another one, which no call supports.
+    Other,
+}
+
+/// A clock of docs/abi.md.
+#[derive(Clone, Copy)]
+pub enum Clock {
+    /// Counts from boot.
+    Monotonic,
+    /// Counts from 1970.
+    Real,
+}
+
+/// What `trace` is asked to do.
+pub enum TraceRequest {
+    SwitchOff,
+    SwitchOn,
+    /// Whether tracing is on.
+    Ask,
+    /// Copy a hart's records; the other arguments are not decoded yet, because the caller may not
+    /// be allowed to read.
+    Read,
+    Mark(u64),
+}
+
+/// A mapping that `mmap` is asked for.
+pub struct Mapping {
+    /// Bytes, not yet rounded up to pages.
+    pub length: usize,
+    pub rights: Rights,
+}
+
+/// An open file that is a socket.
+pub struct SocketFile(Arc<File>);
+
+impl SocketFile {
+    fn new(file: Arc<File>) -> Result<Self, Errno> {
+        if matches!(&*file, File::Socket(_)) { Ok(Self(file)) } else { Err(Errno::ENOTSOCK) }
+    }
+
+    pub fn into_file(self) -> Arc<File> {
+        self.0
+    }
+}
+
+impl Deref for SocketFile {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        match &*self.0 {
+            File::Socket(socket) => socket,
+            _ => unreachable!("`new` admits sockets only"),
+        }
+    }
+}
+
+impl<'a> Arguments<'a> {
+    pub fn new(process: &'a Arc<Process>, frame: &SyscallFrame) -> Self {
+        Self { process, registers: frame.arguments }
+    }
+
+    // Numbers.
+
+    /// A number of which every value has a meaning.
+    pub fn number(&self, index: usize) -> usize {
+        self.registers[index]
+    }
+
+    /// Like [`Self::number`], with a sign.
+    pub fn signed(&self, index: usize) -> isize {
+        self.registers[index] as isize
+    }
+
+    /// Flags, of which only those in `allowed` exist; others are `EINVAL`.
+    pub fn flags(&self, index: usize, allowed: usize) -> Result<usize, Errno> {
+        let flags = self.registers[index];
+        if flags & !allowed == 0 { Ok(flags) } else { Err(Errno::EINVAL) }
+    }
+
+    /// An argument that must be 0; others are `EINVAL`.
+    pub fn zero(&self, index: usize) -> Result<(), Errno> {
+        self.flags(index, 0).map(|_| ())
+    }
+
+    /// A level; `EINVAL` if there is none of this number.
+    pub fn priority(&self, index: usize) -> Result<Priority, Errno> {
+        priority(self.registers[index])
+    }
+
+    /// 0, or a level plus 1; `EINVAL` if there is none of this number.
+    pub fn optional_priority(&self, index: usize) -> Result<Option<Priority>, Errno> {
+        self.registers[index].checked_sub(1).map(priority).transpose()
+    }
+
+    /// A mode of the console; `EINVAL` for unknown bits.
+    pub fn console_mode(&self, index: usize) -> Result<ConsoleMode, Errno> {
+        fs::console_mode(self.registers[index])
+    }
+
+    /// 0, or a mode of the console plus 1; `EINVAL` for unknown bits.
+    pub fn optional_console_mode(&self, index: usize) -> Result<Option<ConsoleMode>, Errno> {
+        self.registers[index].checked_sub(1).map(fs::console_mode).transpose()
+    }
+
+    /// The number of a process; `ESRCH` if no process can have it.
+    pub fn process_id(&self, index: usize) -> Result<ProcessId, Errno> {
+        ProcessId::try_from(self.registers[index]).map_err(|_| Errno::ESRCH)
+    }
+
+    /// The number of a child, or -1 for any child (`None`). `EINVAL` for a process group, `ECHILD`
+    /// if no process can have the number.
+    pub fn child(&self, index: usize) -> Result<Option<ProcessId>, Errno> {
+        match self.signed(index) {
+            -1 => Ok(None),
+            id @ 1.. => ProcessId::try_from(id).map(Some).map_err(|_| Errno::ECHILD),
+            // There are no process groups.
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// A signal, or 0; `EINVAL` if there is none of this number.
+    pub fn signal(&self, index: usize) -> Result<u8, Errno> {
+        const SIGNALS: u8 = 64;
+        u8::try_from(self.registers[index]).ok().filter(|&signal| signal <= SIGNALS).ok_or(Errno::EINVAL)
+    }
+
+    /// The handle of a call in flight.
+    pub fn handle(&self, index: usize) -> u64 {
+        self.registers[index] as u64
+    }
+
+    /// The low byte, as Linux takes a process's exit code.
+    pub fn exit_code(&self, index: usize) -> u8 {
+        self.registers[index] as u8
+    }
+
+    /// A clock; `EINVAL` for another number.
+    pub fn clock(&self, index: usize) -> Result<Clock, Errno> {
+        match self.registers[index] {
+            CLOCK_REALTIME => Ok(Clock::Real),
+            CLOCK_MONOTONIC => Ok(Clock::Monotonic),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What a quota limits; `EINVAL` for an unknown kind.
+    pub fn quota_kind(&self, index: usize) -> Result<Kind, Errno> {
+        match self.registers[index] {
+            quota::kind::MEMORY => Ok(Kind::Memory),
+            quota::kind::PROCESSES => Ok(Kind::Processes),
+            quota::kind::CALLS => Ok(Kind::Calls),
+            quota::kind::DESCRIPTORS => Ok(Kind::Descriptors),
+            quota::kind::CPUS => Ok(Kind::Cpus),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// A new limit; `None` if the caller only asks.
+    pub fn quota_limit(&self, index: usize) -> Option<u64> {
+        let limit = self.registers[index];
+        (limit != quota::ONLY_ASK).then_some(limit as u64)
+    }
+
+    /// The kind of records that `inspect` is asked for; `EINVAL` for another version of them.
+    pub fn inspect_kind(&self, index: usize) -> Result<usize, Errno> {
+        let request = self.registers[index];
+        if request >> 8 == inspect::INSPECT_VERSION { Ok(request & 0xff) } else { Err(Errno::EINVAL) }
+    }
+
+    /// The operation of `trace` and its first argument; `EINVAL` for an unknown one.
+    pub fn trace_request(&self) -> Result<TraceRequest, Errno> {
+        let [operation, argument, ..] = self.registers;
+        match (operation, argument) {
+            (trace::operation::CONTROL, 0) => Ok(TraceRequest::SwitchOff),
+            (trace::operation::CONTROL, 1) => Ok(TraceRequest::SwitchOn),
+            (trace::operation::CONTROL, 2) => Ok(TraceRequest::Ask),
+            (trace::operation::READ, _) => Ok(TraceRequest::Read),
+            (trace::operation::MARK, value) => Ok(TraceRequest::Mark(value as u64)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    // Memory.
+
+    /// A buffer: an address and a length. `EFAULT` if it leaves the program's half of the address
+    /// space.
+    pub fn range(&self, index: usize) -> Result<UserRange, Errno> {
+        self.structure(index, self.registers[index + 1])
+    }
+
+    /// Like [`Self::range`], of which the call uses at most the first `max` bytes.
+    pub fn range_of_at_most(&self, index: usize, max: usize) -> Result<UserRange, Errno> {
+        self.structure(index, self.registers[index + 1].min(max))
+    }
+
+    /// The address of a structure of `bytes` bytes; `EFAULT` as for [`Self::range`].
+    pub fn structure(&self, index: usize, bytes: usize) -> Result<UserRange, Errno> {
+        UserRange::new(self.registers[index], bytes).ok_or(Errno::EFAULT)
+    }
+
+    /// Like [`Self::structure`]; `None` for address 0.
+    pub fn optional_structure(&self, index: usize, bytes: usize) -> Result<Option<UserRange>, Errno> {
+        if self.registers[index] == 0 { Ok(None) } else { self.structure(index, bytes).map(Some) }
+    }
+
+    /// Whole pages that the process may change: an address and a length. `EINVAL` for others.
+    pub fn own_pages(&self, index: usize) -> Result<Range<usize>, Errno> {
+        own_pages(self.registers[index], self.registers[index + 1]).ok_or(Errno::EINVAL)
+    }
+
+    /// The address at which a virtual CPU begins; `EINVAL` if no program can be there.
+    pub fn entry(&self, index: usize) -> Result<usize, Errno> {
+        let entry = self.registers[index];
+        if (layout::USER_START..layout::USER_END).contains(&entry) { Ok(entry) } else { Err(Errno::EINVAL) }
+    }
+
+    /// The rights of a mapping. `EINVAL` for unknown bits, `EACCES` for writing and executing
+    /// together.
+    pub fn rights(&self, index: usize) -> Result<Rights, Errno> {
+        let known = protection::READ | protection::WRITE | protection::EXECUTE;
+        let bits = self.flags(index, known)?;
+        let rights = Rights {
+            read: bits & protection::READ != 0,
+            write: bits & protection::WRITE != 0,
+            execute: bits & protection::EXECUTE != 0,
+        };
+        // No mapping is ever both writable and executable.
+        if rights.write && rights.execute { Err(Errno::EACCES) } else { Ok(rights) }
+    }
+
+    /// The arguments of `mmap`; `EINVAL` for anything but new private memory.
+    pub fn mapping(&self) -> Result<Mapping, Errno> {
+        // The address is only a hint, which this kernel ignores, as Linux may too.
+        let [_hint, length, _protection, flags, file, offset] = self.registers;
+        if flags != map_flags::PRIVATE | map_flags::ANONYMOUS
+            || file as isize != -1
+            || offset != 0
+            || length == 0
+        {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Mapping { length, rights: self.rights(2)? })
+    }
+
+    // What user memory contains.
+
+    /// A path: the string at an address. Errors are those of `copy_in_string`.
+    pub fn path(&self, index: usize) -> Result<Text, Errno> {
+        self.process.space.copy_in_string(self.registers[index], PATH_BYTES_MAX - 1)
+    }
+
+    /// A socket address and its length. `EINVAL` if it is too long, `EFAULT`, and the errors of
+    /// `socket::decode`.
+    pub fn socket_address(&self, index: usize) -> Result<SocketAddr, Errno> {
+        let mut bytes = [0; socket::ADDRESS_BYTES_MAX];
+        let bytes = bytes.get_mut(..self.registers[index + 1]).ok_or(Errno::EINVAL)?;
+        self.process.space.copy_in(self.range(index)?, bytes)?;
+        socket::decode(bytes)
+    }
+
+    /// Where to store a socket address: the address of the space for it and that of its size, which
+    /// is replaced with the size of what is stored. `EFAULT`.
+    pub fn address_out(&self, index: usize) -> Result<AddressOut, Errno> {
+        let length = self.structure(index + 1, 4)?;
+        let length = PinnedBuffer::new(&self.process.space, length, Access::Write)?;
+        let mut room = [0; 4];
+        length.read_at(0, &mut room);
+        let room = u32::from_le_bytes(room) as usize;
+        let address = self.structure(index, room.min(socket::ADDRESS_BYTES_MAX))?;
+        let address = PinnedBuffer::new(&self.process.space, address, Access::Write)?;
+        Ok(AddressOut { address, length })
+    }
+
+    /// Like [`Self::address_out`]; `None` for address 0.
+    pub fn optional_address_out(&self, index: usize) -> Result<Option<AddressOut>, Errno> {
+        if self.registers[index] == 0 { Ok(None) } else { self.address_out(index).map(Some) }
+    }
+
+    // Files.
+
+    /// The number of a file, which may be open or not.
+    pub fn descriptor(&self, index: usize) -> Descriptor {
+        Descriptor::new(self.registers[index])
+    }
+
+    /// The open file with this number; `EBADF`.
+    pub fn file(&self, index: usize) -> Result<Arc<File>, Errno> {
+        self.process.files.lock().get(self.descriptor(index))
+    }
+
+    /// The socket with this number; `EBADF`, `ENOTSOCK`.
+    pub fn socket(&self, index: usize) -> Result<SocketFile, Errno> {
+        SocketFile::new(self.file(index)?)
+    }
+
+    /// The directory of `openat`.
+    pub fn directory(&self, index: usize) -> Directory {
+        if self.signed(index) == AT_FDCWD { Directory::Working } else { Directory::Other }
+    }
+
+    /// The direction that `shutdown` closes; `EINVAL` for others.
+    pub fn shutdown(&self, index: usize) -> Result<Shutdown, Errno> {
+        match self.registers[index] {
+            0 => Ok(Shutdown::Read),
+            1 => Ok(Shutdown::Write),
+            2 => Ok(Shutdown::Both),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+fn priority(level: usize) -> Result<Priority, Errno> {
+    u8::try_from(level).ok().and_then(Priority::new).ok_or(Errno::EINVAL)
+}
