@@ -23,8 +23,9 @@ use crate::mm::{heap, kernel_space, quota};
 use crate::net;
 use crate::portions;
 use crate::process::children::Entry;
-use crate::process::{self, WaitStatus, children, reaper};
+use crate::process::{self, RUN_QUEUE, WaitStatus, children, reaper, user_mode};
 use crate::sched::{self, spawn_service, switching, timer};
+use crate::syscall;
 use crate::trace;
 
 /// File of the root image with the path of the first program and its arguments, each ended by a
@@ -49,7 +50,7 @@ fn set_up() {
     sched::prepare();
     trace::initialise();
     portions::configure();
-    switching::configure();
+    user_mode::configure();
 
     let files = fs::set_root(device_tree::root_image());
     log::info!("root image: {files} files");
@@ -65,7 +66,10 @@ fn set_up() {
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();
         let _ = write!(name, "switching {hart}");
-        spawn_service(&name, Priority::DEFAULT, switching::switching(hart));
+        let run = |me, cpu: &_, slice: &mut _, turn: &mut _, begin_ticks| {
+            user_mode::run(syscall::handle, me, cpu, slice, turn, begin_ticks)
+        };
+        spawn_service(&name, Priority::DEFAULT, switching(hart, &RUN_QUEUE, run));
     }
     net::start();
     if quota::prepare().is_err() {

@@ -130,11 +130,11 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
         result = call.attempt_after_entering(index, coroutine);
     }
     let Some(result) = result else {
-        call.process.charge(arch::now_ticks().saturating_sub(begin_ticks));
+        call.process.account.charge(arch::now_ticks().saturating_sub(begin_ticks));
         return false;
     };
     if let Some(process) = finish(guard, index, result) {
-        process.charge(arch::now_ticks().saturating_sub(begin_ticks));
+        process.account.charge(arch::now_ticks().saturating_sub(begin_ticks));
     }
     true
 }

@@ -19,8 +19,8 @@ use cops_executor::core::{Executor, Inspection, Phase};
 
 use crate::mm::UserRange;
 use crate::process::children::{self, Entry};
-use crate::process::{CpuState, Process, ProcessId};
-use crate::sched::{RUN_QUEUE, executor, hart_time, workers};
+use crate::process::{CpuState, Process, ProcessId, RUN_QUEUE};
+use crate::sched::{executor, hart_time, workers};
 use crate::{arch, trace};
 
 /// The number of the executor in every process.
@@ -78,7 +78,7 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
         level,
         ceiling: process.ceiling.level().into(),
         pages: process.space.page_count() as u64,
-        run_ticks: process.used_ticks.load(Relaxed),
+        run_ticks: process.account.used_ticks(),
         polls,
         calls_in_flight: process.calls_in_flight.count() as u64,
         name: inspect::name(process.name),

@@ -5,7 +5,7 @@
 //! coroutines take this second lock.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use cops_abi::Errno;
 use cops_abi::interrupt::{CpuPhase, CpuRecord};
@@ -18,7 +18,7 @@ use super::Process;
 use super::work::Unfinished;
 use crate::arch::UserContext;
 use crate::mm::quota::{Amounts, Charge, Kind};
-use crate::sched::Place;
+use crate::sched::{Account, Client, Entity, RunQueue};
 use crate::trace::Event;
 
 /// The phase for the process's page: the state without the hart.
@@ -81,36 +81,6 @@ impl CpuStatus {
     }
 }
 
-/// Where the switching coroutine is that holds a virtual CPU.
-///
-/// Written by the switching coroutine itself without the run queue's lock. A hart that raises it
-/// writes this under that lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// This hart polls it and runs the virtual CPU or is about to.
-    Running { hart: usize },
-    /// It waits in the executor at this level while coroutines of the kernel run.
-    Paused { level: u8 },
-}
-
-impl Standing {
-    const PAUSED: u32 = 1 << 16;
-
-    fn to_word(self) -> u32 {
-        match self {
-            Standing::Running { hart } => hart as u32,
-            Standing::Paused { level } => Self::PAUSED | u32::from(level),
-        }
-    }
-
-    fn from_word(word: u32) -> Self {
-        match word & Self::PAUSED {
-            0 => Standing::Running { hart: word as usize },
-            _ => Standing::Paused { level: word as u8 },
-        }
-    }
-}
-
 /// One virtual CPU.
 pub struct VirtualCpu {
     /// The process it belongs to.
@@ -119,12 +89,8 @@ pub struct VirtualCpu {
     pub index: usize,
     /// Registers; locked by the hart that runs it.
     pub context: Mutex<UserContext>,
-    /// The priority with which it was last made runnable.
-    pub level: AtomicU8,
-    /// Where the switching coroutine is that holds it; see [`Standing`].
-    standing: AtomicU32,
-    /// Its place in the run queue, while it is there; changed under the run queue's lock.
-    pub(crate) queued: Mutex<Place>,
+    /// The scheduler's record of it.
+    pub(super) entity: Entity<Self>,
     /// A call that is executed in portions, between two of them; accessed only by the hart that
     /// runs this virtual CPU.
     pub(crate) unfinished: Mutex<Option<Unfinished>>,
@@ -140,15 +106,12 @@ impl VirtualCpu {
     pub(crate) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Result<Self, Errno> {
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
         let charge = Charge::new(process.family, &amounts)?;
-        let level = AtomicU8::new(cops_abi::Priority::DEFAULT.level());
         Ok(Self {
             _charge: charge,
             process,
             index,
             context: Mutex::new(context),
-            level,
-            standing: AtomicU32::new(0),
-            queued: Mutex::new(Place::new()?),
+            entity: Entity::new()?,
             unfinished: Mutex::new(None),
             run_ticks: AtomicU64::new(0),
         })
@@ -161,17 +124,35 @@ impl VirtualCpu {
 
     /// The priority with which it was last made runnable.
     pub fn level(&self) -> u8 {
-        self.level.load(Relaxed)
-    }
-
-    /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::from_word(self.standing.load(SeqCst))
-    }
-
-    /// Records where its switching coroutine is. Sequentially consistent: either the caller's next
-    /// loads see what other harts wrote before they read this, or those harts see this.
-    pub(crate) fn set_standing(&self, standing: Standing) {
-        self.standing.store(standing.to_word(), SeqCst);
+        self.entity.level()
     }
 }
+
+impl Client for VirtualCpu {
+    fn entity(&self) -> &Entity<Self> {
+        &self.entity
+    }
+
+    fn account(&self) -> &Account {
+        &self.process.account
+    }
+
+    fn urgency(&self) -> u8 {
+        self.process.urgency(self.index)
+    }
+
+    fn most_urgent_result(&self) -> u32 {
+        self.process.woken.load(SeqCst).trailing_zeros()
+    }
+
+    fn cap(&self, level: u8) -> u8 {
+        self.process.ceiling.cap(level)
+    }
+
+    fn stop_running(self: &Arc<Self>) {
+        self.process.stop_running(self);
+    }
+}
+
+/// The run queue of the machine.
+pub static RUN_QUEUE: RunQueue<VirtualCpu> = RunQueue::new();

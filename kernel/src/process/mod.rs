@@ -10,13 +10,16 @@ mod cpu;
 mod loader;
 mod notify;
 pub mod reaper;
+mod urgency;
+pub mod user_mode;
 mod wake_ring;
 pub mod work;
 
 pub use crate::sched::{FIRST_PROCESS, ProcessId};
-pub(crate) use cpu::Standing;
-pub use cpu::{CpuState, VirtualCpu};
+
+pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use loader::{Arguments, Loading, arguments, start_program};
+pub use user_mode::Outcome;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -31,7 +34,8 @@ use crate::counters::COUNTERS;
 use crate::fs::{File, FileTable};
 use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
-use crate::sched::{Account, Ceiling, RUN_QUEUE, Share, Shown, WaitQueue, system_page};
+use crate::sched::timer::Payer;
+use crate::sched::{Account, Ceiling, Shown, WaitQueue, system_page};
 use crate::trace::{self, Event, TracePages};
 use calls::CallsInFlight;
 use cpu::{CpuEvent, CpuStatus};
@@ -71,15 +75,11 @@ pub struct Process {
     pub calls_in_flight: CallsInFlight,
     /// The most urgent level that it may have.
     pub ceiling: Ceiling,
-    /// Ticks during which its virtual CPUs had a hart.
-    pub used_ticks: AtomicU64,
+    /// The time that it has used, and its debts to other processes of its level.
+    pub account: Account,
     pub(crate) page: SharedFrame<ProcessPage>,
     pub(crate) ring: WakeRing,
     pub(crate) cpus: Mutex<Cpus>,
-    /// Its debts to other processes of its level.
-    pub(crate) account: Account,
-    /// Its weight in the distribution of time.
-    pub(crate) share: Share,
     /// The levels counted for it in the system bitmap.
     pub(crate) shown: Shown,
     /// A bit for each level of results that are in the ring, or were when it was last checked.
@@ -125,7 +125,7 @@ impl Process {
         space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
         let family = children::family(id).ok_or(Errno::ESRCH)?;
         let parent_id = parent.map_or(0, |parent| parent.id);
-        let share = Share::new(id, parent_id)?;
+        let account = Account::of_child(id, parent.map(|parent| (parent.id, &parent.account)))?;
         let trace_pages = if trace::is_on() { Some(TracePages::new(&space)?) } else { None };
         let process = try_arc(Self {
             id,
@@ -137,13 +137,11 @@ impl Process {
             child_ended: WaitQueue::new(),
             calls_in_flight: CallsInFlight::new(family),
             ceiling: Ceiling::new(ceiling),
-            used_ticks: AtomicU64::new(0),
             page,
             ring,
             trace_pages,
             cpus: Mutex::default(),
-            account: Account::of_child(parent.map(|parent| &parent.account), share.divisor()),
-            share,
+            account,
             shown: Shown::default(),
             woken: AtomicU64::new(0),
             interrupt_level: AtomicU8::new(NOT_WANTED),
@@ -240,7 +238,7 @@ impl Process {
 
     /// Puts a virtual CPU that has just become `Runnable` into the run queue.
     pub(crate) fn queue(&self, cpu: Arc<VirtualCpu>) {
-        cpu.level.store(self.urgency(cpu.index), Relaxed);
+        cpu.entity.set_level(self.urgency(cpu.index));
         self.show();
         RUN_QUEUE.push(cpu);
     }
@@ -282,7 +280,7 @@ impl Process {
         if state != Some(CpuState::Runnable) {
             return;
         }
-        cpu.level.store(self.urgency(cpu.index), Relaxed);
+        cpu.entity.set_level(self.urgency(cpu.index));
         self.show();
         RUN_QUEUE.put_back(cpu.clone());
     }
@@ -426,5 +424,11 @@ impl Process {
             self.show_nothing();
         }
         has_more
+    }
+}
+
+impl Payer for Process {
+    fn charge(&self, ticks: u64) {
+        self.account.charge(ticks);
     }
 }

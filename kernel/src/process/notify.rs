@@ -11,12 +11,12 @@ use cops_abi::interrupt::{CpuRecord, cause, status};
 use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 
-use super::cpu::{CpuEvent, CpuState, CpuStatus, Standing, VirtualCpu};
+use super::cpu::{CpuEvent, CpuState, CpuStatus, RUN_QUEUE, VirtualCpu};
 use super::{Cpus, Process};
 use crate::arch::{self, UserContext};
 use crate::call;
 use crate::counters::COUNTERS;
-use crate::sched::RUN_QUEUE;
+use crate::sched::Standing;
 use crate::trace::{self, Event};
 
 /// Value of `Process::interrupt_level` while no interrupt is requested.
@@ -111,7 +111,7 @@ impl Process {
         for (cpu, status) in active {
             count += 1;
             if matches!(status.state(), CpuState::Running { .. })
-                && matches!(cpu.standing(), Standing::Paused { level: at } if at > level)
+                && matches!(cpu.entity.standing(), Standing::Paused { level: at } if at > level)
             {
                 paused = Some(cpu.index);
             }

@@ -12,9 +12,9 @@ use cops_executor::yield_now;
 use cops_fallible::{OutOfMemory, Queue};
 use spin::Mutex;
 
-use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus, children};
+use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children};
 use crate::mm::{self, Remains};
-use crate::sched::{RUN_QUEUE, Service};
+use crate::sched::Service;
 use crate::{arch, call};
 
 /// Ended processes that have not been freed. Each process is added only once; memory for that is
@@ -106,7 +106,7 @@ pub async fn service(first_ended: fn(WaitStatus)) {
         portions.let_others().await;
         // The end of an orphan is charged to its nearest living ancestor.
         if let Some(payer) = children::payer(family, id) {
-            RUN_QUEUE.inherit_debt(&process, &payer);
+            RUN_QUEUE.inherit_debt(&process.account, &payer.account);
         }
         let status = process.ending().unwrap_or_default();
         release(process, &mut portions).await;
@@ -144,7 +144,7 @@ impl Portions {
     /// Charges all of the time to `payer`.
     fn charge_to(self, payer: Option<Arc<Process>>) {
         if let Some(payer) = payer {
-            payer.charge(self.spent_ticks + arch::now_ticks().saturating_sub(self.begin_ticks));
+            payer.account.charge(self.spent_ticks + arch::now_ticks().saturating_sub(self.begin_ticks));
         }
     }
 }

@@ -8,6 +8,8 @@
 //! - `hart_time` records how the harts spend their time.
 //! - `system_page` is the page that tells processes the state of the system.
 
+mod account;
+mod entity;
 mod executor;
 pub mod hart_time;
 pub mod interrupt;
@@ -15,20 +17,22 @@ mod run_queue;
 mod service;
 mod share;
 mod slice;
-pub mod switching;
+mod switching;
 mod system_page;
 pub mod timer;
 mod urgency;
 mod wait;
 
+pub use account::Account;
+pub use entity::{Client, Entity, Standing};
 pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
-pub(crate) use run_queue::Place;
-pub use run_queue::{Account, RUN_QUEUE, SHARE_MAX, name_of_hold};
-pub use service::{Service, spawn_service};
-pub use share::Share;
+pub use run_queue::{RunQueue, SHARE_MAX, name_of_hold};
+pub use service::{Service, set_level, spawn_service};
+pub use slice::{Slice, Turn};
+pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;
-pub use urgency::{Ceiling, Shown};
+pub use urgency::{Ceiling, Shown, kernel_waiting, show_hart, show_hart_in_kernel};
 pub use wait::{WaitQueue, Waiter, Waiting};
 
 /// Identifies a process. Never 0.

@@ -15,15 +15,16 @@
 
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use cops_abi::CoroutineId;
 use cops_abi::inspect::portion;
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
-use cops_fallible::map::Spare;
-use cops_fallible::{Map, OutOfMemory};
+use cops_fallible::Map;
 use spin::{Mutex, MutexGuard};
 
+use super::account::Account;
+use super::entity::{Client, Place, Standing};
 use super::service::set_level;
 use super::slice::Slice;
 use super::system_page::system_page;
@@ -31,88 +32,19 @@ use super::timer;
 use crate::arch;
 use crate::counters::COUNTERS;
 use crate::portions::Stretch;
-use crate::process::{Process, Standing, VirtualCpu};
 use crate::trace::{self, Event};
 
 /// The order of the queue, which is that of the fields: level, charge, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(super) struct Key {
     level: u8,
     charge: i64,
     number: u64,
 }
 
-/// A virtual CPU's place in the queue.
-#[derive(Debug)]
-pub(crate) struct Place {
-    /// Its position, if it is in the queue.
-    key: Option<Key>,
-    /// Memory for its node while it is not in the queue: a wake cannot fail for lack of memory.
-    node: Option<Spare<Key, Arc<VirtualCpu>>>,
-}
-
-impl Place {
-    /// For a virtual CPU that is not in the queue.
-    ///
-    /// # Errors
-    /// [`OutOfMemory`].
-    pub(crate) fn new() -> Result<Self, OutOfMemory> {
-        Ok(Self { key: None, node: Some(Spare::try_new()?) })
-    }
-}
-
-/// What a process has been charged: ticks times its divisor, relative to other processes of the
-/// level. The kernel's work for it is added at any time; all other changes are made under the run
-/// queue's lock.
-#[derive(Debug)]
-pub struct Account {
-    charge: AtomicI64,
-    /// The part of the charge for slices that are not over.
-    advance: AtomicI64,
-    /// The level of the processes that `charge` is comparable with.
-    level: AtomicU8,
-}
-
-impl Account {
-    /// An account with the debts of the parent and one slice more, so that a process cannot get
-    /// more time by starting others.
-    pub fn of_child(parent: Option<&Account>, divisor: u32) -> Self {
-        let (inherited, level) = parent.map_or((0, 0), |parent| {
-            (parent.charge() - parent.advance.load(Relaxed), parent.level.load(Relaxed))
-        });
-        let debit = timer::slice_ticks() as i64 * i64::from(divisor);
-        Self {
-            charge: AtomicI64::new(inherited.saturating_add(debit)),
-            advance: AtomicI64::new(0),
-            level: AtomicU8::new(level),
-        }
-    }
-
-    fn charge(&self) -> i64 {
-        self.charge.load(Relaxed)
-    }
-
-    /// Called by any hart, with or without the run queue's lock.
-    fn add(&self, charge: i64) {
-        self.charge.fetch_add(charge, Relaxed);
-    }
-
-    /// Charges a slice that begins.
-    fn begin(&self, slice: &Slice) {
-        self.add(slice.whole_charge());
-        self.advance.fetch_add(slice.whole_charge(), Relaxed);
-    }
-
-    /// Refunds the rest of a slice.
-    fn end(&self, slice: &Slice) {
-        self.add(-slice.remaining_charge());
-        self.advance.fetch_sub(slice.whole_charge(), Relaxed);
-    }
-}
-
 /// A virtual CPU that a switching coroutine has taken out of the queue and not put back.
-struct InHand {
-    cpu: Arc<VirtualCpu>,
+struct InHand<C> {
+    cpu: Arc<C>,
     slice_end_ticks: u64,
     divisor: u32,
     /// Its slice is granted: it is not preempted.
@@ -121,25 +53,25 @@ struct InHand {
 
 /// The states of a switching coroutine. `cops_algorithms::switchers` has their transitions and the
 /// effect of a newcomer.
-enum State {
+enum State<C> {
     Absent,
     Idle,
     Choosing,
     Ready {
         level: u8,
     },
-    /// Running or paused. [`VirtualCpu::standing`] tells which, because that changes without the
-    /// lock.
-    Holds(InHand),
+    /// Running or paused. [`Entity::standing`](super::Entity::standing) tells which, because that
+    /// changes without the lock.
+    Holds(InHand<C>),
 }
 
 /// A switching coroutine.
-struct Member {
+struct Member<C> {
     id: Option<CoroutineId>,
-    state: State,
+    state: State<C>,
 }
 
-impl Member {
+impl<C> Member<C> {
     /// Sets its level in the executor. Called under the run queue's lock, so that the last decision
     /// is also the last one to take effect.
     fn set_level(&self, level: u8) {
@@ -149,8 +81,8 @@ impl Member {
     }
 }
 
-struct Inner {
-    queued: Map<Key, Arc<VirtualCpu>>,
+struct Inner<C> {
+    queued: Map<Key, Arc<C>>,
     /// Number of virtual CPUs at each level.
     counts: [u32; 64],
     /// A bit for each level with a count other than 0.
@@ -160,7 +92,7 @@ struct Inner {
     floors: [i64; 64],
     next_number: u64,
     /// The switching coroutine of each hart.
-    switchers: [Member; arch::MAX_HARTS],
+    switchers: [Member<C>; arch::MAX_HARTS],
     /// Time that less urgent virtual CPUs had to wait for more urgent ones without compensation.
     passed_over_ticks: u64,
     /// The level that was compensated last.
@@ -168,8 +100,8 @@ struct Inner {
 }
 
 /// The run queue: see the module.
-pub struct RunQueue {
-    inner: Mutex<Inner>,
+pub struct RunQueue<C> {
+    inner: Mutex<Inner<C>>,
     /// A bit for each level with a virtual CPU in the queue; written under the lock, read by any
     /// hart as a hint.
     ready: AtomicU64,
@@ -201,22 +133,22 @@ pub fn name_of_hold(number: u32) -> &'static str {
 }
 
 /// The locked run queue, with a measurement of how long it is locked.
-struct Held<'a> {
-    inner: MutexGuard<'a, Inner>,
+struct Held<'a, C> {
+    inner: MutexGuard<'a, Inner<C>>,
     /// Ends after the lock is free.
     _measured: Stretch,
 }
 
-impl Deref for Held<'_> {
-    type Target = Inner;
+impl<C> Deref for Held<'_, C> {
+    type Target = Inner<C>;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &Inner<C> {
         &self.inner
     }
 }
 
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
+impl<C> DerefMut for Held<'_, C> {
+    fn deref_mut(&mut self) -> &mut Inner<C> {
         &mut self.inner
     }
 }
@@ -232,32 +164,27 @@ const SLICE_PARTS_MAX: u64 = 10;
 /// Maximum share for the less urgent, per mille.
 pub const SHARE_MAX: u32 = 500;
 
-/// The run queue of the machine.
-pub static RUN_QUEUE: RunQueue = RunQueue {
-    inner: Mutex::new(Inner {
-        queued: Map::new(),
-        counts: [0; 64],
-        levels: 0,
-        floors: [0; 64],
-        next_number: 0,
-        switchers: [const { Member { id: None, state: State::Absent } }; arch::MAX_HARTS],
-        passed_over_ticks: 0,
-        last_compensated: 0,
-    }),
-    ready: AtomicU64::new(0),
-    give_way: [const { AtomicBool::new(false) }; arch::MAX_HARTS],
-    share: AtomicU32::new(0),
-};
-
-impl Process {
-    /// Charges `ticks` of work that the kernel has done for the process outside its slices.
-    pub fn charge(&self, ticks: u64) {
-        self.account.add(ticks as i64 * i64::from(self.share.divisor()));
+impl<C: Client> RunQueue<C> {
+    /// A queue without virtual CPUs and switching coroutines.
+    pub const fn new() -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                queued: Map::new(),
+                counts: [0; 64],
+                levels: 0,
+                floors: [0; 64],
+                next_number: 0,
+                switchers: [const { Member { id: None, state: State::Absent } }; arch::MAX_HARTS],
+                passed_over_ticks: 0,
+                last_compensated: 0,
+            }),
+            ready: AtomicU64::new(0),
+            give_way: [const { AtomicBool::new(false) }; arch::MAX_HARTS],
+            share: AtomicU32::new(0),
+        }
     }
-}
 
-impl RunQueue {
-    fn lock(&self, hold: Hold) -> Held<'_> {
+    fn lock(&self, hold: Hold) -> Held<'_, C> {
         let inner = self.inner.lock();
         Held { inner, _measured: Stretch::begin(portion::RUN_QUEUE, hold as u32) }
     }
@@ -274,28 +201,27 @@ impl RunQueue {
 
     /// This hart is about to enter user mode with `cpu`. It calls [`must_stop`](Self::must_stop)
     /// afterwards.
-    pub fn entering(&self, cpu: &VirtualCpu) {
-        cpu.set_standing(Standing::Running { hart: arch::hart_index() });
+    pub fn entering(&self, cpu: &C) {
+        cpu.entity().set_standing(Standing::Running { hart: arch::hart_index() });
     }
 
     /// Switching coroutine `number` keeps `cpu` and ends its poll, because coroutines of the kernel
     /// are to run first. Sets the level at which it will be polled again.
-    pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<VirtualCpu>) {
-        let level = u32::from(cpu.level()).min(self.most_urgent()) as u8;
+    pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<C>) {
+        let level = u32::from(cpu.entity().level()).min(self.most_urgent()) as u8;
         set_level(switcher, level);
-        cpu.set_standing(Standing::Paused { level });
+        cpu.entity().set_standing(Standing::Paused { level });
         // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
         // pause, did so before this point.
-        let wanted = self.most_urgent().min(cpu.process.woken.load(SeqCst).trailing_zeros());
+        let wanted = self.most_urgent().min(cpu.most_urgent_result());
         if wanted < u32::from(level) {
-            let wanted = wanted.max(cpu.process.ceiling.level().into()) as u8;
-            self.lock(Hold::Pause).raise_paused(number, wanted);
+            self.lock(Hold::Pause).raise_paused(number, cpu.cap(wanted as u8));
         }
     }
 
     /// `cpu` was found paused and has become as urgent as `level`: raises its switching coroutine
     /// to that level.
-    pub fn raise_paused(&self, cpu: &Arc<VirtualCpu>, level: u8) {
+    pub fn raise_paused(&self, cpu: &Arc<C>, level: u8) {
         let inner = self.lock(Hold::Pause);
         let holder = inner
             .switchers
@@ -316,34 +242,34 @@ impl RunQueue {
     /// Puts `cpu` into the queue. If a hart should run it now, wakes an idle switching coroutine;
     /// if there is none, interrupts the hart with the weakest claim, if that is weaker than this
     /// one.
-    pub fn push(&self, cpu: Arc<VirtualCpu>) {
+    pub fn push(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Hold::Push);
-        let key = inner.key_for(&cpu.process, cpu.level() & 63);
+        let key = inner.key_for(cpu.account(), cpu.entity().level() & 63);
         inner.insert(key, cpu);
         self.announce(inner, key);
     }
 
     /// Puts back `cpu`, which its switching coroutine has stopped. That coroutine takes the next
     /// one, and others are woken for the rest.
-    pub fn put_back(&self, cpu: Arc<VirtualCpu>) {
+    pub fn put_back(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Hold::PutBack);
-        let key = inner.key_for(&cpu.process, cpu.level() & 63);
+        let key = inner.key_for(cpu.account(), cpu.entity().level() & 63);
         inner.insert(key, cpu);
         self.publish(&inner);
     }
 
     /// Gives another slice to what `number` runs, which is of `level`, if there is no other virtual
     /// CPU of this level to alternate with.
-    pub fn renew(&self, number: usize, level: u8, process: &Process, slice: &mut Slice) -> bool {
+    pub fn renew(&self, number: usize, level: u8, account: &Account, slice: &mut Slice) -> bool {
         let mut inner = self.lock(Hold::Renew);
         if inner.levels.trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
             return false;
         }
         slice.pause();
-        process.account.end(slice);
-        *slice = Slice::new(timer::slice_ticks(), process.share.divisor(), false);
-        process.account.begin(slice);
-        let floor = process.account.charge() - slice.whole_charge();
+        account.end(slice);
+        *slice = Slice::new(timer::slice_ticks(), account.divisor(), false);
+        account.begin(slice);
+        let floor = account.charged() - slice.whole_charge();
         let place = &mut inner.floors[usize::from(level)];
         *place = floor.max(*place);
         if let State::Holds(held) = &mut inner.switchers[number].state {
@@ -355,20 +281,20 @@ impl RunQueue {
     }
 
     /// Moves `cpu` forward if it is in the queue and has become more urgent.
-    pub fn raise(&self, cpu: &Arc<VirtualCpu>, level: u8) {
+    pub fn raise(&self, cpu: &Arc<C>, level: u8) {
         let mut inner = self.lock(Hold::Raise);
-        let Some(key) = cpu.queued.lock().key else { return };
+        let Some(key) = cpu.entity().queued.lock().key else { return };
         if key.level <= level {
             return;
         }
         let Some(cpu) = inner.remove(key) else { return };
-        cpu.level.store(level, Relaxed);
-        let key = inner.key_for(&cpu.process, level);
+        cpu.entity().set_level(level);
+        let key = inner.key_for(cpu.account(), level);
         inner.insert(key, cpu);
         self.announce(inner, key);
     }
 
-    fn announce(&self, inner: Held<'_>, key: Key) {
+    fn announce(&self, inner: Held<'_, C>, key: Key) {
         self.publish(&inner);
         // In units of the charge of a process that shares with no other: of a thousand children,
         // each must be able to run for a very short time.
@@ -377,7 +303,7 @@ impl RunQueue {
 
     /// Ensures that a switching coroutine takes `key`, which is in the queue. One that holds an
     /// equally urgent virtual CPU is preempted if that has had more time by more than `tolerated`.
-    fn tell(&self, mut inner: Held<'_>, key: Key, tolerated: i64) {
+    fn tell(&self, mut inner: Held<'_, C>, key: Key, tolerated: i64) {
         let here = arch::hart_index();
         let harts = arch::hart_count();
         let mut seen = [Switcher::Absent; arch::MAX_HARTS];
@@ -427,7 +353,7 @@ impl RunQueue {
 
     /// The state of switching coroutine `number`, for the decision about `key`. The pages are read
     /// at this moment.
-    fn see(&self, inner: &Inner, number: usize, key: Key, tolerated: i64) -> Switcher {
+    fn see(&self, inner: &Inner<C>, number: usize, key: Key, tolerated: i64) -> Switcher {
         let held = match &inner.switchers[number].state {
             State::Absent => return Switcher::Absent,
             State::Idle => return Switcher::Idle,
@@ -437,7 +363,7 @@ impl RunQueue {
         };
         let told = self.give_way[number].load(SeqCst);
         let claim = if held.granted { Claim::Granted } else { held.claim(key, tolerated) };
-        match held.cpu.standing() {
+        match held.cpu.entity().standing() {
             Standing::Running { hart } => Switcher::Running { claim, here: hart == arch::hart_index(), told },
             Standing::Paused { level } => Switcher::Paused { level, claim, told },
         }
@@ -445,7 +371,7 @@ impl RunQueue {
 
     /// Takes the next virtual CPU and charges its process for a slice. If there is none, records
     /// that `switcher`, which belongs to hart `number`, is idle.
-    pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<VirtualCpu>, Slice)> {
+    pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<C>, Slice)> {
         let mut inner = self.lock(Hold::Pop);
         let chosen = inner.choose(self.share.load(Relaxed));
         let state = match &chosen {
@@ -470,13 +396,13 @@ impl RunQueue {
         chosen
     }
 
-    /// Switching coroutine `number` no longer holds a virtual CPU of `process`; the rest of the
-    /// slice is refunded.
-    pub fn settle(&self, number: usize, process: &Process, slice: &Slice) {
+    /// Switching coroutine `number` no longer holds a virtual CPU with this account; the rest of
+    /// the slice is refunded.
+    pub fn settle(&self, number: usize, account: &Account, slice: &Slice) {
         let mut inner = self.lock(Hold::Settle);
         let held = core::mem::replace(&mut inner.switchers[number].state, State::Choosing);
         self.give_way[number].store(false, Relaxed);
-        process.account.end(slice);
+        account.end(slice);
         if self.share.load(Relaxed) != 0 && !slice.is_granted() && !inner.queued.is_empty() {
             inner.passed_over_ticks += slice.used_ticks();
         }
@@ -500,12 +426,12 @@ impl RunQueue {
         true
     }
 
-    /// `process` has ended: charges its most recent use of time to its parent. So a process gets no
-    /// free time by running in children that end before they are charged.
-    pub fn inherit_debt(&self, process: &Process, parent: &Process) {
+    /// The process of `child` has ended: charges its most recent use of time to its parent. So a
+    /// process gets no free time by running in children that end before they are charged.
+    pub fn inherit_debt(&self, child: &Account, parent: &Account) {
         let inner = self.lock(Hold::Inherit);
-        let ticks = process.used_ticks.load(Relaxed).min(timer::slice_ticks());
-        parent.account.add(ticks as i64 * i64::from(parent.share.divisor()));
+        let ticks = child.used_ticks().min(timer::slice_ticks());
+        parent.charge(ticks);
         drop(inner);
     }
 
@@ -515,7 +441,7 @@ impl RunQueue {
     }
 
     /// Publishes which levels wait. Called under the lock.
-    fn publish(&self, inner: &Inner) {
+    fn publish(&self, inner: &Inner<C>) {
         let levels = inner.levels;
         if self.ready.load(Relaxed) != levels {
             self.ready.store(levels, SeqCst);
@@ -524,15 +450,14 @@ impl RunQueue {
     }
 }
 
-impl InHand {
+impl<C: Client> InHand<C> {
     /// Its claim compared with `key`; that of an equal is weaker if it has had more time by more
     /// than `tolerated`.
     fn claim(&self, key: Key, tolerated: i64) -> Claim {
-        let process = &self.cpu.process;
-        let level = process.urgency(self.cpu.index);
+        let level = self.cpu.urgency();
         // Its charge if it stops now.
         let unused = self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
-        let excess = process.account.charge() - unused - key.charge;
+        let excess = self.cpu.account().charged() - unused - key.charge;
         if level > key.level || level == key.level && excess > tolerated {
             Claim::Weaker { level, excess }
         } else {
@@ -541,11 +466,11 @@ impl InHand {
     }
 }
 
-impl Inner {
+impl<C: Client> Inner<C> {
     /// The hart that runs the virtual CPU of switching coroutine `number`.
     fn hart_of(&self, number: usize) -> Option<usize> {
         match &self.switchers[number].state {
-            State::Holds(held) => match held.cpu.standing() {
+            State::Holds(held) => match held.cpu.entity().standing() {
                 Standing::Running { hart } => Some(hart),
                 Standing::Paused { .. } => None,
             },
@@ -567,22 +492,21 @@ impl Inner {
     fn raise_paused(&self, number: usize, level: u8) {
         let member = &self.switchers[number];
         if let State::Holds(held) = &member.state
-            && let Standing::Paused { level: at } = held.cpu.standing()
+            && let Standing::Paused { level: at } = held.cpu.entity().standing()
             && at > level
         {
-            held.cpu.set_standing(Standing::Paused { level });
+            held.cpu.entity().set_standing(Standing::Paused { level });
             member.set_level(level);
         }
     }
 
-    /// The position for a virtual CPU of `process` at `level`. A process that has been absent for a
-    /// while is credited one slice at most; debts remain.
-    fn key_for(&mut self, process: &Process, level: u8) -> Key {
-        let account = &process.account;
+    /// The position for a virtual CPU with this account at `level`. A process that has been absent
+    /// for a while is credited one slice at most; debts remain.
+    fn key_for(&mut self, account: &Account, level: u8) -> Key {
         let (old, new) =
             (self.floors[usize::from(account.level.load(Relaxed))], self.floors[usize::from(level)]);
         let credit = timer::slice_ticks() as i64;
-        let before = account.charge();
+        let before = account.charged();
         let charge = new.saturating_add(before.saturating_sub(old).max(-credit));
         // Not stored, because another hart may add to it at the same time.
         account.add(charge.saturating_sub(before));
@@ -591,8 +515,8 @@ impl Inner {
         Key { level, charge, number: self.next_number }
     }
 
-    fn insert(&mut self, key: Key, cpu: Arc<VirtualCpu>) {
-        let mut place = cpu.queued.lock();
+    fn insert(&mut self, key: Key, cpu: Arc<C>) {
+        let mut place = cpu.entity().queued.lock();
         place.key = Some(key);
         // A virtual CPU is in the queue at most once, so it has its node.
         let Some(node) = place.node.take() else { return };
@@ -602,9 +526,9 @@ impl Inner {
         self.queued.insert_with(node, key, cpu);
     }
 
-    fn remove(&mut self, key: Key) -> Option<Arc<VirtualCpu>> {
+    fn remove(&mut self, key: Key) -> Option<Arc<C>> {
         let (cpu, node) = self.queued.take(&key)?;
-        *cpu.queued.lock() = Place { key: None, node: Some(node) };
+        *cpu.entity().queued.lock() = Place { key: None, node: Some(node) };
         let count = &mut self.counts[usize::from(key.level)];
         *count -= 1;
         if *count == 0 {
@@ -614,13 +538,13 @@ impl Inner {
     }
 
     /// Takes the next virtual CPU out of the queue.
-    fn choose(&mut self, share: u32) -> Option<(Arc<VirtualCpu>, Slice)> {
+    fn choose(&mut self, share: u32) -> Option<(Arc<C>, Slice)> {
         let (key, granted) = match self.compensated(share) {
             Some(key) => (key, true),
             None => (self.first()?, false),
         };
         let cpu = self.remove(key)?;
-        let divisor = cpu.process.share.divisor();
+        let divisor = cpu.account().divisor();
         if !granted {
             let floor = &mut self.floors[usize::from(key.level)];
             *floor = key.charge.max(*floor);
@@ -630,7 +554,7 @@ impl Inner {
         let equals = u64::from(self.counts[usize::from(key.level)]) + 1;
         let ticks = if granted { timer::slice_ticks() } else { timer::slice_ticks() / equals };
         let slice = Slice::new(ticks.max(timer::slice_ticks() / SLICE_PARTS_MAX), divisor, granted);
-        cpu.process.account.begin(&slice);
+        cpu.account().begin(&slice);
         Some((cpu, slice))
     }
 
@@ -640,17 +564,16 @@ impl Inner {
         for _ in 0..CORRECTIONS_MAX {
             let (&key, cpu) = self.queued.first()?;
             let now = Key {
-                level: cpu.process.urgency(cpu.index).max(key.level),
-                charge: cpu.process.account.charge().max(key.charge),
+                level: cpu.urgency().max(key.level),
+                charge: cpu.account().charged().max(key.charge),
                 ..key
             };
             if now == key || self.queued.len() == 1 {
                 return Some(key);
             }
             let cpu = self.remove(key)?;
-            cpu.level.store(now.level, Relaxed);
-            let place =
-                if now.level == key.level { now } else { self.key_for(&cpu.process.clone(), now.level) };
+            cpu.entity().set_level(now.level);
+            let place = if now.level == key.level { now } else { self.key_for(cpu.account(), now.level) };
             self.insert(place, cpu);
         }
         self.queued.first().map(|(&key, _)| key)

@@ -4,44 +4,22 @@
 //! So there is no second scheduler for processes: the executor chooses by priority between this
 //! coroutine and the kernel's others, and this coroutine chooses the virtual CPU that it runs. Its
 //! priority is that of its current or next virtual CPU.
-//! May touch: the run queue, processes, `arch::enter_user`, the system call dispatcher.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::task::Poll;
 
 use cops_abi::CoroutineId;
-use cops_abi::inspect::portion;
-use cops_abi::syscall::{signal, wait_status};
 
-use super::hart_time::Running;
-use super::run_queue::RUN_QUEUE;
-use super::service::set_level;
+use super::entity::Client;
+use super::run_queue::RunQueue;
 use super::slice::{Slice, Turn};
-use super::{timer, urgency};
-use crate::arch::{self, Access, Fault, UserContext, UserTrap};
+use crate::arch;
 use crate::counters::COUNTERS;
-use crate::log;
-use crate::machine::device_tree;
-use crate::mm::FaultError;
-use crate::portions;
-use crate::process::VirtualCpu;
-use crate::syscall;
-use crate::trace::{self, Event};
-
-/// Set by the boot argument `preempt=tick`: whatever becomes ready waits for the end of the current
-/// slice, even if it is more urgent. For measurements of the system without preemption on wake.
-static ONLY_AT_TICKS: AtomicBool = AtomicBool::new(false);
-
-/// Reads the boot argument, before the first process starts.
-pub fn configure() {
-    ONLY_AT_TICKS.store(device_tree::boot_argument("preempt") == Some("tick"), Relaxed);
-}
 
 /// Why a virtual CPU has stopped for now.
 #[derive(Clone, Copy)]
-enum Stopped {
+pub enum Stopped {
     /// Coroutines of the kernel are to run first; it keeps the hart.
     Paused,
     /// Another virtual CPU is to run; this one goes back into the run queue.
@@ -53,10 +31,17 @@ enum Stopped {
 /// The switching coroutine of `hart`. It never ends.
 ///
 /// It may be polled on another hart if its own is busy; it then runs its virtual CPU there.
-pub async fn switching(hart: usize) {
+///
+/// `run` runs a virtual CPU of `queue` on the current hart until it stops, and charges its slice
+/// from the given time on. It returns why and when the virtual CPU stopped.
+pub async fn switching<C: Client>(
+    hart: usize,
+    queue: &RunQueue<C>,
+    run: impl Fn(Switcher, &Arc<C>, &mut Slice, &mut Turn, u64) -> (Stopped, u64),
+) {
     let Some(id) = cops_executor::current() else { return };
     let me = Switcher { id, number: hart };
-    let mut in_hand: Option<(Arc<VirtualCpu>, Slice)> = None;
+    let mut in_hand: Option<(Arc<C>, Slice)> = None;
     let mut turn = Turn::new();
     poll_fn(|context| {
         // The cost of choosing a virtual CPU, and later of putting it back, is charged to its
@@ -65,7 +50,7 @@ pub async fn switching(hart: usize) {
         let begin_ticks = arch::now_ticks();
         let (cpu, mut slice) = match in_hand.take() {
             Some(paused) => paused,
-            None => match RUN_QUEUE.pop_or_idle(hart, id) {
+            None => match queue.pop_or_idle(hart, id) {
                 Some(chosen) => {
                     COUNTERS.cpu_switches.add(1);
                     chosen
@@ -75,19 +60,19 @@ pub async fn switching(hart: usize) {
         };
         let (stopped, stopped_ticks) = run(me, &cpu, &mut slice, &mut turn, begin_ticks);
         if !matches!(stopped, Stopped::Paused) {
-            RUN_QUEUE.settle(hart, &cpu.process, &slice);
+            queue.settle(hart, cpu.account(), &slice);
         }
         match stopped {
-            Stopped::Paused => RUN_QUEUE.pause(hart, id, &cpu),
-            Stopped::Preempted => cpu.process.stop_running(&cpu),
+            Stopped::Paused => queue.pause(hart, id, &cpu),
+            Stopped::Preempted => cpu.stop_running(),
             Stopped::Gone => {}
         }
         let is_paused = matches!(stopped, Stopped::Paused);
-        if is_paused || RUN_QUEUE.rest(hart) {
+        if is_paused || queue.rest(hart) {
             // To the end of the queue of its level: other coroutines of this level run first.
             context.waker().wake_by_ref();
         }
-        cpu.process.charge(arch::now_ticks().saturating_sub(stopped_ticks));
+        cpu.account().charge(arch::now_ticks().saturating_sub(stopped_ticks));
         if is_paused {
             in_hand = Some((cpu, slice));
         }
@@ -98,232 +83,9 @@ pub async fn switching(hart: usize) {
 
 /// A switching coroutine.
 #[derive(Clone, Copy)]
-struct Switcher {
-    id: CoroutineId,
+pub struct Switcher {
+    /// Its coroutine.
+    pub id: CoroutineId,
     /// The number of its hart, by which the run queue identifies it.
-    number: usize,
-}
-
-/// A virtual CPU's time on a hart: what it may use and what it has used.
-struct Stretch<'a> {
-    slice: &'a mut Slice,
-    turn: &'a mut Turn,
-    running: Running,
-}
-
-impl Stretch<'_> {
-    /// After the renewal of the slice: accounts for the use of the previous one.
-    fn begin_anew(&mut self, cpu: &VirtualCpu) {
-        let last = core::mem::replace(&mut self.running, Running::begin(cpu.process.id, cpu.index));
-        cpu.process.used_ticks.fetch_add(last.end(&cpu.run_ticks), Relaxed);
-        // The end has cleared what the beginning sets.
-        self.running = Running::begin(cpu.process.id, cpu.index);
-        timer::begin_slice(self.slice.begin(arch::now_ticks()));
-    }
-}
-
-/// Runs `cpu` on this hart until it stops, and charges it from `begin_ticks` on. Returns why and
-/// when it stopped.
-fn run(
-    me: Switcher,
-    cpu: &Arc<VirtualCpu>,
-    slice: &mut Slice,
-    turn: &mut Turn,
-    begin_ticks: u64,
-) -> (Stopped, u64) {
-    let process = &cpu.process;
-    let mut context = cpu.context.lock();
-    let Ok(result) = process.start_running(cpu) else { return (Stopped::Gone, begin_ticks) };
-    if let Some(result) = result {
-        context.set_result(result as usize);
-    }
-    context.restore_floating_point();
-    let mut stretch = Stretch { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
-    timer::begin_slice(stretch.slice.begin(begin_ticks));
-    RUN_QUEUE.entering(cpu);
-    let stopped = run_until_stopped(me, cpu, &mut context, &mut stretch);
-    urgency::show_hart_in_kernel();
-    timer::end_slice();
-    let stopped_ticks = stretch.slice.pause();
-    process.used_ticks.fetch_add(stretch.running.end(&cpu.run_ticks), Relaxed);
-    context.save_floating_point();
-    // A wake may already have made it runnable; a hart that takes it waits for this lock.
-    (stopped, stopped_ticks)
-}
-
-fn run_until_stopped(
-    me: Switcher,
-    cpu: &Arc<VirtualCpu>,
-    context: &mut UserContext,
-    stretch: &mut Stretch<'_>,
-) -> Stopped {
-    let process = &cpu.process;
-    // The level that this coroutine's priority shows to other harts.
-    let mut shown = 64;
-    loop {
-        let mut stop = None;
-        let trap = arch::enter_user_unless(
-            context,
-            || process.space.activate(),
-            |context| {
-                stop = reason_to_stop(me, cpu, stretch, &mut shown);
-                if stop.is_none() {
-                    process.deliver_interrupt(cpu, context);
-                    trace::emit(move || {
-                        cpu.event(|process, index| Event::EnterUser {
-                            process,
-                            cpu: index,
-                            level: cpu.level(),
-                        })
-                    });
-                }
-                stop.is_some()
-            },
-        );
-        if let Some(stop) = stop {
-            trace::emit(move || trace_stop(cpu, stop));
-            return stop;
-        }
-        COUNTERS.traps_from_user.add(1);
-        let registers = &*context;
-        trace::emit(move || trace_trap(cpu, trap, registers));
-        match trap {
-            UserTrap::Interrupt => {}
-            UserTrap::Syscall => {
-                COUNTERS.system_calls.add(1);
-                match syscall::handle(cpu, context) {
-                    syscall::Outcome::Return => {}
-                    syscall::Outcome::Yield => return Stopped::Preempted,
-                    syscall::Outcome::Sleep => return Stopped::Gone,
-                }
-            }
-            UserTrap::Fault(fault) => {
-                portions::is(portion::FAULT, || {
-                    let address = match fault {
-                        Fault::Page { address, .. } => address as u64,
-                        _ => 0,
-                    };
-                    (0, [address, 0, 0, 0])
-                });
-                handle_fault(cpu, context, &fault);
-            }
-        }
-    }
-}
-
-/// The trace event for a trap, after the events that the process itself has written.
-fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event {
-    cpu.process.collect_trace(cpu.index);
-    let coroutine = cpu.process.current_coroutine(cpu.index);
-    cpu.event(|process, cpu| match trap {
-        UserTrap::Interrupt => Event::Interrupted { process, cpu, coroutine },
-        UserTrap::Fault(_) => Event::Fault { process, cpu, coroutine },
-        UserTrap::Syscall => {
-            let call = context.syscall();
-            Event::SystemCall { process, cpu, coroutine: call.coroutine as u64, number: call.number as u64 }
-        }
-    })
-}
-
-/// The trace event for the end of a slice.
-fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
-    cpu.event(|process, cpu| match stop {
-        Stopped::Paused => Event::Paused { process, cpu },
-        _ => Event::Preempted { process, cpu, level: RUN_QUEUE.most_urgent() as u8 },
-    })
-}
-
-/// Whether something else is to run on this hart before `cpu` continues.
-///
-/// Called at every kernel entry, with interrupts off. It reads the priority of the process again,
-/// because the process may have made something more or less urgent ready, or may have been woken
-/// for it.
-fn reason_to_stop(
-    me: Switcher,
-    cpu: &Arc<VirtualCpu>,
-    stretch: &mut Stretch<'_>,
-    shown: &mut u8,
-) -> Option<Stopped> {
-    let process = &cpu.process;
-    if process.is_ending() {
-        return Some(Stopped::Preempted);
-    }
-    let level = process.refresh_level(cpu);
-    if stretch.slice.is_over() {
-        process.show();
-        process.hurry();
-        if !RUN_QUEUE.renew(me.number, level, process, stretch.slice) {
-            return Some(Stopped::Preempted);
-        }
-        stretch.begin_anew(cpu);
-    }
-    if ONLY_AT_TICKS.load(Relaxed) {
-        return None;
-    }
-    if RUN_QUEUE.must_stop(me.number, level, stretch.slice) {
-        return Some(Stopped::Preempted);
-    }
-    let kernel = urgency::kernel_waiting();
-    if kernel != 0 {
-        // Equals alternate, and this coroutine has had its turn once it has been in user mode.
-        let level = u32::from(level);
-        let kernel = kernel.trailing_zeros();
-        if kernel < level || kernel == level && stretch.turn.give(timer::slice_ticks()) {
-            return Some(Stopped::Paused);
-        }
-        // It waits here unless a sleeping hart can take it now.
-        super::executor().offer(arch::hart_index() as u32);
-    }
-    if *shown != level {
-        // Other harts use this to decide which hart to interrupt for something more urgent.
-        set_level(me.id, level);
-        urgency::show_hart(level, process.id);
-        *shown = level;
-    }
-    // Kept across pauses for something more urgent: an equal that has become ready in the meantime
-    // runs next.
-    stretch.turn.take();
-    None
-}
-
-/// Allocates the page if the process may access it, otherwise ends the process.
-fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
-    let process = &cpu.process;
-    let number = match *fault {
-        Fault::Page { address, access } => match process.space.handle_fault(address, access) {
-            Ok(()) => return,
-            Err(FaultError::OutOfMemory) => {
-                log::warn!(
-                    "process {} ({}): killed: out of memory at {address:#x}",
-                    process.id,
-                    process.name
-                );
-                process.end(wait_status::signalled(signal::SIGKILL));
-                return;
-            }
-            Err(FaultError::NotAllowed) => signal::SIGSEGV,
-        },
-        Fault::AccessFault { .. } => signal::SIGSEGV,
-        Fault::Misaligned { .. } => signal::SIGBUS,
-        Fault::IllegalInstruction => signal::SIGILL,
-        Fault::Breakpoint => signal::SIGTRAP,
-    };
-    if process.end(wait_status::signalled(number)) {
-        let pc = context.program_counter();
-        match *fault {
-            Fault::Page { address, access } | Fault::AccessFault { address, access } => {
-                let verb = match access {
-                    Access::Read => "read",
-                    Access::Write => "write",
-                    Access::Execute => "execute",
-                };
-                log::warn!(
-                    "process {} ({}): cannot {verb} {address:#x} at pc {pc:#x}",
-                    process.id,
-                    process.name
-                );
-            }
-            ref other => log::warn!("process {} ({}): {other} at pc {pc:#x}", process.id, process.name),
-        }
-    }
+    pub number: usize,
 }

@@ -22,7 +22,6 @@ use spin::{Mutex, MutexGuard};
 
 use super::service::{Service, set_level};
 use crate::arch;
-use crate::process::Process;
 
 /// Maximum time for which a hart runs one virtual CPU while another of the same priority is ready.
 pub const SLICE_MILLISECONDS: u64 = 10;
@@ -31,11 +30,17 @@ pub const SLICE_MILLISECONDS: u64 = 10;
 /// run.
 const PORTION_DEADLINES: usize = 8;
 
+/// Pays for the work that the kernel does for it: a process.
+pub trait Payer: Send + Sync {
+    /// Charges `ticks` of work.
+    fn charge(&self, ticks: u64);
+}
+
 /// A sleep.
 struct Entry {
     waker: Waker,
     /// The process charged for serving it.
-    owner: Arc<Process>,
+    owner: Arc<dyn Payer>,
 }
 
 struct Queue {
@@ -72,7 +77,7 @@ impl Timer {
         deadline_ticks: u64,
         waker: &Waker,
         level: u8,
-        owner: Arc<Process>,
+        owner: Arc<dyn Payer>,
     ) -> Result<Self, OutOfMemory> {
         let entry = Entry { waker: waker.clone(), owner };
         let mut queue = QUEUE.lock();

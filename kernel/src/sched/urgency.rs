@@ -1,19 +1,14 @@
-//! The urgency of processes: what they publish in their pages, limited by their ceilings, and the
-//! system bitmap made from it (decision 10).
-//!
-//! Whatever a process writes into its page, it cannot become more urgent than its ceiling: every
-//! level from a page or from a call's argument leaves this module capped.
-//! May touch: process pages (reads), the system page (writes), the kernel's workers (reads).
+//! The urgency of processes, limited by their ceilings, and the system bitmap made from it
+//! (decision 10).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 use cops_abi::Priority;
-use cops_abi::page::{MAX_CPUS, NO_LEVEL};
+use cops_abi::page::NO_LEVEL;
 
 use super::executor;
 use super::system_page::system_page;
 use crate::arch;
-use crate::process::{Process, VirtualCpu};
 
 const LEVELS: usize = Priority::COUNT as usize;
 
@@ -29,6 +24,16 @@ impl Ceiling {
     /// The level.
     pub fn level(&self) -> u8 {
         self.0.load(Relaxed)
+    }
+
+    /// Sets the level; the caller has checked that this is allowed.
+    pub fn set(&self, level: u8) {
+        self.0.store(level.min(LEVELS as u8 - 1), Relaxed);
+    }
+
+    /// Lowers the ceiling to `level` unless it is already less urgent.
+    pub fn lower_to(&self, level: u8) {
+        self.0.fetch_max(level.min(LEVELS as u8 - 1), Relaxed);
     }
 
     /// `level`, or the ceiling if that is less urgent.
@@ -56,11 +61,16 @@ pub struct Shown(AtomicU64);
 static COUNTS: [AtomicU32; LEVELS] = [const { AtomicU32::new(0) }; LEVELS];
 
 impl Shown {
+    /// The levels.
+    pub fn levels(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
     /// Counts `levels` instead of the previous ones; the cost depends only on the difference.
     ///
     /// Two harts may do this at the same time for the same process: each uses the difference to the
     /// value that it replaced, so every change is counted once.
-    fn replace(&self, levels: u64) {
+    pub fn replace(&self, levels: u64) {
         if self.0.load(Relaxed) == levels {
             return;
         }
@@ -95,100 +105,6 @@ fn for_each_level(mut levels: u64, mut each: impl FnMut(usize)) {
     while levels != 0 {
         each(levels.trailing_zeros() as usize);
         levels &= levels - 1;
-    }
-}
-
-impl Process {
-    /// Sets the ceiling; the caller has checked that this is allowed.
-    pub fn set_ceiling(&self, level: u8) {
-        self.ceiling.0.store(level.min(LEVELS as u8 - 1), Relaxed);
-        self.show_ceiling();
-    }
-
-    /// Lowers the ceiling to `level` unless it is already less urgent.
-    pub fn lower_ceiling_to(&self, level: u8) {
-        self.ceiling.0.fetch_max(level.min(LEVELS as u8 - 1), Relaxed);
-        self.show_ceiling();
-    }
-
-    /// Publishes the ceiling, so that the process can compare itself with others as the kernel
-    /// does.
-    pub(crate) fn show_ceiling(&self) {
-        self.page.ceiling.store(self.ceiling.level().into(), Relaxed);
-    }
-
-    /// The capped priority of the coroutine that virtual CPU `index` claims to run: inherited by
-    /// its calls.
-    pub fn current_level(&self, index: usize) -> u8 {
-        let worker = &self.page.workers[index % MAX_CPUS];
-        self.ceiling.cap(worker.current_priority().unwrap_or(Priority::DEFAULT).level())
-    }
-
-    /// Levels at which coroutines of this process wait for a worker or for their results in the
-    /// ring; capped.
-    pub(crate) fn waiting_levels(&self) -> u64 {
-        let mut levels = self.woken_levels();
-        for worker in self.page.workers.iter().take(self.cpu_count()) {
-            levels |= worker.waiting();
-        }
-        self.ceiling.cap_all(levels)
-    }
-
-    /// The urgency of virtual CPU `index`: the most urgent of what it runs and what it could run. A
-    /// hint that affects only the order.
-    pub fn urgency(&self, index: usize) -> u8 {
-        self.most_urgent_for(index, self.waiting_levels())
-    }
-
-    fn most_urgent_for(&self, index: usize, waiting: u64) -> u8 {
-        let current = self.page.workers[index % MAX_CPUS].current_priority();
-        let level = waiting.trailing_zeros().min(current.map_or(NO_LEVEL, |p| u32::from(p.level())));
-        // A process that shows nothing is looking for work, or does not maintain its page.
-        self.ceiling.cap(if level < NO_LEVEL { level as u8 } else { Priority::DEFAULT.level() })
-    }
-
-    /// Updates the urgency of the process for one of its running virtual CPUs, and returns it.
-    ///
-    /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
-    /// level has changed; [`show`](Self::show) updates the rest of it with each slice.
-    pub fn refresh_level(&self, cpu: &VirtualCpu) -> u8 {
-        let waiting = self.waiting_levels();
-        let level = self.most_urgent_for(cpu.index, waiting);
-        cpu.level.store(level, Relaxed);
-        let before = self.shown.0.load(Relaxed).trailing_zeros();
-        let now = waiting.trailing_zeros().min(level.into());
-        if before != now {
-            self.shown.replace(waiting | 1 << level);
-            if now < before && self.cpu_count() > 1 {
-                // Its virtual CPUs that wait for a hart could run what has become ready.
-                self.requeue_less_urgent();
-            }
-        }
-        level
-    }
-
-    /// A result of `level` has arrived.
-    pub(crate) fn show_result(&self, level: u8) {
-        if self.shown.0.load(Relaxed) & 1 << level == 0 {
-            self.show();
-        }
-    }
-
-    /// Counts what the process shows now in the system bitmap: everything that waits, and
-    /// everything that its workers poll.
-    pub fn show(&self) {
-        let mut levels = self.waiting_levels();
-        for worker in self.page.workers.iter().take(self.cpu_count()) {
-            if let Some(polled) = worker.current_priority() {
-                levels |= 1 << self.ceiling.cap(polled.level());
-            }
-        }
-        self.shown.replace(levels);
-    }
-
-    /// The process has ended.
-    pub(crate) fn show_nothing(&self) {
-        self.shown.replace(0);
     }
 }
 

@@ -7,9 +7,10 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::page::MAX_CPUS;
 
-use super::{Outcome, Reply};
+use super::Reply;
 use crate::machine::device_tree;
 use crate::mm::{self, UserRange};
+use crate::process::Outcome;
 use crate::process::{Process, VirtualCpu};
 
 /// `park()`.

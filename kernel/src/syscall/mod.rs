@@ -30,20 +30,9 @@ use crate::call::{self, Delivery, Operation, Submitted};
 use crate::drivers::random;
 use crate::portions;
 use crate::process::work::{self, Work};
-use crate::process::{Process, VirtualCpu};
+use crate::process::{Outcome, Process, VirtualCpu};
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
-
-/// What happens to the virtual CPU after a system call.
-#[must_use]
-pub enum Outcome {
-    /// It continues with its result.
-    Return,
-    /// It continues after others have run.
-    Yield,
-    /// It sleeps or has ended, according to its state.
-    Sleep,
-}
 
 /// The answer of a handler.
 enum Reply {

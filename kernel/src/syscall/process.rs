@@ -7,11 +7,11 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{WNOHANG, wait_status};
 
-use super::{Outcome, Reply};
+use super::Reply;
 use crate::call::Operation;
 use crate::fs::{self, ConsoleMode};
 use crate::mm::{Access, PinnedBuffer, UserRange};
-use crate::process::{Process, ProcessId, VirtualCpu, children};
+use crate::process::{Outcome, Process, ProcessId, VirtualCpu, children};
 
 /// Size of the status that `wait4` stores.
 pub const STATUS_BYTES: usize = 4;

@@ -8,8 +8,8 @@ use cops_abi::{Errno, Priority};
 
 use crate::call;
 use crate::process::work::Work;
-use crate::process::{Process, ProcessId, children};
-use crate::sched::{RUN_QUEUE, SHARE_MAX};
+use crate::process::{Process, ProcessId, RUN_QUEUE, children};
+use crate::sched::SHARE_MAX;
 
 /// The ceiling that `process` requests for its child, at most as urgent as its own; its own if it
 /// requests none.

@@ -27,7 +27,7 @@ struct Exception {
     reason: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 7] = [
+const EXCEPTIONS: [Exception; 5] = [
     Exception {
         room: "arch",
         path: "portions",
@@ -43,8 +43,6 @@ const EXCEPTIONS: [Exception; 7] = [
         path: "enter_secondary",
         reason: "a hart continues in main.rs after its entry",
     },
-    Exception { room: "sched", path: "process", reason: "to be cut" },
-    Exception { room: "sched", path: "syscall", reason: "to be cut" },
     Exception { room: "sched", path: "call", reason: "to be cut" },
     Exception { room: "process", path: "call", reason: "to be cut" },
 ];

@@ -1,0 +1,267 @@
+//! Running a virtual CPU: from entering user mode, over its traps, to the reason for which it
+//! stops.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use cops_abi::inspect::portion;
+use cops_abi::syscall::{signal, wait_status};
+
+use super::cpu::{RUN_QUEUE, VirtualCpu};
+use crate::arch::{self, Access, Fault, UserContext, UserTrap};
+use crate::counters::COUNTERS;
+use crate::machine::device_tree;
+use crate::mm::FaultError;
+use crate::portions;
+use crate::sched::hart_time::Running;
+use crate::sched::{
+    Slice, Stopped, Switcher, Turn, executor, kernel_waiting, set_level, show_hart, show_hart_in_kernel,
+    timer,
+};
+use crate::trace::{self, Event};
+
+/// Set by the boot argument `preempt=tick`: whatever becomes ready waits for the end of the current
+/// slice, even if it is more urgent. For measurements of the system without preemption on wake.
+static ONLY_AT_TICKS: AtomicBool = AtomicBool::new(false);
+
+/// Reads the boot argument, before the first process starts.
+pub fn configure() {
+    ONLY_AT_TICKS.store(device_tree::boot_argument("preempt") == Some("tick"), Relaxed);
+}
+
+/// A virtual CPU's time on a hart: what it may use and what it has used.
+struct Stretch<'a> {
+    slice: &'a mut Slice,
+    turn: &'a mut Turn,
+    running: Running,
+}
+
+impl Stretch<'_> {
+    /// After the renewal of the slice: accounts for the use of the previous one.
+    fn begin_anew(&mut self, cpu: &VirtualCpu) {
+        let last = core::mem::replace(&mut self.running, Running::begin(cpu.process.id, cpu.index));
+        cpu.process.account.use_ticks(last.end(&cpu.run_ticks));
+        // The end has cleared what the beginning sets.
+        self.running = Running::begin(cpu.process.id, cpu.index);
+        timer::begin_slice(self.slice.begin(arch::now_ticks()));
+    }
+}
+
+/// What happens to a virtual CPU after a system call.
+#[must_use]
+pub enum Outcome {
+    /// It continues with its result.
+    Return,
+    /// It continues after others have run.
+    Yield,
+    /// It sleeps or has ended, according to its state.
+    Sleep,
+}
+
+/// Runs `cpu` on this hart until it stops, and charges it from `begin_ticks` on; `handle_call`
+/// executes its system calls. Returns why and when it stopped.
+pub fn run(
+    handle_call: impl Fn(&Arc<VirtualCpu>, &mut UserContext) -> Outcome,
+    me: Switcher,
+    cpu: &Arc<VirtualCpu>,
+    slice: &mut Slice,
+    turn: &mut Turn,
+    begin_ticks: u64,
+) -> (Stopped, u64) {
+    let process = &cpu.process;
+    let mut context = cpu.context.lock();
+    let Ok(result) = process.start_running(cpu) else { return (Stopped::Gone, begin_ticks) };
+    if let Some(result) = result {
+        context.set_result(result as usize);
+    }
+    context.restore_floating_point();
+    let mut stretch = Stretch { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
+    timer::begin_slice(stretch.slice.begin(begin_ticks));
+    RUN_QUEUE.entering(cpu);
+    let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut stretch);
+    show_hart_in_kernel();
+    timer::end_slice();
+    let stopped_ticks = stretch.slice.pause();
+    process.account.use_ticks(stretch.running.end(&cpu.run_ticks));
+    context.save_floating_point();
+    // A wake may already have made it runnable; a hart that takes it waits for this lock.
+    (stopped, stopped_ticks)
+}
+
+fn run_until_stopped(
+    handle_call: impl Fn(&Arc<VirtualCpu>, &mut UserContext) -> Outcome,
+    me: Switcher,
+    cpu: &Arc<VirtualCpu>,
+    context: &mut UserContext,
+    stretch: &mut Stretch<'_>,
+) -> Stopped {
+    let process = &cpu.process;
+    // The level that this coroutine's priority shows to other harts.
+    let mut shown = 64;
+    loop {
+        let mut stop = None;
+        let trap = arch::enter_user_unless(
+            context,
+            || process.space.activate(),
+            |context| {
+                stop = reason_to_stop(me, cpu, stretch, &mut shown);
+                if stop.is_none() {
+                    process.deliver_interrupt(cpu, context);
+                    trace::emit(move || {
+                        cpu.event(|process, index| Event::EnterUser {
+                            process,
+                            cpu: index,
+                            level: cpu.level(),
+                        })
+                    });
+                }
+                stop.is_some()
+            },
+        );
+        if let Some(stop) = stop {
+            trace::emit(move || trace_stop(cpu, stop));
+            return stop;
+        }
+        COUNTERS.traps_from_user.add(1);
+        let registers = &*context;
+        trace::emit(move || trace_trap(cpu, trap, registers));
+        match trap {
+            UserTrap::Interrupt => {}
+            UserTrap::Syscall => {
+                COUNTERS.system_calls.add(1);
+                match handle_call(cpu, context) {
+                    Outcome::Return => {}
+                    Outcome::Yield => return Stopped::Preempted,
+                    Outcome::Sleep => return Stopped::Gone,
+                }
+            }
+            UserTrap::Fault(fault) => {
+                portions::is(portion::FAULT, || {
+                    let address = match fault {
+                        Fault::Page { address, .. } => address as u64,
+                        _ => 0,
+                    };
+                    (0, [address, 0, 0, 0])
+                });
+                handle_fault(cpu, context, &fault);
+            }
+        }
+    }
+}
+
+/// The trace event for a trap, after the events that the process itself has written.
+fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event {
+    cpu.process.collect_trace(cpu.index);
+    let coroutine = cpu.process.current_coroutine(cpu.index);
+    cpu.event(|process, cpu| match trap {
+        UserTrap::Interrupt => Event::Interrupted { process, cpu, coroutine },
+        UserTrap::Fault(_) => Event::Fault { process, cpu, coroutine },
+        UserTrap::Syscall => {
+            let call = context.syscall();
+            Event::SystemCall { process, cpu, coroutine: call.coroutine as u64, number: call.number as u64 }
+        }
+    })
+}
+
+/// The trace event for the end of a slice.
+fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
+    cpu.event(|process, cpu| match stop {
+        Stopped::Paused => Event::Paused { process, cpu },
+        _ => Event::Preempted { process, cpu, level: RUN_QUEUE.most_urgent() as u8 },
+    })
+}
+
+/// Whether something else is to run on this hart before `cpu` continues.
+///
+/// Called at every kernel entry, with interrupts off. It reads the priority of the process again,
+/// because the process may have made something more or less urgent ready, or may have been woken
+/// for it.
+fn reason_to_stop(
+    me: Switcher,
+    cpu: &Arc<VirtualCpu>,
+    stretch: &mut Stretch<'_>,
+    shown: &mut u8,
+) -> Option<Stopped> {
+    let process = &cpu.process;
+    if process.is_ending() {
+        return Some(Stopped::Preempted);
+    }
+    let level = process.refresh_level(cpu);
+    if stretch.slice.is_over() {
+        process.show();
+        process.hurry();
+        if !RUN_QUEUE.renew(me.number, level, &process.account, stretch.slice) {
+            return Some(Stopped::Preempted);
+        }
+        stretch.begin_anew(cpu);
+    }
+    if ONLY_AT_TICKS.load(Relaxed) {
+        return None;
+    }
+    if RUN_QUEUE.must_stop(me.number, level, stretch.slice) {
+        return Some(Stopped::Preempted);
+    }
+    let kernel = kernel_waiting();
+    if kernel != 0 {
+        // Equals alternate, and this coroutine has had its turn once it has been in user mode.
+        let level = u32::from(level);
+        let kernel = kernel.trailing_zeros();
+        if kernel < level || kernel == level && stretch.turn.give(timer::slice_ticks()) {
+            return Some(Stopped::Paused);
+        }
+        // It waits here unless a sleeping hart can take it now.
+        executor().offer(arch::hart_index() as u32);
+    }
+    if *shown != level {
+        // Other harts use this to decide which hart to interrupt for something more urgent.
+        set_level(me.id, level);
+        show_hart(level, process.id);
+        *shown = level;
+    }
+    // Kept across pauses for something more urgent: an equal that has become ready in the meantime
+    // runs next.
+    stretch.turn.take();
+    None
+}
+
+/// Allocates the page if the process may access it, otherwise ends the process.
+fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
+    let process = &cpu.process;
+    let number = match *fault {
+        Fault::Page { address, access } => match process.space.handle_fault(address, access) {
+            Ok(()) => return,
+            Err(FaultError::OutOfMemory) => {
+                log::warn!(
+                    "process {} ({}): killed: out of memory at {address:#x}",
+                    process.id,
+                    process.name
+                );
+                process.end(wait_status::signalled(signal::SIGKILL));
+                return;
+            }
+            Err(FaultError::NotAllowed) => signal::SIGSEGV,
+        },
+        Fault::AccessFault { .. } => signal::SIGSEGV,
+        Fault::Misaligned { .. } => signal::SIGBUS,
+        Fault::IllegalInstruction => signal::SIGILL,
+        Fault::Breakpoint => signal::SIGTRAP,
+    };
+    if process.end(wait_status::signalled(number)) {
+        let pc = context.program_counter();
+        match *fault {
+            Fault::Page { address, access } | Fault::AccessFault { address, access } => {
+                let verb = match access {
+                    Access::Read => "read",
+                    Access::Write => "write",
+                    Access::Execute => "execute",
+                };
+                log::warn!(
+                    "process {} ({}): cannot {verb} {address:#x} at pc {pc:#x}",
+                    process.id,
+                    process.name
+                );
+            }
+            ref other => log::warn!("process {} ({}): {other} at pc {pc:#x}", process.id, process.name),
+        }
+    }
+}

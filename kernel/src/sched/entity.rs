@@ -1,0 +1,129 @@
+//! What the scheduler knows of a virtual CPU: its own record, and what it asks the owner.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+
+use cops_abi::Priority;
+use cops_fallible::OutOfMemory;
+use cops_fallible::map::Spare;
+use spin::Mutex;
+
+use super::account::Account;
+use super::run_queue::Key;
+
+/// A virtual CPU, as the scheduler sees it. `process` implements it, so the scheduler names no
+/// process.
+pub trait Client: Send + Sync + Sized + 'static {
+    /// The scheduler's record of it.
+    fn entity(&self) -> &Entity<Self>;
+
+    /// The account to which its time is charged: that of its process.
+    fn account(&self) -> &Account;
+
+    /// The most urgent level of what it runs and what it could run, at this moment; capped. A hint
+    /// that affects only the order.
+    fn urgency(&self) -> u8;
+
+    /// The most urgent level of the results that its process has not taken; 64 if there are none.
+    fn most_urgent_result(&self) -> u32;
+
+    /// `level`, or the ceiling of its process if that is less urgent.
+    fn cap(&self, level: u8) -> u8;
+
+    /// Its switching coroutine has stopped it because others are to run. If it is still runnable,
+    /// puts it back into the run queue.
+    fn stop_running(self: &Arc<Self>);
+}
+
+/// The scheduler's record of a virtual CPU.
+pub struct Entity<C> {
+    /// The level with which it was last made runnable.
+    level: AtomicU8,
+    /// Where the switching coroutine is that holds it; see [`Standing`].
+    standing: AtomicU32,
+    /// Its place in the run queue, while it is there; changed under the run queue's lock.
+    pub(super) queued: Mutex<Place<C>>,
+}
+
+impl<C> Entity<C> {
+    /// For a virtual CPU that is not in the run queue.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new() -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            level: AtomicU8::new(Priority::DEFAULT.level()),
+            standing: AtomicU32::new(0),
+            queued: Mutex::new(Place::new()?),
+        })
+    }
+
+    /// The level with which it was last made runnable.
+    pub fn level(&self) -> u8 {
+        self.level.load(Relaxed)
+    }
+
+    /// Sets the level. The caller puts it into the run queue, or runs it.
+    pub fn set_level(&self, level: u8) {
+        self.level.store(level, Relaxed);
+    }
+
+    /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
+    pub fn standing(&self) -> Standing {
+        Standing::from_word(self.standing.load(SeqCst))
+    }
+
+    /// Records where its switching coroutine is. Sequentially consistent: either the caller's next
+    /// loads see what other harts wrote before they read this, or those harts see this.
+    pub(super) fn set_standing(&self, standing: Standing) {
+        self.standing.store(standing.to_word(), SeqCst);
+    }
+}
+
+/// A virtual CPU's place in the queue.
+pub(super) struct Place<C> {
+    /// Its position, if it is in the queue.
+    pub(super) key: Option<Key>,
+    /// Memory for its node while it is not in the queue: a wake cannot fail for lack of memory.
+    pub(super) node: Option<Spare<Key, Arc<C>>>,
+}
+
+impl<C> Place<C> {
+    /// For a virtual CPU that is not in the queue.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    fn new() -> Result<Self, OutOfMemory> {
+        Ok(Self { key: None, node: Some(Spare::try_new()?) })
+    }
+}
+
+/// Where the switching coroutine is that holds a virtual CPU.
+///
+/// Written by the switching coroutine itself without the run queue's lock. A hart that raises it
+/// writes this under that lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// This hart polls it and runs the virtual CPU or is about to.
+    Running { hart: usize },
+    /// It waits in the executor at this level while coroutines of the kernel run.
+    Paused { level: u8 },
+}
+
+impl Standing {
+    const PAUSED: u32 = 1 << 16;
+
+    fn to_word(self) -> u32 {
+        match self {
+            Standing::Running { hart } => hart as u32,
+            Standing::Paused { level } => Self::PAUSED | u32::from(level),
+        }
+    }
+
+    fn from_word(word: u32) -> Self {
+        match word & Self::PAUSED {
+            0 => Standing::Running { hart: word as usize },
+            _ => Standing::Paused { level: word as u8 },
+        }
+    }
+}
