@@ -73,7 +73,7 @@ async fn accept(listener: Async<TcpListener>) -> io::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.get_ref().set_nodelay(true)?;
         // Until it has said what it is, it is urgent. A connection that fails affects no other one.
-        drop(runtime.spawn(serve(stream), Priority::MOST_URGENT));
+        drop(runtime.spawn_at(serve(stream), Priority::MOST_URGENT));
     }
 }
 
@@ -162,7 +162,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder().workers(workers).name("service").build()?;
     let listener = Async::<TcpListener>::bind((Ipv4Addr::LOCALHOST, 0))?;
     let server = listener.get_ref().local_addr()?;
-    let _accepting = runtime.spawn(accept(listener), Priority::MOST_URGENT);
+    let _accepting = runtime.spawn_at(accept(listener), Priority::MOST_URGENT);
 
     println!(
         "workers: {workers}; latencies in milliseconds, from the time at which a request was to be sent"

@@ -7,29 +7,37 @@
 //! no lock and no memory, so an interrupt handler may do it.
 //!
 //! ```
-//! use cops_executor::{Executor, Priority, yield_now};
+//! use cops_executor::{JoinError, Priority, block_on, spawn_at, yield_now};
 //!
-//! // The argument is the executor's number in this program; ids carry it.
-//! static EXECUTOR: Executor = Executor::new(0);
-//!
-//! EXECUTOR.start_on_host(1)?;
-//! let background = EXECUTOR.spawn_join(
-//!     async {
+//! block_on(async {
+//!     let background = async {
 //!         let mut steps = 0;
 //!         while steps < 1_000 {
 //!             steps += 1;
 //!             yield_now().await;
 //!         }
 //!         steps
-//!     },
-//!     Priority::LEAST_URGENT,
-//! )?;
-//! let urgent = EXECUTOR.spawn_join(async { "first" }, Priority::MOST_URGENT)?;
-//! assert_eq!(EXECUTOR.block_on(0, urgent)?, "first");
-//! assert!(!background.is_finished());
-//! assert_eq!(EXECUTOR.block_on(0, background)?, 1_000);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//!     };
+//!     let background = spawn_at(background, Priority::LEAST_URGENT);
+//!     let urgent = spawn_at(async { "first" }, Priority::MOST_URGENT);
+//!     assert_eq!(urgent.await?, "first");
+//!     assert!(!background.is_finished());
+//!     assert_eq!(background.await?, 1_000);
+//!     Ok::<(), JoinError>(())
+//! })?;
+//! # Ok::<(), JoinError>(())
 //! ```
+//!
+//! # Where to begin
+//!
+//! | you have | you take |
+//! | --- | --- |
+//! | a program of one thread, or futures that are not `Send` | [`block_on`], or [`LocalRuntime`] |
+//! | a program with several threads | [`Runtime`], and its [`Handle`] for other threads |
+//! | either | [`spawn`] (the caller's priority), [`spawn_at`], [`spawn_local`], [`JoinSet`], [`sleep`], [`timeout`], [`yield_now`](yield_now()), [`sync`] |
+//! | threads of your own that shall be workers, in a program with `std` | [`Executor`] in a static, [`start_on_host`](Executor::start_on_host) |
+//! | firmware without an allocator | [`Executor`], [`StaticTask`], [`StaticMemory`], [`time::Timers`] |
+//! | a kernel | [`Executor`], [`Hooks`], [`WorkerState`] |
 //!
 //! # The two halves
 //!
@@ -113,7 +121,7 @@
 //! | | in a coroutine | outside of one | in an interrupt handler |
 //! | --- | --- | --- | --- |
 //! | wakers, `wake_up`, `cancel`, `set_priority`, `AbortHandle::abort` | yes | yes | yes |
-//! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `most_urgent`, `waiting` | yes | yes | yes |
+//! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `coroutines`, `most_urgent`, `waiting` | yes | yes | yes |
 //! | `Event::set`, `Semaphore::add_permits`, `Mutex::try_lock`, `Timers::fire_due`, `set_aging` | yes | yes | yes |
 //! | `spawn_static`, `spawn_raw`, `request_stop` | yes | yes | if its hook (`grow`, `notify`) may be |
 //! | other spawns, dropping a `MutexGuard`, all else of `sync` and `time` | yes | yes | no |
@@ -135,6 +143,8 @@
 //! | --- | --- |
 //! | [`JoinHandle`] | the coroutine runs on, detached; by reference nothing is lost |
 //! | [`AbortOnDrop`] | the coroutine is cancelled |
+//! | [`JoinSet::join_next`] | nothing was taken; dropping the set itself cancels its members |
+//! | [`JoinSet::shutdown`] | the members are cancelled, and some may not be dropped yet |
 //! | [`yield_now`] | nothing |
 //! | [`Mutex::lock`](sync::Mutex::lock) | the place is given up, what was lent to the holder ends; if the lock was granted, the next has it |
 //! | [`Semaphore::acquire`](sync::Semaphore::acquire) | the place is given up, granted permits go to the next |
@@ -143,7 +153,7 @@
 //! | [`Receiver::receive`](sync::Receiver::receive), [`OneshotReceiver::receive`](sync::OneshotReceiver::receive) | nothing was taken |
 //! | [`Rendezvous::wait_on`](sync::Rendezvous::wait_on) | a signal that was granted goes to the next, or is remembered |
 //! | [`Sleep`](time::Sleep), [`Interval::tick`](time::Interval::tick) | the deadline is forgotten; a tick is not lost |
-//! | [`Timers::timeout`](time::Timers::timeout) | its future is dropped |
+//! | [`timeout`], [`Timers::timeout`](time::Timers::timeout) | its future is dropped |
 //!
 //! # Proposition: priorities with several workers
 //!

@@ -15,7 +15,7 @@ use cops_executor::*;
 /// Each test has its own executor: numbers are global.
 macro_rules! executor {
     ($number:literal) => {{
-        static EXECUTOR: Executor = Executor::new($number);
+        static EXECUTOR: Executor = Executor::with_number($number);
         EXECUTOR.start_on_host(1).unwrap();
         &EXECUTOR
     }};
@@ -324,7 +324,7 @@ fn a_join_handle_yields_the_output() {
     assert!(!handle.is_finished());
     executor.run_until_stalled(0);
     assert!(handle.is_finished());
-    assert_eq!(executor.block_on(0, handle), Ok("done".to_string()));
+    assert_eq!(executor.block_on(handle), Ok("done".to_string()));
 }
 
 #[test]
@@ -357,11 +357,11 @@ fn abort_yields_cancelled_and_a_finished_one_keeps_its_output() {
     let forever = executor.spawn_join(pending::<()>(), Priority::DEFAULT).unwrap();
     executor.run_until_stalled(0);
     forever.abort();
-    assert_eq!(executor.block_on(0, forever), Err(JoinError::Cancelled));
+    assert_eq!(executor.block_on(forever), Err(JoinError::Cancelled));
     let finished = executor.spawn_join(async { 3 }, Priority::DEFAULT).unwrap();
     executor.run_until_stalled(0);
     finished.abort();
-    assert_eq!(executor.block_on(0, finished), Ok(3));
+    assert_eq!(executor.block_on(finished), Ok(3));
 }
 
 #[test]
@@ -400,8 +400,8 @@ fn a_panic_ends_one_coroutine_only() {
     executor.spawn(async { panic!("expected by this test") }, Priority::DEFAULT).unwrap();
     let good = executor.spawn_join(async { 1 }, Priority::DEFAULT).unwrap();
     executor.run_until_stalled(0);
-    assert!(executor.block_on(0, bad).is_err_and(|error| error.is_panic()));
-    assert_eq!(executor.block_on(0, good), Ok(1));
+    assert!(executor.block_on(bad).is_err_and(|error| error.is_panic()));
+    assert_eq!(executor.block_on(good), Ok(1));
     assert_eq!(executor.live_count(), 0);
 }
 
@@ -419,7 +419,7 @@ fn the_current_coroutine_is_known_inside_and_only_inside() {
         .unwrap();
     assert_eq!(current(), None);
     let id = handle.id();
-    assert_eq!(executor.block_on(0, handle), Ok(Some(id)));
+    assert_eq!(executor.block_on(handle), Ok(Some(id)));
     assert_eq!(current(), None);
 }
 
@@ -432,11 +432,11 @@ fn executors_nest_but_a_worker_does_not() {
         assert_eq!(outer.run_until_stalled(0), RunOutcome::Refused);
         let handle = inner.spawn_join(async { current() }, Priority::DEFAULT).unwrap();
         let id = handle.id();
-        assert_eq!(inner.block_on(0, handle), Ok(Some(id)));
+        assert_eq!(inner.block_on(handle), Ok(Some(id)));
         assert_eq!(current(), me);
     };
     let handle = outer.spawn_join(nested, Priority::DEFAULT).unwrap();
-    assert_eq!(outer.block_on(0, handle), Ok(()));
+    assert_eq!(outer.block_on(handle), Ok(()));
     assert_eq!(outer.run_until_stalled(1), RunOutcome::Refused);
 }
 
@@ -466,8 +466,8 @@ fn stop_is_obeyed_at_the_next_scheduling_point_until_taken_back() {
 
 #[test]
 fn setting_up_wrongly_is_an_answer() {
-    static EXECUTOR: Executor = Executor::new(30);
-    static TWIN: Executor = Executor::new(30);
+    static EXECUTOR: Executor = Executor::with_number(30);
+    static TWIN: Executor = Executor::with_number(30);
     static STATE: WorkerState = WorkerState::new();
     assert_eq!(EXECUTOR.spawn(async {}, Priority::DEFAULT), Err(SpawnError::NotStarted));
     assert_eq!(EXECUTOR.add_worker(0, &STATE), Err(AddWorkerError::NotStarted));
@@ -493,7 +493,7 @@ fn setting_up_wrongly_is_an_answer() {
 
 #[test]
 fn no_memory_is_an_error_and_drops_the_future() {
-    static EXECUTOR: Executor = Executor::new(31);
+    static EXECUTOR: Executor = Executor::with_number(31);
     static STATE: WorkerState = WorkerState::new();
     let host = Box::leak(Host::new());
     // SAFETY: the hooks do what they should, and live for ever.
@@ -546,8 +546,8 @@ fn any_future_of_the_ecosystem_works() {
         sum + other + first
     };
     let handle = executor.spawn_join(work, Priority::DEFAULT).unwrap();
-    assert_eq!(executor.block_on(0, handle), Ok(190));
-    assert_eq!(executor.run_until_done(0), RunOutcome::Stalled);
+    assert_eq!(executor.block_on(handle), Ok(190));
+    assert_eq!(executor.run_until_done(), RunOutcome::Stalled);
     assert_eq!(executor.live_count(), 0);
 }
 

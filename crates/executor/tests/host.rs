@@ -72,7 +72,7 @@ fn no_wake_is_lost_between_a_thread_and_a_worker_that_parks_after_each() {
         let runtime = Runtime::new(2).unwrap();
         let (there, answer) = (Gate::default(), mpsc::channel());
         let gate = there.clone();
-        let rounds = runtime.spawn(
+        let rounds = runtime.spawn_at(
             async move {
                 for round in 0..ROUNDS {
                     gate.passed().await;
@@ -108,7 +108,7 @@ fn threads_that_spawn_find_workers_that_sleep() {
                             yield_now().await;
                             ran.fetch_add(1, Ordering::SeqCst);
                         };
-                        let joined = handle.spawn(counting, level(spawner * 16));
+                        let joined = handle.spawn_at(counting, level(spawner * 16));
                         if n % 3 == 0 {
                             handle.block_on(joined).unwrap();
                         }
@@ -140,7 +140,7 @@ fn processor_time_ns(name: &str) -> u64 {
 #[cfg(target_os = "linux")]
 fn workers_with_nothing_to_do_cost_nothing() {
     let runtime = Runtime::builder().workers(4).name("sleeper").build().unwrap();
-    let waiting = runtime.spawn(pending::<()>(), Priority::DEFAULT);
+    let waiting = runtime.spawn_at(pending::<()>(), Priority::DEFAULT);
     thread::sleep(Duration::from_millis(100));
     let before = processor_time_ns("sleeper-");
     thread::sleep(Duration::from_millis(300));
@@ -157,12 +157,12 @@ fn one_worker_keeps_to_priorities() {
         let log: Arc<Mutex<Vec<u8>>> = Arc::default();
         // Keeps the worker until all are spawned.
         let (go, wait) = mpsc::channel::<()>();
-        let holder = runtime.spawn(async move { wait.recv().unwrap() }, Priority::MOST_URGENT);
+        let holder = runtime.spawn_at(async move { wait.recv().unwrap() }, Priority::MOST_URGENT);
         let handles: Vec<_> = [40, 3, 63, 0, 20, 3]
             .into_iter()
             .map(|priority| {
                 let log = log.clone();
-                runtime.spawn(async move { log.lock().unwrap().push(priority) }, level(priority))
+                runtime.spawn_at(async move { log.lock().unwrap().push(priority) }, level(priority))
             })
             .collect();
         go.send(()).unwrap();
@@ -183,7 +183,7 @@ fn the_end_drops_every_future_once_and_polls_none() {
             let mut handles = Vec::new();
             for n in 0..300_usize {
                 let (counted, ended) = (Counted(drops.clone()), ended.clone());
-                handles.push(runtime.spawn(
+                handles.push(runtime.spawn_at(
                     async move {
                         let _counted = counted;
                         loop {
@@ -225,7 +225,7 @@ fn spawning_races_with_the_end_and_no_coroutine_is_left_behind() {
                                 let _counted = counted;
                                 pending::<()>().await;
                             };
-                            let joined = handle.spawn(stays, Priority::DEFAULT);
+                            let joined = handle.spawn_at(stays, Priority::DEFAULT);
                             if handle.live_count() == 0 {
                                 assert_eq!(handle.block_on(joined), Err(JoinError::Cancelled));
                             }
@@ -259,14 +259,14 @@ fn a_destructor_may_spawn_at_the_end() {
                 let _counted = counted;
                 unreachable!("it is refused");
             };
-            drop::<JoinHandle<()>>(handle.spawn(polled, Priority::MOST_URGENT));
+            drop::<JoinHandle<()>>(handle.spawn_at(polled, Priority::MOST_URGENT));
         }
     }
     watched("a destructor that spawns", || {
         let drops = Arc::new(AtomicUsize::new(0));
         let runtime = Runtime::new(1).unwrap();
         let spawns = Spawns(drops.clone());
-        let waiting = runtime.spawn(
+        let waiting = runtime.spawn_at(
             async move {
                 let _spawns = spawns;
                 pending::<()>().await;
@@ -285,8 +285,8 @@ fn a_runtime_may_be_dropped_on_its_own_worker() {
         let runtime = Runtime::new(2).unwrap();
         let handle = runtime.handle();
         let (give, take) = mpsc::channel::<Runtime>();
-        let waiting = runtime.spawn(pending::<()>(), Priority::DEFAULT);
-        let dropping = runtime.spawn(async move { drop(take.recv().unwrap()) }, Priority::DEFAULT);
+        let waiting = runtime.spawn_at(pending::<()>(), Priority::DEFAULT);
+        let dropping = runtime.spawn_at(async move { drop(take.recv().unwrap()) }, Priority::DEFAULT);
         give.send(runtime).unwrap();
         assert_eq!(handle.block_on(dropping), Ok(()));
         assert_eq!(handle.block_on(waiting), Err(JoinError::Cancelled));
@@ -300,7 +300,7 @@ fn two_runtimes_wake_each_other() {
         let (here, there) = (Gate::default(), Gate::default());
         let answers = {
             let (here, there) = (here.clone(), there.clone());
-            right.spawn(
+            right.spawn_at(
                 async move {
                     for _ in 0..1_000 {
                         here.passed().await;
@@ -310,7 +310,7 @@ fn two_runtimes_wake_each_other() {
                 Priority::DEFAULT,
             )
         };
-        let asks = left.spawn(
+        let asks = left.spawn_at(
             async move {
                 for _ in 0..1_000 {
                     here.open();
@@ -329,12 +329,12 @@ fn waiting_on_a_worker_of_the_same_runtime_is_refused() {
     watched("nested block_on", || {
         let runtime = Runtime::new(2).unwrap();
         let handle = runtime.handle();
-        let nested = runtime.spawn(async move { handle.block_on(async {}) }, Priority::DEFAULT);
+        let nested = runtime.spawn_at(async move { handle.block_on(async {}) }, Priority::DEFAULT);
         assert!(runtime.block_on(nested).is_err_and(|error| error.is_panic()));
         // On a worker of another it blocks that worker, and works.
         let other = Runtime::new(1).unwrap();
-        let across = other.spawn(
-            async move { handle.block_on(handle.spawn(async { 7 }, Priority::DEFAULT)) },
+        let across = other.spawn_at(
+            async move { handle.block_on(handle.spawn_at(async { 7 }, Priority::DEFAULT)) },
             Priority::DEFAULT,
         );
         assert_eq!(other.block_on(across), Ok(Ok(7)));
@@ -344,8 +344,8 @@ fn waiting_on_a_worker_of_the_same_runtime_is_refused() {
 #[test]
 fn a_panic_ends_one_coroutine() {
     let runtime = Runtime::new(1).unwrap();
-    let bad = runtime.spawn(async { panic!("on purpose") }, Priority::DEFAULT);
-    let good = runtime.spawn(async { 1 }, Priority::DEFAULT);
+    let bad = runtime.spawn_at(async { panic!("on purpose") }, Priority::DEFAULT);
+    let good = runtime.spawn_at(async { 1 }, Priority::DEFAULT);
     let error = runtime.block_on(bad).unwrap_err();
     assert!(error.is_panic() && !error.is_cancelled());
     assert_eq!(error.to_string(), "the coroutine panicked: on purpose");
@@ -369,7 +369,7 @@ fn a_panics_payload_reaches_the_joiner() {
     let drops = Arc::new(AtomicU32::new(0));
     let panics = || {
         let payload = Payload(drops.clone());
-        runtime.spawn(async move { std::panic::panic_any(payload) }, Priority::DEFAULT)
+        runtime.spawn_at(async move { std::panic::panic_any(payload) }, Priority::DEFAULT)
     };
     let error = is_an_error(runtime.block_on(panics()).map(|never: ()| never).unwrap_err());
     assert_eq!((error.to_string().as_str(), drops.load(Ordering::SeqCst)), ("the coroutine panicked", 0));
@@ -394,7 +394,7 @@ fn finish_waits_for_those_that_come_later_too() {
             }
             if left != 0 {
                 let handle = Handle::current().unwrap();
-                drop(handle.spawn(chain(left - 1, ended.clone()), level((left % 64) as u8)));
+                drop(handle.spawn_at(chain(left - 1, ended.clone()), level((left % 64) as u8)));
             }
             ended.fetch_add(1, Ordering::SeqCst);
         })
@@ -402,7 +402,7 @@ fn finish_waits_for_those_that_come_later_too() {
     watched("finish", || {
         for workers in [1, 2, 4] {
             let (runtime, ended) = (Runtime::new(workers).unwrap(), Arc::new(AtomicUsize::new(0)));
-            drop(runtime.spawn(chain(100, ended.clone()), Priority::DEFAULT));
+            drop(runtime.spawn_at(chain(100, ended.clone()), Priority::DEFAULT));
             runtime.finish();
             assert_eq!(ended.load(Ordering::SeqCst), 101);
             // Without any coroutine, at once.
@@ -420,47 +420,54 @@ fn an_executor_goes_from_one_runtime_to_the_next_with_no_coroutine_left_on_it() 
             if let Some((handle, waker)) = stale.take() {
                 // Neither does anything to the new runtime.
                 waker.wake();
-                let late = handle.spawn(async { panic!("it is not polled") }, Priority::DEFAULT);
+                let late = handle.spawn_at(async { panic!("it is not polled") }, Priority::DEFAULT);
                 assert!(late.is_finished() && priority(late.id()).is_none() && !wake_up(late.id()));
                 late.abort();
                 assert_eq!(runtime.block_on(late), Err::<(), _>(JoinError::Cancelled));
             }
             let waker =
-                runtime.spawn(poll_fn(|context| Poll::Ready(context.waker().clone())), Priority::DEFAULT);
+                runtime.spawn_at(poll_fn(|context| Poll::Ready(context.waker().clone())), Priority::DEFAULT);
             stale = Some((runtime.handle(), runtime.block_on(waker).unwrap()));
-            drop(runtime.spawn(pending::<()>(), Priority::DEFAULT));
+            drop(runtime.spawn_at(pending::<()>(), Priority::DEFAULT));
         }
     });
 }
 
 #[test]
 fn a_lent_thread_and_a_future_of_its_own() {
-    static EXECUTOR: Executor = Executor::new(7);
+    static EXECUTOR: Executor = Executor::with_number(7);
     watched("a thread that is lent", || {
         EXECUTOR.start_on_host(2).unwrap();
         let gate = Gate::default();
         let opener = gate.clone();
-        let main = thread::spawn(move || EXECUTOR.block_on(0, gate.passed()));
+        let main = thread::spawn(move || EXECUTOR.block_on(gate.passed()));
         thread::sleep(Duration::from_millis(5));
         // From a thread that is no worker, while worker 0 sleeps.
         opener.open();
         main.join().unwrap();
-        assert_eq!(EXECUTOR.run_until_done(2), RunOutcome::Refused, "there is no worker 2");
+        EXECUTOR.block_on(async {
+            let third = async {
+                assert_eq!(EXECUTOR.run_until_done(), RunOutcome::Refused, "each worker is a thread");
+            };
+            thread::scope(|scope| {
+                scope.spawn(|| EXECUTOR.block_on(third)).join().unwrap();
+            });
+        });
         EXECUTOR.request_stop(true);
         let waiting = EXECUTOR.spawn_join(pending::<()>(), Priority::DEFAULT).unwrap();
-        assert_eq!(EXECUTOR.run_until_done(1), RunOutcome::StopRequested);
+        assert_eq!(EXECUTOR.run_until_done(), RunOutcome::StopRequested);
         EXECUTOR.request_stop(false);
         waiting.abort();
-        assert_eq!(EXECUTOR.run_until_done(1), RunOutcome::Stalled);
+        assert_eq!(EXECUTOR.run_until_done(), RunOutcome::Stalled);
         // Its handle says where it is, as a runtime's does.
         let inside = EXECUTOR.spawn_join(async { Handle::current().is_some() }, Priority::DEFAULT).unwrap();
-        assert_eq!(EXECUTOR.block_on(1, inside), Ok(true));
+        assert_eq!(EXECUTOR.block_on(inside), Ok(true));
     });
 }
 
 #[test]
 fn a_panic_of_the_main_future_leaves_the_worker_usable() {
-    static EXECUTOR: Executor = Executor::new(8);
+    static EXECUTOR: Executor = Executor::with_number(8);
     EXECUTOR.start_on_host(1).unwrap();
     let mut polls = 0;
     let main = poll_fn(|context: &mut Context<'_>| -> Poll<()> {
@@ -469,10 +476,10 @@ fn a_panic_of_the_main_future_leaves_the_worker_usable() {
         context.waker().wake_by_ref();
         Poll::Pending
     });
-    let main = std::panic::AssertUnwindSafe(|| EXECUTOR.block_on(0, main));
+    let main = std::panic::AssertUnwindSafe(|| EXECUTOR.block_on(main));
     assert!(std::panic::catch_unwind(main).is_err());
     let answer = EXECUTOR.spawn_join(async { 5 }, Priority::DEFAULT).unwrap();
-    assert_eq!(EXECUTOR.block_on(0, answer), Ok(5));
+    assert_eq!(EXECUTOR.block_on(answer), Ok(5));
 }
 
 #[test]
@@ -481,7 +488,7 @@ fn a_runtime_has_1_to_64_workers() {
         assert!(matches!(Runtime::new(workers), Err(BuildError::WorkersOutOfRange)));
     }
     let runtime = Runtime::builder().workers(64).stack_bytes(64 << 10).build().unwrap();
-    let handles: Vec<_> = (0..640).map(|n| runtime.spawn(async move { n }, Priority::DEFAULT)).collect();
+    let handles: Vec<_> = (0..640).map(|n| runtime.spawn_at(async move { n }, Priority::DEFAULT)).collect();
     let sum: u32 = handles.into_iter().map(|handle| runtime.block_on(handle).unwrap()).sum();
     assert_eq!(sum, 639 * 640 / 2);
 }

@@ -13,14 +13,14 @@ use cops_executor::*;
 
 #[test]
 fn the_257th_is_refused_and_one_that_ends_makes_room() {
-    static EXECUTOR: Executor = Executor::new(0);
+    static EXECUTOR: Executor = Executor::with_number(0);
     EXECUTOR.start_on_host(1).unwrap();
     let build = || Runtime::builder().workers(1).stack_bytes(64 << 10).build();
     let mut runtimes: Vec<Runtime> = (0..255).map(|_| build().unwrap()).collect();
     let here: HashSet<_> = runtimes
         .iter()
         .map(|runtime| {
-            let id = runtime.spawn(async { current().unwrap().executor() }, Priority::DEFAULT);
+            let id = runtime.spawn_at(async { current().unwrap().executor() }, Priority::DEFAULT);
             runtime.block_on(id).unwrap()
         })
         .collect();
@@ -39,7 +39,7 @@ fn the_257th_is_refused_and_one_that_ends_makes_room() {
     let fewer = Runtime::new(2).unwrap();
     assert_eq!(all_workers_of(&fewer, 2), HashSet::from([0, 1]));
     drop(fewer);
-    assert_eq!(EXECUTOR.block_on(0, EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT).unwrap()), Ok(1));
+    assert_eq!(EXECUTOR.block_on(EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT).unwrap()), Ok(1));
 
     runtimes.clear();
     thousands_come_and_go();
@@ -50,7 +50,7 @@ fn all_workers_of(runtime: &Runtime, workers: usize) -> HashSet<u32> {
     let together = Arc::new(Barrier::new(workers));
     let one = || {
         let together = together.clone();
-        runtime.spawn(
+        runtime.spawn_at(
             async move {
                 together.wait();
                 current_worker_of(current().unwrap().executor())
@@ -76,7 +76,7 @@ fn thousands_come_and_go() {
         let (counted, finishes) = (polls.clone(), Arc::new(sync::Event::new()));
         let finish = finishes.clone();
         let (tell, told) = channel();
-        let stranger = runtime.spawn(
+        let stranger = runtime.spawn_at(
             async move {
                 let mut wait = pin!(finish.wait());
                 poll_fn(|context| {

@@ -39,9 +39,9 @@ fn what_is_spawned_in_a_long_poll_runs_during_it() {
     let runtime = runtime(2);
     let handle = runtime.handle();
     let (started, starts) = signal();
-    let long = runtime.spawn(
+    let long = runtime.spawn_at(
         async move {
-            drop(handle.spawn(async move { started.send(()).unwrap() }, Priority::DEFAULT));
+            drop(handle.spawn_at(async move { started.send(()).unwrap() }, Priority::DEFAULT));
             block_until(&starts)
         },
         Priority::DEFAULT,
@@ -54,7 +54,7 @@ fn what_is_woken_in_a_long_poll_runs_during_it() {
     let runtime = runtime(2);
     let (event, ran) = (Arc::new(sync::Event::new()), signal());
     let (waits, started) = (event.clone(), ran.0);
-    let urgent = runtime.spawn(
+    let urgent = runtime.spawn_at(
         async move {
             waits.wait().await;
             started.send(()).unwrap();
@@ -63,7 +63,7 @@ fn what_is_woken_in_a_long_poll_runs_during_it() {
     );
     let_them_park();
     let starts = ran.1;
-    let long = runtime.spawn(
+    let long = runtime.spawn_at(
         async move {
             event.set();
             block_until(&starts)
@@ -81,7 +81,7 @@ fn jobs_forked_by_one_coroutine_spread_over_all_workers() {
         let runtime = runtime(workers);
         let handle = runtime.handle();
         let (all_run, run) = signal();
-        let parent = runtime.spawn(
+        let parent = runtime.spawn_at(
             async move {
                 let together = Arc::new(Barrier::new(workers as usize));
                 for _ in 0..workers {
@@ -90,7 +90,7 @@ fn jobs_forked_by_one_coroutine_spread_over_all_workers() {
                         together.wait();
                         all_run.send(()).unwrap();
                     };
-                    drop(handle.spawn(job, Priority::DEFAULT));
+                    drop(handle.spawn_at(job, Priority::DEFAULT));
                 }
             },
             Priority::DEFAULT,
@@ -108,7 +108,7 @@ fn jobs_forked_by_one_coroutine_spread_over_all_workers() {
 fn a_worker_that_was_woken_in_vain_takes_what_a_long_poll_makes_ready() {
     let runtime = runtime(2);
     for _ in 0..5 {
-        let ran = runtime.spawn(wake_in_turn_then_block(runtime.handle()), Priority::DEFAULT);
+        let ran = runtime.spawn_at(wake_in_turn_then_block(runtime.handle()), Priority::DEFAULT);
         assert_eq!(runtime.block_on(ran).ok(), Some(true), "the other worker slept on");
     }
 }
@@ -123,14 +123,14 @@ async fn wake_in_turn_then_block(handle: Handle) -> bool {
             pong.send(count).await.unwrap();
         }
     };
-    let answering = handle.spawn(answering, Priority::DEFAULT);
+    let answering = handle.spawn_at(answering, Priority::DEFAULT);
     for count in 0..50_000_u32 {
         ping.send(count).await.unwrap();
         assert_eq!(pongs.receive().await, Some(count));
     }
     // At this moment the other worker sleeps in one way or the other.
     let (started, starts) = signal();
-    drop(handle.spawn(async move { started.send(()).unwrap() }, Priority::DEFAULT));
+    drop(handle.spawn_at(async move { started.send(()).unwrap() }, Priority::DEFAULT));
     let ran = block_until(&starts);
     drop(ping);
     answering.await.unwrap();

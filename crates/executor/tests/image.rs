@@ -60,7 +60,7 @@ fn a_table_of_another_version_or_with_a_gap_is_refused() {
 #[test]
 fn coroutines_run_through_the_table() {
     static TABLE: OnceLock<CoreTable> = OnceLock::new();
-    static EXECUTOR: Executor = Executor::new(1);
+    static EXECUTOR: Executor = Executor::with_number(1);
     // SAFETY: `find` returns what each name stands for.
     install(TABLE.get_or_init(|| unsafe { CoreTable::resolve(find) }.unwrap()));
     EXECUTOR.start_on_host(2).unwrap();
@@ -75,7 +75,7 @@ fn coroutines_run_through_the_table() {
         },
         Priority::DEFAULT,
     );
-    assert_eq!(EXECUTOR.block_on(0, worker.unwrap()), Ok(Err(JoinError::Cancelled)));
+    assert_eq!(EXECUTOR.block_on(worker.unwrap()), Ok(Err(JoinError::Cancelled)));
     assert_eq!(EXECUTOR.live_count(), 0);
     assert!(CALLS.load(Ordering::Relaxed) > before);
 }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 macro_rules! executor {
     ($number:literal) => {{
-        static EXECUTOR: Executor = Executor::new($number);
+        static EXECUTOR: Executor = Executor::with_number($number);
         EXECUTOR.start_on_host(1).unwrap();
         &EXECUTOR
     }};
@@ -388,7 +388,7 @@ fn is_circle(actors: &[Arc<PlainMutex<Actor>>]) -> bool {
     })
 }
 
-static HISTORIES: Executor = Executor::new(18);
+static HISTORIES: Executor = Executor::with_number(18);
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]

@@ -5,20 +5,16 @@
 
 use std::future::pending;
 
-use cops_executor::core::{Executor as Core, Inspection, Phase};
+use cops_executor::core::{Executor as Core, Inspected, Phase};
 use cops_executor::{Executor, Priority};
 
-static EXECUTOR: Executor = Executor::new(9);
+static EXECUTOR: Executor = Executor::with_number(9);
 
 /// This process's memory, word by word.
 fn own_memory(address: u64) -> Option<u64> {
     // SAFETY: the walk asks for words of the executor's own structures only, which are atomics and
     // live for ever.
     Some(unsafe { std::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() })
-}
-
-fn numbers(found: Inspection) -> [u64; 4] {
-    [found.id, found.phase.into(), found.priority.into(), found.cancelled.into()]
 }
 
 #[test]
@@ -29,17 +25,15 @@ fn both_views_agree() {
     }
     EXECUTOR.run(0, 300);
     let address = std::ptr::from_ref(EXECUTOR.core()).expose_provenance() as u64;
-    let (mut index, mut phases) = (1, [0; 4]);
-    loop {
-        let remote = Core::inspect_remote(address, 9, index, own_memory);
-        let Some(own) = EXECUTOR.inspect(index) else {
-            assert!(remote.is_none());
-            break;
-        };
-        let remote = remote.expect("the slot exists");
-        assert_eq!(remote.map(numbers), own.map(numbers), "slot {index}");
-        phases[own.map_or(0, |own| own.phase as usize)] += 1;
-        index += 1;
+    let mut phases = [0; 4];
+    for index in 1.. {
+        let own = EXECUTOR.inspect_slot(index);
+        assert_eq!(Core::inspect_remote(address, 9, index, own_memory), own, "slot {index}");
+        match own {
+            Inspected::End => break,
+            Inspected::Empty => {}
+            Inspected::Coroutine(found) => phases[found.phase as usize] += 1,
+        }
     }
     assert_eq!(phases[Phase::Blocked as usize] + phases[Phase::Ready as usize], 700);
     assert!(phases[Phase::Blocked as usize] >= 300 && phases[Phase::Ready as usize] > 0, "{phases:?}");
@@ -57,13 +51,12 @@ fn any_words_are_harmless() {
             random ^= random << 17;
             (!random.is_multiple_of(5)).then_some(random)
         };
-        if let Some(Some(one)) =
-            Core::inspect_remote(u64::from(index) << 40, 0, index.wrapping_mul(77_777), word)
-        {
-            assert!(one.priority < 64 && one.worker < 64 && one.phase <= 3, "{one:?}");
+        let slot = Core::inspect_remote(u64::from(index) << 40, 0, index.wrapping_mul(77_777), word);
+        if let Inspected::Coroutine(one) = slot {
+            assert!(one.worker < 64 && one.phase != Phase::Running, "{one:?}");
             found += 1;
         }
     }
     assert!(found > 1000, "no lie was ever believed");
-    assert!(Core::inspect_remote(0, 0, 1, |_| None).is_none());
+    assert_eq!(Core::inspect_remote(0, 0, 1, |_| None), Inspected::End);
 }

@@ -29,7 +29,7 @@ fn rig_without_interrupts(number: u8) -> Rig {
 }
 
 fn rig_with(number: u8, hooks: fn(&Host) -> Hooks) -> Rig {
-    let executor: &'static Executor = Box::leak(Box::new(Executor::new(number)));
+    let executor: &'static Executor = Box::leak(Box::new(Executor::with_number(number)));
     let host: &'static Host = Box::leak(Host::new());
     let states: &'static [WorkerState; WORKERS] = Box::leak(Box::default());
     // SAFETY: the hooks do what they should, and live for ever.

@@ -75,18 +75,18 @@ fn echo(server_workers: u32, client_workers: u32) {
     let port = listener.get_ref().local_addr().unwrap().port();
     let served = Arc::new(AtomicUsize::new(0));
     let counted = served.clone();
-    let accepting = server.spawn(
+    let accepting = server.spawn_at(
         async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let connection = serve(stream, counted.clone());
-                drop(Handle::current().unwrap().spawn(connection, Priority::MOST_URGENT));
+                drop(Handle::current().unwrap().spawn_at(connection, Priority::MOST_URGENT));
             }
         },
         Priority::MOST_URGENT,
     );
     let asking: Vec<_> =
-        (0..100_u32).map(|client| clients.spawn(ask(port, client), level((client % 64) as u8))).collect();
+        (0..100_u32).map(|client| clients.spawn_at(ask(port, client), level((client % 64) as u8))).collect();
     let all = async {
         for client in asking {
             client.await.unwrap().unwrap();
@@ -118,7 +118,7 @@ fn timers_fire_in_the_order_of_their_times() {
             .map(|n| {
                 let (log, turn) = (log.clone(), n * 17 % 40);
                 let at = start + Duration::from_millis(2) * turn;
-                runtime.spawn(
+                runtime.spawn_at(
                     async move {
                         Timer::at(at).await;
                         assert!(Instant::now() >= at, "not before its time");
@@ -145,7 +145,7 @@ fn longest_delay(workers: u32, load: Duration) -> Duration {
     let loads: Vec<_> = (0..4 * workers)
         .map(|_| {
             let stop = stop.clone();
-            runtime.spawn(
+            runtime.spawn_at(
                 async move {
                     while !stop.load(Ordering::Relaxed) {
                         busy(load);
@@ -156,7 +156,7 @@ fn longest_delay(workers: u32, load: Duration) -> Duration {
             )
         })
         .collect();
-    let sleeper = runtime.spawn(
+    let sleeper = runtime.spawn_at(
         async {
             let mut longest = Duration::ZERO;
             for _ in 0..10 {
@@ -191,14 +191,14 @@ fn busy_workers_look_at_the_reactor() {
 #[test]
 fn an_idle_worker_watches_while_another_computes() {
     let runtime = Runtime::new(2).unwrap();
-    let longest = runtime.spawn(
+    let longest = runtime.spawn_at(
         async {
             let mut longest = Duration::ZERO;
             for _ in 0..20 {
                 let due = Instant::now() + Duration::from_millis(3);
                 // Spawned here, it is stolen by the other worker; or this one has gone on by then.
                 let long = async { busy(Duration::from_millis(20)) };
-                let long = Handle::current().unwrap().spawn(long, Priority::LEAST_URGENT);
+                let long = Handle::current().unwrap().spawn_at(long, Priority::LEAST_URGENT);
                 Timer::at(due).await;
                 longest = longest.max(due.elapsed());
                 long.await.unwrap();
@@ -213,15 +213,15 @@ fn an_idle_worker_watches_while_another_computes() {
 
 #[test]
 fn lent_threads_sleep_in_the_reactor_too() {
-    static EXECUTOR: Executor = Executor::new(3);
+    static EXECUTOR: Executor = Executor::with_number(3);
     EXECUTOR.start_on_host(1).unwrap();
     let start = Instant::now();
-    EXECUTOR.block_on(0, watched(Timer::after(Duration::from_millis(5))));
+    EXECUTOR.block_on(watched(Timer::after(Duration::from_millis(5))));
     assert!(start.elapsed() >= Duration::from_millis(5));
     let sleeper = EXECUTOR
         .spawn_join(async { Timer::after(Duration::from_millis(5)).await }, Priority::DEFAULT)
         .unwrap();
-    assert_eq!(EXECUTOR.run_until_done(0), RunOutcome::Stalled);
+    assert_eq!(EXECUTOR.run_until_done(), RunOutcome::Stalled);
     assert!(sleeper.is_finished());
 }
 
@@ -230,8 +230,9 @@ fn sockets_and_timers_end_with_their_runtime() {
     let listener = Async::<TcpListener>::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.get_ref().local_addr().unwrap();
     let runtime = Runtime::new(2).unwrap();
-    let accepting = runtime.spawn(async move { listener.accept().await.map(|_| ()) }, Priority::DEFAULT);
-    let sleeping = runtime.spawn(async { Timer::after(Duration::from_secs(1_000)).await }, Priority::DEFAULT);
+    let accepting = runtime.spawn_at(async move { listener.accept().await.map(|_| ()) }, Priority::DEFAULT);
+    let sleeping =
+        runtime.spawn_at(async { Timer::after(Duration::from_secs(1_000)).await }, Priority::DEFAULT);
     std::thread::sleep(Duration::from_millis(5));
     drop(runtime);
     assert!(accepting.is_finished() && sleeping.is_finished());

@@ -74,7 +74,7 @@ fn wake_until_done(executor: &'static Executor, ids: &[CoroutineId], workers: u3
 
 #[test]
 fn workers_that_take_turns_survive_any_record() {
-    static EXECUTOR: Executor = Executor::new(70);
+    static EXECUTOR: Executor = Executor::with_number(70);
     static ENDED: AtomicU32 = AtomicU32::new(0);
     const ROUNDS: u64 = if cfg!(miri) { 40 } else { 4_000 };
     EXECUTOR.start_static(&MEMORY[0], |_| ()).unwrap();
@@ -103,7 +103,7 @@ fn workers_that_take_turns_survive_any_record() {
 
 #[test]
 fn threads_survive_any_record() {
-    static EXECUTOR: Executor = Executor::new(71);
+    static EXECUTOR: Executor = Executor::with_number(71);
     static ENDED: AtomicU32 = AtomicU32::new(0);
     const COROUTINES: u64 = if cfg!(miri) { 10 } else { 1_000 };
     EXECUTOR.start_static(&MEMORY[1], |_| ()).unwrap();

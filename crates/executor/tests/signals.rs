@@ -62,11 +62,11 @@ fn a_handler_wakes_while_its_thread_wakes_or_parks() {
     within_limit(|| {
         let runtime = Runtime::new(1).unwrap();
         // SAFETY: `pthread_self` has no preconditions; it only returns the calling thread.
-        let worker = runtime.spawn(async { unsafe { libc::pthread_self() } }, Priority::DEFAULT);
+        let worker = runtime.spawn_at(async { unsafe { libc::pthread_self() } }, Priority::DEFAULT);
         let worker = runtime.block_on(worker).unwrap();
         let polls = Arc::new(AtomicU64::new(0));
         let counted = polls.clone();
-        let woken = runtime.spawn(
+        let woken = runtime.spawn_at(
             std::future::poll_fn::<(), _>(move |_| {
                 counted.fetch_add(1, SeqCst);
                 std::task::Poll::Pending

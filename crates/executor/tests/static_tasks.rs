@@ -28,7 +28,7 @@ async fn count(drops: &'static AtomicU32, yields: u32) {
 
 #[test]
 fn a_static_is_free_again_when_its_coroutine_has_exited() {
-    static EXECUTOR: Executor = Executor::new(0);
+    static EXECUTOR: Executor = Executor::with_number(0);
     static TASK: StaticTask<{ future_size(&count) }> = StaticTask::new();
     static DROPS: AtomicU32 = AtomicU32::new(0);
     EXECUTOR.start_on_host(1).unwrap();
@@ -46,7 +46,7 @@ fn a_static_is_free_again_when_its_coroutine_has_exited() {
 
 #[test]
 fn an_occupied_static_refuses_and_drops_the_second() {
-    static EXECUTOR: Executor = Executor::new(1);
+    static EXECUTOR: Executor = Executor::with_number(1);
     static TASK: StaticTask<64> = StaticTask::new();
     static FIRST: AtomicU32 = AtomicU32::new(0);
     static SECOND: AtomicU32 = AtomicU32::new(0);
@@ -72,7 +72,7 @@ fn an_occupied_static_refuses_and_drops_the_second() {
 
 #[test]
 fn a_refused_spawn_leaves_the_static_free_and_drops_the_future() {
-    static EXECUTOR: Executor = Executor::new(2);
+    static EXECUTOR: Executor = Executor::with_number(2);
     static TASK: StaticTask<{ future_size(&count) }> = StaticTask::new();
     static DROPS: AtomicU32 = AtomicU32::new(0);
     let held = Counted(&DROPS);
@@ -83,7 +83,7 @@ fn a_refused_spawn_leaves_the_static_free_and_drops_the_future() {
 
 #[test]
 fn a_place_is_taken_until_the_future_is_dropped() {
-    static EXECUTOR: Executor = Executor::new(3);
+    static EXECUTOR: Executor = Executor::with_number(3);
     static TASK: StaticTask<64> = StaticTask::new();
     static REFUSED: AtomicU32 = AtomicU32::new(0);
     EXECUTOR.start_on_host(1).unwrap();
@@ -109,7 +109,7 @@ fn a_place_is_taken_until_the_future_is_dropped() {
 
 #[test]
 fn futures_of_any_alignment_up_to_eight_and_of_no_size_fit() {
-    static EXECUTOR: Executor = Executor::new(4);
+    static EXECUTOR: Executor = Executor::with_number(4);
     static WORD: StaticTask<32> = StaticTask::new();
     static NOTHING: StaticTask<0> = StaticTask::new();
     EXECUTOR.start_on_host(1).unwrap();
@@ -137,8 +137,8 @@ fn futures_of_any_alignment_up_to_eight_and_of_no_size_fit() {
 fn static_memory_is_what_was_computed_and_ends_in_an_error() {
     const COROUTINES: u32 = 3;
     const BYTES: usize = memory_for(1, COROUTINES);
-    static EXECUTOR: Executor = Executor::new(5);
-    static TWIN: Executor = Executor::new(6);
+    static EXECUTOR: Executor = Executor::with_number(5);
+    static TWIN: Executor = Executor::with_number(6);
     static MEMORY: StaticMemory<BYTES> = StaticMemory::new();
     static WORKERS: [WorkerState; 2] = [WorkerState::new(), WorkerState::new()];
     static TASKS: [StaticTask<8>; 4096] = [const { StaticTask::new() }; 4096];
@@ -172,7 +172,7 @@ fn static_memory_is_what_was_computed_and_ends_in_an_error() {
 
 #[test]
 fn a_parked_worker_is_notified_by_the_function_given() {
-    static EXECUTOR: Executor = Executor::new(7);
+    static EXECUTOR: Executor = Executor::with_number(7);
     static MEMORY: StaticMemory<{ memory_for(1, 1) }> = StaticMemory::new();
     static WORKER: WorkerState = WorkerState::new();
     static TASK: StaticTask<8> = StaticTask::new();

@@ -36,8 +36,7 @@ fn run_all(executor: &'static Executor, workers: u32, outside: impl FnOnce() + S
     thread::scope(|scope| {
         let is_alone_now = &is_alone;
         let watchdog = scope.spawn(move || watch(executor, workers, is_alone_now, &watched));
-        let threads: Vec<_> =
-            (0..workers).map(|worker| scope.spawn(move || executor.run_until_done(worker))).collect();
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(|| executor.run_until_done())).collect();
         outside();
         is_alone.store(true, Ordering::SeqCst);
         for thread in threads {
@@ -119,7 +118,7 @@ fn wants(tokens: &'static AtomicU32, wanted: u32) -> impl Future<Output = ()> + 
 
 #[test]
 fn no_wake_is_lost_between_threads_that_park() {
-    static EXECUTOR: Executor = Executor::new(60);
+    static EXECUTOR: Executor = Executor::with_number(60);
     const COROUTINES: usize = fewer(50, 4);
     const TOKENS: u32 = fewer(400, 6) as u32;
     static COUNTERS: [AtomicU32; COROUTINES] = [const { AtomicU32::new(0) }; COROUTINES];
@@ -145,7 +144,7 @@ fn no_wake_is_lost_between_threads_that_park() {
 
 #[test]
 fn two_that_wake_each_other_never_sleep_both() {
-    static EXECUTOR: Executor = Executor::new(61);
+    static EXECUTOR: Executor = Executor::with_number(61);
     const ROUNDS: u32 = fewer(20_000, 40) as u32;
     static TURN: AtomicU32 = AtomicU32::new(0);
     static IDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -174,7 +173,7 @@ fn two_that_wake_each_other_never_sleep_both() {
 
 #[test]
 fn a_storm_of_everything_keeps_every_rule() {
-    static EXECUTOR: Executor = Executor::new(62);
+    static EXECUTOR: Executor = Executor::with_number(62);
     const COROUTINES: usize = fewer(200, 8);
     const STORM: usize = fewer(300_000, 300);
     static STOP: AtomicBool = AtomicBool::new(false);
@@ -227,7 +226,7 @@ fn a_storm_of_everything_keeps_every_rule() {
 
 #[test]
 fn slots_are_reused_across_workers_without_a_stranger_being_woken() {
-    static EXECUTOR: Executor = Executor::new(63);
+    static EXECUTOR: Executor = Executor::with_number(63);
     const FAMILIES: u32 = fewer(60, 4) as u32;
     const GENERATIONS: u32 = fewer(1_000, 10) as u32;
     static ENDED: AtomicU32 = AtomicU32::new(0);
@@ -270,7 +269,7 @@ fn slots_are_reused_across_workers_without_a_stranger_being_woken() {
 
 #[test]
 fn joins_and_aborts_race() {
-    static EXECUTOR: Executor = Executor::new(64);
+    static EXECUTOR: Executor = Executor::with_number(64);
     const PAIRS: usize = fewer(2_000, 30);
     static FINISHED: AtomicUsize = AtomicUsize::new(0);
     static CANCELLED: AtomicUsize = AtomicUsize::new(0);
@@ -311,7 +310,7 @@ fn joins_and_aborts_race() {
 /// From outside, when all workers are parked: one of them must be notified, each time.
 #[test]
 fn a_wake_is_polled_though_all_workers_are_parked() {
-    static EXECUTOR: Executor = Executor::new(66);
+    static EXECUTOR: Executor = Executor::with_number(66);
     const WORKERS: u32 = 3;
     const ROUNDS: u32 = fewer(2_000, 10) as u32;
     static TOKENS: AtomicU32 = AtomicU32::new(0);

@@ -13,7 +13,7 @@ use cops_executor::*;
 /// Each test has its own executor: numbers are global.
 macro_rules! executor {
     ($number:literal) => {{
-        static EXECUTOR: Executor = Executor::new($number);
+        static EXECUTOR: Executor = Executor::with_number($number);
         EXECUTOR.start_on_host(1).unwrap();
         &EXECUTOR
     }};
@@ -308,7 +308,7 @@ fn a_channel_is_bounded_keeps_the_order_and_returns_what_no_receiver_will_take()
     assert_eq!(receiver.try_receive(), Ok(1));
     // The place is the waiting sender's.
     assert_eq!(sender.try_send(4), Err(TrySendError::Full(4)));
-    assert_eq!(executor.block_on(0, sending), Ok(Ok(())));
+    assert_eq!(executor.block_on(sending), Ok(Ok(())));
     assert_eq!((receiver.try_receive(), receiver.try_receive()), (Ok(2), Ok(3)));
 
     sender.try_send(5).unwrap();
@@ -319,7 +319,7 @@ fn a_channel_is_bounded_keeps_the_order_and_returns_what_no_receiver_will_take()
     };
     executor.run_until_stalled(0);
     drop(receiver);
-    assert_eq!(executor.block_on(0, waiting), Ok(Err(SendError(7))));
+    assert_eq!(executor.block_on(waiting), Ok(Err(SendError(7))));
     assert_eq!(sender.try_send(8), Err(TrySendError::Closed(8)));
 }
 
@@ -338,7 +338,7 @@ fn receivers_get_what_is_left_after_the_senders_are_gone() {
         }
         all
     };
-    assert_eq!(executor.block_on(0, all), [0, 1, 2]);
+    assert_eq!(executor.block_on(all), [0, 1, 2]);
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn who_waits_to_receive_is_released_when_the_last_sender_goes() {
     assert!(waiting.iter().all(|handle| !handle.is_finished()));
     drop(other);
     for handle in waiting {
-        assert_eq!(executor.block_on(0, handle), Ok(None));
+        assert_eq!(executor.block_on(handle), Ok(None));
     }
 }
 
@@ -424,7 +424,7 @@ fn a_oneshot_that_is_never_sent_ends_the_wait() {
     let waiting = executor.spawn_join(async move { receiver.receive().await }, level(9)).unwrap();
     executor.run_until_stalled(0);
     drop(sender);
-    assert_eq!(executor.block_on(0, waiting), Ok(None));
+    assert_eq!(executor.block_on(waiting), Ok(None));
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn a_rendezvous_refuses_what_it_could_not_remember() {
     cancel(id);
     executor.run_until_stalled(0);
     assert_eq!((meet.remembered(1), meet.remembered(2), meet.remembered(3)), (1, 2, 0));
-    executor.block_on(0, meet.wait_on(1));
+    executor.block_on(meet.wait_on(1));
     assert_eq!(meet.signal(3), Ok(()));
 }
 
@@ -512,7 +512,7 @@ fn a_leaked_wait_is_safe() {
     assert!(moved.try_lock().is_none());
     assert!(poll_once(Box::pin(moved.lock()).as_mut()).is_pending());
     drop(moved);
-    assert_eq!(*executor.block_on(0, Mutex::new(3).lock()), 3);
+    assert_eq!(*executor.block_on(Mutex::new(3).lock()), 3);
 
     // Another mutex in the place of one that was moved away.
     let mut place = Mutex::new(4);

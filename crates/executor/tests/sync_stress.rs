@@ -15,7 +15,7 @@ const ROUNDS: u64 = if cfg!(miri) { 3 } else { 400 };
 
 macro_rules! executor {
     ($number:literal) => {{
-        static EXECUTOR: Executor = Executor::new($number);
+        static EXECUTOR: Executor = Executor::with_number($number);
         EXECUTOR.start_on_host(WORKERS).unwrap();
         &EXECUTOR
     }};
@@ -32,8 +32,7 @@ fn run(executor: &'static Executor, handles: Vec<JoinHandle<()>>, beside: impl F
                 thread::yield_now();
             }
         });
-        let workers: Vec<_> =
-            (0..WORKERS).map(|worker| scope.spawn(move || executor.run_until_done(worker))).collect();
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| executor.run_until_done())).collect();
         for worker in workers {
             worker.join().unwrap();
         }
@@ -41,7 +40,7 @@ fn run(executor: &'static Executor, handles: Vec<JoinHandle<()>>, beside: impl F
     });
     assert_eq!(executor.live_count(), 0);
     for handle in handles {
-        assert_eq!(executor.block_on(0, handle), Ok(()));
+        assert_eq!(executor.block_on(handle), Ok(()));
     }
 }
 

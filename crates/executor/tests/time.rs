@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 macro_rules! executor {
     ($number:literal) => {{
-        static EXECUTOR: Executor = Executor::new($number);
+        static EXECUTOR: Executor = Executor::with_number($number);
         EXECUTOR.start_on_host(1).unwrap();
         &EXECUTOR
     }};
@@ -113,7 +113,7 @@ fn a_sleep_counts_from_its_making_and_is_ready_also_if_no_worker_fires() {
 fn a_time_limit_prefers_the_output() {
     let (executor, timers) = (executor!(11), timers());
     let limit = Duration::from_nanos(10);
-    assert_eq!(executor.block_on(0, timers.timeout(limit, ready(1))), Ok(1));
+    assert_eq!(executor.block_on(timers.timeout(limit, ready(1))), Ok(1));
     let mut late = pin!(timers.timeout(limit, pending::<()>()));
     assert!(poll_once(late.as_mut()).is_pending());
     let mut in_time = pin!(timers.timeout(limit, timers.sleep_until(10)));
@@ -248,7 +248,7 @@ fn threads_sleep_drop_and_fire_at_once() {
                 }
             });
         }
-        executor.run_until_done(0);
+        executor.run_until_done();
     });
     assert_eq!(done.load(Ordering::Relaxed), SLEEPERS as usize);
     assert_eq!(timers.count(), 0);

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
 use cops_abi::page::MAX_CPUS;
-use cops_executor::core::{Executor, Inspection, Phase};
+use cops_executor::core::{Executor, Inspected, Inspection, Phase};
 
 use crate::mm::UserRange;
 use crate::process::children::{self, Entry};
@@ -157,22 +157,23 @@ pub enum Found {
 
 /// The kernel's coroutine in slot `slot`, from 1 on.
 pub fn kernel_coroutine(slot: u32) -> Found {
-    match executor().inspect(slot) {
-        None => Found::End,
-        Some(None) => Found::Empty,
-        Some(Some(found)) => {
-            Found::Coroutine(CoroutineRecord { name: trace::name_of(found.id), ..record(&found) })
+    match executor().inspect_slot(slot) {
+        Inspected::End => Found::End,
+        Inspected::Empty => Found::Empty,
+        Inspected::Coroutine(found) => {
+            Found::Coroutine(CoroutineRecord { name: trace::name_of(found.id.raw()), ..record(&found) })
         }
     }
 }
 
 fn record(found: &Inspection) -> CoroutineRecord {
     let state = match found.phase {
-        phase if phase == Phase::Running as u32 => state::RUNNING,
-        phase if phase == Phase::Ready as u32 => state::READY,
-        _ => state::BLOCKED,
+        Phase::Running => state::RUNNING,
+        Phase::Ready => state::READY,
+        Phase::Blocked => state::BLOCKED,
     };
-    let (coroutine, priority, worker) = (found.id, found.priority & 63, found.worker & 63);
+    let (coroutine, priority) = (found.id.raw(), found.priority.level().into());
+    let worker = found.worker & 63;
     CoroutineRecord { coroutine, state, priority, worker, ..CoroutineRecord::default() }
 }
 
@@ -188,10 +189,11 @@ pub fn user_coroutine(process: &Process, slot: u32) -> Found {
     };
     let executor = process.page.executor.load(Relaxed);
     match Executor::inspect_remote(executor, EXECUTOR_NUMBER, slot, read) {
-        None => Found::End,
-        Some(None) => Found::Empty,
-        Some(Some(found)) => {
-            let polled_by = (0..process.cpu_count()).find(|&cpu| process.current_coroutine(cpu) == found.id);
+        Inspected::End => Found::End,
+        Inspected::Empty => Found::Empty,
+        Inspected::Coroutine(found) => {
+            let polls_it = |cpu: &_| process.current_coroutine(*cpu) == found.id.raw();
+            let polled_by = (0..process.cpu_count()).find(polls_it);
             let state = match polled_by.and_then(|cpu| process.cpu_record(cpu)) {
                 Some(cpu) if cpu.state == state::RUNNING => state::RUNNING,
                 Some(_) => state::SUSPENDED,

@@ -17,7 +17,7 @@ use crate::counters::COUNTERS;
 use crate::trace::{self, Event};
 use crate::{arch, mm, portions, vdso};
 
-static EXECUTOR: Executor = Executor::new(0);
+static EXECUTOR: Executor = Executor::with_number(0);
 static WORKERS: [WorkerState; arch::MAX_HARTS] = [const { WorkerState::new() }; arch::MAX_HARTS];
 
 /// Alignment that the executor requires: a cache line.

@@ -22,7 +22,7 @@ const GROW_ALIGNMENT: usize = 64;
 const POLLS_BETWEEN_LOOKS: u64 = 1024;
 
 /// The executor of all coroutines of this process.
-pub(crate) static EXECUTOR: Executor = Executor::new(EXECUTOR_NUMBER);
+pub(crate) static EXECUTOR: Executor = Executor::with_number(EXECUTOR_NUMBER);
 
 /// The words that identify workers: the thread pointer of virtual CPU `n` points to entry `n`.
 static CURRENT_WORKER: [u32; MAX_CPUS] = {

@@ -29,7 +29,7 @@ const NUMBERS: u32 = 5_000;
 /// Numbers between two yields.
 const PORTION: u32 = 10;
 
-static EXECUTOR: Executor = Executor::new(0);
+static EXECUTOR: Executor = Executor::with_number(0);
 static WORKER: WorkerState = WorkerState::new();
 static MEMORY: StaticMemory<{ memory_for(1, COROUTINES) }> = StaticMemory::new();
 

@@ -10,7 +10,6 @@ use super::interface::{
 };
 use super::record::WorkerState;
 use super::slab::Slab;
-use super::snapshot::Place;
 use super::worker::{MAX_WORKERS, Worker};
 
 /// All of an executor except what its hooks hand out. The caller places it, usually in a static,
@@ -77,51 +76,6 @@ pub struct Executor {
     pub(super) slab: Slab,
 }
 
-/// What a coroutine is doing, as `ps` sees it.
-///
-/// ```
-/// use cops_executor::Phase;
-/// assert_eq!([Phase::Free, Phase::Blocked, Phase::Ready, Phase::Running].map(|phase| phase as u32), [0, 1, 2, 3]);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Phase {
-    /// No coroutine is in this slot.
-    Free = 0,
-    /// Waits to be woken.
-    Blocked = 1,
-    /// Waits for a worker.
-    Ready = 2,
-    /// Is being polled or dropped.
-    Running = 3,
-}
-
-/// A coroutine as `ps` sees it.
-///
-/// ```
-/// use cops_executor::{Executor, Phase, Priority};
-/// static EXECUTOR: Executor = Executor::new(1);
-/// EXECUTOR.start_on_host(1)?;
-/// let id = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
-/// let seen = EXECUTOR.inspect(id.index()).flatten().expect("the slot is in use");
-/// assert_eq!((seen.id, seen.phase, seen.priority), (id.raw(), Phase::Ready as u32, 32));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Inspection {
-    /// Bits of the id.
-    pub id: u64,
-    /// See [`Phase`].
-    pub phase: u32,
-    /// What it runs at, 0 to 63: its own priority, or a more urgent one that it has inherited.
-    pub priority: u32,
-    /// The worker that runs it or ran it last.
-    pub worker: u32,
-    /// 1 if it was cancelled and its future not dropped yet.
-    pub cancelled: u32,
-}
-
 #[allow(unsafe_code)]
 // SAFETY: the only field that is not an atomic is `hooks`: written once, by the caller that won
 // `initialised`, and read only after `initialised` says so. What the hooks point to is shared by
@@ -178,7 +132,7 @@ impl Executor {
     ///
     /// ```
     /// use cops_executor::{Executor, core::STATUS_ALREADY_DONE};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// EXECUTOR.start_on_host(1)?; // calls it
     /// # unsafe extern "C" fn grow(_: *mut (), _: usize) -> *mut u8 { std::ptr::null_mut() }
     /// # unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {} unsafe extern "C" fn notify(_: *mut (), _: u32) {}
@@ -321,7 +275,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::core::RUN_STOP_REQUESTED;
     /// EXECUTOR.core().request_stop(true);
@@ -358,7 +312,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(2)?;
     /// let core = EXECUTOR.core();
     /// assert!(core.prepare_park(1));
@@ -376,54 +330,15 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let asks = EXECUTOR.spawn_join(async { EXECUTOR.core().current(0) }, Priority::DEFAULT)?;
     /// let id = asks.id();
-    /// assert_eq!(EXECUTOR.block_on(0, asks)?, id.raw());
+    /// assert_eq!(EXECUTOR.block_on(asks)?, id.raw());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn current(&self, here: u32) -> u64 {
         self.worker(here).map_or(0, |worker| worker.state().current_id.load(Ordering::Relaxed))
-    }
-
-    /// Describes the coroutine in slot `index`. 0 if there is no such slot, 1 if it is free, 2 if
-    /// `out` was filled. So all coroutines are found by counting up from 1 until 0 is returned.
-    ///
-    /// In any context, interrupt handlers included. What it describes may have changed when it
-    /// returns.
-    ///
-    /// ```
-    /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
-    /// # EXECUTOR.start_on_host(1)?;
-    /// use cops_executor::Inspection;
-    /// let id = EXECUTOR.spawn(async {}, Priority::LEAST_URGENT)?;
-    /// let mut out = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
-    /// assert_eq!(EXECUTOR.core().inspect(id.index(), &mut out), 2);
-    /// assert_eq!((out.id, out.priority), (id.raw(), 63));
-    /// assert_eq!(EXECUTOR.core().inspect(0, &mut out), 0, "no slot has index 0");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn inspect(&self, index: u32, out: &mut Inspection) -> u32 {
-        let Some(slot) = (if index == 0 { None } else { self.slab.get(index) }) else { return 0 };
-        let word = slot.state.load();
-        let id = word.id_high() | slot.handle() as u64;
-        let phase = match word.place() {
-            Place::Nowhere => return 1,
-            Place::Blocked => Phase::Blocked,
-            Place::Inbox => Phase::Ready,
-            Place::List if self.current(word.worker()) == id => Phase::Running,
-            Place::List => Phase::Ready,
-        };
-        *out = Inspection {
-            id,
-            phase: phase as u32,
-            priority: word.priority().level() as u32,
-            worker: word.worker(),
-            cancelled: word.is_cancelled() as u32,
-        };
-        2
     }
 }
 

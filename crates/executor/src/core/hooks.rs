@@ -21,7 +21,7 @@
 /// unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {} // Leaks it.
 /// unsafe extern "C" fn notify(_: *mut (), _worker: u32) {} // No worker parks here.
 ///
-/// static EXECUTOR: Executor = Executor::new(0);
+/// static EXECUTOR: Executor = Executor::new();
 /// static WORKER: WorkerState = WorkerState::new();
 /// let context = std::ptr::null_mut();
 /// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };

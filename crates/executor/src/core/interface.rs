@@ -98,7 +98,7 @@ macro_rules! for_each_core_function {
             cops_offer = offer(worker: u32) -> ();
             cops_most_urgent = most_urgent(worker: u32) -> u32;
             cops_live_count = live_count() -> u64;
-            cops_inspect = inspect(index: u32, out: &mut $crate::core::Inspection) -> u32;
+            cops_inspect = inspect(index: u32, out: &mut $crate::core::RawInspection) -> u32;
         }
     };
 }

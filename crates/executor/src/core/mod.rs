@@ -15,6 +15,7 @@ mod executor;
 mod hooks;
 pub(crate) mod id;
 mod inbox;
+mod inspection;
 mod interface;
 mod locked;
 mod park;
@@ -35,9 +36,12 @@ mod worker;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use atomic::begin_model;
-pub use executor::{Executor, Inspection, Phase};
+pub use executor::Executor;
 pub use hooks::Hooks;
 pub use id::CoroutineId;
+pub use inspection::{
+    INSPECT_COROUTINE, INSPECT_EMPTY, INSPECT_END, Inspected, Inspection, Phase, RawInspection,
+};
 pub use interface::*;
 pub use priority::Priority;
 pub use record::WorkerState;

@@ -60,7 +60,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let core = EXECUTOR.core();
     /// let id = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
@@ -92,7 +92,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.core().finish_park(0); // Harmless: it was not parked.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -127,7 +127,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let core = EXECUTOR.core();
     /// core.set_quiet(0, true);
@@ -237,14 +237,14 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let long = async {
     ///     EXECUTOR.core().offer(0);
     ///     // Something long follows.
     /// };
     /// let long = EXECUTOR.spawn_join(long, Priority::DEFAULT)?;
-    /// EXECUTOR.block_on(0, long)?;
+    /// EXECUTOR.block_on(long)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offer(&self, number: u32) {
@@ -324,7 +324,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// assert_eq!(EXECUTOR.core().most_urgent(0), 64);
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;

@@ -15,7 +15,7 @@ use super::priority::Priority;
 /// use cops_executor::{Executor, Priority, WorkerState};
 /// use std::sync::atomic::Ordering;
 /// static RECORD: WorkerState = WorkerState::new();
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # static MEMORY: cops_executor::StaticMemory<{ cops_executor::memory_for(1, 10) }> = cops_executor::StaticMemory::new();
 /// # EXECUTOR.start_static(&MEMORY, |_| ())?;
 ///

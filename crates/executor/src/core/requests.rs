@@ -51,7 +51,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, core::{FutureVTable, NO_WORKER}};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
     /// # unsafe extern "C" fn poll(_: *mut (), _: u64) -> bool { true } unsafe extern "C" fn drop_future(_: *mut ()) {}
@@ -181,7 +181,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, core::{FutureVTable, NO_WORKER}};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
     /// # unsafe extern "C" fn poll(_: *mut (), _: u64) -> bool { true } unsafe extern "C" fn drop_future(_: *mut ()) {}
@@ -232,7 +232,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
     /// core.run(0, u64::MAX);
@@ -284,7 +284,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
     /// assert!(core.cancel(id, NO_WORKER));
@@ -303,7 +303,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
     /// core.set_priority(id, 3, NO_WORKER);
@@ -321,7 +321,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let (core, id) = (EXECUTOR.core(), EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?.raw());
     /// core.set_inherited(id, 3, NO_WORKER);

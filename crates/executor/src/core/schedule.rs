@@ -50,7 +50,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::core::{RUN_BUDGET_USED, RUN_STALLED};
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;

@@ -8,18 +8,17 @@
 use ::core::mem::offset_of;
 
 use super::{Directory, Segment, Slab, split};
-use crate::core::Phase;
-use crate::core::executor::{Executor, Inspection};
+use crate::core::executor::Executor;
 use crate::core::slot::Slot;
 use crate::core::snapshot::{Place, Snapshot};
+use crate::core::{CoroutineId, Inspected, Inspection, Phase};
 
 const POINTER_BYTES: u64 = size_of::<usize>() as u64;
 
 impl Executor {
     /// As [`inspect`](Executor::inspect), for the executor with this `number` at `address` of
     /// another memory. `word` reads 8 bytes of that memory, `None` if it cannot. The executor must
-    /// be of this version of the crate, on a machine of 64 bits. `None` if there is no such slot,
-    /// `Some(None)` if it is empty.
+    /// be of this version of the crate, on a machine of 64 bits.
     ///
     /// Which of those that are ready is running is not known here: it is the current one of a
     /// worker ([`WorkerState::current_id`](crate::WorkerState)).
@@ -27,35 +26,45 @@ impl Executor {
     /// ```
     /// use cops_executor::core::Executor;
     /// // Nothing can be read there, so no coroutine is found.
-    /// assert!(Executor::inspect_remote(0x1000, 0, 1, |_address| None).is_none());
+    /// use cops_executor::core::Inspected;
+    /// assert_eq!(Executor::inspect_remote(0x1000, 0, 1, |_address| None), Inspected::End);
     /// ```
     pub fn inspect_remote(
         address: u64,
         number: u8,
         index: u32,
-        mut word: impl FnMut(u64) -> Option<u64>,
-    ) -> Option<Option<Inspection>> {
-        let (directory, segment, slot) = split(index);
-        let root = offset_of!(Executor, slab) + offset_of!(Slab, root);
-        let entry = |base: u64, offset: usize, index: usize| {
-            base.wrapping_add(offset as u64).wrapping_add(index as u64 * POINTER_BYTES)
-        };
-        let mut follow = |place: u64| word(place).filter(|&pointer| pointer != 0);
-        let directory = follow(entry(address, root, directory))?;
-        let segment = follow(entry(directory, offset_of!(Directory, segments), segment))?;
-        let slot = offset_of!(Segment, slots) + slot * size_of::<Slot>() + offset_of!(Slot, state);
-        let state = Snapshot(word(segment.wrapping_add(slot as u64))?);
+        word: impl FnMut(u64) -> Option<u64>,
+    ) -> Inspected {
+        let Some(state) = remote_word(address, index, word) else { return Inspected::End };
         let phase = match state.place() {
-            Place::Nowhere => return Some(None),
+            Place::Nowhere => return Inspected::Empty,
             Place::Blocked => Phase::Blocked,
             Place::Inbox | Place::List => Phase::Ready,
         };
-        Some(Some(Inspection {
-            id: state.id_high() | u64::from(number) << 24 | u64::from(index & 0xff_ffff),
-            phase: phase as u32,
-            priority: state.priority().level().into(),
-            worker: state.worker(),
-            cancelled: state.is_cancelled().into(),
-        }))
+        let id = state.id_high() | u64::from(number) << 24 | u64::from(index & 0xff_ffff);
+        CoroutineId::from_raw(id).map_or(Inspected::Empty, |id| {
+            Inspected::Coroutine(Inspection {
+                id,
+                phase,
+                priority: state.priority(),
+                worker: state.worker(),
+                is_cancelled: state.is_cancelled(),
+            })
+        })
     }
+}
+
+/// The state word of the coroutine in slot `index` of the executor at `address`; `None` if there is
+/// no such slot.
+fn remote_word(address: u64, index: u32, mut word: impl FnMut(u64) -> Option<u64>) -> Option<Snapshot> {
+    let (directory, segment, slot) = split(index);
+    let root = offset_of!(Executor, slab) + offset_of!(Slab, root);
+    let entry = |base: u64, offset: usize, index: usize| {
+        base.wrapping_add(offset as u64).wrapping_add(index as u64 * POINTER_BYTES)
+    };
+    let mut follow = |place: u64| word(place).filter(|&pointer| pointer != 0);
+    let directory = follow(entry(address, root, directory))?;
+    let segment = follow(entry(directory, offset_of!(Directory, segments), segment))?;
+    let slot = offset_of!(Segment, slots) + slot * size_of::<Slot>() + offset_of!(Slot, state);
+    Some(Snapshot(word(segment.wrapping_add(slot as u64))?))
 }

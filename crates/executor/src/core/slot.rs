@@ -49,7 +49,7 @@ use super::state::State;
 /// ```
 /// use cops_executor::{CoroutineId, Executor, FutureVTable, Priority};
 /// use std::sync::atomic::{AtomicU32, Ordering};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 ///
 /// // A future that counts down, and lives in a static.

@@ -34,7 +34,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
     /// assert_eq!(EXECUTOR.core().verify(), Ok(()));
@@ -77,7 +77,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// for _ in 0..10 {
     ///     EXECUTOR.spawn(async {}, Priority::DEFAULT)?;

@@ -19,7 +19,7 @@ use super::slot::Slot;
 /// ```
 /// # use cops_executor::{AddWorkerError, Executor, WorkerState, core::MAX_WORKERS};
 /// # static WORKER: WorkerState = WorkerState::new();
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// assert_eq!(EXECUTOR.add_worker(MAX_WORKERS, &WORKER), Err(AddWorkerError::NumberOutOfRange));
 /// # Ok::<(), cops_executor::StartError>(())

@@ -30,12 +30,12 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let urgent = Priority::new(3).unwrap();
     /// let parent = async { priority(EXECUTOR.spawn_inheriting(std::future::pending()).unwrap()) };
     /// let parent = EXECUTOR.spawn_join(parent, urgent)?;
-    /// assert_eq!(EXECUTOR.block_on(0, parent)?, Some(urgent));
+    /// assert_eq!(EXECUTOR.block_on(parent)?, Some(urgent));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn spawn_inheriting<F>(&self, future: F) -> Result<CoroutineId, SpawnError>
@@ -54,14 +54,14 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, current, priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let parent = async {
     ///     let child = EXECUTOR.spawn_join_inheriting(async { current().and_then(priority) });
     ///     child.unwrap().await.unwrap()
     /// };
     /// let parent = EXECUTOR.spawn_join(parent, Priority::LEAST_URGENT)?;
-    /// assert_eq!(EXECUTOR.block_on(0, parent)?, Some(Priority::LEAST_URGENT));
+    /// assert_eq!(EXECUTOR.block_on(parent)?, Some(Priority::LEAST_URGENT));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn spawn_join_inheriting<F>(&self, future: F) -> Result<JoinHandle<F::Output>, SpawnError>
@@ -78,7 +78,7 @@ impl<T> JoinHandle<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let child = EXECUTOR.spawn_join(std::future::pending::<()>(), Priority::DEFAULT)?.abort_on_drop();
     /// let id = child.id();
@@ -96,12 +96,12 @@ impl<T> JoinHandle<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, JoinError, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let endless = EXECUTOR.spawn_join(std::future::pending::<()>(), Priority::DEFAULT)?;
     /// let switch = endless.abort_handle();
     /// assert!(switch.abort());
-    /// assert_eq!(EXECUTOR.block_on(0, endless), Err(JoinError::Cancelled));
+    /// assert_eq!(EXECUTOR.block_on(endless), Err(JoinError::Cancelled));
     /// assert!(!switch.abort(), "it is gone");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -115,12 +115,12 @@ impl<T> JoinHandle<T> {
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let polite = EXECUTOR.spawn_join(async { "done" }, Priority::DEFAULT)?;
 /// let switch = polite.abort_handle();
 /// std::thread::spawn(move || switch.abort()).join().unwrap();
-/// assert!(EXECUTOR.block_on(0, polite).is_err());
+/// assert!(EXECUTOR.block_on(polite).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -131,7 +131,7 @@ impl AbortHandle {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let switch = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?.abort_handle();
     /// EXECUTOR.run_until_stalled(0);
@@ -146,7 +146,7 @@ impl AbortHandle {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let handle = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?;
     /// assert_eq!(handle.abort_handle().id(), handle.id());
@@ -168,10 +168,10 @@ impl AbortHandle {
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let child = EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT)?.abort_on_drop();
-/// assert_eq!(EXECUTOR.block_on(0, child)?, 1);
+/// assert_eq!(EXECUTOR.block_on(child)?, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropping it cancels the coroutine"]
@@ -182,7 +182,7 @@ impl<T> AbortOnDrop<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let child = EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT)?.abort_on_drop();
     /// assert_eq!(cops_executor::priority(child.id()), Some(Priority::DEFAULT));
@@ -197,7 +197,7 @@ impl<T> AbortOnDrop<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let child = EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT)?.abort_on_drop();
     /// assert!(!child.is_finished());

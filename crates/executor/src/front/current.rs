@@ -20,7 +20,12 @@ pub const NO_CURRENT_WORKER: u32 = u32::MAX;
 /// assert_eq!(encode_current_worker(2, 5), 2 << 8 | 5);
 /// ```
 pub const fn encode_current_worker(executor: u8, worker: u32) -> u32 {
-    (executor as u32) << 8 | worker & 0xff
+    word(executor as u32, worker)
+}
+
+/// As `encode_current_worker`, for a number that may be none: then no worker has the word.
+pub(super) const fn word(executor: u32, worker: u32) -> u32 {
+    executor << 8 | worker & 0xff
 }
 
 #[cfg(not(feature = "std"))]
@@ -107,16 +112,23 @@ pub(super) use provided::*;
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// use cops_executor::{core::NO_WORKER, current_worker_of};
-/// let asks = EXECUTOR.spawn_join(async { current_worker_of(1) }, Priority::DEFAULT)?;
-/// assert_eq!(EXECUTOR.block_on(0, asks)?, 0);
-/// assert_eq!(current_worker_of(1), NO_WORKER, "this thread is no longer one");
+/// let here = || current_worker_of(EXECUTOR.number().unwrap());
+/// let asks = EXECUTOR.spawn_join(async move { here() }, Priority::DEFAULT)?;
+/// assert_eq!(EXECUTOR.block_on(asks)?, 0);
+/// assert_eq!(here(), NO_WORKER, "this thread is no longer one");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[inline(always)]
 pub fn current_worker_of(executor: u8) -> u32 {
+    worker_of(executor as u32)
+}
+
+/// As `current_worker_of`, for a number that may be none.
+#[inline(always)]
+pub(super) fn worker_of(executor: u32) -> u32 {
     let word = get();
-    if word >> 8 == executor as u32 { word & 0xff } else { crate::core::NO_WORKER }
+    if word >> 8 == executor { word & 0xff } else { crate::core::NO_WORKER }
 }

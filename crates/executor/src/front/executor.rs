@@ -1,6 +1,6 @@
 //! The executor as a program sees it.
 
-use crate::core::atomic::unmodelled::{AtomicPtr, Ordering};
+use crate::core::atomic::unmodelled::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(feature = "alloc")]
 use ::core::future::Future;
 use ::core::ptr;
@@ -25,7 +25,7 @@ const _: () = assert!(INTERFACE_VERSION >> 32 == 4);
 /// ```
 /// use cops_executor::{Executor, Priority, StaticMemory, WorkerState, memory_for};
 ///
-/// static EXECUTOR: Executor = Executor::new(0);
+/// static EXECUTOR: Executor = Executor::new();
 /// static WORKER: WorkerState = WorkerState::new();
 /// static MEMORY: StaticMemory<{ memory_for(1, 100) }> = StaticMemory::new();
 ///
@@ -40,11 +40,31 @@ pub struct Executor {
     pub(super) core: core::Executor,
     /// The records of the workers, for wakes that need not go to the core.
     states: [AtomicPtr<WorkerState>; MAX_WORKERS as usize],
-    number: u8,
+    /// What its ids carry, from its start on; `NO_NUMBER` before, unless the program chose it.
+    number: AtomicU32,
 }
 
+/// The number of an executor that has not been given one. No worker's word has it.
+const NO_NUMBER: u32 = u8::MAX as u32 + 1;
+
 impl Executor {
-    /// An executor that is not started. All of a program have different numbers.
+    /// An executor that is not started. When it is, it takes the lowest number that no executor of
+    /// this program has; its ids carry it.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// static EXECUTOR: Executor = Executor::new();
+    /// assert_eq!(EXECUTOR.number(), None);
+    /// EXECUTOR.start_on_host(1)?;
+    /// assert_eq!(EXECUTOR.number(), Some(0));
+    /// # Ok::<(), cops_executor::StartError>(())
+    /// ```
+    pub const fn new() -> Executor {
+        Executor::numbered(NO_NUMBER)
+    }
+
+    /// As [`new`](Executor::new), with a number that the program chooses: for a host that has to
+    /// know it before the start, as in a `_cops_executor_current_worker` for several executors.
     ///
     /// # Panics
     ///
@@ -53,16 +73,20 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// static EXECUTOR: Executor = Executor::new(3);
-    /// assert_eq!(EXECUTOR.number(), 3);
+    /// static EXECUTOR: Executor = Executor::with_number(3);
+    /// assert_eq!(EXECUTOR.number(), Some(3));
     /// ```
-    pub const fn new(number: u8) -> Executor {
+    pub const fn with_number(number: u8) -> Executor {
         assert!(
             number as usize <= LAST_EXECUTOR as usize,
             "with 32-bit pointers an executor's number is at most 3"
         );
+        Executor::numbered(number as u32)
+    }
+
+    const fn numbered(number: u32) -> Executor {
         let states = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_WORKERS as usize];
-        Executor { core: core::Executor::new(), states, number }
+        Executor { core: core::Executor::new(), states, number: AtomicU32::new(number) }
     }
 
     /// Starts it: ids lead to it from now on.
@@ -79,24 +103,57 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Hooks, Priority, SpawnError};
-    /// static EXECUTOR: Executor = Executor::new(0);
+    /// static EXECUTOR: Executor = Executor::new();
     /// # unsafe extern "C" fn grow(_: *mut (), _: usize) -> *mut u8 { std::ptr::null_mut() }
     /// # unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
     /// # unsafe extern "C" fn notify(_: *mut (), _: u32) {}
     /// # let context = std::ptr::null_mut();
-    /// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
-    /// // SAFETY: these hooks hand out nothing, which they may.
+    /// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax:
+    /// None }; // SAFETY: these hooks hand out nothing, which they may.
     /// unsafe { EXECUTOR.start(&hooks) }?;
-    /// assert_eq!(EXECUTOR.spawn(async {}, Priority::DEFAULT), Err(SpawnError::NotStarted), "there is no worker");
+    /// assert_eq!(EXECUTOR.spawn(async {}, Priority::DEFAULT), Err(SpawnError::NotStarted), "there
+    /// is no worker");
     /// # Ok::<(), cops_executor::StartError>(())
     /// ```
     #[allow(unsafe_code)]
     pub unsafe fn start(&'static self, hooks: &Hooks) -> Result<(), StartError> {
+        // SAFETY: this function has the same contract for the hooks.
+        unsafe { self.start_with(|_| *hooks) }
+    }
+
+    /// As `start`, with hooks that depend on the number that the executor gets.
+    ///
+    /// # Safety
+    ///
+    /// As `start`.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn start_with(
+        &'static self,
+        hooks: impl FnOnce(u8) -> Hooks,
+    ) -> Result<(), StartError> {
+        let Some(number) = self.take_number() else { return Err(StartError::NumberTaken) };
         // SAFETY: this function has the same contract for the hooks, and `self` lives for ever.
-        if unsafe { calls::initialise(&self.core, self.number as u32, hooks) } != STATUS_OK {
-            return Err(StartError::NumberTaken);
+        match unsafe { calls::initialise(&self.core, number as u32, &hooks(number)) } {
+            STATUS_OK => Ok(()),
+            _ => Err(StartError::NumberTaken),
         }
-        if registry::enter(self.number, self) { Ok(()) } else { Err(StartError::NumberTaken) }
+    }
+
+    /// Enters the executor in the registry, under the number that it has or the lowest that is
+    /// free. `None` if it was entered before, or the number is taken, or all are.
+    fn take_number(&'static self) -> Option<u8> {
+        if let Some(number) = self.number() {
+            return registry::enter(number, self).then_some(number);
+        }
+        let number = (0..=LAST_EXECUTOR).find(|&number| registry::enter(number, self))?;
+        // Another thread may be starting it too: then this entry is one too many. No id has its
+        // number yet.
+        let (none, own) = (NO_NUMBER, number as u32);
+        if self.number.compare_exchange(none, own, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            registry::withdraw(number);
+            return None;
+        }
+        Some(number)
     }
 
     /// Registers worker `worker` (0 to 63, each once, in any order), which publishes in `state`.
@@ -109,7 +166,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{AddWorkerError, Executor, WorkerState};
-    /// static EXECUTOR: Executor = Executor::new(0);
+    /// static EXECUTOR: Executor = Executor::new();
     /// static WORKER: WorkerState = WorkerState::new();
     /// assert_eq!(EXECUTOR.add_worker(0, &WORKER), Err(AddWorkerError::NotStarted));
     /// ```
@@ -130,14 +187,20 @@ impl Executor {
         }
     }
 
-    /// The number given to [`new`](Executor::new).
+    /// What its ids carry; `None` before the start, unless the program chose it. In any context.
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// assert_eq!(Executor::new(2).number(), 2);
+    /// assert_eq!(Executor::with_number(2).number(), Some(2));
     /// ```
-    pub const fn number(&self) -> u8 {
-        self.number
+    pub fn number(&self) -> Option<u8> {
+        u8::try_from(self.number.load(Ordering::Relaxed)).ok()
+    }
+
+    /// The word of worker `worker`, for `current`.
+    #[cfg(feature = "std")]
+    pub(super) fn word(&self, worker: u32) -> u32 {
+        current::word(self.number.load(Ordering::Relaxed), worker)
     }
 
     /// The record of a worker.
@@ -157,7 +220,7 @@ impl Executor {
     /// The worker of this executor that calls, or `NO_WORKER`.
     #[inline(always)]
     pub(super) fn here(&self) -> u32 {
-        current::current_worker_of(self.number)
+        current::worker_of(self.number.load(Ordering::Relaxed))
     }
 
     /// Makes a coroutine of `future`, ready to run. It runs until it ends or is cancelled, whatever
@@ -168,7 +231,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let id = EXECUTOR.spawn(async { println!("on a worker") }, Priority::DEFAULT)?;
     /// assert_eq!(cops_executor::priority(id), Some(Priority::DEFAULT));
@@ -200,13 +263,13 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, JoinError, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let product = EXECUTOR.spawn_join(async { 6 * 7 }, Priority::DEFAULT)?;
     /// let endless = EXECUTOR.spawn_join(std::future::pending::<()>(), Priority::DEFAULT)?;
     /// endless.abort();
-    /// assert_eq!(EXECUTOR.block_on(0, product), Ok(42));
-    /// assert_eq!(EXECUTOR.block_on(0, endless), Err(JoinError::Cancelled));
+    /// assert_eq!(EXECUTOR.block_on(product), Ok(42));
+    /// assert_eq!(EXECUTOR.block_on(endless), Err(JoinError::Cancelled));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -236,19 +299,41 @@ impl Executor {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let (data, vtable, handle) = JoinHandle::prepare(future);
-        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is Send and
-        // 'static, with an output that is.
+        // SAFETY: any worker may poll and drop what is Send.
         #[allow(unsafe_code)]
+        unsafe {
+            self.spawn_join_unchecked(future, priority, here)
+        }
+    }
+
+    /// As `spawn_join_on`, of a future that need not be Send.
+    ///
+    /// # Safety
+    ///
+    /// If the future or its output is not Send, this thread alone runs workers of this executor,
+    /// as long as the coroutine lives.
+    #[cfg(feature = "alloc")]
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    pub(super) unsafe fn spawn_join_unchecked<F>(
+        &self,
+        future: F,
+        priority: Priority,
+        here: u32,
+    ) -> Result<JoinHandle<F::Output>, SpawnError>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let (data, vtable, handle) = JoinHandle::prepare(future);
+        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is 'static,
+        // and by contract it is polled and dropped where it may be.
         let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, here) };
         if let Some(id) = CoroutineId::from_raw(raw) {
             return Ok(handle.finish(id));
         }
         // SAFETY: it was not spawned, so it is ours to drop, once.
-        #[allow(unsafe_code)]
-        unsafe {
-            (vtable.drop)(data)
-        };
+        unsafe { (vtable.drop)(data) };
         Err(refusal(raw))
     }
 
@@ -265,7 +350,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::FutureVTable;
     /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
@@ -304,7 +389,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::FutureVTable;
     /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
@@ -312,8 +397,8 @@ impl Executor {
     /// // As for `spawn_raw`.
     /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future };
     /// // SAFETY: they need no data, and any worker may call them.
-    /// let id = unsafe { EXECUTOR.spawn_raw_blocked(std::ptr::null_mut(), &READY, Priority::DEFAULT) }?;
-    /// EXECUTOR.run_until_stalled(0);
+    /// let id = unsafe { EXECUTOR.spawn_raw_blocked(std::ptr::null_mut(), &READY,
+    /// Priority::DEFAULT) }?; EXECUTOR.run_until_stalled(0);
     /// assert_eq!(EXECUTOR.live_count(), 1, "it waits");
     /// assert!(cops_executor::wake_up(id));
     /// EXECUTOR.run_until_stalled(0);
@@ -341,7 +426,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
     /// assert_eq!(EXECUTOR.run_until_stalled(0), RunOutcome::Stalled);
@@ -356,7 +441,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome, yield_now};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async { loop { yield_now().await } }, Priority::DEFAULT)?;
     /// assert_eq!(EXECUTOR.run(0, 100), RunOutcome::BudgetUsed);
@@ -364,8 +449,7 @@ impl Executor {
     /// ```
     pub fn run(&self, worker: u32, max_polls: u64) -> RunOutcome {
         #[cfg(feature = "std")]
-        let _entered =
-            current::enter(current::encode_current_worker(self.number, worker), self.state(worker));
+        let _entered = current::enter(self.word(worker), self.state(worker));
         match calls::run(&self.core, worker, max_polls) {
             RUN_STALLED => RunOutcome::Stalled,
             RUN_BUDGET_USED => RunOutcome::BudgetUsed,
@@ -385,7 +469,7 @@ impl Executor {
     /// ```
     /// # use std::num::NonZeroU32;
     /// # use cops_executor::{Executor, Priority, RunOutcome, yield_now};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async { loop { yield_now().await } }, Priority::MOST_URGENT)?;
     /// let modest = EXECUTOR.spawn_join(async {}, Priority::LEAST_URGENT)?;
@@ -398,6 +482,12 @@ impl Executor {
     /// ```
     pub fn set_aging(&self, period: Option<::core::num::NonZeroU32>) {
         calls::set_aging(&self.core, period.map_or(0, ::core::num::NonZeroU32::get));
+    }
+}
+
+impl Default for Executor {
+    fn default() -> Executor {
+        Executor::new()
     }
 }
 

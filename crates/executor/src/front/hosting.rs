@@ -2,7 +2,9 @@
 
 use super::calls;
 use super::executor::Executor;
-use crate::core::{self, Inspection, Priority};
+use crate::core::{
+    self, CoroutineId, INSPECT_COROUTINE, INSPECT_END, Inspected, Inspection, Priority, RawInspection,
+};
 
 impl Executor {
     /// With true, makes every `run` return at its next scheduling point and notifies parked
@@ -12,7 +14,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
     /// EXECUTOR.request_stop(true);
@@ -35,7 +37,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
     /// assert!(!EXECUTOR.prepare_park(0), "a coroutine is ready");
@@ -58,7 +60,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.finish_park(0); // It was not parked.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -76,7 +78,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.set_quiet(0, true);
     /// if EXECUTOR.prepare_park(0) {
@@ -98,7 +100,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let long = async {
     ///     EXECUTOR.offer(0);
@@ -119,7 +121,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// assert_eq!(EXECUTOR.most_urgent(0), None);
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
@@ -135,7 +137,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// assert_eq!(EXECUTOR.core().live_count(), EXECUTOR.live_count());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -150,7 +152,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
     /// assert_eq!(EXECUTOR.live_count(), 1);
@@ -162,28 +164,69 @@ impl Executor {
         calls::live_count(&self.core)
     }
 
-    /// Describes the coroutine in the slot `index`: `None` if there is no such slot, `Some(None)`
-    /// if it is empty. Count up from 1 until `None` to see all.
+    /// Describes a coroutine; `None` if it has exited.
     ///
     /// In any context, interrupt handlers included. It takes no lock: what it says may be over when
     /// it returns.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::Phase;
+    /// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
+    /// EXECUTOR.run_until_stalled(0);
+    /// assert_eq!(EXECUTOR.inspect(id).map(|seen| seen.phase), Some(Phase::Blocked));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn inspect(&self, id: CoroutineId) -> Option<Inspection> {
+        match self.inspect_slot(id.index()) {
+            Inspected::Coroutine(found) if found.id == id => Some(found),
+            _ => None,
+        }
+    }
+
+    /// Describes all coroutines, as [`inspect`](Executor::inspect) does. In any context. One that
+    /// begins or exits meanwhile may be missing.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
     /// EXECUTOR.spawn(async {}, Priority::MOST_URGENT)?;
-    /// let all: Vec<_> = (1..).map_while(|index| EXECUTOR.inspect(index)).flatten().collect();
-    /// assert_eq!(all.iter().map(|one| one.priority).collect::<Vec<_>>(), [32, 0]);
+    /// let levels: Vec<_> = EXECUTOR.coroutines().map(|one| one.priority.level()).collect();
+    /// assert_eq!(levels, [32, 0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn inspect(&self, index: u32) -> Option<Option<Inspection>> {
-        let mut out = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
+    pub fn coroutines(&self) -> impl Iterator<Item = Inspection> {
+        (1..).map(|index| self.inspect_slot(index)).take_while(|slot| *slot != Inspected::End).filter_map(
+            |slot| match slot {
+                Inspected::Coroutine(found) => Some(found),
+                Inspected::Empty | Inspected::End => None,
+            },
+        )
+    }
+
+    /// Describes what is in slot `index`, from 1 on: for a caller that takes some at a time, where
+    /// [`coroutines`](Executor::coroutines) would be too long. In any context.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// use cops_executor::core::Inspected;
+    /// assert_eq!(EXECUTOR.inspect_slot(1), Inspected::End);
+    /// let id = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// assert!(matches!(EXECUTOR.inspect_slot(id.index()), Inspected::Coroutine(found) if found.id == id));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn inspect_slot(&self, index: u32) -> Inspected {
+        let mut out = RawInspection::default();
         match calls::inspect(&self.core, index, &mut out) {
-            0 => None,
-            1 => Some(None),
-            _ => Some(Some(out)),
+            INSPECT_END => Inspected::End,
+            INSPECT_COROUTINE => out.decode(),
+            _ => Inspected::Empty,
         }
     }
 }

@@ -62,10 +62,10 @@ macro_rules! define_table {
         /// install(TABLE.get_or_init(|| table));
         ///
         /// # use cops_executor::{Executor, Priority};
-        /// static EXECUTOR: Executor = Executor::new(1);
+        /// static EXECUTOR: Executor = Executor::new();
         /// EXECUTOR.start_on_host(1)?;
         /// let sum = EXECUTOR.spawn_join(async { 2 + 2 }, Priority::DEFAULT)?;
-        /// assert_eq!(EXECUTOR.block_on(0, sum)?, 4);
+        /// assert_eq!(EXECUTOR.block_on(sum)?, 4);
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         #[derive(Clone, Copy)]

@@ -42,11 +42,11 @@ use crate::core::{CoroutineId, FutureVTable};
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let mut handle = EXECUTOR.spawn_join(async { 6 * 7 }, Priority::DEFAULT)?;
 /// // By reference, as in a `select`: if it is dropped before it is ready, nothing is lost.
-/// assert_eq!(EXECUTOR.block_on(0, &mut handle)?, 42);
+/// assert_eq!(EXECUTOR.block_on(&mut handle)?, 42);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "await it, or drop it to detach the coroutine"]
@@ -297,7 +297,7 @@ impl<T> JoinHandle<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let handle = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?;
     /// assert_eq!(cops_executor::priority(handle.id()), Some(Priority::DEFAULT));
@@ -314,11 +314,11 @@ impl<T> JoinHandle<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, JoinError, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let handle = EXECUTOR.spawn_join(std::future::pending::<()>(), Priority::DEFAULT)?;
     /// handle.abort();
-    /// assert_eq!(EXECUTOR.block_on(0, handle), Err(JoinError::Cancelled));
+    /// assert_eq!(EXECUTOR.block_on(handle), Err(JoinError::Cancelled));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn abort(&self) {
@@ -331,7 +331,7 @@ impl<T> JoinHandle<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let handle = EXECUTOR.spawn_join(async {}, Priority::DEFAULT)?;
     /// assert!(!handle.is_finished());

@@ -15,10 +15,10 @@ use std::boxed::Box;
 ///
 /// ```
 /// # use cops_executor::{Executor, JoinError, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let panics = EXECUTOR.spawn_join(async { panic!("for the example") }, Priority::DEFAULT)?;
-/// let result: Result<(), JoinError> = EXECUTOR.block_on(0, panics);
+/// let result: Result<(), JoinError> = EXECUTOR.block_on(panics);
 /// let error = result.unwrap_err();
 /// assert!(error.is_panic() && !error.is_cancelled());
 /// assert_eq!(error.to_string(), "the coroutine panicked: for the example");
@@ -36,10 +36,10 @@ pub enum JoinError {
 ///
 /// ```
 /// # use cops_executor::{Executor, JoinError, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let panics = EXECUTOR.spawn_join(async { panic!("{}", 6 * 7) }, Priority::DEFAULT)?;
-/// match EXECUTOR.block_on(0, panics) {
+/// match EXECUTOR.block_on(panics) {
 ///     Err(JoinError::Panicked(payload)) => assert_eq!(payload.message(), Some("42")),
 ///     Err(JoinError::Cancelled) | Ok(()) => unreachable!(),
 /// }
@@ -63,10 +63,10 @@ impl Payload {
     ///
     /// ```
     /// # use cops_executor::{Executor, JoinError, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let number = EXECUTOR.spawn_join(async { std::panic::panic_any(42) }, Priority::DEFAULT)?;
-    /// let Err(JoinError::Panicked(payload)) = EXECUTOR.block_on::<_>(0, number) else { unreachable!() };
+    /// let Err(JoinError::Panicked(payload)) = EXECUTOR.block_on(number) else { unreachable!() };
     /// assert_eq!(payload.message(), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -131,10 +131,10 @@ impl JoinError {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let panics = EXECUTOR.spawn_join(async { std::panic::panic_any(42_u32) }, Priority::DEFAULT)?;
-    /// let payload = EXECUTOR.block_on(0, panics).unwrap_err().into_panic();
+    /// let payload = EXECUTOR.block_on(panics).unwrap_err().into_panic();
     /// assert_eq!(*payload.downcast::<u32>().unwrap(), 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

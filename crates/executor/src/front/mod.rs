@@ -24,6 +24,8 @@ pub mod image;
 mod join;
 #[cfg(feature = "alloc")]
 mod join_error;
+#[cfg(feature = "alloc")]
+mod join_set;
 #[cfg(feature = "image")]
 mod observe;
 mod outcome;
@@ -44,7 +46,10 @@ pub use self::child::{AbortHandle, AbortOnDrop};
 pub use self::current::{NO_CURRENT_WORKER, current_worker_of, encode_current_worker};
 pub use self::executor::Executor;
 #[cfg(feature = "std")]
-pub use self::host::{BuildError, Builder, Handle, HostClock, Runtime, timers};
+pub use self::host::{
+    BuildError, Builder, Handle, HostClock, LocalRuntime, Runtime, block_on, interval, sleep, spawn,
+    spawn_at, spawn_local, spawn_local_at, timeout, timers,
+};
 #[cfg(feature = "alloc")]
 pub use self::join::JoinHandle;
 #[cfg(loom)]
@@ -52,6 +57,8 @@ pub use self::join::JoinHandle;
 pub use self::join::modelled as modelled_join;
 #[cfg(feature = "alloc")]
 pub use self::join_error::{JoinError, Payload};
+#[cfg(feature = "alloc")]
+pub use self::join_set::JoinSet;
 pub use self::outcome::{AddWorkerError, RunOutcome, SpawnError, StartError};
 pub use self::registry::{base_priority, cancel, current, priority, set_priority, wake_up};
 pub use self::static_memory::StaticMemory;

@@ -6,15 +6,16 @@ use ::core::fmt;
 ///
 /// ```
 /// use cops_executor::{Executor, StartError};
-/// static ONE: Executor = Executor::new(1);
-/// static OTHER: Executor = Executor::new(1);
+/// static ONE: Executor = Executor::with_number(1);
+/// static OTHER: Executor = Executor::with_number(1);
 /// ONE.start_on_host(1)?;
+/// assert_eq!(ONE.start_on_host(1), Err(StartError::NumberTaken));
 /// assert_eq!(OTHER.start_on_host(1), Err(StartError::NumberTaken));
 /// # Ok::<(), StartError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartError {
-    /// It was started before, or another executor has its number.
+    /// It was started before, another executor has its number, or all numbers are taken.
     NumberTaken,
     /// Another executor has this [`StaticMemory`](super::StaticMemory).
     MemoryTaken,
@@ -24,7 +25,7 @@ pub enum StartError {
 ///
 /// ```
 /// # use cops_executor::Executor;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// use cops_executor::{AddWorkerError, WorkerState};
 /// static WORKER: WorkerState = WorkerState::new();
@@ -48,7 +49,7 @@ pub enum AddWorkerError {
 ///
 /// ```
 /// use cops_executor::{Executor, Priority, SpawnError};
-/// static EXECUTOR: Executor = Executor::new(1);
+/// static EXECUTOR: Executor = Executor::new();
 /// assert_eq!(EXECUTOR.spawn(async {}, Priority::DEFAULT), Err(SpawnError::NotStarted));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +67,7 @@ pub enum SpawnError {
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// use cops_executor::RunOutcome;
 /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
@@ -90,7 +91,7 @@ pub enum RunOutcome {
 impl fmt::Display for StartError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            StartError::NumberTaken => "the executor was started before, or another has its number",
+            StartError::NumberTaken => "the executor was started before, or its number is taken",
             StartError::MemoryTaken => "another executor has this memory",
         })
     }

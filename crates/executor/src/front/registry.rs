@@ -24,6 +24,13 @@ pub(super) fn enter(number: u8, executor: &'static Executor) -> bool {
     })
 }
 
+/// Takes back an entry of an executor that has not begun to use the number.
+pub(super) fn withdraw(number: u8) {
+    if let Some(place) = EXECUTORS.get(number as usize) {
+        place.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
 #[allow(unsafe_code)]
 #[inline(always)]
 pub(super) fn executor(number: u8) -> Option<&'static Executor> {
@@ -40,7 +47,7 @@ pub(super) fn executor(number: u8) -> Option<&'static Executor> {
 /// ```
 /// # use std::{future::poll_fn, sync::atomic::{AtomicBool, Ordering}, task::Poll};
 /// # use cops_executor::{Executor, Priority, wake_up};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// static OPEN: AtomicBool = AtomicBool::new(false);
 /// let gate = poll_fn(|_| if OPEN.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending });
@@ -80,7 +87,7 @@ fn wake_another(id: u64) -> bool {
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, priority, set_priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
 /// assert!(set_priority(id, Priority::MOST_URGENT));
@@ -101,7 +108,7 @@ pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, base_priority, set_priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
 /// set_priority(id, Priority::LEAST_URGENT);
@@ -128,7 +135,7 @@ pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> boo
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, priority};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
 /// assert_eq!(priority(id), Some(Priority::DEFAULT));
@@ -147,7 +154,7 @@ pub fn priority(id: CoroutineId) -> Option<Priority> {
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, cancel};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
 /// assert!(cancel(id));
@@ -166,11 +173,11 @@ pub fn cancel(id: CoroutineId) -> bool {
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, current};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let asks = EXECUTOR.spawn_join(async { current() }, Priority::DEFAULT)?;
 /// let id = asks.id();
-/// assert_eq!(EXECUTOR.block_on(0, asks)?, Some(id));
+/// assert_eq!(EXECUTOR.block_on(asks)?, Some(id));
 /// assert_eq!(current(), None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -15,7 +15,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, RunOutcome, wake_up};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// # let mut polls = 0;
     /// let twice = std::future::poll_fn(move |_| {

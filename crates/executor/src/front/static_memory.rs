@@ -23,7 +23,7 @@ const ALIGNMENT: usize = 64;
 /// ```
 /// use cops_executor::{Executor, Priority, SpawnError, StaticMemory, StaticTask, WorkerState, memory_for};
 ///
-/// static EXECUTOR: Executor = Executor::new(0);
+/// static EXECUTOR: Executor = Executor::new();
 /// static WORKER: WorkerState = WorkerState::new();
 /// // One worker, ten coroutines at once.
 /// static MEMORY: StaticMemory<{ memory_for(1, 10) }> = StaticMemory::new();
@@ -74,7 +74,7 @@ impl<const BYTES: usize> StaticMemory<BYTES> {
     ///
     /// ```
     /// # use cops_executor::{Executor, StaticMemory, WorkerState, memory_for};
-    /// static EXECUTOR: Executor = Executor::new(0);
+    /// static EXECUTOR: Executor = Executor::new();
     /// static WORKER: WorkerState = WorkerState::new();
     /// static MEMORY: StaticMemory<{ memory_for(1, 15) }> = StaticMemory::new();
     /// EXECUTOR.start_static(&MEMORY, |_worker| ())?;
@@ -145,7 +145,7 @@ impl Executor {
     ///
     /// ```
     /// use cops_executor::{Executor, StartError, StaticMemory, memory_for};
-    /// static EXECUTOR: Executor = Executor::new(0);
+    /// static EXECUTOR: Executor = Executor::new();
     /// static MEMORY: StaticMemory<{ memory_for(1, 15) }> = StaticMemory::new();
     /// EXECUTOR.start_static(&MEMORY, |_worker| ())?;
     /// assert_eq!(EXECUTOR.start_static(&MEMORY, |_worker| ()), Err(StartError::MemoryTaken));

@@ -32,7 +32,7 @@ use crate::core::{CoroutineId, FutureVTable, Priority};
 ///     }
 /// }
 ///
-/// static EXECUTOR: Executor = Executor::new(0);
+/// static EXECUTOR: Executor = Executor::new();
 /// static BLINK: StaticTask<{ future_size(&blink) }> = StaticTask::new();
 ///
 /// # EXECUTOR.start_on_host(1)?;
@@ -49,7 +49,7 @@ use crate::core::{CoroutineId, FutureVTable, Priority};
 ///
 /// ```compile_fail
 /// # use cops_executor::{Executor, Priority, StaticTask, yield_now};
-/// static EXECUTOR: Executor = Executor::new(0);
+/// static EXECUTOR: Executor = Executor::new();
 /// static SMALL: StaticTask<16> = StaticTask::new();
 /// let large = async {
 ///     let kept = [1; 100];
@@ -87,7 +87,7 @@ impl<const BYTES: usize> StaticTask<BYTES> {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// # use cops_executor::StaticTask;
     /// static TASK: StaticTask<64> = StaticTask::new();
@@ -153,7 +153,7 @@ impl Executor {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, StaticTask};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// static TASK: StaticTask<64> = StaticTask::new();
     /// let id = EXECUTOR.spawn_static(&TASK, std::future::pending(), Priority::DEFAULT)?;

@@ -21,7 +21,7 @@ mod form;
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, waker_of};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let id = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
 /// let waker = waker_of(id);

@@ -11,7 +11,7 @@ use ::core::task::{Context, Poll};
 ///
 /// ```
 /// use cops_executor::{Executor, Priority, sync::channel, yield_now};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let (log, entries) = channel(4);
 /// for name in ["a", "b"] {

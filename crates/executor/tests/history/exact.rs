@@ -7,9 +7,7 @@
 
 use std::collections::VecDeque;
 
-use cops_executor::core::Phase;
-
-use super::model::{Model, Modelled};
+use super::model::{Model, Modelled, Phase};
 
 #[derive(Default)]
 pub struct Exact {

@@ -1,6 +1,14 @@
 //! What both models say of a coroutine, whatever the order.
 
-use cops_executor::core::Phase;
+/// Where a coroutine is; with the numbers that the core has for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// It has exited.
+    Free,
+    Blocked = cops_executor::core::Phase::Blocked as isize,
+    Ready = cops_executor::core::Phase::Ready as isize,
+    Running = cops_executor::core::Phase::Running as isize,
+}
 
 #[derive(Clone, Debug)]
 pub struct Modelled {

@@ -9,12 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use cops_executor::WorkerState;
 use cops_executor::core::{
-    Executor, FutureVTable, Inspection, NO_WORKER, Phase, RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED,
-    RUN_STOP_REQUESTED, STATUS_OK,
+    Executor, FutureVTable, NO_WORKER, RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED,
+    RawInspection, STATUS_OK,
 };
 
 use super::exact::Exact;
-use super::model::Model;
+use super::model::{Model, Phase};
 use super::several::Several;
 use super::{History, Operation, Script, Step};
 use crate::common::Host;
@@ -308,7 +308,7 @@ impl Case {
         let live = model.all().iter().filter(|one| one.phase != Phase::Free);
         assert_eq!(self.executor.live_count(), live.clone().count() as u64);
         let mut seen = Vec::new();
-        let mut inspection = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
+        let mut inspection = RawInspection::default();
         for index in 1.. {
             match self.executor.inspect(index, &mut inspection) {
                 0 => break,

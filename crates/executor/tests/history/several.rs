@@ -5,9 +5,7 @@
 //! proposition of the crate's documentation comes to this: no poll begins while anything more
 //! urgent is ready.
 
-use cops_executor::core::Phase;
-
-use super::model::{Model, Modelled};
+use super::model::{Model, Modelled, Phase};
 
 #[derive(Default)]
 pub struct Several {

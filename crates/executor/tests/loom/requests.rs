@@ -107,7 +107,7 @@ fn has_priority(scene: &Arc<Scene>, task: &Arc<Task>, id: u64, asked: [Ask; 2]) 
     let runs_at = scene.executor.priority(id);
     assert!(runs_at == own.min(highest) || runs_at == own.min(lowest));
     // What waits is shown at the level that it has now, and at no other.
-    let mut seen = cops_executor::core::Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
+    let mut seen = cops_executor::core::RawInspection::default();
     assert_eq!(scene.executor.inspect(id as u32 & 0xff_ffff, &mut seen), 2);
     if seen.phase == Phase::Ready as u32 {
         let shown = scene.states[seen.worker as usize].waiting();

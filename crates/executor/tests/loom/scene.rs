@@ -172,7 +172,7 @@ impl Scene {
     /// A coroutine waits for a worker. (The records say too much at times: a mark may come after
     /// what it is for.)
     pub fn has_ready(&self) -> bool {
-        let mut seen = Inspection { id: 0, phase: 0, priority: 0, worker: 0, cancelled: 0 };
+        let mut seen = RawInspection::default();
         let tasks = self.tasks.lock().unwrap().len() as u32;
         (1..=tasks)
             .any(|index| self.executor.inspect(index, &mut seen) == 2 && seen.phase == Phase::Ready as u32)

@@ -77,7 +77,7 @@ impl World {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         assert_ne!(number, u8::MAX, "executors are numbered from 0 to 255");
         let world: &'static World = Box::leak(Box::new(World {
-            executor: Box::leak(Box::new(Executor::new(number))),
+            executor: Box::leak(Box::new(Executor::with_number(number))),
             number,
             workers,
             stage: Stage::new(workers),

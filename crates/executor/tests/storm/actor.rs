@@ -54,7 +54,7 @@ impl<F: Future> Future for Watched<F> {
         require(!self.polling.swap(true, SeqCst), "a coroutine is polled by one worker at a time");
         require(!self.finished, "a coroutine is never polled after its end");
         let stage = self.world.stage;
-        self.world.order.poll_begins(stage, current_worker_of(stage.executor.number()));
+        self.world.order.poll_begins(stage, current_worker_of(stage.executor.number().unwrap()));
         let polled = self.inner.as_mut().poll(context);
         self.finished = polled.is_ready();
         require(self.polling.swap(false, SeqCst), "a coroutine is polled by one worker at a time");
@@ -186,13 +186,7 @@ impl World {
     }
 
     pub fn describe(&self) {
-        for index in 1.. {
-            match self.stage.executor.inspect(index) {
-                None => break,
-                Some(None) => {}
-                Some(Some(left)) => eprintln!("left over: {left:?}"),
-            }
-        }
+        self.stage.executor.coroutines().for_each(|left| eprintln!("left over: {left:?}"));
         for worker in 0..self.stage.workers {
             eprintln!("worker {worker}: {:?}", self.stage.records[worker as usize]);
         }

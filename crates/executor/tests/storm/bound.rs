@@ -32,7 +32,7 @@ fn with_two_workers_urgent_ones_wait_for_at_most_one_poll_a_worker() {
         let ordinary = async move {
             let mut polls = 0;
             while order.rounds() < ROUNDS {
-                order.poll_begins(stage, current_worker_of(stage.executor.number()));
+                order.poll_begins(stage, current_worker_of(stage.executor.number().unwrap()));
                 polls += 1;
                 // Now and then one of them wakes the urgent one, and keeps its own worker busy for
                 // a while, so that the other has to come for it.

@@ -57,7 +57,7 @@ unsafe extern "C" fn notify(context: *mut (), worker: u32) {
 impl Stage {
     pub fn new(number: u8, workers: u32) -> &'static Stage {
         let stage: &'static Stage = Box::leak(Box::new(Stage {
-            executor: Box::leak(Box::new(Executor::new(number))),
+            executor: Box::leak(Box::new(Executor::with_number(number))),
             records: [const { WorkerState::new() }; MOST_WORKERS],
             workers,
             threads: [const { OnceLock::new() }; MOST_WORKERS],

@@ -18,7 +18,7 @@ use portable_atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 /// Uses of a slot where an id has 32 bits in a waker.
 const USES: u32 = (1 << 20) - 1;
 
-static EXECUTOR: Executor = Executor::new(0);
+static EXECUTOR: Executor = Executor::with_number(0);
 static WORKER: WorkerState = WorkerState::new();
 static MEMORY: StaticMemory<{ memory_for(1, 2) }> = StaticMemory::new();
 static TASK: StaticTask<8> = StaticTask::new();

@@ -14,7 +14,7 @@ use cops_executor::{
 use firmware::{board, entry, println};
 use portable_atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-static EXECUTOR: Executor = Executor::new(0);
+static EXECUTOR: Executor = Executor::with_number(0);
 static WORKER: WorkerState = WorkerState::new();
 static MEMORY: StaticMemory<{ memory_for(1, 4) }> = StaticMemory::new();
 static OFTEN: StaticTask<{ future_size(&tick) }> = StaticTask::new();

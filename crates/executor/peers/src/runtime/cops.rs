@@ -9,7 +9,7 @@ use cops_executor::{Executor, Priority, RunOutcome};
 
 use super::{Joins, Runtime, Setup, Task};
 
-static EXECUTORS: [Executor; 2] = [Executor::new(0), Executor::new(1)];
+static EXECUTORS: [Executor; 2] = [Executor::with_number(0), Executor::with_number(1)];
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// cops-executor.
@@ -43,10 +43,10 @@ impl Runtime for Cops {
         executor.spawn(ends, Priority::DEFAULT).expect("there is memory");
         let outcome = if self.setup.sleeps || self.setup.workers > 1 {
             thread::scope(|scope| {
-                for worker in 1..self.setup.workers {
-                    scope.spawn(move || executor.run_until_done(worker));
+                for _ in 1..self.setup.workers {
+                    scope.spawn(|| executor.run_until_done());
                 }
-                executor.run_until_done(0)
+                executor.run_until_done()
             })
         } else {
             executor.run_until_stalled(0)

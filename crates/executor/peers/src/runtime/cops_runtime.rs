@@ -22,11 +22,11 @@ impl Runtime for CopsRuntime {
     fn slots<F: Task>(self, _: usize) {}
 
     fn spawn<F: Task>(self, (): (), _: usize, future: F, level: u32) {
-        drop(self.0.spawn(future, Priority::saturating(level)));
+        drop(self.0.spawn_at(future, Priority::saturating(level)));
     }
 
     fn run<P: Task>(self, parent: P) {
-        self.0.block_on(self.0.spawn(parent, Priority::DEFAULT)).expect("the parent does not panic");
+        self.0.block_on(self.0.spawn_at(parent, Priority::DEFAULT)).expect("the parent does not panic");
     }
 }
 
@@ -35,7 +35,7 @@ impl Joins for CopsRuntime {
     where
         F: Future<Output = u64> + Send + 'static,
     {
-        let handle = self.0.spawn(future, Priority::DEFAULT);
+        let handle = self.0.spawn_at(future, Priority::DEFAULT);
         async { handle.await.expect("it was neither cancelled nor did it panic") }
     }
 }

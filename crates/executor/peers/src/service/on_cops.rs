@@ -49,7 +49,7 @@ pub fn run(listener: TcpListener, workers: u32) -> io::Result<()> {
     let runtime = Runtime::new(workers).map_err(io::Error::other)?;
     let platform = OnCops(runtime.handle());
     let listener = Async::new(listener)?;
-    let accepting = runtime.spawn(
+    let accepting = runtime.spawn_at(
         async move {
             loop {
                 let (stream, _) = listener.accept().await?;

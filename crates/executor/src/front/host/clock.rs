@@ -49,10 +49,10 @@ pub struct HostClock(());
 ///
 /// let runtime = Runtime::new(1)?;
 /// let start = Instant::now();
-/// let nap = runtime.spawn(timers().sleep(Duration::from_millis(5)), Priority::DEFAULT);
+/// let nap = runtime.spawn_at(timers().sleep(Duration::from_millis(5)), Priority::DEFAULT);
 /// runtime.block_on(nap)?;
 /// assert!(start.elapsed() >= Duration::from_millis(5));
-/// let late = runtime.spawn(timers().timeout(Duration::from_millis(1), std::future::pending::<()>()), Priority::DEFAULT);
+/// let late = runtime.spawn_at(timers().timeout(Duration::from_millis(1), std::future::pending::<()>()), Priority::DEFAULT);
 /// assert!(runtime.block_on(late)?.is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -10,11 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::clock;
+use super::context::Context;
 use super::pace::Pace;
 use super::record::Record;
+use super::sleeper::Claim;
 use crate::core::NO_WORKER;
 use crate::front::current;
-use crate::front::executor::Executor;
 use crate::front::outcome::RunOutcome;
 #[cfg(feature = "reactor")]
 use crate::front::yield_now;
@@ -31,21 +32,19 @@ pub(super) enum Moment {
     Parking,
 }
 
-/// Makes this thread worker `worker` until `goal` says what to return. Err if it cannot go on: a
-/// stop was requested, there is no such worker, or another thread is that worker.
+/// Makes this thread worker `worker`, which it has claimed, until `goal` says what to return. Err
+/// if it cannot go on: a stop was requested, or a thread runs the worker without having claimed it.
 pub(super) fn drive<T>(
-    executor: &'static Executor,
+    record: &'static Record,
     worker: u32,
+    mut claim: Claim,
     mut goal: impl FnMut(Moment) -> Option<T>,
 ) -> Result<T, RunOutcome> {
-    let Some(record) = Record::of(executor.number()) else { return Err(RunOutcome::Refused) };
-    let Some(mut claim) = record.sleeper(worker).and_then(|sleeper| sleeper.claim()) else {
-        return Err(RunOutcome::Refused);
-    };
+    let executor = record.executor;
+    let _context = Context::of_worker();
     // Also while it is in the reactor: what that wakes goes to this worker's own list and runs on
     // this thread.
-    let _entered =
-        current::enter(current::encode_current_worker(executor.number(), worker), executor.state(worker));
+    let _entered = current::enter(executor.word(worker), executor.state(worker));
     let _leaving = Leaving { record, worker };
     let mut pace = Pace::new(Instant::now());
     let mut was_notified = false;

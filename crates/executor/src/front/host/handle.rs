@@ -3,10 +3,11 @@
 use std::fmt;
 use std::future::Future;
 
+use super::context::Context;
 use super::lease;
 use super::park;
 use super::record::Record;
-use crate::core::{CoroutineId, NO_WORKER, Priority};
+use crate::core::{CoroutineId, Inspection, NO_WORKER, Priority};
 use crate::front::child::inherited;
 use crate::front::{JoinHandle, SpawnError, current};
 
@@ -19,8 +20,8 @@ use ::core::sync::atomic::Ordering;
 /// use cops_executor::{Handle, Priority, Runtime};
 /// let runtime = Runtime::new(1)?;
 /// let handle: Handle = runtime.handle();
-/// let answer = std::thread::spawn(move || handle.block_on(handle.spawn(async { 42 }, Priority::DEFAULT)));
-/// assert_eq!(answer.join().unwrap(), Ok(42));
+/// let answer = std::thread::spawn(move || handle.block_on(handle.spawn_at(async { 42 },
+/// Priority::DEFAULT))); assert_eq!(answer.join().unwrap(), Ok(42));
 /// # Ok::<(), cops_executor::BuildError>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -30,22 +31,22 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The runtime, or the executor of a static, that this thread is a worker of; `None` on other
-    /// threads.
+    /// The runtime that the caller is in: that of the innermost `block_on` of this thread, or the
+    /// one (or the executor in a static) that the thread is a worker of; `None` elsewhere.
     ///
     /// ```
     /// use cops_executor::{Handle, Priority, Runtime};
     ///
     /// let runtime = Runtime::new(1)?;
-    /// let outer = runtime.spawn(
-    ///     async { Handle::current().unwrap().spawn(async { "inner" }, Priority::DEFAULT).await },
-    ///     Priority::DEFAULT,
-    /// );
-    /// assert_eq!(runtime.block_on(outer)?, Ok("inner"));
-    /// assert!(Handle::current().is_none(), "this thread is no worker");
+    /// let outer = runtime.spawn(async { Handle::current().unwrap().spawn(async { "inner" }).await
+    /// }); assert_eq!(runtime.block_on(outer)?, Ok("inner"));
+    /// assert!(Handle::current().is_none(), "this thread is in no runtime");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn current() -> Option<Handle> {
+        if let Some(handle) = Context::current() {
+            return Some(handle);
+        }
         let record = Record::of_this_thread()?;
         let tenancy = record.tenancy.load(Ordering::Relaxed);
         // Even: it has ended, and this is one of the last polls or destructors.
@@ -53,8 +54,41 @@ impl Handle {
         Some(Handle { record, tenancy: tenancy - u64::from(ended) })
     }
 
-    /// Makes a coroutine of `future`, ready to run on any of the workers. It runs until it ends or
-    /// is aborted; dropping the handle that this returns detaches it.
+    /// Makes a coroutine of `future`, ready to run on any of the workers, with the priority that
+    /// the calling coroutine was given (without what it inherits for a mutex that it holds now);
+    /// [`Priority::DEFAULT`] outside of coroutines. It runs until it ends or is aborted; dropping
+    /// the handle that this returns detaches it.
+    ///
+    /// The child's priority is its own from then on: it does not follow the parent's. If the
+    /// runtime has ended: see [`spawn_at`](Handle::spawn_at). On any thread, in coroutines and
+    /// outside of them; not in interrupt handlers.
+    ///
+    /// # Panics
+    ///
+    /// If there are 2^24 - 1 coroutines. [`Executor::spawn_join`](crate::Executor::spawn_join)
+    /// returns an error.
+    ///
+    /// ```
+    /// use cops_executor::{Handle, Priority, Runtime, current, priority};
+    ///
+    /// let runtime = Runtime::new(1)?;
+    /// let parent = async {
+    ///     let child = async { current().and_then(priority) };
+    ///     Handle::current().unwrap().spawn(child).await
+    /// };
+    /// let parent = runtime.spawn_at(parent, Priority::LEAST_URGENT);
+    /// assert_eq!(runtime.block_on(parent)?, Ok(Some(Priority::LEAST_URGENT)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.spawn_if_open(future, inherited())
+    }
+
+    /// As [`spawn`](Handle::spawn), with the priority of the caller's choice.
     ///
     /// If the runtime has ended, the future is dropped without being polled, and the handle yields
     /// [`JoinError::Cancelled`](crate::JoinError::Cancelled). If it ends at this moment, the future
@@ -65,52 +99,24 @@ impl Handle {
     ///
     /// let runtime = Runtime::new(1)?;
     /// let handle = runtime.handle();
-    /// let sum = std::thread::spawn(move || handle.spawn(async { 2 + 2 }, Priority::DEFAULT)).join().unwrap();
-    /// assert_eq!(handle.block_on(sum), Ok(4));
+    /// let sum = std::thread::spawn(move || handle.spawn_at(async { 2 + 2 },
+    /// Priority::DEFAULT)).join().unwrap(); assert_eq!(handle.block_on(sum), Ok(4));
     /// drop(runtime);
-    /// let late = handle.spawn(async { 2 + 2 }, Priority::DEFAULT);
+    /// let late = handle.spawn_at(async { 2 + 2 }, Priority::DEFAULT);
     /// assert_eq!(handle.block_on(late), Err(JoinError::Cancelled));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
     ///
     /// # Panics
     ///
-    /// If there are 2^24 - 1 coroutines. [`Executor::spawn_join`](crate::Executor::spawn_join)
-    /// returns an error.
+    /// As `spawn`.
     #[inline]
-    pub fn spawn<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
+    pub fn spawn_at<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         self.spawn_if_open(future, priority)
-    }
-
-    /// As [`spawn`](Handle::spawn), with the priority of the coroutine that calls: see
-    /// [`Executor::spawn_inheriting`](crate::Executor::spawn_inheriting).
-    ///
-    /// ```
-    /// use cops_executor::{Handle, Priority, Runtime, current, priority};
-    ///
-    /// let runtime = Runtime::new(1)?;
-    /// let parent = async {
-    ///     let child = async { current().and_then(priority) };
-    ///     Handle::current().unwrap().spawn_inheriting(child).await
-    /// };
-    /// let parent = runtime.spawn(parent, Priority::LEAST_URGENT);
-    /// assert_eq!(runtime.block_on(parent)?, Ok(Some(Priority::LEAST_URGENT)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// As `spawn`.
-    pub fn spawn_inheriting<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        self.spawn_if_open(future, inherited())
     }
 
     #[inline(always)]
@@ -120,7 +126,7 @@ impl Handle {
         F::Output: Send + 'static,
     {
         let (record, executor) = (self.record, self.record.executor);
-        let here = current::current_worker_of(executor.number());
+        let here = current::current_worker_of(record.number);
         if here == NO_WORKER || record.tenancy.load(Ordering::Acquire) != self.tenancy {
             return self.spawn_from_outside(future, priority);
         }
@@ -140,7 +146,7 @@ impl Handle {
     {
         let record = self.record;
         if record.tenancy.load(Ordering::Acquire) != self.tenancy {
-            return refused(future, record.executor.number());
+            return refused(future, record.number);
         }
         let handle = record.executor.spawn_join(future, priority).unwrap_or_else(|error| cannot_spawn(error));
         // It may have ended meanwhile.
@@ -151,7 +157,8 @@ impl Handle {
     /// Polls `future` on this thread, which sleeps in between, until it is finished; returns its
     /// output.
     ///
-    /// This thread does not become a worker, and never drives the reactor.
+    /// In `future`, [`Handle::current`] and the free functions ([`spawn`](crate::spawn)) mean this
+    /// runtime. This thread does not become a worker, and never drives the reactor.
     ///
     /// # Panics
     ///
@@ -162,15 +169,16 @@ impl Handle {
     /// # use cops_executor::{Priority, Runtime};
     /// # let runtime = Runtime::new(1)?;
     /// let handle = runtime.handle();
-    /// let four = handle.spawn(async { 2 + 2 }, Priority::DEFAULT);
+    /// let four = handle.spawn_at(async { 2 + 2 }, Priority::DEFAULT);
     /// assert_eq!(handle.block_on(async { four.await.map(|four| four + 1) }), Ok(5));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
-            current::current_worker_of(self.record.executor.number()) == NO_WORKER,
+            current::current_worker_of(self.record.number) == NO_WORKER,
             "block_on on a worker of the same runtime: await instead"
         );
+        let _context = Context::of(*self);
         park::block_on(future)
     }
 
@@ -181,7 +189,7 @@ impl Handle {
     /// ```
     /// # use cops_executor::{Priority, Runtime};
     /// # let runtime = Runtime::new(1)?;
-    /// let endless = runtime.spawn(std::future::pending::<()>(), Priority::DEFAULT);
+    /// let endless = runtime.spawn_at(std::future::pending::<()>(), Priority::DEFAULT);
     /// assert_eq!(runtime.handle().live_count(), 1);
     /// endless.abort();
     /// # Ok::<(), cops_executor::BuildError>(())
@@ -193,17 +201,34 @@ impl Handle {
             0
         }
     }
+
+    /// Describes the coroutines of the runtime: see
+    /// [`Executor::coroutines`](crate::Executor::coroutines). None once it has ended. In any
+    /// context.
+    ///
+    /// ```
+    /// # use cops_executor::{Priority, Runtime};
+    /// # let runtime = Runtime::new(1)?;
+    /// let endless = runtime.spawn_at(std::future::pending::<()>(), Priority::LEAST_URGENT);
+    /// let seen: Vec<_> = runtime.handle().coroutines().map(|one| (one.id,
+    /// one.priority)).collect(); assert_eq!(seen, [(endless.id(), Priority::LEAST_URGENT)]);
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
+    pub fn coroutines(&self) -> impl Iterator<Item = Inspection> {
+        let is_there = self.record.tenancy.load(Ordering::Relaxed) == self.tenancy;
+        is_there.then(|| self.record.executor.coroutines()).into_iter().flatten()
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn cannot_spawn(error: SpawnError) -> ! {
+pub(super) fn cannot_spawn(error: SpawnError) -> ! {
     panic!("cannot spawn: {error}")
 }
 
 /// Drops the future, and makes a handle to no coroutine.
 #[cold]
-fn refused<F: Future>(future: F, executor: u8) -> JoinHandle<F::Output> {
+pub(super) fn refused<F: Future>(future: F, executor: u8) -> JoinHandle<F::Output> {
     // No slot has index 0, so this id never names a coroutine.
     let id = CoroutineId::from_raw(1 << 32 | u64::from(executor) << 24);
     JoinHandle::cancelled(future, id.expect("a generation of 1 is one"))
@@ -213,7 +238,7 @@ impl fmt::Debug for Handle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Handle")
-            .field("executor", &self.record.executor.number())
+            .field("executor", &self.record.number)
             .field("tenancy", &self.tenancy)
             .finish()
     }

@@ -40,7 +40,7 @@ fn idle() -> MutexGuard<'static, Vec<&'static Record>> {
 ///
 /// The executor may have been another runtime's. Its slots count generations on, so an id, a waker
 /// or a handle of an earlier runtime names no coroutine of this one.
-pub(super) fn take(workers: u32) -> Option<(&'static Record, u64)> {
+pub(super) fn take(workers: u32, is_local: bool) -> Option<(&'static Record, u64)> {
     let mut idle = idle();
     // One with workers to spare does too, but the others look at their records at each scheduling
     // point. One with too few gets more; that is for when there is no other number, since the
@@ -54,6 +54,7 @@ pub(super) fn take(workers: u32) -> Option<(&'static Record, u64)> {
     })?;
     record.grow_to(workers);
     record.finishing.store(false, Ordering::Relaxed);
+    record.is_local.store(is_local, Ordering::Relaxed);
     record.threads.store(workers, Ordering::Relaxed);
     Some((record, record.tenancy.fetch_add(1, Ordering::SeqCst).wrapping_add(1)))
 }
@@ -62,7 +63,7 @@ pub(super) fn take(workers: u32) -> Option<(&'static Record, u64)> {
 fn start(workers: u32) -> Option<&'static Record> {
     (0..=u8::MAX).rev().filter(|&number| registry::executor(number).is_none()).find_map(|number| {
         // It may have been taken since; then this one is leaked.
-        Record::start(Box::leak(Box::new(Executor::new(number))), workers).ok()
+        Record::start(Box::leak(Box::new(Executor::with_number(number))), workers).ok()
     })
 }
 
@@ -110,10 +111,8 @@ fn sweep(record: &'static Record) {
     fence(Ordering::SeqCst);
     loop {
         while executor.live_count() != 0 {
-            for coroutine in (1..).map_while(|index| executor.inspect(index)).flatten() {
-                if let Some(id) = CoroutineId::from_raw(coroutine.id) {
-                    registry::cancel(id);
-                }
+            for coroutine in executor.coroutines() {
+                registry::cancel(coroutine.id);
             }
             executor.run_until_stalled(0);
             // One that is left is about to be announced by its spawner.

@@ -15,15 +15,20 @@
 //! | `clock` | timers without a reactor |
 //! | `lend` | a thread of the program as a worker |
 //! | `lease` | executors for runtimes: numbers, which handles may spawn, the end |
-//! | `handle`, `runtime` | what a program sees |
+//! | `context` | which runtime the code of a thread is in |
+//! | `handle`, `runtime`, `local`, `free`, `members` | what a program sees |
 
 #[cfg(feature = "reactor")]
 mod bell;
 mod clock;
+mod context;
 mod drive;
+mod free;
 mod handle;
 mod lease;
 mod lend;
+mod local;
+mod members;
 mod memory;
 mod pace;
 mod park;
@@ -33,5 +38,7 @@ mod runtime;
 mod sleeper;
 
 pub use self::clock::{HostClock, timers};
+pub use self::free::{block_on, interval, sleep, spawn, spawn_at, spawn_local, spawn_local_at, timeout};
 pub use self::handle::Handle;
+pub use self::local::LocalRuntime;
 pub use self::runtime::{BuildError, Builder, Runtime};

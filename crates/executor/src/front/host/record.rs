@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::memory::{grow, release};
 use super::pace::LOOK_INTERVAL;
-use super::sleeper::Sleeper;
+use super::sleeper::{Claim, Sleeper};
 use crate::core::{Hooks, MAX_WORKERS, NO_WORKER, WorkerState};
 use crate::front::current;
 use crate::front::executor::Executor;
@@ -34,6 +34,8 @@ static RECORDS: [OnceLock<&'static Record>; 256] = [const { OnceLock::new() }; 2
 /// An executor that was started on a host.
 pub(super) struct Record {
     pub executor: &'static Executor,
+    /// That of the executor.
+    pub number: u8,
     /// Workers that it has. It gets more, but never fewer.
     workers: AtomicU32,
     /// Held while it gets more.
@@ -44,6 +46,8 @@ pub(super) struct Record {
     pub tenancy: AtomicU64,
     /// The workers of a runtime shall leave when no coroutine is left.
     pub finishing: AtomicBool,
+    /// The tenant is a `LocalRuntime`: only its thread is a worker.
+    pub is_local: AtomicBool,
     /// Threads of a runtime that have not left.
     pub threads: AtomicU32,
     /// Workers that sleep, a bit each.
@@ -58,6 +62,11 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// The record of this executor, if it was started on a host.
+    pub fn of_executor(executor: &Executor) -> Option<&'static Record> {
+        Record::of(executor.number()?)
+    }
+
     /// The record of executor number `number`, if it was started on a host.
     #[inline]
     pub fn of(number: u8) -> Option<&'static Record> {
@@ -77,9 +86,9 @@ impl Record {
 
     /// Starts an executor with workers 0 to `workers - 1`.
     pub fn start(executor: &'static Executor, workers: u32) -> Result<&'static Record, StartError> {
-        let hooks = Hooks {
+        let hooks = |number: u8| Hooks {
             // A number, not an address: there is nothing to get wrong about it.
-            context: ptr::without_provenance_mut(executor.number() as usize),
+            context: ptr::without_provenance_mut(number as usize),
             grow,
             release,
             notify,
@@ -88,14 +97,17 @@ impl Record {
             relax: Some(relax),
         };
         // SAFETY: the functions do what `Hooks` says: `memory`, and `notify` below.
-        unsafe { executor.start(&hooks) }?;
+        unsafe { executor.start_with(hooks) }?;
+        let number = executor.number().expect("it is started");
         let record: &'static Record = Box::leak(Box::new(Record {
             executor,
+            number,
             workers: AtomicU32::new(0),
             growing: Mutex::new(()),
             sleepers: [const { Sleeper::new() }; MAX_WORKERS as usize],
             tenancy: AtomicU64::new(0),
             finishing: AtomicBool::new(false),
+            is_local: AtomicBool::new(false),
             threads: AtomicU32::new(0),
             idle: AtomicU64::new(0),
             watcher: AtomicU32::new(NO_WORKER),
@@ -104,7 +116,7 @@ impl Record {
             epoch: Instant::now(),
         }));
         // Starting succeeds once for each number.
-        let _ = RECORDS[executor.number() as usize].set(record);
+        let _ = RECORDS[number as usize].set(record);
         record.grow_to(workers);
         Ok(record)
     }
@@ -123,6 +135,16 @@ impl Record {
     /// Workers that it has.
     pub fn workers(&self) -> u32 {
         self.workers.load(Ordering::Acquire)
+    }
+
+    /// Makes this thread worker `worker`; `None` if another one is, or there is no such worker.
+    pub fn claim(&'static self, worker: u32) -> Option<Claim> {
+        self.sleeper(worker)?.claim()
+    }
+
+    /// Makes this thread the first worker that no thread is.
+    pub fn claim_any(&'static self) -> Option<(u32, Claim)> {
+        (0..self.workers()).find_map(|worker| Some((worker, self.claim(worker)?)))
     }
 
     /// How worker `worker` sleeps; `None` if there is no such worker.

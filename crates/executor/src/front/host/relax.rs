@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_a_lock_lets_the_holder_run() {
-        static EXECUTOR: Executor = Executor::new(203);
+        static EXECUTOR: Executor = Executor::with_number(203);
         EXECUTOR.start_on_host(2).unwrap();
         let worker = EXECUTOR.core().worker(0).unwrap();
         // As another worker that has lost its processor while it steals.

@@ -44,7 +44,7 @@ use crate::front::{JoinHandle, current};
 /// use cops_executor::{Priority, Runtime, yield_now};
 ///
 /// let runtime = Runtime::new(2)?;
-/// let batch = runtime.spawn(
+/// let batch = runtime.spawn_at(
 ///     async {
 ///         let mut sum = 0_u64;
 ///         for n in 1..=1_000 {
@@ -55,7 +55,7 @@ use crate::front::{JoinHandle, current};
 ///     },
 ///     Priority::LEAST_URGENT,
 /// );
-/// let urgent = runtime.spawn(async { "first" }, Priority::MOST_URGENT);
+/// let urgent = runtime.spawn_at(async { "first" }, Priority::MOST_URGENT);
 /// assert_eq!(runtime.block_on(urgent)?, "first");
 /// assert_eq!(runtime.block_on(batch)?, 500_500);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -107,7 +107,7 @@ impl Runtime {
     /// # use cops_executor::{Priority, Runtime};
     /// # let runtime = Runtime::new(1)?;
     /// let handle = runtime.handle();
-    /// let spawned = std::thread::spawn(move || handle.spawn(async { "elsewhere" }, Priority::DEFAULT)).join().unwrap();
+    /// let spawned = std::thread::spawn(move || handle.spawn_at(async { "elsewhere" }, Priority::DEFAULT)).join().unwrap();
     /// assert_eq!(runtime.block_on(spawned), Ok("elsewhere"));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
@@ -115,7 +115,28 @@ impl Runtime {
         self.handle
     }
 
-    /// Makes a coroutine of `future`: see [`Handle::spawn`].
+    /// Makes a coroutine of `future`, with the caller's priority: see [`Handle::spawn`].
+    ///
+    /// # Panics
+    ///
+    /// If there are 2^24 - 1 coroutines.
+    ///
+    /// ```
+    /// # use cops_executor::Runtime;
+    /// let runtime = Runtime::new(1)?;
+    /// let four = runtime.spawn(async { 2 + 2 });
+    /// assert_eq!(runtime.block_on(four), Ok(4));
+    /// # Ok::<(), cops_executor::BuildError>(())
+    /// ```
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.handle.spawn(future)
+    }
+
+    /// Makes a coroutine of `future`, at this priority: see [`Handle::spawn_at`].
     ///
     /// # Panics
     ///
@@ -124,17 +145,17 @@ impl Runtime {
     /// ```
     /// # use cops_executor::{Priority, Runtime};
     /// # let runtime = Runtime::new(1)?;
-    /// let four = runtime.spawn(async { 2 + 2 }, Priority::DEFAULT);
+    /// let four = runtime.spawn_at(async { 2 + 2 }, Priority::DEFAULT);
     /// assert_eq!(runtime.block_on(four), Ok(4));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
     #[inline]
-    pub fn spawn<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
+    pub fn spawn_at<F>(&self, future: F, priority: Priority) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.handle.spawn(future, priority)
+        self.handle.spawn_at(future, priority)
     }
 
     /// Polls `future` on this thread: see [`Handle::block_on`].
@@ -165,7 +186,7 @@ impl Runtime {
     /// let ended = Arc::new(AtomicU32::new(0));
     /// for _ in 0..10 {
     ///     let ended = ended.clone();
-    ///     drop(runtime.spawn(async move { yield_now().await; ended.fetch_add(1, Ordering::Relaxed) }, Priority::DEFAULT));
+    ///     drop(runtime.spawn_at(async move { yield_now().await; ended.fetch_add(1, Ordering::Relaxed) }, Priority::DEFAULT));
     /// }
     /// runtime.finish();
     /// assert_eq!(ended.load(Ordering::Relaxed), 10);
@@ -192,7 +213,7 @@ impl Runtime {
     ///
     /// let runtime = Runtime::new(1)?;
     /// let handle = runtime.handle();
-    /// let endless = runtime.spawn(std::future::pending::<()>(), Priority::DEFAULT);
+    /// let endless = runtime.spawn_at(std::future::pending::<()>(), Priority::DEFAULT);
     /// runtime.shutdown_background();
     /// assert_eq!(handle.block_on(endless), Err(JoinError::Cancelled));
     /// # Ok::<(), cops_executor::BuildError>(())
@@ -235,7 +256,7 @@ impl fmt::Debug for Runtime {
 }
 
 fn is_worker_of(record: &Record) -> bool {
-    current::current_worker_of(record.executor.number()) != NO_WORKER
+    current::current_worker_of(record.number) != NO_WORKER
 }
 
 /// How a [`Runtime`] shall be.
@@ -244,7 +265,7 @@ fn is_worker_of(record: &Record) -> bool {
 /// use cops_executor::{Priority, Runtime};
 ///
 /// let runtime = Runtime::builder().workers(2).name("service").stack_bytes(256 << 10).build()?;
-/// let name = runtime.spawn(async { std::thread::current().name().map(String::from) }, Priority::DEFAULT);
+/// let name = runtime.spawn_at(async { std::thread::current().name().map(String::from) }, Priority::DEFAULT);
 /// assert!(runtime.block_on(name)?.unwrap().starts_with("service-"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -277,7 +298,7 @@ impl Builder {
     /// ```
     /// # use cops_executor::{Priority, Runtime};
     /// let runtime = Runtime::builder().workers(1).name("mail").build()?;
-    /// let name = runtime.spawn(async { std::thread::current().name().map(String::from) }, Priority::DEFAULT);
+    /// let name = runtime.spawn_at(async { std::thread::current().name().map(String::from) }, Priority::DEFAULT);
     /// assert_eq!(runtime.block_on(name), Ok(Some(String::from("mail-0"))));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
@@ -313,7 +334,7 @@ impl Builder {
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return Err(BuildError::WorkersOutOfRange);
         }
-        let (record, tenancy) = lease::take(self.workers).ok_or(BuildError::NumbersExhausted)?;
+        let (record, tenancy) = lease::take(self.workers, false).ok_or(BuildError::NumbersExhausted)?;
         let mut runtime = Runtime { handle: Handle { record, tenancy }, threads: Vec::new() };
         for worker in 0..self.workers {
             match self.start(record, tenancy, worker) {
@@ -348,7 +369,9 @@ impl Builder {
             };
             // Finished, or stopped by the thread that has closed it. (A panic here would be one of
             // the reactor. Then the executor is not swept, and is not used again.)
-            let _ = drive(record.executor, worker, finished);
+            if let Some(claim) = record.claim(worker) {
+                let _ = drive(record, worker, claim, finished);
+            }
             lease::close(record, tenancy);
             lease::leave(record);
         })

@@ -26,7 +26,7 @@ use crate::front::registry::current;
 /// ```
 /// # use cops_executor::{Executor, Priority};
 /// use cops_executor::sync::channel;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let (sender, receiver) = channel(2);
 /// EXECUTOR.spawn(
@@ -45,7 +45,7 @@ use crate::front::registry::current;
 ///     sum
 /// };
 /// let sum = EXECUTOR.spawn_join(sum, Priority::DEFAULT)?;
-/// assert_eq!(EXECUTOR.block_on(0, sum)?, 55);
+/// assert_eq!(EXECUTOR.block_on(sum)?, 55);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -61,9 +61,9 @@ use crate::front::registry::current;
 /// drop(sender);
 /// let stream = stream::unfold(receiver, async |receiver| Some((receiver.receive().await?, receiver)));
 /// # use cops_executor::Executor;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
-/// assert_eq!(EXECUTOR.block_on(0, stream.collect::<Vec<_>>()), [0, 1, 2]);
+/// assert_eq!(EXECUTOR.block_on(stream.collect::<Vec<_>>()), [0, 1, 2]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -127,11 +127,11 @@ impl<T> Sender<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, sync::{SendError, channel}};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let (sender, receiver) = channel(1);
     /// drop(receiver);
-    /// assert_eq!(EXECUTOR.block_on(0, sender.send("back")), Err(SendError("back")));
+    /// assert_eq!(EXECUTOR.block_on(sender.send("back")), Err(SendError("back")));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn send(&self, value: T) -> Result<(), SendError<T>> {
@@ -193,13 +193,13 @@ impl<T> Receiver<T> {
     ///
     /// ```
     /// # use cops_executor::{Executor, sync::channel};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let (sender, receiver) = channel(1);
     /// sender.try_send(1)?;
     /// drop(sender);
-    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), Some(1));
-    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), None);
+    /// assert_eq!(EXECUTOR.block_on(receiver.receive()), Some(1));
+    /// assert_eq!(EXECUTOR.block_on(receiver.receive()), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn receive(&self) -> Option<T> {

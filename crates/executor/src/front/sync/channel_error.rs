@@ -7,12 +7,12 @@ use ::core::fmt;
 ///
 /// ```
 /// # use cops_executor::Executor;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// use cops_executor::sync::{SendError, channel};
 /// let (sender, receiver) = channel(1);
 /// drop(receiver);
-/// let refused = EXECUTOR.block_on(0, sender.send("letter")).unwrap_err();
+/// let refused = EXECUTOR.block_on(sender.send("letter")).unwrap_err();
 /// assert_eq!(refused, SendError("letter"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -33,7 +33,7 @@ fn steps_of(executor: &'static Executor, mutexes: usize) -> u64 {
 /// Checks that `steps_of` takes from one step to `most` steps for each mutex, however many mutexes
 /// there are, on the executor with this number.
 fn assert_linear(number: u8, most: u64, steps_of: impl Fn(&'static Executor, usize) -> u64) {
-    let executor: &'static Executor = Box::leak(Box::new(Executor::new(number)));
+    let executor: &'static Executor = Box::leak(Box::new(Executor::with_number(number)));
     executor.start_on_host(1).unwrap();
     let numbers: &[usize] = if cfg!(miri) { &[1, 20] } else { &[1, 100, 1_000, 4_000] };
     for &mutexes in numbers {
@@ -84,7 +84,7 @@ fn steps_of_one_holder(executor: &'static Executor, mutexes: usize) -> u64 {
     all_wait.set();
     assert_eq!(executor.run_until_stalled(0), RunOutcome::Stalled);
     assert!(holder.is_finished() && all.iter().all(|mutex| !mutex.is_locked()));
-    executor.block_on(0, holder).unwrap();
+    executor.block_on(holder).unwrap();
     steps::take()
 }
 

@@ -12,7 +12,7 @@ use crate::core::CoroutineId;
 /// ```
 /// # use cops_executor::{Executor, Priority};
 /// use cops_executor::sync::Event;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// static CONFIGURED: Event = Event::new();
 ///
@@ -26,7 +26,7 @@ use crate::core::CoroutineId;
 /// EXECUTOR.run_until_stalled(0);
 /// assert!(!server.is_finished());
 /// CONFIGURED.set();
-/// assert_eq!(EXECUTOR.block_on(0, server)?, "serving");
+/// assert_eq!(EXECUTOR.block_on(server)?, "serving");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Event {
@@ -145,12 +145,12 @@ impl Event {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority, sync::Event};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// static READY: Event = Event::new();
     /// let waiter = EXECUTOR.spawn_join(READY.wait(), Priority::DEFAULT)?;
     /// EXECUTOR.spawn(async { READY.set() }, Priority::LEAST_URGENT)?;
-    /// EXECUTOR.block_on(0, waiter)?;
+    /// EXECUTOR.block_on(waiter)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn wait(&self) {

@@ -44,7 +44,7 @@
 //! use cops_executor::sync::{Event, oneshot};
 //! use futures_util::future::{Either, join, select};
 //! use std::pin::pin;
-//! # static EXECUTOR: Executor = Executor::new(1);
+//! # static EXECUTOR: Executor = Executor::new();
 //! # EXECUTOR.start_on_host(1)?;
 //!
 //! let (stop, (sender, mut answers)) = (Event::new(), oneshot());
@@ -55,7 +55,7 @@
 //!     }
 //! };
 //! let server = async { sender.send(42) };
-//! assert_eq!(EXECUTOR.block_on(0, join(client, server)), (Some(42), Ok(())));
+//! assert_eq!(EXECUTOR.block_on(join(client, server)), (Some(42), Ok(())));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -46,7 +46,7 @@ use crate::front::registry::current;
 /// ```
 /// # use cops_executor::{Executor, Priority, priority, yield_now};
 /// use cops_executor::sync::Mutex;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// static ACCOUNTS: Mutex<u64> = Mutex::new(100);
 ///
@@ -60,7 +60,7 @@ use crate::front::registry::current;
 /// let urgent = EXECUTOR.spawn_join(async { *ACCOUNTS.lock().await }, Priority::MOST_URGENT)?;
 /// EXECUTOR.run(0, 1);
 /// assert_eq!(priority(batch), Some(Priority::MOST_URGENT), "as long as the urgent one waits for it");
-/// assert_eq!(EXECUTOR.block_on(0, urgent)?, 101);
+/// assert_eq!(EXECUTOR.block_on(urgent)?, 101);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Mutex<T: ?Sized> {
@@ -106,11 +106,11 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::sync::Mutex;
     /// let count = Mutex::new(0);
-    /// EXECUTOR.block_on(0, async { *count.lock().await += 1 });
+    /// EXECUTOR.block_on(async { *count.lock().await += 1 });
     /// assert_eq!(count.into_inner(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -43,12 +43,12 @@ impl<T> Resource for Place<T> {
 /// ```
 /// # use cops_executor::{Executor, Priority};
 /// use cops_executor::sync::oneshot;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let (answer, mut question) = oneshot();
 /// let asker = EXECUTOR.spawn_join(async move { question.receive().await }, Priority::DEFAULT)?;
 /// assert_eq!(answer.send(42), Ok(()));
-/// assert_eq!(EXECUTOR.block_on(0, asker)?, Some(42));
+/// assert_eq!(EXECUTOR.block_on(asker)?, Some(42));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
@@ -63,11 +63,11 @@ pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
 ///
 /// ```
 /// # use cops_executor::{Executor, sync::oneshot};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let (sender, mut receiver) = oneshot::<u32>();
 /// drop(sender);
-/// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), None);
+/// assert_eq!(EXECUTOR.block_on(receiver.receive()), None);
 /// # Ok::<(), cops_executor::StartError>(())
 /// ```
 pub struct OneshotSender<T> {
@@ -134,13 +134,13 @@ impl<T> OneshotReceiver<T> {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::sync::oneshot;
     /// let (sender, mut receiver) = oneshot();
     /// sender.send(1).unwrap();
-    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), Some(1));
-    /// assert_eq!(EXECUTOR.block_on(0, receiver.receive()), None);
+    /// assert_eq!(EXECUTOR.block_on(receiver.receive()), Some(1));
+    /// assert_eq!(EXECUTOR.block_on(receiver.receive()), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn receive(&mut self) -> Option<T> {

@@ -20,18 +20,18 @@ use crate::core::CoroutineId;
 /// ```
 /// # use cops_executor::{Executor, Priority};
 /// use cops_executor::sync::Rendezvous;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// static REPLIES: Rendezvous<16> = Rendezvous::new();
 ///
 /// REPLIES.signal(7)?; // without a waiter yet
 /// let early = EXECUTOR.spawn_join(REPLIES.wait_on(7), Priority::DEFAULT)?;
 /// let late = EXECUTOR.spawn_join(REPLIES.wait_on(8), Priority::DEFAULT)?;
-/// EXECUTOR.block_on(0, early)?;
+/// EXECUTOR.block_on(early)?;
 /// EXECUTOR.run_until_stalled(0);
 /// assert!(!late.is_finished());
 /// REPLIES.signal(8)?;
-/// EXECUTOR.block_on(0, late)?;
+/// EXECUTOR.block_on(late)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Rendezvous<const KEYS: usize> {
@@ -171,12 +171,12 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::sync::Rendezvous;
     /// let replies = Rendezvous::<4>::new();
     /// replies.signal(7)?;
-    /// EXECUTOR.block_on(0, replies.wait_on(7));
+    /// EXECUTOR.block_on(replies.wait_on(7));
     /// assert_eq!(replies.remembered(7), 0, "it was taken");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -275,12 +275,12 @@ static PROGRAM: Rendezvous<256> = Rendezvous::new();
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, sync::{signal, wait_on}};
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// let waiter = EXECUTOR.spawn_join(wait_on(0xcafe), Priority::DEFAULT)?;
 /// EXECUTOR.run_until_stalled(0);
 /// signal(0xcafe)?;
-/// EXECUTOR.block_on(0, waiter)?;
+/// EXECUTOR.block_on(waiter)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -300,11 +300,11 @@ pub async fn wait_on(key: u64) {
 ///
 /// ```
 /// # use cops_executor::Executor;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// use cops_executor::sync::{signal, wait_on};
 /// signal(0xbeef)?;
-/// EXECUTOR.block_on(0, wait_on(0xbeef)); // It was remembered.
+/// EXECUTOR.block_on(wait_on(0xbeef)); // It was remembered.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg(not(loom))]

@@ -18,7 +18,7 @@ use crate::core::CoroutineId;
 /// ```
 /// # use cops_executor::{Executor, Priority};
 /// use cops_executor::sync::Semaphore;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// static CONNECTIONS: Semaphore = Semaphore::new(2);
 ///
@@ -34,7 +34,7 @@ use crate::core::CoroutineId;
 /// EXECUTOR.run_until_stalled(0);
 /// assert!(!waiter.is_finished());
 /// drop(first);
-/// assert_eq!(EXECUTOR.block_on(0, waiter)?, 1);
+/// assert_eq!(EXECUTOR.block_on(waiter)?, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Semaphore {
@@ -102,11 +102,11 @@ impl Semaphore {
     ///
     /// ```
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::sync::Semaphore;
     /// let semaphore = Semaphore::new(3);
-    /// let permit = EXECUTOR.block_on(0, semaphore.acquire(2));
+    /// let permit = EXECUTOR.block_on(semaphore.acquire(2));
     /// assert_eq!(semaphore.available(), 1);
     /// drop(permit);
     /// assert_eq!(semaphore.available(), 3);

@@ -56,7 +56,7 @@ pub trait Clock {
     /// ```
     /// # use cops_executor::{Executor, Priority, time::{Clock, Timers}};
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// /// When the interrupt of this hardware comes.
     /// static COMPARE: AtomicU64 = AtomicU64::new(u64::MAX);

@@ -109,7 +109,7 @@ impl<C: Clock> Drop for Sleep<'_, C> {
 ///
 /// ```
 /// # use cops_executor::Executor;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// use cops_executor::time::{Interval, ManualClock, Timers};
 /// use std::time::Duration;
@@ -117,7 +117,7 @@ impl<C: Clock> Drop for Sleep<'_, C> {
 /// let mut seconds: Interval<'_, ManualClock> = timers.interval(Duration::from_secs(1));
 /// for _ in 0..3 {
 ///     timers.clock().advance(Duration::from_secs(1));
-///     assert_eq!(EXECUTOR.block_on(0, seconds.tick()), 1);
+///     assert_eq!(EXECUTOR.block_on(seconds.tick()), 1);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -144,14 +144,14 @@ impl<'a, C: Clock> Interval<'a, C> {
     /// # use cops_executor::Executor;
     /// use cops_executor::time::{ManualClock, Timers};
     /// use std::time::Duration;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let timers = Timers::new(ManualClock::new());
     /// let mut interval = timers.interval(Duration::from_secs(1));
     /// timers.clock().advance(Duration::from_millis(1_200));
-    /// assert_eq!(EXECUTOR.block_on(0, interval.tick()), 1);
+    /// assert_eq!(EXECUTOR.block_on(interval.tick()), 1);
     /// timers.clock().advance(Duration::from_millis(2_000));
-    /// assert_eq!(EXECUTOR.block_on(0, interval.tick()), 2, "those at 2 s and at 3 s");
+    /// assert_eq!(EXECUTOR.block_on(interval.tick()), 2, "those at 2 s and at 3 s");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn tick(&mut self) -> u64 {
@@ -170,7 +170,7 @@ impl<'a, C: Clock> Interval<'a, C> {
 /// use std::{future::pending, time::Duration};
 /// let runtime = Runtime::new(1)?;
 /// let limited = async { timers().timeout(Duration::from_millis(1), pending::<()>()).await };
-/// let limited = runtime.spawn(limited, Priority::DEFAULT);
+/// let limited = runtime.spawn_at(limited, Priority::DEFAULT);
 /// assert_eq!(runtime.block_on(limited), Ok(Err(Elapsed)));
 /// # Ok::<(), cops_executor::BuildError>(())
 /// ```

@@ -42,7 +42,7 @@ const FIRED_AT_ONCE: usize = 16;
 /// # use cops_executor::{Executor, Priority};
 /// use cops_executor::time::{ManualClock, Timers};
 /// use std::time::Duration;
-/// # static EXECUTOR: Executor = Executor::new(1);
+/// # static EXECUTOR: Executor = Executor::new();
 /// # EXECUTOR.start_on_host(1)?;
 /// static TIMERS: Timers<ManualClock> = Timers::new(ManualClock::new());
 ///
@@ -51,7 +51,7 @@ const FIRED_AT_ONCE: usize = 16;
 /// assert_eq!(TIMERS.next_deadline(), Some(5_000_000));
 /// TIMERS.clock().advance(Duration::from_millis(5));
 /// assert_eq!(TIMERS.fire_due().count, 1);
-/// EXECUTOR.block_on(0, sleeper)?;
+/// EXECUTOR.block_on(sleeper)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Timers<C> {
@@ -111,7 +111,7 @@ impl<C: Clock> Timers<C> {
     /// use cops_executor::{Priority, Runtime, timers};
     /// use std::time::Duration;
     /// let runtime = Runtime::new(1)?;
-    /// let nap = runtime.spawn(async { timers().sleep(Duration::from_millis(1)).await }, Priority::DEFAULT);
+    /// let nap = runtime.spawn_at(async { timers().sleep(Duration::from_millis(1)).await }, Priority::DEFAULT);
     /// assert_eq!(runtime.block_on(nap), Ok(()));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
@@ -123,11 +123,11 @@ impl<C: Clock> Timers<C> {
     ///
     /// ```
     /// # use cops_executor::{Executor, time::{ManualClock, Timers}};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// let timers = Timers::new(ManualClock::new());
     /// timers.clock().advance_to(10);
-    /// EXECUTOR.block_on(0, timers.sleep_until(10));
+    /// EXECUTOR.block_on(timers.sleep_until(10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn sleep_until(&self, deadline_ticks: u64) -> Sleep<'_, C> {
@@ -146,7 +146,7 @@ impl<C: Clock> Timers<C> {
     /// # use cops_executor::{Executor, Priority};
     /// use cops_executor::{sync::Mutex, time::{Elapsed, ManualClock, Timers}};
     /// use std::time::Duration;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// static TIMERS: Timers<ManualClock> = Timers::new(ManualClock::new());
     /// static TABLE: Mutex<u32> = Mutex::new(0);
@@ -157,7 +157,7 @@ impl<C: Clock> Timers<C> {
     /// EXECUTOR.run_until_stalled(0);
     /// TIMERS.clock().advance(Duration::from_secs(1));
     /// TIMERS.fire_due();
-    /// assert_eq!(EXECUTOR.block_on(0, impatient)?, Err(Elapsed));
+    /// assert_eq!(EXECUTOR.block_on(impatient)?, Err(Elapsed));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn timeout<F: Future>(
@@ -189,9 +189,9 @@ impl<C: Clock> Timers<C> {
     /// let mut interval = timers.interval(Duration::from_millis(20));
     /// timers.clock().advance(Duration::from_millis(20));
     /// # use cops_executor::Executor;
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
-    /// assert_eq!(EXECUTOR.block_on(0, interval.tick()), 1);
+    /// assert_eq!(EXECUTOR.block_on(interval.tick()), 1);
     /// # Ok::<(), cops_executor::StartError>(())
     /// ```
     pub fn interval(&self, period: Duration) -> Interval<'_, C> {
@@ -239,7 +239,7 @@ impl<C: Clock> Timers<C> {
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new(1);
+    /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
     /// use cops_executor::time::{ManualClock, Timers};
     /// static TIMERS: Timers<ManualClock> = Timers::new(ManualClock::new());
