@@ -212,7 +212,7 @@ impl Terminal {
     /// Removes `process`, which has ended or no longer uses the console. If it was in the
     /// foreground, the process on the seat below is, with its earlier mode. Returns whether
     /// anything has changed.
-    pub fn leave(&mut self, process: u32) -> bool {
+    pub fn remove(&mut self, process: u32) -> bool {
         let Some(place) = self.seats[..self.seated].iter().position(|seat| seat.process == process) else {
             return false;
         };

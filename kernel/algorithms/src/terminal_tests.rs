@@ -63,8 +63,8 @@ fn only_the_foreground_reads() {
     assert_eq!(read(&mut terminal, SHELL), None);
     assert_eq!(read(&mut terminal, OTHER), None);
     assert_eq!(read(&mut terminal, CHILD).unwrap(), "/bin/cat\n");
-    assert!(terminal.leave(CHILD));
-    assert!(!terminal.leave(CHILD));
+    assert!(terminal.remove(CHILD));
+    assert!(!terminal.remove(CHILD));
     typed(&mut terminal, "ls\n");
     assert_eq!(read(&mut terminal, CHILD), None);
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "ls\n");
@@ -77,7 +77,7 @@ fn one_read_takes_one_line_and_what_follows_is_for_the_next_reader() {
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "cat\n");
     terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
     assert_eq!(read(&mut terminal, CHILD).unwrap(), "first\n");
-    terminal.leave(CHILD);
+    terminal.remove(CHILD);
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "second\n");
 }
 
@@ -150,7 +150,7 @@ fn ctrl_c_typed_before_the_console_is_handed_over_counts() {
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "spin\n");
     terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "\x03");
-    terminal.leave(CHILD);
+    terminal.remove(CHILD);
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "jobs\n");
 }
 
@@ -158,7 +158,7 @@ fn ctrl_c_typed_before_the_console_is_handed_over_counts() {
 fn an_interrupt_that_the_foreground_did_not_outlive_is_forgotten() {
     let mut terminal = with_child();
     terminal.arrive(3);
-    terminal.leave(CHILD);
+    terminal.remove(CHILD);
     assert_eq!(read(&mut terminal, SHELL), None);
 }
 
@@ -172,7 +172,7 @@ fn keys_pass_unedited_and_interrupts_do_not() {
     assert!(terminal.arrive(3));
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "\x03");
     // The shell gets its own mode back.
-    terminal.leave(CHILD);
+    terminal.remove(CHILD);
     typed(&mut terminal, "a\x08b\n");
     assert_eq!(read(&mut terminal, SHELL).unwrap(), "b\n");
 }
@@ -199,7 +199,7 @@ fn seats_end() {
     }
     assert_eq!(terminal.hand_over(16, SHELL, 17, EDITED), Err(Refusal::NoRoom));
     // A process in the middle of the stack ends: the foreground process stays.
-    assert!(terminal.leave(8));
+    assert!(terminal.remove(8));
     assert!(terminal.may_read(16));
     terminal.hand_over(16, SHELL, 17, EDITED).unwrap();
 }
@@ -225,7 +225,7 @@ fn no_input_makes_it_fail_or_look_at_more_than_a_step() {
             let (what, who, byte) = (seed >> 28, 1 + (seed >> 24) % 4, (seed >> 8) as u8);
             match what {
                 0 => drop(terminal.hand_over(who, SHELL, 1 + u32::from(byte) % 4, Mode(byte % 4))),
-                1 if who != SHELL => drop(terminal.leave(who)),
+                1 if who != SHELL => drop(terminal.remove(who)),
                 2 => {
                     let (mut bytes, mut echo) = ([0; 64], Echo::new());
                     terminal.read(who, &mut bytes[..usize::from(byte) % 64], &mut echo);

@@ -14,26 +14,26 @@
 //!
 //! | state | meaning | left by |
 //! | --- | --- | --- |
-//! | idle | in no list | [`WaitList::enter`] |
-//! | queued | in the list | [`WaitList::wake_one`], [`WaitList::wake_all`], [`WaitList::leave`] |
-//! | woken alone | removed by `wake_one`; has not checked the condition yet | `enter`, `leave` |
-//! | woken in a round | removed by `wake_all`; has not checked the condition yet | `enter`, `leave` |
+//! | idle | in no list | [`WaitList::insert`] |
+//! | queued | in the list | [`WaitList::wake_one`], [`WaitList::wake_all`], [`WaitList::remove`] |
+//! | woken alone | removed by `wake_one`; has not checked the condition yet | `insert`, `remove` |
+//! | woken in a round | removed by `wake_all`; has not checked the condition yet | `insert`, `remove` |
 //!
 //! An event wakes *one* waiter. A woken waiter holds the baton until one of these happens:
 //! - It checks the condition and must wait again. Then the condition is false, and whatever makes
-//!   it true wakes one waiter. The waiter keeps its place: it enters its level at the front.
-//! - It leaves while the condition may be true, with a result or because it is cancelled. Then it
-//!   passes the baton on: `leave` returns the next waiter to wake.
+//!   it true wakes one waiter. The waiter keeps its place: it is inserted at the front of its level.
+//! - It is removed while the condition may be true, because it has a result or is cancelled. Then it
+//!   passes the baton on: `remove` returns the next waiter to wake.
 //!
 //! So this invariant holds: *if the condition is true and a waiter is queued, then some waiter
 //! holds the baton* (or an event is about to wake one). No wake is lost, and an event costs one
 //! poll more than there are waiters that can use it.
 //!
 //! If the waiters of a list wait for different conditions (the ends of different children), each of
-//! them must check its own. `wake_all` begins a *round*: every waiter that entered before it is
+//! them must check its own. `wake_all` begins a *round*: every waiter inserted before it is
 //! woken, one after the other; each of them wakes the next one when it has checked. So one poll
 //! does only a bounded part of a round. The waiters of one level are in the order of their rounds,
-//! because a waiter that enters goes to the back.
+//! because an inserted waiter goes to the back.
 //!
 //! The caller has a lock for each list, and changes the nodes of its waiters only under that lock.
 
@@ -55,7 +55,7 @@ const WOKEN_IN_ROUND: u8 = 3;
 pub struct Node {
     state: AtomicU8,
     level: AtomicU8,
-    /// The list's round number when the waiter entered.
+    /// The list's round number when the waiter was inserted.
     round: AtomicU32,
     /// The neighbours in the ring of the level.
     next: AtomicU32,
@@ -100,7 +100,7 @@ pub trait Nodes {
 }
 
 /// A list of waiters; see the module. Methods that return a waiter to be woken return the `wake`
-/// value it entered with.
+/// value it was inserted with.
 #[derive(Debug)]
 pub struct WaitList {
     /// First node of the most urgent level.
@@ -130,7 +130,7 @@ impl WaitList {
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
-    pub fn enter(&mut self, nodes: &impl Nodes, number: u32, level: u8, wake: u64) -> Option<u64> {
+    pub fn insert(&mut self, nodes: &impl Nodes, number: u32, level: u8, wake: u64) -> Option<u64> {
         let node = nodes.node(number);
         let before = node.state.load(Relaxed);
         if before == QUEUED {
@@ -152,7 +152,7 @@ impl WaitList {
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
-    pub fn leave(&mut self, nodes: &impl Nodes, number: u32, may_be_ready: bool) -> Option<u64> {
+    pub fn remove(&mut self, nodes: &impl Nodes, number: u32, may_be_ready: bool) -> Option<u64> {
         let node = nodes.node(number);
         match node.state.swap(IDLE, Relaxed) {
             QUEUED => {
@@ -191,7 +191,7 @@ impl WaitList {
         }
     }
 
-    /// Removes the most urgent waiter that entered before the current round.
+    /// Removes the most urgent waiter that was inserted before the current round.
     fn next_of_round(&mut self, nodes: &impl Nodes) -> Option<u64> {
         let mut number = self.first;
         while number != NONE {

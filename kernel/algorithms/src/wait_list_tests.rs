@@ -28,8 +28,8 @@ const WAITERS: u32 = 12;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Enter { number: u32, level: u8 },
-    Leave { number: u32, ready: bool },
+    Insert { number: u32, level: u8 },
+    Remove { number: u32, ready: bool },
     One,
     All,
     Pass { number: u32 },
@@ -38,8 +38,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let number = || 0..WAITERS;
     prop_oneof![
-        4 => (number(), 0..5u8).prop_map(|(number, level)| Step::Enter { number, level }),
-        2 => (number(), any::<bool>()).prop_map(|(number, ready)| Step::Leave { number, ready }),
+        4 => (number(), 0..5u8).prop_map(|(number, level)| Step::Insert { number, level }),
+        2 => (number(), any::<bool>()).prop_map(|(number, ready)| Step::Remove { number, ready }),
         2 => Just(Step::One),
         1 => Just(Step::All),
         1 => number().prop_map(|number| Step::Pass { number }),
@@ -81,7 +81,7 @@ impl Model {
     fn apply(&mut self, step: Step) -> Option<u64> {
         self.clock += 1;
         match step {
-            Step::Enter { number, level } => {
+            Step::Insert { number, level } => {
                 if let Some(at) = self.queued.iter().position(|&(_, queued, _)| queued == number) {
                     if self.queued[at].0.0 == level {
                         return None;
@@ -93,7 +93,7 @@ impl Model {
                 self.queued.push(((level, order), number, self.round));
                 if woken == Some(true) { self.next_of_round() } else { None }
             }
-            Step::Leave { number, ready } => {
+            Step::Remove { number, ready } => {
                 self.queued.retain(|&(_, queued, _)| queued != number);
                 match self.forget(number) {
                     Some(true) => self.next_of_round(),
@@ -128,8 +128,8 @@ proptest! {
                 step => step,
             };
             let woken = match step {
-                Step::Enter { number, level } => list.enter(&nodes, number, level, number.into()),
-                Step::Leave { number, ready } => list.leave(&nodes, number, ready),
+                Step::Insert { number, level } => list.insert(&nodes, number, level, number.into()),
+                Step::Remove { number, ready } => list.remove(&nodes, number, ready),
                 Step::One => list.wake_one(&nodes),
                 Step::All => list.wake_all(&nodes),
                 Step::Pass { number } => list.pass_on(&nodes, number),
@@ -161,13 +161,13 @@ fn a_wake_takes_the_same_number_of_steps_however_many_wait() {
     };
     for number in 0..COUNT {
         let level = (number % 64) as u8;
-        assert_eq!(measured(&mut list, &|list| list.enter(&nodes, number, level, number.into())), None);
+        assert_eq!(measured(&mut list, &|list| list.insert(&nodes, number, level, number.into())), None);
     }
     let mut woken = measured(&mut list, &|list| list.wake_all(&nodes));
     let mut count = 0;
     while let Some(number) = woken {
         count += 1;
-        woken = measured(&mut list, &|list| list.leave(&nodes, number as u32, true));
+        woken = measured(&mut list, &|list| list.remove(&nodes, number as u32, true));
     }
     assert_eq!(count, COUNT);
     // Each of the 64 levels visited twice, and the neighbours.
@@ -190,15 +190,15 @@ struct World {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Reader {
-    /// Has found the condition false and is about to enter the list.
-    ToEnter,
+    /// Has found the condition false and is about to be inserted.
+    ToInsert,
     /// Is in the list and is about to check again.
     ToLook,
     /// Waits to be woken.
     Asleep,
     /// Has been woken and is about to check.
     Awake,
-    /// Has its result and is about to leave the list.
+    /// Has its result and is about to be removed.
     Took,
     Done,
     Cancelled,
@@ -206,8 +206,8 @@ enum Reader {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Call {
-    Enter(u32),
-    Leave(u32, bool),
+    Insert(u32),
+    Remove(u32, bool),
     One,
 }
 
@@ -217,8 +217,8 @@ fn replay(history: &[Call]) -> Option<u64> {
     let mut woken = None;
     for &call in history {
         woken = match call {
-            Call::Enter(number) => list.enter(&nodes, number, (number % 2) as u8, number.into()),
-            Call::Leave(number, ready) => list.leave(&nodes, number, ready),
+            Call::Insert(number) => list.insert(&nodes, number, (number % 2) as u8, number.into()),
+            Call::Remove(number, ready) => list.remove(&nodes, number, ready),
             Call::One => list.wake_one(&nodes),
         };
     }
@@ -274,28 +274,29 @@ impl World {
         for number in 0..self.readers.len() {
             let id = number as u32;
             match self.readers[number] {
-                Reader::ToEnter => add(&|world| {
+                Reader::ToInsert => add(&|world| {
                     world.readers[number] = Reader::ToLook;
-                    world.call(Call::Enter(id));
+                    world.call(Call::Insert(id));
                 }),
                 Reader::ToLook | Reader::Awake => add(&|world| {
                     let awake = world.readers[number] == Reader::Awake;
                     if !world.look(number) {
-                        world.readers[number] = if awake { Reader::ToEnter } else { Reader::Asleep };
+                        world.readers[number] = if awake { Reader::ToInsert } else { Reader::Asleep };
                     }
                 }),
                 Reader::Took => add(&|world| {
                     let ready = world.is_ready();
                     world.readers[number] = Reader::Done;
-                    world.call(Call::Leave(id, ready));
+                    world.call(Call::Remove(id, ready));
                 }),
                 Reader::Asleep | Reader::Done | Reader::Cancelled => {}
             }
-            let can_cancel = matches!(self.readers[number], Reader::Asleep | Reader::Awake | Reader::ToEnter);
+            let can_cancel =
+                matches!(self.readers[number], Reader::Asleep | Reader::Awake | Reader::ToInsert);
             if number < 2 && can_cancel {
                 add(&|world| {
                     world.readers[number] = Reader::Cancelled;
-                    world.call(Call::Leave(id, true));
+                    world.call(Call::Remove(id, true));
                 });
             }
         }
@@ -310,7 +311,7 @@ fn no_interleaving_of_reads_writes_and_cancels_loses_a_wake() {
         bytes: 0,
         to_write: 2,
         closed: false,
-        readers: vec![Reader::ToEnter; 3],
+        readers: vec![Reader::ToInsert; 3],
         history: Vec::new(),
     }];
     let mut ends = 0;
@@ -318,7 +319,7 @@ fn no_interleaving_of_reads_writes_and_cancels_loses_a_wake() {
         let next = world.successors();
         let is_any = |which: &dyn Fn(&Reader) -> bool| world.readers.iter().any(which);
         let goes_on = is_any(&|reader| {
-            matches!(reader, Reader::ToEnter | Reader::ToLook | Reader::Awake | Reader::Took)
+            matches!(reader, Reader::ToInsert | Reader::ToLook | Reader::Awake | Reader::Took)
         });
         let is_lost = world.is_ready() && !goes_on && is_any(&|reader| *reader == Reader::Asleep);
         assert!(!is_lost, "a reader sleeps although there is something to read: {world:?}");

@@ -142,7 +142,7 @@ impl Machine {
 
     /// A switching coroutine gives up its virtual CPU. `returns`: whether the virtual CPU goes back
     /// into the queue.
-    fn settle(&mut self, number: usize, level: u8, returns: bool) {
+    fn release(&mut self, number: usize, level: u8, returns: bool) {
         if returns {
             self.insert(level);
         }
@@ -153,7 +153,7 @@ impl Machine {
         self.interrupted[hart] = false;
         let Place::Running { level, told, .. } = self.places[number] else { return };
         if told || self.first() < level {
-            return self.settle(number, level, true);
+            return self.release(number, level, true);
         }
         if self.crowd.level <= level {
             // Virtual CPUs of equal level take turns; a more urgent one goes first.
@@ -170,7 +170,7 @@ impl Machine {
             Some((at, number)) if at <= self.crowd.level => match self.places[number] {
                 Place::Paused { level, told, .. } => {
                     if told || self.first() < level {
-                        return self.settle(number, level, true);
+                        return self.release(number, level, true);
                     }
                     self.begins(level, "what was paused");
                     self.places[number] = Place::Running { hart, level, told: false };
@@ -211,7 +211,7 @@ impl Machine {
                     && let Place::Running { level, .. } = self.places[number]
                 {
                     self.interrupted[hart % harts] = false;
-                    self.settle(number, level, false);
+                    self.release(number, level, false);
                 }
             }
             Step::Result { number, level: result } => {

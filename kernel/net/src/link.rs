@@ -99,7 +99,7 @@ impl Link {
     }
 
     /// Queues `endpoint` to be served by the next holder of the interface.
-    pub(crate) fn leave(&self, endpoint: &Arc<Endpoint>) {
+    pub(crate) fn enqueue(&self, endpoint: &Arc<Endpoint>) {
         self.outbox.push(endpoint);
     }
 

@@ -126,7 +126,7 @@ impl Stack {
                 stream.abort(socket, Error::ConnectionAborted, &self.shared.counters);
             }
             if let Some(link) = self.link(endpoint.link) {
-                link.leave(&endpoint);
+                link.enqueue(&endpoint);
             }
         }
         true

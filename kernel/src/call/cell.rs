@@ -80,7 +80,7 @@ pub(super) fn start(
     guard.coroutine = Some(coroutine);
     let handle = u64::from(guard.generation) << 32 | u64::from(index.number());
     let call = guard.call.insert(call);
-    if let Some(result) = call.attempt_after_entering(index, coroutine) {
+    if let Some(result) = call.attempt_after_inserting(index, coroutine) {
         // In the time slice of the calling process.
         drop(finish(guard, index, result));
         cops_executor::cancel(coroutine);
@@ -89,11 +89,11 @@ pub(super) fn start(
 }
 
 impl Call {
-    /// Enters the queue of the event that the call waits for, then attempts the operation in case
+    /// Inserts the call into the queue of the event that it waits for, then attempts the operation in case
     /// the event has already happened.
-    fn attempt_after_entering(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
+    fn attempt_after_inserting(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
         let waiter = Waiter { number: cell.number(), coroutine, level: self.level };
-        if let Err(error) = self.operation.enter(&self.process, waiter) {
+        if let Err(error) = self.operation.insert_waiter(&self.process, waiter) {
             return Some(Err(error.into()));
         }
         self.operation.attempt(&self.process)
@@ -107,7 +107,7 @@ fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult)
     guard.coroutine = None;
     drop(guard);
     let call = call?;
-    call.operation.leave(&call.process, index, result.is_err());
+    call.operation.remove_waiter(&call.process, index, result.is_err());
     Some(deliver(call, result, index))
 }
 
@@ -127,7 +127,7 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
     portions::is(portion::CALL, || (call.operation.number(), [coroutine.raw(), 0, 0, 0]));
     let mut result = call.operation.attempt(&call.process);
     if result.is_none() {
-        result = call.attempt_after_entering(index, coroutine);
+        result = call.attempt_after_inserting(index, coroutine);
     }
     let Some(result) = result else {
         call.process.account.charge(arch::now_ticks().saturating_sub(begin_ticks));
@@ -179,7 +179,7 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
     let coroutine = guard.coroutine.take();
     drop(guard);
     if let Some(call) = &call {
-        call.operation.leave(&call.process, index, true);
+        call.operation.remove_waiter(&call.process, index, true);
     }
     pool::release_and_shrink(index);
     if let Some(coroutine) = coroutine {

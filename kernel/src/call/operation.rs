@@ -101,7 +101,7 @@ impl Operation {
     ///
     /// # Errors
     /// [`OutOfMemory`], only the first time.
-    pub fn enter(&mut self, process: &Arc<Process>, waiter: Waiter) -> Result<(), OutOfMemory> {
+    pub fn insert_waiter(&mut self, process: &Arc<Process>, waiter: Waiter) -> Result<(), OutOfMemory> {
         match self {
             Operation::Sleep { deadline_ticks, timer } => {
                 if timer.is_none() {
@@ -109,11 +109,11 @@ impl Operation {
                     *timer = Some(Timer::new(*deadline_ticks, &waker, waiter.level, process.clone())?);
                 }
             }
-            Operation::WaitChild { .. } => process.child_ended.enter(waiter),
-            Operation::ReadConsole { read } => read.enter(process.id, waiter),
+            Operation::WaitChild { .. } => process.child_ended.insert(waiter),
+            Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
             other => {
                 if let Some((file, waiting)) = other.file() {
-                    file.enter(waiting, waiter);
+                    file.insert_waiter(waiting, waiter);
                 }
             }
         }
@@ -122,11 +122,11 @@ impl Operation {
 
     /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it
     /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
-    pub fn leave(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
+    pub fn remove_waiter(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
         match (self, self.file()) {
-            (Operation::WaitChild { .. }, _) => process.child_ended.leave(cell.number(), must_pass_on),
-            (Operation::ReadConsole { read }, _) => read.leave(cell.number()),
-            (_, Some((file, waiting))) => file.leave(waiting, cell.number(), must_pass_on),
+            (Operation::WaitChild { .. }, _) => process.child_ended.remove(cell.number(), must_pass_on),
+            (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
+            (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
             _ => {}
         }
     }

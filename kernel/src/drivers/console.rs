@@ -68,8 +68,8 @@ pub trait InputSink: Sync {
     /// The input has ended.
     fn end(&self);
 
-    /// All available input has been passed on for now.
-    fn settle(&self);
+    /// All available input has been passed on for now: wakes a reader.
+    fn commit(&self);
 }
 
 /// The destination of input. Until it is set, input stays in the port.
@@ -364,7 +364,7 @@ fn receive(port: &Uart) {
         }
     }
     if any {
-        sink.settle();
+        sink.commit();
     }
     if let (Some(request), Some(handler)) = (request, REQUEST_HANDLER.get()) {
         handler(request);

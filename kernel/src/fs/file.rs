@@ -82,9 +82,9 @@ impl File {
 
     /// Registers `waiter` to be woken when its attempt in this direction may succeed. It attempts
     /// once more afterwards.
-    pub fn enter(&self, waiting: Waiting, waiter: Waiter) {
+    pub fn insert_waiter(&self, waiting: Waiting, waiter: Waiter) {
         if let Some((queue, _)) = self.queue(waiting) {
-            queue.enter(waiter);
+            queue.insert(waiter);
         }
         if let File::Socket(socket) = self {
             socket.listen_for(waiting);
@@ -93,9 +93,9 @@ impl File {
 
     /// The waiter with this number stops waiting for this direction. `must_pass_on`: it has not
     /// used the event that it was woken for.
-    pub fn leave(&self, waiting: Waiting, waiter: u32, must_pass_on: bool) {
+    pub fn remove_waiter(&self, waiting: Waiting, waiter: u32, must_pass_on: bool) {
         if let Some((queue, may_be_ready)) = self.queue(waiting) {
-            queue.leave(waiter, must_pass_on || may_be_ready);
+            queue.remove(waiter, must_pass_on || may_be_ready);
         }
     }
 

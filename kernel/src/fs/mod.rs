@@ -14,4 +14,4 @@ pub use file::{File, console_has_room};
 pub use image::{Node, root, set_root};
 pub use pipe::pipe;
 pub use table::{Descriptor, FileTable};
-pub use terminal::{ConsoleRead, TERMINAL, console_mode, hand_over_console, leave_console};
+pub use terminal::{ConsoleRead, TERMINAL, console_mode, hand_over_console, release_console};

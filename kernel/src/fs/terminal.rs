@@ -59,7 +59,7 @@ impl InputSink for Console {
         self.state.lock().terminal.end_input();
     }
 
-    fn settle(&self) {
+    fn commit(&self) {
         self.foreground.wake_one();
     }
 }
@@ -97,16 +97,16 @@ impl ConsoleRead {
 
     /// Registers `waiter` to be woken when an attempt of process `reader` may succeed. It attempts
     /// once more afterwards.
-    pub fn enter(&mut self, reader: u32, waiter: Waiter) {
-        // The lock is held while entering: a change of the seats either is visible here or wakes
+    pub fn insert_waiter(&mut self, reader: u32, waiter: Waiter) {
+        // The lock is held meanwhile: a change of the seats either is visible here or wakes
         // both queues afterwards.
         let state = TERMINAL.state.lock();
         let queue = if state.terminal.may_read(reader) { &TERMINAL.foreground } else { &TERMINAL.background };
         if self.queue.is_some_and(|before| !core::ptr::eq(before, queue)) {
-            self.leave(waiter.number);
+            self.remove_waiter(waiter.number);
         }
         self.queue = Some(queue);
-        queue.enter(waiter);
+        queue.insert(waiter);
         let has_more = state.has_more;
         drop(state);
         if has_more {
@@ -115,9 +115,9 @@ impl ConsoleRead {
     }
 
     /// The waiter with this number stops waiting. It may leave input for the next one.
-    pub fn leave(&self, waiter: u32) {
+    pub fn remove_waiter(&self, waiter: u32) {
         if let Some(queue) = self.queue {
-            queue.leave(waiter, true);
+            queue.remove(waiter, true);
         }
     }
 
@@ -178,8 +178,8 @@ pub fn hand_over_console(caller: u32, to: u32, mode: Mode) -> Result<(), Errno> 
 
 /// Process `process` has ended: if it had the console, the process that handed it over gets it
 /// back.
-pub fn leave_console(process: u32) {
-    if TERMINAL.state.lock().terminal.leave(process) {
+pub fn release_console(process: u32) {
+    if TERMINAL.state.lock().terminal.remove(process) {
         wake_readers();
     }
 }

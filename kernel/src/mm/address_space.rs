@@ -92,7 +92,7 @@ impl Inner {
 
     /// Adjusts the charge to what is held now. Tables and records that have already been created
     /// are charged even beyond the limit: there are at most two tables for each permitted page.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn adjust_charge(&mut self) {
         let frames = self.pages + self.promised + self.table.frame_count();
         let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
         let charged = self.memory.amounts().get(Kind::Memory);
@@ -283,7 +283,7 @@ impl AddressSpace {
         if inserted.is_ok() {
             inner.promised += promised;
         }
-        inner.settle();
+        inner.adjust_charge();
         inserted
     }
 
@@ -306,7 +306,7 @@ impl AddressSpace {
     fn put(&self, inner: &mut Inner, address: usize, frame: Frame, rights: Rights) -> Result<(), MapError> {
         inner.table.find_or_make(address)?.put(frame, rights);
         inner.pages += 1;
-        inner.settle();
+        inner.adjust_charge();
         Ok(())
     }
 
@@ -350,7 +350,7 @@ impl AddressSpace {
             inner.pages += 1;
             inner.promised -= usize::from(is_promised(address));
         }
-        inner.settle();
+        inner.adjust_charge();
         let used = used?;
         if rights.execute {
             // The new zeros may be where the instruction cache has the code of another program.

@@ -56,7 +56,7 @@ impl AddressSpace {
         inner.promised -= promised - touched;
         // The frames are freed only at the end of this function; for this short time they are not
         // charged.
-        inner.settle();
+        inner.adjust_charge();
         Ok((end < range.end).then_some(end..range.end))
     }
 
@@ -79,7 +79,7 @@ impl AddressSpace {
         let (pages, _) = inner.table.first_pages(range.start..limit, HOLES);
         let end = pages.end;
         inner.regions.protect(range.start..end, rights)?;
-        inner.settle();
+        inner.adjust_charge();
         let mut any = false;
         inner.table.for_each_present(pages, |_, mut slot| {
             slot.set_rights(rights);

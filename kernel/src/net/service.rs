@@ -135,7 +135,7 @@ pub fn start() {
         None => log::info!("no network card with an interrupt: loopback only"),
     }
     spawn("net timers", serve_timers(stack));
-    spawn("net announce", announce(stack));
+    spawn("net address", log_address(stack));
 }
 
 fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
@@ -207,7 +207,7 @@ async fn serve_timers(stack: &'static Arc<Stack>) {
 }
 
 /// Logs the machine's address once it is known.
-async fn announce(stack: &'static Arc<Stack>) {
+async fn log_address(stack: &'static Arc<Stack>) {
     let lease = poll_fn(|context| stack.poll_configured(context)).await;
     log::info!("network: {}/{}, gateway {:?}", lease.address, lease.prefix_length, lease.gateway);
 }

@@ -88,8 +88,8 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     Ok(id)
 }
 
-/// Enters the process for which the number was reserved.
-pub fn enter(process: &Arc<Process>) {
+/// Inserts the process for which the number was reserved.
+pub fn insert(process: &Arc<Process>) {
     if let Some(record) = TABLE.lock().records.get_mut(&process.id) {
         record.process = Some(process.clone());
     }
@@ -199,16 +199,16 @@ pub(super) fn orphan_some(id: ProcessId) -> bool {
 
 /// Records for the parent how a process ended. It is freed, and its children are orphans already.
 pub(super) fn ended(id: ProcessId, status: WaitStatus) {
-    let parent = enter_end(id, status);
+    let parent = record_end(id, status);
     // Before the parent is woken, so that it already has the console again.
-    fs::leave_console(id);
+    fs::release_console(id);
     if let Some(parent) = parent {
         parent.child_ended.wake_all();
     }
 }
 
 /// The part of [`ended`] that changes the table. Returns the parent.
-fn enter_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
+fn record_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     let table = &mut *TABLE.lock();
     let record = table.records.get_mut(&id)?;
     record.status = Some(status);

@@ -214,7 +214,7 @@ impl Loading {
         let id = core::mem::take(&mut self.id);
         if id != 0 {
             children::give_back(id);
-            fs::leave_console(id);
+            fs::release_console(id);
         }
     }
 
@@ -270,7 +270,7 @@ impl Loading {
         let stack_top = process.map_stack(0)?;
         let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
         let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, &self.arguments)?;
-        children::enter(&process);
+        children::insert(&process);
         if let Some(mode) = self.console {
             fs::hand_over_console(process.parent.load(Relaxed), process.id, mode)?;
         }

@@ -52,7 +52,7 @@ pub(crate) struct Cpus {
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
     /// Whether the reaper has been notified.
-    handed_over: bool,
+    is_with_reaper: bool,
 }
 
 /// One process.
@@ -253,7 +253,7 @@ impl Process {
         let (_, status) = cpus.list.get_mut(index)?;
         let state = status.apply(event, ending, self.page.cpus.get(index));
         if ending && state == Some(CpuState::Ended) {
-            self.hand_over_if_ended(cpus);
+            self.reap_if_ended(cpus);
         }
         state
     }
@@ -293,7 +293,7 @@ impl Process {
             cpus.ending.get_or_insert(cops_abi::syscall::wait_status::exited(code));
             self.is_ending.store(true, Release);
         }
-        self.hand_over_if_ended(&mut cpus);
+        self.reap_if_ended(&mut cpus);
     }
 
     /// Parks `cpu`, which is running, unless it was woken, a result has arrived or its process is
@@ -383,14 +383,14 @@ impl Process {
                 },
             }
         }
-        self.hand_over_if_ended(&mut cpus);
+        self.reap_if_ended(&mut cpus);
         true
     }
 
     /// When no virtual CPU can run any more, passes the process to the reaper.
-    fn hand_over_if_ended(&self, cpus: &mut Cpus) {
+    fn reap_if_ended(&self, cpus: &mut Cpus) {
         let all_ended = cpus.list.iter().all(|(_, status)| status.state() == CpuState::Ended);
-        if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.handed_over, true) {
+        if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.is_with_reaper, true) {
             reaper::take(self.id);
         }
     }

@@ -119,13 +119,13 @@ enum Hold {
     Renew,
     Raise,
     Pop,
-    Settle,
+    Release,
     Inherit,
     Pause,
     Rest,
 }
 
-const HOLDS: [&str; 9] = ["push", "put-back", "renew", "raise", "pop", "settle", "inherit", "pause", "rest"];
+const HOLDS: [&str; 9] = ["push", "put-back", "renew", "raise", "pop", "release", "inherit", "pause", "rest"];
 
 /// The name of a purpose by its number, for measurements.
 pub fn name_of_hold(number: u32) -> &'static str {
@@ -398,8 +398,8 @@ impl<C: Client> RunQueue<C> {
 
     /// Switching coroutine `number` no longer holds a virtual CPU with this account; the rest of
     /// the slice is refunded.
-    pub fn settle(&self, number: usize, account: &Account, slice: &Slice) {
-        let mut inner = self.lock(Hold::Settle);
+    pub fn release(&self, number: usize, account: &Account, slice: &Slice) {
+        let mut inner = self.lock(Hold::Release);
         let held = core::mem::replace(&mut inner.switchers[number].state, State::Choosing);
         self.give_way[number].store(false, Relaxed);
         account.end(slice);

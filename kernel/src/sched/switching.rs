@@ -60,7 +60,7 @@ pub async fn switching<C: Client>(
         };
         let (stopped, stopped_ticks) = run(me, &cpu, &mut slice, &mut turn, begin_ticks);
         if !matches!(stopped, Stopped::Paused) {
-            queue.settle(hart, cpu.account(), &slice);
+            queue.release(hart, cpu.account(), &slice);
         }
         match stopped {
             Stopped::Paused => queue.pause(hart, id, &cpu),

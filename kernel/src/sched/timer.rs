@@ -82,7 +82,7 @@ impl Timer {
         let entry = Entry { waker: waker.clone(), owner };
         let mut queue = QUEUE.lock();
         let key = queue.sleeps.insert(level, deadline_ticks, entry)?;
-        announce(queue, deadline_ticks);
+        schedule_interrupt(queue, deadline_ticks);
         Ok(Self { key })
     }
 
@@ -95,7 +95,7 @@ impl Timer {
 }
 
 /// Arms the clock if this deadline, which is now in the queue, is the earliest.
-fn announce(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
+fn schedule_interrupt(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
     if deadline_ticks < EARLIEST_TICKS.load(Relaxed) {
         EARLIEST_TICKS.store(deadline_ticks, Relaxed);
         TIMEKEEPER.store(arch::hart_index(), Relaxed);
@@ -109,7 +109,7 @@ fn announce(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
 pub fn wake_network_at(deadline_ticks: u64, waker: &Waker) {
     let mut queue = QUEUE.lock();
     let before = queue.network.replace((deadline_ticks, waker.clone()));
-    announce(queue, deadline_ticks);
+    schedule_interrupt(queue, deadline_ticks);
     drop(before);
 }
 

@@ -1,10 +1,10 @@
 //! Wait queues: the calls to be woken when something changes.
 //!
-//! A waiter enters first and attempts again afterwards. The other side makes a change first and
+//! A waiter is inserted first and attempts again afterwards. The other side makes a change first and
 //! wakes waiters afterwards. So either the waiter sees the change, or the waker sees the waiter.
 //! `cops_algorithms::wait_list` defines the order of waiters and how a woken waiter passes the wake
-//! on. A waiter is a call: its node is in its cell, so entering allocates nothing, and a call that
-//! ends or is cancelled leaves the queue at once.
+//! on. A waiter is a call: its node is in its cell, so inserting it allocates nothing, and a call
+//! that ends or is cancelled is removed at once.
 //! May touch: the cells' nodes, the executor's wakes. Not for interrupt context (takes a lock).
 #![forbid(unsafe_code)]
 
@@ -61,16 +61,16 @@ impl WaitQueue {
 
     /// Queues `waiter`, which attempts once more afterwards. Further calls have no effect while it
     /// is queued.
-    pub fn enter(&self, waiter: Waiter) {
+    pub fn insert(&self, waiter: Waiter) {
         let mut list = self.list.lock();
-        let next = list.enter(&Cells, waiter.number, waiter.level, waiter.coroutine.raw());
+        let next = list.insert(&Cells, waiter.number, waiter.level, waiter.coroutine.raw());
         drop(list);
         wake(next);
     }
 
     /// The waiter with this number stops waiting. `may_be_ready`: another one may succeed.
-    pub fn leave(&self, waiter: u32, may_be_ready: bool) {
-        let next = self.list.lock().leave(&Cells, waiter, may_be_ready);
+    pub fn remove(&self, waiter: u32, may_be_ready: bool) {
+        let next = self.list.lock().remove(&Cells, waiter, may_be_ready);
         wake(next);
     }
 

@@ -52,7 +52,7 @@ pub fn hand_over_console(process: &Process, id: ProcessId, mode: ConsoleMode) ->
     // A process that ends gives up its seat. If it had already ended, the seat just taken belongs
     // to no process.
     if children::find(id).is_none() {
-        fs::leave_console(id);
+        fs::release_console(id);
         return Err(Errno::ESRCH);
     }
     Ok(0)
