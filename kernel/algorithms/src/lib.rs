@@ -20,6 +20,7 @@ pub mod range_map;
 pub mod ring;
 pub mod switchers;
 pub mod terminal;
+pub mod turn;
 pub mod user_range;
 pub mod wait_list;
 pub mod wall_clock;

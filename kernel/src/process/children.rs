@@ -26,8 +26,10 @@ struct Record {
     status: Option<WaitStatus>,
     /// Memory for the entry in `ended`: the end of a process cannot fail.
     room: Option<Spare<Pair, ()>>,
+    /// Memory for its place among the processes to be freed.
+    place: Option<reaper::Place>,
     /// The charge for this record, until the process is waited for.
-    _place: Charge,
+    _charge: Charge,
     /// Its limits and its ancestors.
     membership: Membership,
 }
@@ -74,14 +76,15 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
         // The first process, the only child of the kernel.
         None => Membership::first(),
     };
-    let place =
+    let charge =
         Charge::new(membership.family(), &Amounts::of(Kind::Processes, 1).and(Kind::Memory, RECORD_BYTES))?;
     let id = table.next;
     membership.set_head(id);
     reaper::reserve(table.records.len() + 1)?;
     let family = Spare::try_new()?;
     let room = Some(Spare::try_new()?);
-    let record = Record { parent, process: None, status: None, room, _place: place, membership };
+    let place = Some(Spare::try_new()?);
+    let record = Record { parent, process: None, status: None, room, place, _charge: charge, membership };
     table.records.try_insert(id, record)?;
     table.families.insert_with(family, (parent, id), ());
     table.next += 1;
@@ -108,6 +111,13 @@ pub fn give_back(id: ProcessId) {
 /// The process with this number, unless it has ended.
 pub fn find(id: ProcessId) -> Option<Arc<Process>> {
     TABLE.lock().records.get(&id)?.process.clone()
+}
+
+/// An ended process, with the memory for its place among the processes to be freed. Once for each.
+pub(super) fn to_be_freed(id: ProcessId) -> Option<(Arc<Process>, reaper::Place)> {
+    let mut table = TABLE.lock();
+    let record = table.records.get_mut(&id)?;
+    Some((record.process.clone()?, record.place.take()?))
 }
 
 /// The process to charge for the kernel's work on what is left of `family`: the nearest living

@@ -1,25 +1,48 @@
 //! The reaper: a coroutine that frees ended processes.
 //!
 //! A process cannot free itself on the hart that ends it, because that hart still uses its page
-//! table. The reaper also frees the memory of programs that could not be started. May touch:
+//! table. The reaper also frees the memory of programs that could not be started.
+//!
+//! Processes are freed in the order of their parents' ceilings, each at that level: a program with
+//! a low ceiling delays nothing more urgent by starting and ending others. While a process is freed
+//! and the parent of another one is more urgent, the reaper works at the level of that parent. May touch:
 //! processes, the table of children, address spaces.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
 use core::task::Poll;
 
+use cops_abi::{CoroutineId, Priority};
 use cops_executor::yield_now;
-use cops_fallible::{OutOfMemory, Queue};
+use cops_fallible::map::Spare;
+use cops_fallible::{Map, OutOfMemory, Queue};
 use spin::Mutex;
 
 use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children};
 use crate::mm::{self, Remains};
-use crate::sched::Service;
+use crate::sched::{Service, set_level};
 use crate::{arch, call};
 
-/// Ended processes that have not been freed. Each process is added only once; memory for that is
-/// reserved when it is created.
-static ENDED: Mutex<Queue<ProcessId>> = Mutex::new(Queue::new());
+/// Ended processes that have not been freed.
+struct Ended {
+    /// Those that have just ended. Memory for all of them is reserved when they are created.
+    arrived: Queue<ProcessId>,
+    /// The others, by the level at which they are freed, in the order of their ends.
+    sorted: Map<Key, ProcessId>,
+    next_number: u64,
+}
+
+/// The place of an ended process: a level and a number.
+type Key = (u8, u64);
+/// Memory for the place of an ended process, allocated when the process is created.
+pub type Place = Spare<Key, ProcessId>;
+
+static ENDED: Mutex<Ended> = Mutex::new(Ended { arrived: Queue::new(), sorted: Map::new(), next_number: 0 });
+/// The level at which the reaper sorts what has arrived, and at which it frees the memory of
+/// programs that could not be started.
+const SORTING: u8 = Priority::DEFAULT.level();
+/// Maximum number of processes sorted in one portion.
+const PORTION_ARRIVED: usize = 4;
 /// Number of frames freed in one portion, which takes some microseconds. A program often has to
 /// wait for several portions in succession.
 const PORTION_FRAMES: usize = 16;
@@ -32,15 +55,22 @@ static REAPER: Service = Service::new();
 /// # Errors
 /// [`OutOfMemory`].
 pub fn reserve(count: usize) -> Result<(), OutOfMemory> {
-    let mut ended = ENDED.lock();
-    let more = count - ended.len().min(count);
-    ended.try_reserve(more)
+    let arrived = &mut ENDED.lock().arrived;
+    let more = count - arrived.len().min(count);
+    arrived.try_reserve(more)
 }
 
 /// Accepts a process with no virtual CPU that runs or will ever run.
 pub fn take(process: ProcessId) {
+    let mut ended = ENDED.lock();
     // There is room: see `reserve`.
-    let _ = ENDED.lock().push_back_within_capacity(process);
+    let _ = ended.arrived.push_back_within_capacity(process);
+    if let Some(id) = REAPER.id() {
+        // It may be at work for something less urgent. Under the lock, as in `become_due`, so that
+        // the reaper does not overwrite this.
+        raise(id, SORTING);
+    }
+    drop(ended);
     look();
 }
 
@@ -52,36 +82,98 @@ pub fn look() {
 /// The reaper's next task.
 #[allow(clippy::large_enum_variant, reason = "there is one, in the service's own coroutine")]
 enum Task {
-    End(ProcessId),
+    End { process: Arc<Process>, level: u8 },
     Free(Remains),
 }
 
-fn next_task() -> Option<Task> {
-    let ended = ENDED.lock().pop_front();
-    ended.map(Task::End).or_else(|| mm::take_abandoned().map(Task::Free))
+/// Waits for the next task. Sorts at first what has arrived.
+async fn next_task() -> Task {
+    poll_fn(|context| {
+        if let Some(id) = cops_executor::current() {
+            set_level(id, SORTING);
+        }
+        if sort_some() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let first = ENDED.lock().sorted.pop_first();
+        let ended =
+            first.and_then(|((level, _), id)| children::find(id).map(|process| Task::End { process, level }));
+        ended.or_else(|| mm::take_abandoned().map(Task::Free)).map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// Sorts some of the processes that have arrived. Each is freed at the level of its parent, or of
+/// the nearest living ancestor: that is who waits for it. Returns whether there are more.
+fn sort_some() -> bool {
+    for _ in 0..PORTION_ARRIVED {
+        let Some(id) = ENDED.lock().arrived.pop_front() else { return false };
+        let Some((process, place)) = children::to_be_freed(id) else { continue };
+        let level = level_of(children::payer(process.family, id).as_deref());
+        let mut ended = ENDED.lock();
+        let number = ended.next_number;
+        ended.next_number += 1;
+        ended.sorted.insert_with(place, (level, number), id);
+    }
+    true
+}
+
+/// The level for work that `payer` is charged for.
+fn level_of(payer: Option<&Process>) -> u8 {
+    payer.map_or(SORTING, |payer| payer.ceiling.cap(SORTING))
+}
+
+/// Yields, and continues when it is the turn of work of `level`, or of something more urgent that
+/// waits for it. Sorts what has arrived meanwhile.
+async fn become_due(level: u8) {
+    loop {
+        yield_now().await;
+        let are_more = sort_some();
+        let ended = ENDED.lock();
+        let has_arrived = are_more || !ended.arrived.is_empty();
+        let first = ended.sorted.first().map(|(&(level, _), _)| level);
+        let wanted = match has_arrived {
+            true => SORTING.min(level),
+            false => level.min(first.unwrap_or(u8::MAX)),
+        };
+        let Some(id) = cops_executor::current() else { return };
+        let before = cops_executor::priority(id).map_or(SORTING, Priority::level);
+        set_level(id, wanted);
+        drop(ended);
+        // It may have been this urgent only for the sorting.
+        if !has_arrived && wanted <= before {
+            return;
+        }
+    }
+}
+
+/// Makes coroutine `id` as urgent as `level`, unless it is more urgent.
+fn raise(id: CoroutineId, level: u8) {
+    if cops_executor::priority(id).is_some_and(|now| now.level() > level) {
+        set_level(id, level);
+    }
 }
 
 /// The service coroutine. Calls `first_ended` after the end of the first process.
 pub async fn service(first_ended: fn(WaitStatus)) {
     REAPER.begin();
     loop {
-        let task = poll_fn(|_| next_task().map_or(Poll::Pending, Poll::Ready)).await;
-        let id = match task {
-            Task::End(id) => id,
+        let (process, level) = match next_task().await {
+            Task::End { process, level } => (process, level),
             Task::Free(mut remains) => {
-                let mut portions = Portions::begin();
-                let family = remains.family();
+                let mut portions = Portions::begin(children::payer(remains.family(), 0), SORTING);
                 while remains.free_some(PORTION_FRAMES) {
                     portions.let_others().await;
                 }
                 drop(remains);
-                portions.charge_to(children::payer(family, 0));
+                portions.end();
                 continue;
             }
         };
-        let Some(process) = children::find(id) else { continue };
-        let mut portions = Portions::begin();
-        let family = process.family;
+        become_due(level).await;
+        let id = process.id;
+        let mut portions = Portions::begin(children::payer(process.family, id), level);
         // First the calls with results, so that the rest of the calls counted as in flight really
         // are.
         while process.close_ring_some() {
@@ -104,8 +196,7 @@ pub async fn service(first_ended: fn(WaitStatus)) {
             portions.let_others().await;
         }
         portions.let_others().await;
-        // The end of an orphan is charged to its nearest living ancestor.
-        if let Some(payer) = children::payer(family, id) {
+        if let Some(payer) = &portions.payer {
             RUN_QUEUE.inherit_debt(&process.account, &payer.account);
         }
         let status = process.ending().unwrap_or_default();
@@ -113,38 +204,41 @@ pub async fn service(first_ended: fn(WaitStatus)) {
         while children::orphan_some(id) {
             portions.let_others().await;
         }
-        let payer = children::payer(family, id);
         children::ended(id, status);
         if id == FIRST_PROCESS {
             first_ended(status);
         }
-        portions.charge_to(payer);
-        yield_now().await;
+        portions.end();
     }
 }
 
-/// The time used for the end of a process, without the time of others in between.
+/// The portions of the reaper's work on one task.
 struct Portions {
-    spent_ticks: u64,
+    /// The parent, or the nearest living ancestor if the parent has ended: each portion is charged
+    /// to it as it ends. It is freed by the reaper, so not before this task is done.
+    payer: Option<Arc<Process>>,
+    /// The level of the task.
+    level: u8,
     begin_ticks: u64,
 }
 
 impl Portions {
-    fn begin() -> Self {
-        Self { spent_ticks: 0, begin_ticks: arch::now_ticks() }
+    /// For work of `level` that `payer` is charged for.
+    fn begin(payer: Option<Arc<Process>>, level: u8) -> Self {
+        Self { payer, level, begin_ticks: arch::now_ticks() }
     }
 
     /// Yields to coroutines that are as urgent or more urgent.
     async fn let_others(&mut self) {
-        self.spent_ticks += arch::now_ticks().saturating_sub(self.begin_ticks);
-        yield_now().await;
+        self.end();
+        become_due(self.level).await;
         self.begin_ticks = arch::now_ticks();
     }
 
-    /// Charges all of the time to `payer`.
-    fn charge_to(self, payer: Option<Arc<Process>>) {
-        if let Some(payer) = payer {
-            payer.account.charge(self.spent_ticks + arch::now_ticks().saturating_sub(self.begin_ticks));
+    /// Charges the portion that ends here.
+    fn end(&self) {
+        if let Some(payer) = &self.payer {
+            payer.account.charge(arch::now_ticks().saturating_sub(self.begin_ticks));
         }
     }
 }

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops_abi::inspect::portion;
 use cops_abi::syscall::{signal, wait_status};
+use cops_algorithms::turn::Turn;
 
 use super::cpu::{RUN_QUEUE, VirtualCpu};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
@@ -15,8 +16,8 @@ use crate::mm::FaultError;
 use crate::portions;
 use crate::sched::hart_time::Running;
 use crate::sched::{
-    Slice, Stopped, Switcher, Turn, executor, kernel_waiting, set_level, show_hart, show_hart_in_kernel,
-    timer,
+    Slice, Stopped, Switcher, executor, kernel_waiting, others_are_behind, set_level, show_hart,
+    show_hart_in_kernel, timer,
 };
 use crate::trace::{self, Event};
 
@@ -37,6 +38,11 @@ struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
+    /// Whether equally urgent coroutines of the kernel, which are ready, run first.
+    fn gives_turn(&mut self) -> bool {
+        self.turn.give(arch::now_ticks(), timer::slice_ticks(), others_are_behind())
+    }
+
     /// After the renewal of the slice: accounts for the use of the previous one.
     fn begin_anew(&mut self, cpu: &VirtualCpu) {
         let last = core::mem::replace(&mut self.running, Running::begin(cpu.process.id, cpu.index));
@@ -206,7 +212,7 @@ fn reason_to_stop(
         // Equals alternate, and this coroutine has had its turn once it has been in user mode.
         let level = u32::from(level);
         let kernel = kernel.trailing_zeros();
-        if kernel < level || kernel == level && stretch.turn.give(timer::slice_ticks()) {
+        if kernel < level || kernel == level && stretch.gives_turn() {
             return Some(Stopped::Paused);
         }
         // It waits here unless a sleeping hart can take it now.
@@ -220,7 +226,7 @@ fn reason_to_stop(
     }
     // Kept across pauses for something more urgent: an equal that has become ready in the meantime
     // runs next.
-    stretch.turn.take();
+    stretch.turn.take(arch::now_ticks);
     None
 }
 

@@ -6,7 +6,7 @@ use cops_fallible::OutOfMemory;
 
 use super::share::Share;
 use super::slice::Slice;
-use super::{ProcessId, timer};
+use super::{ProcessId, equals, timer};
 
 /// What a process has been charged: ticks times its divisor, relative to other processes of the
 /// level. The kernel's work for it is added at any time; all other changes are made under the run
@@ -31,9 +31,8 @@ impl Account {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn of_child(id: ProcessId, parent: Option<(ProcessId, &Account)>) -> Result<Self, OutOfMemory> {
-        let (parent_id, inherited, level) = parent.map_or((0, 0, 0), |(id, parent)| {
-            (id, parent.charged() - parent.advance.load(Relaxed), parent.level.load(Relaxed))
-        });
+        let (parent_id, inherited, level) =
+            parent.map_or((0, 0, 0), |(id, parent)| (id, parent.settled(), parent.level.load(Relaxed)));
         let share = Share::new(id, parent_id)?;
         let debit = timer::slice_ticks() as i64 * i64::from(share.divisor());
         Ok(Self {
@@ -50,9 +49,15 @@ impl Account {
         self.share.divisor()
     }
 
+    /// Its process.
+    pub(super) fn process(&self) -> ProcessId {
+        self.share.process()
+    }
+
     /// Charges `ticks` of work that the kernel has done for the process outside its slices.
     pub fn charge(&self, ticks: u64) {
         self.add(ticks as i64 * i64::from(self.divisor()));
+        equals::note_work(self);
     }
 
     /// Ticks during which the virtual CPUs of the process had a hart.
@@ -68,6 +73,11 @@ impl Account {
     /// The charge now.
     pub(super) fn charged(&self) -> i64 {
         self.charge.load(Relaxed)
+    }
+
+    /// The charge without the slices that are not over.
+    pub(super) fn settled(&self) -> i64 {
+        self.charged() - self.advance.load(Relaxed)
     }
 
     /// Called by any hart, with or without the run queue's lock.

@@ -66,6 +66,11 @@ impl Share {
         Ok(Self { process, known: AtomicU64::new(0) })
     }
 
+    /// The process.
+    pub fn process(&self) -> ProcessId {
+        self.process
+    }
+
     /// The factor for its running time. At least 1.
     pub fn divisor(&self) -> u32 {
         let known = self.known.load(Relaxed);

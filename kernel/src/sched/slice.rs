@@ -17,20 +17,6 @@ pub struct Slice {
     granted: bool,
 }
 
-/// The alternation between virtual CPUs and equally urgent coroutines of the kernel on a hart. It
-/// outlives slices: when a virtual CPU has used all of its slice, the virtual CPUs have had their
-/// turn, whichever of them is next.
-#[derive(Debug)]
-pub struct Turn {
-    /// A virtual CPU has been in user mode since the last yield to equally urgent coroutines of the
-    /// kernel.
-    had_turn: bool,
-    /// Since when, if so.
-    turn_ticks: u64,
-    /// The end of the period in which these coroutines run first.
-    equals_until_ticks: u64,
-}
-
 impl Slice {
     /// A slice of this length; `granted`: it must not be taken away.
     pub fn new(ticks: u64, divisor: u32, granted: bool) -> Self {
@@ -84,34 +70,5 @@ impl Slice {
     /// Whether it is granted in full.
     pub fn is_granted(&self) -> bool {
         self.granted
-    }
-}
-
-impl Turn {
-    /// Before the first turn.
-    pub fn new() -> Self {
-        Self { had_turn: true, turn_ticks: arch::now_ticks(), equals_until_ticks: 0 }
-    }
-
-    /// A virtual CPU enters user mode.
-    pub fn take(&mut self) {
-        if !core::mem::replace(&mut self.had_turn, true) {
-            self.turn_ticks = arch::now_ticks();
-        }
-    }
-
-    /// Whether equally urgent coroutines of the kernel run first now. They get as much time as the
-    /// virtual CPUs have just had, at most a slice, even if some of them have waited for longer. (A
-    /// program that never enters the kernel has the hart for a whole slice; one poll of a kernel
-    /// coroutine per slice would not be a fair share for the process that this coroutine works
-    /// for.)
-    pub fn give(&mut self, slice_ticks: u64) -> bool {
-        let now = arch::now_ticks();
-        if core::mem::take(&mut self.had_turn) {
-            let had = now.saturating_sub(self.turn_ticks).min(slice_ticks);
-            self.equals_until_ticks = now + had;
-            return true;
-        }
-        now < self.equals_until_ticks
     }
 }

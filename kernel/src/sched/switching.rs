@@ -10,10 +10,12 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use cops_abi::CoroutineId;
+use cops_algorithms::turn::Turn;
 
 use super::entity::Client;
+use super::equals;
 use super::run_queue::RunQueue;
-use super::slice::{Slice, Turn};
+use super::slice::Slice;
 use crate::arch;
 use crate::counters::COUNTERS;
 
@@ -63,7 +65,10 @@ pub async fn switching<C: Client>(
             queue.release(hart, cpu.account(), &slice);
         }
         match stopped {
-            Stopped::Paused => queue.pause(hart, id, &cpu),
+            Stopped::Paused => {
+                equals::let_through(cpu.account(), slice.whole_charge() - slice.remaining_charge());
+                queue.pause(hart, id, &cpu);
+            }
             Stopped::Preempted => cpu.stop_running(),
             Stopped::Gone => {}
         }
