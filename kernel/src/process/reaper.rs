@@ -5,8 +5,8 @@
 //!
 //! Processes are freed in the order of their parents' ceilings, each at that level: a program with
 //! a low ceiling delays nothing more urgent by starting and ending others. While a process is freed
-//! and the parent of another one is more urgent, the reaper works at the level of that parent. May touch:
-//! processes, the table of children, address spaces.
+//! and the parent of another one is more urgent, the reaper works at the level of that parent.
+//! May touch: processes, the table of children, address spaces.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
@@ -104,8 +104,8 @@ async fn next_task() -> Task {
     .await
 }
 
-/// Sorts some of the processes that have arrived. Each is freed at the level of its parent, or of
-/// the nearest living ancestor: that is who waits for it. Returns whether there are more.
+/// Sorts some of the processes that have arrived. Each is freed at the level of its parent, which
+/// may be waiting for that, or of the nearest living ancestor. Returns whether there are more.
 fn sort_some() -> bool {
     for _ in 0..PORTION_ARRIVED {
         let Some(id) = ENDED.lock().arrived.pop_front() else { return false };
