@@ -12,7 +12,6 @@ use cops_abi::Priority;
 use cops_abi::syscall::{signal, wait_status};
 use cops_fallible::Text;
 
-use crate::arch;
 use crate::drivers::console::{self, Channel, Request};
 use crate::drivers::{power, random, rtc};
 use crate::fs::{self, FileTable};
@@ -27,6 +26,7 @@ use crate::process::{self, RUN_QUEUE, WaitStatus, children, reaper, user_mode};
 use crate::sched::{self, spawn_service, switching, timer};
 use crate::syscall;
 use crate::trace;
+use crate::{arch, call};
 
 /// File of the root image with the path of the first program and its arguments, each ended by a
 /// zero byte.
@@ -51,6 +51,7 @@ fn set_up() {
     trace::initialise();
     portions::configure();
     user_mode::configure();
+    call::register();
 
     let files = fs::set_root(device_tree::root_image());
     log::info!("root image: {files} files");

@@ -21,7 +21,7 @@ use super::pool::{self, CellIndex, Looked};
 use super::{Call, deliver};
 use crate::arch;
 use crate::portions;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::sched::{self, Waiter};
 use crate::trace;
 
@@ -38,7 +38,7 @@ pub(super) struct Cell {
     /// A result for which the ring had no room.
     undelivered: Option<Completion>,
     /// The next cell in the overflow list.
-    next: Option<CellIndex>,
+    next: Option<u32>,
 }
 
 impl Cell {
@@ -233,56 +233,39 @@ pub(super) fn take_out_some(
     Some(first + count)
 }
 
-/// Results for which the ring had no room, oldest first, linked through their cells so that the
-/// list takes no memory.
-#[derive(Default)]
-pub struct UndeliveredList {
-    head: Option<CellIndex>,
-    tail: Option<CellIndex>,
-    length: usize,
-}
+/// The cells of results for which a ring had no room.
+pub(super) struct Cells;
 
-impl UndeliveredList {
-    /// Number of results in the list.
-    pub fn len(&self) -> usize {
-        self.length
+impl process::Calls for Cells {
+    fn keep(&self, cell: u32, completion: Completion) {
+        let mut guard = CellIndex::of_call(cell).lock();
+        guard.undelivered = Some(completion);
+        guard.next = None;
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
+    fn link(&self, cell: u32, next: u32) {
+        CellIndex::of_call(cell).lock().next = Some(next);
     }
 
-    /// Puts `completion` into the cell of its call, which is otherwise unused.
-    pub fn push_back(&mut self, index: CellIndex, completion: Completion) {
-        {
-            let mut guard = index.lock();
-            guard.undelivered = Some(completion);
-            guard.next = None;
-        }
-        match self.tail.replace(index) {
-            Some(last) => last.lock().next = Some(index),
-            None => self.head = Some(index),
-        }
-        self.length += 1;
+    fn kept(&self, cell: u32) -> Option<Completion> {
+        CellIndex::of_call(cell).lock().undelivered
     }
 
-    /// The oldest result.
-    pub fn front(&self) -> Option<(CellIndex, Completion)> {
-        let index = self.head?;
-        let completion = index.lock().undelivered?;
-        Some((index, completion))
-    }
-
-    /// Removes the oldest result; the caller frees its cell.
-    pub fn pop_front(&mut self) -> Option<(CellIndex, Completion)> {
-        let index = self.head?;
+    fn free(&self, cell: u32) -> Option<u32> {
+        let index = CellIndex::of_call(cell);
         let mut guard = index.lock();
-        let completion = guard.undelivered.take()?;
-        self.head = guard.next.take();
-        if self.head.is_none() {
-            self.tail = None;
-        }
-        self.length -= 1;
-        Some((index, completion))
+        guard.undelivered = None;
+        let next = guard.next.take();
+        drop(guard);
+        pool::release(index);
+        next
+    }
+
+    fn shrink(&self) -> bool {
+        pool::shrink()
+    }
+
+    fn cancel_some(&self, process: &Arc<Process>, first: usize) -> Option<usize> {
+        super::cancel_some(process, first)
     }
 }

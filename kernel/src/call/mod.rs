@@ -27,9 +27,8 @@ mod cell;
 mod operation;
 mod pool;
 
-pub use cell::UndeliveredList;
 pub use operation::{AddressOut, Operation};
-pub use pool::{CellIndex, wait_node};
+use pool::CellIndex;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
@@ -40,8 +39,16 @@ use cops_abi::ring::Completion;
 
 use crate::counters::COUNTERS;
 use crate::mm;
-use crate::process::Process;
+use crate::process::{self, Process};
+use crate::sched;
 use crate::trace::{self, Event};
+
+/// Registers the cells with the rooms below, which keep waiters and results in them. Called once at
+/// boot.
+pub fn register() {
+    sched::set_nodes(pool::wait_node);
+    process::set_calls(&cell::Cells);
+}
 
 /// Where the result of a call is delivered.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +150,7 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
     match delivery {
         Delivery::Ring { coroutine, token } => {
             let completion = Completion { coroutine, token, result: encode(result) };
-            if process.complete(completion, level, cell) {
+            if process.complete(completion, level, cell.number()) {
                 pool::release_and_shrink(cell);
                 process.calls_in_flight.end(1);
             }
@@ -189,7 +196,7 @@ const PORTION_CELLS: usize = 16;
 
 /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on.
 /// Returns the number to go on with, if there is more to look at. For the reaper.
-pub fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
+fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
     // A process that has ended submits nothing, so its calls in flight can only become fewer.
     if process.calls_in_flight.count() == 0 {
         return None;
@@ -206,15 +213,4 @@ fn discard(call: Call) {
     COUNTERS.calls_in_flight.subtract(1);
     COUNTERS.calls_cancelled.add(1);
     call.process.calls_in_flight.end(1);
-}
-
-/// Frees the cell of a result that was in the overflow list and has been delivered. [`shrink`]
-/// follows when some have been freed.
-pub fn free_delivered(cell: CellIndex) {
-    pool::release(cell);
-}
-
-/// Frees some of the memory of calls that are over. Returns whether there may be more.
-pub fn shrink() -> bool {
-    pool::shrink()
 }

@@ -32,6 +32,11 @@ use super::cell::Cell;
 pub struct CellIndex(u32);
 
 impl CellIndex {
+    /// The cell with this number, which is that of a call that waits, or of a result that is kept.
+    pub(super) fn of_call(number: u32) -> Self {
+        Self(number)
+    }
+
     /// As a number: that of its wait node.
     pub fn number(self) -> u32 {
         self.0
@@ -291,5 +296,5 @@ pub fn existing_from(number: usize) -> Option<usize> {
 /// # Panics
 /// If there is no such cell: queues contain cells of calls only.
 pub fn wait_node(number: u32) -> &'static Node {
-    &CellIndex(number).place().wait_node
+    &CellIndex::of_call(number).place().wait_node
 }

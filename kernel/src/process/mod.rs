@@ -10,6 +10,7 @@ mod cpu;
 mod loader;
 mod notify;
 pub mod reaper;
+mod undelivered;
 mod urgency;
 pub mod user_mode;
 mod wake_ring;
@@ -19,6 +20,7 @@ pub use crate::sched::{FIRST_PROCESS, ProcessId};
 
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use loader::{Arguments, Loading, arguments, start_program};
+pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
 
 use alloc::sync::Arc;

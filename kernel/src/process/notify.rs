@@ -14,7 +14,6 @@ use cops_abi::ring::Completion;
 use super::cpu::{CpuEvent, CpuState, CpuStatus, RUN_QUEUE, VirtualCpu};
 use super::{Cpus, Process};
 use crate::arch::{self, UserContext};
-use crate::call;
 use crate::counters::COUNTERS;
 use crate::sched::Standing;
 use crate::trace::{self, Event};
@@ -48,7 +47,7 @@ impl Process {
     ///
     /// Then ensures that a worker checks the ring as soon as `level`, the priority of the waiting
     /// coroutine, requires. Returns whether the cell is free.
-    pub fn complete(&self, completion: Completion, level: u8, cell: call::CellIndex) -> bool {
+    pub fn complete(&self, completion: Completion, level: u8, cell: u32) -> bool {
         let level = self.ceiling.cap(level);
         let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
         // After the push: a hart that finds the ring empty and clears these bits checks the ring

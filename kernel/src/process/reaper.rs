@@ -18,10 +18,11 @@ use cops_fallible::map::Spare;
 use cops_fallible::{Map, OutOfMemory, Queue};
 use spin::Mutex;
 
+use super::undelivered::calls;
 use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children};
+use crate::arch;
 use crate::mm::{self, Remains};
 use crate::sched::{Service, set_level};
-use crate::{arch, call};
 
 /// Ended processes that have not been freed.
 struct Ended {
@@ -180,11 +181,11 @@ pub async fn service(first_ended: fn(WaitStatus)) {
             portions.let_others().await;
         }
         let mut first = 0;
-        while let Some(next) = call::cancel_some(&process, first) {
+        while let Some(next) = calls().cancel_some(&process, first) {
             first = next;
             portions.let_others().await;
         }
-        while call::shrink() {
+        while calls().shrink() {
             portions.let_others().await;
         }
         while let Some(file) = process.next_file() {

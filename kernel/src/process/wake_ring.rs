@@ -12,7 +12,7 @@ use cops_abi::ring::{
 };
 use spin::Mutex;
 
-use crate::call::{self, CellIndex, UndeliveredList};
+use super::undelivered::{UndeliveredList, calls};
 use crate::counters::COUNTERS;
 use crate::mm::{Frame, SharedFrame};
 
@@ -61,7 +61,7 @@ impl WakeRing {
 
     /// Puts a result into the ring, or keeps it in `cell` if there is no room. Returns whether the
     /// cell is free, and how many results the process has not taken.
-    pub fn put(&self, indices: &RingIndices, completion: Completion, cell: CellIndex) -> (bool, u32) {
+    pub fn put(&self, indices: &RingIndices, completion: Completion, cell: u32) -> (bool, u32) {
         let mut state = self.state.lock();
         // After results that already wait, so that their order is preserved.
         let delivered =
@@ -92,16 +92,15 @@ impl WakeRing {
     pub fn refill(&self, indices: &RingIndices) -> (usize, usize) {
         let mut state = self.state.lock();
         let mut moved = 0;
-        while let Some((cell, completion)) = state.overflow.front() {
+        while let Some(completion) = state.overflow.front() {
             if self.push(&mut state, indices, completion).is_err() {
                 break;
             }
             state.overflow.pop_front();
-            call::free_delivered(cell);
             moved += 1;
         }
         // Once, however many were freed: what remains is for the next refill, or for the reaper.
-        call::shrink();
+        calls().shrink();
         self.kept.store(state.overflow.len() as u32, SeqCst);
         if state.overflow.is_empty() {
             indices.overflowed.store(0, Release);
@@ -115,10 +114,7 @@ impl WakeRing {
         let mut state = self.state.lock();
         state.closed = true;
         let mut freed = 0;
-        while freed < PORTION_RESULTS
-            && let Some((cell, _)) = state.overflow.pop_front()
-        {
-            call::free_delivered(cell);
+        while freed < PORTION_RESULTS && state.overflow.pop_front() {
             freed += 1;
         }
         freed

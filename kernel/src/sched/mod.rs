@@ -36,7 +36,7 @@ pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;
 pub use urgency::{Ceiling, Shown, kernel_waiting, show_hart, show_hart_in_kernel};
-pub use wait::{WaitQueue, Waiter, Waiting};
+pub use wait::{WaitQueue, Waiter, Waiting, set_nodes};
 
 /// Identifies a process. Never 0.
 pub type ProcessId = u32;

@@ -27,7 +27,7 @@ struct Exception {
     reason: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 5] = [
+const EXCEPTIONS: [Exception; 3] = [
     Exception {
         room: "arch",
         path: "portions",
@@ -43,8 +43,6 @@ const EXCEPTIONS: [Exception; 5] = [
         path: "enter_secondary",
         reason: "a hart continues in main.rs after its entry",
     },
-    Exception { room: "sched", path: "call", reason: "to be cut" },
-    Exception { room: "process", path: "call", reason: "to be cut" },
 ];
 
 /// Folders in which names of the machine may occur.
