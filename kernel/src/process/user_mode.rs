@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops_abi::inspect::portion;
 use cops_abi::syscall::{signal, wait_status};
+use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
 use super::cpu::{RUN_QUEUE, VirtualCpu};
@@ -16,7 +17,7 @@ use crate::mm::FaultError;
 use crate::portions;
 use crate::sched::hart_time::Running;
 use crate::sched::{
-    Slice, Stopped, Switcher, executor, kernel_waiting, others_are_behind, set_level, show_hart,
+    Stopped, Switcher, executor, kernel_waiting, others_are_behind, set_level, show_hart,
     show_hart_in_kernel, timer,
 };
 use crate::trace::{self, Event};
@@ -87,7 +88,8 @@ pub fn run(
     let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut stretch);
     show_hart_in_kernel();
     timer::end_slice();
-    let stopped_ticks = stretch.slice.pause();
+    let stopped_ticks = arch::now_ticks();
+    stretch.slice.pause(stopped_ticks);
     process.account.use_ticks(stretch.running.end(&cpu.run_ticks));
     context.save_floating_point();
     // A wake may already have made it runnable; a hart that takes it waits for this lock.
@@ -193,7 +195,7 @@ fn reason_to_stop(
         return Some(Stopped::Preempted);
     }
     let level = process.refresh_level(cpu);
-    if stretch.slice.is_over() {
+    if stretch.slice.is_over(arch::now_ticks()) {
         process.show();
         process.hurry();
         if !RUN_QUEUE.renew(me.number, level, &process.account, stretch.slice) {

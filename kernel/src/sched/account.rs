@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::*};
 
+use cops_algorithms::slice::Slice;
 use cops_fallible::OutOfMemory;
 
 use super::share::Share;
-use super::slice::Slice;
 use super::{ProcessId, equals, timer};
 
 /// What a process has been charged: ticks times its divisor, relative to other processes of the

@@ -3,7 +3,7 @@
 //! - `executor` is the kernel's own executor; `service` starts and wakes coroutines that run for
 //!   ever.
 //! - `switching` is the coroutine through which a hart enters user mode; `run_queue` has the
-//!   virtual CPUs that it chooses from, by `urgency`, `slice` and `share`; `equals` is about
+//!   virtual CPUs that it chooses from, by `urgency` and `share`; `equals` is about
 //!   coroutines of the kernel of the same level.
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
 //! - `hart_time` records how the harts spend their time.
@@ -18,7 +18,6 @@ pub mod interrupt;
 mod run_queue;
 mod service;
 mod share;
-mod slice;
 mod switching;
 mod system_page;
 pub mod timer;
@@ -31,7 +30,6 @@ pub use equals::others_are_behind;
 pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
 pub use run_queue::{RunQueue, SHARE_MAX, name_of_hold};
 pub use service::{Service, set_level, spawn_service};
-pub use slice::Slice;
 pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;

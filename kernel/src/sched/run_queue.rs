@@ -19,6 +19,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use cops_abi::CoroutineId;
 use cops_abi::inspect::portion;
+use cops_algorithms::levels::LevelCounts;
+use cops_algorithms::slice::{self, Slice};
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
 use cops_fallible::Map;
 use spin::{Mutex, MutexGuard};
@@ -26,7 +28,6 @@ use spin::{Mutex, MutexGuard};
 use super::account::Account;
 use super::entity::{Client, Place, Standing};
 use super::service::set_level;
-use super::slice::Slice;
 use super::system_page::system_page;
 use super::timer;
 use crate::arch;
@@ -83,10 +84,8 @@ impl<C> Member<C> {
 
 struct Inner<C> {
     queued: Map<Key, Arc<C>>,
-    /// Number of virtual CPUs at each level.
-    counts: [u32; 64],
-    /// A bit for each level with a count other than 0.
-    levels: u64,
+    /// The levels of the queued virtual CPUs.
+    counts: LevelCounts,
     /// For each level, the charge of the virtual CPU chosen last, which never decreases: newcomers
     /// begin there.
     floors: [i64; 64],
@@ -158,9 +157,6 @@ impl<C> DerefMut for Held<'_, C> {
 /// with interrupts enabled. With many virtual CPUs of a process that has just run, all of their
 /// places are out of date. Those that one choice does not correct the next one does.
 const CORRECTIONS_MAX: usize = 32;
-/// Maximum number of parts that a slice is divided into when many virtual CPUs of a level are
-/// ready.
-const SLICE_PARTS_MAX: u64 = 10;
 /// Maximum share for the less urgent, per mille.
 pub const SHARE_MAX: u32 = 500;
 
@@ -170,8 +166,7 @@ impl<C: Client> RunQueue<C> {
         Self {
             inner: Mutex::new(Inner {
                 queued: Map::new(),
-                counts: [0; 64],
-                levels: 0,
+                counts: LevelCounts::new(),
                 floors: [0; 64],
                 next_number: 0,
                 switchers: [const { Member { id: None, state: State::Absent } }; arch::MAX_HARTS],
@@ -262,10 +257,10 @@ impl<C: Client> RunQueue<C> {
     /// CPU of this level to alternate with.
     pub fn renew(&self, number: usize, level: u8, account: &Account, slice: &mut Slice) -> bool {
         let mut inner = self.lock(Hold::Renew);
-        if inner.levels.trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
+        if inner.counts.levels().trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
             return false;
         }
-        slice.pause();
+        slice.pause(arch::now_ticks());
         account.end(slice);
         *slice = Slice::new(timer::slice_ticks(), account.divisor(), false);
         account.begin(slice);
@@ -415,7 +410,7 @@ impl<C: Client> RunQueue<C> {
     /// waits, or idle if nothing does. Returns whether it is to be polled again.
     pub fn rest(&self, number: usize) -> bool {
         let mut inner = self.lock(Hold::Rest);
-        let level = inner.levels.trailing_zeros();
+        let level = inner.counts.levels().trailing_zeros();
         let member = &mut inner.switchers[number];
         if level == 64 {
             member.state = State::Idle;
@@ -442,7 +437,7 @@ impl<C: Client> RunQueue<C> {
 
     /// Publishes which levels wait. Called under the lock.
     fn publish(&self, inner: &Inner<C>) {
-        let levels = inner.levels;
+        let levels = inner.counts.levels();
         if self.ready.load(Relaxed) != levels {
             self.ready.store(levels, SeqCst);
             system_page().waiting.store(levels, Relaxed);
@@ -521,19 +516,14 @@ impl<C: Client> Inner<C> {
         // A virtual CPU is in the queue at most once, so it has its node.
         let Some(node) = place.node.take() else { return };
         drop(place);
-        self.counts[usize::from(key.level)] += 1;
-        self.levels |= 1 << key.level;
+        self.counts.add(key.level);
         self.queued.insert_with(node, key, cpu);
     }
 
     fn remove(&mut self, key: Key) -> Option<Arc<C>> {
         let (cpu, node) = self.queued.take(&key)?;
         *cpu.entity().queued.lock() = Place { key: None, node: Some(node) };
-        let count = &mut self.counts[usize::from(key.level)];
-        *count -= 1;
-        if *count == 0 {
-            self.levels &= !(1 << key.level);
-        }
+        self.counts.remove(key.level);
         Some(cpu)
     }
 
@@ -549,11 +539,8 @@ impl<C: Client> Inner<C> {
             let floor = &mut self.floors[usize::from(key.level)];
             *floor = key.charge.max(*floor);
         }
-        // A round of all of this level takes one whole slice, as long as each gets a useful amount
-        // of time.
-        let equals = u64::from(self.counts[usize::from(key.level)]) + 1;
-        let ticks = if granted { timer::slice_ticks() } else { timer::slice_ticks() / equals };
-        let slice = Slice::new(ticks.max(timer::slice_ticks() / SLICE_PARTS_MAX), divisor, granted);
+        let peers = if granted { 1 } else { u64::from(self.counts.of(key.level)) + 1 };
+        let slice = Slice::new(slice::ticks_among(timer::slice_ticks(), peers), divisor, granted);
         cpu.account().begin(&slice);
         Some((cpu, slice))
     }
@@ -593,7 +580,7 @@ impl<C: Client> Inner<C> {
             return None;
         }
         let less_urgent_than = |level: u8| u64::MAX.checked_shl(u32::from(level) + 1).unwrap_or(0);
-        let below = self.levels & less_urgent_than(first.level);
+        let below = self.counts.levels() & less_urgent_than(first.level);
         let after_last = below & less_urgent_than(self.last_compensated);
         let chosen = if after_last == 0 { below } else { after_last };
         let level = (chosen != 0).then_some(chosen.trailing_zeros() as u8)?;

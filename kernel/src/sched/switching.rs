@@ -10,12 +10,12 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use cops_abi::CoroutineId;
+use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
 use super::entity::Client;
 use super::equals;
 use super::run_queue::RunQueue;
-use super::slice::Slice;
 use crate::arch;
 use crate::counters::COUNTERS;
 

@@ -5,12 +5,13 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 use cops_abi::Priority;
 use cops_abi::page::NO_LEVEL;
+use cops_algorithms::levels::{self, Counted, LEVELS};
 
 use super::executor;
 use super::system_page::system_page;
 use crate::arch;
 
-const LEVELS: usize = Priority::COUNT as usize;
+const _: () = assert!(LEVELS == Priority::COUNT as usize);
 
 /// The most urgent level that a process can have.
 #[derive(Debug)]
@@ -38,19 +39,13 @@ impl Ceiling {
 
     /// `level`, or the ceiling if that is less urgent.
     pub fn cap(&self, level: u8) -> u8 {
-        level.max(self.level()).min(LEVELS as u8 - 1)
+        levels::cap(level, self.level())
     }
 
     /// `levels`, with those more urgent than the ceiling counted as the ceiling.
     pub fn cap_all(&self, levels: u64) -> u64 {
-        cap_all(levels, self.level())
+        levels::cap_all(levels, self.level())
     }
-}
-
-fn cap_all(levels: u64, ceiling: u8) -> u64 {
-    let at = 1u64 << (ceiling & 63);
-    let above = at - 1;
-    if levels & above == 0 { levels } else { levels & !above | at }
 }
 
 /// The levels that are counted for one process in the system bitmap.
@@ -59,6 +54,31 @@ pub struct Shown(AtomicU64);
 
 /// For each level, how many processes show it.
 static COUNTS: [AtomicU32; LEVELS] = [const { AtomicU32::new(0) }; LEVELS];
+
+/// The counts above, and the system bitmap made from them.
+struct SystemBitmap<'a>(&'a AtomicU64);
+
+impl Counted for SystemBitmap<'_> {
+    fn increment(&self, level: usize) -> u32 {
+        COUNTS[level].fetch_add(1, SeqCst)
+    }
+
+    fn decrement(&self, level: usize) -> u32 {
+        COUNTS[level].fetch_sub(1, SeqCst)
+    }
+
+    fn count(&self, level: usize) -> u32 {
+        COUNTS[level].load(SeqCst)
+    }
+
+    fn set_bit(&self, level: usize, value: bool) {
+        if value {
+            self.0.fetch_or(1 << level, SeqCst);
+        } else {
+            self.0.fetch_and(!(1 << level), SeqCst);
+        }
+    }
+}
 
 impl Shown {
     /// The levels.
@@ -75,22 +95,7 @@ impl Shown {
             return;
         }
         let before = self.0.swap(levels, AcqRel);
-        let page = system_page();
-        for_each_level(levels & !before, |level| {
-            if COUNTS[level].fetch_add(1, SeqCst) == 0 {
-                page.bitmap.fetch_or(1 << level, SeqCst);
-            }
-        });
-        for_each_level(before & !levels, |level| {
-            if COUNTS[level].fetch_sub(1, SeqCst) == 1 {
-                page.bitmap.fetch_and(!(1 << level), SeqCst);
-                // Another hart may have come in between, seen the count at 0, and set the bit
-                // before it was cleared here.
-                if COUNTS[level].load(SeqCst) != 0 {
-                    page.bitmap.fetch_or(1 << level, SeqCst);
-                }
-            }
-        });
+        levels::change(&SystemBitmap(&system_page().bitmap), before, levels);
     }
 }
 
@@ -98,13 +103,6 @@ impl Drop for Shown {
     /// The process is freed. A result may have arrived for it after its virtual CPUs were dropped.
     fn drop(&mut self) {
         self.replace(0);
-    }
-}
-
-fn for_each_level(mut levels: u64, mut each: impl FnMut(usize)) {
-    while levels != 0 {
-        each(levels.trailing_zeros() as usize);
-        levels &= levels - 1;
     }
 }
 
