@@ -1,7 +1,5 @@
 //! The kernel's counters. They are shared by all harts: no hot path has more than two, so a cache
 //! line per hart is not worthwhile.
-//!
-//! May touch: nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 

@@ -1,6 +1,4 @@
 //! From the booted machine to its first process, and from the end of that process to power-off.
-//!
-//! May touch: everything that has to be started once.
 
 mod handlers;
 

@@ -1,8 +1,7 @@
 //! The operation of a call, as a value: an attempt that never waits, and a registration for the
 //! next attempt.
 //!
-//! May touch: files, timers, processes. Safe code only; user memory is accessed only through pinned
-//! buffers.
+//! Safe code only; user memory is accessed only through pinned buffers.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;

@@ -7,7 +7,6 @@
 //! neither fails nor waits), but people who know approximately when the machine was started can
 //! find them by trial. The kernel logs this at boot. The lock is never taken by an interrupt
 //! handler, and is held for at most 256 bytes and a new key.
-//! May touch: the clock, the device tree's seed, the entropy device.
 
 use cops_algorithms::chance::Generator;
 use spin::{Mutex, Once};

@@ -1,6 +1,4 @@
 //! The real-time clock, a Goldfish RTC, which is read once at boot.
-//!
-//! May touch: the device's registers.
 
 use crate::machine::device_tree;
 use crate::machine::layout;

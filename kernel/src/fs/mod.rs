@@ -1,6 +1,4 @@
 //! Files: the root image, pipes, the console, and the table of a process's open files.
-//!
-//! May touch: drivers' console, `mm` for pinned buffers, `net` for sockets. Safe code only.
 #![forbid(unsafe_code)]
 
 mod file;

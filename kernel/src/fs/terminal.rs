@@ -1,7 +1,6 @@
 //! The console's input as a file: the [`Terminal`]'s state, its lock, and its waiting readers.
 //!
 //! Lock order: the terminal, then the console's output, for echo.
-//! May touch: the console.
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;

@@ -3,7 +3,6 @@
 //!
 //! Each record is made under the locks that protect its contents, one lock at a time, and none is
 //! held when the next record is made.
-//! May touch: processes, the kernel's executor; a process's memory only in [`user_coroutine`].
 
 pub mod portions;
 pub mod report;

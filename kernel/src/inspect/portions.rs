@@ -1,7 +1,5 @@
 //! Prints the measurements: one line for each kind and detail of each hart. `./cops` parses these
 //! lines.
-//!
-//! May touch: the console, names of calls and services.
 #![forbid(unsafe_code)]
 
 use cops_abi::inspect::{PortionRecord, portion, text};

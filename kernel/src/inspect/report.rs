@@ -3,7 +3,6 @@
 //! A line is a word for its subject, followed by `NAME=VALUE` words. The name of a process is the
 //! last of them and extends to the end of the line. A picture consists of the lines `statistics:`,
 //! `hart:` and `process:`, then `end:`.
-//! May touch: what `inspect` provides, the console.
 
 use core::fmt::Write;
 use core::future::poll_fn;

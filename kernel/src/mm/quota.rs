@@ -4,8 +4,7 @@
 //! guaranteed. This module has the only tree, behind a lock that is held for a walk up of at most
 //! 32 nodes, and the types through which the rest of the kernel uses it: [`Membership`] for a
 //! process's place in the tree, [`Charge`] for what is charged to it. Dropping one of them releases
-//! it.
-//! May touch: frames (their number). Not for interrupt handlers.
+//! it. Not for interrupt handlers.
 #![forbid(unsafe_code)]
 
 use cops_abi::Errno;

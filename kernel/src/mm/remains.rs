@@ -3,8 +3,6 @@
 //! A process that ends passes it to the reaper. A space dropped elsewhere, with a program that
 //! could not be started, frees a little of it and leaves the rest to the reaper too, in memory that
 //! was allocated with the space. So a dropped space is never freed all at once for lack of memory.
-//!
-//! May touch: page tables, regions.
 
 use alloc::boxed::Box;
 

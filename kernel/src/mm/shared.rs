@@ -1,6 +1,4 @@
 //! Frames that are mapped by the kernel and by processes, accessed as the records in them.
-//!
-//! May touch: frames.
 
 use core::marker::PhantomData;
 use core::ops::Deref;

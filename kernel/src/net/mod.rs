@@ -1,7 +1,5 @@
 //! The kernel's network: the stack of `cops-net` on the virtio device, and the coroutines that
 //! drive it.
-//!
-//! May touch: drivers' network device, timers. Safe code only.
 #![forbid(unsafe_code)]
 
 mod service;

@@ -12,8 +12,8 @@
 //! `instret`: exact under `-icount`, meaningless elsewhere. `inspect::portions` prints the results
 //! at power off; `COPS_INSPECT` reads them while the system runs.
 //!
-//! May touch: the instruction counter. Each hart writes its own record; interrupt handlers write to
-//! it too, but only to entries that exist from the start.
+//! Each hart writes its own record; interrupt handlers write to it too, but only to entries that
+//! exist from the start.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -1,6 +1,4 @@
 //! The table of processes: parents, children, and how processes have ended.
-//!
-//! May touch: processes.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;

@@ -4,7 +4,7 @@
 //! Loading is done in portions: some headers, or one page, at a time. A file with program headers
 //! of more than 64 KiB is not a program, as on Linux.
 //!
-//! May touch: the root image, `mm`, processes. Nothing in the file is trusted.
+//! Nothing in the file is trusted.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;

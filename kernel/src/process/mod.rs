@@ -2,7 +2,6 @@
 //!
 //! Lock order: `cpus`, then `ring`, then a call's cell, then `files`; the address space has its own
 //! lock. None is held while user code runs.
-//! May touch: `mm`, `fs`, `call`, the run queue.
 
 mod calls;
 pub mod children;

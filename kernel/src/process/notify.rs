@@ -1,8 +1,5 @@
 //! Delivery of results to a process: which of its virtual CPUs is notified, and how (decisions 3
 //! and 11).
-//!
-//! May touch: a process's ring, states of its virtual CPUs, its page as a hint, interprocessor
-//! interrupts.
 
 use core::sync::atomic::{Ordering::*, fence};
 

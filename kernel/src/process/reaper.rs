@@ -6,7 +6,6 @@
 //! Processes are freed in the order of their parents' ceilings, each at that level: a program with
 //! a low ceiling delays nothing more urgent by starting and ending others. While a process is freed
 //! and the parent of another one is more urgent, the reaper works at the level of that parent.
-//! May touch: processes, the table of children, address spaces.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;

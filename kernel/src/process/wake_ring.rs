@@ -1,8 +1,7 @@
 //! The kernel's side of a process's wake ring (decision 3), and of results for which it has no
 //! room.
 //!
-//! The kernel relies only on its own memory; of the shared indices it reads only `head`. May touch:
-//! the ring's pages, the cells with undelivered results.
+//! The kernel relies only on its own memory; of the shared indices it reads only `head`.
 
 use core::sync::atomic::{AtomicU32, Ordering::*};
 

@@ -5,7 +5,6 @@
 //! yet, and the progress is kept for the repeated call. There it can be preempted, is charged for
 //! its time, and can end with its process as anywhere else. The program does not notice any of
 //! this.
-//! May touch: address spaces, the loader.
 #![forbid(unsafe_code)]
 
 use alloc::boxed::Box;

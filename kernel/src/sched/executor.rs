@@ -3,7 +3,6 @@
 //! There is one worker per hart. This module provides the services that the executor needs (memory,
 //! a way to wake a sleeping hart, the number of the current worker) and runs the main loop of each
 //! hart.
-//! May touch: the heap, interprocessor interrupts, the vDSO image's function table.
 #![allow(unsafe_code)]
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};

@@ -10,8 +10,6 @@
 //! `pause`), then reads `ready`. The hart that queues sets `ready`, then reads where the switching
 //! coroutines are. All four accesses are sequentially consistent. The states of a switching
 //! coroutine, and the effect of a newcomer in each of them, are in `cops_algorithms::switchers`.
-//! May touch: the kernel's executor (to wake switching coroutines), interprocessor interrupts, the
-//! system page's `waiting`.
 
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};

@@ -1,6 +1,4 @@
 //! Coroutines of the kernel that run for ever. Other code can wake them without a waker.
-//!
-//! May touch: the kernel's executor.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 

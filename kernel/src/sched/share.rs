@@ -1,9 +1,8 @@
 //! Each process's place in the tree of shares, behind one lock (decision 10). The tree and its
 //! arithmetic are in `cops_algorithms::shares`.
 //!
-//! A process keeps its divisor until the tree changes.
-//! May touch: nothing else. The lock is taken when a process begins or is freed, and by the first
-//! query after that; it may be taken with the run queue's lock held.
+//! A process keeps its divisor until the tree changes. The lock is taken when a process begins or
+//! is freed, and by the first query after that; it may be taken with the run queue's lock held.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};

@@ -7,7 +7,6 @@
 //! once delay nothing more urgent than themselves. Its time is charged to the sleeping processes.
 //! The hart on which the earliest deadline was last armed is the *timekeeper*. The others arm their
 //! clocks only for their time slices, so a deadline wakes one hart and not all.
-//! May touch: the hart's clock, the kernel's executor, the accounts of processes.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;

@@ -1,11 +1,10 @@
 //! Wait queues: the calls to be woken when something changes.
 //!
-//! A waiter is inserted first and attempts again afterwards. The other side makes a change first and
-//! wakes waiters afterwards. So either the waiter sees the change, or the waker sees the waiter.
-//! `cops_algorithms::wait_list` defines the order of waiters and how a woken waiter passes the wake
-//! on. A waiter is a call: its node is in its cell, so inserting it allocates nothing, and a call
-//! that ends or is cancelled is removed at once.
-//! May touch: the cells' nodes, the executor's wakes. Not for interrupt context (takes a lock).
+//! A waiter is inserted first and attempts again afterwards. The other side makes a change first
+//! and wakes waiters afterwards. So either the waiter sees the change, or the waker sees the
+//! waiter. `cops_algorithms::wait_list` defines the order of waiters and how a woken waiter passes
+//! the wake on. A waiter is a call: its node is in its cell, so inserting it allocates nothing, and
+//! a call that ends or is cancelled is removed at once. Not for interrupt context (takes a lock).
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;

@@ -2,9 +2,8 @@
 //! a type, or the error that docs/abi.md gives for a wrong value.
 //!
 //! A handler gets decoded values only. The dispatcher decodes them in the order in which a call
-//! examines them, so that a call with two wrong arguments always fails with the same error.
-//! May touch: processes, files, `net`'s sockets, `mm`. Safe code only; user memory is accessed only
-//! as [`UserRange`].
+//! examines them, so that a call with two wrong arguments always fails with the same error. Safe
+//! code only; user memory is accessed only as [`UserRange`].
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;

@@ -2,7 +2,6 @@
 //!
 //! No argument is trusted. A call returns a number or an error, or suspends its virtual CPU; no
 //! argument can make the kernel panic.
-//! May touch: processes, files, calls, `mm`. Safe code only.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -2,8 +2,6 @@
 //!
 //! A dump is a stream of records in the format of the rings: first records with the clock and
 //! names, then each ring after a header record, oldest record first.
-//!
-//! May touch: the console.
 
 use core::fmt::Write;
 

@@ -4,8 +4,6 @@
 //! So the scheduler contains no trace points, and a kernel that does not trace calls it directly.
 //! If an interrupt handler wakes a coroutine, the event names the interrupted coroutine as the
 //! waker; the interrupt's own event precedes it.
-//!
-//! May touch: the table through which the kernel's executor is called.
 
 use cops_executor::image::{self, CoreTable, Observer};
 use spin::Once;

@@ -11,9 +11,6 @@
 //!   scheduler.
 //! - `traced`: events for their polls.
 //! - `dump`: output of the rings.
-//!
-//! May touch: the clock, the console (`dump`), the vDSO's function table (`interpose`); processes
-//! for their names.
 
 mod dump;
 mod interpose;

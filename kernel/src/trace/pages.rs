@@ -5,8 +5,6 @@
 //! process needs no system call for an event, and its last events are not lost when it ends. The
 //! kernel trusts nothing in the page: it filters the kinds, sets process and virtual CPU itself,
 //! and limits times to the interval between the last entry and now.
-//!
-//! May touch: the shared pages.
 
 use cops_fallible::List;
 use core::sync::atomic::{AtomicU64, Ordering::*};

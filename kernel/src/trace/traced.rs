@@ -1,7 +1,5 @@
 //! Events and portions for the polls of the kernel's coroutines, and names for the coroutines that
 //! never end.
-//!
-//! May touch: nothing but the ring.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
