@@ -21,9 +21,10 @@
 //!
 //! An event wakes *one* waiter. A woken waiter holds the baton until one of these happens:
 //! - It checks the condition and must wait again. Then the condition is false, and whatever makes
-//!   it true wakes one waiter. The waiter keeps its place: it is inserted at the front of its level.
-//! - It is removed while the condition may be true, because it has a result or is cancelled. Then it
-//!   passes the baton on: `remove` returns the next waiter to wake.
+//!   it true wakes one waiter. The waiter keeps its place: it is inserted at the front of its
+//!   level.
+//! - It is removed while the condition may be true, because it has a result or is cancelled. Then
+//!   it passes the baton on: `remove` returns the next waiter to wake.
 //!
 //! So this invariant holds: *if the condition is true and a waiter is queued, then some waiter
 //! holds the baton* (or an event is about to wake one). No wake is lost, and an event costs one

@@ -89,8 +89,8 @@ pub(super) fn start(
 }
 
 impl Call {
-    /// Inserts the call into the queue of the event that it waits for, then attempts the operation in case
-    /// the event has already happened.
+    /// Inserts the call into the queue of the event that it waits for, then attempts the operation
+    /// in case the event has already happened.
     fn attempt_after_inserting(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
         let waiter = Waiter { number: cell.number(), coroutine, level: self.level };
         if let Err(error) = self.operation.insert_waiter(&self.process, waiter) {

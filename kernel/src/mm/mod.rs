@@ -9,8 +9,8 @@
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
-//! - `user` and `pinned` access a program's bytes at a [`UserRange`], `shared` accesses pages shared
-//!   with a program.
+//! - `user` and `pinned` access a program's bytes at a [`UserRange`], `shared` accesses pages
+//!   shared with a program.
 //!
 //! Running out of memory is an error that is returned to the caller, everywhere.
 //!
