@@ -32,24 +32,11 @@
 
 use cops_fallible::List;
 
-/// A kind of resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Kind {
-    /// Bytes of memory.
-    Memory = 0,
-    /// Processes. A process counts until it has been waited for.
-    Processes = 1,
-    /// Calls in flight.
-    Calls = 2,
-    /// Open files.
-    Descriptors = 3,
-    /// Virtual CPUs.
-    Cpus = 4,
-}
+use crate::only_child::Children;
 
-/// Number of kinds.
-pub const KINDS: usize = 5;
+mod amounts;
+
+pub use amounts::{Amounts, KINDS, Kind};
 
 /// Maximum number of nodes on a path to the root.
 pub const DEPTH_MAX: usize = 32;
@@ -59,52 +46,6 @@ pub const FLOOR_DIVISOR: u64 = 64;
 
 /// Number of child families for which the floor is guaranteed.
 pub const GUARANTEED_FAMILIES: u64 = FLOOR_DIVISOR / 4;
-
-/// An amount of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amounts(pub [u64; KINDS]);
-
-impl Amounts {
-    /// `amount` of one kind, and 0 of the others.
-    #[must_use]
-    pub const fn of(kind: Kind, amount: u64) -> Self {
-        Self([0; KINDS]).and(kind, amount)
-    }
-
-    /// The same amounts, but with `amount` of `kind`.
-    #[must_use]
-    pub const fn and(mut self, kind: Kind, amount: u64) -> Self {
-        self.0[kind as usize] = amount;
-        self
-    }
-
-    /// The amount of `kind`.
-    #[must_use]
-    pub const fn get(&self, kind: Kind) -> u64 {
-        self.0[kind as usize]
-    }
-
-    /// Whether all amounts are 0.
-    #[must_use]
-    pub fn is_zero(&self) -> bool {
-        self.0 == [0; KINDS]
-    }
-
-    /// Adds `more`.
-    pub fn add(&mut self, more: &Self) {
-        for (mine, more) in self.0.iter_mut().zip(more.0) {
-            *mine = mine.saturating_add(more);
-        }
-    }
-
-    /// Subtracts `less`.
-    pub fn subtract(&mut self, less: &Self) {
-        for (mine, less) in self.0.iter_mut().zip(less.0) {
-            debug_assert!(*mine >= less);
-            *mine = mine.saturating_sub(less);
-        }
-    }
-}
 
 /// Identifies a family: the index of its node, and a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,16 +72,13 @@ pub enum Refusal {
     NoMemory,
 }
 
-const KIND_OF: [Kind; KINDS] = [Kind::Memory, Kind::Processes, Kind::Calls, Kind::Descriptors, Kind::Cpus];
-
 #[derive(Clone, Debug)]
 struct Node {
     life: u32,
     /// Index of the parent's node. The root and free nodes have their own index.
     parent: u32,
-    children: u32,
-    /// The sum of the indices of the children, wrapping: the index of the child if there is one.
-    children_sum: u32,
+    /// By index.
+    children: Children,
     /// The process lives, or has not been waited for.
     has_process: bool,
     /// The number of the process, if it was told.
@@ -157,8 +95,7 @@ impl Node {
         Self {
             life: 1,
             parent,
-            children: 0,
-            children_sum: 0,
+            children: Children::NONE,
             has_process: true,
             head: 0,
             in_use: true,
@@ -232,9 +169,7 @@ impl Tree {
                 self.nodes.len() as u32 - 1
             }
         };
-        let above = &mut self.nodes[parent as usize];
-        above.children += 1;
-        above.children_sum = above.children_sum.wrapping_add(index);
+        self.nodes[parent as usize].children.add(index);
         Ok(Family { index, life: self.nodes[index as usize].life })
     }
 
@@ -278,7 +213,7 @@ impl Tree {
             let node = &self.nodes[index as usize];
             let parent = (index != node.parent).then(|| &self.nodes[node.parent as usize]);
             for (kind, &more) in amounts.0.iter().enumerate() {
-                let refused = Err(Refusal::Over(KIND_OF[kind]));
+                let refused = Err(Refusal::Over(Kind::ALL[kind]));
                 if more == 0 {
                     continue;
                 }
@@ -294,7 +229,7 @@ impl Tree {
                 }
             }
         }
-        self.add_on_path(family.index, amounts);
+        self.change_path(family.index, |used| used.add(amounts));
         Ok(())
     }
 
@@ -304,7 +239,7 @@ impl Tree {
     /// [`Refusal::Gone`].
     pub fn charge_forced(&mut self, family: Family, amounts: &Amounts) -> Result<(), Refusal> {
         self.node(family).ok_or(Refusal::Gone)?;
-        self.add_on_path(family.index, amounts);
+        self.change_path(family.index, |used| used.add(amounts));
         Ok(())
     }
 
@@ -335,15 +270,7 @@ impl Tree {
         if amounts.is_zero() || self.node(family).is_none() {
             return;
         }
-        let mut at = family.index;
-        loop {
-            let node = &mut self.nodes[at as usize];
-            node.used.subtract(amounts);
-            if node.parent == at {
-                break;
-            }
-            at = node.parent;
-        }
+        self.change_path(family.index, |used| used.subtract(amounts));
         self.prune(family.index);
     }
 
@@ -400,11 +327,12 @@ impl Tree {
         })
     }
 
-    fn add_on_path(&mut self, index: u32, amounts: &Amounts) {
+    /// Changes the usage of a node and all its ancestors.
+    fn change_path(&mut self, index: u32, change: impl Fn(&mut Amounts)) {
         let mut at = index;
         loop {
             let node = &mut self.nodes[at as usize];
-            node.used.add(amounts);
+            change(&mut node.used);
             if node.parent == at {
                 break;
             }
@@ -422,13 +350,11 @@ impl Tree {
             if parent == at || node.has_process {
                 return;
             }
-            if node.children == 0 && node.used.is_zero() {
+            if node.children == Children::NONE && node.used.is_zero() {
                 self.free_place(at);
-                let above = &mut self.nodes[parent as usize];
-                above.children -= 1;
-                above.children_sum = above.children_sum.wrapping_sub(at);
-            } else if node.children == 1 {
-                self.cut_out(at);
+                self.nodes[parent as usize].children.remove(at);
+            } else if let Some(heir) = node.children.only() {
+                self.cut_out(at, heir);
             } else {
                 return;
             }
@@ -436,11 +362,11 @@ impl Tree {
         }
     }
 
-    /// Removes `index`, which has a single child, if nothing is charged to it directly.
-    fn cut_out(&mut self, index: u32) {
-        let (parent, heir, limit, used) = {
+    /// Removes `index`, which has the single child `heir`, if nothing is charged to it directly.
+    fn cut_out(&mut self, index: u32, heir: u32) {
+        let (parent, limit, used) = {
             let node = &self.nodes[index as usize];
-            (node.parent, node.children_sum, node.limit, node.used)
+            (node.parent, node.limit, node.used)
         };
         let child = &mut self.nodes[heir as usize];
         if child.used != used {
@@ -450,8 +376,7 @@ impl Tree {
         for (mine, above) in child.limit.0.iter_mut().zip(limit.0) {
             *mine = (*mine).min(above);
         }
-        let above = &mut self.nodes[parent as usize];
-        above.children_sum = above.children_sum.wrapping_sub(index).wrapping_add(heir);
+        self.nodes[parent as usize].children.replace(index, heir);
         self.free_place(index);
     }
 

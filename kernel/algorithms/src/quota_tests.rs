@@ -185,9 +185,9 @@ proptest! {
                     if !known[who].lives {
                         continue;
                     }
-                    let amounts = Amounts::of(KIND_OF[kind], amount);
+                    let amounts = Amounts::of(Kind::ALL[kind], amount);
                     let family = known[who].family;
-                    let room = tree.room(family, KIND_OF[kind]);
+                    let room = tree.room(family, Kind::ALL[kind]);
                     if !forced && amount > 0 {
                         prop_assert_eq!(tree.clone().charge(family, &amounts).is_ok(), amount <= room);
                     }
@@ -212,7 +212,7 @@ proptest! {
                 Step::Limit { who, kind, limit } => {
                     let who = who % known.len();
                     if who > 0 && known[who].lives {
-                        tree.set_limit(known[who].family, KIND_OF[kind], limit).unwrap();
+                        tree.set_limit(known[who].family, Kind::ALL[kind], limit).unwrap();
                     }
                 }
             }

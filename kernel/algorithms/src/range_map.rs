@@ -11,6 +11,9 @@
 
 use cops_fallible::{List, OutOfMemory};
 use core::ops::Range;
+use pieces::{PIECES, Pieces};
+
+mod pieces;
 
 /// A range with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +54,6 @@ pub struct RangeMap<V, const LEAF: usize = 160> {
     length: usize,
     limit: usize,
 }
-
-/// Maximum number of spans that one change inserts: the remainder before the range, the new span,
-/// and the remainder behind it.
-const PIECES: usize = 3;
 
 /// A position: index of a leaf in the list, and index of a span in that leaf.
 #[derive(Clone, Copy)]
@@ -137,14 +136,13 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
             }
         }
         let new = value.map(|value| Span { start: range.start, end: range.end, value });
-        let mut pieces = Pieces::default();
-        [before, new, behind].into_iter().flatten().for_each(|piece| pieces.push(piece));
-        if pieces.count > count && self.length + (pieces.count - count) > self.limit {
+        let pieces = Pieces::of([before, new, behind]);
+        if pieces.len() > count && self.length + (pieces.len() - count) > self.limit {
             return Err(RangeError::OutOfMemory);
         }
-        let place = self.make_room(range.start, pieces.count, count)?;
+        let place = self.make_room(range.start, pieces.len(), count)?;
         self.take_out(place, count);
-        self.put_in(place, &mut pieces);
+        self.put_in(place, pieces);
         Ok(())
     }
 
@@ -279,7 +277,7 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
     }
 
     /// Inserts pieces at `place`, for which there is room, and merges them with their neighbours.
-    fn put_in(&mut self, place: Place, pieces: &mut Pieces<V>) {
+    fn put_in(&mut self, place: Place, mut pieces: Pieces<V>) {
         let Place { mut leaf, mut index } = place;
         if leaf >= self.leaves.len() {
             return;
@@ -323,18 +321,18 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
             };
             if let Some(neighbour) = neighbour.filter(|neighbour| joins(&last, neighbour)) {
                 neighbour.start = last.start;
-                pieces.count -= 1;
+                pieces.drop_last();
                 if !here {
                     self.refresh(leaf + 1);
                 }
             }
         }
         let spans = &mut self.leaves[leaf].spans;
-        for (offset, piece) in pieces.list[..pieces.count].iter().flatten().enumerate() {
+        for (offset, piece) in pieces.iter().enumerate() {
             // `make_room` has reserved the capacity.
             let _ = spans.try_insert(index + offset, *piece);
         }
-        self.length += pieces.count;
+        self.length += pieces.len();
         self.tidy(leaf);
     }
 
@@ -371,45 +369,5 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         let leaf = &mut self.leaves[leaf];
         let gaps = leaf.spans.windows(2).map(|pair| pair[1].start - pair[0].end);
         leaf.largest_gap = gaps.max().unwrap_or(0);
-    }
-}
-
-/// Up to [`PIECES`] spans, neighbours with equal values joined.
-struct Pieces<V> {
-    list: [Option<Span<V>>; PIECES],
-    count: usize,
-}
-
-impl<V> Default for Pieces<V> {
-    fn default() -> Self {
-        Self { list: [const { None }; PIECES], count: 0 }
-    }
-}
-
-impl<V: Copy + Eq> Pieces<V> {
-    fn push(&mut self, piece: Span<V>) {
-        if let Some(last) = self.count.checked_sub(1).and_then(|last| self.list[last].as_mut())
-            && last.end == piece.start
-            && last.value == piece.value
-        {
-            last.end = piece.end;
-            return;
-        }
-        self.list[self.count] = Some(piece);
-        self.count += 1;
-    }
-
-    fn first(&self) -> Option<Span<V>> {
-        self.list[0].filter(|_| self.count > 0)
-    }
-
-    fn last(&self) -> Option<Span<V>> {
-        self.list[self.count.checked_sub(1)?]
-    }
-
-    fn set_first_start(&mut self, start: usize) {
-        if let Some(first) = &mut self.list[0] {
-            first.start = start;
-        }
     }
 }
