@@ -1,8 +1,12 @@
-//! Deadlines by level: due entries are served in order of urgency, and in order of time only within
-//! a level.
+//! Deadlines by level: due entries are served in order of urgency. Within a level their owners take
+//! turns, and the entries of one owner are served in order of time.
 //!
 //! With a single queue in order of time, the most urgent deadline would wait for every entry that
-//! was due before it, however many and however unimportant these are.
+//! was due before it, however many and however unimportant these are. Without turns, a deadline
+//! would wait for the thousands that another owner of its level has at the same moment.
+//!
+//! An owner's turn comes at its earliest deadline, or, if that is in the past, when all those have
+//! been served with turns that came before the owner was last served.
 //!
 //! An insertion, a removal and a search for a due entry take O(log n) steps, plus at most 64 steps
 //! for the levels.
@@ -12,20 +16,43 @@ use cops_fallible::{Map, OutOfMemory};
 /// Levels of urgency; 0 is the most urgent.
 const LEVELS: usize = 64;
 
-/// The position of an entry: level, deadline, and a number that keeps equal deadlines in the order
-/// of their insertion.
+/// The position of an entry: level, owner, deadline, and a number that keeps equal deadlines in the
+/// order of their insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     level: u8,
+    owner: u32,
     deadline: u64,
     number: u64,
 }
 
-/// Entries of `T`, each with a level and a deadline.
+/// The position of an owner with entries at a level. In the order of its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    level: u8,
+    /// When it is due: the owner's earliest deadline, or the last time it was served if that is
+    /// later.
+    due: u64,
+    /// Orders equal times by when they were set.
+    number: u64,
+    owner: u32,
+}
+
+/// An owner with entries at a level.
+#[derive(Debug)]
+struct Owner {
+    turn: Turn,
+    /// When it was last served.
+    served: u64,
+}
+
+/// Entries of `T`, each with a level, an owner and a deadline.
 #[derive(Debug)]
 pub struct Deadlines<T> {
     entries: Map<Key, T>,
-    /// The earliest deadline of each level; `u64::MAX` if the level is empty.
+    owners: Map<(u8, u32), Owner>,
+    turns: Map<Turn, ()>,
+    /// When the first turn of each level is due; `u64::MAX` if the level is empty.
     heads: [u64; LEVELS],
     /// A bit for each level with entries.
     levels: u64,
@@ -35,55 +62,99 @@ pub struct Deadlines<T> {
 impl<T> Deadlines<T> {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { entries: Map::new(), heads: [u64::MAX; LEVELS], levels: 0, next_number: 0 }
+        Self {
+            entries: Map::new(),
+            owners: Map::new(),
+            turns: Map::new(),
+            heads: [u64::MAX; LEVELS],
+            levels: 0,
+            next_number: 0,
+        }
     }
 
-    /// Adds an entry. Levels above 63 count as 63.
+    /// Adds an entry of `owner`. Levels above 63 count as 63.
     ///
     /// # Errors
     /// [`OutOfMemory`]; the entry is dropped.
-    pub fn insert(&mut self, level: u8, deadline: u64, entry: T) -> Result<Key, OutOfMemory> {
-        let key = self.new_key(level, deadline);
+    pub fn insert(&mut self, level: u8, owner: u32, deadline: u64, entry: T) -> Result<Key, OutOfMemory> {
+        let key = Key { level: level.min(LEVELS as u8 - 1), owner, deadline, number: self.number() };
         self.entries.try_insert(key, entry)?;
-        self.note(key);
+        if let Err(error) = self.admit(key) {
+            self.entries.remove(&key);
+            return Err(error);
+        }
+        self.schedule(key.level, owner, false);
         Ok(key)
     }
 
     /// Moves an entry to another level. Returns its new key, or `None` if the entry is no longer
-    /// there.
+    /// there, or if there is no memory for the move; then the entry is where it was.
     pub fn set_level(&mut self, key: Key, level: u8) -> Option<Key> {
-        let (entry, spare) = self.entries.take(&key)?;
-        self.forget(key);
-        let key = self.new_key(level, key.deadline);
-        // No entry has this key, because its number is new.
-        let _ = self.entries.insert_with(spare, key, entry);
-        self.note(key);
-        Some(key)
-    }
-
-    fn new_key(&mut self, level: u8, deadline: u64) -> Key {
-        self.next_number += 1;
-        Key { level: level.min(LEVELS as u8 - 1), deadline, number: self.next_number }
-    }
-
-    /// Updates the head of the level of a new entry.
-    fn note(&mut self, key: Key) {
-        self.levels |= 1 << key.level;
-        let head = &mut self.heads[usize::from(key.level)];
-        *head = key.deadline.min(*head);
-    }
-
-    /// Updates the head of the level of a removed entry.
-    fn forget(&mut self, key: Key) {
-        if self.heads[usize::from(key.level)] == key.deadline {
-            self.find_head(key.level);
+        let new = Key { level: level.min(LEVELS as u8 - 1), number: self.number(), ..key };
+        if !self.entries.contains_key(&key) || self.admit(new).is_err() {
+            return None;
         }
+        let (entry, spare) = self.entries.take(&key)?;
+        // No entry has this key, because its number is new.
+        let _ = self.entries.insert_with(spare, new, entry);
+        self.schedule(key.level, key.owner, false);
+        self.schedule(new.level, new.owner, false);
+        Some(new)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Ensures that the owner of `key` has a turn at its level.
+    fn admit(&mut self, key: Key) -> Result<(), OutOfMemory> {
+        let (level, owner) = (key.level, key.owner);
+        if self.owners.contains_key(&(level, owner)) {
+            return Ok(());
+        }
+        let turn = Turn { level, due: key.deadline, number: self.number(), owner };
+        self.turns.try_insert(turn, ())?;
+        if let Err(error) = self.owners.try_insert((level, owner), Owner { turn, served: 0 }) {
+            self.turns.remove(&turn);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Gives `owner` the turn that follows from its earliest deadline at `level`, or none if there
+    /// is none. `after_turn`: it has just had one, so that the new one comes after those of others
+    /// at the same time.
+    fn schedule(&mut self, level: u8, owner: u32, after_turn: bool) {
+        let first = Key { level, owner, deadline: 0, number: 0 };
+        let earliest = self.entries.at_or_after(&first).map(|(key, _)| *key);
+        match earliest.filter(|key| (key.level, key.owner) == (level, owner)) {
+            Some(key) => {
+                let number = self.number();
+                if let Some(record) = self.owners.get_mut(&(level, owner)) {
+                    let due = key.deadline.max(record.served);
+                    if (after_turn || due != record.turn.due)
+                        && let Some(((), spare)) = self.turns.take(&record.turn)
+                    {
+                        record.turn = Turn { level, due, number, owner };
+                        // No turn is equal to this one, because its number is new.
+                        let _ = self.turns.insert_with(spare, record.turn, ());
+                    }
+                }
+            }
+            None => {
+                if let Some(record) = self.owners.remove(&(level, owner)) {
+                    self.turns.remove(&record.turn);
+                }
+            }
+        }
+        self.find_head(level);
     }
 
     /// Removes an entry. `None` if it is no longer there.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(&key)?;
-        self.forget(key);
+        self.schedule(key.level, key.owner, false);
         Some(entry)
     }
 
@@ -92,12 +163,18 @@ impl<T> Deadlines<T> {
         self.occupied().find(|&level| self.heads[usize::from(level)] <= now)
     }
 
-    /// Removes a due entry: the earliest of the most urgent level that has one.
+    /// Removes a due entry of the most urgent level that has one: the earliest of the owner whose
+    /// turn it is.
     pub fn pop_due(&mut self, now: u64) -> Option<T> {
         let level = self.due_level(now)?;
-        let key = *self.entries.at_or_after(&first_of(level))?.0;
+        let owner = self.first_turn(level)?.owner;
+        if let Some(record) = self.owners.get_mut(&(level, owner)) {
+            record.served = now;
+        }
+        let first = Key { level, owner, deadline: 0, number: 0 };
+        let key = *self.entries.at_or_after(&first)?.0;
         let entry = self.entries.remove(&key);
-        self.find_head(level);
+        self.schedule(level, owner, true);
         entry
     }
 
@@ -115,14 +192,17 @@ impl<T> Deadlines<T> {
         })
     }
 
+    fn first_turn(&self, level: u8) -> Option<Turn> {
+        let first = Turn { level, due: 0, number: 0, owner: 0 };
+        self.turns.at_or_after(&first).map(|(turn, ())| *turn).filter(|turn| turn.level == level)
+    }
+
     fn find_head(&mut self, level: u8) {
-        let head = self.entries.at_or_after(&first_of(level)).filter(|(key, _)| key.level == level);
-        match head {
-            Some((key, _)) => self.heads[usize::from(level)] = key.deadline,
-            None => {
-                self.heads[usize::from(level)] = u64::MAX;
-                self.levels &= !(1 << level);
-            }
+        let turn = self.first_turn(level);
+        self.heads[usize::from(level)] = turn.map_or(u64::MAX, |turn| turn.due);
+        match turn {
+            Some(_) => self.levels |= 1 << level,
+            None => self.levels &= !(1 << level),
         }
     }
 }
@@ -133,13 +213,10 @@ impl<T> Default for Deadlines<T> {
     }
 }
 
-fn first_of(level: u8) -> Key {
-    Key { level, deadline: 0, number: 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::BTreeMap;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
@@ -147,9 +224,9 @@ mod tests {
     fn an_urgent_deadline_overtakes_earlier_ones_that_are_less_urgent() {
         let mut deadlines = Deadlines::new();
         for count in 0..4000 {
-            deadlines.insert(63, 10, count).unwrap();
+            deadlines.insert(63, 1, 10, count).unwrap();
         }
-        let key = deadlines.insert(40, 20, 9999).unwrap();
+        let key = deadlines.insert(40, 1, 20, 9999).unwrap();
         assert!(deadlines.set_level(key, 5).is_some() && deadlines.set_level(key, 6).is_none());
         assert_eq!(deadlines.next_after(10), Some(20));
         assert_eq!(deadlines.pop_due(15), Some(0));
@@ -158,19 +235,64 @@ mod tests {
         assert_eq!(deadlines.next_after(20), None);
     }
 
+    #[test]
+    fn a_deadline_does_not_wait_for_the_crowd_of_another_owner() {
+        let mut deadlines = Deadlines::new();
+        for count in 0..4000 {
+            deadlines.insert(32, 1, 10, count).unwrap();
+        }
+        deadlines.insert(32, 2, 20, 9999).unwrap();
+        for now in 10..20 {
+            assert!(deadlines.pop_due(now).unwrap() < 10);
+        }
+        // Its deadline is the last one, and all others are due.
+        assert_eq!(deadlines.pop_due(20), Some(10), "its turn was before");
+        assert_eq!(deadlines.pop_due(20), Some(9999));
+        assert_eq!(deadlines.pop_due(20), Some(11));
+    }
+
+    #[test]
+    fn owners_take_turns_even_if_no_time_passes() {
+        let mut deadlines = Deadlines::new();
+        for count in 0..30 {
+            deadlines.insert(32, count % 3, 10, count % 3).unwrap();
+        }
+        let order: Vec<_> = core::iter::from_fn(|| deadlines.pop_due(10)).collect();
+        for round in order.chunks(3) {
+            assert_eq!(round, [0, 1, 2], "{order:?}");
+        }
+        assert_eq!(order.len(), 30);
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
-        Insert(u8, u64),
+        Insert(u8, u32, u64),
         Remove(usize),
-        Pop(u64),
+        SetLevel(usize, u8),
+        Pop,
+        Wait(u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => (0..64u8, 0..50u64).prop_map(|(level, deadline)| Step::Insert(level, deadline)),
-            1 => (0..100usize).prop_map(Step::Remove),
-            2 => (0..60u64).prop_map(Step::Pop),
+            6 => (0..4u8, 0..4u32, 0..50u64).prop_map(|(level, owner, after)| Step::Insert(level * 20, owner, after)),
+            2 => (0..100usize).prop_map(Step::Remove),
+            1 => (0..100usize, 0..4u8).prop_map(|(id, level)| Step::SetLevel(id, level * 20)),
+            6 => Just(Step::Pop),
+            2 => (0..20u64).prop_map(Step::Wait),
         ]
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    struct Modelled {
+        level: u8,
+        owner: u32,
+        deadline: u64,
+        id: usize,
+        /// Entries are ordered by when they came to their level.
+        number: usize,
+        /// Pops of other owners at its level since it was due and its owner was served.
+        overtaken: usize,
     }
 
     proptest! {
@@ -178,33 +300,73 @@ mod tests {
 
         #[test]
         fn it_does_what_a_list_does(steps in prop::collection::vec(step(), 1..200)) {
+            let (mut now, mut numbers) = (100, 0..);
             let mut deadlines = Deadlines::new();
-            let mut model: Vec<(u8, u64, usize)> = Vec::new();
+            let mut model: Vec<Modelled> = Vec::new();
             let mut keys = Vec::new();
             for step in steps {
                 match step {
-                    Step::Insert(level, deadline) => {
-                        let id = keys.len();
-                        keys.push(deadlines.insert(level, deadline, id).unwrap());
-                        model.push((level, deadline, id));
+                    Step::Wait(ticks) => now += ticks,
+                    Step::Insert(level, owner, after) => {
+                        // Some are due when they come.
+                        let (id, deadline) = (keys.len(), now + after - 10);
+                        keys.push(deadlines.insert(level, owner, deadline, id).unwrap());
+                        let number = numbers.next().unwrap();
+                        model.push(Modelled { level, owner, deadline, id, number, overtaken: 0 });
                     }
                     Step::Remove(id) => {
                         let Some(&key) = keys.get(id) else { continue };
-                        let expected = model.iter().position(|entry| entry.2 == id).map(|at| model.remove(at).2);
+                        let expected = model.iter().position(|entry| entry.id == id).map(|at| model.remove(at).id);
                         prop_assert_eq!(deadlines.remove(key), expected);
                     }
-                    Step::Pop(now) => {
-                        let due = model.iter().filter(|entry| entry.1 <= now).min().copied();
-                        prop_assert_eq!(deadlines.due_level(now), due.map(|entry| entry.0));
-                        prop_assert_eq!(deadlines.pop_due(now), due.map(|entry| entry.2));
-                        model.retain(|entry| Some(*entry) != due);
-                        // The earliest deadline of each level, of those that are not due.
-                        let heads = (0..64).filter_map(|level| {
-                            model.iter().filter(|entry| entry.0 == level).map(|entry| entry.1).min()
-                        });
-                        prop_assert_eq!(deadlines.next_after(now), heads.filter(|&head| head > now).min());
+                    Step::SetLevel(id, level) => {
+                        let Some(key) = keys.get_mut(id) else { continue };
+                        let new = deadlines.set_level(*key, level);
+                        let entry = model.iter_mut().find(|entry| entry.id == id);
+                        prop_assert_eq!(new.is_some(), entry.is_some());
+                        if let (Some(new), Some(entry)) = (new, entry) {
+                            *key = new;
+                            *entry = Modelled { level, number: numbers.next().unwrap(), overtaken: 0, ..*entry };
+                        }
+                    }
+                    Step::Pop => {
+                        let due: Vec<_> = model.iter().filter(|entry| entry.deadline <= now).copied().collect();
+                        let level = due.iter().map(|entry| entry.level).min();
+                        prop_assert_eq!(deadlines.due_level(now), level);
+                        let popped = deadlines.pop_due(now);
+                        prop_assert_eq!(popped.is_some(), level.is_some());
+                        let Some(id) = popped else { continue };
+                        // One that is due, of the most urgent level, and the earliest of its owner.
+                        let entry = due.iter().find(|entry| entry.id == id).copied();
+                        prop_assert!(entry.is_some(), "entry {} is not due", id);
+                        let entry = entry.unwrap();
+                        prop_assert_eq!(Some(entry.level), level);
+                        let of_owner = due.iter().filter(|other| (other.level, other.owner) == (entry.level, entry.owner));
+                        let earliest = of_owner.min_by_key(|other| (other.deadline, other.number)).unwrap();
+                        prop_assert_eq!(earliest.id, id);
+                        model.retain(|other| other.id != id);
+                        // No entry is overtaken by more than two of one other owner.
+                        let mut turns: BTreeMap<u32, usize> = BTreeMap::new();
+                        for other in model.iter_mut().filter(|other| other.level == entry.level) {
+                            if other.owner == entry.owner {
+                                other.overtaken = 0;
+                            } else if other.deadline <= now {
+                                let bit = 1 << (8 * entry.owner);
+                                other.overtaken += bit;
+                                let times = (other.overtaken / bit) & 0xff;
+                                turns.entry(other.owner).and_modify(|all| *all = times.max(*all)).or_insert(times);
+                            }
+                        }
+                        for (owner, times) in turns {
+                            prop_assert!(times <= 2, "owner {} was overtaken {} times by {}", owner, times, entry.owner);
+                        }
                     }
                 }
+                // The earliest deadline of each level, of those that are not due.
+                let heads = (0..64).filter_map(|level| {
+                    model.iter().filter(|entry| entry.level == level).map(|entry| entry.deadline).min()
+                });
+                prop_assert_eq!(deadlines.next_after(now), heads.filter(|&head| head > now).min());
             }
         }
     }

@@ -429,6 +429,10 @@ impl Process {
 }
 
 impl Payer for Process {
+    fn number(&self) -> u32 {
+        self.id
+    }
+
     fn charge(&self, ticks: u64) {
         self.account.charge(ticks);
     }

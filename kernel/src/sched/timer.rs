@@ -31,6 +31,9 @@ const PORTION_DEADLINES: usize = 8;
 
 /// Pays for the work that the kernel does for it: a process.
 pub trait Payer: Send + Sync {
+    /// Its number: those with different numbers take turns.
+    fn number(&self) -> u32;
+
     /// Charges `ticks` of work.
     fn charge(&self, ticks: u64);
 }
@@ -78,9 +81,9 @@ impl Timer {
         level: u8,
         owner: Arc<dyn Payer>,
     ) -> Result<Self, OutOfMemory> {
-        let entry = Entry { waker: waker.clone(), owner };
+        let (number, entry) = (owner.number(), Entry { waker: waker.clone(), owner });
         let mut queue = QUEUE.lock();
-        let key = queue.sleeps.insert(level, deadline_ticks, entry)?;
+        let key = queue.sleeps.insert(level, number, deadline_ticks, entry)?;
         schedule_interrupt(queue, deadline_ticks);
         Ok(Self { key })
     }
