@@ -27,7 +27,7 @@ pub const SLICE_MILLISECONDS: u64 = 10;
 
 /// Number of deadlines served in one portion, after which coroutines of equal or higher urgency may
 /// run.
-const PORTION_DEADLINES: usize = 8;
+const PORTION_DEADLINES: usize = 1;
 
 /// Pays for the work that the kernel does for it: a process.
 pub trait Payer: Send + Sync {
