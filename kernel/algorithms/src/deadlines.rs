@@ -167,8 +167,8 @@ impl<T> Deadlines<T> {
         self.occupied().find(|&level| self.heads[usize::from(level)] <= now)
     }
 
-    /// Removes a due entry of the most urgent level that has one: the earliest of the owner whose
-    /// turn it is.
+    /// Removes a due entry of the most urgent level that has one: the earliest of the owner that
+    /// has the next turn.
     pub fn pop_due(&mut self, now: u64) -> Option<T> {
         let level = self.due_level(now)?;
         let owner = self.next_owner(level, now)?;
@@ -202,7 +202,7 @@ impl<T> Deadlines<T> {
         self.turns.at_or_after(&first).map(|(turn, ())| *turn).filter(|turn| turn.level == level)
     }
 
-    /// The owner that has the next turn. That is not the one that was served last if another is due.
+    /// The owner that is served next: not the one that was served last if another is due.
     fn next_owner(&self, level: u8, now: u64) -> Option<u32> {
         let first = self.first_turn(level)?;
         if self.last_served == (level, first.owner) {
