@@ -20,7 +20,7 @@ use elf::endian::LittleEndian;
 use elf::note::NoteIterator;
 use elf::segment::{ProgramHeader, SegmentTable};
 
-use super::{Process, ProcessId, children, reaper};
+use super::{Pages, Process, ProcessId, children, reaper};
 use crate::arch;
 use crate::drivers::random;
 use crate::fs::{self, ConsoleMode, FileTable, Node, root};
@@ -131,7 +131,18 @@ pub struct Loading {
     is_native: bool,
     /// The memory and the files, until they are passed to the process.
     parts: Option<(AddressSpace, FileTable)>,
+    /// The frames that the process shares with the kernel, until they are passed to it.
+    pages: Option<Pages>,
     process: Option<Arc<Process>>,
+    /// Where its first virtual CPU begins, once the process has a stack.
+    start: Option<Start>,
+}
+
+/// The beginning of a program.
+#[derive(Clone, Copy)]
+struct Start {
+    entry: usize,
+    stack_pointer: usize,
 }
 
 impl Loading {
@@ -172,7 +183,9 @@ impl Loading {
             piece: None,
             is_native: false,
             parts: None,
+            pages: None,
             process: None,
+            start: None,
         };
         let family = children::family(id).ok_or(Errno::ESRCH)?;
         files.charge_to(family)?;
@@ -192,8 +205,8 @@ impl Loading {
     /// # Errors
     /// `ENOMEM`, `ENOEXEC`.
     pub fn go_on(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
-        let started = match self.process.take() {
-            Some(process) => self.start(process),
+        let started = match self.start {
+            Some(start) => self.start(start),
             None => match self.load_some(parent) {
                 Ok(()) => return None,
                 Err(error) => Err(error),
@@ -219,6 +232,10 @@ impl Loading {
     }
 
     fn load_some(&mut self, parent: Option<&Process>) -> Result<(), Errno> {
+        if let Some(process) = &self.process {
+            self.start = Some(self.make_stack(process)?);
+            return Ok(());
+        }
         if let (Some(piece), Some((space, _))) = (&mut self.piece, &self.parts) {
             let done = space.fill_page(piece.address, piece.bytes).map_err(errno)?;
             piece.address += done;
@@ -236,8 +253,12 @@ impl Loading {
         if !self.is_native {
             return Err(Errno::ENOEXEC);
         }
+        let Some(pages) = self.pages.take() else {
+            self.pages = Some(Pages::allocate()?);
+            return Ok(());
+        };
         let (space, files) = self.parts.take().ok_or(Errno::ENOMEM)?;
-        self.process = Some(Process::new(self.id, parent, self.ceiling, self.name, space, files)?);
+        self.process = Some(Process::new(self.id, parent, self.ceiling, self.name, space, files, pages)?);
         Ok(())
     }
 
@@ -265,16 +286,21 @@ impl Loading {
         Ok(true)
     }
 
-    fn start(&self, process: Arc<Process>) -> Result<Arc<Process>, Errno> {
+    fn make_stack(&self, process: &Process) -> Result<Start, Errno> {
         let entry = usize::try_from(parse(self.bytes)?.0.ehdr.e_entry).map_err(|_| Errno::ENOEXEC)?;
         let stack_top = process.map_stack(0)?;
         let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
         let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, &self.arguments)?;
+        Ok(Start { entry, stack_pointer })
+    }
+
+    fn start(&mut self, start: Start) -> Result<Arc<Process>, Errno> {
+        let process = self.process.take().ok_or(Errno::ENOMEM)?;
         children::insert(&process);
         if let Some(mode) = self.console {
             fs::hand_over_console(process.parent.load(Relaxed), process.id, mode)?;
         }
-        process.add_cpu(entry, Some(stack_pointer))?;
+        process.add_cpu(start.entry, Some(start.stack_pointer))?;
         Ok(process)
     }
 }

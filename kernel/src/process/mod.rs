@@ -100,6 +100,23 @@ fn stack_top(index: usize) -> usize {
     layout::STACK_TOP - index * layout::STACK_STRIDE
 }
 
+/// The frames that a process shares with the kernel.
+pub struct Pages {
+    page: SharedFrame<ProcessPage>,
+    ring: WakeRing,
+}
+
+impl Pages {
+    /// Allocates them, zeroed.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn allocate() -> Result<Self, Errno> {
+        let page = SharedFrame::new(Frame::allocate_zeroed()?);
+        Ok(Self { page, ring: WakeRing::new()? })
+    }
+}
+
 impl Process {
     /// Maps the shared pages into `space` and makes a process with it, without virtual CPUs.
     ///
@@ -112,9 +129,9 @@ impl Process {
         name: &'static str,
         space: AddressSpace,
         files: FileTable,
+        pages: Pages,
     ) -> Result<Arc<Self>, Errno> {
-        let page = SharedFrame::<ProcessPage>::new(Frame::allocate_zeroed()?);
-        let ring = WakeRing::new()?;
+        let Pages { page, ring } = pages;
         page.version.store(note::ABI_VERSION, Relaxed);
         page.ceiling.store(ceiling.into(), Relaxed);
         space.map_frame(layout::PROCESS_PAGE, page.frame().clone(), Rights::READ_WRITE)?;

@@ -45,7 +45,7 @@ const SORTING: u8 = Priority::DEFAULT.level();
 const PORTION_ARRIVED: usize = 4;
 /// Number of frames freed in one portion, which takes some microseconds. A program often has to
 /// wait for several portions in succession.
-const PORTION_FRAMES: usize = 16;
+const PORTION_FRAMES: usize = 4;
 
 static REAPER: Service = Service::new();
 
@@ -263,6 +263,7 @@ async fn release(mut process: Arc<Process>, portions: &mut Portions) {
 async fn free(mut process: Process, portions: &mut Portions) {
     let mut remains = process.space.take_remains();
     drop(process);
+    portions.let_others().await;
     while remains.free_some(PORTION_FRAMES) {
         portions.let_others().await;
     }
