@@ -114,7 +114,8 @@ impl Locked<'_> {
     pub fn end_and_rotate(&self, slab: &Slab) {
         let level = self.end();
         let list = self.0.lists.list(level);
-        list.rotate(slab, list.first(slab));
+        let first = list.first(slab);
+        list.rotate_to(first, first.next(slab));
         self.show(level);
     }
 
@@ -127,24 +128,17 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether nothing has happened since the worker last looked at everything, but what `turn` and
-    /// its like have done.
+    /// Whether nothing has happened since the worker last looked at everything, but what is done
+    /// in turn (`turns`).
     #[inline(always)]
     pub fn is_steady(&self) -> bool {
         self.0.steady.load(Ordering::Relaxed) != 0
     }
 
-    /// The commonest scheduling point, in one go, if all is steady: `polled`, the head of `list`,
-    /// has yielded, goes to the tail, and the next begins. What waits is as it was.
+    /// If all is steady: what was polled, the head of `list`, is taken out, and `next`, which came
+    /// after it, begins. `None` if it was alone: then nothing begins.
     #[inline(always)]
-    pub fn turn<'s>(&self, slab: &'s Slab, list: &List, polled: &Slot) -> &'s Slot {
-        list.rotate(slab, polled)
-    }
-
-    /// As `turn`, for one that is blocked or has exited: the head of `list` is taken out, and
-    /// `next`, which came after it, begins. `None` if it was alone: then nothing begins.
-    #[inline(always)]
-    pub fn turn_removed<'s>(
+    pub fn remove_and_begin<'s>(
         &self,
         slab: &'s Slab,
         list: &List,

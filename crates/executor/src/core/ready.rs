@@ -147,14 +147,12 @@ impl List {
         self.first.load(Relaxed) == slot.as_pointer()
     }
 
-    /// Moves the first to the tail; returns the one that is first now. Only of a list that is not
-    /// empty.
+    /// Moves the first to the tail: `next`, which came after it, is first now. Only of a list that
+    /// is not empty.
     #[inline(always)]
-    pub fn rotate<'a>(&self, slab: &'a Slab, first: &Slot) -> &'a Slot {
-        let next = first.next(slab);
+    pub fn rotate_to(&self, first: &Slot, next: &Slot) {
         self.first.store(next.as_pointer(), Relaxed);
         self.last.store(first.as_pointer(), Relaxed);
-        next
     }
 }
 

@@ -1,10 +1,9 @@
 //! Running: pick the most urgent coroutine, poll it, see to what became of it.
 //!
-//! Between two polls a worker takes its own lock once: it settles what it has polled, files its
-//! inbox, compares its lists with the bitmaps of the other workers, and begins the next.
-//!
-//! That is `schedule`, which is always right. What it comes to most of the time is in `turns`, what
-//! it takes from other workers in `steal`.
+//! `run_marked` is the loop. `schedule` is the scheduling point, under the worker's own lock: it puts
+//! what was polled where it belongs now, files the inbox, compares the lists with the bitmaps of the
+//! other workers (`steal`), and begins the most urgent coroutine. What it comes to most of the time
+//! is in `turns`.
 
 use super::atomic::{Ordering, compiler_fence};
 
@@ -31,12 +30,22 @@ pub(super) struct Begun<'a> {
     pub word: Snapshot,
 }
 
-/// A coroutine with a pending poll, to be settled at the scheduling point.
+/// A coroutine that has been polled, still the head of its list, and what became of it.
 #[derive(Clone, Copy)]
 pub(super) struct Polled<'a> {
     pub begun: Begun<'a>,
-    /// It has woken itself.
-    pub woken: bool,
+    pub outcome: Outcome,
+}
+
+/// What became of a coroutine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Pending, and it has not woken itself.
+    Waits,
+    /// Pending, and it has woken itself.
+    Yields,
+    /// Its future was dropped: finished, or cancelled.
+    Ended,
 }
 
 impl Executor {
@@ -88,52 +97,29 @@ impl Executor {
             }
             let until_aged = self.polls_until_aged(worker);
             let Some(begun) = self.schedule(worker, polled, until_aged == 0) else { return RUN_STALLED };
-            state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
             if !has_offered {
                 has_offered = true;
                 self.offer_rest();
             }
-            let left = budget.min(POLLS_IN_TURN).min(until_aged);
-            let mut turns = Turns::new(worker, begun.word.level(), left);
-            let allowed = turns.left;
+            let allowed = budget.min(POLLS_IN_TURN).min(until_aged).max(1);
+            state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
+            let mut turns = Turns::new(worker, begun.word.level(), allowed);
             // Read after `schedule` has recorded that nothing happened: a request for attention
             // clears that.
             let attention = self.attention.load(Ordering::Relaxed);
-            polled = if allowed == 0 || attention & ATTENTION_STOP != 0 || !begun.word.is(turns.plain) {
+            if attention & ATTENTION_STOP != 0 || !begun.word.is(turns.plain) {
                 turns.left = allowed.wrapping_sub(1);
-                self.poll_once(worker, begun)
+                turns.polled = Some(Polled { begun, outcome: poll_once(state, begun) });
+            } else if attention == 0 {
+                self.poll_in_turn::<true>(worker, begun, &mut turns);
             } else {
-                if attention == 0 {
-                    self.poll_in_turn::<true>(worker, begun, &mut turns);
-                } else {
-                    self.poll_in_turn::<false>(worker, begun, &mut turns);
-                }
-                turns.polled
-            };
+                self.poll_in_turn::<false>(worker, begun, &mut turns);
+            }
+            polled = turns.polled;
             let made = allowed.wrapping_sub(turns.left);
             budget = budget.wrapping_sub(made);
             worker.note_polls(made, until_aged == 0);
         }
-    }
-
-    /// Polls a coroutine, or drops it if it is cancelled.
-    #[inline(never)]
-    pub(super) fn poll_once<'a>(&self, worker: &Worker, begun: Begun<'a>) -> Option<Polled<'a>> {
-        if begun.word.is_cancelled() {
-            self.finish(worker, begun);
-            return None;
-        }
-        let state = worker.state();
-        let id = begun.word.id_high() | begun.slot.handle() as u64;
-        let ready = poll(state, begun.slot, id);
-        // The order matters: `WorkerState::wakes_itself`.
-        state.current_id.store(0, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        if ready {
-            self.finish(worker, begun);
-            return None;
-        }
-        Some(Polled { begun, woken: woke_itself(state, id) })
     }
 
     /// One scheduling point: settles `polled`, files the inbox, and begins the most urgent
@@ -149,37 +135,55 @@ impl Executor {
         // Those that became ready during the poll are filed before it is settled: it yields to
         // them.
         locked.drain(&self.slab);
-        if let Some(polled) = polled
-            && !self.settle(&locked, polled)
-        {
-            drop(locked);
-            self.finish(worker, polled.begun);
-            locked = worker.lock();
-            locked.drain(&self.slab);
+        let mut has_ended = false;
+        if let Some(polled) = polled {
+            if !self.settle(&locked, polled) {
+                drop(locked);
+                drop_shown(worker.state(), polled.begun);
+                locked = worker.lock();
+                locked.drain(&self.slab);
+                locked.exited(&self.slab, polled.begun.slot);
+                has_ended = true;
+            }
+            has_ended |= polled.outcome == Outcome::Ended;
         }
         // Isolates the lowest bit; one less is all more urgent levels, and all levels if there is
         // no bit.
         let own = locked.bitmap();
         let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
-        if aged && let Some(level) = worker.next_aged_level(own) {
-            return Some(begin(&locked, &self.slab, level));
+        let aged = if aged { worker.next_aged_level(own) } else { None };
+        let begun = if own == 0
+            || aged.is_none() && self.worker_limit() != 1 && self.others_show(worker, more_urgent)
+        {
+            self.pick(worker, locked)
+        } else {
+            let level = aged.or(Priority::most_urgent_in(own));
+            level.map(|level| begin(&locked, &self.slab, level))
+        };
+        if has_ended {
+            // Without the lock, since it may notify.
+            self.one_less();
         }
-        if own == 0 || self.worker_limit() != 1 && self.others_show(worker, more_urgent) {
-            return self.pick(worker, locked);
-        }
-        let level = Priority::most_urgent_in(own)?;
-        Some(begin(&locked, &self.slab, level))
+        begun
     }
 
-    /// Settles what was polled, the head of its list. False if it is to be dropped instead, without
-    /// the lock.
+    /// Puts what was polled, the head of its list, where it belongs now. False if its future is to
+    /// be dropped first, without the lock: it was cancelled during its poll.
     #[inline(always)]
     fn settle(&self, locked: &Locked<'_>, polled: Polled<'_>) -> bool {
         let slot = polled.begun.slot;
         // Before it can be blocked: from then on a wake may push it into an inbox, which uses the
         // same field.
         let next = slot.next(&self.slab);
-        match slot.state.settle(polled.begun.word, polled.woken) {
+        let woken = match polled.outcome {
+            Outcome::Ended => {
+                locked.exited(&self.slab, slot);
+                return true;
+            }
+            Outcome::Yields => true,
+            Outcome::Waits => false,
+        };
+        match slot.state.settle(polled.begun.word, woken) {
             Settled::Stays => locked.end_and_rotate(&self.slab),
             Settled::Moves { to } => {
                 locked.end_and_remove(&self.slab, next);
@@ -196,25 +200,16 @@ impl Executor {
     fn settle_last(&self, worker: &Worker, polled: Option<Polled<'_>>) {
         let locked = worker.lock();
         locked.drain(&self.slab);
-        if let Some(polled) = polled
-            && !self.settle(&locked, polled)
-        {
-            drop(locked);
-            self.finish(worker, polled.begun);
+        let Some(polled) = polled else { return };
+        let has_settled = self.settle(&locked, polled);
+        drop(locked);
+        if !has_settled {
+            drop_shown(worker.state(), polled.begun);
+            worker.lock().exited(&self.slab, polled.begun.slot);
         }
-    }
-
-    /// Drops the future of a coroutine that is finished or cancelled, and gives its slot back. It
-    /// is the head of its list until then.
-    #[inline(never)]
-    fn finish(&self, worker: &Worker, begun: Begun<'_>) {
-        let (state, slot) = (worker.state(), begun.slot);
-        state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
-        let id = slot.state.peek().id_high() | slot.handle() as u64;
-        state.current_id.store(id, Ordering::Relaxed);
-        drop_future(state, slot);
-        worker.lock().exited(&self.slab, slot);
-        self.one_less();
+        if !has_settled || polled.outcome == Outcome::Ended {
+            self.one_less();
+        }
     }
 
     #[cold]
@@ -245,15 +240,34 @@ pub(super) fn begin<'a>(locked: &Locked<'_>, slab: &'a super::slab::Slab, level:
     Begun { slot, word }
 }
 
-/// Polls the future of `slot`, which is not cancelled, as the current coroutine; true if it is
-/// finished.
-#[inline(always)]
-fn poll(state: &WorkerState, slot: &Slot, id: u64) -> bool {
+/// Polls a coroutine, or drops it if it is cancelled.
+#[inline(never)]
+fn poll_once(state: &WorkerState, begun: Begun<'_>) -> Outcome {
+    if begun.word.is_cancelled() {
+        drop_shown(state, begun);
+        return Outcome::Ended;
+    }
+    let id = begun.word.id_high() | begun.slot.handle() as u64;
     state.current_id.store(id, Ordering::Relaxed);
-    poll_current(state, slot, id)
+    if poll_current(state, begun.slot, id) {
+        drop_future(state, begun.slot);
+        Outcome::Ended
+    } else {
+        pending(state, id)
+    }
 }
 
-/// As `poll`, of the one that is shown as the current coroutine already.
+/// What became of the coroutine of a poll that is pending. It is not shown any more.
+#[inline(always)]
+pub(super) fn pending(state: &WorkerState, id: u64) -> Outcome {
+    // The order matters: `WorkerState::wakes_itself`.
+    state.current_id.store(0, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    if woke_itself(state, id) { Outcome::Yields } else { Outcome::Waits }
+}
+
+/// Polls the future of `slot`, which is shown as the current coroutine and not cancelled; true if
+/// it is finished.
 #[allow(unsafe_code)]
 #[inline(always)]
 pub(super) fn poll_current(state: &WorkerState, slot: &Slot, id: u64) -> bool {
@@ -276,7 +290,14 @@ pub(super) fn woke_itself(state: &WorkerState, id: u64) -> bool {
     true
 }
 
-/// Drops the future of `slot`, as the current coroutine.
+/// Shows a cancelled coroutine as the current one, and drops its future.
+fn drop_shown(state: &WorkerState, begun: Begun<'_>) {
+    state.current_id.store(begun.word.id_high() | begun.slot.handle() as u64, Ordering::Relaxed);
+    drop_future(state, begun.slot);
+}
+
+/// Drops the future of `slot`, which is finished or cancelled and is shown as the current
+/// coroutine. It is the head of its list until the next scheduling point.
 #[allow(unsafe_code)]
 #[inline(always)]
 pub(super) fn drop_future(state: &WorkerState, slot: &Slot) {

@@ -1,17 +1,23 @@
-//! Polls in turn: the short form of scheduling while coroutines yield to one another and nothing
+//! Polls in turn: what follows on a poll while coroutines only yield, block and exit, and nothing
 //! else happens.
 //!
-//! A few comparisons after each poll see that this is so; otherwise the rest is left to `schedule`,
-//! which is always right.
+//! A turn puts the polled coroutine where it belongs and begins the next one, under the worker's
+//! lock, as `schedule` does, which is always right. A turn leaves to `schedule` everything that
+//! takes more than a few comparisons: a request for the coroutine or for the next, a filled inbox,
+//! another worker with something more urgent, the end of the budget. It returns then, before it has
+//! touched anything, with the polled coroutine still the head of its list; or, after that one has
+//! left the list, with nothing.
 
-use super::atomic::{Ordering, compiler_fence};
+use super::atomic::Ordering;
 
 use super::executor::{ATTENTION_EXTERNAL, ATTENTION_FELLOWS, ATTENTION_STOP, Executor};
 use super::locked::Locked;
 use super::priority::Priority;
 use super::ready::List;
 use super::record::WorkerState;
-use super::schedule::{Begun, Polled, call_external, drop_future, poll_current, woke_itself};
+use super::schedule::{
+    Begun, Outcome, Polled, call_external, drop_future, pending, poll_current, woke_itself,
+};
 use super::slot::Slot;
 use super::snapshot::Snapshot;
 use super::worker::Worker;
@@ -35,15 +41,6 @@ impl<'a> Turns<'a> {
         Turns { left, level, list: worker.list(level), plain, polled: None }
     }
 
-    /// Goes on to another level.
-    #[inline(always)]
-    fn enter(&mut self, worker: &'a Worker, level: Priority) {
-        self.level = level;
-        self.list = worker.list(level);
-        self.plain = Snapshot::plain(level, worker.number());
-        worker.state().current_priority.store(level.level() as u32, Ordering::Relaxed);
-    }
-
     /// Shows a coroutine that takes part as the current one. Returns its id.
     #[inline(always)]
     fn show_current(&self, state: &WorkerState, slot: &Slot, word: Snapshot) -> u64 {
@@ -54,17 +51,16 @@ impl<'a> Turns<'a> {
 
     /// Leaves a coroutine that takes part to the next scheduling point.
     #[inline(always)]
-    fn leave(&mut self, slot: &'a Slot, id: u64, woken: bool) {
+    fn leave(&mut self, slot: &'a Slot, id: u64, outcome: Outcome) {
         let begun = Begun { slot, word: Snapshot::plain_of(id, self.plain) };
-        self.polled = Some(Polled { begun, woken });
+        self.polled = Some(Polled { begun, outcome });
     }
 }
 
 impl Executor {
     /// Polls the coroutine that has begun and has a plain word, and then one after another of its
-    /// list and of others, as long as each only yields, blocks or exits and nothing else has to be
-    /// done: the main loop of an executor. `ALONE`: only this worker's own record must be checked
-    /// in between.
+    /// list and of others: the main loop of an executor. `ALONE`: only this worker's own record
+    /// must be checked in between.
     ///
     /// What follows a block or an exit is apart, so that the registers are for what follows a
     /// yield.
@@ -81,130 +77,93 @@ impl Executor {
         let Begun { mut slot, word } = begun;
         let mut id = turns.show_current(state, slot, word);
         loop {
-            if poll_current(state, slot, id) {
-                match self.exited::<ALONE>(worker, slot, turns) {
-                    Some(next) => slot = next,
-                    None => return,
-                }
-            } else if woke_itself(state, id) {
-                turns.left = turns.left.wrapping_sub(1);
-                if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
-                    break leave(state, slot, id, turns);
-                }
-                // While it waits for the lock it does not show a current coroutine: a host that
-                // uses this would otherwise prefer it to the thief that it waits for.
-                let Some(locked) = worker.try_lock() else { break leave(state, slot, id, turns) };
-                if locked.is_steady() {
-                    slot = locked.turn(&self.slab, turns.list, slot);
-                    let word = slot.state.peek();
-                    if !word.is(turns.plain) {
-                        state.current_id.store(0, Ordering::Relaxed);
-                        drop(locked);
-                        break self.poll_touched(worker, slot, turns);
-                    }
-                    // Before the lock is free: then a thief may take, poll and block the one that
-                    // has yielded, and an interrupt handler here that wakes it must not find it
-                    // shown as the current one (`wakes_itself`).
-                    id = turns.show_current(state, slot, word);
-                    drop(locked);
-                    continue;
-                }
-                match self.change_level::<ALONE>(worker, locked, slot, turns) {
-                    Some(next) => slot = next,
-                    None => break leave(state, slot, id, turns),
-                }
-            } else {
-                match self.blocked::<ALONE>(worker, slot, id, turns) {
-                    Some(next) => slot = next,
-                    None => return,
-                }
+            let is_finished = poll_current(state, slot, id);
+            if is_finished || !woke_itself(state, id) {
+                let next = if is_finished {
+                    // Here, because what calls nothing saves no registers.
+                    drop_future(state, slot);
+                    self.begin_without::<ALONE, true>(worker, slot, id, turns)
+                } else {
+                    self.begin_without::<ALONE, false>(worker, slot, id, turns)
+                };
+                let Some(Begun { slot: next, word }) = next else { return };
+                slot = next;
+                id = turns.show_current(state, slot, word);
+                continue;
             }
-            let word = slot.state.peek();
-            if !word.is(turns.plain) {
-                break self.poll_touched(worker, slot, turns);
+            turns.left = turns.left.wrapping_sub(1);
+            if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
+                break;
             }
+            // While it waits for the lock it does not show a current coroutine: a host that uses
+            // this would otherwise prefer it to the thief that it waits for.
+            let Some(locked) = worker.try_lock() else { break };
+            let next = slot.next(&self.slab);
+            let word = next.state.peek();
+            if !locked.is_steady() || !word.is(turns.plain) {
+                break;
+            }
+            turns.list.rotate_to(slot, next);
+            slot = next;
+            // Before the lock is free: then a thief may take, poll and block the one that has
+            // yielded, and an interrupt handler here that wakes it must not find it shown as the
+            // current one (`wakes_itself`).
             id = turns.show_current(state, slot, word);
         }
+        state.current_id.store(0, Ordering::Relaxed);
+        turns.leave(slot, id, Outcome::Yields);
     }
 
-    /// What follows in turn on a poll after which the coroutine is finished: the next.
+    /// What follows in turn on a poll after which the coroutine leaves its list, because it is
+    /// finished, or else pending and has not woken itself: the next.
     #[inline(never)]
-    fn exited<'a, const ALONE: bool>(
-        &'a self,
-        worker: &'a Worker,
-        slot: &'a Slot,
-        turns: &mut Turns<'a>,
-    ) -> Option<&'a Slot> {
-        let state = worker.state();
-        drop_future(state, slot);
-        // It may have changed its own, and was not asked.
-        state.current_priority.store(turns.level.level() as u32, Ordering::Relaxed);
-        turns.left = turns.left.wrapping_sub(1);
-        if turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
-            worker.lock().exited(&self.slab, slot);
-            self.one_less();
-            return None;
-        }
-        let locked = worker.lock();
-        if locked.is_steady() {
-            let next = slot.next(&self.slab);
-            let next = locked.turn_removed(&self.slab, turns.list, turns.level, next);
-            locked.free(slot);
-            if next.is_some() {
-                drop(locked);
-                self.one_less();
-                return next;
-            }
-        } else {
-            locked.exited(&self.slab, slot);
-        }
-        drop(locked);
-        // Without the lock, since it may notify.
-        self.one_less();
-        self.begin_most_urgent::<ALONE>(worker, worker.lock(), turns)
-    }
-
-    /// What follows in turn on a poll that is pending, and has not woken itself: the next.
-    #[inline(never)]
-    fn blocked<'a, const ALONE: bool>(
+    fn begin_without<'a, const ALONE: bool, const IS_FINISHED: bool>(
         &'a self,
         worker: &'a Worker,
         slot: &'a Slot,
         id: u64,
         turns: &mut Turns<'a>,
-    ) -> Option<&'a Slot> {
+    ) -> Option<Begun<'a>> {
         let state = worker.state();
-        // The order matters: `WorkerState::wakes_itself`.
-        state.current_id.store(0, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        let woken = woke_itself(state, id);
+        let outcome = if IS_FINISHED { Outcome::Ended } else { pending(state, id) };
         turns.left = turns.left.wrapping_sub(1);
-        if woken || turns.left == 0 || self.has_more_to_do::<ALONE>(worker, state, turns.level) {
-            turns.leave(slot, id, woken);
-            return None;
-        }
-        // This does not wait for the lock: all calls are the last ones, so that no registers are
-        // saved for them.
-        let Some(locked) = worker.try_lock() else {
-            turns.leave(slot, id, false);
+        let is_over = outcome == Outcome::Yields
+            || turns.left == 0
+            || self.has_more_to_do::<ALONE>(worker, state, turns.level);
+        let locked = if is_over { None } else { worker.try_lock() };
+        let Some(locked) = locked else {
+            turns.leave(slot, id, outcome);
             return None;
         };
         // Before it is blocked: from then on a wake may push it into an inbox, which uses the same
         // field.
         let next = slot.next(&self.slab);
-        if !slot.state.block(Snapshot::plain_of(id, turns.plain)) {
-            turns.leave(slot, id, false);
+        if !IS_FINISHED && !slot.state.block(Snapshot::plain_of(id, turns.plain)) {
+            turns.leave(slot, id, outcome);
             return None;
         }
-        if locked.is_steady() {
-            let next = locked.turn_removed(&self.slab, turns.list, turns.level, next);
-            if next.is_some() {
-                return next;
-            }
+        let word = next.state.peek();
+        let next = if locked.is_steady() && word.is(turns.plain) {
+            locked.remove_and_begin(&self.slab, turns.list, turns.level, next)
         } else {
             locked.end_and_remove(&self.slab, next);
+            None
+        };
+        if IS_FINISHED {
+            locked.free(slot);
         }
-        self.begin_most_urgent::<ALONE>(worker, locked, turns)
+        let begun = match next {
+            Some(slot) => {
+                drop(locked);
+                Some(Begun { slot, word })
+            }
+            None => self.begin_most_urgent::<ALONE>(worker, locked, turns),
+        };
+        if IS_FINISHED {
+            // Without the lock, since it may notify.
+            self.one_less();
+        }
+        begun
     }
 
     /// Goes on, in turn, with the most urgent level of all; nothing is being polled. `None` if
@@ -215,34 +174,16 @@ impl Executor {
         worker: &'a Worker,
         locked: Locked<'_>,
         turns: &mut Turns<'a>,
-    ) -> Option<&'a Slot> {
+    ) -> Option<Begun<'a>> {
         let level = Priority::most_urgent_in(locked.bitmap())?;
-        if self.must_look_round::<ALONE>(worker, level) {
+        let list = worker.list(level);
+        let (plain, word) = (Snapshot::plain(level, worker.number()), list.first(&self.slab).state.peek());
+        if !word.is(plain) || self.must_look_round::<ALONE>(worker, level) {
             return None;
         }
-        turns.enter(worker, level);
-        Some(locked.begin(&self.slab, level))
-    }
-
-    /// As `begin_most_urgent`, while `polled`, which has yielded, is the head of its list. If
-    /// `None`, it still is.
-    #[inline(never)]
-    fn change_level<'a, const ALONE: bool>(
-        &'a self,
-        worker: &'a Worker,
-        locked: Locked<'_>,
-        polled: &Slot,
-        turns: &mut Turns<'a>,
-    ) -> Option<&'a Slot> {
-        let level = Priority::most_urgent_in(locked.bitmap())?;
-        if self.must_look_round::<ALONE>(worker, level) || !polled.state.peek().is(turns.plain) {
-            return None;
-        }
-        // See `poll_in_turn`: before it can be taken elsewhere.
-        worker.state().current_id.store(0, Ordering::Relaxed);
-        locked.end_and_rotate(&self.slab);
-        turns.enter(worker, level);
-        Some(locked.begin(&self.slab, level))
+        (turns.level, turns.list, turns.plain) = (level, list, plain);
+        worker.state().current_priority.store(level.level() as u32, Ordering::Relaxed);
+        Some(Begun { slot: locked.begin(&self.slab, level), word })
     }
 
     /// Whether a stop is requested, or another worker shows something more urgent than `level`.
@@ -254,16 +195,6 @@ impl Executor {
                 || attention & ATTENTION_STOP != 0
                 || attention & ATTENTION_FELLOWS != 0
                     && self.others_show(worker, level.bit().wrapping_sub(1)))
-    }
-
-    /// Polls the next one, for which a request was made while it waited.
-    #[cold]
-    fn poll_touched<'a>(&'a self, worker: &'a Worker, slot: &'a Slot, turns: &mut Turns<'a>) {
-        let (state, word) = (worker.state(), slot.state.begin());
-        state.current_priority.store(word.priority().level() as u32, Ordering::Relaxed);
-        state.current_id.store(0, Ordering::Relaxed);
-        turns.left = turns.left.wrapping_sub(1);
-        turns.polled = self.poll_once(worker, Begun { slot, word });
     }
 
     /// Whether a worker must do more at a scheduling point than look at its own lists.
@@ -291,11 +222,4 @@ impl Executor {
         attention & ATTENTION_STOP != 0
             || attention & ATTENTION_FELLOWS != 0 && self.others_show(worker, level.bit().wrapping_sub(1))
     }
-}
-
-/// Leaves a coroutine that has yielded to the next scheduling point.
-#[cold]
-fn leave<'a>(state: &WorkerState, slot: &'a Slot, id: u64, turns: &mut Turns<'a>) {
-    state.current_id.store(0, Ordering::Relaxed);
-    turns.leave(slot, id, true);
 }
