@@ -34,17 +34,28 @@
 //! | --- | --- |
 //! | a program of one thread, or futures that are not `Send` | [`block_on`], or [`LocalRuntime`] |
 //! | a program with several threads | [`Runtime`], and its [`Handle`] for other threads |
-//! | either | [`spawn`] (the caller's priority), [`spawn_at`], [`spawn_local`], [`JoinSet`], [`sleep`], [`timeout`], [`yield_now`](yield_now()), [`sync`] |
-//! | threads of your own that shall be workers, in a program with `std` | [`Executor`] in a static, [`start_on_host`](Executor::start_on_host) |
-//! | firmware without an allocator | [`Executor`], [`StaticTask`], [`StaticMemory`], [`time::Timers`] |
+//! | either | [`spawn`] (the caller's priority), [`spawn_at`], [`spawn_local`], [`JoinSet`],
+//! [`sleep`], [`timeout`], [`yield_now`](yield_now()), [`sync`] |
+//! | threads of your own that shall be workers, in a program with `std` | [`Executor`] in a static,
+//! [`start_on_host`](Executor::start_on_host) |
+//! | firmware without an allocator | [`Executor`], [`StaticTask`], [`StaticMemory`],
+//! [`time::Timers`] |
 //! | a kernel | [`Executor`], [`Hooks`], [`WorkerState`] |
 //!
-//! # The two halves
+//! # Rooms
 //!
-//! [`core`] knows no types, has no statics and cannot panic: it is what COPS links into the image
-//! that its kernel and its processes share. The rest of this crate, the front, is compiled into
-//! each program: generic spawn, join handles, wakers, the registry that finds an executor by the
-//! number in an id.
+//! Each may use those before it, and no other (`tests/rooms.rs`).
+//!
+//! | | |
+//! | --- | --- |
+//! | [`core`] | the scheduler. It knows no types, has no statics and cannot panic: it is what COPS
+//! links into the image that its kernel and its processes share |
+//! | `image` | for COPS: a core in such an image, found by name and called through a table |
+//! | `front` | what is compiled into each program: generic spawn, join handles, wakers, the
+//! registry that finds an executor by an id. All of it is at the root of this documentation |
+//! | [`sync`] | mutex with inheritance, semaphore, event, channels |
+//! | [`time`] | sleeping and time limits by a clock of the program's choice |
+//! | `host` | threads as workers, the reactor, the host's clock. At the root too |
 //!
 //! | feature | what it adds |
 //! | --- | --- |
@@ -52,8 +63,11 @@
 //! | `static-tasks` | the front without an allocator: coroutines live in statics |
 //! | `alloc`, `front` | all of the front, over a core that is linked |
 //! | `image` | all of the front, over a core in an image |
-//! | `std` (default) | the front on a host: workers are threads (`Runtime`), and a panic ends one coroutine |
-//! | `reactor` | on a host: idle workers drive the reactor of `async-io`, so its sockets and timers work |
+//! | `exports` | the list of the core's functions, for what builds an image |
+//! | `std` (default) | the front on a host: workers are threads (`Runtime`), and a panic ends one
+//! coroutine |
+//! | `reactor` | on a host: idle workers drive the reactor of `async-io`, so its sockets and timers
+//! work |
 //!
 //! Without `std` the program identifies the current worker by a function that the linker finds, and
 //! supplies memory and notification by [`Hooks`]:
@@ -121,12 +135,16 @@
 //! | | in a coroutine | outside of one | in an interrupt handler |
 //! | --- | --- | --- | --- |
 //! | wakers, `wake_up`, `cancel`, `set_priority`, `AbortHandle::abort` | yes | yes | yes |
-//! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `coroutines`, `most_urgent`, `waiting` | yes | yes | yes |
-//! | `Event::set`, `Semaphore::add_permits`, `Mutex::try_lock`, `Timers::fire_due`, `set_aging` | yes | yes | yes |
-//! | `spawn_static`, `spawn_raw`, `request_stop` | yes | yes | if its hook (`grow`, `notify`) may be |
+//! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `coroutines`,
+//! `most_urgent`, `waiting` | yes | yes | yes |
+//! | `Event::set`, `Semaphore::add_permits`, `Mutex::try_lock`, `Timers::fire_due`, `set_aging` |
+//! yes | yes | yes |
+//! | `spawn_static`, `spawn_raw`, `request_stop` | yes | yes | if its hook (`grow`, `notify`) may
+//! be |
 //! | other spawns, dropping a `MutexGuard`, all else of `sync` and `time` | yes | yes | no |
 //! | awaiting | yes | under `block_on` or any other executor | no |
-//! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic | one thread or hart for each worker | no |
+//! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic |
+//! one thread or hart for each worker | no |
 //!
 //! A signal handler counts as an interrupt handler where `std` parks threads without a lock: Linux,
 //! Android, FreeBSD, OpenBSD, Windows. There a wake makes at most one system call, which does not
@@ -146,13 +164,18 @@
 //! | [`JoinSet::join_next`] | nothing was taken; dropping the set itself cancels its members |
 //! | [`JoinSet::shutdown`] | the members are cancelled, and some may not be dropped yet |
 //! | [`yield_now`] | nothing |
-//! | [`Mutex::lock`](sync::Mutex::lock) | the place is given up, what was lent to the holder ends; if the lock was granted, the next has it |
-//! | [`Semaphore::acquire`](sync::Semaphore::acquire) | the place is given up, granted permits go to the next |
+//! | [`Mutex::lock`](sync::Mutex::lock) | the place is given up, what was lent to the holder ends;
+//! if the lock was granted, the next has it |
+//! | [`Semaphore::acquire`](sync::Semaphore::acquire) | the place is given up, granted permits go
+//! to the next |
 //! | [`Event::wait`](sync::Event::wait) | nothing |
 //! | [`Sender::send`](sync::Sender::send) | nothing was sent; the value is dropped |
-//! | [`Receiver::receive`](sync::Receiver::receive), [`OneshotReceiver::receive`](sync::OneshotReceiver::receive) | nothing was taken |
-//! | [`Rendezvous::wait_on`](sync::Rendezvous::wait_on) | a signal that was granted goes to the next, or is remembered |
-//! | [`Sleep`](time::Sleep), [`Interval::tick`](time::Interval::tick) | the deadline is forgotten; a tick is not lost |
+//! | [`Receiver::receive`](sync::Receiver::receive),
+//! [`OneshotReceiver::receive`](sync::OneshotReceiver::receive) | nothing was taken |
+//! | [`Rendezvous::wait_on`](sync::Rendezvous::wait_on) | a signal that was granted goes to the
+//! next, or is remembered |
+//! | [`Sleep`](time::Sleep), [`Interval::tick`](time::Interval::tick) | the deadline is forgotten;
+//! a tick is not lost |
 //! | [`timeout`], [`Timers::timeout`](time::Timers::timeout) | its future is dropped |
 //!
 //! # Proposition: priorities with several workers
@@ -208,8 +231,20 @@ extern crate alloc;
 extern crate std;
 
 pub mod core;
+#[cfg(all(test, not(feature = "image")))]
+#[allow(dead_code)]
+#[path = "image/elf.rs"]
+mod elf;
 #[cfg(feature = "static-tasks")]
 mod front;
+#[cfg(feature = "std")]
+mod host;
+#[cfg(feature = "image")]
+pub mod image;
+#[cfg(feature = "static-tasks")]
+pub mod sync;
+#[cfg(feature = "static-tasks")]
+pub mod time;
 
 /// Has the README's example compiled and run.
 #[cfg(doctest)]
@@ -219,3 +254,10 @@ struct Readme;
 pub use crate::core::{CoroutineId, Priority, WorkerState};
 #[cfg(feature = "static-tasks")]
 pub use crate::front::*;
+#[cfg(feature = "std")]
+pub use crate::host::{
+    BuildError, Builder, Handle, HostClock, LocalRuntime, Runtime, block_on, interval, sleep, spawn,
+    spawn_at, spawn_local, spawn_local_at, timeout, timers,
+};
+#[cfg(feature = "static-tasks")]
+pub use crate::sync::set_priority;

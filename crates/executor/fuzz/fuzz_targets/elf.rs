@@ -4,7 +4,7 @@
 extern crate core;
 
 #[allow(dead_code)]
-#[path = "../../src/front/elf.rs"]
+#[path = "../../src/image/elf.rs"]
 mod elf;
 
 use libfuzzer_sys::fuzz_target;

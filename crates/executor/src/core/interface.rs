@@ -62,16 +62,8 @@ pub const RUN_REFUSED: u32 = 3;
 /// result;`, each a method of [`Executor`]; `[unsafe]` before those that are. Ids, priorities and
 /// workers are integers here, 0 is no id, 64 no priority.
 ///
-/// ```
-/// macro_rules! count {
-///     ($($([$unsafety:tt])? $export:ident = $method:ident($($name:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
-///         [$(stringify!($export)),*]
-///     };
-/// }
-/// let exports = cops_executor::for_each_core_function!(count);
-/// assert!(exports.contains(&"cops_wake"));
-/// ```
-#[macro_export]
+/// For the image and those that look its exports up: with the features `image` and `exports`.
+#[cfg_attr(any(feature = "exports", feature = "image"), macro_export)]
 macro_rules! for_each_core_function {
     ($callback:ident) => {
         $callback! {
@@ -102,3 +94,6 @@ macro_rules! for_each_core_function {
         }
     };
 }
+
+#[cfg(feature = "static-tasks")]
+pub(crate) use for_each_core_function;

@@ -42,6 +42,8 @@ pub use id::CoroutineId;
 pub use inspection::{
     INSPECT_COROUTINE, INSPECT_EMPTY, INSPECT_END, Inspected, Inspection, Phase, RawInspection,
 };
+#[cfg(feature = "static-tasks")]
+pub(crate) use interface::for_each_core_function;
 pub use interface::*;
 pub use priority::Priority;
 pub use record::WorkerState;

@@ -1,9 +1,9 @@
 //! Running: pick the most urgent coroutine, poll it, see to what became of it.
 //!
-//! `run_marked` is the loop. `schedule` is the scheduling point, under the worker's own lock: it puts
-//! what was polled where it belongs now, files the inbox, compares the lists with the bitmaps of the
-//! other workers (`steal`), and begins the most urgent coroutine. What it comes to most of the time
-//! is in `turns`.
+//! `run_marked` is the loop. `schedule` is the scheduling point, under the worker's own lock: it
+//! puts what was polled where it belongs now, files the inbox, compares the lists with the bitmaps
+//! of the other workers (`steal`), and begins the most urgent coroutine. What it comes to most of
+//! the time is in `turns`.
 
 use super::atomic::{Ordering, compiler_fence};
 

@@ -18,10 +18,10 @@ macro_rules! define_calls {
             #[allow(unsafe_code, clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
             pub $($unsafety)? fn $method(executor: &Executor $(, $name: $type)*) -> $result {
                 // The same contract as the method's, which is what the table's entry leads to.
-                $($unsafety)? { (super::image::installed().$method)(executor $(, $name)*) }
+                $($unsafety)? { (crate::image::installed().$method)(executor $(, $name)*) }
             }
         )*
     };
 }
 
-crate::for_each_core_function!(define_calls);
+crate::core::for_each_core_function!(define_calls);

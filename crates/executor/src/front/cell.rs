@@ -18,13 +18,13 @@ impl<F: Future<Output = ()> + Send + 'static> Boxed<F> {
 
 /// Boxes a future for `spawn_raw`.
 #[inline]
-pub(super) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut (), &'static FutureVTable) {
+pub(crate) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut (), &'static FutureVTable) {
     (place(future).as_ptr().cast(), Boxed::<F>::VTABLE)
 }
 
 /// Moves a value into a box of its own.
 #[inline]
-pub(super) fn place<T>(value: T) -> NonNull<T> {
+pub(crate) fn place<T>(value: T) -> NonNull<T> {
     let place = pool::allocate::<T>();
     // SAFETY: `pool::allocate` has just returned this memory for a `T`, and nothing else refers to
     // it.
@@ -38,7 +38,7 @@ pub(super) fn place<T>(value: T) -> NonNull<T> {
 ///
 /// `data` is from `boxed::<F>` or `place::<F>` and was not dropped.
 #[inline(always)]
-pub(super) unsafe fn unbox<F>(data: *mut ()) {
+pub(crate) unsafe fn unbox<F>(data: *mut ()) {
     /// Gives the memory back, also if the value's destructor panics.
     struct Memory<F>(NonNull<F>);
 

@@ -13,7 +13,7 @@ use super::registry;
 use crate::core::{CoroutineId, Priority};
 
 /// What a child of the coroutine that runs here begins with.
-pub(super) fn inherited() -> Priority {
+pub(crate) fn inherited() -> Priority {
     registry::current().and_then(registry::base_priority).unwrap_or(Priority::DEFAULT)
 }
 

@@ -24,7 +24,7 @@ pub const fn encode_current_worker(executor: u8, worker: u32) -> u32 {
 }
 
 /// As `encode_current_worker`, for a number that may be none: then no worker has the word.
-pub(super) const fn word(executor: u32, worker: u32) -> u32 {
+pub(crate) const fn word(executor: u32, worker: u32) -> u32 {
     executor << 8 | worker & 0xff
 }
 
@@ -103,7 +103,7 @@ mod provided {
     }
 }
 
-pub(super) use provided::*;
+pub(crate) use provided::*;
 
 /// The number of the worker of executor number `executor` that runs on this thread or hart, or
 /// [`NO_WORKER`](crate::core::NO_WORKER).
@@ -128,7 +128,7 @@ pub fn current_worker_of(executor: u8) -> u32 {
 
 /// As `current_worker_of`, for a number that may be none.
 #[inline(always)]
-pub(super) fn worker_of(executor: u32) -> u32 {
+pub(crate) fn worker_of(executor: u32) -> u32 {
     let word = get();
     if word >> 8 == executor { word & 0xff } else { crate::core::NO_WORKER }
 }

@@ -37,7 +37,7 @@ const _: () = assert!(INTERFACE_VERSION >> 32 == 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Executor {
-    pub(super) core: core::Executor,
+    pub(crate) core: core::Executor,
     /// The records of the workers, for wakes that need not go to the core.
     states: [AtomicPtr<WorkerState>; MAX_WORKERS as usize],
     /// What its ids carry, from its start on; `NO_NUMBER` before, unless the program chose it.
@@ -127,7 +127,7 @@ impl Executor {
     ///
     /// As `start`.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn start_with(
+    pub(crate) unsafe fn start_with(
         &'static self,
         hooks: impl FnOnce(u8) -> Hooks,
     ) -> Result<(), StartError> {
@@ -199,27 +199,27 @@ impl Executor {
 
     /// The word of worker `worker`, for `current`.
     #[cfg(feature = "std")]
-    pub(super) fn word(&self, worker: u32) -> u32 {
+    pub(crate) fn word(&self, worker: u32) -> u32 {
         current::word(self.number.load(Ordering::Relaxed), worker)
     }
 
     /// The record of a worker.
     #[allow(unsafe_code)]
     #[inline(always)]
-    pub(super) fn state(&self, worker: u32) -> Option<&'static WorkerState> {
+    pub(crate) fn state(&self, worker: u32) -> Option<&'static WorkerState> {
         // SAFETY: null, or from a `&'static` in `add_worker`.
         unsafe { self.states.get(worker as usize)?.load(Ordering::Acquire).as_ref() }
     }
 
     /// How many polls a worker has made.
     #[cfg(feature = "std")]
-    pub(super) fn polls(&self, worker: u32) -> u64 {
+    pub(crate) fn polls(&self, worker: u32) -> u64 {
         self.state(worker).map_or(0, |state| state.polls.load(Ordering::Relaxed))
     }
 
     /// The worker of this executor that calls, or `NO_WORKER`.
     #[inline(always)]
-    pub(super) fn here(&self) -> u32 {
+    pub(crate) fn here(&self) -> u32 {
         current::worker_of(self.number.load(Ordering::Relaxed))
     }
 
@@ -289,7 +289,7 @@ impl Executor {
     /// As `spawn_join`, by a caller that knows which worker of this executor it is.
     #[cfg(feature = "alloc")]
     #[inline(always)]
-    pub(super) fn spawn_join_on<F>(
+    pub(crate) fn spawn_join_on<F>(
         &self,
         future: F,
         priority: Priority,
@@ -315,7 +315,7 @@ impl Executor {
     #[cfg(feature = "alloc")]
     #[allow(unsafe_code)]
     #[inline(always)]
-    pub(super) unsafe fn spawn_join_unchecked<F>(
+    pub(crate) unsafe fn spawn_join_unchecked<F>(
         &self,
         future: F,
         priority: Priority,

@@ -266,7 +266,7 @@ unsafe fn end<F: Future>(block: NonNull<Shared<F::Output>>) {
 impl<T> JoinHandle<T> {
     /// Boxes a future for `spawn_raw`, so that its output goes to the handle that `finish` makes.
     #[inline]
-    pub(super) fn prepare<F: Future<Output = T>>(
+    pub(crate) fn prepare<F: Future<Output = T>>(
         future: F,
     ) -> (*mut (), &'static FutureVTable, PendingHandle<T>) {
         let block = pool::allocate::<Block<F>>();
@@ -286,7 +286,7 @@ impl<T> JoinHandle<T> {
 
     /// Drops a future that is not spawned after all. The handle yields `Cancelled`.
     #[cfg(feature = "std")]
-    pub(super) fn cancelled<F: Future<Output = T>>(future: F, id: CoroutineId) -> JoinHandle<T> {
+    pub(crate) fn cancelled<F: Future<Output = T>>(future: F, id: CoroutineId) -> JoinHandle<T> {
         let (data, vtable, handle) = JoinHandle::prepare(future);
         // SAFETY: from `prepare`, and not spawned: dropped here and never again.
         unsafe { (vtable.drop)(data) };
@@ -353,7 +353,7 @@ impl<T> Future for JoinHandle<T> {
 }
 
 /// A handle to a coroutine without an id so far.
-pub(super) struct PendingHandle<T>(Side<T>);
+pub(crate) struct PendingHandle<T>(Side<T>);
 
 impl<T> PendingHandle<T> {
     pub fn finish(self, id: CoroutineId) -> JoinHandle<T> {

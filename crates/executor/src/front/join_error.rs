@@ -101,7 +101,7 @@ impl fmt::Debug for Payload {
 
 impl JoinError {
     #[cfg(feature = "std")]
-    pub(super) fn panicked(any: Box<dyn Any + Send>) -> JoinError {
+    pub(crate) fn panicked(any: Box<dyn Any + Send>) -> JoinError {
         JoinError::Panicked(Payload { any })
     }
 

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use super::child::AbortHandle;
 use super::join::JoinHandle;
 use super::join_error::JoinError;
-use super::sync::lock::SpinLock;
+use super::lock::SpinLock;
 use crate::core::CoroutineId;
 
 /// Coroutines that belong together: their outputs are taken as they finish, and they are cancelled
@@ -302,7 +302,7 @@ impl<T> JoinSet<T> {
     }
 
     /// Polls for the next member: see [`join_next`](JoinSet::join_next).
-    pub(super) fn poll_join_next(
+    pub(crate) fn poll_join_next(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<(CoroutineId, Result<T, JoinError>)>> {

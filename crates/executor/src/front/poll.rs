@@ -14,7 +14,7 @@ use super::waker::waker_of_raw;
 ///
 /// `data` points to an `F` that stays there until it is dropped and is used only by this call while
 /// it runs.
-pub(super) unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: u64) -> bool {
+pub(crate) unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: u64) -> bool {
     // SAFETY: by contract; it stays where it is, so it is pinned.
     let future = unsafe { Pin::new_unchecked(&mut *data.cast::<F>()) };
     // Not dropped: there is nothing to drop, and the call would cost as much as a poll of a small

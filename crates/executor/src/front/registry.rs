@@ -17,7 +17,7 @@ const COUNT: usize = LAST_EXECUTOR as usize + 1;
 static EXECUTORS: [AtomicPtr<Executor>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
 
 /// Enters an executor; false if the number is taken.
-pub(super) fn enter(number: u8, executor: &'static Executor) -> bool {
+pub(crate) fn enter(number: u8, executor: &'static Executor) -> bool {
     let executor = ptr::from_ref(executor).cast_mut();
     EXECUTORS.get(number as usize).is_some_and(|place| {
         place.compare_exchange(ptr::null_mut(), executor, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -25,7 +25,7 @@ pub(super) fn enter(number: u8, executor: &'static Executor) -> bool {
 }
 
 /// Takes back an entry of an executor that has not begun to use the number.
-pub(super) fn withdraw(number: u8) {
+pub(crate) fn withdraw(number: u8) {
     if let Some(place) = EXECUTORS.get(number as usize) {
         place.store(ptr::null_mut(), Ordering::Release);
     }
@@ -33,7 +33,7 @@ pub(super) fn withdraw(number: u8) {
 
 #[allow(unsafe_code)]
 #[inline(always)]
-pub(super) fn executor(number: u8) -> Option<&'static Executor> {
+pub(crate) fn executor(number: u8) -> Option<&'static Executor> {
     // SAFETY: the pointer is null, or `enter` stored it from a `&'static` reference.
     unsafe { EXECUTORS.get(number as usize)?.load(Ordering::Acquire).as_ref() }
 }
@@ -66,7 +66,7 @@ pub fn wake_up(id: CoroutineId) -> bool {
 
 /// As `wake_up`, of the bits of an id.
 #[inline(always)]
-pub(super) fn wake_up_raw(id: u64) -> bool {
+pub(crate) fn wake_up_raw(id: u64) -> bool {
     // What yields wakes itself: that needs no atomic update and, with an image, no call.
     state().is_some_and(|worker| worker.wakes_itself(id)) || wake_another(id)
 }
@@ -78,29 +78,11 @@ fn wake_another(id: u64) -> bool {
     executor(number).is_some_and(|executor| calls::wake(&executor.core, id, current_worker_of(number)))
 }
 
-/// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May
-/// be called wherever [`wake_up`] may. False if the coroutine has exited.
-///
-/// One that waits in a queue of [`sync`](super::sync) comes to stand at the end of its new level
-/// there; it may be polled for that. (While one waits for a mutex, this takes time in the number of
-/// mutexes that are contended.)
-///
-/// ```
-/// # use cops_executor::{Executor, Priority, priority, set_priority};
-/// # static EXECUTOR: Executor = Executor::new();
-/// # EXECUTOR.start_on_host(1)?;
-/// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
-/// assert!(set_priority(id, Priority::MOST_URGENT));
-/// assert_eq!(priority(id), Some(Priority::MOST_URGENT));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
-    let changed = executor(id.executor()).is_some_and(|executor| {
+/// As `set_priority` of `sync`, which also moves waiters there.
+pub(crate) fn set_own_priority(id: CoroutineId, priority: Priority) -> bool {
+    executor(id.executor()).is_some_and(|executor| {
         calls::set_priority(&executor.core, id.raw(), priority.level() as u32, executor.here())
-    });
-    // A waiter in a queue of `sync` moves to another place.
-    super::sync::priority_changed(id);
-    changed
+    })
 }
 
 /// The priority that a coroutine was given; `None` if it has exited. What it runs at may be more
@@ -122,7 +104,7 @@ pub fn base_priority(id: CoroutineId) -> Option<Priority> {
 
 /// Makes a coroutine at least as urgent as `inherited`, or no longer so. False if it has exited. As
 /// `set_priority`, O(1) and without a lock.
-pub(super) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> bool {
+pub(crate) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> bool {
     let level = inherited.unwrap_or(Priority::LEAST_URGENT).level() as u32;
     executor(id.executor())
         .is_some_and(|executor| calls::set_inherited(&executor.core, id.raw(), level, executor.here()))

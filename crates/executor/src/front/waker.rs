@@ -37,7 +37,7 @@ pub fn waker_of(id: CoroutineId) -> Waker {
 
 /// As `waker_of`, of the bits of an id that the core has given, or of none.
 #[inline(always)]
-pub(super) fn waker_of_raw(id: u64) -> Waker {
+pub(crate) fn waker_of_raw(id: u64) -> Waker {
     // SAFETY: the functions of the table take the data for an integer; they can be called any
     // number of times, from any thread.
     unsafe { Waker::from_raw(form::raw_waker(id)) }

@@ -21,7 +21,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         cases.extend(tests(
             context,
             &[&IMAGE[..], &["--doc"]].concat(),
-            &["front::image", "front::observe"],
+            &["image::"],
         )?);
     }
     Ok(cases)

@@ -34,10 +34,10 @@ use ::core::cell::UnsafeCell;
 use ::core::ptr;
 
 use super::levels::Links;
-use super::lock::SpinLock;
 use super::queue::{Link, Node, Queue, node};
 use super::steps;
 use crate::core::CoroutineId;
+use crate::front::lock::SpinLock;
 
 /// The word of a mutex that is free.
 pub(super) const FREE: u64 = 0;

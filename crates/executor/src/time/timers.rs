@@ -11,7 +11,7 @@ use ::core::time::Duration;
 use super::clock::{Clock, ticks_in};
 use super::heap::Heap;
 use super::sleep::{Elapsed, Interval, Sleep};
-use crate::front::sync::lock::SpinLock;
+use crate::front::lock::SpinLock;
 
 /// Wakers that are taken out at once before the unlock.
 const FIRED_AT_ONCE: usize = 16;

@@ -8,7 +8,7 @@
 use ::core::ptr;
 use ::core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::image::CoreTable;
+use super::CoreTable;
 use crate::core::{CoroutineId, Executor, FutureVTable, Priority};
 
 /// What is to be called, by whichever worker or interrupt handler does the thing. So these must be

@@ -23,9 +23,32 @@ use ::core::task::Waker;
 use super::contended::{CONTENDED, FREE, Locked, NO_COROUTINE, Record, table, word_of};
 use super::queue::{Link, Place, Queue, level_of, node};
 use super::waiting::{self, FOR_MUTEXES, FOR_OTHERS};
-use crate::core::CoroutineId;
 use crate::core::atomic::{AtomicU64, Ordering};
+use crate::core::{CoroutineId, Priority};
 use crate::front::registry;
+
+/// Changes the priority of a coroutine; one that is ready moves to the tail of its new level. May
+/// be called wherever [`wake_up`](crate::wake_up) may. False if the coroutine has exited.
+///
+/// One that waits in a queue of [`sync`](crate::sync) comes to stand at the end of its new level
+/// there; it may be polled for that. (While one waits for a mutex, this takes time in the number of
+/// mutexes that are contended.)
+///
+/// ```
+/// # use cops_executor::{Executor, Priority, priority, set_priority};
+/// # static EXECUTOR: Executor = Executor::new();
+/// # EXECUTOR.start_on_host(1)?;
+/// let id = EXECUTOR.spawn(std::future::pending(), Priority::DEFAULT)?;
+/// assert!(set_priority(id, Priority::MOST_URGENT));
+/// assert_eq!(priority(id), Some(Priority::MOST_URGENT));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
+    let changed = registry::set_own_priority(id, priority);
+    // A waiter in a queue of `sync` moves to another place.
+    priority_changed(id);
+    changed
+}
 
 /// To be called after `set_priority`, in any context.
 ///
@@ -33,7 +56,7 @@ use crate::front::registry;
 /// table is in use at this moment, as it may be in what an interrupt handler has interrupted: then
 /// the waiter is woken and does it itself. A waiter for something else is woken too, because it may
 /// be the first now.
-pub(in crate::front) fn priority_changed(id: CoroutineId) {
+fn priority_changed(id: CoroutineId) {
     if FOR_OTHERS.may_contain(id) {
         waiting::note_change();
         registry::wake_up(id);

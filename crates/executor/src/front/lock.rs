@@ -16,7 +16,7 @@ const NOTED: u32 = 2;
 const SPINS_BEFORE_YIELD: u32 = 100;
 
 /// A spin lock that can carry a note.
-pub(in crate::front) struct SpinLock(AtomicU32);
+pub(crate) struct SpinLock(AtomicU32);
 
 impl SpinLock {
     pub const fn new() -> SpinLock {
@@ -92,7 +92,7 @@ impl SpinLock {
 
 #[cfg(all(not(loom), feature = "std"))]
 mod hook {
-    pub(super) use crate::front::host::relax::relax as yield_to_holder;
+    pub(crate) use crate::front::relax::relax as yield_to_holder;
 }
 
 #[cfg(all(not(loom), not(feature = "std")))]

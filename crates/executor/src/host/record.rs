@@ -235,5 +235,5 @@ extern "C" fn notify(context: *mut (), worker: u32) {
 
 /// The hook `relax`: the holder of a lock may have lost its processor.
 extern "C" fn relax(_context: *mut ()) {
-    super::relax::relax();
+    crate::front::relax::relax();
 }

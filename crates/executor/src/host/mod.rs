@@ -33,7 +33,6 @@ mod memory;
 mod pace;
 mod park;
 mod record;
-pub(super) mod relax;
 mod runtime;
 mod sleeper;
 

@@ -4,7 +4,7 @@
 
 use std::thread;
 
-pub(in crate::front) fn relax() {
+pub(crate) fn relax() {
     #[cfg(all(test, not(feature = "image"), not(loom)))]
     tests::note();
     thread::yield_now();
@@ -19,14 +19,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use crate::Executor;
-    use crate::front::sync::lock::SpinLock;
+    use crate::front::lock::SpinLock;
 
     std::thread_local! {
         /// What is set when this thread calls `relax`.
         static NOTE: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) };
     }
 
-    pub(super) fn note() {
+    pub(crate) fn note() {
         if let Some(note) = NOTE.get() {
             note.store(true, Ordering::Relaxed);
         }

@@ -8,10 +8,13 @@ use ::core::fmt;
 use ::core::ptr;
 use ::core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::elf::DynamicSymbols;
+mod elf;
+mod observe;
+
+use self::elf::DynamicSymbols;
 use crate::core::{Executor, INTERFACE_VERSION};
 
-pub use super::observe::Observer;
+pub use self::observe::Observer;
 
 /// Why an image cannot be used.
 ///
@@ -70,7 +73,7 @@ macro_rules! define_table {
         /// ```
         #[derive(Clone, Copy)]
         pub struct CoreTable {
-            $(pub(super) $method: $($unsafety)? extern "C" fn(&Executor $(, $name: $type)*) -> $result,)*
+            $(pub(crate) $method: $($unsafety)? extern "C" fn(&Executor $(, $name: $type)*) -> $result,)*
         }
 
         impl CoreTable {
@@ -143,7 +146,7 @@ macro_rules! define_table {
     };
 }
 
-crate::for_each_core_function!(define_table);
+crate::core::for_each_core_function!(define_table);
 
 impl CoreTable {
     /// Makes the table from an image in memory, as the linker script of the vDSO crate lays it out.
@@ -213,7 +216,7 @@ pub fn install(table: &'static CoreTable) {
 ///
 /// If none is.
 #[inline(always)]
-pub(super) fn installed() -> &'static CoreTable {
+pub(crate) fn installed() -> &'static CoreTable {
     // SAFETY: the pointer is null, or `install` stored it from a `&'static` reference.
     match unsafe { INSTALLED.load(Ordering::Acquire).as_ref() } {
         Some(table) => table,

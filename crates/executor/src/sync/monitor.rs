@@ -12,11 +12,11 @@ use ::core::pin::Pin;
 use ::core::ptr;
 use ::core::task::{Context, Poll, Waker};
 
-use super::lock::SpinLock;
 use super::queue::{Link, Node, Place, Queue, level_of, node};
 use super::waiting::{self, FOR_OTHERS};
 use crate::core::CoroutineId;
 use crate::core::atomic::{AtomicU64, Ordering};
+use crate::front::lock::SpinLock;
 use crate::front::registry;
 
 /// What is waited for. All its methods run under the monitor's lock: no foreign code, no

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::record::Record;
-use crate::front::time::{Clock, Timers};
+use crate::time::{Clock, Timers};
 
 static TIMERS: Timers<HostClock> = Timers::new(HostClock(()));
 static EPOCH: OnceLock<Instant> = OnceLock::new();

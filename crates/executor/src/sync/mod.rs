@@ -70,7 +70,6 @@ mod event;
 mod holders;
 mod inheritance;
 mod levels;
-pub(super) mod lock;
 mod monitor;
 mod mutex;
 #[cfg(feature = "alloc")]
@@ -89,9 +88,7 @@ pub use self::channel_error::{SendError, TryReceiveError, TrySendError};
 #[doc(hidden)]
 pub use self::contended::begin_sync_model;
 pub use self::event::Event;
-pub(super) use self::inheritance::priority_changed;
-#[cfg(all(not(loom), not(feature = "std")))]
-pub use self::lock::set_contention_hook;
+pub use self::inheritance::set_priority;
 pub use self::mutex::{Mutex, MutexGuard};
 #[cfg(feature = "alloc")]
 pub use self::oneshot::{OneshotReceiver, OneshotSender, oneshot};
@@ -99,3 +96,5 @@ pub use self::rendezvous::{Full, Rendezvous};
 #[cfg(not(loom))]
 pub use self::rendezvous::{signal, wait_on};
 pub use self::semaphore::{Permit, Semaphore};
+#[cfg(all(not(loom), not(feature = "std")))]
+pub use crate::front::lock::set_contention_hook;

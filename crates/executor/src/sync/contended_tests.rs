@@ -2,7 +2,7 @@
 
 use super::steps;
 use crate::core::Priority;
-use crate::front::sync::{Event, Mutex};
+use crate::sync::{Event, Mutex};
 use crate::{Executor, RunOutcome, current, priority, yield_now};
 use std::boxed::Box;
 use std::vec::Vec;
