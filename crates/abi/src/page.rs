@@ -5,14 +5,23 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::interrupt::{CpuRecord, PostedDescriptor};
 use crate::ring::RingIndices;
-use cops_executor::WorkerState;
+use cops_executor::{Priority, WorkerState};
 
 /// Maximum number of virtual CPUs of a process.
 pub const MAX_CPUS: usize = 8;
 /// Maximum number of harts.
 pub const MAX_HARTS: usize = 8;
 /// Means "no priority", for instance of a hart that sleeps.
-pub const NO_LEVEL: u32 = 64;
+pub const NO_LEVEL: u32 = Priority::COUNT;
+
+/// How a page or a record stores `priority`: as its level, or as [`NO_LEVEL`].
+#[must_use]
+pub const fn level_number(priority: Option<Priority>) -> u32 {
+    match priority {
+        Some(priority) => priority.level() as u32,
+        None => NO_LEVEL,
+    }
+}
 
 /// Bits of [`ProcessPage::flags`].
 pub mod flags {

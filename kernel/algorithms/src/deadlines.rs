@@ -12,10 +12,11 @@
 //! An insertion, a removal and a search for a due entry take O(log n) steps, plus at most 64 steps
 //! for the levels.
 
+use cops_abi::Priority;
 use cops_fallible::{Map, OutOfMemory};
 
 /// Levels of urgency; 0 is the most urgent.
-const LEVELS: usize = 64;
+const LEVELS: usize = Priority::COUNT as usize;
 
 /// The position of an entry: level, owner, deadline, and a number that keeps equal deadlines in the
 /// order of their insertion.
@@ -76,12 +77,18 @@ impl<T> Deadlines<T> {
         }
     }
 
-    /// Adds an entry of `owner`. Levels above 63 count as 63.
+    /// Adds an entry of `owner`.
     ///
     /// # Errors
     /// [`OutOfMemory`]; the entry is dropped.
-    pub fn insert(&mut self, level: u8, owner: u32, deadline: u64, entry: T) -> Result<Key, OutOfMemory> {
-        let key = Key { level: level.min(LEVELS as u8 - 1), owner, deadline, number: self.number() };
+    pub fn insert(
+        &mut self,
+        level: Priority,
+        owner: u32,
+        deadline: u64,
+        entry: T,
+    ) -> Result<Key, OutOfMemory> {
+        let key = Key { level: level.level(), owner, deadline, number: self.number() };
         self.entries.try_insert(key, entry)?;
         if let Err(error) = self.admit(key) {
             self.entries.remove(&key);
@@ -93,8 +100,8 @@ impl<T> Deadlines<T> {
 
     /// Moves an entry to another level. Returns its new key, or `None` if the entry is no longer
     /// there, or if there is no memory for the move; then the entry is where it was.
-    pub fn set_level(&mut self, key: Key, level: u8) -> Option<Key> {
-        let new = Key { level: level.min(LEVELS as u8 - 1), number: self.number(), ..key };
+    pub fn set_level(&mut self, key: Key, level: Priority) -> Option<Key> {
+        let new = Key { level: level.level(), number: self.number(), ..key };
         if !self.entries.contains_key(&key) || self.admit(new).is_err() {
             return None;
         }
@@ -163,14 +170,18 @@ impl<T> Deadlines<T> {
     }
 
     /// The most urgent level with an entry that is due at `now`.
-    pub fn due_level(&self, now: u64) -> Option<u8> {
+    pub fn due_level(&self, now: u64) -> Option<Priority> {
+        self.first_due(now).and_then(Priority::new)
+    }
+
+    fn first_due(&self, now: u64) -> Option<u8> {
         self.occupied().find(|&level| self.heads[usize::from(level)] <= now)
     }
 
     /// Removes a due entry of the most urgent level that has one: the earliest of the owner that
     /// has the next turn.
     pub fn pop_due(&mut self, now: u64) -> Option<T> {
-        let level = self.due_level(now)?;
+        let level = self.first_due(now)?;
         let owner = self.next_owner(level, now)?;
         self.last_served = (level, owner);
         if let Some(record) = self.owners.get_mut(&(level, owner)) {
@@ -236,6 +247,11 @@ impl<T> Default for Deadlines<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn priority(level: u8) -> Priority {
+        Priority::new(level).unwrap()
+    }
+
     use alloc::collections::BTreeMap;
     use alloc::vec::Vec;
     use proptest::prelude::*;
@@ -244,10 +260,11 @@ mod tests {
     fn an_urgent_deadline_overtakes_earlier_ones_that_are_less_urgent() {
         let mut deadlines = Deadlines::new();
         for count in 0..4000 {
-            deadlines.insert(63, 1, 10, count).unwrap();
+            deadlines.insert(Priority::LEAST_URGENT, 1, 10, count).unwrap();
         }
-        let key = deadlines.insert(40, 1, 20, 9999).unwrap();
-        assert!(deadlines.set_level(key, 5).is_some() && deadlines.set_level(key, 6).is_none());
+        let key = deadlines.insert(Priority::DEFAULT, 1, 20, 9999).unwrap();
+        assert!(deadlines.set_level(key, priority(5)).is_some());
+        assert!(deadlines.set_level(key, priority(6)).is_none());
         assert_eq!(deadlines.next_after(10), Some(20));
         assert_eq!(deadlines.pop_due(15), Some(0));
         assert_eq!(deadlines.pop_due(20), Some(9999));
@@ -259,9 +276,9 @@ mod tests {
     fn a_deadline_does_not_wait_for_the_crowd_of_another_owner() {
         let mut deadlines = Deadlines::new();
         for count in 0..4000 {
-            deadlines.insert(32, 1, 10, count).unwrap();
+            deadlines.insert(Priority::DEFAULT, 1, 10, count).unwrap();
         }
-        deadlines.insert(32, 2, 20, 9999).unwrap();
+        deadlines.insert(Priority::DEFAULT, 2, 20, 9999).unwrap();
         for now in 10..20 {
             assert!(deadlines.pop_due(now).unwrap() < 10);
         }
@@ -274,7 +291,7 @@ mod tests {
     fn owners_take_turns_even_if_no_time_passes() {
         let mut deadlines = Deadlines::new();
         for count in 0..30 {
-            deadlines.insert(32, count % 3, 10, count % 3).unwrap();
+            deadlines.insert(Priority::DEFAULT, count % 3, 10, count % 3).unwrap();
         }
         let order: Vec<_> = core::iter::from_fn(|| deadlines.pop_due(10)).collect();
         for round in order.chunks(3) {
@@ -329,7 +346,7 @@ mod tests {
                     Step::Insert(level, owner, after) => {
                         // Some are due when they come.
                         let (id, deadline) = (keys.len(), now + after - 10);
-                        keys.push(deadlines.insert(level, owner, deadline, id).unwrap());
+                        keys.push(deadlines.insert(priority(level), owner, deadline, id).unwrap());
                         let number = numbers.next().unwrap();
                         model.push(Modelled { level, owner, deadline, id, number, overtaken: 0 });
                     }
@@ -340,7 +357,7 @@ mod tests {
                     }
                     Step::SetLevel(id, level) => {
                         let Some(key) = keys.get_mut(id) else { continue };
-                        let new = deadlines.set_level(*key, level);
+                        let new = deadlines.set_level(*key, priority(level));
                         let entry = model.iter_mut().find(|entry| entry.id == id);
                         prop_assert_eq!(new.is_some(), entry.is_some());
                         if let (Some(new), Some(entry)) = (new, entry) {
@@ -351,7 +368,7 @@ mod tests {
                     Step::Pop => {
                         let due: Vec<_> = model.iter().filter(|entry| entry.deadline <= now).copied().collect();
                         let level = due.iter().map(|entry| entry.level).min();
-                        prop_assert_eq!(deadlines.due_level(now), level);
+                        prop_assert_eq!(deadlines.due_level(now), level.map(priority));
                         let popped = deadlines.pop_due(now);
                         prop_assert_eq!(popped.is_some(), level.is_some());
                         let Some(id) = popped else { continue };

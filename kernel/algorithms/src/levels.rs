@@ -5,20 +5,21 @@
 //! urgent than the ceiling, and a bit of the system bitmap says whether any process has that level
 //! once all harts are done with [`change`].
 
+use cops_abi::Priority;
+
 /// Number of levels.
-pub const LEVELS: usize = 64;
+pub const LEVELS: usize = Priority::COUNT as usize;
 
 /// `level`, or the ceiling if that is less urgent.
 #[must_use]
-pub const fn cap(level: u8, ceiling: u8) -> u8 {
-    let capped = if level < ceiling { ceiling } else { level };
-    if capped < LEVELS as u8 { capped } else { LEVELS as u8 - 1 }
+pub const fn cap(level: Priority, ceiling: Priority) -> Priority {
+    if level.is_more_urgent_than(ceiling) { ceiling } else { level }
 }
 
 /// `levels`, with those more urgent than the ceiling counted as the ceiling.
 #[must_use]
-pub const fn cap_all(levels: u64, ceiling: u8) -> u64 {
-    let at = 1u64 << (ceiling & 63);
+pub const fn cap_all(levels: u64, ceiling: Priority) -> u64 {
+    let at = ceiling.bit();
     let above = at - 1;
     if levels & above == 0 { levels } else { levels & !above | at }
 }
@@ -112,22 +113,22 @@ impl LevelCounts {
 
     /// Number of members of a level.
     #[must_use]
-    pub const fn of(&self, level: u8) -> u32 {
-        self.counts[level as usize]
+    pub const fn of(&self, level: Priority) -> u32 {
+        self.counts[level.level() as usize]
     }
 
     /// A member joins.
-    pub const fn add(&mut self, level: u8) {
-        self.counts[level as usize] += 1;
-        self.levels |= 1 << level;
+    pub const fn add(&mut self, level: Priority) {
+        self.counts[level.level() as usize] += 1;
+        self.levels |= level.bit();
     }
 
     /// A member of this level leaves.
-    pub const fn remove(&mut self, level: u8) {
-        let count = &mut self.counts[level as usize];
+    pub const fn remove(&mut self, level: Priority) {
+        let count = &mut self.counts[level.level() as usize];
         *count -= 1;
         if *count == 0 {
-            self.levels &= !(1 << level);
+            self.levels &= !level.bit();
         }
     }
 }
@@ -138,6 +139,10 @@ mod tests {
     use alloc::vec::Vec;
     use core::cell::{Cell, RefCell};
     use proptest::prelude::*;
+
+    fn priority(level: u8) -> Priority {
+        Priority::new(level).unwrap()
+    }
 
     /// Levels before and after.
     type Change = (u64, u64);
@@ -211,31 +216,34 @@ mod tests {
         #[test]
         fn counts_of_levels(members in prop::collection::vec(0..64u8, 0..40), leaving in any::<prop::sample::Index>()) {
             let mut counts = LevelCounts::new();
-            members.iter().for_each(|&level| counts.add(level));
+            members.iter().for_each(|&level| counts.add(priority(level)));
             let (gone, rest) = members.split_at(if members.is_empty() { 0 } else { leaving.index(members.len()) });
-            gone.iter().for_each(|&level| counts.remove(level));
+            gone.iter().for_each(|&level| counts.remove(priority(level)));
             prop_assert_eq!(counts.levels(), rest.iter().fold(0, |levels, level| levels | 1 << level));
             for level in 0..64 {
-                prop_assert_eq!(counts.of(level) as usize, rest.iter().filter(|&&at| at == level).count());
+                prop_assert_eq!(counts.of(priority(level)) as usize, rest.iter().filter(|&&at| at == level).count());
             }
         }
 
         /// Capping a set is capping each of its levels.
         #[test]
         fn no_level_is_above_the_ceiling(levels: u64, ceiling in 0..64u8) {
+            let ceiling = priority(ceiling);
             let mut expected = 0u64;
-            for_each(levels, |level| expected |= 1 << cap(level as u8, ceiling));
-            prop_assert_eq!(cap_all(levels, ceiling), expected);
-            prop_assert!(cap_all(levels, ceiling).trailing_zeros() >= ceiling.into());
+            for_each(levels, |level| expected |= cap(priority(level as u8), ceiling).bit());
+            let capped = cap_all(levels, ceiling);
+            prop_assert_eq!(capped, expected);
+            let first = Priority::most_urgent_in(capped);
+            prop_assert!(first.is_none_or(|first| !first.is_more_urgent_than(ceiling)));
         }
     }
 
-    /// A level is a number from outside until it is capped.
     #[test]
-    fn any_number_becomes_a_level() {
-        for level in 0..=u8::MAX {
+    fn a_capped_level_is_the_less_urgent_of_the_two() {
+        for level in 0..64 {
             for ceiling in 0..64 {
-                assert_eq!(cap(level, ceiling), level.clamp(ceiling, 63));
+                let capped = cap(priority(level), priority(ceiling));
+                assert_eq!(capped, priority(level.max(ceiling)));
             }
         }
     }

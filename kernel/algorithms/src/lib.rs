@@ -17,6 +17,7 @@ pub mod frame_cache;
 pub mod holes;
 pub mod levels;
 pub mod only_child;
+pub mod priority;
 pub mod quota;
 pub mod range_map;
 pub mod ring;

@@ -36,6 +36,8 @@
 //! A switching coroutine that has taken a virtual CPU calls [`on_newcomer`] again for the virtual
 //! CPU that is then first.
 
+use cops_abi::Priority;
+
 /// How the virtual CPU of a switching coroutine compares with a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
@@ -45,7 +47,7 @@ pub enum Claim {
     /// vruntime is greater by `excess`.
     Weaker {
         /// The level of the virtual CPU.
-        level: u8,
+        level: Priority,
         /// Its vruntime minus the newcomer's.
         excess: i64,
     },
@@ -65,7 +67,7 @@ pub enum Switcher {
     /// It is ready in the executor and has no virtual CPU.
     Ready {
         /// Its level in the executor.
-        level: u8,
+        level: Priority,
     },
     /// It is being polled and runs a virtual CPU.
     Running {
@@ -79,7 +81,7 @@ pub enum Switcher {
     /// It has a virtual CPU, and is ready in the executor.
     Paused {
         /// Its level in the executor.
-        level: u8,
+        level: Priority,
         /// The claim of its virtual CPU.
         claim: Claim,
         /// Whether it gives up its virtual CPU when it is polled.
@@ -113,7 +115,7 @@ pub enum Action {
 /// `ahead`: the number of queued virtual CPUs that are at least as urgent, including the newcomer;
 /// it may stop counting at the number of switching coroutines. `mine`: the index of the calling
 /// hart's switching coroutine, which is preferred if it is idle.
-pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize) -> Action {
+pub fn on_newcomer(switchers: &[Switcher], level: Priority, ahead: usize, mine: usize) -> Action {
     let is_idle = |switcher: &Switcher| *switcher == Switcher::Idle;
     if switchers.get(mine).is_some_and(is_idle) {
         return Action::Wake(mine);
@@ -126,8 +128,10 @@ pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize)
     }
     // This one would read the queue too late. Reading it earlier costs nothing.
     let late = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
-        Switcher::Ready { level: at } | Switcher::Paused { level: at, told: true, .. } if at > level => {
-            Some((at, number))
+        Switcher::Ready { level: at } | Switcher::Paused { level: at, told: true, .. }
+            if level.is_more_urgent_than(at) =>
+        {
+            Some((at.level(), number))
         }
         _ => None,
     });
@@ -137,14 +141,14 @@ pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize)
     let weaker = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
         Switcher::Running { claim: Claim::Weaker { level, excess }, told: false, .. }
         | Switcher::Paused { claim: Claim::Weaker { level, excess }, told: false, .. } => {
-            Some((level, excess, number))
+            Some((level.level(), excess, number))
         }
         _ => None,
     });
     if let Some((_, _, number)) = weaker.max() {
         return match switchers[number] {
             Switcher::Paused { level: at, .. } => {
-                Action::Preempt { number, raise: at > level, interrupt: false }
+                Action::Preempt { number, raise: level.is_more_urgent_than(at), interrupt: false }
             }
             Switcher::Running { here, .. } => Action::Preempt { number, raise: false, interrupt: !here },
             _ => Action::Nothing,
@@ -153,7 +157,7 @@ pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize)
     // The newcomer has to wait for the virtual CPUs of these, so they must not wait for anything
     // less urgent than the newcomer.
     let behind = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
-        Switcher::Paused { level: at, .. } if at > level => Some((at, number)),
+        Switcher::Paused { level: at, .. } if level.is_more_urgent_than(at) => Some((at.level(), number)),
         _ => None,
     });
     behind.max().map_or(Action::Nothing, |(_, number)| Action::Raise(number))
@@ -161,12 +165,12 @@ pub fn on_newcomer(switchers: &[Switcher], level: u8, ahead: usize, mine: usize)
 
 /// Whether `switcher` reads the queue, without a virtual CPU or giving up its own, before its hart
 /// polls anything less urgent than `level`.
-fn looks_in_time(switcher: &Switcher, level: u8) -> bool {
+fn looks_in_time(switcher: &Switcher, level: Priority) -> bool {
     match *switcher {
         Switcher::Absent | Switcher::Idle => false,
         Switcher::Choosing => true,
-        Switcher::Ready { level: at } => at <= level,
+        Switcher::Ready { level: at } => !level.is_more_urgent_than(at),
         Switcher::Running { told, .. } => told,
-        Switcher::Paused { level: at, told, .. } => told && at <= level,
+        Switcher::Paused { level: at, told, .. } => told && !level.is_more_urgent_than(at),
     }
 }

@@ -8,6 +8,8 @@
 //! Without that condition a server alone on its level would be delayed by its own calls: they would
 //! all be done before its next coroutine runs, and answers would come in bursts.
 
+use cops_abi::Priority;
+
 /// The turns on one hart. The record outlives slices: when a virtual CPU has used all of its slice,
 /// the virtual CPUs have had their turn, whichever of them is next.
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ pub struct LetThrough {
     /// Its process.
     pub process: u32,
     /// Its level.
-    pub level: u8,
+    pub level: Priority,
     /// What its process has been charged, compared with others of the level.
     pub charge: i64,
 }
@@ -73,7 +75,7 @@ impl LetThrough {
     ///
     /// Work of a process for itself is none. Work for a process of another level is one, because
     /// their charges cannot be compared.
-    pub fn is_behind(self, process: u32, level: u8, charge: i64) -> bool {
+    pub fn is_behind(self, process: u32, level: Priority, charge: i64) -> bool {
         process != self.process && (level != self.level || charge < self.charge)
     }
 }
@@ -131,11 +133,12 @@ mod tests {
 
     #[test]
     fn only_others_with_a_smaller_charge_are_behind() {
-        let through = LetThrough { process: 7, level: 32, charge: 50 };
-        assert!(through.is_behind(8, 32, 49));
-        assert!(!through.is_behind(8, 32, 50), "as much is not behind");
-        assert!(through.is_behind(8, 2, 1000), "charges of another level");
-        assert!(!through.is_behind(7, 2, 0), "its own work");
+        let level = Priority::DEFAULT;
+        let through = LetThrough { process: 7, level, charge: 50 };
+        assert!(through.is_behind(8, level, 49));
+        assert!(!through.is_behind(8, level, 50), "as much is not behind");
+        assert!(through.is_behind(8, Priority::MOST_URGENT, 1000), "charges of another level");
+        assert!(!through.is_behind(7, Priority::MOST_URGENT, 0), "its own work");
     }
 
     /// A program that computes for whole slices beside work of many polls for another process: each

@@ -40,6 +40,10 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use cops_abi::Priority;
+
+use super::priority::AtomicPriority;
+
 /// Not a node's number.
 const NONE: u32 = u32::MAX;
 /// In `previous_level`: the node is not the first of its level.
@@ -55,7 +59,7 @@ const WOKEN_IN_ROUND: u8 = 3;
 #[derive(Debug)]
 pub struct Node {
     state: AtomicU8,
-    level: AtomicU8,
+    level: AtomicPriority,
     /// The list's round number when the waiter was inserted.
     round: AtomicU32,
     /// The neighbours in the ring of the level.
@@ -79,7 +83,7 @@ impl Node {
     pub const fn new() -> Self {
         Self {
             state: AtomicU8::new(IDLE),
-            level: AtomicU8::new(0),
+            level: AtomicPriority::new(Priority::DEFAULT),
             round: AtomicU32::new(0),
             next: AtomicU32::new(NONE),
             previous: AtomicU32::new(NONE),
@@ -89,8 +93,8 @@ impl Node {
         }
     }
 
-    fn level(&self) -> u8 {
-        self.level.load(Relaxed)
+    fn level(&self) -> Priority {
+        self.level.load()
     }
 }
 
@@ -131,7 +135,7 @@ impl WaitList {
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
-    pub fn insert(&mut self, nodes: &impl Nodes, number: u32, level: u8, wake: u64) -> Option<u64> {
+    pub fn insert(&mut self, nodes: &impl Nodes, number: u32, level: Priority, wake: u64) -> Option<u64> {
         let node = nodes.node(number);
         let before = node.state.load(Relaxed);
         if before == QUEUED {
@@ -140,7 +144,7 @@ impl WaitList {
             }
             self.unlink(nodes, number);
         }
-        node.level.store(level, Relaxed);
+        node.level.store(level);
         node.wake.store(wake, Relaxed);
         node.round.store(self.round, Relaxed);
         node.state.store(QUEUED, Relaxed);
@@ -218,7 +222,7 @@ impl WaitList {
         let node = nodes.node(number);
         let level = node.level();
         let (mut before, mut first) = (NONE, self.first);
-        while first != NONE && nodes.node(first).level() < level {
+        while first != NONE && nodes.node(first).level().is_more_urgent_than(level) {
             before = first;
             first = nodes.node(first).next_level.load(Relaxed);
         }

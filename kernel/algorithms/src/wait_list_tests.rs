@@ -24,6 +24,10 @@ impl Nodes for Table {
     }
 }
 
+fn priority(level: u8) -> Priority {
+    Priority::new(level).unwrap()
+}
+
 const WAITERS: u32 = 12;
 
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +132,7 @@ proptest! {
                 step => step,
             };
             let woken = match step {
-                Step::Insert { number, level } => list.insert(&nodes, number, level, number.into()),
+                Step::Insert { number, level } => list.insert(&nodes, number, priority(level), number.into()),
                 Step::Remove { number, ready } => list.remove(&nodes, number, ready),
                 Step::One => list.wake_one(&nodes),
                 Step::All => list.wake_all(&nodes),
@@ -161,7 +165,10 @@ fn a_wake_takes_the_same_number_of_steps_however_many_wait() {
     };
     for number in 0..COUNT {
         let level = (number % 64) as u8;
-        assert_eq!(measured(&mut list, &|list| list.insert(&nodes, number, level, number.into())), None);
+        assert_eq!(
+            measured(&mut list, &|list| list.insert(&nodes, number, priority(level), number.into())),
+            None
+        );
     }
     let mut woken = measured(&mut list, &|list| list.wake_all(&nodes));
     let mut count = 0;
@@ -217,7 +224,7 @@ fn replay(history: &[Call]) -> Option<u64> {
     let mut woken = None;
     for &call in history {
         woken = match call {
-            Call::Insert(number) => list.insert(&nodes, number, (number % 2) as u8, number.into()),
+            Call::Insert(number) => list.insert(&nodes, number, priority((number % 2) as u8), number.into()),
             Call::Remove(number, ready) => list.remove(&nodes, number, ready),
             Call::One => list.wake_one(&nodes),
         };

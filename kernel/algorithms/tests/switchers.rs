@@ -6,8 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use cops_abi::Priority;
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
 use proptest::prelude::*;
+
+fn priority(level: u8) -> Priority {
+    Priority::new(level).unwrap()
+}
 
 /// Levels at which kernel coroutines are always ready.
 #[derive(Clone, Copy, Debug)]
@@ -66,24 +71,25 @@ impl Machine {
     }
 
     fn announce(&mut self, level: u8, by: usize) {
-        let claim =
-            |mine: u8| if mine > level { Claim::Weaker { level: mine, excess: 0 } } else { Claim::Stronger };
+        let claim = |mine: u8| {
+            if mine > level { Claim::Weaker { level: priority(mine), excess: 0 } } else { Claim::Stronger }
+        };
         let seen: Vec<Switcher> = self
             .places
             .iter()
             .map(|place| match *place {
                 Place::Idle => Switcher::Idle,
-                Place::Ready(level) => Switcher::Ready { level },
+                Place::Ready(level) => Switcher::Ready { level: priority(level) },
                 Place::Running { hart, level, told } => {
                     Switcher::Running { claim: claim(level), here: hart == by, told }
                 }
                 Place::Paused { at, level, told } => {
-                    Switcher::Paused { level: at, claim: claim(level), told }
+                    Switcher::Paused { level: priority(at), claim: claim(level), told }
                 }
             })
             .collect();
         let ahead = self.queue.iter().filter(|&&(other, _)| other <= level).count();
-        match on_newcomer(&seen, level, ahead, by) {
+        match on_newcomer(&seen, priority(level), ahead, by) {
             Action::Nothing => {}
             Action::Wake(number) => {
                 assert_eq!(self.places[number], Place::Idle);
@@ -255,12 +261,12 @@ proptest! {
 /// guarantee of `on_newcomer`.
 #[test]
 fn every_combination_of_states_keeps_the_promise() {
-    let levels = [0u8, 31, 32, 33, 63];
+    let levels = [0, 31, 32, 33, 63].map(priority);
     for newcomer in levels {
         let claims = [
             Claim::Stronger,
             Claim::Granted,
-            Claim::Weaker { level: 63, excess: 0 },
+            Claim::Weaker { level: Priority::LEAST_URGENT, excess: 0 },
             Claim::Weaker { level: newcomer, excess: 9 },
         ];
         let mut states = vec![Switcher::Idle, Switcher::Choosing];
@@ -281,7 +287,7 @@ fn every_combination_of_states_keeps_the_promise() {
     }
 }
 
-fn keeps_the_promise(before: [Switcher; 2], newcomer: u8, ahead: usize) {
+fn keeps_the_promise(before: [Switcher; 2], newcomer: Priority, ahead: usize) {
     let action = on_newcomer(&before, newcomer, ahead, 0);
     let mut after = before;
     // Interrupted just now, or about to read the queue without being told.
@@ -298,8 +304,8 @@ fn keeps_the_promise(before: [Switcher; 2], newcomer: u8, ahead: usize) {
                 *told = true;
             }
             Switcher::Paused { level, told, .. } => {
-                assert_eq!(raise, *level > newcomer);
-                *level = (*level).min(newcomer);
+                assert_eq!(raise, newcomer.is_more_urgent_than(*level));
+                *level = newcomer.more_urgent_of(*level);
                 *told = true;
             }
             other => panic!("preempted: {other:?}"),
@@ -307,12 +313,16 @@ fn keeps_the_promise(before: [Switcher; 2], newcomer: u8, ahead: usize) {
     }
     let looks = |switcher: &Switcher| match *switcher {
         Switcher::Choosing | Switcher::Running { told: true, .. } => true,
-        Switcher::Ready { level } | Switcher::Paused { level, told: true, .. } => level <= newcomer,
+        Switcher::Ready { level } | Switcher::Paused { level, told: true, .. } => {
+            !newcomer.is_more_urgent_than(level)
+        }
         _ => false,
     };
     let yields_nothing = |switcher: &Switcher| match *switcher {
         Switcher::Running { claim, .. } => !matches!(claim, Claim::Weaker { .. }),
-        Switcher::Paused { level, claim, .. } => !matches!(claim, Claim::Weaker { .. }) && level <= newcomer,
+        Switcher::Paused { level, claim, .. } => {
+            !matches!(claim, Claim::Weaker { .. }) && !newcomer.is_more_urgent_than(level)
+        }
         _ => false,
     };
     let looking = after.iter().filter(|switcher| looks(switcher)).count();

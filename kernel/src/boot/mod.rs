@@ -86,7 +86,7 @@ async fn start_first_program() {
     let path = words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
     let started = async {
         let (arguments, files) = (process::arguments(words)?, FileTable::with_console()?);
-        process::start_program(path, arguments, Priority::MOST_URGENT.level(), files).await
+        process::start_program(path, arguments, Priority::MOST_URGENT, files).await
     };
     let started = started.await;
     if let Err(error) = started {

@@ -56,11 +56,7 @@ impl Cell {
 ///
 /// # Errors
 /// `ENOMEM`; the call is dropped.
-pub(super) fn start(
-    call: Call,
-    priority: Priority,
-    begin_waiting: impl FnOnce(),
-) -> Result<NonZeroU64, Errno> {
+pub(super) fn start(call: Call, begin_waiting: impl FnOnce()) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
     // The data word is a number: it is never dereferenced, and nothing has to be freed.
@@ -68,7 +64,7 @@ pub(super) fn start(
     // SAFETY: `poll` and `drop_nothing` accept any data word: they look up the number and check
     // that the cell belongs to this coroutine. Everything they access is behind locks, so any hart
     // may call them.
-    let spawned = unsafe { sched::executor().spawn_raw_blocked(data, &VTABLE, priority) };
+    let spawned = unsafe { sched::executor().spawn_raw_blocked(data, &VTABLE, call.level) };
     let Ok(coroutine) = spawned else {
         drop(guard);
         pool::release(index);
@@ -192,7 +188,7 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
-pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Result<bool, Errno> {
+pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: Priority) -> Result<bool, Errno> {
     let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(false) };
     let mut must_attempt = false;
     if let Some(call) = &mut guard.call
@@ -203,7 +199,7 @@ pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> Re
     let coroutine = guard.coroutine;
     drop(guard);
     if let Some(coroutine) = coroutine {
-        cops_executor::set_priority(coroutine, Priority::saturating(level.into()));
+        cops_executor::set_priority(coroutine, level);
         if must_attempt {
             cops_executor::wake_up(coroutine);
         }

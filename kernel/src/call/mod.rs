@@ -73,7 +73,7 @@ struct Call {
     process: Arc<Process>,
     operation: Operation,
     delivery: Delivery,
-    level: u8,
+    level: Priority,
 }
 
 /// Attempts `operation`. If it has to wait, a kernel coroutine of priority `level` completes it.
@@ -83,7 +83,7 @@ pub fn submit(
     process: &Arc<Process>,
     mut operation: Operation,
     delivery: Delivery,
-    level: u8,
+    level: Priority,
     begin_waiting: impl FnOnce(),
 ) -> Submitted {
     if let Some(result) = operation.attempt(process) {
@@ -103,10 +103,9 @@ pub fn submit(
         process,
         coroutine,
         token,
-        level,
+        level: level.level(),
     });
-    match mm::admit().and_then(|()| cell::start(call, Priority::saturating(u32::from(level)), begin_waiting))
-    {
+    match mm::admit().and_then(|()| cell::start(call, begin_waiting)) {
         Ok(handle) => {
             COUNTERS.calls_deferred.add(1);
             COUNTERS.calls_in_flight.add(1);
@@ -187,7 +186,7 @@ pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
 ///
 /// # Errors
 /// `EINVAL` for a handle that this process never had.
-pub fn set_priority(process: &Arc<Process>, handle: u64, level: u8) -> CallResult {
+pub fn set_priority(process: &Arc<Process>, handle: u64, level: Priority) -> CallResult {
     cell::set_priority(process, handle, level).map(|in_flight| usize::from(!in_flight))
 }
 

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 
 use cops_abi::errno::CallResult;
-use cops_abi::socket;
+use cops_abi::{Priority, socket};
 
 use super::CellIndex;
 use crate::arch;
@@ -132,7 +132,7 @@ impl Operation {
 
     /// The priority of this operation's call in `cell` has changed. Returns whether it must attempt
     /// again to wait with the new priority.
-    pub fn reorder(&mut self, process: &Process, cell: CellIndex, level: u8) -> bool {
+    pub fn reorder(&mut self, process: &Process, cell: CellIndex, level: Priority) -> bool {
         if let Operation::Sleep { timer: Some(timer), .. } = self {
             timer.set_level(level);
         }

@@ -13,7 +13,7 @@ pub use statistics::statistics;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
-use cops_abi::page::MAX_CPUS;
+use cops_abi::page::{MAX_CPUS, NO_LEVEL, level_number};
 use cops_executor::core::{Executor, Inspected, Inspection, Phase};
 
 use crate::mm::UserRange;
@@ -33,7 +33,7 @@ pub fn hart(number: u64) -> Option<HartRecord> {
     let time = hart_time::of(index, now_ticks)?;
     Some(HartRecord {
         hart: index as u32,
-        current_priority: worker.current_priority().map_or(64, |priority| u32::from(priority.level())),
+        current_priority: level_number(worker.current_priority()),
         current_coroutine: worker.current_id.load(Relaxed),
         process: time.process,
         cpu: time.cpu,
@@ -58,12 +58,12 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
             process: id,
             parent,
             state: state::ENDED,
-            level: 64,
-            ceiling: 64,
+            level: NO_LEVEL,
+            ceiling: NO_LEVEL,
             ..none
         });
     };
-    let (mut state, mut level, mut polls) = (state::ENDED, 64, 0u64);
+    let (mut state, mut level, mut polls) = (state::ENDED, NO_LEVEL, 0u64);
     for cpu in cpus(&process) {
         state = more_active(state, cpu.state);
         level = cpu.level.min(level);
@@ -75,7 +75,7 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
         state,
         cpus: process.cpu_count() as u32,
         level,
-        ceiling: process.ceiling.level().into(),
+        ceiling: process.ceiling.priority().level().into(),
         pages: process.space.page_count() as u64,
         run_ticks: process.account.used_ticks(),
         polls,
@@ -104,8 +104,8 @@ impl Process {
             cpu: index as u32,
             state,
             hart: hart as u32,
-            level: u32::from(cpu.level()),
-            current_priority: worker.current_priority().map_or(64, |priority| u32::from(priority.level())),
+            level: cpu.level().level().into(),
+            current_priority: level_number(worker.current_priority()),
             current_coroutine,
             ready: worker.ready.load(Relaxed),
             posted: worker.posted.load(Relaxed),

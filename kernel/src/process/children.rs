@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
-use cops_abi::Errno;
+use cops_abi::{Errno, Priority};
 use cops_fallible::Map;
 use cops_fallible::map::Spare;
 use spin::Mutex;
@@ -135,7 +135,7 @@ const PORTION_PROCESSES: usize = 4;
 ///
 /// A process that is started in the meantime has a higher number than its parent. Either it
 /// inherits the ceiling that its parent already got here, or it is still to be examined.
-pub fn lower_some(family: Family, level: u8, from: ProcessId) -> Option<ProcessId> {
+pub fn lower_some(family: Family, level: Priority, from: ProcessId) -> Option<ProcessId> {
     let mut next = from;
     for _ in 0..PORTION_PROCESSES {
         let Entry { id, process, .. } = at_or_after(next)?;

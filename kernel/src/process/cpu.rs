@@ -7,8 +7,8 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-use cops_abi::Errno;
 use cops_abi::interrupt::{CpuPhase, CpuRecord};
+use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state;
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 
@@ -123,7 +123,7 @@ impl VirtualCpu {
     }
 
     /// The priority with which it was last made runnable.
-    pub fn level(&self) -> u8 {
+    pub fn level(&self) -> Priority {
         self.entity.level()
     }
 }
@@ -137,15 +137,15 @@ impl Client for VirtualCpu {
         &self.process.account
     }
 
-    fn urgency(&self) -> u8 {
+    fn urgency(&self) -> Priority {
         self.process.urgency(self.index)
     }
 
-    fn most_urgent_result(&self) -> u32 {
-        self.process.woken.load(SeqCst).trailing_zeros()
+    fn most_urgent_result(&self) -> Option<Priority> {
+        Priority::most_urgent_in(self.process.woken.load(SeqCst))
     }
 
-    fn cap(&self, level: u8) -> u8 {
+    fn cap(&self, level: Priority) -> Priority {
         self.process.ceiling.cap(level)
     }
 

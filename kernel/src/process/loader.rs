@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use core::iter::once;
 use core::sync::atomic::Ordering::Relaxed;
 
-use cops_abi::{Errno, auxv, layout, note};
+use cops_abi::{Errno, Priority, auxv, layout, note};
 use cops_executor::yield_now;
 use cops_fallible::List;
 use elf::ElfBytes;
@@ -80,7 +80,7 @@ type Segments = SegmentTable<'static, LittleEndian>;
 pub async fn start_program(
     path: &str,
     arguments: Arguments,
-    ceiling: u8,
+    ceiling: Priority,
     files: FileTable,
 ) -> Result<Arc<Process>, Errno> {
     let mut loading = Loading::new(path, arguments, 0, ceiling, files)?;
@@ -118,7 +118,7 @@ pub struct Loading {
     id: ProcessId,
     name: &'static str,
     arguments: Arguments,
-    ceiling: u8,
+    ceiling: Priority,
     /// The mode in which the program gets the console, before its first instruction.
     console: Option<ConsoleMode>,
     /// The contents of the file.
@@ -156,7 +156,7 @@ impl Loading {
         path: &str,
         arguments: Arguments,
         parent: ProcessId,
-        ceiling: u8,
+        ceiling: Priority,
         mut files: FileTable,
     ) -> Result<Self, Errno> {
         mm::admit()?;

@@ -23,10 +23,11 @@ pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
-use cops_abi::{Errno, layout, note};
+use cops_abi::{Errno, Priority, layout, note};
+use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_fallible::{List, try_arc};
 use spin::Mutex;
 
@@ -40,7 +41,6 @@ use crate::sched::{Account, Ceiling, Shown, WaitQueue, system_page};
 use crate::trace::{self, Event, TracePages};
 use calls::CallsInFlight;
 use cpu::{CpuEvent, CpuStatus};
-use notify::NOT_WANTED;
 use wake_ring::WakeRing;
 
 /// How a process ended, in the encoding of `wait4`.
@@ -85,8 +85,8 @@ pub struct Process {
     pub(crate) shown: Shown,
     /// A bit for each level of results that are in the ring, or were when it was last checked.
     pub(crate) woken: AtomicU64,
-    /// Level of the result for which a virtual CPU is to be interrupted, or [`NOT_WANTED`].
-    pub(crate) interrupt_level: AtomicU8,
+    /// Level of the result for which a virtual CPU is to be interrupted, if one is.
+    pub(crate) interrupt_level: AtomicOptionalPriority,
     /// Set if it was started while tracing was on.
     pub(crate) trace_pages: Option<TracePages>,
     /// Whether `cpus.ending` is set, for the check at every trap.
@@ -125,7 +125,7 @@ impl Process {
     pub fn new(
         id: ProcessId,
         parent: Option<&Process>,
-        ceiling: u8,
+        ceiling: Priority,
         name: &'static str,
         space: AddressSpace,
         files: FileTable,
@@ -133,7 +133,7 @@ impl Process {
     ) -> Result<Arc<Self>, Errno> {
         let Pages { page, ring } = pages;
         page.version.store(note::ABI_VERSION, Relaxed);
-        page.ceiling.store(ceiling.into(), Relaxed);
+        page.ceiling.store(ceiling.level().into(), Relaxed);
         space.map_frame(layout::PROCESS_PAGE, page.frame().clone(), Rights::READ_WRITE)?;
         for (index, frame) in ring.frames().enumerate() {
             let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
@@ -162,7 +162,7 @@ impl Process {
             account,
             shown: Shown::default(),
             woken: AtomicU64::new(0),
-            interrupt_level: AtomicU8::new(NOT_WANTED),
+            interrupt_level: AtomicOptionalPriority::none(),
             is_ending: AtomicBool::new(false),
             cpu_count: AtomicUsize::new(0),
         })?;

@@ -4,6 +4,7 @@
 use core::sync::atomic::{Ordering::*, fence};
 
 use alloc::sync::Arc;
+use cops_abi::Priority;
 use cops_abi::interrupt::{CpuRecord, cause, status};
 use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
@@ -15,18 +16,16 @@ use crate::counters::COUNTERS;
 use crate::sched::Standing;
 use crate::trace::{self, Event};
 
-/// Value of `Process::interrupt_level` while no interrupt is requested.
-pub const NOT_WANTED: u8 = 64;
 /// Value of `Process::interrupt_level` when results have waited long enough: a poll of any urgency
 /// is interrupted.
-const OVERDUE: u8 = 0;
+const OVERDUE: Priority = Priority::MOST_URGENT;
 
 /// What the worker of an active virtual CPU is doing, according to its page.
 enum Attention {
     /// It will check the ring before its next poll.
     AboutToLook,
     /// It polls a coroutine of this level, or has checked the ring and is about to.
-    Polls(u8),
+    Polls(Priority),
 }
 
 /// The action for a result, once no lock is held.
@@ -44,12 +43,12 @@ impl Process {
     ///
     /// Then ensures that a worker checks the ring as soon as `level`, the priority of the waiting
     /// coroutine, requires. Returns whether the cell is free.
-    pub fn complete(&self, completion: Completion, level: u8, cell: u32) -> bool {
+    pub fn complete(&self, completion: Completion, level: Priority, cell: u32) -> bool {
         let level = self.ceiling.cap(level);
         let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
-        self.woken.fetch_or(1 << level, SeqCst);
+        self.woken.fetch_or(level.bit(), SeqCst);
         self.show_result(level);
         self.notify(occupancy as usize, level);
         delivered
@@ -70,7 +69,7 @@ impl Process {
         0
     }
 
-    fn notify(&self, occupancy: usize, level: u8) {
+    fn notify(&self, occupancy: usize, level: Priority) {
         let mut cpus = self.cpus.lock();
         let action = self.decide(&mut cpus, occupancy, level);
         drop(cpus);
@@ -81,13 +80,17 @@ impl Process {
             Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, level),
             Action::Interrupt { hart } => {
                 COUNTERS.user_interrupts_sent.add(1);
-                trace::emit(move || Event::UserInterruptSent { process: self.id, level, hart: hart as u64 });
+                trace::emit(move || Event::UserInterruptSent {
+                    process: self.id,
+                    level: level.level(),
+                    hart: hart as u64,
+                });
                 arch::send_interrupt_to(hart);
             }
         }
     }
 
-    fn decide(&self, cpus: &mut Cpus, occupancy: usize, level: u8) -> Action {
+    fn decide(&self, cpus: &mut Cpus, occupancy: usize, level: Priority) -> Action {
         let pending = &self.page.posted.pending;
         if pending.load(Relaxed) & cause::RESULTS == 0 {
             pending.fetch_or(cause::RESULTS, Relaxed);
@@ -101,26 +104,30 @@ impl Process {
         let active = cpus.list.iter().filter(|(_, status)| is_active(status));
         let (mut count, mut queued_less_urgent) = (0, false);
         // The least urgent poll, and where it is.
-        let mut in_the_way: Option<(u8, CpuState)> = None;
+        let mut in_the_way: Option<(Priority, CpuState)> = None;
         let mut somebody_looks = false;
         let mut paused = None;
         for (cpu, status) in active {
             count += 1;
             if matches!(status.state(), CpuState::Running { .. })
-                && matches!(cpu.entity.standing(), Standing::Paused { level: at } if at > level)
+                && matches!(cpu.entity.standing(), Standing::Paused { level: at } if level.is_more_urgent_than(at))
             {
                 paused = Some(cpu.index);
             }
-            queued_less_urgent |= status.state() == CpuState::Runnable && cpu.level() > level;
+            queued_less_urgent |=
+                status.state() == CpuState::Runnable && level.is_more_urgent_than(cpu.level());
             match self.attention(cpu.index) {
                 Attention::AboutToLook => somebody_looks = true,
-                Attention::Polls(polled) if in_the_way.is_none_or(|(other, _)| polled > other) => {
+                Attention::Polls(polled)
+                    if in_the_way.is_none_or(|(other, _)| other.is_more_urgent_than(polled)) =>
+                {
                     in_the_way = Some((polled, status.state()));
                 }
                 Attention::Polls(_) => {}
             }
         }
-        let more_urgent_than_all = !somebody_looks && in_the_way.is_some_and(|(polled, _)| level < polled);
+        let more_urgent_than_all =
+            !somebody_looks && in_the_way.is_some_and(|(polled, _)| level.is_more_urgent_than(polled));
         if (count == 0 || occupancy > count || more_urgent_than_all)
             && let Some(cpu) = self.take_parked(cpus)
         {
@@ -128,8 +135,9 @@ impl Process {
             return Action::Queue(cpu);
         }
         let paused = paused.map(|index| Action::RaisePaused(cpus.list[index].0.clone()));
-        if more_urgent_than_all && level < self.interrupt_level.load(Relaxed) {
-            self.interrupt_level.store(level, SeqCst);
+        let wanted = self.interrupt_level.load(Relaxed);
+        if more_urgent_than_all && wanted.is_none_or(|wanted| level.is_more_urgent_than(wanted)) {
+            self.interrupt_level.store(Some(level), SeqCst);
             match in_the_way {
                 _ if paused.is_some() => {}
                 Some((_, CpuState::Running { hart })) if hart != arch::hart_index() => {
@@ -140,7 +148,7 @@ impl Process {
             }
         } else if count > 0 {
             COUNTERS.user_interrupts_suppressed.add(1);
-            trace::emit(move || Event::UserInterruptSuppressed { process: self.id, level });
+            trace::emit(move || Event::UserInterruptSuppressed { process: self.id, level: level.level() });
         }
         paused.unwrap_or(if queued_less_urgent { Action::Raise } else { Action::Nothing })
     }
@@ -164,12 +172,13 @@ impl Process {
         const IN_RUN: u32 = 1;
         let worker = &self.page.workers[index % MAX_CPUS];
         if let Some(polled) = worker.current_priority() {
-            return Attention::Polls(self.ceiling.cap(polled.level()));
+            return Attention::Polls(self.ceiling.cap(polled));
         }
         let has_looked = self.page.cpus[index % MAX_CPUS].looked.load(Relaxed) == worker.polls.load(Relaxed);
         if worker.phase.load(Relaxed) == IN_RUN && has_looked {
             // It is about to poll the most urgent of its ready coroutines.
-            return Attention::Polls(self.ceiling.cap(worker.waiting().trailing_zeros().min(63) as u8));
+            let next = Priority::most_urgent_in(worker.waiting()).unwrap_or(Priority::LEAST_URGENT);
+            return Attention::Polls(self.ceiling.cap(next));
         }
         Attention::AboutToLook
     }
@@ -200,7 +209,7 @@ impl Process {
         let parked = self.take_parked(&mut self.cpus.lock());
         match parked {
             Some(cpu) => self.queue_unparked(cpu),
-            None if has_results => self.interrupt_level.store(OVERDUE, SeqCst),
+            None if has_results => self.interrupt_level.store(Some(OVERDUE), SeqCst),
             None => {}
         }
     }
@@ -209,7 +218,7 @@ impl Process {
     /// handler.
     #[inline]
     pub(crate) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
-        if self.interrupt_level.load(SeqCst) != NOT_WANTED {
+        if self.interrupt_level.load(SeqCst).is_some() {
             self.interrupt(cpu.index, context);
         }
     }
@@ -218,12 +227,12 @@ impl Process {
     fn interrupt(&self, index: usize, context: &mut UserContext) {
         if !self.ring.shows_results(&self.page.ring) {
             // Its executor has reached the ring by itself.
-            self.interrupt_level.store(NOT_WANTED, SeqCst);
+            self.interrupt_level.store(None, SeqCst);
             return;
         }
-        let wanted = self.interrupt_level.load(SeqCst);
+        let Some(wanted) = self.interrupt_level.load(SeqCst) else { return };
         match self.attention(index) {
-            Attention::Polls(polled) if wanted < polled || wanted == OVERDUE => {}
+            Attention::Polls(polled) if wanted.is_more_urgent_than(polled) || wanted == OVERDUE => {}
             _ => return,
         }
         let (Some(record), handler) = (self.record(index), self.page.posted.handler.load(Relaxed)) else {
@@ -233,7 +242,7 @@ impl Process {
         if handler == 0 || state & status::ENABLE == 0 {
             return;
         }
-        self.interrupt_level.store(NOT_WANTED, SeqCst);
+        self.interrupt_level.store(None, SeqCst);
         COUNTERS.user_interrupts_taken.add(1);
         trace::emit(move || Event::UserInterruptTaken { process: self.id, cpu: index as u8 });
         record.status.store(state & !status::ENABLE | status::PREVIOUS_ENABLE, Relaxed);

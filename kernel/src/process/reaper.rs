@@ -12,6 +12,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::priority::Rank;
 use cops_executor::yield_now;
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, OutOfMemory, Queue};
@@ -21,7 +22,7 @@ use super::undelivered::calls;
 use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children};
 use crate::arch;
 use crate::mm::{self, Remains};
-use crate::sched::{Service, set_level};
+use crate::sched::{Service, set_priority};
 
 /// Ended processes that have not been freed.
 struct Ended {
@@ -33,14 +34,14 @@ struct Ended {
 }
 
 /// The place of an ended process: a level and a number.
-type Key = (u8, u64);
+type Key = (Rank, u64);
 /// Memory for the place of an ended process, allocated when the process is created.
 pub type Place = Spare<Key, ProcessId>;
 
 static ENDED: Mutex<Ended> = Mutex::new(Ended { arrived: Queue::new(), sorted: Map::new(), next_number: 0 });
 /// The level at which the reaper sorts what has arrived, and at which it frees the memory of
 /// programs that could not be started.
-const SORTING: u8 = Priority::DEFAULT.level();
+const SORTING: Priority = Priority::DEFAULT;
 /// Maximum number of processes sorted in one portion.
 const PORTION_ARRIVED: usize = 4;
 /// Number of frames freed in one portion, which takes some microseconds. A program often has to
@@ -82,7 +83,7 @@ pub fn look() {
 /// The reaper's next task.
 #[allow(clippy::large_enum_variant, reason = "there is one, in the service's own coroutine")]
 enum Task {
-    End { process: Arc<Process>, level: u8 },
+    End { process: Arc<Process>, level: Priority },
     Free(Remains),
 }
 
@@ -90,15 +91,16 @@ enum Task {
 async fn next_task() -> Task {
     poll_fn(|context| {
         if let Some(id) = cops_executor::current() {
-            set_level(id, SORTING);
+            set_priority(id, SORTING);
         }
         if sort_some() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let first = ENDED.lock().sorted.pop_first();
-        let ended =
-            first.and_then(|((level, _), id)| children::find(id).map(|process| Task::End { process, level }));
+        let ended = first.and_then(|((Rank(level), _), id)| {
+            children::find(id).map(|process| Task::End { process, level })
+        });
         ended.or_else(|| mm::take_abandoned().map(Task::Free)).map_or(Poll::Pending, Poll::Ready)
     })
     .await
@@ -114,44 +116,44 @@ fn sort_some() -> bool {
         let mut ended = ENDED.lock();
         let number = ended.next_number;
         ended.next_number += 1;
-        ended.sorted.insert_with(place, (level, number), id);
+        ended.sorted.insert_with(place, (Rank(level), number), id);
     }
     true
 }
 
 /// The level for work that `payer` is charged for.
-fn level_of(payer: Option<&Process>) -> u8 {
+fn level_of(payer: Option<&Process>) -> Priority {
     payer.map_or(SORTING, |payer| payer.ceiling.cap(SORTING))
 }
 
 /// Yields, and continues when it is the turn of work of `level`, or of something more urgent that
 /// waits for it. Sorts what has arrived meanwhile.
-async fn become_due(level: u8) {
+async fn become_due(level: Priority) {
     loop {
         yield_now().await;
         let are_more = sort_some();
         let ended = ENDED.lock();
         let has_arrived = are_more || !ended.arrived.is_empty();
-        let first = ended.sorted.first().map(|(&(level, _), _)| level);
+        let first = ended.sorted.first().map(|(&(Rank(level), _), _)| level);
         let wanted = match has_arrived {
-            true => SORTING.min(level),
-            false => level.min(first.unwrap_or(u8::MAX)),
+            true => SORTING.more_urgent_of(level),
+            false => first.map_or(level, |first| first.more_urgent_of(level)),
         };
         let Some(id) = cops_executor::current() else { return };
-        let before = cops_executor::priority(id).map_or(SORTING, Priority::level);
-        set_level(id, wanted);
+        let before = cops_executor::priority(id).unwrap_or(SORTING);
+        set_priority(id, wanted);
         drop(ended);
         // It may have been this urgent only for the sorting.
-        if !has_arrived && wanted <= before {
+        if !has_arrived && !before.is_more_urgent_than(wanted) {
             return;
         }
     }
 }
 
 /// Makes coroutine `id` as urgent as `level`, unless it is more urgent.
-fn raise(id: CoroutineId, level: u8) {
-    if cops_executor::priority(id).is_some_and(|now| now.level() > level) {
-        set_level(id, level);
+fn raise(id: CoroutineId, level: Priority) {
+    if cops_executor::priority(id).is_some_and(|now| level.is_more_urgent_than(now)) {
+        set_priority(id, level);
     }
 }
 
@@ -218,13 +220,13 @@ struct Portions {
     /// to it as it ends. It is freed by the reaper, so not before this task is done.
     payer: Option<Arc<Process>>,
     /// The level of the task.
-    level: u8,
+    level: Priority,
     begin_ticks: u64,
 }
 
 impl Portions {
     /// For work of `level` that `payer` is charged for.
-    fn begin(payer: Option<Arc<Process>>, level: u8) -> Self {
+    fn begin(payer: Option<Arc<Process>>, level: Priority) -> Self {
         Self { payer, level, begin_ticks: arch::now_ticks() }
     }
 

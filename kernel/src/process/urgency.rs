@@ -6,19 +6,19 @@
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Priority;
-use cops_abi::page::{MAX_CPUS, NO_LEVEL};
+use cops_abi::page::MAX_CPUS;
 
 use super::{Process, VirtualCpu};
 
 impl Process {
     /// Sets the ceiling; the caller has checked that this is allowed.
-    pub fn set_ceiling(&self, level: u8) {
+    pub fn set_ceiling(&self, level: Priority) {
         self.ceiling.set(level);
         self.show_ceiling();
     }
 
     /// Lowers the ceiling to `level` unless it is already less urgent.
-    pub fn lower_ceiling_to(&self, level: u8) {
+    pub fn lower_ceiling_to(&self, level: Priority) {
         self.ceiling.lower_to(level);
         self.show_ceiling();
     }
@@ -26,14 +26,14 @@ impl Process {
     /// Publishes the ceiling, so that the process can compare itself with others as the kernel
     /// does.
     fn show_ceiling(&self) {
-        self.page.ceiling.store(self.ceiling.level().into(), Relaxed);
+        self.page.ceiling.store(self.ceiling.priority().level().into(), Relaxed);
     }
 
     /// The capped priority of the coroutine that virtual CPU `index` claims to run: inherited by
     /// its calls.
-    pub fn current_level(&self, index: usize) -> u8 {
+    pub fn current_level(&self, index: usize) -> Priority {
         let worker = &self.page.workers[index % MAX_CPUS];
-        self.ceiling.cap(worker.current_priority().unwrap_or(Priority::DEFAULT).level())
+        self.ceiling.cap(worker.current_priority().unwrap_or(Priority::DEFAULT))
     }
 
     /// Levels at which coroutines of this process wait for a worker or for their results in the
@@ -48,30 +48,32 @@ impl Process {
 
     /// The urgency of virtual CPU `index`: the most urgent of what it runs and what it could run. A
     /// hint that affects only the order.
-    pub fn urgency(&self, index: usize) -> u8 {
+    pub fn urgency(&self, index: usize) -> Priority {
         self.most_urgent_for(index, self.waiting_levels())
     }
 
-    fn most_urgent_for(&self, index: usize, waiting: u64) -> u8 {
+    fn most_urgent_for(&self, index: usize, waiting: u64) -> Priority {
         let current = self.page.workers[index % MAX_CPUS].current_priority();
-        let level = waiting.trailing_zeros().min(current.map_or(NO_LEVEL, |p| u32::from(p.level())));
+        let waiting = waiting | current.map_or(0, Priority::bit);
         // A process that shows nothing is looking for work, or does not maintain its page.
-        self.ceiling.cap(if level < NO_LEVEL { level as u8 } else { Priority::DEFAULT.level() })
+        self.ceiling.cap(Priority::most_urgent_in(waiting).unwrap_or(Priority::DEFAULT))
     }
 
     /// Updates the urgency of the process for one of its running virtual CPUs, and returns it.
     ///
     /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
     /// level has changed; [`show`](Self::show) updates the rest of it with each slice.
-    pub fn refresh_level(&self, cpu: &VirtualCpu) -> u8 {
+    pub fn refresh_level(&self, cpu: &VirtualCpu) -> Priority {
         let waiting = self.waiting_levels();
         let level = self.most_urgent_for(cpu.index, waiting);
         cpu.entity.set_level(level);
-        let before = self.shown.levels().trailing_zeros();
-        let now = waiting.trailing_zeros().min(level.into());
-        if before != now {
-            self.shown.replace(waiting | 1 << level);
-            if now < before && self.cpu_count() > 1 {
+        let before = Priority::most_urgent_in(self.shown.levels());
+        let shown = waiting | level.bit();
+        let now = Priority::most_urgent_in(shown).unwrap_or(level);
+        if before != Some(now) {
+            self.shown.replace(shown);
+            let is_raised = before.is_none_or(|before| now.is_more_urgent_than(before));
+            if is_raised && self.cpu_count() > 1 {
                 // Its virtual CPUs that wait for a hart could run what has become ready.
                 self.requeue_less_urgent();
             }
@@ -80,8 +82,8 @@ impl Process {
     }
 
     /// A result of `level` has arrived.
-    pub(super) fn show_result(&self, level: u8) {
-        if self.shown.levels() & 1 << level == 0 {
+    pub(super) fn show_result(&self, level: Priority) {
+        if self.shown.levels() & level.bit() == 0 {
             self.show();
         }
     }
@@ -92,7 +94,7 @@ impl Process {
         let mut levels = self.waiting_levels();
         for worker in self.page.workers.iter().take(self.cpu_count()) {
             if let Some(polled) = worker.current_priority() {
-                levels |= 1 << self.ceiling.cap(polled.level());
+                levels |= self.ceiling.cap(polled).bit();
             }
         }
         self.shown.replace(levels);

@@ -4,7 +4,9 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use cops_abi::Priority;
 use cops_abi::inspect::portion;
+use cops_abi::page::level_number;
 use cops_abi::syscall::{signal, wait_status};
 use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
@@ -17,7 +19,7 @@ use crate::mm::FaultError;
 use crate::portions;
 use crate::sched::hart_time::Running;
 use crate::sched::{
-    Stopped, Switcher, executor, kernel_waiting, others_are_behind, set_level, show_hart,
+    Stopped, Switcher, executor, kernel_waiting, others_are_behind, set_priority, show_hart,
     show_hart_in_kernel, timer,
 };
 use crate::trace::{self, Event};
@@ -105,7 +107,7 @@ fn run_until_stopped(
 ) -> Stopped {
     let process = &cpu.process;
     // The level that this coroutine's priority shows to other harts.
-    let mut shown = 64;
+    let mut shown = None;
     loop {
         let mut stop = None;
         let trap = arch::enter_user_unless(
@@ -119,7 +121,7 @@ fn run_until_stopped(
                         cpu.event(|process, index| Event::EnterUser {
                             process,
                             cpu: index,
-                            level: cpu.level(),
+                            level: cpu.level().level(),
                         })
                     });
                 }
@@ -175,7 +177,7 @@ fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event 
 fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
     cpu.event(|process, cpu| match stop {
         Stopped::Paused => Event::Paused { process, cpu },
-        _ => Event::Preempted { process, cpu, level: RUN_QUEUE.most_urgent() as u8 },
+        _ => Event::Preempted { process, cpu, level: level_number(RUN_QUEUE.most_urgent()) as u8 },
     })
 }
 
@@ -188,7 +190,7 @@ fn reason_to_stop(
     me: Switcher,
     cpu: &Arc<VirtualCpu>,
     stretch: &mut Stretch<'_>,
-    shown: &mut u8,
+    shown: &mut Option<Priority>,
 ) -> Option<Stopped> {
     let process = &cpu.process;
     if process.is_ending() {
@@ -209,22 +211,19 @@ fn reason_to_stop(
     if RUN_QUEUE.must_stop(me.number, level, stretch.slice) {
         return Some(Stopped::Preempted);
     }
-    let kernel = kernel_waiting();
-    if kernel != 0 {
+    if let Some(kernel) = Priority::most_urgent_in(kernel_waiting()) {
         // Equals alternate, and this coroutine has had its turn once it has been in user mode.
-        let level = u32::from(level);
-        let kernel = kernel.trailing_zeros();
-        if kernel < level || kernel == level && stretch.gives_turn() {
+        if kernel.is_more_urgent_than(level) || kernel == level && stretch.gives_turn() {
             return Some(Stopped::Paused);
         }
         // It waits here unless a sleeping hart can take it now.
         executor().offer(arch::hart_index() as u32);
     }
-    if *shown != level {
+    if *shown != Some(level) {
         // Other harts use this to decide which hart to interrupt for something more urgent.
-        set_level(me.id, level);
+        set_priority(me.id, level);
         show_hart(level, process.id);
-        *shown = level;
+        *shown = Some(level);
     }
     // Kept across pauses for something more urgent: an equal that has become ready in the meantime
     // runs next.

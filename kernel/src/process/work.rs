@@ -11,8 +11,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
 
-use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::{Errno, Priority};
 
 use super::{Process, ProcessId, VirtualCpu, children};
 use crate::arch::SyscallFrame;
@@ -35,7 +35,7 @@ pub enum Work {
     /// Load a program and start it.
     Spawn(Box<dyn InPortions>),
     /// Lower the ceilings of the processes of this family, from this number on, to this level.
-    Lower { family: Family, level: u8, next: ProcessId },
+    Lower { family: Family, level: Priority, next: ProcessId },
     /// Allocate the trace's rings, and switch tracing on.
     Trace(trace::Making),
 }

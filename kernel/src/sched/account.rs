@@ -1,7 +1,9 @@
 //! What a process has used and been charged, and what it is charged for a tick.
 
-use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 
+use cops_abi::Priority;
+use cops_algorithms::priority::AtomicPriority;
 use cops_algorithms::slice::Slice;
 use cops_fallible::OutOfMemory;
 
@@ -17,7 +19,7 @@ pub struct Account {
     /// The part of the charge for slices that are not over.
     advance: AtomicI64,
     /// The level of the processes that `charge` is comparable with.
-    pub(super) level: AtomicU8,
+    pub(super) level: AtomicPriority,
     /// The weight of the process in the distribution of time.
     share: Share,
     /// Ticks during which the virtual CPUs of the process had a hart.
@@ -31,14 +33,15 @@ impl Account {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn of_child(id: ProcessId, parent: Option<(ProcessId, &Account)>) -> Result<Self, OutOfMemory> {
-        let (parent_id, inherited, level) =
-            parent.map_or((0, 0, 0), |(id, parent)| (id, parent.settled(), parent.level.load(Relaxed)));
+        let (parent_id, inherited, level) = parent.map_or((0, 0, Priority::MOST_URGENT), |(id, parent)| {
+            (id, parent.settled(), parent.level.load())
+        });
         let share = Share::new(id, parent_id)?;
         let debit = timer::slice_ticks() as i64 * i64::from(share.divisor());
         Ok(Self {
             charge: AtomicI64::new(inherited.saturating_add(debit)),
             advance: AtomicI64::new(0),
-            level: AtomicU8::new(level),
+            level: AtomicPriority::new(level),
             share,
             used_ticks: AtomicU64::new(0),
         })

@@ -1,9 +1,10 @@
 //! What the scheduler knows of a virtual CPU: its own record, and what it asks the owner.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use cops_abi::Priority;
+use cops_algorithms::priority::AtomicPriority;
 use cops_fallible::OutOfMemory;
 use cops_fallible::map::Spare;
 use spin::Mutex;
@@ -22,13 +23,13 @@ pub trait Client: Send + Sync + Sized + 'static {
 
     /// The most urgent level of what it runs and what it could run, at this moment; capped. A hint
     /// that affects only the order.
-    fn urgency(&self) -> u8;
+    fn urgency(&self) -> Priority;
 
-    /// The most urgent level of the results that its process has not taken; 64 if there are none.
-    fn most_urgent_result(&self) -> u32;
+    /// The most urgent level of the results that its process has not taken, if there are any.
+    fn most_urgent_result(&self) -> Option<Priority>;
 
     /// `level`, or the ceiling of its process if that is less urgent.
-    fn cap(&self, level: u8) -> u8;
+    fn cap(&self, level: Priority) -> Priority;
 
     /// Its switching coroutine has stopped it because others are to run. If it is still runnable,
     /// puts it back into the run queue.
@@ -38,7 +39,7 @@ pub trait Client: Send + Sync + Sized + 'static {
 /// The scheduler's record of a virtual CPU.
 pub struct Entity<C> {
     /// The level with which it was last made runnable.
-    level: AtomicU8,
+    level: AtomicPriority,
     /// Where the switching coroutine is that holds it; see [`Standing`].
     standing: AtomicU32,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
@@ -52,20 +53,20 @@ impl<C> Entity<C> {
     /// [`OutOfMemory`].
     pub fn new() -> Result<Self, OutOfMemory> {
         Ok(Self {
-            level: AtomicU8::new(Priority::DEFAULT.level()),
+            level: AtomicPriority::new(Priority::DEFAULT),
             standing: AtomicU32::new(0),
             queued: Mutex::new(Place::new()?),
         })
     }
 
     /// The level with which it was last made runnable.
-    pub fn level(&self) -> u8 {
-        self.level.load(Relaxed)
+    pub fn level(&self) -> Priority {
+        self.level.load()
     }
 
     /// Sets the level. The caller puts it into the run queue, or runs it.
-    pub fn set_level(&self, level: u8) {
-        self.level.store(level, Relaxed);
+    pub fn set_level(&self, level: Priority) {
+        self.level.store(level);
     }
 
     /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
@@ -107,7 +108,7 @@ pub enum Standing {
     /// This hart polls it and runs the virtual CPU or is about to.
     Running { hart: usize },
     /// It waits in the executor at this level while coroutines of the kernel run.
-    Paused { level: u8 },
+    Paused { level: Priority },
 }
 
 impl Standing {
@@ -116,14 +117,14 @@ impl Standing {
     fn to_word(self) -> u32 {
         match self {
             Standing::Running { hart } => hart as u32,
-            Standing::Paused { level } => Self::PAUSED | u32::from(level),
+            Standing::Paused { level } => Self::PAUSED | u32::from(level.level()),
         }
     }
 
     fn from_word(word: u32) -> Self {
         match word & Self::PAUSED {
             0 => Standing::Running { hart: word as usize },
-            _ => Standing::Paused { level: word as u8 },
+            _ => Standing::Paused { level: Priority::saturating(word & !Self::PAUSED) },
         }
     }
 }

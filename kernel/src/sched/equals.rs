@@ -2,8 +2,10 @@
 //! first: a reason to let more of them run, or none (`cops_algorithms::turn`).
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 
+use cops_abi::Priority;
+use cops_algorithms::priority::AtomicPriority;
 use cops_algorithms::turn::LetThrough;
 
 use super::ProcessId;
@@ -14,7 +16,7 @@ use crate::arch;
 /// hart finds what was done there, which is as good a reason.
 struct Equals {
     process: AtomicU32,
-    level: AtomicU8,
+    level: AtomicPriority,
     charge: AtomicI64,
     others_behind: AtomicBool,
 }
@@ -22,7 +24,7 @@ struct Equals {
 static EQUALS: [Equals; arch::MAX_HARTS] = [const {
     Equals {
         process: AtomicU32::new(0),
-        level: AtomicU8::new(0),
+        level: AtomicPriority::new(Priority::MOST_URGENT),
         charge: AtomicI64::new(0),
         others_behind: AtomicBool::new(false),
     }
@@ -33,7 +35,7 @@ static EQUALS: [Equals; arch::MAX_HARTS] = [const {
 pub(super) fn let_through(account: &Account, used_charge: i64) {
     let record = &EQUALS[arch::hart_index()];
     record.process.store(account.process(), Relaxed);
-    record.level.store(account.level.load(Relaxed), Relaxed);
+    record.level.store(account.level.load());
     record.charge.store(account.settled() + used_charge, Relaxed);
     record.others_behind.store(false, Relaxed);
 }
@@ -42,9 +44,8 @@ pub(super) fn let_through(account: &Account, used_charge: i64) {
 pub(super) fn note_work(account: &Account) {
     let record = &EQUALS[arch::hart_index()];
     let process: ProcessId = record.process.load(Relaxed);
-    let through =
-        LetThrough { process, level: record.level.load(Relaxed), charge: record.charge.load(Relaxed) };
-    if through.is_behind(account.process(), account.level.load(Relaxed), account.settled()) {
+    let through = LetThrough { process, level: record.level.load(), charge: record.charge.load(Relaxed) };
+    if through.is_behind(account.process(), account.level.load(), account.settled()) {
         record.others_behind.store(true, Relaxed);
     }
 }

@@ -29,7 +29,7 @@ pub use entity::{Client, Entity, Standing};
 pub use equals::others_are_behind;
 pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
 pub use run_queue::{RunQueue, SHARE_MAX, name_of_hold};
-pub use service::{Service, set_level, spawn_service};
+pub use service::{Service, set_priority, spawn_service};
 pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;

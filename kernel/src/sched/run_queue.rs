@@ -13,11 +13,15 @@
 
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
-use cops_abi::CoroutineId;
 use cops_abi::inspect::portion;
+use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::levels::LevelCounts;
+use cops_algorithms::priority::Rank;
 use cops_algorithms::slice::{self, Slice};
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
 use cops_fallible::Map;
@@ -25,7 +29,7 @@ use spin::{Mutex, MutexGuard};
 
 use super::account::Account;
 use super::entity::{Client, Place, Standing};
-use super::service::set_level;
+use super::service::set_priority;
 use super::system_page::system_page;
 use super::timer;
 use crate::arch;
@@ -36,9 +40,20 @@ use crate::trace::{self, Event};
 /// The order of the queue, which is that of the fields: level, charge, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    level: u8,
+    rank: Rank,
     charge: i64,
     number: u64,
+}
+
+impl Key {
+    fn level(&self) -> Priority {
+        self.rank.0
+    }
+}
+
+/// The position of a level in an array.
+fn index(level: Priority) -> usize {
+    usize::from(level.level())
 }
 
 /// A virtual CPU that a switching coroutine has taken out of the queue and not put back.
@@ -57,7 +72,7 @@ enum State<C> {
     Idle,
     Choosing,
     Ready {
-        level: u8,
+        level: Priority,
     },
     /// Running or paused. [`Entity::standing`](super::Entity::standing) tells which, because that
     /// changes without the lock.
@@ -73,9 +88,9 @@ struct Member<C> {
 impl<C> Member<C> {
     /// Sets its level in the executor. Called under the run queue's lock, so that the last decision
     /// is also the last one to take effect.
-    fn set_level(&self, level: u8) {
+    fn set_level(&self, level: Priority) {
         if let Some(id) = self.id {
-            set_level(id, level);
+            set_priority(id, level);
         }
     }
 }
@@ -93,7 +108,7 @@ struct Inner<C> {
     /// Time that less urgent virtual CPUs had to wait for more urgent ones without compensation.
     passed_over_ticks: u64,
     /// The level that was compensated last.
-    last_compensated: u8,
+    last_compensated: Priority,
 }
 
 /// The run queue: see the module.
@@ -169,7 +184,7 @@ impl<C: Client> RunQueue<C> {
                 next_number: 0,
                 switchers: [const { Member { id: None, state: State::Absent } }; arch::MAX_HARTS],
                 passed_over_ticks: 0,
-                last_compensated: 0,
+                last_compensated: Priority::MOST_URGENT,
             }),
             ready: AtomicU64::new(0),
             give_way: [const { AtomicBool::new(false) }; arch::MAX_HARTS],
@@ -182,9 +197,9 @@ impl<C: Client> RunQueue<C> {
         Held { inner, _measured: Stretch::begin(portion::RUN_QUEUE, hold as u32) }
     }
 
-    /// The most urgent level with a virtual CPU in the queue, or 64.
-    pub fn most_urgent(&self) -> u32 {
-        self.ready.load(SeqCst).trailing_zeros()
+    /// The most urgent level with a virtual CPU in the queue.
+    pub fn most_urgent(&self) -> Option<Priority> {
+        Priority::most_urgent_in(self.ready.load(SeqCst))
     }
 
     /// A bit for each level with a virtual CPU in the queue.
@@ -201,20 +216,23 @@ impl<C: Client> RunQueue<C> {
     /// Switching coroutine `number` keeps `cpu` and ends its poll, because coroutines of the kernel
     /// are to run first. Sets the level at which it will be polled again.
     pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<C>) {
-        let level = u32::from(cpu.entity().level()).min(self.most_urgent()) as u8;
-        set_level(switcher, level);
+        let level = cpu.entity().level();
+        let level = self.most_urgent().map_or(level, |waiting| waiting.more_urgent_of(level));
+        set_priority(switcher, level);
         cpu.entity().set_standing(Standing::Paused { level });
         // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
         // pause, did so before this point.
-        let wanted = self.most_urgent().min(cpu.most_urgent_result());
-        if wanted < u32::from(level) {
-            self.lock(Hold::Pause).raise_paused(number, cpu.cap(wanted as u8));
+        let wanted = self.most_urgent().into_iter().chain(cpu.most_urgent_result());
+        if let Some(wanted) = wanted.reduce(Priority::more_urgent_of)
+            && wanted.is_more_urgent_than(level)
+        {
+            self.lock(Hold::Pause).raise_paused(number, cpu.cap(wanted));
         }
     }
 
     /// `cpu` was found paused and has become as urgent as `level`: raises its switching coroutine
     /// to that level.
-    pub fn raise_paused(&self, cpu: &Arc<C>, level: u8) {
+    pub fn raise_paused(&self, cpu: &Arc<C>, level: Priority) {
         let inner = self.lock(Hold::Pause);
         let holder = inner
             .switchers
@@ -227,9 +245,10 @@ impl<C: Client> RunQueue<C> {
 
     /// Whether a virtual CPU waits that takes precedence over the one that `switcher` runs, which
     /// has this `level` now.
-    pub fn must_stop(&self, switcher: usize, level: u8, slice: &Slice) -> bool {
+    pub fn must_stop(&self, switcher: usize, level: Priority, slice: &Slice) -> bool {
         !slice.is_granted()
-            && (self.most_urgent() < u32::from(level) || self.give_way[switcher].load(Relaxed))
+            && (self.most_urgent().is_some_and(|waiting| waiting.is_more_urgent_than(level))
+                || self.give_way[switcher].load(Relaxed))
     }
 
     /// Puts `cpu` into the queue. If a hart should run it now, wakes an idle switching coroutine;
@@ -237,7 +256,7 @@ impl<C: Client> RunQueue<C> {
     /// one.
     pub fn push(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Hold::Push);
-        let key = inner.key_for(cpu.account(), cpu.entity().level() & 63);
+        let key = inner.key_for(cpu.account(), cpu.entity().level());
         inner.insert(key, cpu);
         self.announce(inner, key);
     }
@@ -246,16 +265,17 @@ impl<C: Client> RunQueue<C> {
     /// one, and others are woken for the rest.
     pub fn put_back(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Hold::PutBack);
-        let key = inner.key_for(cpu.account(), cpu.entity().level() & 63);
+        let key = inner.key_for(cpu.account(), cpu.entity().level());
         inner.insert(key, cpu);
         self.publish(&inner);
     }
 
     /// Gives another slice to what `number` runs, which is of `level`, if there is no other virtual
     /// CPU of this level to alternate with.
-    pub fn renew(&self, number: usize, level: u8, account: &Account, slice: &mut Slice) -> bool {
+    pub fn renew(&self, number: usize, level: Priority, account: &Account, slice: &mut Slice) -> bool {
         let mut inner = self.lock(Hold::Renew);
-        if inner.counts.levels().trailing_zeros() <= u32::from(level) || self.share.load(Relaxed) != 0 {
+        let others = Priority::most_urgent_in(inner.counts.levels());
+        if others.is_some_and(|first| !level.is_more_urgent_than(first)) || self.share.load(Relaxed) != 0 {
             return false;
         }
         slice.pause(arch::now_ticks());
@@ -263,7 +283,7 @@ impl<C: Client> RunQueue<C> {
         *slice = Slice::new(timer::slice_ticks(), account.divisor(), false);
         account.begin(slice);
         let floor = account.charged() - slice.whole_charge();
-        let place = &mut inner.floors[usize::from(level)];
+        let place = &mut inner.floors[index(level)];
         *place = floor.max(*place);
         if let State::Holds(held) = &mut inner.switchers[number].state {
             held.slice_end_ticks = arch::now_ticks() + timer::slice_ticks();
@@ -274,10 +294,10 @@ impl<C: Client> RunQueue<C> {
     }
 
     /// Moves `cpu` forward if it is in the queue and has become more urgent.
-    pub fn raise(&self, cpu: &Arc<C>, level: u8) {
+    pub fn raise(&self, cpu: &Arc<C>, level: Priority) {
         let mut inner = self.lock(Hold::Raise);
         let Some(key) = cpu.entity().queued.lock().key else { return };
-        if key.level <= level {
+        if !level.is_more_urgent_than(key.level()) {
             return;
         }
         let Some(cpu) = inner.remove(key) else { return };
@@ -307,15 +327,15 @@ impl<C: Client> RunQueue<C> {
             .queued
             .iter()
             .map(|(key, _)| key)
-            .take_while(|other| other.level <= key.level)
+            .take_while(|other| !key.level().is_more_urgent_than(other.level()))
             .take(harts)
             .count();
-        match on_newcomer(&seen[..harts], key.level, ahead, here) {
+        match on_newcomer(&seen[..harts], key.level(), ahead, here) {
             Action::Nothing => {}
             Action::Wake(number) => {
                 let member = &mut inner.switchers[number];
-                member.set_level(key.level);
-                member.state = State::Ready { level: key.level };
+                member.set_level(key.level());
+                member.state = State::Ready { level: key.level() };
                 let id = member.id;
                 drop(inner);
                 if let Some(id) = id {
@@ -325,11 +345,11 @@ impl<C: Client> RunQueue<C> {
                     super::executor().offer(here as u32);
                 }
             }
-            Action::Raise(number) => inner.raise(number, key.level),
+            Action::Raise(number) => inner.raise(number, key.level()),
             Action::Preempt { number, raise, interrupt } => {
                 self.give_way[number].store(true, SeqCst);
                 if raise {
-                    inner.raise(number, key.level);
+                    inner.raise(number, key.level());
                 }
                 let hart = inner.hart_of(number).filter(|_| interrupt);
                 drop(inner);
@@ -408,14 +428,14 @@ impl<C: Client> RunQueue<C> {
     /// waits, or idle if nothing does. Returns whether it is to be polled again.
     pub fn rest(&self, number: usize) -> bool {
         let mut inner = self.lock(Hold::Rest);
-        let level = inner.counts.levels().trailing_zeros();
+        let first = Priority::most_urgent_in(inner.counts.levels());
         let member = &mut inner.switchers[number];
-        if level == 64 {
+        let Some(level) = first else {
             member.state = State::Idle;
             return false;
-        }
-        member.set_level(level as u8);
-        member.state = State::Ready { level: level as u8 };
+        };
+        member.set_level(level);
+        member.state = State::Ready { level };
         true
     }
 
@@ -451,7 +471,7 @@ impl<C: Client> InHand<C> {
         // Its charge if it stops now.
         let unused = self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
         let excess = self.cpu.account().charged() - unused - key.charge;
-        if level > key.level || level == key.level && excess > tolerated {
+        if key.level().is_more_urgent_than(level) || level == key.level() && excess > tolerated {
             Claim::Weaker { level, excess }
         } else {
             Claim::Stronger
@@ -472,7 +492,7 @@ impl<C: Client> Inner<C> {
     }
 
     /// Raises switching coroutine `number`, which is ready in the executor, to `level`.
-    fn raise(&mut self, number: usize, level: u8) {
+    fn raise(&mut self, number: usize, level: Priority) {
         match &mut self.switchers[number].state {
             State::Ready { level: at } => *at = level,
             State::Holds(_) => return self.raise_paused(number, level),
@@ -482,11 +502,11 @@ impl<C: Client> Inner<C> {
     }
 
     /// Raises it if it holds a virtual CPU and is paused at a less urgent level.
-    fn raise_paused(&self, number: usize, level: u8) {
+    fn raise_paused(&self, number: usize, level: Priority) {
         let member = &self.switchers[number];
         if let State::Holds(held) = &member.state
             && let Standing::Paused { level: at } = held.cpu.entity().standing()
-            && at > level
+            && level.is_more_urgent_than(at)
         {
             held.cpu.entity().set_standing(Standing::Paused { level });
             member.set_level(level);
@@ -495,17 +515,16 @@ impl<C: Client> Inner<C> {
 
     /// The position for a virtual CPU with this account at `level`. A process that has been absent
     /// for a while is credited one slice at most; debts remain.
-    fn key_for(&mut self, account: &Account, level: u8) -> Key {
-        let (old, new) =
-            (self.floors[usize::from(account.level.load(Relaxed))], self.floors[usize::from(level)]);
+    fn key_for(&mut self, account: &Account, level: Priority) -> Key {
+        let (old, new) = (self.floors[index(account.level.load())], self.floors[index(level)]);
         let credit = timer::slice_ticks() as i64;
         let before = account.charged();
         let charge = new.saturating_add(before.saturating_sub(old).max(-credit));
         // Not stored, because another hart may add to it at the same time.
         account.add(charge.saturating_sub(before));
-        account.level.store(level, Relaxed);
+        account.level.store(level);
         self.next_number += 1;
-        Key { level, charge, number: self.next_number }
+        Key { rank: Rank(level), charge, number: self.next_number }
     }
 
     fn insert(&mut self, key: Key, cpu: Arc<C>) {
@@ -514,14 +533,14 @@ impl<C: Client> Inner<C> {
         // A virtual CPU is in the queue at most once, so it has its node.
         let Some(node) = place.node.take() else { return };
         drop(place);
-        self.counts.add(key.level);
+        self.counts.add(key.level());
         self.queued.insert_with(node, key, cpu);
     }
 
     fn remove(&mut self, key: Key) -> Option<Arc<C>> {
         let (cpu, node) = self.queued.take(&key)?;
         *cpu.entity().queued.lock() = Place { key: None, node: Some(node) };
-        self.counts.remove(key.level);
+        self.counts.remove(key.level());
         Some(cpu)
     }
 
@@ -534,10 +553,10 @@ impl<C: Client> Inner<C> {
         let cpu = self.remove(key)?;
         let divisor = cpu.account().divisor();
         if !granted {
-            let floor = &mut self.floors[usize::from(key.level)];
+            let floor = &mut self.floors[index(key.level())];
             *floor = key.charge.max(*floor);
         }
-        let peers = if granted { 1 } else { u64::from(self.counts.of(key.level)) + 1 };
+        let peers = if granted { 1 } else { u64::from(self.counts.of(key.level())) + 1 };
         let slice = Slice::new(slice::ticks_among(timer::slice_ticks(), peers), divisor, granted);
         cpu.account().begin(&slice);
         Some((cpu, slice))
@@ -549,7 +568,7 @@ impl<C: Client> Inner<C> {
         for _ in 0..CORRECTIONS_MAX {
             let (&key, cpu) = self.queued.first()?;
             let now = Key {
-                level: cpu.urgency().max(key.level),
+                rank: Rank(cpu.urgency()).max(key.rank),
                 charge: cpu.account().charged().max(key.charge),
                 ..key
             };
@@ -557,8 +576,9 @@ impl<C: Client> Inner<C> {
                 return Some(key);
             }
             let cpu = self.remove(key)?;
-            cpu.entity().set_level(now.level);
-            let place = if now.level == key.level { now } else { self.key_for(cpu.account(), now.level) };
+            cpu.entity().set_level(now.level());
+            let place =
+                if now.level() == key.level() { now } else { self.key_for(cpu.account(), now.level()) };
             self.insert(place, cpu);
         }
         self.queued.first().map(|(&key, _)| key)
@@ -577,12 +597,12 @@ impl<C: Client> Inner<C> {
         if self.passed_over_ticks < due_ticks {
             return None;
         }
-        let less_urgent_than = |level: u8| u64::MAX.checked_shl(u32::from(level) + 1).unwrap_or(0);
-        let below = self.counts.levels() & less_urgent_than(first.level);
+        let less_urgent_than = |level: Priority| !(level.bit() | (level.bit() - 1));
+        let below = self.counts.levels() & less_urgent_than(first.level());
         let after_last = below & less_urgent_than(self.last_compensated);
         let chosen = if after_last == 0 { below } else { after_last };
-        let level = (chosen != 0).then_some(chosen.trailing_zeros() as u8)?;
-        let (&key, _) = self.queued.at_or_after(&Key { level, charge: i64::MIN, number: 0 })?;
+        let level = Priority::most_urgent_in(chosen)?;
+        let (&key, _) = self.queued.at_or_after(&Key { rank: Rank(level), charge: i64::MIN, number: 0 })?;
         self.last_compensated = level;
         self.passed_over_ticks -= due_ticks;
         Some(key)

@@ -46,9 +46,8 @@ pub fn spawn_service(name: &str, priority: Priority, future: impl Future<Output 
     }
 }
 
-/// Sets the level of a coroutine of the kernel, if it has another one.
-pub fn set_level(coroutine: CoroutineId, level: u8) {
-    let priority = Priority::saturating(level.into());
+/// Sets the priority of a coroutine of the kernel, if it has another one.
+pub fn set_priority(coroutine: CoroutineId, priority: Priority) {
     if cops_executor::priority(coroutine) != Some(priority) {
         cops_executor::set_priority(coroutine, priority);
     }

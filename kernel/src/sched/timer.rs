@@ -19,7 +19,7 @@ use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
 use spin::{Mutex, MutexGuard};
 
-use super::service::{Service, set_level};
+use super::service::{Service, set_priority};
 use crate::arch;
 
 /// Maximum time for which a hart runs one virtual CPU while another of the same priority is ready.
@@ -78,7 +78,7 @@ impl Timer {
     pub fn new(
         deadline_ticks: u64,
         waker: &Waker,
-        level: u8,
+        level: Priority,
         owner: Arc<dyn Payer>,
     ) -> Result<Self, OutOfMemory> {
         let (number, entry) = (owner.number(), Entry { waker: waker.clone(), owner });
@@ -89,7 +89,7 @@ impl Timer {
     }
 
     /// Changes its level.
-    pub fn set_level(&mut self, level: u8) {
+    pub fn set_level(&mut self, level: Priority) {
         if let Some(key) = QUEUE.lock().sleeps.set_level(self.key, level) {
             self.key = key;
         }
@@ -128,9 +128,9 @@ impl Queue {
     }
 
     /// The level of the most urgent due deadline.
-    fn due_level(&self, now: u64) -> Option<u8> {
+    fn due_level(&self, now: u64) -> Option<Priority> {
         match self.network {
-            Some((deadline, _)) if deadline <= now => Some(Priority::MOST_URGENT.level()),
+            Some((deadline, _)) if deadline <= now => Some(Priority::MOST_URGENT),
             _ => self.sleeps.due_level(now),
         }
     }
@@ -249,11 +249,11 @@ pub async fn service() {
                 // The clock may have interrupted in between; then its handler raised this coroutine
                 // without effect.
                 if EARLIEST_TICKS.load(Relaxed) <= arch::now_ticks() {
-                    follow(Priority::MOST_URGENT.level());
+                    follow(Priority::MOST_URGENT);
                 }
                 context.waker().wake_by_ref();
             }
-            None => follow(Priority::MOST_URGENT.level()),
+            None => follow(Priority::MOST_URGENT),
         }
         Poll::<()>::Pending
     })
@@ -261,15 +261,15 @@ pub async fn service() {
 }
 
 /// Sets the level of the service, which is the calling coroutine, from its next poll on.
-fn follow(level: u8) {
+fn follow(level: Priority) {
     if let Some(id) = cops_executor::current() {
-        set_level(id, level);
+        set_priority(id, level);
     }
 }
 
 /// Wakes one portion of what is due and arms the clock for what is not. Returns the level of the
 /// rest that is due.
-fn serve() -> Option<u8> {
+fn serve() -> Option<Priority> {
     let mut begin_ticks = arch::now_ticks();
     let network = QUEUE.lock().take_network(begin_ticks);
     if let Some(waker) = network {

@@ -1,50 +1,49 @@
 //! The urgency of processes, limited by their ceilings, and the system bitmap made from it
 //! (decision 10).
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use cops_abi::Priority;
-use cops_abi::page::NO_LEVEL;
+use cops_abi::page::{NO_LEVEL, level_number};
 use cops_algorithms::levels::{self, Counted, LEVELS};
+use cops_algorithms::priority::AtomicPriority;
 
 use super::executor;
 use super::system_page::system_page;
 use crate::arch;
 
-const _: () = assert!(LEVELS == Priority::COUNT as usize);
-
 /// The most urgent level that a process can have.
 #[derive(Debug)]
-pub struct Ceiling(AtomicU8);
+pub struct Ceiling(AtomicPriority);
 
 impl Ceiling {
-    pub const fn new(level: u8) -> Self {
-        Self(AtomicU8::new(level))
+    pub const fn new(level: Priority) -> Self {
+        Self(AtomicPriority::new(level))
     }
 
     /// The level.
-    pub fn level(&self) -> u8 {
-        self.0.load(Relaxed)
+    pub fn priority(&self) -> Priority {
+        self.0.load()
     }
 
     /// Sets the level; the caller has checked that this is allowed.
-    pub fn set(&self, level: u8) {
-        self.0.store(level.min(LEVELS as u8 - 1), Relaxed);
+    pub fn set(&self, level: Priority) {
+        self.0.store(level);
     }
 
     /// Lowers the ceiling to `level` unless it is already less urgent.
-    pub fn lower_to(&self, level: u8) {
-        self.0.fetch_max(level.min(LEVELS as u8 - 1), Relaxed);
+    pub fn lower_to(&self, level: Priority) {
+        self.0.lower_to(level);
     }
 
     /// `level`, or the ceiling if that is less urgent.
-    pub fn cap(&self, level: u8) -> u8 {
-        levels::cap(level, self.level())
+    pub fn cap(&self, level: Priority) -> Priority {
+        levels::cap(level, self.priority())
     }
 
     /// `levels`, with those more urgent than the ceiling counted as the ceiling.
     pub fn cap_all(&self, levels: u64) -> u64 {
-        levels::cap_all(levels, self.level())
+        levels::cap_all(levels, self.priority())
     }
 }
 
@@ -117,10 +116,11 @@ pub fn kernel_waiting() -> u64 {
 }
 
 /// This hart is about to run `process` in user mode at `level`.
-pub fn show_hart(level: u8, process: u32) {
+pub fn show_hart(level: Priority, process: u32) {
     let Some(record) = system_page().hart.get(arch::hart_index()) else { return };
-    if record.current_priority.load(Relaxed) != u32::from(level) {
-        record.current_priority.store(level.into(), Relaxed);
+    let level = level_number(Some(level));
+    if record.current_priority.load(Relaxed) != level {
+        record.current_priority.store(level, Relaxed);
     }
     if record.process.load(Relaxed) != process {
         record.process.store(process, Relaxed);

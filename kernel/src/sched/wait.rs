@@ -10,6 +10,7 @@
 use alloc::sync::Arc;
 use alloc::task::Wake;
 
+use cops_abi::Priority;
 use cops_algorithms::wait_list::{Node, Nodes, WaitList};
 use cops_executor::CoroutineId;
 use spin::{Mutex, Once};
@@ -24,7 +25,7 @@ pub struct Waiter {
     /// Its kernel coroutine.
     pub coroutine: CoroutineId,
     /// Its priority.
-    pub level: u8,
+    pub level: Priority,
 }
 
 /// The direction of a file that a call waits for.

@@ -13,9 +13,10 @@ use crate::sched::SHARE_MAX;
 
 /// The ceiling that `process` requests for its child, at most as urgent as its own; its own if it
 /// requests none.
-pub fn ceiling_for_child(process: &Process, asked: Option<Priority>) -> Result<u8, Errno> {
-    let asked = asked.map_or_else(|| process.ceiling.level(), Priority::level);
-    if asked < process.ceiling.level() { Err(Errno::EPERM) } else { Ok(asked) }
+pub fn ceiling_for_child(process: &Process, asked: Option<Priority>) -> Result<Priority, Errno> {
+    let own = process.ceiling.priority();
+    let asked = asked.unwrap_or(own);
+    if asked.is_more_urgent_than(own) { Err(Errno::EPERM) } else { Ok(asked) }
 }
 
 /// `set_ceiling(pid or 0, level)`: takes effect at once for the process itself, and in portions for
@@ -42,5 +43,5 @@ pub fn set_share(process: &Process, per_mille: usize) -> CallResult {
 
 /// `set_call_priority(handle, level)`.
 pub fn set_call_priority(process: &Arc<Process>, handle: u64, asked: Priority) -> CallResult {
-    call::set_priority(process, handle, process.ceiling.cap(asked.level()))
+    call::set_priority(process, handle, process.ceiling.cap(asked))
 }

@@ -6,9 +6,9 @@
 
 use alloc::sync::Arc;
 
-use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
+use cops_abi::{Errno, Priority};
 use cops_fallible::{Text, try_box};
 
 use crate::fs::{ConsoleMode, FileTable};
@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 256;
 /// A process that is being started.
 struct Spawning {
     path: Text,
-    ceiling: u8,
+    ceiling: Priority,
     console: Option<ConsoleMode>,
     /// Address of the pointer to the next argument.
     next: usize,
@@ -37,9 +37,13 @@ struct Spawning {
 
 /// `spawn_process(path, argv, ceiling, console)`.
 ///
-/// `argv` is the address of the pointers to the arguments, `ceiling` the level of the child's
-/// ceiling.
-pub fn spawn(path: Text, argv: usize, ceiling: u8, console: Option<ConsoleMode>) -> Result<Work, Errno> {
+/// `argv` is the address of the pointers to the arguments, `ceiling` the child's.
+pub fn spawn(
+    path: Text,
+    argv: usize,
+    ceiling: Priority,
+    console: Option<ConsoleMode>,
+) -> Result<Work, Errno> {
     let arguments = Arguments::default();
     let spawning = Spawning { path, ceiling, console, next: argv, at: None, arguments, loading: None };
     Ok(Work::Spawn(try_box(spawning)?))
