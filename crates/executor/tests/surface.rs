@@ -35,6 +35,11 @@ fn endless(dropped: &Arc<AtomicUsize>) -> impl Future<Output = u32> + Send + 'st
     }
 }
 
+/// As `block_on`, and fails if that does not return.
+fn run<F: Future>(future: F) -> F::Output {
+    block_on(timeout(Duration::from_secs(60), future)).expect("it hangs")
+}
+
 fn message(panicked: Box<dyn std::any::Any + Send>) -> String {
     match panicked.downcast::<String>() {
         Ok(text) => *text,
@@ -45,7 +50,7 @@ fn message(panicked: Box<dyn std::any::Any + Send>) -> String {
 #[test]
 fn members_come_in_the_order_in_which_they_finish() {
     let events: Arc<[Event; 4]> = Arc::new([const { Event::new() }; 4]);
-    let order = block_on(async {
+    let order = run(async {
         let mut set = JoinSet::new();
         for n in 0..4 {
             let events = events.clone();
@@ -76,7 +81,7 @@ fn members_come_in_the_order_in_which_they_finish() {
 
 #[test]
 fn a_set_takes_what_had_finished_before_it_was_inserted() {
-    block_on(async {
+    run(async {
         let mut done = spawn(async { 1 });
         assert_eq!((&mut done).await, Ok(1));
         let ready = spawn(async { 2 });
@@ -98,7 +103,7 @@ async fn yield_to_all() {
 #[test]
 fn dropping_a_set_cancels_its_members_and_detaching_does_not() {
     let dropped = Arc::new(AtomicUsize::new(0));
-    block_on(async {
+    run(async {
         let mut set = JoinSet::new();
         for _ in 0..10 {
             set.spawn(endless(&dropped));
@@ -122,7 +127,7 @@ fn dropping_a_set_cancels_its_members_and_detaching_does_not() {
 
 #[test]
 fn a_notice_of_a_detached_member_says_nothing_of_the_member_in_its_place() {
-    block_on(async {
+    run(async {
         let (sender, mut receiver) = oneshot::<()>();
         let mut set = JoinSet::new();
         set.spawn(async { 1 });
@@ -141,7 +146,7 @@ fn a_notice_of_a_detached_member_says_nothing_of_the_member_in_its_place() {
 #[test]
 fn all_are_aborted_and_what_had_finished_keeps_its_output() {
     let dropped = Arc::new(AtomicUsize::new(0));
-    block_on(async {
+    run(async {
         let mut set = JoinSet::new();
         set.spawn(async { 7 });
         yield_to_all().await;
@@ -167,7 +172,7 @@ fn all_are_aborted_and_what_had_finished_keeps_its_output() {
 
 #[test]
 fn the_panic_of_a_member_is_its_own() {
-    block_on(async {
+    run(async {
         let mut set = JoinSet::new();
         set.spawn(async { panic!("on purpose") });
         set.spawn(async { 5 });
@@ -179,7 +184,7 @@ fn the_panic_of_a_member_is_its_own() {
 
 #[test]
 fn awaiting_the_next_member_may_be_given_up() {
-    block_on(async {
+    run(async {
         let (sender, mut receiver) = oneshot::<()>();
         let mut set = JoinSet::new();
         set.spawn(async move { receiver.receive().await.is_some() });
@@ -346,7 +351,7 @@ fn a_thread_elsewhere_aborts_and_awaits_a_local_coroutine() {
 #[test]
 fn local_coroutines_run_in_order_of_priority() {
     let order = Rc::new(RefCell::new(Vec::new()));
-    block_on(async {
+    run(async {
         let mut set = JoinSet::new();
         for level in [40, 2, 63, 0] {
             let order = order.clone();
@@ -371,7 +376,7 @@ fn what_a_destructor_spawns_at_the_end_is_refused_on_the_spot() {
     }
     let late = Rc::new(Cell::new(None));
     let at_end = SpawnsAtTheEnd(late.clone());
-    block_on(async {
+    run(async {
         drop(spawn_local(async move {
             let _at_end = at_end;
             pending::<()>().await;

@@ -18,11 +18,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cases = tests(context, &REACTOR, &[filter])?;
     cases.extend(tests(context, &[&IMAGE[..], &["--test", "image"]].concat(), &[filter])?);
     if filter.is_empty() {
-        cases.extend(tests(
-            context,
-            &[&IMAGE[..], &["--doc"]].concat(),
-            &["image::"],
-        )?);
+        cases.extend(tests(context, &[&IMAGE[..], &["--doc"]].concat(), &["image::"])?);
     }
     Ok(cases)
 }
