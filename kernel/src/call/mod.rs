@@ -40,13 +40,10 @@ use cops_abi::ring::Completion;
 use crate::counters::COUNTERS;
 use crate::mm;
 use crate::process::{self, Process};
-use crate::sched;
 use crate::trace::{self, Event};
 
-/// Registers the cells with the rooms below, which keep waiters and results in them. Called once at
-/// boot.
+/// Registers the cells with `process`, which keeps results in them. Called once at boot.
 pub fn register() {
-    sched::set_nodes(pool::wait_node);
     process::set_calls(&cell::Cells);
 }
 

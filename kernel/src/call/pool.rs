@@ -295,6 +295,9 @@ pub fn existing_from(number: usize) -> Option<usize> {
 ///
 /// # Panics
 /// If there is no such cell: queues contain cells of calls only.
-pub fn wait_node(number: u32) -> &'static Node {
+// SAFETY: the symbol and the signature are those that `sched` declares, and nothing else in the
+// kernel defines this symbol.
+#[unsafe(export_name = "cops_wait_node")]
+fn wait_node(number: u32) -> &'static Node {
     &CellIndex::of_call(number).place().wait_node
 }

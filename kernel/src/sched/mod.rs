@@ -34,7 +34,16 @@ pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;
 pub use urgency::{Ceiling, Shown, kernel_waiting, show_hart, show_hart_in_kernel};
-pub use wait::{WaitQueue, Waiter, Waiting, set_nodes};
+pub use wait::{WaitQueue, Waiter, Waiting};
+
+#[allow(unsafe_code)]
+unsafe extern "Rust" {
+    // SAFETY: the only definition is in `call::pool`, with the same signature.
+    /// The wait node of the call with this number. `call`, which is above this room, defines it,
+    /// and the linker finds it: a request looks nodes up some twenty times.
+    #[link_name = "cops_wait_node"]
+    safe fn wait_node(number: u32) -> &'static cops_algorithms::wait_list::Node;
+}
 
 /// Identifies a process. Never 0.
 pub type ProcessId = u32;

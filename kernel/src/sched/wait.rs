@@ -13,9 +13,9 @@ use alloc::task::Wake;
 use cops_abi::Priority;
 use cops_algorithms::wait_list::{Node, Nodes, WaitList};
 use cops_executor::CoroutineId;
-use spin::{Mutex, Once};
+use spin::Mutex;
 
-use super::wake_by_number;
+use super::{wait_node, wake_by_number};
 
 /// A call that waits.
 #[derive(Clone, Copy, Debug)]
@@ -43,20 +43,12 @@ pub struct WaitQueue {
     list: Mutex<WaitList>,
 }
 
-/// Finds the node of a waiter by its number.
-static FIND_NODE: Once<fn(u32) -> &'static Node> = Once::new();
-
-/// Sets how the node of a waiter is found by its number. Called once at boot.
-pub fn set_nodes(find: fn(u32) -> &'static Node) {
-    FIND_NODE.call_once(|| find);
-}
-
 /// The cells' nodes.
 struct Cells;
 
 impl Nodes for Cells {
     fn node(&self, number: u32) -> &Node {
-        FIND_NODE.get().expect("boot calls `set_nodes`")(number)
+        wait_node(number)
     }
 }
 
