@@ -38,7 +38,8 @@ pub trait Counted {
 }
 
 /// A member of the group has replaced its levels `before` by `now`: changes the counts, and the
-/// bits of levels whose count becomes or ceases to be 0. The cost depends only on the difference.
+/// bit of each level if its count becomes or ceases to be 0. The cost depends only on the
+/// difference.
 ///
 /// Several harts may do this for the same member, if each passes the value that it has replaced.
 /// Then a hart may subtract what another one has yet to add, so a count may be below 0 for a time.
@@ -147,7 +148,7 @@ mod tests {
     /// Levels before and after.
     type Change = (u64, u64);
 
-    /// A group whose harts are interrupted: before each operation of one, others change members.
+    /// A group that interrupted harts change: before each operation of one, others change members.
     struct Interrupted {
         counts: [Cell<u32>; 2],
         bits: Cell<u64>,
