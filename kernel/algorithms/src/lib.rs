@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod buddy;
 pub mod chance;
+pub mod compensation;
 pub mod cpu_state;
 pub mod deadlines;
 pub mod frame_cache;
@@ -27,5 +28,6 @@ pub mod switchers;
 pub mod terminal;
 pub mod turn;
 pub mod user_range;
+pub mod vruntime;
 pub mod wait_list;
 pub mod wall_clock;

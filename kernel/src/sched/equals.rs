@@ -35,8 +35,8 @@ static EQUALS: [Equals; arch::MAX_HARTS] = [const {
 pub(super) fn let_through(account: &Account, used_charge: i64) {
     let record = &EQUALS[arch::hart_index()];
     record.process.store(account.process(), Relaxed);
-    record.level.store(account.level.load());
-    record.charge.store(account.settled() + used_charge, Relaxed);
+    record.level.store(account.vruntime.level());
+    record.charge.store(account.vruntime.settled() + used_charge, Relaxed);
     record.others_behind.store(false, Relaxed);
 }
 
@@ -45,7 +45,7 @@ pub(super) fn note_work(account: &Account) {
     let record = &EQUALS[arch::hart_index()];
     let process: ProcessId = record.process.load(Relaxed);
     let through = LetThrough { process, level: record.level.load(), charge: record.charge.load(Relaxed) };
-    if through.is_behind(account.process(), account.level.load(), account.settled()) {
+    if through.is_behind(account.process(), account.vruntime.level(), account.vruntime.settled()) {
         record.others_behind.store(true, Relaxed);
     }
 }

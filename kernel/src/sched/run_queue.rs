@@ -20,10 +20,12 @@ use core::sync::atomic::{
 
 use cops_abi::inspect::portion;
 use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::compensation::Compensation;
 use cops_algorithms::levels::LevelCounts;
 use cops_algorithms::priority::Rank;
 use cops_algorithms::slice::{self, Slice};
 use cops_algorithms::switchers::{Action, Claim, Switcher, on_newcomer};
+use cops_algorithms::vruntime::MinVruntimes;
 use cops_fallible::Map;
 use spin::{Mutex, MutexGuard};
 
@@ -99,16 +101,11 @@ struct Inner<C> {
     queued: Map<Key, Arc<C>>,
     /// The levels of the queued virtual CPUs.
     counts: LevelCounts,
-    /// For each level, the charge of the virtual CPU chosen last, which never decreases: newcomers
-    /// begin there.
-    floors: [i64; 64],
+    minimums: MinVruntimes,
     next_number: u64,
     /// The switching coroutine of each hart.
     switchers: [Member<C>; arch::MAX_HARTS],
-    /// Time that less urgent virtual CPUs had to wait for more urgent ones without compensation.
-    passed_over_ticks: u64,
-    /// The level that was compensated last.
-    last_compensated: Priority,
+    compensation: Compensation,
 }
 
 /// The run queue: see the module.
@@ -180,11 +177,10 @@ impl<C: Client> RunQueue<C> {
             inner: Mutex::new(Inner {
                 queued: Map::new(),
                 counts: LevelCounts::new(),
-                floors: [0; 64],
+                minimums: MinVruntimes::new(),
                 next_number: 0,
                 switchers: [const { Member { id: None, state: State::Absent } }; arch::MAX_HARTS],
-                passed_over_ticks: 0,
-                last_compensated: Priority::MOST_URGENT,
+                compensation: Compensation::new(),
             }),
             ready: AtomicU64::new(0),
             give_way: [const { AtomicBool::new(false) }; arch::MAX_HARTS],
@@ -279,12 +275,10 @@ impl<C: Client> RunQueue<C> {
             return false;
         }
         slice.pause(arch::now_ticks());
-        account.end(slice);
+        account.vruntime.end(slice);
         *slice = Slice::new(timer::slice_ticks(), account.divisor(), false);
-        account.begin(slice);
-        let floor = account.charged() - slice.whole_charge();
-        let place = &mut inner.floors[index(level)];
-        *place = floor.max(*place);
+        account.vruntime.begin(slice);
+        inner.minimums.choose(level, account.vruntime.now() - slice.whole_charge());
         if let State::Holds(held) = &mut inner.switchers[number].state {
             held.slice_end_ticks = arch::now_ticks() + timer::slice_ticks();
             held.divisor = slice.divisor();
@@ -415,9 +409,9 @@ impl<C: Client> RunQueue<C> {
         let mut inner = self.lock(Hold::Release);
         let held = core::mem::replace(&mut inner.switchers[number].state, State::Choosing);
         self.give_way[number].store(false, Relaxed);
-        account.end(slice);
+        account.vruntime.end(slice);
         if self.share.load(Relaxed) != 0 && !slice.is_granted() && !inner.queued.is_empty() {
-            inner.passed_over_ticks += slice.used_ticks();
+            inner.compensation.pass_over(slice.used_ticks());
         }
         drop(inner);
         // This may be the last reference to the process: drop it without the lock.
@@ -470,7 +464,7 @@ impl<C: Client> InHand<C> {
         let level = self.cpu.urgency();
         // Its charge if it stops now.
         let unused = self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
-        let excess = self.cpu.account().charged() - unused - key.charge;
+        let excess = self.cpu.account().vruntime.now() - unused - key.charge;
         if key.level().is_more_urgent_than(level) || level == key.level() && excess > tolerated {
             Claim::Weaker { level, excess }
         } else {
@@ -516,13 +510,7 @@ impl<C: Client> Inner<C> {
     /// The position for a virtual CPU with this account at `level`. A process that has been absent
     /// for a while is credited one slice at most; debts remain.
     fn key_for(&mut self, account: &Account, level: Priority) -> Key {
-        let (old, new) = (self.floors[index(account.level.load())], self.floors[index(level)]);
-        let credit = timer::slice_ticks() as i64;
-        let before = account.charged();
-        let charge = new.saturating_add(before.saturating_sub(old).max(-credit));
-        // Not stored, because another hart may add to it at the same time.
-        account.add(charge.saturating_sub(before));
-        account.level.store(level);
+        let charge = self.minimums.enter(&account.vruntime, level, timer::slice_ticks() as i64);
         self.next_number += 1;
         Key { rank: Rank(level), charge, number: self.next_number }
     }
@@ -553,12 +541,11 @@ impl<C: Client> Inner<C> {
         let cpu = self.remove(key)?;
         let divisor = cpu.account().divisor();
         if !granted {
-            let floor = &mut self.floors[index(key.level())];
-            *floor = key.charge.max(*floor);
+            self.minimums.choose(key.level(), key.charge);
         }
         let peers = if granted { 1 } else { u64::from(self.counts.of(key.level())) + 1 };
         let slice = Slice::new(slice::ticks_among(timer::slice_ticks(), peers), divisor, granted);
-        cpu.account().begin(&slice);
+        cpu.account().vruntime.begin(&slice);
         Some((cpu, slice))
     }
 
@@ -569,7 +556,7 @@ impl<C: Client> Inner<C> {
             let (&key, cpu) = self.queued.first()?;
             let now = Key {
                 rank: Rank(cpu.urgency()).max(key.rank),
-                charge: cpu.account().charged().max(key.charge),
+                charge: cpu.account().vruntime.now().max(key.charge),
                 ..key
             };
             if now == key || self.queued.len() == 1 {
@@ -584,27 +571,10 @@ impl<C: Client> Inner<C> {
         self.queued.first().map(|(&key, _)| key)
     }
 
-    /// If the less urgent have waited for so long that they are due: the first of the next of their
-    /// levels. The levels alternate, and within a level its order decides, so no virtual CPU is
-    /// left out and none is searched for.
+    /// If the less urgent are due for a slice: the first of the level that gets it.
     fn compensated(&mut self, share: u32) -> Option<Key> {
-        if share == 0 {
-            self.passed_over_ticks = 0;
-            return None;
-        }
-        let due_ticks = timer::slice_ticks() * u64::from(1000 - share) / u64::from(share);
-        let (first, _) = self.queued.first()?;
-        if self.passed_over_ticks < due_ticks {
-            return None;
-        }
-        let less_urgent_than = |level: Priority| !(level.bit() | (level.bit() - 1));
-        let below = self.counts.levels() & less_urgent_than(first.level());
-        let after_last = below & less_urgent_than(self.last_compensated);
-        let chosen = if after_last == 0 { below } else { after_last };
-        let level = Priority::most_urgent_in(chosen)?;
+        let level = self.compensation.next(share, timer::slice_ticks(), self.counts.levels())?;
         let (&key, _) = self.queued.at_or_after(&Key { rank: Rank(level), charge: i64::MIN, number: 0 })?;
-        self.last_compensated = level;
-        self.passed_over_ticks -= due_ticks;
         Some(key)
     }
 }

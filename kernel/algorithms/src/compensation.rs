@@ -1,0 +1,120 @@
+//! The part of the time that is guaranteed to less urgent virtual CPUs (`set_share`).
+//!
+//! Time in which more urgent virtual CPUs run while others wait is counted. When there is so much
+//! of it that one slice is the guaranteed share of the sum, one of the less urgent gets a slice.
+//! The levels take turns, and within a level its order decides. So no virtual CPU is left out, and
+//! none is searched for.
+
+use cops_abi::Priority;
+
+/// What the less urgent have not been given yet.
+#[derive(Debug)]
+pub struct Compensation {
+    /// Time that less urgent virtual CPUs had to wait for more urgent ones without compensation.
+    passed_over_ticks: u64,
+    /// The level that was compensated last.
+    last: Priority,
+}
+
+/// The levels that are less urgent than `level`.
+const fn less_urgent_than(level: Priority) -> u64 {
+    !(level.bit() | (level.bit() - 1))
+}
+
+impl Default for Compensation {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Compensation {
+    /// Nothing is due.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { passed_over_ticks: 0, last: Priority::MOST_URGENT }
+    }
+
+    /// A virtual CPU has run for `ticks` while others waited.
+    pub fn pass_over(&mut self, ticks: u64) {
+        self.passed_over_ticks += ticks;
+    }
+
+    /// The level that gets a slice now instead of the most urgent one, if the less urgent have
+    /// waited for long enough.
+    ///
+    /// `per_mille`: their share, below 1000; `levels`: those with virtual CPUs that wait.
+    pub fn next(&mut self, per_mille: u32, slice_ticks: u64, levels: u64) -> Option<Priority> {
+        if per_mille == 0 {
+            self.passed_over_ticks = 0;
+            return None;
+        }
+        let due_ticks = slice_ticks * u64::from(1000 - per_mille) / u64::from(per_mille);
+        if self.passed_over_ticks < due_ticks {
+            return None;
+        }
+        let below = levels & less_urgent_than(Priority::most_urgent_in(levels)?);
+        let after_last = below & less_urgent_than(self.last);
+        let chosen = if after_last == 0 { below } else { after_last };
+        let level = Priority::most_urgent_in(chosen)?;
+        self.last = level;
+        self.passed_over_ticks -= due_ticks;
+        Some(level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SLICE: u64 = 1000;
+
+    proptest! {
+        /// With virtual CPUs that always want to run, the less urgent levels together get their
+        /// share, and each of them the same number of slices.
+        #[test]
+        fn the_less_urgent_get_their_share(per_mille in 1..=500u32, levels in any::<u64>(), stay in 1..=SLICE) {
+            let mut compensation = Compensation::new();
+            let mut slices = [0u64; 64];
+            let (mut urgent_ticks, mut other_ticks) = (0, 0);
+            for _ in 0..20_000 {
+                match compensation.next(per_mille, SLICE, levels) {
+                    Some(level) => {
+                        slices[usize::from(level.level())] += 1;
+                        other_ticks += SLICE;
+                    }
+                    None => {
+                        urgent_ticks += stay;
+                        compensation.pass_over(stay);
+                    }
+                }
+            }
+            let below = levels & levels.wrapping_sub(1);
+            let mut counts = (0..64).filter(|level| below & 1 << level != 0).map(|level| slices[level]);
+            let first = counts.next();
+            prop_assert_eq!(slices.iter().sum::<u64>() > 0, first.is_some());
+            if let Some(first) = first {
+                prop_assert!(counts.all(|count| count <= first && first - count <= 1), "{:?}", slices);
+                // Both sides of `other / (urgent + other) = share`, to within a slice and what the
+                // division of ticks loses.
+                let due = urgent_ticks * u64::from(per_mille) / u64::from(1000 - per_mille);
+                let lost = other_ticks / SLICE;
+                prop_assert!(other_ticks.abs_diff(due) <= SLICE + lost, "{} of {}", other_ticks, due);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_without_a_share_or_without_waiting_levels() {
+        let mut compensation = Compensation::new();
+        compensation.pass_over(u64::MAX);
+        assert_eq!(compensation.next(500, SLICE, 0), None);
+        assert_eq!(compensation.next(500, SLICE, 1 << 63), None);
+        assert_eq!(compensation.next(0, SLICE, 3), None);
+        // What was passed over before the share was set does not count.
+        assert_eq!(compensation.next(500, SLICE, 3), None);
+        compensation.pass_over(SLICE);
+        assert_eq!(compensation.next(500, SLICE, 1 << 63 | 1), Some(Priority::LEAST_URGENT));
+        assert_eq!(compensation.next(500, SLICE, 1 << 63 | 1), None);
+    }
+}
