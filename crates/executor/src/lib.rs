@@ -163,7 +163,7 @@
 //! | [`AbortOnDrop`] | the coroutine is cancelled |
 //! | [`JoinSet::join_next`] | nothing was taken; dropping the set itself cancels its members |
 //! | [`JoinSet::shutdown`] | the members are cancelled, and some may not be dropped yet |
-//! | [`yield_now`] | nothing |
+//! | [`yield_now()`] | nothing |
 //! | [`Mutex::lock`](sync::Mutex::lock) | the place is given up, what was lent to the holder ends;
 //! if the lock was granted, the next has it |
 //! | [`Semaphore::acquire`](sync::Semaphore::acquire) | the place is given up, granted permits go

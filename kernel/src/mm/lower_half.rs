@@ -1,4 +1,4 @@
-//! What is left of a page table whose process has ended: freed in portions.
+//! What an ended process has left of its page table: freed in portions.
 
 use super::frames::Frame;
 use super::layout;

@@ -53,11 +53,6 @@ impl Key {
     }
 }
 
-/// The position of a level in an array.
-fn index(level: Priority) -> usize {
-    usize::from(level.level())
-}
-
 /// A virtual CPU that a switching coroutine has taken out of the queue and not put back.
 struct InHand<C> {
     cpu: Arc<C>,

@@ -57,6 +57,15 @@ pub struct Inspection {
 }
 
 /// What is found in a slot.
+///
+/// ```
+/// use cops_executor::Executor;
+/// use cops_executor::core::Inspected;
+/// static EXECUTOR: Executor = Executor::new();
+/// EXECUTOR.start_on_host(1)?;
+/// assert_eq!(EXECUTOR.inspect_slot(u32::MAX), Inspected::End);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inspected {
     /// There is no such slot, and none after it.
@@ -71,9 +80,8 @@ pub enum Inspected {
 /// the C interface.
 ///
 /// ```
-/// use cops_executor::core::{Inspected, RawInspection};
-/// assert_eq!(RawInspection::default().decode(), Inspected::Empty, "no coroutine has these
-/// numbers");
+/// use cops_executor::core::RawInspection;
+/// assert_eq!(RawInspection::default().id, 0);
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
@@ -99,6 +107,11 @@ pub const INSPECT_COROUTINE: u32 = 2;
 
 impl RawInspection {
     /// With numbers that no coroutine has: [`Inspected::Empty`].
+    ///
+    /// ```
+    /// use cops_executor::core::{Inspected, RawInspection};
+    /// assert_eq!(RawInspection::default().decode(), Inspected::Empty);
+    /// ```
     #[must_use]
     pub fn decode(&self) -> Inspected {
         let decoded = || {

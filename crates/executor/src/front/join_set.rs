@@ -39,8 +39,10 @@ use crate::core::CoroutineId;
 /// let answers = block_on(async {
 ///     let mut requests = JoinSet::new();
 ///     for milliseconds in [30, 0] {
-///         requests.spawn(async move { sleep(Duration::from_millis(milliseconds)).await;
-/// milliseconds });
+///         requests.spawn(async move {
+///             sleep(Duration::from_millis(milliseconds)).await;
+///             milliseconds
+///         });
 ///     }
 ///     let mut answers = Vec::new();
 ///     while let Some(answer) = requests.join_next().await {
@@ -187,6 +189,11 @@ impl<T> JoinSet<T> {
     }
 
     /// Whether it has no members.
+    ///
+    /// ```
+    /// use cops_executor::JoinSet;
+    /// assert!(JoinSet::<()>::new().is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -201,6 +208,16 @@ impl<T> JoinSet<T> {
     /// # Errors
     ///
     /// Inside: as of awaiting the [`JoinHandle`].
+    ///
+    /// ```
+    /// use cops_executor::{JoinSet, block_on};
+    /// block_on(async {
+    ///     let mut set = JoinSet::new();
+    ///     set.spawn(async { 5 });
+    ///     assert_eq!(set.join_next().await, Some(Ok(5)));
+    ///     assert_eq!(set.join_next().await, None);
+    /// });
+    /// ```
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         Some(self.join_next_with_id().await?.1)
     }
