@@ -46,13 +46,18 @@ fn enter_boot_hart(hart_id: usize, tree_physical: usize) -> ! {
     // SAFETY: the device tree's memory, without what the tree reserves and without the kernel's
     // image, is used by no other code yet.
     unsafe {
-        frames::initialise(&facts.memory, &reserved, device_tree::boot_argument("junk") == Some("on"))
+        frames::initialise(
+            &facts.memory,
+            &reserved,
+            device_tree::boot_argument("junk") == Some("on"),
+        )
     };
 
     // The boot hart is number 0; the others follow in the order of the device tree.
     let others = facts.harts.iter().map(|hart| hart.id).filter(|&id| id != hart_id);
-    let harts =
-        arch::describe_harts([hart_id].into_iter().chain(others), |hart| layout::kernel_stack(hart).end);
+    let harts = arch::describe_harts([hart_id].into_iter().chain(others), |hart| {
+        layout::kernel_stack(hart).end
+    });
     kernel_space::initialise(facts, harts).expect("memory for the kernel's page tables");
     arch::run_on_own_stack(start_boot_hart)
 }

@@ -117,7 +117,9 @@ impl Symbols {
         let is_code = image::text().contains(&address)
             || image::physical().contains(&address.wrapping_sub(layout::DIRECT_MAP));
         let _ = match self.look_up(address).filter(|_| is_code) {
-            Some((name, start)) => writeln!(out, "  {address:#018x} {name} + {:#x}", address - start),
+            Some((name, start)) => {
+                writeln!(out, "  {address:#018x} {name} + {:#x}", address - start)
+            }
             None => writeln!(out, "  {address:#018x}"),
         };
     }

@@ -13,7 +13,10 @@ pub enum ConsoleMode {
 /// The value of the last word `key=value` with this key, if there is one.
 #[must_use]
 pub fn value<'a>(arguments: &'a str, key: &str) -> Option<&'a str> {
-    arguments.split_ascii_whitespace().rev().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    arguments
+        .split_ascii_whitespace()
+        .rev()
+        .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
 /// The console mode that the boot arguments ask for. Anything but `console=mux` is plain.

@@ -47,7 +47,10 @@ impl Quota {
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |index: usize| {
-            bytes[8 * index..][..8].iter().rev().fold(0, |value: u64, &byte| value << 8 | u64::from(byte))
+            bytes[8 * index..][..8]
+                .iter()
+                .rev()
+                .fold(0, |value: u64, &byte| value << 8 | u64::from(byte))
         };
         Self { limit: word(0), used: word(1), room: word(2) }
     }

@@ -121,7 +121,8 @@ impl Producer {
 /// Whether results are in the ring, or wait in the kernel because it was full.
 #[must_use]
 pub fn has_work(indices: &RingIndices) -> bool {
-    indices.head.load(Relaxed) != indices.tail.load(Relaxed) || indices.overflowed.load(Relaxed) != 0
+    indices.head.load(Relaxed) != indices.tail.load(Relaxed)
+        || indices.overflowed.load(Relaxed) != 0
 }
 
 /// Takes the oldest result. Any worker of the process may call it.
@@ -165,7 +166,9 @@ pub fn for_each_waiting<'a>(
     let waiting = tail.wrapping_sub(head).min(RING_ENTRIES);
     let unseen = tail.wrapping_sub(from).min(waiting);
     for index in (0..unseen).rev() {
-        each(entry(tail.wrapping_sub(index).wrapping_sub(1) % RING_ENTRIES).coroutine.load(Relaxed));
+        each(
+            entry(tail.wrapping_sub(index).wrapping_sub(1) % RING_ENTRIES).coroutine.load(Relaxed),
+        );
     }
     tail
 }
@@ -280,7 +283,8 @@ mod tests {
         }
         for _ in 0..consumers.len() {
             let end = Completion { coroutine: 0, token: u64::MAX, result: 0 };
-            while producer.push(&ring.indices, |index| &ring.entries[index as usize], end).is_err() {
+            while producer.push(&ring.indices, |index| &ring.entries[index as usize], end).is_err()
+            {
                 std::thread::yield_now();
             }
         }

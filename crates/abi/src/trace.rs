@@ -335,7 +335,9 @@ impl<'a> Ring<'a> {
                 }
                 // The record was overwritten while it was read: begin with the next. That is done
                 // only for the first; a later one ends the portion.
-                None if portion.count == 0 && self.begun().wrapping_sub(number) > self.capacity() => {
+                None if portion.count == 0
+                    && self.begun().wrapping_sub(number) > self.capacity() =>
+                {
                     portion.first += 1
                 }
                 None => break,

@@ -36,7 +36,10 @@ fn every_event_survives_the_boundary() {
     }
     assert!(Event::KINDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
     let allowed = Event::KINDS.iter().filter(|(kind, _)| Event::is_user_kind(*kind));
-    assert!(allowed.clone().all(|(_, name)| name.starts_with("User")), "only what a process may say");
+    assert!(
+        allowed.clone().all(|(_, name)| name.starts_with("User")),
+        "only what a process may say"
+    );
     assert_eq!(allowed.count(), 5);
     assert_eq!(Record { kind: 255, ..Record::default() }.event(), None);
 }

@@ -144,7 +144,8 @@ fn measure(server: SocketAddr, with_batch: bool) -> io::Result<()> {
         batch.join().expect("no client panics")?;
     }
     latencies.sort();
-    let percentile = |share: f64| latencies[(latencies.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+    let percentile =
+        |share: f64| latencies[(latencies.len() as f64 * share) as usize].as_secs_f64() * 1e3;
     println!(
         "{:<20} {:>9} {:>9.3} {:>9.3} {:>9.3} {:>9.0}",
         if with_batch { "with batch overload" } else { "interactive alone" },
@@ -167,7 +168,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "workers: {workers}; latencies in milliseconds, from the time at which a request was to be sent"
     );
-    println!("{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}", "", "requests", "p50", "p99", "max", "batch/s");
+    println!(
+        "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "", "requests", "p50", "p99", "max", "batch/s"
+    );
     measure(server, false)?;
     measure(server, true)?;
     Ok(())

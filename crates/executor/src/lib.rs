@@ -256,8 +256,8 @@ pub use crate::core::{CoroutineId, Priority, WorkerState};
 pub use crate::front::*;
 #[cfg(feature = "std")]
 pub use crate::host::{
-    BuildError, Builder, Handle, HostClock, LocalRuntime, Runtime, block_on, interval, sleep, spawn,
-    spawn_at, spawn_local, spawn_local_at, timeout, timers,
+    BuildError, Builder, Handle, HostClock, LocalRuntime, Runtime, block_on, interval, sleep,
+    spawn, spawn_at, spawn_local, spawn_local_at, timeout, timers,
 };
 #[cfg(feature = "static-tasks")]
 pub use crate::sync::set_priority;

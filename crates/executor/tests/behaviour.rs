@@ -187,7 +187,8 @@ fn a_late_wake_does_not_reach_the_next_tenant() {
 #[test]
 fn ids_of_no_coroutine_are_harmless() {
     let executor = executor!(16);
-    let made_up = [1 << 32, 1 << 32 | 16 << 24 | 5, u64::MAX, 7 << 32 | 200 << 24, 1 << 32 | 16 << 24];
+    let made_up =
+        [1 << 32, 1 << 32 | 16 << 24 | 5, u64::MAX, 7 << 32 | 200 << 24, 1 << 32 | 16 << 24];
     for id in made_up.into_iter().filter_map(CoroutineId::from_raw) {
         assert!(!wake_up(id) && !cancel(id) && !set_priority(id, Priority::DEFAULT));
         assert_eq!(priority(id), None);
@@ -201,10 +202,13 @@ fn ids_of_no_coroutine_are_harmless() {
 fn set_priority_moves_a_ready_one_to_the_tail_of_its_new_level() {
     let executor = executor!(17);
     let log = Log::default();
-    let ids: Vec<_> = (0..4).map(|n| executor.spawn(blocker(&log, n, 1), level(20)).unwrap()).collect();
+    let ids: Vec<_> =
+        (0..4).map(|n| executor.spawn(blocker(&log, n, 1), level(20)).unwrap()).collect();
     assert_eq!(executor.run(0, 0), RunOutcome::BudgetUsed);
     assert!(
-        set_priority(ids[2], level(10)) && set_priority(ids[0], level(10)) && set_priority(ids[1], level(30))
+        set_priority(ids[2], level(10))
+            && set_priority(ids[0], level(10))
+            && set_priority(ids[1], level(30))
     );
     assert_eq!(priority(ids[2]), Some(level(10)));
     assert_eq!(executor.most_urgent(0), Some(level(10)));
@@ -269,7 +273,11 @@ fn cancel_drops_exactly_once_in_every_state() {
     let blocked = spawn(&polls);
     executor.run_until_stalled(0);
     assert!(cancel(blocked));
-    assert_eq!(drops.load(Ordering::Relaxed), 2, "dropped by a worker, not by the caller of `cancel`");
+    assert_eq!(
+        drops.load(Ordering::Relaxed),
+        2,
+        "dropped by a worker, not by the caller of `cancel`"
+    );
     executor.run_until_stalled(0);
     assert_eq!((drops.load(Ordering::Relaxed), polls.load(Ordering::Relaxed)), (3, 1));
     // Running: by itself, after its poll.
@@ -332,7 +340,9 @@ fn a_join_handle_wakes_its_waiter_even_if_that_changes() {
     let executor = executor!(22);
     let gate = Arc::new(AtomicBool::new(false));
     let inner = gate.clone();
-    let gated = poll_fn(move |_| if inner.load(Ordering::Relaxed) { Poll::Ready(5) } else { Poll::Pending });
+    let gated = poll_fn(
+        move |_| if inner.load(Ordering::Relaxed) { Poll::Ready(5) } else { Poll::Pending },
+    );
     let mut handle = executor.spawn_join(gated, Priority::DEFAULT).unwrap();
     let id = handle.id();
     executor.run_until_stalled(0);
@@ -340,8 +350,9 @@ fn a_join_handle_wakes_its_waiter_even_if_that_changes() {
     let log = Log::default();
     let other = executor.spawn(blocker(&log, 1, 2), Priority::DEFAULT).unwrap();
     executor.run_until_stalled(0);
-    let poll =
-        |handle: &mut JoinHandle<i32>, waker: &Waker| Pin::new(handle).poll(&mut Context::from_waker(waker));
+    let poll = |handle: &mut JoinHandle<i32>, waker: &Waker| {
+        Pin::new(handle).poll(&mut Context::from_waker(waker))
+    };
     assert!(poll(&mut handle, Waker::noop()).is_pending());
     assert!(poll(&mut handle, &waker_of(other)).is_pending());
     gate.store(true, Ordering::Relaxed);
@@ -531,9 +542,11 @@ fn any_future_of_the_ecosystem_works() {
                 .unwrap()
         });
         let sum: i32 = join_all(handles).await.into_iter().map(Result::unwrap).sum();
-        let unordered: FuturesUnordered<_> =
-            (0..10).map(|n| executor.spawn_join(async move { n }, level(n as u8)).unwrap()).collect();
-        let other: i32 = unordered.map(Result::unwrap).fold(0, |sum, n| async move { sum + n }).await;
+        let unordered: FuturesUnordered<_> = (0..10)
+            .map(|n| executor.spawn_join(async move { n }, level(n as u8)).unwrap())
+            .collect();
+        let other: i32 =
+            unordered.map(Result::unwrap).fold(0, |sum, n| async move { sum + n }).await;
         let never = executor.spawn_join(pending::<i32>(), Priority::DEFAULT).unwrap();
         let quick = executor.spawn_join(async { 100 }, Priority::DEFAULT).unwrap();
         let first = match select(never, quick).await {

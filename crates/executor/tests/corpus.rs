@@ -15,7 +15,8 @@ use history::{history_of, play};
 fn the_fuzzers_histories_hold() {
     let folder = env::var("COPS_CORPUS").unwrap_or("fuzz/corpus/history".to_owned());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty(), "nothing in {}", folder.display());
     for file in files.iter().step_by(if cfg!(miri) { 40 } else { 1 }) {

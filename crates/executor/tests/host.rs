@@ -126,7 +126,8 @@ fn threads_that_spawn_find_workers_that_sleep() {
 fn processor_time_ns(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let named = tasks.map(|task| task.unwrap().path()).filter(|task| {
-        std::fs::read_to_string(task.join("comm")).is_ok_and(|thread| thread.trim_end().starts_with(name))
+        std::fs::read_to_string(task.join("comm"))
+            .is_ok_and(|thread| thread.trim_end().starts_with(name))
     });
     named
         .filter_map(|task| {
@@ -216,7 +217,8 @@ fn spawning_races_with_the_end_and_no_coroutine_is_left_behind() {
             let runtime = Runtime::new(2).unwrap();
             thread::scope(|scope| {
                 for _ in 0..2 {
-                    let (handle, spawned, dropped) = (runtime.handle(), spawned.clone(), dropped.clone());
+                    let (handle, spawned, dropped) =
+                        (runtime.handle(), spawned.clone(), dropped.clone());
                     scope.spawn(move || {
                         for _ in 0..40 {
                             let counted = Counted(dropped.clone());
@@ -286,7 +288,8 @@ fn a_runtime_may_be_dropped_on_its_own_worker() {
         let handle = runtime.handle();
         let (give, take) = mpsc::channel::<Runtime>();
         let waiting = runtime.spawn_at(pending::<()>(), Priority::DEFAULT);
-        let dropping = runtime.spawn_at(async move { drop(take.recv().unwrap()) }, Priority::DEFAULT);
+        let dropping =
+            runtime.spawn_at(async move { drop(take.recv().unwrap()) }, Priority::DEFAULT);
         give.send(runtime).unwrap();
         assert_eq!(handle.block_on(dropping), Ok(()));
         assert_eq!(handle.block_on(waiting), Err(JoinError::Cancelled));
@@ -372,7 +375,10 @@ fn a_panics_payload_reaches_the_joiner() {
         runtime.spawn_at(async move { std::panic::panic_any(payload) }, Priority::DEFAULT)
     };
     let error = is_an_error(runtime.block_on(panics()).map(|never: ()| never).unwrap_err());
-    assert_eq!((error.to_string().as_str(), drops.load(Ordering::SeqCst)), ("the coroutine panicked", 0));
+    assert_eq!(
+        (error.to_string().as_str(), drops.load(Ordering::SeqCst)),
+        ("the coroutine panicked", 0)
+    );
     // As a thread's would.
     let payload = error.into_panic();
     let again = thread::spawn(|| std::panic::resume_unwind(payload)).join();
@@ -425,8 +431,10 @@ fn an_executor_goes_from_one_runtime_to_the_next_with_no_coroutine_left_on_it() 
                 late.abort();
                 assert_eq!(runtime.block_on(late), Err::<(), _>(JoinError::Cancelled));
             }
-            let waker =
-                runtime.spawn_at(poll_fn(|context| Poll::Ready(context.waker().clone())), Priority::DEFAULT);
+            let waker = runtime.spawn_at(
+                poll_fn(|context| Poll::Ready(context.waker().clone())),
+                Priority::DEFAULT,
+            );
             stale = Some((runtime.handle(), runtime.block_on(waker).unwrap()));
             drop(runtime.spawn_at(pending::<()>(), Priority::DEFAULT));
         }
@@ -447,7 +455,11 @@ fn a_lent_thread_and_a_future_of_its_own() {
         main.join().unwrap();
         EXECUTOR.block_on(async {
             let third = async {
-                assert_eq!(EXECUTOR.run_until_done(), RunOutcome::Refused, "each worker is a thread");
+                assert_eq!(
+                    EXECUTOR.run_until_done(),
+                    RunOutcome::Refused,
+                    "each worker is a thread"
+                );
             };
             thread::scope(|scope| {
                 scope.spawn(|| EXECUTOR.block_on(third)).join().unwrap();
@@ -460,7 +472,8 @@ fn a_lent_thread_and_a_future_of_its_own() {
         waiting.abort();
         assert_eq!(EXECUTOR.run_until_done(), RunOutcome::Stalled);
         // Its handle says where it is, as a runtime's does.
-        let inside = EXECUTOR.spawn_join(async { Handle::current().is_some() }, Priority::DEFAULT).unwrap();
+        let inside =
+            EXECUTOR.spawn_join(async { Handle::current().is_some() }, Priority::DEFAULT).unwrap();
         assert_eq!(EXECUTOR.block_on(inside), Ok(true));
     });
 }
@@ -488,7 +501,8 @@ fn a_runtime_has_1_to_64_workers() {
         assert!(matches!(Runtime::new(workers), Err(BuildError::WorkersOutOfRange)));
     }
     let runtime = Runtime::builder().workers(64).stack_bytes(64 << 10).build().unwrap();
-    let handles: Vec<_> = (0..640).map(|n| runtime.spawn_at(async move { n }, Priority::DEFAULT)).collect();
+    let handles: Vec<_> =
+        (0..640).map(|n| runtime.spawn_at(async move { n }, Priority::DEFAULT)).collect();
     let sum: u32 = handles.into_iter().map(|handle| runtime.block_on(handle).unwrap()).sum();
     assert_eq!(sum, 639 * 640 / 2);
 }

@@ -39,7 +39,10 @@ fn the_257th_is_refused_and_one_that_ends_makes_room() {
     let fewer = Runtime::new(2).unwrap();
     assert_eq!(all_workers_of(&fewer, 2), HashSet::from([0, 1]));
     drop(fewer);
-    assert_eq!(EXECUTOR.block_on(EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT).unwrap()), Ok(1));
+    assert_eq!(
+        EXECUTOR.block_on(EXECUTOR.spawn_join(async { 1 }, Priority::DEFAULT).unwrap()),
+        Ok(1)
+    );
 
     runtimes.clear();
     thousands_come_and_go();
@@ -93,7 +96,11 @@ fn thousands_come_and_go() {
         for (old_handle, old_id, stale) in &kept {
             met += u32::from((id.executor(), id.index()) == (old_id.executor(), old_id.index()));
             stale.wake_by_ref();
-            assert!(!wake_up(*old_id) && !cancel(*old_id) && !set_priority(*old_id, Priority::MOST_URGENT));
+            assert!(
+                !wake_up(*old_id)
+                    && !cancel(*old_id)
+                    && !set_priority(*old_id, Priority::MOST_URGENT)
+            );
             assert_eq!(old_handle.live_count(), 0);
         }
         assert_eq!(priority(id), Some(Priority::DEFAULT));

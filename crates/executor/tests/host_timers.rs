@@ -90,7 +90,10 @@ fn busy_workers_fire_between_polls() {
             start.elapsed()
         };
         let elapsed = runtime.block_on(runtime.spawn_at(naps, Priority::MOST_URGENT)).unwrap();
-        assert!(elapsed >= milliseconds(10) && elapsed < LATE, "{workers} workers, {poll:?}: {elapsed:?}");
+        assert!(
+            elapsed >= milliseconds(10) && elapsed < LATE,
+            "{workers} workers, {poll:?}: {elapsed:?}"
+        );
         stop.store(true, Ordering::Relaxed);
         runtime.finish();
     }
@@ -99,7 +102,8 @@ fn busy_workers_fire_between_polls() {
 #[test]
 fn a_time_limit_drops_what_takes_too_long() {
     let runtime = Runtime::new(2).unwrap();
-    let limited = |limit, work| timers().timeout(milliseconds(limit), timers().sleep(milliseconds(work)));
+    let limited =
+        |limit, work| timers().timeout(milliseconds(limit), timers().sleep(milliseconds(work)));
     let both = async move { (limited(2, 2_000).await.is_err(), limited(2_000, 2).await.is_ok()) };
     assert_eq!(runtime.block_on(runtime.spawn_at(both, Priority::DEFAULT)), Ok((true, true)));
 }

@@ -53,7 +53,10 @@ fn a_table_of_another_version_or_with_a_gap_is_refused() {
     unsafe {
         assert_eq!(CoreTable::resolve(other).err(), Some(ImageError::WrongVersion));
         assert_eq!(CoreTable::resolve(gap).err(), Some(ImageError::Missing("cops_wake")));
-        assert_eq!(CoreTable::resolve(|_| None).err(), Some(ImageError::Missing("cops_interface_version")));
+        assert_eq!(
+            CoreTable::resolve(|_| None).err(),
+            Some(ImageError::Missing("cops_interface_version"))
+        );
     }
 }
 

@@ -60,7 +60,11 @@ fn events<const COUNT: usize>() -> &'static [Event; COUNT] {
 }
 
 /// Spawns and runs until nothing is ready.
-fn start(executor: &Executor, future: impl Future<Output = ()> + Send + 'static, of: u8) -> CoroutineId {
+fn start(
+    executor: &Executor,
+    future: impl Future<Output = ()> + Send + 'static,
+    of: u8,
+) -> CoroutineId {
     let id = executor.spawn(future, level(of)).unwrap();
     executor.run_until_stalled(0);
     id
@@ -233,7 +237,10 @@ fn a_deadlock_is_a_deadlock_and_nothing_worse() {
 
 /// What both kinds of lock have in common.
 trait Lock: Send + Sync + 'static {
-    fn with_lock<T: Future<Output = ()> + Send>(&self, section: T) -> impl Future<Output = ()> + Send;
+    fn with_lock<T: Future<Output = ()> + Send>(
+        &self,
+        section: T,
+    ) -> impl Future<Output = ()> + Send;
 }
 
 impl Lock for Mutex<()> {
@@ -357,8 +364,10 @@ fn by_the_rule(bases: &[u8; ACTORS], actors: &[Arc<PlainMutex<Actor>>]) -> Vec<O
     let mut levels = *bases;
     loop {
         let before = levels;
-        for (waiter, mutex) in
-            actors.iter().enumerate().filter_map(|(n, actor)| Some((n, actor.lock().unwrap().waits_for?)))
+        for (waiter, mutex) in actors
+            .iter()
+            .enumerate()
+            .filter_map(|(n, actor)| Some((n, actor.lock().unwrap().waits_for?)))
         {
             for holder in 0..ACTORS {
                 if actors[holder].lock().unwrap().holds[mutex] {

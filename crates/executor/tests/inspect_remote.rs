@@ -36,7 +36,10 @@ fn both_views_agree() {
         }
     }
     assert_eq!(phases[Phase::Blocked as usize] + phases[Phase::Ready as usize], 700);
-    assert!(phases[Phase::Blocked as usize] >= 300 && phases[Phase::Ready as usize] > 0, "{phases:?}");
+    assert!(
+        phases[Phase::Blocked as usize] >= 300 && phases[Phase::Ready as usize] > 0,
+        "{phases:?}"
+    );
 }
 
 /// Words of a program that lies, and memory that ends.
@@ -51,7 +54,8 @@ fn any_words_are_harmless() {
             random ^= random << 17;
             (!random.is_multiple_of(5)).then_some(random)
         };
-        let slot = Core::inspect_remote(u64::from(index) << 40, 0, index.wrapping_mul(77_777), word);
+        let slot =
+            Core::inspect_remote(u64::from(index) << 40, 0, index.wrapping_mul(77_777), word);
         if let Inspected::Coroutine(one) = slot {
             assert!(one.worker < 64 && one.phase != Phase::Running, "{one:?}");
             found += 1;

@@ -65,7 +65,8 @@ impl Scene {
         let host = Host::new();
         let hooks = Hooks { preempt: None, ..host.hooks() };
         let states = (0..workers).map(|_| WorkerState::new()).collect();
-        let scene = Arc::new(Scene { executor: Executor::new(), states, host, polls: Plain::new(0) });
+        let scene =
+            Arc::new(Scene { executor: Executor::new(), states, host, polls: Plain::new(0) });
         // SAFETY: the host and the records go with the scene.
         unsafe {
             assert_eq!(scene.executor.initialise(1, &hooks), STATUS_OK);

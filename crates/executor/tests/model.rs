@@ -88,9 +88,11 @@ proptest! {
 #[test]
 fn a_history_that_once_failed() {
     use Operation::*;
-    let script = |operations: &[Operation]| Script { operations: operations.to_vec(), ready: false };
-    let outside =
-        |operations: &[Operation]| operations.iter().copied().map(Step::Outside).collect::<Vec<_>>();
+    let script =
+        |operations: &[Operation]| Script { operations: operations.to_vec(), ready: false };
+    let outside = |operations: &[Operation]| {
+        operations.iter().copied().map(Step::Outside).collect::<Vec<_>>()
+    };
     let run = |polls, scripts: &[&[Operation]]| Step::Run {
         worker: 0,
         polls,

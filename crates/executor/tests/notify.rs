@@ -325,7 +325,8 @@ fn workers_steal_what_is_more_urgent_or_anything_if_they_have_nothing() {
     rig.events_inside(2, level(5), async move {
         for priority in [40, 50] {
             let inner = inner.clone();
-            let logged = async move { inner.lock().unwrap().push((priority, current_worker_of(48))) };
+            let logged =
+                async move { inner.lock().unwrap().push((priority, current_worker_of(48))) };
             executor.spawn(logged, level(priority)).unwrap();
         }
     });
@@ -378,7 +379,10 @@ fn a_mark_of_a_former_priority_misleads_no_worker() {
     let waits = rig.executor.spawn(
         async move {
             let mut is_first = true;
-            poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
+            poll_fn(
+                |_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) },
+            )
+            .await;
             inner.await;
         },
         level(30),

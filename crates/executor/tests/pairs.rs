@@ -29,7 +29,8 @@ const TRANSITIONS: [&str; 12] = [
 
 /// How many calls of a transition of the state word each file of the core has. A new one is a
 /// reason to look at the table.
-const CALLS: [(&str, usize); 4] = [("locked.rs", 6), ("requests.rs", 8), ("schedule.rs", 2), ("turns.rs", 1)];
+const CALLS: [(&str, usize); 4] =
+    [("locked.rs", 6), ("requests.rs", 8), ("schedule.rs", 2), ("turns.rs", 1)];
 const METHODS: [&str; 15] = [
     "wake",
     "wake_listed",
@@ -75,7 +76,9 @@ fn counts() -> BTreeMap<String, [u32; 2]> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let words = lines.map(|line| line.split(' ').collect::<Vec<_>>());
     words
-        .map(|words| (words[0].replace('/', "::"), [1, 2].map(|place| words[place].parse().unwrap())))
+        .map(|words| {
+            (words[0].replace('/', "::"), [1, 2].map(|place| words[place].parse().unwrap()))
+        })
         .collect()
 }
 
@@ -100,9 +103,15 @@ fn every_pair_has_a_scene_or_a_reason_and_every_scene_is_named() {
             }
         }
     }
-    let all = (0..TRANSITIONS.len()).flat_map(|one| (one..TRANSITIONS.len()).map(move |two| (one, two)));
+    let all =
+        (0..TRANSITIONS.len()).flat_map(|one| (one..TRANSITIONS.len()).map(move |two| (one, two)));
     for (one, two) in all {
-        assert!(pairs.contains(&(one, two)), "no row for {}, {}", TRANSITIONS[one], TRANSITIONS[two]);
+        assert!(
+            pairs.contains(&(one, two)),
+            "no row for {}, {}",
+            TRANSITIONS[one],
+            TRANSITIONS[two]
+        );
     }
     assert_eq!(scenes, named, "scenes that the table does not name");
 }
@@ -140,7 +149,11 @@ fn no_transition_is_called_from_a_new_place() {
         let source = fs::read_to_string(&path).unwrap();
         let calls: usize =
             METHODS.iter().map(|name| source.matches(&format!(".state.{name}(")).count()).sum();
-        let expected = CALLS.iter().find(|(known, _)| *known == file).map_or(0, |(_, calls)| *calls);
-        assert_eq!(calls, expected, "{file}: is the pair with the new caller in docs/book/transitions.md?");
+        let expected =
+            CALLS.iter().find(|(known, _)| *known == file).map_or(0, |(_, calls)| *calls);
+        assert_eq!(
+            calls, expected,
+            "{file}: is the pair with the new caller in docs/book/transitions.md?"
+        );
     }
 }

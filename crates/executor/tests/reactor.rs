@@ -70,7 +70,8 @@ async fn ask(port: u16, client: u32) -> io::Result<()> {
 }
 
 fn echo(server_workers: u32, client_workers: u32) {
-    let (server, clients) = (Runtime::new(server_workers).unwrap(), Runtime::new(client_workers).unwrap());
+    let (server, clients) =
+        (Runtime::new(server_workers).unwrap(), Runtime::new(client_workers).unwrap());
     let listener = Async::<TcpListener>::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.get_ref().local_addr().unwrap().port();
     let served = Arc::new(AtomicUsize::new(0));
@@ -85,8 +86,9 @@ fn echo(server_workers: u32, client_workers: u32) {
         },
         Priority::MOST_URGENT,
     );
-    let asking: Vec<_> =
-        (0..100_u32).map(|client| clients.spawn_at(ask(port, client), level((client % 64) as u8))).collect();
+    let asking: Vec<_> = (0..100_u32)
+        .map(|client| clients.spawn_at(ask(port, client), level((client % 64) as u8)))
+        .collect();
     let all = async {
         for client in asking {
             client.await.unwrap().unwrap();
@@ -183,7 +185,10 @@ fn busy_workers_look_at_the_reactor() {
             let longest = longest_delay(workers, load);
             // What it takes is some milliseconds; without looks it would be for ever, or the
             // reactor's own thread would have to come, on a machine with other things to do.
-            assert!(longest < Duration::from_millis(500), "{workers} workers, {load:?}: {longest:?}");
+            assert!(
+                longest < Duration::from_millis(500),
+                "{workers} workers, {load:?}: {longest:?}"
+            );
         }
     }
 }
@@ -230,9 +235,10 @@ fn sockets_and_timers_end_with_their_runtime() {
     let listener = Async::<TcpListener>::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.get_ref().local_addr().unwrap();
     let runtime = Runtime::new(2).unwrap();
-    let accepting = runtime.spawn_at(async move { listener.accept().await.map(|_| ()) }, Priority::DEFAULT);
-    let sleeping =
-        runtime.spawn_at(async { Timer::after(Duration::from_secs(1_000)).await }, Priority::DEFAULT);
+    let accepting =
+        runtime.spawn_at(async move { listener.accept().await.map(|_| ()) }, Priority::DEFAULT);
+    let sleeping = runtime
+        .spawn_at(async { Timer::after(Duration::from_secs(1_000)).await }, Priority::DEFAULT);
     std::thread::sleep(Duration::from_millis(5));
     drop(runtime);
     assert!(accepting.is_finished() && sleeping.is_finished());

@@ -30,7 +30,9 @@ fn wrong(room: &str, text: &str) -> Vec<String> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let place = |name: &str| ROOMS.iter().position(|one| *one == name);
     code.flat_map(|line| line.split("crate::").skip(1))
-        .map(|after| after.split(|end: char| !end.is_alphanumeric() && end != '_').next().unwrap_or_default())
+        .map(|after| {
+            after.split(|end: char| !end.is_alphanumeric() && end != '_').next().unwrap_or_default()
+        })
         .filter(|other| place(other) > place(room) || APART.contains(&(room, other)))
         .map(str::to_owned)
         .collect()
@@ -52,7 +54,10 @@ fn rooms_use_only_those_before_them() {
 #[test]
 fn a_wrong_direction_is_found() {
     assert_eq!(wrong("front", "use crate::sync::Event;"), ["sync"]);
-    assert_eq!(wrong("time", "fn f() { crate::sync::signal(1); crate::host::timers() }"), ["sync", "host"]);
+    assert_eq!(
+        wrong("time", "fn f() { crate::sync::signal(1); crate::host::timers() }"),
+        ["sync", "host"]
+    );
     assert!(wrong("host", "use crate::{front, time};").is_empty());
     assert!(wrong("core", "//! [`spawn`](crate::front::spawn)").is_empty());
 }

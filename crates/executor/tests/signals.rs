@@ -48,7 +48,10 @@ fn within_limit(work: impl FnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     if is_done.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        eprintln!("a wake in a signal handler waits; {} handlers have returned", HANDLED.load(SeqCst));
+        eprintln!(
+            "a wake in a signal handler waits; {} handlers have returned",
+            HANDLED.load(SeqCst)
+        );
         std::process::abort();
     }
     working.join().unwrap();

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
 use cops_executor::{
-    CoroutineId, Executor, Priority, SpawnError, StartError, StaticMemory, StaticTask, WorkerState, cancel,
-    future_size, memory_for, yield_now,
+    CoroutineId, Executor, Priority, SpawnError, StartError, StaticMemory, StaticTask, WorkerState,
+    cancel, future_size, memory_for, yield_now,
 };
 
 /// Counts how often it is dropped.
@@ -77,7 +77,10 @@ fn a_refused_spawn_leaves_the_static_free_and_drops_the_future() {
     static DROPS: AtomicU32 = AtomicU32::new(0);
     let held = Counted(&DROPS);
     let future = async move { drop(held) };
-    assert_eq!(EXECUTOR.spawn_static(&TASK, future, Priority::DEFAULT), Err(SpawnError::NotStarted));
+    assert_eq!(
+        EXECUTOR.spawn_static(&TASK, future, Priority::DEFAULT),
+        Err(SpawnError::NotStarted)
+    );
     assert_eq!((DROPS.load(Ordering::Relaxed), TASK.is_occupied()), (1, false));
 }
 
@@ -91,7 +94,9 @@ fn a_place_is_taken_until_the_future_is_dropped() {
     struct Greedy;
     impl Drop for Greedy {
         fn drop(&mut self) {
-            if EXECUTOR.spawn_static(&TASK, async {}, Priority::DEFAULT) == Err(SpawnError::Occupied) {
+            if EXECUTOR.spawn_static(&TASK, async {}, Priority::DEFAULT)
+                == Err(SpawnError::Occupied)
+            {
                 REFUSED.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -178,7 +183,9 @@ fn a_parked_worker_is_notified_by_the_function_given() {
     static TASK: StaticTask<8> = StaticTask::new();
     static NOTIFIED: AtomicU32 = AtomicU32::new(0);
     EXECUTOR
-        .start_static(&MEMORY, |worker| assert_eq!(NOTIFIED.fetch_add(1, Ordering::Relaxed), worker))
+        .start_static(&MEMORY, |worker| {
+            assert_eq!(NOTIFIED.fetch_add(1, Ordering::Relaxed), worker)
+        })
         .unwrap();
     EXECUTOR.add_worker(0, &WORKER).unwrap();
     assert!(EXECUTOR.prepare_park(0));

@@ -36,12 +36,18 @@ fn run_all(executor: &'static Executor, workers: u32, outside: impl FnOnce() + S
     thread::scope(|scope| {
         let is_alone_now = &is_alone;
         let watchdog = scope.spawn(move || watch(executor, workers, is_alone_now, &watched));
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(|| executor.run_until_done())).collect();
+        let threads: Vec<_> =
+            (0..workers).map(|_| scope.spawn(|| executor.run_until_done())).collect();
         outside();
         is_alone.store(true, Ordering::SeqCst);
         for thread in threads {
             let outcome = thread.join().unwrap();
-            assert_eq!(outcome, RunOutcome::Stalled, "{} coroutines never ended", executor.live_count());
+            assert_eq!(
+                outcome,
+                RunOutcome::Stalled,
+                "{} coroutines never ended",
+                executor.live_count()
+            );
         }
         drop(done);
         watchdog.join().unwrap();
@@ -113,7 +119,11 @@ fn watched<F>(drops: &Arc<AtomicUsize>, inner: F) -> Watched<F> {
 /// Ends once `tokens` has been raised to `wanted`; blocks otherwise. The side that raises it wakes
 /// this.
 fn wants(tokens: &'static AtomicU32, wanted: u32) -> impl Future<Output = ()> + Send + Unpin {
-    poll_fn(move |_| if tokens.load(Ordering::Relaxed) < wanted { Poll::Pending } else { Poll::Ready(()) })
+    poll_fn(
+        move |_| {
+            if tokens.load(Ordering::Relaxed) < wanted { Poll::Pending } else { Poll::Ready(()) }
+        },
+    )
 }
 
 #[test]
@@ -126,7 +136,9 @@ fn no_wake_is_lost_between_threads_that_park() {
     let drops = Arc::new(AtomicUsize::new(0));
     let ids: Vec<_> = COUNTERS
         .iter()
-        .map(|counter| EXECUTOR.spawn(watched(&drops, wants(counter, TOKENS)), Priority::DEFAULT).unwrap())
+        .map(|counter| {
+            EXECUTOR.spawn(watched(&drops, wants(counter, TOKENS)), Priority::DEFAULT).unwrap()
+        })
         .collect();
     run_all(&EXECUTOR, 3, || {
         // Relaxed on purpose: that the poll sees the token is the wake's doing.
@@ -333,7 +345,8 @@ fn a_wake_is_polled_though_all_workers_are_parked() {
             while POLLED.load(Ordering::Acquire) != round {
                 thread::yield_now();
                 // Only to end a test that has failed: nothing else can happen any more.
-                let is_lost = EXECUTOR.core().parked() == (1 << WORKERS) - 1 && woken.elapsed() > LOST_AFTER;
+                let is_lost =
+                    EXECUTOR.core().parked() == (1 << WORKERS) - 1 && woken.elapsed() > LOST_AFTER;
                 require(!is_lost, "a wake is polled though all workers were parked");
             }
         }

@@ -236,7 +236,8 @@ fn a_set_that_is_polled_by_hand_wakes_its_last_waiter_once() {
         }
     }
     let runtime = LocalRuntime::new().unwrap();
-    let (first, last) = (Arc::new(Count(AtomicUsize::new(0))), Arc::new(Count(AtomicUsize::new(0))));
+    let (first, last) =
+        (Arc::new(Count(AtomicUsize::new(0))), Arc::new(Count(AtomicUsize::new(0))));
     let mut set = JoinSet::new();
     set.insert(runtime.spawn_local(async { 1 }));
     set.insert(runtime.spawn_local(async { 2 }));
@@ -290,7 +291,10 @@ fn a_local_coroutine_is_polled_and_dropped_on_its_thread_only() {
         while !stopped.load(SeqCst) {
             for one in handle.coroutines() {
                 wake_up(one.id);
-                set_priority(one.id, Priority::saturating(u32::from(one.priority.level() + 1) % 64));
+                set_priority(
+                    one.id,
+                    Priority::saturating(u32::from(one.priority.level() + 1) % 64),
+                );
             }
             yield_now().await;
         }
@@ -389,11 +393,13 @@ fn what_a_destructor_spawns_at_the_end_is_refused_on_the_spot() {
 
 #[test]
 fn outside_of_their_runtimes_the_free_functions_panic() {
-    let said = |panics: Box<dyn FnOnce()>| message(catch_unwind(AssertUnwindSafe(panics)).unwrap_err());
+    let said =
+        |panics: Box<dyn FnOnce()>| message(catch_unwind(AssertUnwindSafe(panics)).unwrap_err());
     assert!(said(Box::new(|| drop(spawn(async {})))).contains("runtime"));
     assert!(said(Box::new(|| drop(spawn_local(async {})))).contains("LocalRuntime"));
     let runtime = Runtime::new(2).unwrap();
-    let on_a_worker = runtime.spawn(async { catch_unwind(|| drop(spawn_local(async {}))).is_err() });
+    let on_a_worker =
+        runtime.spawn(async { catch_unwind(|| drop(spawn_local(async {}))).is_err() });
     assert_eq!(runtime.block_on(on_a_worker), Ok(true), "other workers would steal it");
     let local = LocalRuntime::new().unwrap();
     let nested = || local.block_on(async { local.block_on(async {}) });
@@ -501,8 +507,13 @@ fn all_phases_are_seen() {
     let ready = EXECUTOR.spawn(pending(), Priority::LEAST_URGENT).unwrap();
     assert!(cancel(ready));
     let seen = EXECUTOR.block_on(asks).unwrap();
-    let expect =
-        |id, phase, priority, is_cancelled| Inspection { id, phase, priority, worker: 0, is_cancelled };
+    let expect = |id, phase, priority, is_cancelled| Inspection {
+        id,
+        phase,
+        priority,
+        worker: 0,
+        is_cancelled,
+    };
     assert_eq!(
         seen,
         [

@@ -53,7 +53,12 @@ fn leak<T: Send + Sync>(value: T) -> &'static T {
 }
 
 /// Spawns coroutines that wait for a permit each, log, and give it back.
-fn takers(executor: &Executor, semaphore: &'static Semaphore, log: &Log, levels: &[u8]) -> Vec<CoroutineId> {
+fn takers(
+    executor: &Executor,
+    semaphore: &'static Semaphore,
+    log: &Log,
+    levels: &[u8],
+) -> Vec<CoroutineId> {
     let spawn = |(number, &of): (usize, &u8)| {
         let log = log.clone();
         let taker = async move {
@@ -69,7 +74,12 @@ fn takers(executor: &Executor, semaphore: &'static Semaphore, log: &Log, levels:
 }
 
 /// As `takers`, with a mutex.
-fn lockers(executor: &Executor, mutex: &'static Mutex<u32>, log: &Log, levels: &[u8]) -> Vec<CoroutineId> {
+fn lockers(
+    executor: &Executor,
+    mutex: &'static Mutex<u32>,
+    log: &Log,
+    levels: &[u8],
+) -> Vec<CoroutineId> {
     let spawn = |(number, &of): (usize, &u8)| {
         let log = log.clone();
         let locker = async move {
@@ -283,7 +293,8 @@ fn an_event_releases_all_waiters_by_priority_also_if_it_is_cleared_at_once() {
     let late = executor.spawn(late, level(0)).unwrap();
     executor.run_until_stalled(0);
     let order = log.take();
-    let expected: Vec<u32> = (0..4).flat_map(|of| (0..100).filter(move |number| number % 4 == of)).collect();
+    let expected: Vec<u32> =
+        (0..4).flat_map(|of| (0..100).filter(move |number| number % 4 == of)).collect();
     assert_eq!(order, expected);
     assert!(priority(late).is_some(), "it came after the event was cleared");
     event.set();
@@ -526,7 +537,9 @@ fn a_leaked_wait_is_safe() {
     let mut wait = Box::pin(place.lock());
     assert!(poll_once(wait.as_mut()).is_pending());
     drop(held);
-    let Poll::Ready(guard) = poll_once(wait.as_mut()) else { panic!("it was handed to another waiter") };
+    let Poll::Ready(guard) = poll_once(wait.as_mut()) else {
+        panic!("it was handed to another waiter")
+    };
     assert_eq!(*guard, 5);
 }
 

@@ -32,7 +32,8 @@ fn run(executor: &'static Executor, handles: Vec<JoinHandle<()>>, beside: impl F
                 thread::yield_now();
             }
         });
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| executor.run_until_done())).collect();
+        let workers: Vec<_> =
+            (0..WORKERS).map(|_| scope.spawn(|| executor.run_until_done())).collect();
         for worker in workers {
             worker.join().unwrap();
         }
@@ -88,7 +89,8 @@ fn a_mutex_excludes_under_cancelling_and_changing_priorities() {
         let turn = turn.fetch_add(1, Ordering::Relaxed);
         set_priority(ids[(turn * 11 % COROUTINES) as usize], some_level(turn));
     });
-    let sum: u64 = COUNTERS.iter().map(|counter| *counter.try_lock().expect("no coroutine holds it")).sum();
+    let sum: u64 =
+        COUNTERS.iter().map(|counter| *counter.try_lock().expect("no coroutine holds it")).sum();
     assert_eq!(sum, done.load(Ordering::Relaxed));
 }
 
@@ -152,7 +154,10 @@ fn every_value_is_received_once() {
     drop((sender, receiver));
     run(executor, handles, || ());
     let all = COROUTINES * ROUNDS;
-    assert_eq!((count.load(Ordering::Relaxed), sum.load(Ordering::Relaxed)), (all, all * (all - 1) / 2));
+    assert_eq!(
+        (count.load(Ordering::Relaxed), sum.load(Ordering::Relaxed)),
+        (all, all * (all - 1) / 2)
+    );
 }
 
 #[test]
@@ -210,7 +215,10 @@ fn no_coroutine_keeps_what_it_inherited() {
     static COME: Event = Event::new();
     static URGENT_LEFT: AtomicU64 = AtomicU64::new(0);
     let is_urgent = |number| some_level(number).level() < 32;
-    URGENT_LEFT.store((0..COROUTINES).filter(|&number| is_urgent(number)).count() as u64, Ordering::Relaxed);
+    URGENT_LEFT.store(
+        (0..COROUTINES).filter(|&number| is_urgent(number)).count() as u64,
+        Ordering::Relaxed,
+    );
     let raised = Arc::new(AtomicU64::new(0));
     for number in 0..COROUTINES {
         let raised = raised.clone();
@@ -232,7 +240,10 @@ fn no_coroutine_keeps_what_it_inherited() {
                 let upper = MUTEXES[first + 1].lock().await;
                 yield_now().await;
                 let urgency = priority(id).unwrap();
-                raised.fetch_add(urgency.is_more_urgent_than(some_level(number)) as u64, Ordering::Relaxed);
+                raised.fetch_add(
+                    urgency.is_more_urgent_than(some_level(number)) as u64,
+                    Ordering::Relaxed,
+                );
                 drop(lower);
                 drop(upper);
                 assert_eq!(priority(id), Some(some_level(number)), "it holds nothing any more");

@@ -65,7 +65,10 @@ fn sleepers_are_woken_at_their_time_and_in_order() {
     timers.clock().advance_to(1_000);
     assert_eq!(timers.fire_due(), Fired { count: 3, next_deadline: None });
     executor.run_until_stalled(0);
-    assert_eq!(*log.lock().unwrap(), [(0, 0), (20, 20), (20, 20), (1_000, 50), (1_000, 50), (1_000, 70)]);
+    assert_eq!(
+        *log.lock().unwrap(),
+        [(0, 0), (20, 20), (20, 20), (1_000, 50), (1_000, 50), (1_000, 70)]
+    );
     assert_eq!(executor.live_count(), 0);
 }
 

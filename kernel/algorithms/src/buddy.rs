@@ -37,7 +37,11 @@ impl Links {
     /// Those of an allocated frame.
     #[must_use]
     pub const fn in_use() -> Self {
-        Self { state: AtomicU32::new(0), next: AtomicU32::new(NONE), previous: AtomicU32::new(NONE) }
+        Self {
+            state: AtomicU32::new(0),
+            next: AtomicU32::new(NONE),
+            previous: AtomicU32::new(NONE),
+        }
     }
 }
 

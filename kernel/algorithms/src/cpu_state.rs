@@ -88,7 +88,9 @@ pub const fn next(state: CpuState, event: Event, ending: bool) -> Option<CpuStat
             Parked
         }
         (Running { .. }, Event::Wait) => Waiting,
-        (Running { .. }, Event::Preempt) | (Parked, Event::Unpark) | (Waiting, Event::Complete) => Runnable,
+        (Running { .. }, Event::Preempt) | (Parked, Event::Unpark) | (Waiting, Event::Complete) => {
+            Runnable
+        }
         (Running { .. }, Event::Exit) | (Parked | Waiting, Event::Kill) => return Some(Ended),
         _ => return None,
     };

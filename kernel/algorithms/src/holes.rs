@@ -5,7 +5,11 @@ use core::ops::Range;
 
 /// Calls `visit` with the parts of `range` outside all reserved ranges, in ascending order.
 /// Reserved ranges may overlap, may be empty, and may be in any order.
-pub fn for_each_hole(range: &Range<usize>, reserved: &[Range<usize>], mut visit: impl FnMut(Range<usize>)) {
+pub fn for_each_hole(
+    range: &Range<usize>,
+    reserved: &[Range<usize>],
+    mut visit: impl FnMut(Range<usize>),
+) {
     let mut at = range.start;
     while at < range.end {
         // Inside a reserved range: continue at its end.

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn every_priority_is_read_back() {
-        let (cell, optional) = (AtomicPriority::new(Priority::DEFAULT), AtomicOptionalPriority::none());
+        let (cell, optional) =
+            (AtomicPriority::new(Priority::DEFAULT), AtomicOptionalPriority::none());
         assert_eq!(cell.load(), Priority::DEFAULT);
         assert_eq!(optional.load(Ordering::Relaxed), None);
         for level in 0..Priority::COUNT as u8 {

@@ -223,7 +223,8 @@ impl Tree {
                 }
                 let Some(parent) = parent else { continue };
                 let limit = parent.limit.0[kind];
-                let left = (limit - limit / 4).saturating_sub(parent.used.0[kind].saturating_add(more));
+                let left =
+                    (limit - limit / 4).saturating_sub(parent.used.0[kind].saturating_add(more));
                 if sum > left.max(limit / FLOOR_DIVISOR) {
                     return refused;
                 }
@@ -259,7 +260,8 @@ impl Tree {
             let parent = &self.nodes[node.parent as usize];
             let limit = parent.limit.get(kind);
             // Rule 2 solved for the amount, which is added to the usage of both F and P.
-            let left = (limit - limit / 4).saturating_sub(parent.used.get(kind)).saturating_sub(used) / 2;
+            let left =
+                (limit - limit / 4).saturating_sub(parent.used.get(kind)).saturating_sub(used) / 2;
             own.min(left.max((limit / FLOOR_DIVISOR).saturating_sub(used)))
         };
         self.path(family.index).map(on_node).min().unwrap_or(0)
@@ -289,8 +291,11 @@ impl Tree {
     /// [`Refusal::Gone`].
     pub fn set_limit(&mut self, family: Family, kind: Kind, limit: u64) -> Result<u64, Refusal> {
         let parent = self.node(family).ok_or(Refusal::Gone)?.parent;
-        let most =
-            if family == Family::ROOT { u64::MAX } else { self.nodes[parent as usize].limit.get(kind) };
+        let most = if family == Family::ROOT {
+            u64::MAX
+        } else {
+            self.nodes[parent as usize].limit.get(kind)
+        };
         let place = &mut self.nodes[family.index as usize].limit.0[kind as usize];
         Ok(core::mem::replace(place, limit.min(most)))
     }

@@ -40,8 +40,8 @@ fn one_hog_takes_three_eighths_and_its_descendants_no_more() {
     let mut tree = tree();
     let hog = tree.add(Family::ROOT).unwrap();
     let children: Vec<_> = (0..20).map(|_| tree.add(hog).unwrap()).collect();
-    let total: u64 =
-        children.iter().map(|&child| grab(&mut tree, child, 1)).sum::<u64>() + grab(&mut tree, hog, 1);
+    let total: u64 = children.iter().map(|&child| grab(&mut tree, child, 1)).sum::<u64>()
+        + grab(&mut tree, hog, 1);
     assert_eq!(total, LIMIT * 3 / 8);
     assert_eq!(used(&tree, Family::ROOT), total);
     // A second family beside the hog.
@@ -52,7 +52,8 @@ fn one_hog_takes_three_eighths_and_its_descendants_no_more() {
 #[test]
 fn sixteen_families_have_their_floor_whatever_the_others_took() {
     let mut tree = tree();
-    let families: Vec<_> = (0..GUARANTEED_FAMILIES).map(|_| tree.add(Family::ROOT).unwrap()).collect();
+    let families: Vec<_> =
+        (0..GUARANTEED_FAMILIES).map(|_| tree.add(Family::ROOT).unwrap()).collect();
     // All but one are hogs; each takes all it can, in pieces of three sizes.
     for piece in [37, 5, 1] {
         for &hog in &families[1..] {
@@ -119,7 +120,12 @@ fn a_lowered_limit_holds_for_all_below() {
     let family = tree.add(Family::ROOT).unwrap();
     let child = tree.add(family).unwrap();
     assert_eq!(tree.set_limit(family, Kind::Memory, 10), Ok(LIMIT / 2));
-    assert_eq!(grab(&mut tree, child, 1), 10 * 3 / 8 + 1, "as of a limit of 10: {:?}", tree.state(family));
+    assert_eq!(
+        grab(&mut tree, child, 1),
+        10 * 3 / 8 + 1,
+        "as of a limit of 10: {:?}",
+        tree.state(family)
+    );
     assert_eq!(tree.set_limit(child, Kind::Memory, u64::MAX), Ok(LIMIT / 4));
     assert_eq!(tree.state(child).unwrap().0.get(Kind::Memory), 10, "not above its parent's");
 }

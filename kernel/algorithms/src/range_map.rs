@@ -151,7 +151,9 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
     pub fn find_gap(&self, range: Range<usize>, length: usize) -> Option<usize> {
         let mut at = range.start;
         for leaf in &self.leaves[self.place_above(at).leaf.min(self.leaves.len())..] {
-            let (Some(first), Some(last)) = (leaf.spans.first(), leaf.spans.last()) else { continue };
+            let (Some(first), Some(last)) = (leaf.spans.first(), leaf.spans.last()) else {
+                continue;
+            };
             if at >= range.end {
                 return None;
             }
@@ -192,7 +194,9 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         let ends_below = |leaf: &Leaf<V>| leaf.spans.last().is_none_or(|span| span.end <= address);
         let leaf = self.leaves.partition_point(ends_below);
         match self.leaves.get(leaf) {
-            Some(found) => Place { leaf, index: found.spans.partition_point(|span| span.end <= address) },
+            Some(found) => {
+                Place { leaf, index: found.spans.partition_point(|span| span.end <= address) }
+            }
             None => Place { leaf, index: 0 },
         }
     }
@@ -202,7 +206,8 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
     }
 
     fn next(&self, place: Place) -> Place {
-        let in_leaf = self.leaves.get(place.leaf).is_some_and(|leaf| place.index + 1 < leaf.spans.len());
+        let in_leaf =
+            self.leaves.get(place.leaf).is_some_and(|leaf| place.index + 1 < leaf.spans.len());
         if in_leaf {
             Place { index: place.index + 1, ..place }
         } else {
@@ -214,7 +219,12 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
 
     /// Makes sure that `pieces` spans can replace `count` spans, beginning with the first span
     /// above `address`. Returns the position of that span, which is in a leaf.
-    fn make_room(&mut self, address: usize, pieces: usize, count: usize) -> Result<Place, RangeError> {
+    fn make_room(
+        &mut self,
+        address: usize,
+        pieces: usize,
+        count: usize,
+    ) -> Result<Place, RangeError> {
         if self.leaves.is_empty() && pieces > 0 {
             let mut spans = List::new();
             spans.try_reserve(1)?;
@@ -283,7 +293,8 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
             return;
         }
         // A piece that merges with a neighbour is not inserted.
-        let joins = |one: &Span<V>, other: &Span<V>| one.end == other.start && one.value == other.value;
+        let joins =
+            |one: &Span<V>, other: &Span<V>| one.end == other.start && one.value == other.value;
         if let Some(first) = pieces.first() {
             let neighbour = match index.checked_sub(1) {
                 Some(before) => Some(&mut self.leaves[leaf].spans[before]),
@@ -350,8 +361,10 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
 
     fn join_with_next(&mut self, lower: usize) {
         let most = LEAF * 3 / 5;
-        let Some(sum) =
-            self.leaves.get(lower + 1).map(|upper| upper.spans.len() + self.leaves[lower].spans.len())
+        let Some(sum) = self
+            .leaves
+            .get(lower + 1)
+            .map(|upper| upper.spans.len() + self.leaves[lower].spans.len())
         else {
             return;
         };

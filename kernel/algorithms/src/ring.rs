@@ -58,7 +58,9 @@ impl<const N: usize> Ring<N> {
     #[must_use]
     pub fn length_through(&self, byte: u8) -> Option<usize> {
         let count = self.tail.wrapping_sub(self.head);
-        (0..count).position(|offset| self.bytes[self.head.wrapping_add(offset) % N] == byte).map(|at| at + 1)
+        (0..count)
+            .position(|offset| self.bytes[self.head.wrapping_add(offset) % N] == byte)
+            .map(|at| at + 1)
     }
 
     /// Drops the oldest `count` bytes, or all if there are fewer.
@@ -77,7 +79,10 @@ mod tests {
         let mut ring = Ring::<4>::new();
         for round in 0..10u8 {
             assert!((0..4).all(|offset| ring.push(round + offset)) && !ring.push(9));
-            assert_eq!([ring.pop(), ring.pop(), ring.pop()], [round, round + 1, round + 2].map(Some));
+            assert_eq!(
+                [ring.pop(), ring.pop(), ring.pop()],
+                [round, round + 1, round + 2].map(Some)
+            );
             assert_eq!((ring.pop(), ring.pop(), ring.room()), (Some(round + 3), None, 4));
             ring.push(0);
             ring.skip(1);

@@ -75,7 +75,8 @@ impl ShareTree {
         while divisor < DIVISOR_MAX
             && let Some(node) = self.nodes.get(&at)
         {
-            divisor = divisor.saturating_mul((node.children.count() + u32::from(node.alive)).max(1));
+            divisor =
+                divisor.saturating_mul((node.children.count() + u32::from(node.alive)).max(1));
             at = node.parent;
         }
         divisor.min(DIVISOR_MAX)

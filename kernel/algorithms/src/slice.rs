@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_round_takes_one_slice_as_long_as_parts_are_useful() {
-        let parts: Vec<u64> = [1, 2, 3, 10, 11, 1000].iter().map(|&peers| ticks_among(6000, peers)).collect();
+        let parts: Vec<u64> =
+            [1, 2, 3, 10, 11, 1000].iter().map(|&peers| ticks_among(6000, peers)).collect();
         assert_eq!(parts, [6000, 3000, 2000, 600, 600, 600]);
     }
 }

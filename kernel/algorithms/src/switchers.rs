@@ -150,14 +150,18 @@ pub fn on_newcomer(switchers: &[Switcher], level: Priority, ahead: usize, mine: 
             Switcher::Paused { level: at, .. } => {
                 Action::Preempt { number, raise: level.is_more_urgent_than(at), interrupt: false }
             }
-            Switcher::Running { here, .. } => Action::Preempt { number, raise: false, interrupt: !here },
+            Switcher::Running { here, .. } => {
+                Action::Preempt { number, raise: false, interrupt: !here }
+            }
             _ => Action::Nothing,
         };
     }
     // The newcomer has to wait for the virtual CPUs of these, so they must not wait for anything
     // less urgent than the newcomer.
     let behind = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
-        Switcher::Paused { level: at, .. } if level.is_more_urgent_than(at) => Some((at.level(), number)),
+        Switcher::Paused { level: at, .. } if level.is_more_urgent_than(at) => {
+            Some((at.level(), number))
+        }
         _ => None,
     });
     behind.max().map_or(Action::Nothing, |(_, number)| Action::Raise(number))

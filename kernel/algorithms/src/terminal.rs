@@ -184,7 +184,13 @@ impl Terminal {
     ///
     /// # Errors
     /// See [`Refusal`]; nothing has changed.
-    pub fn hand_over(&mut self, caller: u32, founder: u32, to: u32, mode: Mode) -> Result<(), Refusal> {
+    pub fn hand_over(
+        &mut self,
+        caller: u32,
+        founder: u32,
+        to: u32,
+        mode: Mode,
+    ) -> Result<(), Refusal> {
         let place = match self.seats[..self.seated].iter().position(|seat| seat.process == caller) {
             Some(place) => place,
             None if self.seated == 0 && caller == founder => 0,
@@ -213,7 +219,8 @@ impl Terminal {
     /// foreground, the process on the seat below is, with its earlier mode. Returns whether
     /// anything has changed.
     pub fn remove(&mut self, process: u32) -> bool {
-        let Some(place) = self.seats[..self.seated].iter().position(|seat| seat.process == process) else {
+        let Some(place) = self.seats[..self.seated].iter().position(|seat| seat.process == process)
+        else {
             return false;
         };
         let before = self.top().map(|seat| seat.process);

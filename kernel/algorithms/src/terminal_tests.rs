@@ -96,7 +96,11 @@ fn lines_are_edited_and_echoed() {
     ] {
         let mut terminal = with_shell();
         typed(&mut terminal, keys);
-        assert_eq!(read_with_echo(&mut terminal, SHELL), (Some(line.into()), shown.into()), "typed {keys:?}");
+        assert_eq!(
+            read_with_echo(&mut terminal, SHELL),
+            (Some(line.into()), shown.into()),
+            "typed {keys:?}"
+        );
     }
 }
 
@@ -107,7 +111,9 @@ fn a_line_longer_than_the_buffer_of_its_reader_is_read_in_parts() {
     let mut parts = Vec::new();
     for _ in 0..3 {
         let mut bytes = [0; 3];
-        let Read::Bytes(count) = terminal.read(SHELL, &mut bytes, &mut Echo::new()) else { panic!() };
+        let Read::Bytes(count) = terminal.read(SHELL, &mut bytes, &mut Echo::new()) else {
+            panic!()
+        };
         parts.push(bytes[..count].to_vec());
     }
     assert_eq!(parts.concat(), b"abcdef\n");

@@ -53,7 +53,10 @@ impl UserRange {
     /// The first `length` bytes, or all if there are fewer.
     #[must_use]
     pub const fn prefix(self, length: usize) -> Self {
-        Self { address: self.address, length: if length < self.length { length } else { self.length } }
+        Self {
+            address: self.address,
+            length: if length < self.length { length } else { self.length },
+        }
     }
 
     /// The parts of the range, page by page.
@@ -118,7 +121,10 @@ mod tests {
     #[test]
     fn own_pages_are_whole_pages_below_the_shared_ones() {
         assert_eq!(own_pages(USER_START, 1), Some(USER_START..USER_START + PAGE_BYTES));
-        assert_eq!(own_pages(STACK_TOP - PAGE_BYTES, PAGE_BYTES), Some(STACK_TOP - PAGE_BYTES..STACK_TOP));
+        assert_eq!(
+            own_pages(STACK_TOP - PAGE_BYTES, PAGE_BYTES),
+            Some(STACK_TOP - PAGE_BYTES..STACK_TOP)
+        );
         assert_eq!(own_pages(USER_START, 0), None);
         assert_eq!(own_pages(USER_START + 1, PAGE_BYTES), None);
         assert_eq!(own_pages(USER_START - PAGE_BYTES, PAGE_BYTES), None);
@@ -130,7 +136,12 @@ mod tests {
     /// Values around page boundaries, the end of the program's half, and the largest number.
     fn numbers() -> impl Strategy<Value = usize> {
         let near = |base: usize| (0usize..3 * PAGE_BYTES).prop_map(move |n| base.saturating_add(n));
-        prop_oneof![near(0), near(USER_END - PAGE_BYTES), near(usize::MAX - 2 * PAGE_BYTES), any::<usize>()]
+        prop_oneof![
+            near(0),
+            near(USER_END - PAGE_BYTES),
+            near(usize::MAX - 2 * PAGE_BYTES),
+            any::<usize>()
+        ]
     }
 
     proptest! {

@@ -150,7 +150,8 @@ mod tests {
 
         /// Runs the next of `ready` for `ticks`, at most a slice. Returns it.
         fn run_next(&mut self, ready: impl Iterator<Item = usize>, ticks: u64) -> usize {
-            let next = ready.min_by_key(|&number| (self.processes[number].0.now(), number)).unwrap();
+            let next =
+                ready.min_by_key(|&number| (self.processes[number].0.now(), number)).unwrap();
             let (vruntime, divisor) = &self.processes[next];
             self.minimum.choose(LEVEL, vruntime.now());
             let mut slice = Slice::new(SLICE, *divisor, false);

@@ -135,7 +135,13 @@ impl WaitList {
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
-    pub fn insert(&mut self, nodes: &impl Nodes, number: u32, level: Priority, wake: u64) -> Option<u64> {
+    pub fn insert(
+        &mut self,
+        nodes: &impl Nodes,
+        number: u32,
+        level: Priority,
+        wake: u64,
+    ) -> Option<u64> {
         let node = nodes.node(number);
         let before = node.state.load(Relaxed);
         if before == QUEUED {

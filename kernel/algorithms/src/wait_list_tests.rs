@@ -110,10 +110,12 @@ impl Model {
                 self.round += 1;
                 self.next_of_round()
             }
-            Step::Pass { number } => match self.woken.iter().find(|&&(woken, _)| woken == number)?.1 {
-                true => self.next_of_round(),
-                false => self.take(self.first(), false),
-            },
+            Step::Pass { number } => {
+                match self.woken.iter().find(|&&(woken, _)| woken == number)?.1 {
+                    true => self.next_of_round(),
+                    false => self.take(self.first(), false),
+                }
+            }
         }
     }
 }
@@ -166,7 +168,12 @@ fn a_wake_takes_the_same_number_of_steps_however_many_wait() {
     for number in 0..COUNT {
         let level = (number % 64) as u8;
         assert_eq!(
-            measured(&mut list, &|list| list.insert(&nodes, number, priority(level), number.into())),
+            measured(&mut list, &|list| list.insert(
+                &nodes,
+                number,
+                priority(level),
+                number.into()
+            )),
             None
         );
     }
@@ -224,7 +231,9 @@ fn replay(history: &[Call]) -> Option<u64> {
     let mut woken = None;
     for &call in history {
         woken = match call {
-            Call::Insert(number) => list.insert(&nodes, number, priority((number % 2) as u8), number.into()),
+            Call::Insert(number) => {
+                list.insert(&nodes, number, priority((number % 2) as u8), number.into())
+            }
             Call::Remove(number, ready) => list.remove(&nodes, number, ready),
             Call::One => list.wake_one(&nodes),
         };
@@ -288,7 +297,8 @@ impl World {
                 Reader::ToLook | Reader::Awake => add(&|world| {
                     let awake = world.readers[number] == Reader::Awake;
                     if !world.look(number) {
-                        world.readers[number] = if awake { Reader::ToInsert } else { Reader::Asleep };
+                        world.readers[number] =
+                            if awake { Reader::ToInsert } else { Reader::Asleep };
                     }
                 }),
                 Reader::Took => add(&|world| {

@@ -63,8 +63,9 @@ impl Tested {
 
     /// Whether the model has an aligned block of this order with all frames free.
     fn has(&self, order: usize) -> bool {
-        let whole =
-            (0..self.free.len()).step_by(1 << order).map(|start| self.free.get(start..start + (1 << order)));
+        let whole = (0..self.free.len())
+            .step_by(1 << order)
+            .map(|start| self.free.get(start..start + (1 << order)));
         whole.flatten().any(|block| block.iter().all(|&free| free))
     }
 

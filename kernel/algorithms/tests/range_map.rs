@@ -139,5 +139,8 @@ fn sixty_five_thousand_spans() {
         map.replace(at..end, Some(7)).unwrap();
         at = end;
     }
-    assert_eq!(map.spans(0..usize::MAX).collect::<Vec<_>>(), [Span { start: 0, end: COUNT * 10, value: 7 }]);
+    assert_eq!(
+        map.spans(0..usize::MAX).collect::<Vec<_>>(),
+        [Span { start: 0, end: COUNT * 10, value: 7 }]
+    );
 }

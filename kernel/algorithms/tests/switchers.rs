@@ -72,7 +72,11 @@ impl Machine {
 
     fn announce(&mut self, level: u8, by: usize) {
         let claim = |mine: u8| {
-            if mine > level { Claim::Weaker { level: priority(mine), excess: 0 } } else { Claim::Stronger }
+            if mine > level {
+                Claim::Weaker { level: priority(mine), excess: 0 }
+            } else {
+                Claim::Stronger
+            }
         };
         let seen: Vec<Switcher> = self
             .places
@@ -143,7 +147,9 @@ impl Machine {
     }
 
     fn running_on(&self, hart: usize) -> Option<usize> {
-        self.places.iter().position(|place| matches!(place, Place::Running { hart: at, .. } if *at == hart))
+        self.places
+            .iter()
+            .position(|place| matches!(place, Place::Running { hart: at, .. } if *at == hart))
     }
 
     /// A switching coroutine gives up its virtual CPU. `returns`: whether the virtual CPU goes back
@@ -152,7 +158,8 @@ impl Machine {
         if returns {
             self.insert(level);
         }
-        self.places[number] = if self.queue.is_empty() { Place::Idle } else { Place::Ready(self.first()) };
+        self.places[number] =
+            if self.queue.is_empty() { Place::Idle } else { Place::Ready(self.first()) };
     }
 
     fn enter_kernel(&mut self, hart: usize, number: usize) {
@@ -337,7 +344,10 @@ fn keeps_the_promise(before: [Switcher; 2], newcomer: Priority, ahead: usize) {
         Action::Wake(number) => [number].into(),
         _ => BTreeSet::new(),
     };
-    assert!(is_kept || !woken.is_empty(), "{before:?}, newcomer {newcomer}, ahead {ahead}: {action:?}");
+    assert!(
+        is_kept || !woken.is_empty(),
+        "{before:?}, newcomer {newcomer}, ahead {ahead}: {action:?}"
+    );
     assert!(
         before.iter().all(|switcher| *switcher != Switcher::Idle) || !woken.is_empty(),
         "an idle one is left asleep: {before:?}"

@@ -136,7 +136,12 @@ impl<K: Ord, V> Map<K, V> {
 
     /// Inserts an entry without allocating. If the key exists, returns the replaced value and the
     /// unused memory.
-    pub fn insert_with(&mut self, spare: Spare<K, V>, key: K, value: V) -> Option<(V, Spare<K, V>)> {
+    pub fn insert_with(
+        &mut self,
+        spare: Spare<K, V>,
+        key: K,
+        value: V,
+    ) -> Option<(V, Spare<K, V>)> {
         if let Some(place) = self.get_mut(&key) {
             return Some((core::mem::replace(place, value), spare));
         }

@@ -391,7 +391,8 @@ mod tests {
         table.reserve_one().unwrap();
         let reserved = table.spare.as_deref().map(core::ptr::from_ref);
         assert_eq!(table.try_insert(1u32, 2), Ok(None));
-        let inserted = table.segments[0].iter().find_map(|link| link.as_deref()).map(core::ptr::from_ref);
+        let inserted =
+            table.segments[0].iter().find_map(|link| link.as_deref()).map(core::ptr::from_ref);
         assert_eq!(inserted, reserved);
         assert_eq!(table.get(&1), Some(&2));
     }

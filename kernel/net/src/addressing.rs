@@ -26,9 +26,10 @@ pub(crate) fn loopback(shared: &Arc<Shared>) -> Result<LinkCore, OutOfMemory> {
     let mut transport = Transport::Loopback(LoopbackQueue::new()?);
     let mut interface = interface(shared, HardwareAddress::Ip, &mut transport);
     interface.update_ip_addrs(|addresses| {
-        for address in
-            [IpCidr::new(IpAddress::v4(127, 0, 0, 1), 8), IpCidr::new(Ipv6Address::LOCALHOST.into(), 128)]
-        {
+        for address in [
+            IpCidr::new(IpAddress::v4(127, 0, 0, 1), 8),
+            IpCidr::new(Ipv6Address::LOCALHOST.into(), 128),
+        ] {
             // Cannot fail: there is room for eight.
             let _ = addresses.push(address);
         }
@@ -62,7 +63,8 @@ pub(crate) fn ethernet(
             core.serve(shared, &dhcp, None);
         }
         EthernetAddressing::Static { addresses: own, gateways } => {
-            let own = own.iter().filter_map(|&(address, prefix_length)| cidr(address, prefix_length));
+            let own =
+                own.iter().filter_map(|&(address, prefix_length)| cidr(address, prefix_length));
             core.set_addresses([own_link_local].into_iter().chain(own));
             for gateway in gateways {
                 core.set_gateway(*gateway);
@@ -73,7 +75,11 @@ pub(crate) fn ethernet(
     Ok(Some(core))
 }
 
-fn interface(shared: &Shared, hardware_address: HardwareAddress, transport: &mut Transport) -> Interface {
+fn interface(
+    shared: &Shared,
+    hardware_address: HardwareAddress,
+    transport: &mut Transport,
+) -> Interface {
     let mut config = Config::new(hardware_address);
     let seeds = &shared.configuration.random_seeds;
     config.random_seed =
@@ -85,7 +91,8 @@ fn interface(shared: &Shared, hardware_address: HardwareAddress, transport: &mut
 /// The address if it is usable as our own; smoltcp would panic on an unusable one.
 fn cidr(address: IpAddr, prefix_length: u8) -> Option<IpCidr> {
     let longest = if address.is_ipv4() { 32 } else { 128 };
-    (is_host(address) && prefix_length <= longest).then(|| IpCidr::new(address.into(), prefix_length))
+    (is_host(address) && prefix_length <= longest)
+        .then(|| IpCidr::new(address.into(), prefix_length))
 }
 
 /// Whether `address` can be the address of a single host.
@@ -97,7 +104,8 @@ fn is_host(address: IpAddr) -> bool {
 /// `fe80::` and the modified EUI-64 of the MAC address (RFC 4291, appendix A).
 fn link_local(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> IpCidr {
     let pair = |high, low| u16::from_be_bytes([high, low]);
-    let address = Ipv6Address::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f));
+    let address =
+        Ipv6Address::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f));
     IpCidr::new(address.into(), 64)
 }
 
@@ -134,7 +142,10 @@ impl LinkCore {
                 Some(dhcpv4::Event::Deconfigured) => (None, NameServers::default()),
                 Some(dhcpv4::Event::Configured(config)) => {
                     let mut servers = config.dns_servers.iter().copied();
-                    (Some((config.address, config.router)), core::array::from_fn(|_| servers.next()))
+                    (
+                        Some((config.address, config.router)),
+                        core::array::from_fn(|_| servers.next()),
+                    )
                 }
             }
         };
@@ -174,9 +185,11 @@ impl LinkCore {
             IpCidr::Ipv6(_) => None,
         });
         let gateway =
-            self.interface.routes().get_default_ipv4_route().and_then(|route| match route.via_router {
-                IpAddress::Ipv4(gateway) => Some(gateway),
-                IpAddress::Ipv6(_) => None,
+            self.interface.routes().get_default_ipv4_route().and_then(|route| {
+                match route.via_router {
+                    IpAddress::Ipv4(gateway) => Some(gateway),
+                    IpAddress::Ipv6(_) => None,
+                }
             });
         let mut network = shared.network.lock();
         network.lease = address.map(|address| Lease {

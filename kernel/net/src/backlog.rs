@@ -32,7 +32,11 @@ struct Queues {
 impl Backlog {
     /// `limit` applies to both queues together.
     pub(crate) fn new(limit: usize) -> Backlog {
-        Backlog { limit: limit.clamp(1, 4096), queues: Mutex::default(), next_closed: Mutex::default() }
+        Backlog {
+            limit: limit.clamp(1, 4096),
+            queues: Mutex::default(),
+            next_closed: Mutex::default(),
+        }
     }
 
     pub(crate) fn has_room(&self) -> bool {

@@ -50,7 +50,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stack: Arc<Stack>, endpoint: Arc<Endpoint>, claim: Option<Claim>) -> Connection {
+    pub(crate) fn new(
+        stack: Arc<Stack>,
+        endpoint: Arc<Endpoint>,
+        claim: Option<Claim>,
+    ) -> Connection {
         let key = endpoint.state.lock().stream().map(|(_, stream)| stream.key);
         let unspecified = SocketAddr::new(core::net::Ipv4Addr::UNSPECIFIED.into(), 0);
         let (local, remote) =
@@ -203,7 +207,11 @@ impl Connection {
     }
 
     /// Like [`try_receive`](Self::try_receive), but waits where that would block.
-    pub fn poll_receive(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<usize, Error>> {
+    pub fn poll_receive(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<Result<usize, Error>> {
         pending_if_blocked(self.receive(Some(context.waker()), buffer))
     }
 
@@ -332,8 +340,9 @@ impl Connection {
     /// Enables keep-alive: probes the peer after each interval of silence (clamped to 100 ms to one
     /// day), and ends the connection with [`Error::TimedOut`] after five intervals.
     pub fn set_keep_alive(&self, interval_microseconds: Option<u64>) {
-        let interval = interval_microseconds
-            .map(|interval| interval.clamp(MINIMUM_KEEP_ALIVE_MICROSECONDS, MAXIMUM_KEEP_ALIVE_MICROSECONDS));
+        let interval = interval_microseconds.map(|interval| {
+            interval.clamp(MINIMUM_KEEP_ALIVE_MICROSECONDS, MAXIMUM_KEEP_ALIVE_MICROSECONDS)
+        });
         if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
             stream.keep_alive = interval;
             socket.set_keep_alive(interval.map(Duration::from_micros));

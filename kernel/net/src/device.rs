@@ -7,7 +7,9 @@
 use alloc::boxed::Box;
 
 use cops_fallible::{List, OutOfMemory};
-use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{
+    Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken,
+};
 use smoltcp::time::Instant;
 
 use crate::checksum;
@@ -52,7 +54,11 @@ pub trait FrameDevice: Send {
     ///
     /// # Errors
     /// [`DeviceFull`], and then `fill` was not called.
-    fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull>;
+    fn transmit(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull>;
 
     /// Ends a batch of `transmit`s: notifies the device.
     fn flush(&mut self) {}

@@ -8,8 +8,8 @@
 //! - Martians: a segment "from" our own address, or for `::1`, that arrives from the network.
 
 use smoltcp::wire::{
-    EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpEndpoint, IpProtocol, Ipv4Packet,
-    Ipv6Packet, TcpPacket, TcpSeqNumber, UdpPacket,
+    EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpEndpoint, IpProtocol,
+    Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber, UdpPacket,
 };
 
 use crate::checksum;
@@ -40,7 +40,10 @@ pub(crate) struct Segment<'a> {
 impl Segment<'_> {
     /// The sequence number after this segment.
     pub(crate) fn end(&self) -> TcpSeqNumber {
-        self.sequence + self.payload_length + usize::from(self.synchronize) + usize::from(self.finish)
+        self.sequence
+            + self.payload_length
+            + usize::from(self.synchronize)
+            + usize::from(self.finish)
     }
 
     /// Whether the checksum is correct. smoltcp does not check it (see `checksum`).
@@ -109,7 +112,8 @@ fn ethernet<'a>(
 ) -> Result<Inbound<'a>, Reason> {
     let view = EthernetFrame::new_checked(frame)?;
     let destination = view.dst_addr();
-    if destination != hardware_address && !destination.is_multicast() && !destination.is_broadcast() {
+    if destination != hardware_address && !destination.is_multicast() && !destination.is_broadcast()
+    {
         return Err(Reason::NotForUs);
     }
     if !view.src_addr().is_unicast() {
@@ -123,7 +127,8 @@ fn ethernet<'a>(
         EthernetProtocol::Ipv6 => ipv6(payload)?,
         EthernetProtocol::Unknown(_) => return Err(Reason::Unsupported),
     };
-    if is_loopback(source) || is_loopback(target) || source.is_multicast() || source.is_broadcast() {
+    if is_loopback(source) || is_loopback(target) || source.is_multicast() || source.is_broadcast()
+    {
         return Err(Reason::Martian);
     }
     // Other hosts send duplicate address detection from the unspecified address; a reflected frame
@@ -151,8 +156,9 @@ fn ipv4(packet: &[u8]) -> Result<(Addresses, Inbound<'_>), Reason> {
         return Err(Reason::Fragment);
     }
     let addresses = (IpAddress::Ipv4(view.src_addr()), IpAddress::Ipv4(view.dst_addr()));
-    let payload =
-        packet.get(usize::from(view.header_len())..usize::from(view.total_len())).ok_or(Reason::Malformed)?;
+    let payload = packet
+        .get(usize::from(view.header_len())..usize::from(view.total_len()))
+        .ok_or(Reason::Malformed)?;
     let inbound = match view.next_header() {
         IpProtocol::Tcp => tcp(addresses, payload)?,
         IpProtocol::Udp => udp(addresses, payload)?,

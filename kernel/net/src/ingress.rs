@@ -4,9 +4,9 @@ use alloc::sync::Arc;
 
 use smoltcp::iface::SocketSet;
 use smoltcp::wire::{
-    DHCP_CLIENT_PORT, DHCP_SERVER_PORT, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
-    HardwareAddress, IpAddress, IpEndpoint, IpListenEndpoint, IpProtocol, IpRepr, TcpControl, TcpPacket,
-    TcpRepr,
+    DHCP_CLIENT_PORT, DHCP_SERVER_PORT, EthernetAddress, EthernetFrame, EthernetProtocol,
+    EthernetRepr, HardwareAddress, IpAddress, IpEndpoint, IpListenEndpoint, IpProtocol, IpRepr,
+    TcpControl, TcpPacket, TcpRepr,
 };
 
 use crate::device::Transport;
@@ -70,7 +70,8 @@ impl LinkCore {
                 Some(Verdict::Ignore) => return,
             }
         }
-        let opens = segment.synchronize && !segment.acknowledge && !segment.reset && !segment.finish;
+        let opens =
+            segment.synchronize && !segment.acknowledge && !segment.reset && !segment.finish;
         match listening() {
             Some(backlog) if opens => {
                 // Drop the SYN; the client repeats it later.
@@ -81,7 +82,8 @@ impl LinkCore {
                 if self.flows.reserve_one().is_err() {
                     return shared.counters.dropped_no_room.add(1);
                 }
-                let Ok(endpoint) = Endpoint::stream(shared, self.kind, segment.key, owner, now) else {
+                let Ok(endpoint) = Endpoint::stream(shared, self.kind, segment.key, owner, now)
+                else {
                     return shared.counters.dropped_no_room.add(1);
                 };
                 if !backlog.admit(&endpoint) {
@@ -133,7 +135,8 @@ impl LinkCore {
                 address.is_none_or(|address| address == local.addr) || !is_unicast(local.addr)
             })
         };
-        let endpoint = self.datagrams.get(&local.port).and_then(|bound| bound.iter().find(bound_to)).cloned();
+        let endpoint =
+            self.datagrams.get(&local.port).and_then(|bound| bound.iter().find(bound_to)).cloned();
         match endpoint {
             Some(endpoint) => self.serve(shared, &endpoint, Some(Arrival { frame, segment: None })),
             None => self.answer_without_endpoint(shared, frame),
@@ -148,7 +151,13 @@ impl LinkCore {
     }
 
     /// Answers a segment of a connection in TIME-WAIT with an empty ACK in the opposite direction.
-    fn acknowledge(&mut self, shared: &Shared, frame: &[u8], segment: &Segment<'_>, numbers: FinalNumbers) {
+    fn acknowledge(
+        &mut self,
+        shared: &Shared,
+        frame: &[u8],
+        segment: &Segment<'_>,
+        numbers: FinalNumbers,
+    ) {
         let capabilities = self.transport.capabilities().checksum;
         let (source, target) = (segment.key.local, segment.key.remote);
         let reply = TcpRepr {
@@ -191,7 +200,9 @@ impl LinkCore {
             reply.emit(&mut segment, &source.addr, &target.addr, &capabilities);
         };
         let length = ethernet_length + ip.buffer_len();
-        if !self.transport.has_room() || self.transport.transmit(&shared.counters, length, write).is_err() {
+        if !self.transport.has_room()
+            || self.transport.transmit(&shared.counters, length, write).is_err()
+        {
             shared.counters.dropped_device_full.add(1);
         }
     }

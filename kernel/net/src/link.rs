@@ -75,7 +75,12 @@ impl Outbox {
 
 impl Link {
     pub(crate) fn new(shared: Arc<Shared>, core: LinkCore) -> Link {
-        Link { shared, core: Mutex::new(core), outbox: Outbox::default(), blocked: AtomicBool::new(false) }
+        Link {
+            shared,
+            core: Mutex::new(core),
+            outbox: Outbox::default(),
+            blocked: AtomicBool::new(false),
+        }
     }
 
     /// Waits for the interface. For callers that cannot proceed without it: the driver, the poller,

@@ -45,7 +45,11 @@ impl LoopbackQueue {
         self.packets.len() < Self::MAXIMUM_PACKETS
     }
 
-    pub(crate) fn push(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+    pub(crate) fn push(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
         if !self.has_room() {
             return Err(DeviceFull);
         }
@@ -69,7 +73,8 @@ impl LoopbackQueue {
 
     /// Takes back the buffer of a consumed packet.
     pub(crate) fn recycle(&mut self, packet: List<u8>) {
-        if self.spare.len() < Self::MAXIMUM_SPARE && packet.capacity() <= Self::MAXIMUM_SPARE_BYTES {
+        if self.spare.len() < Self::MAXIMUM_SPARE && packet.capacity() <= Self::MAXIMUM_SPARE_BYTES
+        {
             let _ = self.spare.push_within_capacity(packet);
         }
     }

@@ -38,7 +38,9 @@ impl Claim {
         if !(address.is_unspecified() || address.is_loopback() || stack.is_own(address)) {
             return Err(Error::AddressNotAvailable);
         }
-        let Some(port) = stack.shared.registry.lock().claim(space, local, search)? else { return Ok(None) };
+        let Some(port) = stack.shared.registry.lock().claim(space, local, search)? else {
+            return Ok(None);
+        };
         local.set_port(port);
         Ok(Some(Claim { shared: stack.shared.clone(), space, local }))
     }
@@ -119,7 +121,10 @@ impl Stack {
     ) -> Result<Option<Arc<Endpoint>>, Error> {
         let remote = destination(remote);
         let address = remote.ip();
-        if remote.port() == 0 || address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        if remote.port() == 0
+            || address.is_multicast()
+            || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+        {
             return Err(Error::InvalidArgument);
         }
         let bound = local.map(|local| local.ip()).filter(|address| !address.is_unspecified());
@@ -132,7 +137,9 @@ impl Stack {
         let mut core = self.link(kind).ok_or(Error::NetworkUnreachable)?.lock();
         let source = match (kind, bound) {
             // On loopback an Ethernet address may be used, to reach this host; not the reverse.
-            (LinkKind::Ethernet, Some(bound)) if bound.is_loopback() => return Err(Error::InvalidArgument),
+            (LinkKind::Ethernet, Some(bound)) if bound.is_loopback() => {
+                return Err(Error::InvalidArgument);
+            }
             (_, Some(bound)) => bound,
             (LinkKind::Loopback, None) => address,
             (LinkKind::Ethernet, None) => core.source_for(address)?,
@@ -140,9 +147,9 @@ impl Stack {
         let remote = IpEndpoint::from(remote);
         let key_from = |port| FlowKey { local: IpEndpoint::new(source.into(), port), remote };
         let key = match local {
-            Some(local) => {
-                Some(key_from(local.port())).filter(|key| core.is_free(key)).ok_or(Error::AddressInUse)?
-            }
+            Some(local) => Some(key_from(local.port()))
+                .filter(|key| core.is_free(key))
+                .ok_or(Error::AddressInUse)?,
             None => {
                 let mut registry = self.shared.registry.lock();
                 let port = registry.choose_port(search, |port| core.is_free(&key_from(port)))?;
@@ -204,7 +211,8 @@ impl TcpBinding {
     /// [`Error::OutOfMemory`]. The port is then released.
     pub fn connect(self, remote: SocketAddr) -> Result<Connection, Error> {
         // It has its port: nothing is searched for.
-        let endpoint = self.stack.open(Some(self.claim.local), remote, &mut PortSearch::default())?;
+        let endpoint =
+            self.stack.open(Some(self.claim.local), remote, &mut PortSearch::default())?;
         let endpoint = endpoint.ok_or(Error::AddressNotAvailable)?;
         Ok(Connection::new(self.stack, endpoint, Some(self.claim)))
     }
@@ -247,7 +255,9 @@ impl LinkCore {
         };
         let source = self.interface.get_source_address(&remote).map(IpAddr::from);
         source
-            .filter(|source| (on_link || routed) && !source.is_loopback() && !source.is_unspecified())
+            .filter(|source| {
+                (on_link || routed) && !source.is_loopback() && !source.is_unspecified()
+            })
             .ok_or(Error::NetworkUnreachable)
     }
 }

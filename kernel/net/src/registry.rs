@@ -87,7 +87,8 @@ impl Registry {
             _ => return Err(Error::AddressInUse),
         };
         let claim = Claim { address: local.ip(), listener: None };
-        let claims = self.claims.try_get_or_default((space, port)).map_err(|_| Error::OutOfMemory)?;
+        let claims =
+            self.claims.try_get_or_default((space, port)).map_err(|_| Error::OutOfMemory)?;
         if claims.try_push(claim).is_err() {
             if claims.is_empty() {
                 self.claims.remove(&(space, port));
@@ -166,7 +167,9 @@ impl Registry {
 
     fn is_free(&self, space: Space, address: IpAddr, port: u16) -> bool {
         self.claims.get(&(space, port)).is_none_or(|claims| {
-            !claims.iter().any(|claim| covers(claim.address, address) || covers(address, claim.address))
+            !claims
+                .iter()
+                .any(|claim| covers(claim.address, address) || covers(address, claim.address))
         })
     }
 }
@@ -247,7 +250,8 @@ mod tests {
         let local = address("0.0.0.0:0");
         assert_eq!(registry.claim(Space::Stream, local, &mut search), Ok(None));
         registry.release(Space::Stream, SocketAddr::new(local.ip(), last));
-        let found = (0..portions).find_map(|_| registry.claim(Space::Stream, local, &mut search).transpose());
+        let found = (0..portions)
+            .find_map(|_| registry.claim(Space::Stream, local, &mut search).transpose());
         assert_eq!(found, Some(Ok(last)));
     }
 
@@ -255,7 +259,8 @@ mod tests {
     fn a_listener_is_found_by_its_address() {
         let mut registry = registry(1);
         let (exact, other) = (Arc::new(Backlog::new(1)), Arc::new(Backlog::new(1)));
-        for (local, backlog) in [(address("10.0.0.1:80"), &exact), (address("10.0.0.2:80"), &other)] {
+        for (local, backlog) in [(address("10.0.0.1:80"), &exact), (address("10.0.0.2:80"), &other)]
+        {
             registry.claim_now(Space::Stream, local).0.unwrap();
             registry.set_listener(local, Some(backlog.clone()));
         }

@@ -33,7 +33,9 @@ impl LinkCore {
         }
 
         let Some((socket, stream)) = state.stream() else { return };
-        if stream.silence_deadline(socket, &shared.configuration, now).is_some_and(|deadline| deadline <= now)
+        if stream
+            .silence_deadline(socket, &shared.configuration, now)
+            .is_some_and(|deadline| deadline <= now)
         {
             counters.timeouts.add(1);
             stream.abort(socket, Error::TimedOut, counters);
@@ -57,7 +59,12 @@ impl LinkCore {
 
     /// Removes a connection that is complete, or has failed, from its listener's half-open
     /// connections.
-    fn hand_to_listener(&mut self, shared: &Shared, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
+    fn hand_to_listener(
+        &mut self,
+        shared: &Shared,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+    ) {
         let Some((socket, stream)) = state.stream() else { return };
         let Owner::Listener(backlog) = &stream.owner else { return };
         if stream.established {

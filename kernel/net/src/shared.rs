@@ -68,7 +68,9 @@ impl ConnectionSlot {
         let maximum = shared.configuration.maximum_connections;
         shared
             .connections
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < maximum).then_some(now + 1))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                (now < maximum).then_some(now + 1)
+            })
             .map_err(|_| Error::TooManyConnections)?;
         shared.counters.connections_now.add(1);
         shared.counters.connections_opened.add(1);

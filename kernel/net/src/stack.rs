@@ -120,7 +120,9 @@ impl Stack {
     /// are more.
     fn reset_some(&self) -> bool {
         for _ in 0..RESETS_PER_POLL {
-            let Some(endpoint) = self.shared.closed_listeners.take_connection() else { return false };
+            let Some(endpoint) = self.shared.closed_listeners.take_connection() else {
+                return false;
+            };
             if let Some((socket, stream)) = endpoint.state.lock().stream() {
                 stream.owner = Owner::Nobody;
                 stream.abort(socket, Error::ConnectionAborted, &self.shared.counters);

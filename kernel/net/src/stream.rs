@@ -75,7 +75,11 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(socket: &Socket<'_>) -> Snapshot {
-        Snapshot { state: socket.state(), received: socket.recv_queue(), unacknowledged: socket.send_queue() }
+        Snapshot {
+            state: socket.state(),
+            received: socket.recv_queue(),
+            unacknowledged: socket.send_queue(),
+        }
     }
 }
 
@@ -150,8 +154,10 @@ impl Stream {
         {
             // Every transition to TIME-WAIT processes a segment that acknowledges our FIN and ends
             // where the peer's FIN ends: it contains both final numbers.
-            let numbers =
-                FinalNumbers { next_to_send: segment.acknowledgement, next_expected: segment.end() };
+            let numbers = FinalNumbers {
+                next_to_send: segment.acknowledgement,
+                next_expected: segment.end(),
+            };
             self.time_wait = Some((numbers, now));
         }
         if matches!(after, State::Closed | State::Listen) {
@@ -162,7 +168,10 @@ impl Stream {
                 } else {
                     Error::ConnectionReset
                 });
-            } else if !matches!(before, State::Closed | State::LastAck | State::TimeWait | State::Listen) {
+            } else if !matches!(
+                before,
+                State::Closed | State::LastAck | State::TimeWait | State::Listen
+            ) {
                 // smoltcp closes a socket by itself when its local address is no longer the
                 // interface's.
                 self.fail(Error::ConnectionAborted);
@@ -201,7 +210,11 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::WouldBlock`], or why nothing can be sent any more.
-    pub(crate) fn check_sendable(&mut self, socket: &Socket<'_>, waker: Option<&Waker>) -> Result<(), Error> {
+    pub(crate) fn check_sendable(
+        &mut self,
+        socket: &Socket<'_>,
+        waker: Option<&Waker>,
+    ) -> Result<(), Error> {
         if self.write_shut {
             return Err(Error::BrokenPipe);
         }
@@ -276,7 +289,8 @@ impl Stream {
         };
         let Some(limit) = limit else {
             self.waiting_since = None;
-            let open = matches!(socket.state(), State::Established | State::CloseWait | State::FinWait2);
+            let open =
+                matches!(socket.state(), State::Established | State::CloseWait | State::FinWait2);
             return self
                 .keep_alive
                 .filter(|_| open)
@@ -295,8 +309,8 @@ impl Stream {
         socket.state() == State::TimeWait
             && socket.can_recv()
             && !matches!(self.owner, Owner::Nobody)
-            && self
-                .time_wait
-                .is_some_and(|(_, entered_at)| now >= entered_at + crate::time_wait::TIME_WAIT_MICROSECONDS)
+            && self.time_wait.is_some_and(|(_, entered_at)| {
+                now >= entered_at + crate::time_wait::TIME_WAIT_MICROSECONDS
+            })
     }
 }

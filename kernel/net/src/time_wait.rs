@@ -63,7 +63,13 @@ impl TimeWaitTable {
 
     /// Adds a record. Returns how many records were evicted, including this one if there is no
     /// memory for it.
-    pub(crate) fn insert(&mut self, key: FlowKey, numbers: FinalNumbers, now: u64, maximum: usize) -> u64 {
+    pub(crate) fn insert(
+        &mut self,
+        key: FlowKey,
+        numbers: FinalNumbers,
+        now: u64,
+        maximum: usize,
+    ) -> u64 {
         self.remove(&key);
         let mut evicted = 0;
         if self.records.len() >= maximum.max(1)
@@ -84,7 +90,12 @@ impl TimeWaitTable {
     }
 
     /// Decides what to do with a segment. `may_reopen`: whether a socket listens on its port.
-    pub(crate) fn judge(&mut self, segment: &Segment<'_>, now: u64, may_reopen: bool) -> Option<Verdict> {
+    pub(crate) fn judge(
+        &mut self,
+        segment: &Segment<'_>,
+        now: u64,
+        may_reopen: bool,
+    ) -> Option<Verdict> {
         let record = self.records.get(&segment.key)?;
         let numbers = record.numbers;
         if segment.reset {
@@ -106,7 +117,11 @@ impl TimeWaitTable {
         }
         // An old duplicate with data is acknowledged. An empty segment never is: otherwise two ends
         // that disagree would acknowledge each other forever.
-        Some(if segment.payload_length > 0 { Verdict::Acknowledge(numbers) } else { Verdict::Ignore })
+        Some(if segment.payload_length > 0 {
+            Verdict::Acknowledge(numbers)
+        } else {
+            Verdict::Ignore
+        })
     }
 
     /// Removes at most `limit` records that have expired at `now`. Returns `true` if there are
@@ -136,7 +151,8 @@ impl TimeWaitTable {
 
     fn set_first(&mut self, first: Option<FlowKey>) {
         self.first = first;
-        self.first_expires_at = first.and_then(|key| self.records.get(&key)).map(|record| record.expires_at);
+        self.first_expires_at =
+            first.and_then(|key| self.records.get(&key)).map(|record| record.expires_at);
     }
 
     pub(crate) fn contains(&self, key: &FlowKey) -> bool {

@@ -184,7 +184,11 @@ impl UdpSocket {
         }
     }
 
-    fn receive(&self, waker: Option<&Waker>, buffer: &mut [u8]) -> Result<(usize, SocketAddr), Error> {
+    fn receive(
+        &self,
+        waker: Option<&Waker>,
+        buffer: &mut [u8],
+    ) -> Result<(usize, SocketAddr), Error> {
         for endpoint in self.endpoints() {
             let mut state = endpoint.state.lock();
             let Some((socket, datagram)) = state.datagram() else { continue };

@@ -122,7 +122,8 @@ impl LinkCore {
         }
         self.to_retry -= 1;
         let waiting = &self.awaiting_neighbour;
-        let Some((&number, endpoint)) = waiting.at_or_after(&self.retry_from).or_else(|| waiting.first())
+        let Some((&number, endpoint)) =
+            waiting.at_or_after(&self.retry_from).or_else(|| waiting.first())
         else {
             self.to_retry = 0;
             return false;

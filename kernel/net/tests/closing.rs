@@ -182,5 +182,8 @@ fn simultaneous_close() {
     assert_eq!((a.time_wait_now, b.time_wait_now), (1, 1));
     assert_eq!((a.resets_sent, b.resets_sent), (0, 0));
     world.run_for(20 * SECOND);
-    assert_eq!(world.a.stack.statistics().time_wait_now + world.b.stack.statistics().time_wait_now, 0);
+    assert_eq!(
+        world.a.stack.statistics().time_wait_now + world.b.stack.statistics().time_wait_now,
+        0
+    );
 }

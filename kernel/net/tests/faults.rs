@@ -104,13 +104,17 @@ fn a_lost_fin_and_a_lost_last_ack_are_made_good() {
         let mut lost = false;
         let side = if lose_the_ack { &world.a.outgoing } else { &world.b.outgoing };
         side.lock().unwrap().filter = Some(Box::new(move |frame| {
-            let wanted =
-                tcp_flags_and_length(frame).is_some_and(|(flags, _)| flags & FIN != 0 || lose_the_ack);
+            let wanted = tcp_flags_and_length(frame)
+                .is_some_and(|(flags, _)| flags & FIN != 0 || lose_the_ack);
             !wanted || std::mem::replace(&mut lost, true)
         }));
         drop(server);
         world.run_for(SECOND / 2);
-        assert_eq!(world.b.stack.statistics().connections_now, 1, "the FIN is not acknowledged yet");
+        assert_eq!(
+            world.b.stack.statistics().connections_now,
+            1,
+            "the FIN is not acknowledged yet"
+        );
         // If the ACK was lost, the repeated FIN finds a TIME-WAIT record without a socket.
         let record_left = world.a.stack.statistics().time_wait_now == 1;
         assert_eq!(record_left, lose_the_ack);
@@ -184,7 +188,9 @@ fn a_full_device_stops_egress_and_room_continues_it() {
     let mut transfers: Vec<_> = pairs.iter().map(|_| Transfer::new(100_000)).collect();
     assert!(world.run_until(600 * SECOND, |_| {
         let both = transfers.iter_mut().zip(&pairs);
-        both.map(|(transfer, (client, server))| transfer.pump(client, server)).filter(|done| !done).count()
+        both.map(|(transfer, (client, server))| transfer.pump(client, server))
+            .filter(|done| !done)
+            .count()
             == 0
     }));
     let statistics = world.a.stack.statistics();
@@ -206,7 +212,12 @@ fn the_doorbell_rings_once_per_batch() {
     let mut transfer = Transfer::new(500_000);
     assert!(world.run_until(60 * SECOND, |_| transfer.pump(&client, &server)));
     let wire = world.a.outgoing.lock().unwrap();
-    assert!(wire.carried > 340 && wire.flushes < 4 * wire.carried, "{} {}", wire.carried, wire.flushes);
+    assert!(
+        wire.carried > 340 && wire.flushes < 4 * wire.carried,
+        "{} {}",
+        wire.carried,
+        wire.flushes
+    );
 }
 
 #[test]
@@ -250,7 +261,11 @@ fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
             self.questions += 1;
             !(2..=3).contains(&self.questions)
         }
-        fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+        fn transmit(
+            &mut self,
+            length: usize,
+            fill: &mut dyn FnMut(&mut [u8]),
+        ) -> Result<(), DeviceFull> {
             fill(&mut vec![0; length]);
             self.sent.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -259,7 +274,8 @@ fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
     let sent = Arc::new(AtomicUsize::new(0));
     let device = Hasty { questions: 0, sent: sent.clone() };
     let clock = Arc::new(VirtualClock::default());
-    let stack = Stack::new(static_configuration(&[ADDRESS_A], 1), clock, Some(Box::new(device))).unwrap();
+    let stack =
+        Stack::new(static_configuration(&[ADDRESS_A], 1), clock, Some(Box::new(device))).unwrap();
     let socket = stack.bind_udp(address("0.0.0.0:0")).unwrap();
     for expected in 1..=3 {
         // A broadcast, so that no neighbour has to be known.

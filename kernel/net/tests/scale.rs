@@ -46,7 +46,8 @@ fn a_packet_costs_the_same_with_4096_connections() {
             pairs.push(world.pair(&listener));
         }
         world.run_for(SECOND);
-        let before = world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
+        let before =
+            world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
         let mut buffer = [0; 64];
         for round in 0..100 {
             let (client, server) = &pairs[round * 37 % count];
@@ -59,10 +60,13 @@ fn a_packet_costs_the_same_with_4096_connections() {
             // next message, and many connections could not.
             world.run_for(SECOND / 10);
         }
-        let after = world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
+        let after =
+            world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
         visits.push(after - before);
     }
-    println!("socket visits of 100 echoes with 128 and with 4096 connections, both ends: {visits:?}");
+    println!(
+        "socket visits of 100 echoes with 128 and with 4096 connections, both ends: {visits:?}"
+    );
     assert_eq!(visits[0], visits[1]);
     assert!(visits[0] < 100 * 30, "{visits:?}");
 }
@@ -115,7 +119,10 @@ fn a_thousand_connections_leave_nothing() {
         "at most {most} bytes beyond the start; {} + {} TIME-WAIT records",
         statistics.0.time_wait_now, statistics.1.time_wait_now
     );
-    assert!(statistics.0.time_wait_now + statistics.1.time_wait_now > 500, "TIME-WAIT was exercised");
+    assert!(
+        statistics.0.time_wait_now + statistics.1.time_wait_now > 500,
+        "TIME-WAIT was exercised"
+    );
     assert!(most < 400_000, "{most} bytes at the worst moment");
     world.run_for(60 * SECOND);
     for host in [&world.a, &world.b] {

@@ -78,7 +78,8 @@ fn nobody_listens() {
 fn a_backlog_of_three_holds_three() {
     let mut world = World::new();
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 3).unwrap();
-    let clients: Vec<_> = (0..5).map(|_| world.a.stack.connect(address("10.0.0.2:7")).unwrap()).collect();
+    let clients: Vec<_> =
+        (0..5).map(|_| world.a.stack.connect(address("10.0.0.2:7")).unwrap()).collect();
     world.run_for(SECOND / 2);
     let established = || clients.iter().filter(|client| connected(client) == Some(Ok(()))).count();
     assert_eq!(established(), 3);
@@ -93,12 +94,15 @@ fn a_backlog_of_three_holds_three() {
 
 #[test]
 fn half_open_connections_count_and_expire() {
-    let mut world = World::with(|configuration| configuration.handshake_timeout_microseconds = 5 * SECOND);
+    let mut world =
+        World::with(|configuration| configuration.handshake_timeout_microseconds = 5 * SECOND);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 2).unwrap();
     // A client without final ACKs: they never arrive.
-    world.a.outgoing.lock().unwrap().filter =
-        Some(Box::new(|frame| tcp_flags_and_length(frame).is_none_or(|(flags, _)| flags & SYN != 0)));
-    let clients: Vec<_> = (0..3).map(|_| world.a.stack.connect(address("10.0.0.2:7")).unwrap()).collect();
+    world.a.outgoing.lock().unwrap().filter = Some(Box::new(|frame| {
+        tcp_flags_and_length(frame).is_none_or(|(flags, _)| flags & SYN != 0)
+    }));
+    let clients: Vec<_> =
+        (0..3).map(|_| world.a.stack.connect(address("10.0.0.2:7")).unwrap()).collect();
     world.run_for(2 * SECOND);
     assert!(listener.try_accept().is_err());
     assert_eq!(world.b.stack.statistics().connections_now, 2);
@@ -164,7 +168,10 @@ fn a_writer_against_a_full_window_resumes_when_the_reader_reads() {
         world.run_for(SECOND);
     }
     // Exactly 4096 bytes wait at either end.
-    assert_eq!((transfer.sent, server.unread_bytes(), client.unacknowledged_bytes()), (8192, 4096, 4096));
+    assert_eq!(
+        (transfer.sent, server.unread_bytes(), client.unacknowledged_bytes()),
+        (8192, 4096, 4096)
+    );
     assert_eq!(client.try_send(b"x"), Err(Error::WouldBlock));
     let begin = world.now();
     assert!(world.run_until(60 * SECOND, |_| transfer.pump(&client, &server)));
@@ -232,7 +239,9 @@ fn loopback_needs_no_cable() {
     let mut world = World::new();
     world.a.outgoing.lock().unwrap().cut = true;
     // Our own Ethernet address is reached over loopback too.
-    for target in ["127.0.0.1:7", "127.9.8.7:7", "[::1]:7", "10.0.0.1:7", "[fd00::1]:7", "0.0.0.0:7"] {
+    for target in
+        ["127.0.0.1:7", "127.9.8.7:7", "[::1]:7", "10.0.0.1:7", "[fd00::1]:7", "0.0.0.0:7"]
+    {
         let listener = world.a.stack.listen(address("[::]:7"), 4).unwrap();
         let client = world.a.stack.connect(address(target)).unwrap();
         // No step of the world is needed: the handshake completes within `connect`.
@@ -283,7 +292,8 @@ fn a_steady_stream_never_waits_for_a_delayed_acknowledgement() {
             let begin = world.now();
             assert!(world.run_until(60 * SECOND, |_| {
                 loop {
-                    let more = if sent < 400_000 { client.try_send(&message).unwrap_or(0) } else { 0 };
+                    let more =
+                        if sent < 400_000 { client.try_send(&message).unwrap_or(0) } else { 0 };
                     let taken = server.try_receive(&mut [0; 2000]).unwrap_or(0);
                     (sent, received) = (sent + more, received + taken);
                     if more + taken == 0 {

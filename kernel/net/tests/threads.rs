@@ -82,7 +82,8 @@ fn receive_exactly(connection: &Connection, buffer: &mut [u8]) {
     let mut length = 0;
     while length < buffer.len() {
         let received =
-            wait("receiving", |context| connection.poll_receive(context, &mut buffer[length..])).unwrap();
+            wait("receiving", |context| connection.poll_receive(context, &mut buffer[length..]))
+                .unwrap();
         assert_ne!(received, 0);
         length += received;
     }
@@ -138,7 +139,10 @@ fn loopback(pairs: usize, rounds: usize) {
     stop.store(true, Ordering::SeqCst);
     poller.join().unwrap();
     let statistics = stack.statistics();
-    println!("handed over: {} of {} packets", statistics.egress_handed_over, statistics.loopback_packets);
+    println!(
+        "handed over: {} of {} packets",
+        statistics.egress_handed_over, statistics.loopback_packets
+    );
     assert_eq!(statistics.connections_now, 0);
 }
 
@@ -215,7 +219,11 @@ impl FrameDevice for Channel {
         self.in_flight.load(Ordering::SeqCst) < CHANNEL_CAPACITY
     }
 
-    fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+    fn transmit(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
         if !self.has_room() {
             return Err(DeviceFull);
         }
@@ -307,7 +315,9 @@ fn two_stacks_with_full_devices_between_four_threads() {
         let statistics = stack.statistics();
         println!(
             "frames {}, handed over {}, blocked {}",
-            statistics.frames_transmitted, statistics.egress_handed_over, statistics.transmit_blocked
+            statistics.frames_transmitted,
+            statistics.egress_handed_over,
+            statistics.transmit_blocked
         );
     }
 }

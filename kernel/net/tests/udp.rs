@@ -20,7 +20,9 @@ fn datagrams_go_there_and_back() {
             .unwrap();
         assert_eq!(client.try_send_to(b"question", address(remote)), Ok(8));
         let (flag, waker) = Flag::new();
-        assert!(server.poll_receive_from(&mut Context::from_waker(&waker), &mut [0; 4]).is_pending());
+        assert!(
+            server.poll_receive_from(&mut Context::from_waker(&waker), &mut [0; 4]).is_pending()
+        );
         assert!(world.run_until(5 * SECOND, |_| flag.take()), "{remote}");
         let mut buffer = [0; 4];
         let (length, from) = server.try_receive_from(&mut buffer).unwrap();
@@ -89,5 +91,7 @@ fn closing_frees_the_port_and_everything_else() {
     drop(client);
     world.run_for(10 * SECOND);
     assert_eq!(world.a.stack.timers_armed(), 0);
-    assert!(server.poll_receive_from(&mut Context::from_waker(Waker::noop()), &mut [0; 1]).is_pending());
+    assert!(
+        server.poll_receive_from(&mut Context::from_waker(Waker::noop()), &mut [0; 1]).is_pending()
+    );
 }

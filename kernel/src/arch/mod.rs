@@ -95,7 +95,9 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Page { address, access } => write!(f, "cannot {access} {address:#x}"),
-            Fault::AccessFault { address, access } => write!(f, "nothing to {access} at {address:#x}"),
+            Fault::AccessFault { address, access } => {
+                write!(f, "nothing to {access} at {address:#x}")
+            }
             Fault::Misaligned { address } => write!(f, "misaligned access to {address:#x}"),
             Fault::IllegalInstruction => f.write_str("illegal instruction"),
             Fault::Breakpoint => f.write_str("breakpoint"),

@@ -83,7 +83,8 @@ async fn start_first_program() {
         return shut_down(127);
     };
     let words = file.data.strip_suffix(&[0]).unwrap_or(file.data).split(|&byte| byte == 0);
-    let path = words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
+    let path =
+        words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
     let started = async {
         let (arguments, files) = (process::arguments(words)?, FileTable::with_console()?);
         process::start_program(path, arguments, Priority::MOST_URGENT, files).await
@@ -106,7 +107,9 @@ fn answer(request: Request) {
         (Request::Report, _) => report::statistics(Channel::Kernel),
         (Request::Inspect, _) => report::request_picture(),
         (Request::Trace, _) => trace::dump(for_each_process),
-        (Request::Quit, Some(process)) => drop(process.end(wait_status::signalled(signal::SIGTERM))),
+        (Request::Quit, Some(process)) => {
+            drop(process.end(wait_status::signalled(signal::SIGTERM)))
+        }
         (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
     }
 }

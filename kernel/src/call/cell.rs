@@ -87,7 +87,11 @@ pub(super) fn start(call: Call, begin_waiting: impl FnOnce()) -> Result<NonZeroU
 impl Call {
     /// Inserts the call into the queue of the event that it waits for, then attempts the operation
     /// in case the event has already happened.
-    fn attempt_after_inserting(&mut self, cell: CellIndex, coroutine: CoroutineId) -> Option<CallResult> {
+    fn attempt_after_inserting(
+        &mut self,
+        cell: CellIndex,
+        coroutine: CoroutineId,
+    ) -> Option<CallResult> {
         let waiter = Waiter { number: cell.number(), coroutine, level: self.level };
         if let Err(error) = self.operation.insert_waiter(&self.process, waiter) {
             return Some(Err(error.into()));
@@ -98,7 +102,11 @@ impl Call {
 
 /// Ends a call with a completed operation: takes it out of its cell, unlocks, and delivers the
 /// result. Returns the calling process.
-fn finish(mut guard: MutexGuard<'_, Cell>, index: CellIndex, result: CallResult) -> Option<Arc<Process>> {
+fn finish(
+    mut guard: MutexGuard<'_, Cell>,
+    index: CellIndex,
+    result: CallResult,
+) -> Option<Arc<Process>> {
     let call = guard.call.take();
     guard.coroutine = None;
     drop(guard);
@@ -118,7 +126,9 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
 fn attempt(data: *mut (), coroutine: u64) -> bool {
     let begin_ticks = arch::now_ticks();
     let is_it = |cell: &Cell| cell.coroutine.is_some_and(|mine| mine.raw() == coroutine);
-    let Looked::Found(index, mut guard) = pool::look(data.addr() as u32, is_it) else { return true };
+    let Looked::Found(index, mut guard) = pool::look(data.addr() as u32, is_it) else {
+        return true;
+    };
     let (Some(coroutine), Some(call)) = (guard.coroutine, guard.call.as_mut()) else { return true };
     portions::is(portion::CALL, || (call.operation.number(), [coroutine.raw(), 0, 0, 0]));
     let mut result = call.operation.attempt(&call.process);
@@ -188,7 +198,11 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
 ///
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
-pub(super) fn set_priority(process: &Arc<Process>, handle: u64, level: Priority) -> Result<bool, Errno> {
+pub(super) fn set_priority(
+    process: &Arc<Process>,
+    handle: u64,
+    level: Priority,
+) -> Result<bool, Errno> {
     let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(false) };
     let mut must_attempt = false;
     if let Some(call) = &mut guard.call
@@ -218,7 +232,8 @@ pub(super) fn take_out_some(
     mut each: impl FnMut(Call),
 ) -> Option<usize> {
     let first = pool::existing_from(first)?;
-    let is_it = |cell: &Cell| cell.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process));
+    let is_it =
+        |cell: &Cell| cell.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process));
     for number in first..first + count {
         if let Looked::Found(index, guard) = pool::look(number as u32, is_it)
             && let Some(call) = cut_short(guard, index)

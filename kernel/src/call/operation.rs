@@ -82,16 +82,18 @@ impl Operation {
             Operation::Sleep { deadline_ticks, .. } => {
                 (arch::now_ticks() >= *deadline_ticks).then_some(Ok(0))
             }
-            Operation::WaitChild { child, status, no_hang } => match children::reap(process.id, *child) {
-                Ok(Some((id, how))) => {
-                    if let Some(status) = status {
-                        status.write_at(0, &how.to_le_bytes());
+            Operation::WaitChild { child, status, no_hang } => {
+                match children::reap(process.id, *child) {
+                    Ok(Some((id, how))) => {
+                        if let Some(status) = status {
+                            status.write_at(0, &how.to_le_bytes());
+                        }
+                        Some(Ok(id as usize))
                     }
-                    Some(Ok(id as usize))
+                    Ok(None) => no_hang.then_some(Ok(0)),
+                    Err(error) => Some(Err(error)),
                 }
-                Ok(None) => no_hang.then_some(Ok(0)),
-                Err(error) => Some(Err(error)),
-            },
+            }
         }
     }
 
@@ -100,12 +102,17 @@ impl Operation {
     ///
     /// # Errors
     /// [`OutOfMemory`], only the first time.
-    pub fn insert_waiter(&mut self, process: &Arc<Process>, waiter: Waiter) -> Result<(), OutOfMemory> {
+    pub fn insert_waiter(
+        &mut self,
+        process: &Arc<Process>,
+        waiter: Waiter,
+    ) -> Result<(), OutOfMemory> {
         match self {
             Operation::Sleep { deadline_ticks, timer } => {
                 if timer.is_none() {
                     let waker = cops_executor::waker_of(waiter.coroutine);
-                    *timer = Some(Timer::new(*deadline_ticks, &waker, waiter.level, process.clone())?);
+                    *timer =
+                        Some(Timer::new(*deadline_ticks, &waker, waiter.level, process.clone())?);
                 }
             }
             Operation::WaitChild { .. } => process.child_ended.insert(waiter),
@@ -123,7 +130,9 @@ impl Operation {
     /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
     pub fn remove_waiter(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
         match (self, self.file()) {
-            (Operation::WaitChild { .. }, _) => process.child_ended.remove(cell.number(), must_pass_on),
+            (Operation::WaitChild { .. }, _) => {
+                process.child_ended.remove(cell.number(), must_pass_on)
+            }
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
             _ => {}
@@ -148,9 +157,15 @@ impl Operation {
     /// The file and the direction that it waits for, if it waits for a file.
     fn file(&self) -> Option<(&File, Waiting)> {
         match self {
-            Operation::Read { file, .. } | Operation::Accept { file, .. } => Some((file, Waiting::ToRead)),
-            Operation::Write { file, .. } | Operation::Connect { file } => Some((file, Waiting::ToWrite)),
-            Operation::ReadConsole { .. } | Operation::Sleep { .. } | Operation::WaitChild { .. } => None,
+            Operation::Read { file, .. } | Operation::Accept { file, .. } => {
+                Some((file, Waiting::ToRead))
+            }
+            Operation::Write { file, .. } | Operation::Connect { file } => {
+                Some((file, Waiting::ToWrite))
+            }
+            Operation::ReadConsole { .. }
+            | Operation::Sleep { .. }
+            | Operation::WaitChild { .. } => None,
         }
     }
 }

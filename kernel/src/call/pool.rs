@@ -46,7 +46,9 @@ impl CellIndex {
         match SEGMENTS.get(self.0 as usize / SEGMENT_CELLS).map(|segment| segment.load(Acquire)) {
             // SAFETY: a segment with an allocated cell is not freed, and a `CellIndex` names an
             // allocated cell.
-            Some(segment) if !segment.is_null() => unsafe { &(*segment)[self.0 as usize % SEGMENT_CELLS] },
+            Some(segment) if !segment.is_null() => unsafe {
+                &(*segment)[self.0 as usize % SEGMENT_CELLS]
+            },
             _ => panic!("cell {} is allocated but does not exist", self.0),
         }
     }
@@ -210,7 +212,8 @@ impl Free {
         // its cells are free, so no `CellIndex` names one; no hart looks at a stale number, since
         // `LOOKS` is held exclusively.
         let mut cells = unsafe { Box::from_raw(cells) };
-        let generation = cells.iter_mut().map(|place| place.cell.get_mut().generation).max().unwrap_or(0);
+        let generation =
+            cells.iter_mut().map(|place| place.cell.get_mut().generation).max().unwrap_or(0);
         GENERATIONS[segment].store(generation, Relaxed);
         Some(cells)
     }

@@ -85,8 +85,8 @@ pub fn set_input_sink(sink: &'static dyn InputSink) {
 /// through the firmware.
 pub fn initialise() {
     let facts = device_tree::facts();
-    let multiplexed =
-        cops_abi::bootargs::console_mode(facts.boot_arguments) == cops_abi::bootargs::ConsoleMode::Mux;
+    let multiplexed = cops_abi::bootargs::console_mode(facts.boot_arguments)
+        == cops_abi::bootargs::ConsoleMode::Mux;
     if let Some(uart) = &facts.uart {
         let port = PORT.call_once(|| Uart::new(uart));
         port.initialise();
@@ -225,7 +225,10 @@ impl Output {
             0 => {}
             lost => {
                 let mut writer = ChannelWriter { output: self, channel: Channel::Kernel };
-                let _ = fmt::write(&mut writer, format_args!("({lost} messages of the kernel were lost)\n"));
+                let _ = fmt::write(
+                    &mut writer,
+                    format_args!("({lost} messages of the kernel were lost)\n"),
+                );
             }
         }
         true

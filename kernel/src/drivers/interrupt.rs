@@ -25,7 +25,8 @@ impl Source {
     }
 }
 
-static SOURCES: [Source; controller::MAX_SOURCE + 1] = [const { Source::new() }; controller::MAX_SOURCE + 1];
+static SOURCES: [Source; controller::MAX_SOURCE + 1] =
+    [const { Source::new() }; controller::MAX_SOURCE + 1];
 
 /// A device's interrupt line. One coroutine at a time may wait for it.
 pub struct Line {
@@ -41,7 +42,10 @@ impl Line {
     /// # Panics
     /// If the controller does not have such a line.
     pub fn new(source: usize) -> Self {
-        assert!((1..=controller::MAX_SOURCE).contains(&source), "interrupt {source} does not exist");
+        assert!(
+            (1..=controller::MAX_SOURCE).contains(&source),
+            "interrupt {source} does not exist"
+        );
         Self { source }
     }
 
@@ -62,7 +66,11 @@ impl Line {
             // either the handler sees the waiter, or the coroutine sees the claim.
             let waiter = cops_executor::current().map_or(0, CoroutineId::raw);
             source.waiter.store(waiter, Ordering::SeqCst);
-            if source.claimed_by.load(Ordering::SeqCst) == 0 { Poll::Pending } else { Poll::Ready(()) }
+            if source.claimed_by.load(Ordering::SeqCst) == 0 {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
         })
         .await;
         source.waiter.store(0, Ordering::Relaxed);

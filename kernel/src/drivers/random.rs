@@ -39,7 +39,9 @@ pub fn seed(real_nanoseconds: Option<u64>) {
     drop(generator);
     let has_tree = from_tree.len() >= SEED_BYTES_ENOUGH;
     match (has_tree, from_device.is_some()) {
-        (true, true) => log::info!("random numbers: seeded by the device tree and an entropy device"),
+        (true, true) => {
+            log::info!("random numbers: seeded by the device tree and an entropy device")
+        }
         (true, false) => log::info!("random numbers: seeded by the device tree"),
         (false, true) => log::info!("random numbers: seeded by an entropy device"),
         (false, false) => log::warn!(

@@ -14,7 +14,8 @@ const REGISTERS_BYTES: usize = TIME_HIGH + 4;
 /// Nanoseconds since 1970-01-01 UTC, if the machine has a clock that runs. Only the boot hart may
 /// call it, before other harts run.
 pub fn nanoseconds() -> Option<u64> {
-    let registers = device_tree::facts().rtc.as_ref().filter(|range| range.len() >= REGISTERS_BYTES)?;
+    let registers =
+        device_tree::facts().rtc.as_ref().filter(|range| range.len() >= REGISTERS_BYTES)?;
     let read = |offset: usize| {
         // SAFETY: the register is aligned and inside the range that the device tree gives and
         // `kernel_space` maps; reading it changes no memory.

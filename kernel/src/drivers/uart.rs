@@ -84,7 +84,11 @@ impl Uart {
         // SAFETY: `number` is that of a 16550 register, at the distance and of the width that the
         // device tree gives; the port's registers are mapped before the port is used (see `new`).
         unsafe {
-            if self.wide { register.cast::<u32>().read_volatile() as u8 } else { register.read_volatile() }
+            if self.wide {
+                register.cast::<u32>().read_volatile() as u8
+            } else {
+                register.read_volatile()
+            }
         }
     }
 

@@ -16,7 +16,8 @@ unsafe impl Hal for DirectMemory {
         let order = frames::order_for(pages * frames::FRAME_BYTES);
         // The virtio crate treats address 0 as "no memory".
         let Ok(physical) = frames::allocate_block(order) else { return (0, NonNull::dangling()) };
-        let memory = NonNull::new(layout::direct(physical)).expect("the direct map is not at address 0");
+        let memory =
+            NonNull::new(layout::direct(physical)).expect("the direct map is not at address 0");
         // SAFETY: `allocate_block` has just returned this block of at least that many pages, so no
         // other reference to it exists, and the direct map covers it.
         unsafe { memory.write_bytes(0, pages * frames::FRAME_BYTES) };
@@ -26,7 +27,9 @@ unsafe impl Hal for DirectMemory {
     unsafe fn dma_dealloc(physical: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
         // SAFETY: by the trait's contract the block came from `dma_alloc` with the same number of
         // pages, so the order is the same, and the device no longer uses it.
-        unsafe { frames::free_block(physical as usize, frames::order_for(pages * frames::FRAME_BYTES)) };
+        unsafe {
+            frames::free_block(physical as usize, frames::order_for(pages * frames::FRAME_BYTES))
+        };
         0
     }
 

@@ -87,9 +87,13 @@ impl VirtioNet {
         })
     }
 
-    fn open(mut transport: MmioTransport<'static>, interrupt: Option<usize>) -> Result<Self, Error> {
+    fn open(
+        mut transport: MmioTransport<'static>,
+        interrupt: Option<usize>,
+    ) -> Result<Self, Error> {
         let features = transport.begin_init(Features::all());
-        let hardware_address = transport.read_consistent(|| transport.read_config_space::<[u8; 6]>(0))?;
+        let hardware_address =
+            transport.read_consistent(|| transport.read_config_space::<[u8; 6]>(0))?;
         let receive_queue = Queue::new(&mut transport, RECEIVE_QUEUE, false, false)?;
         let transmit_queue = Queue::new(&mut transport, TRANSMIT_QUEUE, false, false)?;
         transport.finish_init();
@@ -173,7 +177,9 @@ impl Receiver {
             // has only one token.
             let buffer = unsafe { self.buffers.get(index) };
             // SAFETY: `buffer_of_token` gives the buffer that `offer` added under this token.
-            let Ok(written) = (unsafe { self.queue.pop_used(token, &[], &mut [buffer]) }) else { break };
+            let Ok(written) = (unsafe { self.queue.pop_used(token, &[], &mut [buffer]) }) else {
+                break;
+            };
             let end = (written as usize).min(BUFFER_BYTES);
             if let Some(frame) = buffer.get_mut(self.header_bytes..end) {
                 take(frame);
@@ -227,7 +233,11 @@ pub struct Transmitter {
 }
 
 impl Transmitter {
-    fn new(transport: SharedTransport, mut queue: Queue, header_bytes: usize) -> Result<Self, Error> {
+    fn new(
+        transport: SharedTransport,
+        mut queue: Queue,
+        header_bytes: usize,
+    ) -> Result<Self, Error> {
         let buffers = Buffers::allocate(QUEUE_SIZE, BUFFER_BYTES).ok_or(Error::DmaError)?;
         queue.set_dev_notify(false);
         let free_count = buffers.count();

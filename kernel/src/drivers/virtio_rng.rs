@@ -42,7 +42,9 @@ pub fn entropy() -> Option<[u8; BYTES]> {
             return None;
         }
         ask(transport)
-            .inspect_err(|error| log::warn!("entropy device at {:#x}: {error}", place.registers.start))
+            .inspect_err(|error| {
+                log::warn!("entropy device at {:#x}: {error}", place.registers.start)
+            })
             .ok()
     })
 }
@@ -57,7 +59,10 @@ fn ask(mut transport: MmioTransport<'static>) -> Result<[u8; BYTES], Error> {
     answer
 }
 
-fn request(transport: &mut MmioTransport<'static>, queue: &mut Queue) -> Result<[u8; BYTES], Error> {
+fn request(
+    transport: &mut MmioTransport<'static>,
+    queue: &mut Queue,
+) -> Result<[u8; BYTES], Error> {
     let buffers = Buffers::allocate(1, BYTES).ok_or(Error::DmaError)?;
     // SAFETY: the only reference to the only buffer; the device has it from `add` to `pop_used`.
     let buffer = unsafe { buffers.get(0) };
@@ -65,7 +70,8 @@ fn request(transport: &mut MmioTransport<'static>, queue: &mut Queue) -> Result<
     // answer.
     let token = unsafe { queue.add(&[], &mut [&mut *buffer])? };
     transport.notify(0);
-    let deadline_ticks = arch::now_ticks() + arch::ticks_per_second() * PATIENCE_MILLISECONDS / 1000;
+    let deadline_ticks =
+        arch::now_ticks() + arch::ticks_per_second() * PATIENCE_MILLISECONDS / 1000;
     while !queue.can_pop() {
         if arch::now_ticks() > deadline_ticks {
             return Err(Error::NotReady);

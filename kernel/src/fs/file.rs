@@ -114,7 +114,9 @@ impl File {
             File::PipeWriter(pipe) => Some(pipe.queue()),
             // Checking would cost as much as an attempt.
             File::Socket(socket) => Some((socket.queue(waiting), true)),
-            File::ConsoleOutput | File::ConsoleError => Some((&CONSOLE_WRITERS, console::has_room())),
+            File::ConsoleOutput | File::ConsoleError => {
+                Some((&CONSOLE_WRITERS, console::has_room()))
+            }
             File::ConsoleInput | File::Image { .. } | File::Directory { .. } => None,
         }
     }

@@ -89,7 +89,8 @@ impl RootImage {
     pub fn list(&self, directory: &str) -> impl Iterator<Item = (&str, bool)> {
         let mut previous = ("", false);
         let rest = self.entries.iter().filter_map(move |entry| entry.path.strip_prefix(directory));
-        let names = rest.map(|rest| rest.split_once('/').map_or((rest, false), |(name, _)| (name, true)));
+        let names =
+            rest.map(|rest| rest.split_once('/').map_or((rest, false), |(name, _)| (name, true)));
         // The entries are sorted, so those of one directory are adjacent.
         names.filter(move |&name| core::mem::replace(&mut previous, name) != name)
     }

@@ -49,7 +49,14 @@ fn memory(bytes: usize) -> Amounts {
 impl Bytes {
     const fn new(family: Family) -> Self {
         let charge = Charge::nothing(family);
-        Self { chunks: [const { List::new() }; CHUNKS_MAX], first: 0, used: 0, read: 0, length: 0, charge }
+        Self {
+            chunks: [const { List::new() }; CHUNKS_MAX],
+            first: 0,
+            used: 0,
+            read: 0,
+            length: 0,
+            charge,
+        }
     }
 
     /// The last chunk if it has room, otherwise a new one, for `wanted` bytes.

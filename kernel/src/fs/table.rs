@@ -75,8 +75,12 @@ impl FileTable {
     /// # Errors
     /// `ENOMEM`.
     pub fn with_console() -> Result<Self, Errno> {
-        let mut table =
-            Self { chunks: List::new(), full: [0; CHUNKS_MAX.div_ceil(64)], count: 0, charge: None };
+        let mut table = Self {
+            chunks: List::new(),
+            full: [0; CHUNKS_MAX.div_ceil(64)],
+            count: 0,
+            charge: None,
+        };
         for file in [File::ConsoleInput, File::ConsoleOutput, File::ConsoleError] {
             table.insert(try_arc(file)?)?;
         }
@@ -113,7 +117,11 @@ impl FileTable {
             return Err(Errno::EMFILE);
         }
         let wanted = self.count + more;
-        if self.charge.as_ref().is_some_and(|held| held.amounts().get(Kind::Descriptors) < wanted as u64) {
+        if self
+            .charge
+            .as_ref()
+            .is_some_and(|held| held.amounts().get(Kind::Descriptors) < wanted as u64)
+        {
             self.charge(wanted)?;
         }
         while self.chunks.len() * CHUNK_FILES < self.count + more {
@@ -137,7 +145,8 @@ impl FileTable {
             charge.grow(&extra(&file))?;
         }
         let with_room = self.full.iter().enumerate().find(|&(_, &word)| word != u64::MAX);
-        let number = with_room.map_or(usize::MAX, |(index, word)| index * 64 + word.trailing_ones() as usize);
+        let number = with_room
+            .map_or(usize::MAX, |(index, word)| index * 64 + word.trailing_ones() as usize);
         let chunk = self.chunks.get_mut(number).ok_or(Errno::EMFILE)?;
         let place = chunk.taken.trailing_ones() as usize;
         chunk.taken |= 1 << place;

@@ -100,7 +100,11 @@ impl ConsoleRead {
         // The lock is held meanwhile: a change of the seats either is visible here or wakes
         // both queues afterwards.
         let state = TERMINAL.state.lock();
-        let queue = if state.terminal.may_read(reader) { &TERMINAL.foreground } else { &TERMINAL.background };
+        let queue = if state.terminal.may_read(reader) {
+            &TERMINAL.foreground
+        } else {
+            &TERMINAL.background
+        };
         if self.queue.is_some_and(|before| !core::ptr::eq(before, queue)) {
             self.remove_waiter(waiter.number);
         }

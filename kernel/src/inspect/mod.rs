@@ -139,8 +139,14 @@ fn cpus(process: &Process) -> impl Iterator<Item = CpuRecord> {
 
 /// The state of a process with virtual CPUs in these two states.
 fn more_active(one: u32, other: u32) -> u32 {
-    const ORDER: [u32; 6] =
-        [state::RUNNING, state::SUSPENDED, state::READY, state::BLOCKED, state::PARKED, state::ENDED];
+    const ORDER: [u32; 6] = [
+        state::RUNNING,
+        state::SUSPENDED,
+        state::READY,
+        state::BLOCKED,
+        state::PARKED,
+        state::ENDED,
+    ];
     ORDER.into_iter().find(|&state| state == one || state == other).unwrap_or(state::ENDED)
 }
 
@@ -159,9 +165,10 @@ pub fn kernel_coroutine(slot: u32) -> Found {
     match executor().inspect_slot(slot) {
         Inspected::End => Found::End,
         Inspected::Empty => Found::Empty,
-        Inspected::Coroutine(found) => {
-            Found::Coroutine(CoroutineRecord { name: trace::name_of(found.id.raw()), ..record(&found) })
-        }
+        Inspected::Coroutine(found) => Found::Coroutine(CoroutineRecord {
+            name: trace::name_of(found.id.raw()),
+            ..record(&found)
+        }),
     }
 }
 

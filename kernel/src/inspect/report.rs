@@ -48,7 +48,12 @@ pub async fn service() {
             yield_now().await;
         }
         line(|out| {
-            write!(out, "end: now_ticks={} ticks_per_second={}", arch::now_ticks(), arch::ticks_per_second())
+            write!(
+                out,
+                "end: now_ticks={} ticks_per_second={}",
+                arch::now_ticks(),
+                arch::ticks_per_second()
+            )
         });
     }
 }

@@ -36,7 +36,8 @@ pub fn statistics() -> Statistics {
         parks: COUNTERS.parks.get(),
         unparks: COUNTERS.unparks.get(),
         cpu_switches: COUNTERS.cpu_switches.get(),
-        instructions: arch::instructions_retired().saturating_sub(COUNTERS.instructions_asleep.get()),
+        instructions: arch::instructions_retired()
+            .saturating_sub(COUNTERS.instructions_asleep.get()),
         interprocessor_interrupts: COUNTERS.interprocessor_interrupts.get(),
         preemptions: COUNTERS.preemptions.get(),
         user_interrupts_posted: COUNTERS.user_interrupts_posted.get(),

@@ -115,16 +115,18 @@ pub fn discover(physical: usize) {
     FACTS.call_once(|| {
         // SAFETY: the firmware has put a tree there. The address is in the direct map, and the
         // memory is reserved below, so it never changes.
-        let tree =
-            unsafe { Fdt::from_ptr(layout::direct(physical)) }.expect("the firmware gives a device tree");
+        let tree = unsafe { Fdt::from_ptr(layout::direct(physical)) }
+            .expect("the firmware gives a device tree");
         read(&tree, physical)
     });
 }
 
 fn read(tree: &Fdt<'static>, physical: usize) -> Facts {
     let chosen = tree.find_node("/chosen");
-    let text = |name| chosen.and_then(|node| node.property(name)).and_then(|property| property.as_str());
-    let number = |name| chosen.and_then(|node| node.property(name)).and_then(|property| property.as_usize());
+    let text =
+        |name| chosen.and_then(|node| node.property(name)).and_then(|property| property.as_str());
+    let number =
+        |name| chosen.and_then(|node| node.property(name)).and_then(|property| property.as_usize());
     let root_image = match (number("linux,initrd-start"), number("linux,initrd-end")) {
         (Some(start), Some(end)) if start < end => Some(start..end),
         _ => None,
@@ -173,9 +175,13 @@ fn read(tree: &Fdt<'static>, physical: usize) -> Facts {
         interrupt_controller: controller.and_then(|node| registers(node).next()),
         uart: find_uart(tree, text("stdout-path")),
         virtio,
-        test_device: tree.find_compatible(&["sifive,test0"]).and_then(|node| registers(node).next()),
+        test_device: tree
+            .find_compatible(&["sifive,test0"])
+            .and_then(|node| registers(node).next()),
         rtc: tree.find_compatible(&["google,goldfish-rtc"]).and_then(|node| registers(node).next()),
-        random_seed: chosen.and_then(|node| node.property("rng-seed")).map_or(&[], |property| property.value),
+        random_seed: chosen
+            .and_then(|node| node.property("rng-seed"))
+            .map_or(&[], |property| property.value),
         root_image,
         boot_arguments: text("bootargs").unwrap_or(""),
     }
@@ -189,8 +195,9 @@ fn read_harts(tree: &Fdt<'static>) -> (FixedList<HartFacts, MAX_HARTS>, u64, boo
     if let Some(cpus) = tree.find_node("/cpus") {
         timebase = cpus.property("timebase-frequency").and_then(|property| property.as_usize());
         for node in cpus.children().filter(|node| text_is(node, "device_type", "cpu")) {
-            timebase = timebase
-                .or_else(|| node.property("timebase-frequency").and_then(|property| property.as_usize()));
+            timebase = timebase.or_else(|| {
+                node.property("timebase-frequency").and_then(|property| property.as_usize())
+            });
             let usable = node.property("status").is_none() || text_is(&node, "status", "okay");
             let Some(id) = registers(node).next().map(|range| range.start) else { continue };
             if !usable {
@@ -236,8 +243,9 @@ fn has_extension(hart: &FdtNode<'_, 'static>, name: &str) -> bool {
 
 /// The port that `/chosen` names, if it is a 16550; otherwise the first 16550.
 fn find_uart(tree: &Fdt<'static>, path: Option<&str>) -> Option<UartFacts> {
-    let is_uart =
-        |node: &FdtNode<'_, 'static>| is_compatible(node, "ns16550a") || is_compatible(node, "ns16550");
+    let is_uart = |node: &FdtNode<'_, 'static>| {
+        is_compatible(node, "ns16550a") || is_compatible(node, "ns16550")
+    };
     let named = path.and_then(|path| tree.find_node(path.split(':').next()?)).filter(is_uart);
     let node = named.or_else(|| tree.all_nodes().find(is_uart))?;
     let number = |name| node.property(name).and_then(|property| property.as_usize());

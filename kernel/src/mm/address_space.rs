@@ -65,7 +65,8 @@ pub(super) fn is_promised(address: usize) -> bool {
 
 /// Pages of `range` that are charged when they are mapped.
 pub(super) fn promised_pages(range: &Range<usize>) -> usize {
-    let within = |area: Range<usize>| area.end.min(range.end).saturating_sub(area.start.max(range.start));
+    let within =
+        |area: Range<usize>| area.end.min(range.end).saturating_sub(area.start.max(range.start));
     promised_areas().map(within).sum::<usize>() / layout::PAGE_BYTES
 }
 
@@ -116,7 +117,13 @@ impl AddressSpace {
             root: Root::new(table.root_frame())?,
             current_harts: AtomicU64::new(0),
             place: Some(Place::try_new()?),
-            inner: Mutex::new(Inner { table, regions: Regions::new(), pages: 0, promised: 0, memory }),
+            inner: Mutex::new(Inner {
+                table,
+                regions: Regions::new(),
+                pages: 0,
+                promised: 0,
+                memory,
+            }),
         })
     }
 
@@ -149,7 +156,8 @@ impl AddressSpace {
     /// # Errors
     /// See [`MapError`].
     pub fn map_anonymous_anywhere(&self, length: usize, rights: Rights) -> Result<usize, MapError> {
-        let length = layout::page_up(length).filter(|&length| length > 0).ok_or(MapError::BadRange)?;
+        let length =
+            layout::page_up(length).filter(|&length| length > 0).ok_or(MapError::BadRange)?;
         let mut inner = self.inner.lock();
         let start = inner.regions.find_free(length).ok_or(MapError::OutOfMemory)?;
         self.insert_promised(&mut inner, start..start + length, rights)?;
@@ -177,7 +185,12 @@ impl AddressSpace {
     ///
     /// # Panics
     /// If `image` does not start at a page boundary.
-    pub fn map_image(&self, address: usize, image: &'static [u8], rights: Rights) -> Result<(), MapError> {
+    pub fn map_image(
+        &self,
+        address: usize,
+        image: &'static [u8],
+        rights: Rights,
+    ) -> Result<(), MapError> {
         assert!(!rights.write && (image.as_ptr() as usize).is_multiple_of(layout::PAGE_BYTES));
         let length = layout::page_up(image.len()).ok_or(MapError::BadRange)?;
         let range = address..address.checked_add(length).ok_or(MapError::BadRange)?;
@@ -235,7 +248,8 @@ impl AddressSpace {
     /// `NotAllowed` if the program could not make this access.
     pub fn translate_for(&self, address: usize, access: Access) -> Result<Frame, FaultError> {
         let mut inner = self.inner.lock();
-        self.resolve(&mut inner, address, access, |slot| slot.share())?.ok_or(FaultError::NotAllowed)
+        self.resolve(&mut inner, address, access, |slot| slot.share())?
+            .ok_or(FaultError::NotAllowed)
     }
 
     /// Calls `work` with the direct-map address of the page around `address`, which stays mapped
@@ -278,7 +292,10 @@ impl AddressSpace {
     ) -> Result<(), MapError> {
         check_range(&range)?;
         let promised = promised_pages(&range);
-        inner.memory.grow(&memory(promised * layout::PAGE_BYTES)).map_err(|_| MapError::OutOfMemory)?;
+        inner
+            .memory
+            .grow(&memory(promised * layout::PAGE_BYTES))
+            .map_err(|_| MapError::OutOfMemory)?;
         let inserted = self.insert(inner, range, rights, Backing::Anonymous);
         if inserted.is_ok() {
             inner.promised += promised;
@@ -303,7 +320,13 @@ impl AddressSpace {
     }
 
     /// Puts a frame where a region has none.
-    fn put(&self, inner: &mut Inner, address: usize, frame: Frame, rights: Rights) -> Result<(), MapError> {
+    fn put(
+        &self,
+        inner: &mut Inner,
+        address: usize,
+        frame: Frame,
+        rights: Rights,
+    ) -> Result<(), MapError> {
         inner.table.find_or_make(address)?.put(frame, rights);
         inner.pages += 1;
         inner.adjust_charge();
@@ -387,10 +410,11 @@ fn physical(slot: &Slot<'_>) -> usize {
 }
 
 pub(super) fn check_range(range: &Range<usize>) -> Result<(), MapError> {
-    let aligned =
-        range.start.is_multiple_of(layout::PAGE_BYTES) && range.end.is_multiple_of(layout::PAGE_BYTES);
-    let within =
-        layout::USER_START <= range.start && range.start < range.end && range.end <= layout::USER_END;
+    let aligned = range.start.is_multiple_of(layout::PAGE_BYTES)
+        && range.end.is_multiple_of(layout::PAGE_BYTES);
+    let within = layout::USER_START <= range.start
+        && range.start < range.end
+        && range.end <= layout::USER_END;
     if aligned && within { Ok(()) } else { Err(MapError::BadRange) }
 }
 

@@ -1,6 +1,8 @@
 //! Changes of many pages of an address space: unmapping and changing rights, in portions.
 
-use super::address_space::{AddressSpace, Inner, check_range, check_rights, is_promised, promised_pages};
+use super::address_space::{
+    AddressSpace, Inner, check_range, check_rights, is_promised, promised_pages,
+};
 use super::{MapError, Rights, layout};
 use crate::arch;
 use core::ops::Range;
@@ -34,8 +36,11 @@ impl AddressSpace {
             }
             count < BATCH
         });
-        let promised =
-            inner.regions.ranges_in(range.start..end).map(|part| promised_pages(&part)).sum::<usize>();
+        let promised = inner
+            .regions
+            .ranges_in(range.start..end)
+            .map(|part| promised_pages(&part))
+            .sum::<usize>();
         // Nothing after this step can fail.
         inner.regions.remove(range.start..end)?;
         let mut frames = [const { None }; BATCH];

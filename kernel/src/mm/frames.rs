@@ -73,11 +73,14 @@ const JUNK: u8 = 0xa5;
 /// # Safety
 /// Every byte of `ram` outside `reserved` is unused memory, mapped in the direct map.
 pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_on_free: bool) {
-    let base = layout::page_down(ram.iter().map(|range| range.start).min().expect("the tree names memory"));
+    let base = layout::page_down(
+        ram.iter().map(|range| range.start).min().expect("the tree names memory"),
+    );
     let end = layout::page_down(ram.iter().map(|range| range.end).max().unwrap_or(base));
     let count = (end - base) / FRAME_BYTES;
     let record_bytes = (count * size_of::<FrameRecord>()).next_multiple_of(FRAME_BYTES);
-    let place = first_hole(ram, reserved, record_bytes, FRAME_BYTES).expect("no room for the frame records");
+    let place = first_hole(ram, reserved, record_bytes, FRAME_BYTES)
+        .expect("no room for the frame records");
 
     let first = layout::direct(place).cast::<FrameRecord>();
     // SAFETY: the hole is unused, mapped, page aligned and large enough for all records.
@@ -94,7 +97,8 @@ pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_o
     for range in ram {
         for_each_hole(range, holes_in, |hole| {
             let number = |address: usize| ((address - base) / FRAME_BYTES) as u32;
-            let (start, end) = (hole.start.next_multiple_of(FRAME_BYTES), layout::page_down(hole.end));
+            let (start, end) =
+                (hole.start.next_multiple_of(FRAME_BYTES), layout::page_down(hole.end));
             if start < end {
                 buddy.free_range(records, number(start)..number(end));
             }
@@ -300,7 +304,10 @@ impl Frame {
 
 #[track_caller]
 fn assert_within(offset: usize, length: usize) {
-    assert!(offset <= FRAME_BYTES && length <= FRAME_BYTES - offset, "{length} bytes at {offset} of a frame");
+    assert!(
+        offset <= FRAME_BYTES && length <= FRAME_BYTES - offset,
+        "{length} bytes at {offset} of a frame"
+    );
 }
 
 impl Clone for Frame {
@@ -336,7 +343,8 @@ pub(crate) fn allocate_block(order: usize) -> Result<usize, OutOfMemory> {
         return Err(OutOfMemory);
     }
     let table = table();
-    let block = table.with_buddy(|buddy| buddy.allocate(table.records, order)).ok_or(OutOfMemory)?;
+    let block =
+        table.with_buddy(|buddy| buddy.allocate(table.records, order)).ok_or(OutOfMemory)?;
     Ok(table.base + block as usize * FRAME_BYTES)
 }
 

@@ -81,7 +81,8 @@ unsafe impl Source for FrameSource {
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, request: Layout) -> Result<(), ()> {
         // Room for talc's own records and for the loss by alignment.
         let overhead = talc::min_first_heap_size::<B>() + 4 * talc::base::CHUNK_UNIT;
-        let wanted = request.size().checked_add(request.align()).and_then(|sum| sum.checked_add(overhead));
+        let wanted =
+            request.size().checked_add(request.align()).and_then(|sum| sum.checked_add(overhead));
         let bytes = wanted.ok_or(())?.max(GROWTH_BYTES);
         // When memory is short, a smaller block may still be available.
         let small = frames::order_for(wanted.ok_or(())?);
@@ -100,14 +101,21 @@ unsafe impl Source for FrameSource {
 
     const TRACK_HEAP_END: bool = true;
 
-    unsafe fn resize(&mut self, chunk_base: *mut u8, heap_end: *mut u8, is_heap_base: bool) -> *mut u8 {
+    unsafe fn resize(
+        &mut self,
+        chunk_base: *mut u8,
+        heap_end: *mut u8,
+        is_heap_base: bool,
+    ) -> *mut u8 {
         if !is_heap_base {
             return heap_end;
         }
         // The whole block is free. It begins at the page boundary below talc's first chunk.
         let base = layout::page_down(chunk_base as usize - 1);
         let length = heap_end as usize - base;
-        if !length.is_power_of_two() || RESERVED_BYTES.load(Ordering::Relaxed) <= length + GROWTH_BYTES {
+        if !length.is_power_of_two()
+            || RESERVED_BYTES.load(Ordering::Relaxed) <= length + GROWTH_BYTES
+        {
             return heap_end; // keep a little, to not grow and shrink in turn
         }
         RESERVED_BYTES.fetch_sub(length, Ordering::Relaxed);
@@ -177,7 +185,11 @@ struct Promised {
 }
 
 static PROMISED: [Promised; arch::MAX_HARTS] = [const {
-    Promised { piece: AtomicPtr::new(ptr::null_mut()), size: AtomicUsize::new(0), align: AtomicUsize::new(0) }
+    Promised {
+        piece: AtomicPtr::new(ptr::null_mut()),
+        size: AtomicUsize::new(0),
+        align: AtomicUsize::new(0),
+    }
 }; arch::MAX_HARTS];
 
 impl Promised {
@@ -240,7 +252,8 @@ pub(super) fn is_to_fail() -> bool {
     if FAILS_IN.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    let counted = FAILS_IN.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    let counted =
+        FAILS_IN.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
     counted == Ok(1)
 }
 

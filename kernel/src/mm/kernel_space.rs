@@ -102,7 +102,8 @@ fn map_direct(
 /// Maps a device's registers. If the gigabyte around them contains only devices, all of it is
 /// mapped, otherwise single pages. Several ranges may be in the same page.
 fn map_device(table: &mut KernelTable, range: &Range<usize>) -> Result<(), OutOfMemory> {
-    let (start, end) = (layout::page_down(range.start), range.end.next_multiple_of(frames::FRAME_BYTES));
+    let (start, end) =
+        (layout::page_down(range.start), range.end.next_multiple_of(frames::FRAME_BYTES));
     for physical in (start..end).step_by(frames::FRAME_BYTES) {
         let address = layout::direct(physical) as usize;
         let gigabyte = table.get(address, GIGA);

@@ -63,7 +63,12 @@ impl KernelTable {
     }
 
     /// The entry for `address` in a table of `level`; see [`KernelTable::below`] for `make`.
-    fn entry(&mut self, address: usize, level: usize, make: bool) -> Result<Option<&mut Entry>, OutOfMemory> {
+    fn entry(
+        &mut self,
+        address: usize,
+        level: usize,
+        make: bool,
+    ) -> Result<Option<&mut Entry>, OutOfMemory> {
         let mut table = self.root_entries();
         for above in (level + 1..TABLE_LEVELS).rev() {
             match Self::below(&mut table[arch::table_index(address, above)], make)? {

@@ -99,7 +99,11 @@ impl PageTable {
     /// The part of `range` that its first lowest-level table covers, and the end of what that table
     /// covers. Skips at most `holes` places without a table; if there are more, the part is empty
     /// and the end is that of the last skipped place.
-    pub(super) fn first_pages(&mut self, range: Range<usize>, holes: usize) -> (Range<usize>, usize) {
+    pub(super) fn first_pages(
+        &mut self,
+        range: Range<usize>,
+        holes: usize,
+    ) -> (Range<usize>, usize) {
         let mut at = range.start;
         for _ in 0..holes {
             match self.next_table(at) {

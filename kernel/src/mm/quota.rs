@@ -52,7 +52,9 @@ fn errno(refusal: Refusal) -> Errno {
     match refusal {
         Refusal::Over(Kind::Memory) | Refusal::NoMemory => Errno::ENOMEM,
         Refusal::Over(Kind::Descriptors) => Errno::EMFILE,
-        Refusal::Over(Kind::Processes | Kind::Calls | Kind::Cpus) | Refusal::TooDeep => Errno::EAGAIN,
+        Refusal::Over(Kind::Processes | Kind::Calls | Kind::Cpus) | Refusal::TooDeep => {
+            Errno::EAGAIN
+        }
         Refusal::Gone => Errno::ESRCH,
     }
 }

@@ -23,7 +23,8 @@ pub(super) struct Root {
 }
 
 /// The root that each hart has loaded; `None` for the kernel's own root.
-static LOADED: HartSlots<Option<Arc<Root>>> = HartSlots::new([const { HartSlot::new(None) }; MAX_HARTS]);
+static LOADED: HartSlots<Option<Arc<Root>>> =
+    HartSlots::new([const { HartSlot::new(None) }; MAX_HARTS]);
 
 impl Root {
     /// A root that no hart has loaded, with its own tag if one is free.

@@ -12,7 +12,9 @@ use core::task::Poll;
 
 use cops_abi::{Errno, Priority, bootargs};
 use cops_fallible::{List, try_arc, try_box};
-use cops_net::{Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, RandomSeeds, Stack};
+use cops_net::{
+    Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, RandomSeeds, Stack,
+};
 use spin::Once;
 
 use crate::arch;
@@ -56,7 +58,11 @@ impl FrameDevice for Card {
     fn has_room(&mut self) -> bool {
         self.transmitter.has_room()
     }
-    fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+    fn transmit(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
         self.transmitter.transmit(length, fill).map_err(|_| DeviceFull)
     }
     fn flush(&mut self) {
@@ -161,10 +167,15 @@ fn addressing(arguments: &str) -> EthernetAddressing {
             None => List::new(),
         };
         let addresses = List::try_from_slice(&[(address, prefix)]).ok()?;
-        Some(EthernetAddressing::Static { addresses: addresses.into_vec(), gateways: gateways.into_vec() })
+        Some(EthernetAddressing::Static {
+            addresses: addresses.into_vec(),
+            gateways: gateways.into_vec(),
+        })
     };
     parse().unwrap_or_else(|| {
-        log::warn!("boot argument ip={value:?} is neither dhcp nor ADDRESS/PREFIX[,GATEWAY]: using dhcp");
+        log::warn!(
+            "boot argument ip={value:?} is neither dhcp nor ADDRESS/PREFIX[,GATEWAY]: using dhcp"
+        );
         EthernetAddressing::Dhcp
     })
 }
@@ -196,7 +207,9 @@ async fn serve_timers(stack: &'static Arc<Stack>) {
         stack.register_poll_waker(context.waker());
         match stack.poll() {
             None => {}
-            Some(deadline) if deadline <= HartClock.now_microseconds() => context.waker().wake_by_ref(),
+            Some(deadline) if deadline <= HartClock.now_microseconds() => {
+                context.waker().wake_by_ref()
+            }
             Some(deadline) => {
                 timer::wake_network_at(timer::ticks_from_microseconds(deadline), context.waker())
             }

@@ -36,7 +36,8 @@ impl State {
     /// `EINVAL` if it is not fresh, and those of [`Socket::bind`].
     fn bind(&mut self, address: SocketAddr) -> Result<Option<()>, Errno> {
         let Self::Fresh(search) = self else { return Err(Errno::EINVAL) };
-        let bound = stack().and_then(|stack| stack.bind_tcp_in_portions(address, search).map_err(errno));
+        let bound =
+            stack().and_then(|stack| stack.bind_tcp_in_portions(address, search).map_err(errno));
         match bound {
             Ok(None) => return Ok(None),
             Ok(Some(binding)) => *self = Self::Bound(binding),
@@ -81,8 +82,11 @@ impl Socket {
     }
 
     fn unspecified(&self) -> SocketAddr {
-        let address =
-            if self.v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+        let address = if self.v6 {
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+        } else {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+        };
         SocketAddr::new(address, 0)
     }
 
@@ -122,12 +126,16 @@ impl Socket {
 
     /// Accepts a waiting connection; `None` if there is none.
     pub fn attempt_accept(&self) -> Option<Result<(Socket, SocketAddr), Errno>> {
-        let State::Listening(listener) = &*self.state.read() else { return Some(Err(Errno::EINVAL)) };
+        let State::Listening(listener) = &*self.state.read() else {
+            return Some(Err(Errno::EINVAL));
+        };
         match listener.try_accept() {
             Ok(connection) => {
                 let remote = connection.remote_address();
                 connection.set_no_delay(true);
-                Some(Socket::accepted(connection).map(|socket| (socket, remote)).map_err(Into::into))
+                Some(
+                    Socket::accepted(connection).map(|socket| (socket, remote)).map_err(Into::into),
+                )
             }
             Err(Error::WouldBlock) => None,
             Err(error) => Some(Err(errno(error))),
@@ -153,7 +161,9 @@ impl Socket {
                     }
                 }
             }
-            State::Bound(binding) => *state = State::Connected(binding.connect(remote).map_err(errno)?),
+            State::Bound(binding) => {
+                *state = State::Connected(binding.connect(remote).map_err(errno)?)
+            }
             other => {
                 let connected = matches!(other, State::Connected(_));
                 *state = other;
@@ -168,7 +178,9 @@ impl Socket {
 
     /// Whether the connection is established; `None`: not yet.
     pub fn attempt_connect(&self) -> Option<CallResult> {
-        let State::Connected(connection) = &*self.state.read() else { return Some(Err(Errno::ENOTCONN)) };
+        let State::Connected(connection) = &*self.state.read() else {
+            return Some(Err(Errno::ENOTCONN));
+        };
         match connection.try_connected() {
             Ok(()) => Some(Ok(0)),
             Err(Error::WouldBlock) => None,
@@ -240,8 +252,12 @@ impl Socket {
         let waker = Waker::from(self.shared_queue(waiting).clone());
         match (&*self.state.read(), waiting) {
             (State::Listening(listener), _) => listener.register_waker(&waker),
-            (State::Connected(connection), Waiting::ToRead) => connection.register_receive_waker(&waker),
-            (State::Connected(connection), Waiting::ToWrite) => connection.register_send_waker(&waker),
+            (State::Connected(connection), Waiting::ToRead) => {
+                connection.register_receive_waker(&waker)
+            }
+            (State::Connected(connection), Waiting::ToWrite) => {
+                connection.register_send_waker(&waker)
+            }
             // Attempts in these states fail immediately.
             (State::Fresh(_) | State::Bound(_), _) => {}
         }

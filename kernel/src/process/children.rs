@@ -74,15 +74,18 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
         // The first process, the only child of the kernel.
         None => Membership::first(),
     };
-    let charge =
-        Charge::new(membership.family(), &Amounts::of(Kind::Processes, 1).and(Kind::Memory, RECORD_BYTES))?;
+    let charge = Charge::new(
+        membership.family(),
+        &Amounts::of(Kind::Processes, 1).and(Kind::Memory, RECORD_BYTES),
+    )?;
     let id = table.next;
     membership.set_head(id);
     reaper::reserve(table.records.len() + 1)?;
     let family = Spare::try_new()?;
     let room = Some(Spare::try_new()?);
     let place = Some(Spare::try_new()?);
-    let record = Record { parent, process: None, status: None, room, place, _charge: charge, membership };
+    let record =
+        Record { parent, process: None, status: None, room, place, _charge: charge, membership };
     table.records.try_insert(id, record)?;
     table.families.insert_with(family, (parent, id), ());
     table.next += 1;
@@ -236,7 +239,10 @@ fn record_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
 ///
 /// # Errors
 /// `ECHILD` if there is no such child.
-pub fn reap(parent: ProcessId, child: Option<ProcessId>) -> Result<Option<(ProcessId, WaitStatus)>, Errno> {
+pub fn reap(
+    parent: ProcessId,
+    child: Option<ProcessId>,
+) -> Result<Option<(ProcessId, WaitStatus)>, Errno> {
     let mut table = TABLE.lock();
     let found = match child {
         Some(child) => table.ended.contains_key(&(parent, child)).then_some(child),

@@ -103,7 +103,11 @@ pub struct VirtualCpu {
 impl VirtualCpu {
     /// # Errors
     /// `EAGAIN` or `ENOMEM` if the process's quotas are used up.
-    pub(crate) fn new(process: Arc<Process>, index: usize, context: UserContext) -> Result<Self, Errno> {
+    pub(crate) fn new(
+        process: Arc<Process>,
+        index: usize,
+        context: UserContext,
+    ) -> Result<Self, Errno> {
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
         let charge = Charge::new(process.family, &amounts)?;
         Ok(Self {

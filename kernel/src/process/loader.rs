@@ -258,7 +258,8 @@ impl Loading {
             return Ok(());
         };
         let (space, files) = self.parts.take().ok_or(Errno::ENOMEM)?;
-        self.process = Some(Process::new(self.id, parent, self.ceiling, self.name, space, files, pages)?);
+        self.process =
+            Some(Process::new(self.id, parent, self.ceiling, self.name, space, files, pages)?);
         Ok(())
     }
 
@@ -287,10 +288,12 @@ impl Loading {
     }
 
     fn make_stack(&self, process: &Process) -> Result<Start, Errno> {
-        let entry = usize::try_from(parse(self.bytes)?.0.ehdr.e_entry).map_err(|_| Errno::ENOEXEC)?;
+        let entry =
+            usize::try_from(parse(self.bytes)?.0.ehdr.e_entry).map_err(|_| Errno::ENOEXEC)?;
         let stack_top = process.map_stack(0)?;
         let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
-        let stack_pointer = fill_stack(&process.space, stack_top, entry, trace_pages, &self.arguments)?;
+        let stack_pointer =
+            fill_stack(&process.space, stack_top, entry, trace_pages, &self.arguments)?;
         Ok(Start { entry, stack_pointer })
     }
 
@@ -360,7 +363,8 @@ fn load_segment(
     if length == 0 {
         return if data.is_empty() { Ok(()) } else { Err(Errno::ENOEXEC) };
     }
-    let end = start.checked_add(length).filter(|&end| end <= layout::MAP_START).ok_or(Errno::ENOEXEC)?;
+    let end =
+        start.checked_add(length).filter(|&end| end <= layout::MAP_START).ok_or(Errno::ENOEXEC)?;
     if start < layout::USER_START || data.len() > length || rights.write && rights.execute {
         return Err(Errno::ENOEXEC);
     }
@@ -420,7 +424,8 @@ fn fill_stack(
         .chain(arguments.starts.iter().map(|&start| strings_start + start as usize))
         .chain([0, 0])
         .chain(vector.into_iter().flat_map(|(key, value)| [key, value]));
-    let mut bytes = List::try_with_capacity((3 + arguments.len() + 2 * vector.len()) * size_of::<usize>())?;
+    let mut bytes =
+        List::try_with_capacity((3 + arguments.len() + 2 * vector.len()) * size_of::<usize>())?;
     for word in words {
         bytes.try_extend_from_slice(&word.to_le_bytes())?;
     }

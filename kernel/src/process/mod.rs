@@ -192,7 +192,8 @@ impl Process {
         }
         cpus.list.try_reserve(1)?;
         let stack_pointer = initial_stack_pointer.unwrap_or(stack_top(index));
-        let context = UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
+        let context =
+            UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
         let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
         if initial_stack_pointer.is_none() {
             // Last, because it would not be undone.
@@ -396,7 +397,9 @@ impl Process {
                 // The trap caused by the interrupt is sufficient: the hart checks `ending` before
                 // it enters user mode again.
                 None => match status.state() {
-                    CpuState::Running { hart } if hart != arch::hart_index() => arch::send_interrupt_to(hart),
+                    CpuState::Running { hart } if hart != arch::hart_index() => {
+                        arch::send_interrupt_to(hart)
+                    }
                     _ => {}
                 },
             }
@@ -408,7 +411,8 @@ impl Process {
     /// When no virtual CPU can run any more, passes the process to the reaper.
     fn reap_if_ended(&self, cpus: &mut Cpus) {
         let all_ended = cpus.list.iter().all(|(_, status)| status.state() == CpuState::Ended);
-        if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.is_with_reaper, true) {
+        if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.is_with_reaper, true)
+        {
             reaper::take(self.id);
         }
     }

@@ -99,8 +99,9 @@ impl Process {
         // Partner of the fence in the library's scheduling point: either the library sees the
         // result, or this hart sees that it has checked.
         fence(SeqCst);
-        let is_active =
-            |status: &CpuStatus| matches!(status.state(), CpuState::Running { .. } | CpuState::Runnable);
+        let is_active = |status: &CpuStatus| {
+            matches!(status.state(), CpuState::Running { .. } | CpuState::Runnable)
+        };
         let active = cpus.list.iter().filter(|(_, status)| is_active(status));
         let (mut count, mut queued_less_urgent) = (0, false);
         // The least urgent poll, and where it is.
@@ -126,8 +127,8 @@ impl Process {
                 Attention::Polls(_) => {}
             }
         }
-        let more_urgent_than_all =
-            !somebody_looks && in_the_way.is_some_and(|(polled, _)| level.is_more_urgent_than(polled));
+        let more_urgent_than_all = !somebody_looks
+            && in_the_way.is_some_and(|(polled, _)| level.is_more_urgent_than(polled));
         if (count == 0 || occupancy > count || more_urgent_than_all)
             && let Some(cpu) = self.take_parked(cpus)
         {
@@ -148,7 +149,10 @@ impl Process {
             }
         } else if count > 0 {
             COUNTERS.user_interrupts_suppressed.add(1);
-            trace::emit(move || Event::UserInterruptSuppressed { process: self.id, level: level.level() });
+            trace::emit(move || Event::UserInterruptSuppressed {
+                process: self.id,
+                level: level.level(),
+            });
         }
         paused.unwrap_or(if queued_less_urgent { Action::Raise } else { Action::Nothing })
     }
@@ -174,7 +178,8 @@ impl Process {
         if let Some(polled) = worker.current_priority() {
             return Attention::Polls(self.ceiling.cap(polled));
         }
-        let has_looked = self.page.cpus[index % MAX_CPUS].looked.load(Relaxed) == worker.polls.load(Relaxed);
+        let has_looked =
+            self.page.cpus[index % MAX_CPUS].looked.load(Relaxed) == worker.polls.load(Relaxed);
         if worker.phase.load(Relaxed) == IN_RUN && has_looked {
             // It is about to poll the most urgent of its ready coroutines.
             let next = Priority::most_urgent_in(worker.waiting()).unwrap_or(Priority::LEAST_URGENT);
@@ -232,10 +237,12 @@ impl Process {
         }
         let Some(wanted) = self.interrupt_level.load(SeqCst) else { return };
         match self.attention(index) {
-            Attention::Polls(polled) if wanted.is_more_urgent_than(polled) || wanted == OVERDUE => {}
+            Attention::Polls(polled) if wanted.is_more_urgent_than(polled) || wanted == OVERDUE => {
+            }
             _ => return,
         }
-        let (Some(record), handler) = (self.record(index), self.page.posted.handler.load(Relaxed)) else {
+        let (Some(record), handler) = (self.record(index), self.page.posted.handler.load(Relaxed))
+        else {
             return;
         };
         let state = record.status.load(Relaxed);

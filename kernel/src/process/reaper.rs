@@ -38,7 +38,8 @@ type Key = (Rank, u64);
 /// Memory for the place of an ended process, allocated when the process is created.
 pub type Place = Spare<Key, ProcessId>;
 
-static ENDED: Mutex<Ended> = Mutex::new(Ended { arrived: Queue::new(), sorted: Map::new(), next_number: 0 });
+static ENDED: Mutex<Ended> =
+    Mutex::new(Ended { arrived: Queue::new(), sorted: Map::new(), next_number: 0 });
 /// The level at which the reaper sorts what has arrived, and at which it frees the memory of
 /// programs that could not be started.
 const SORTING: Priority = Priority::DEFAULT;

@@ -168,7 +168,12 @@ fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event 
         UserTrap::Fault(_) => Event::Fault { process, cpu, coroutine },
         UserTrap::Syscall => {
             let call = context.syscall();
-            Event::SystemCall { process, cpu, coroutine: call.coroutine as u64, number: call.number as u64 }
+            Event::SystemCall {
+                process,
+                cpu,
+                coroutine: call.coroutine as u64,
+                number: call.number as u64,
+            }
         }
     })
 }
@@ -268,7 +273,9 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
                     process.name
                 );
             }
-            ref other => log::warn!("process {} ({}): {other} at pc {pc:#x}", process.id, process.name),
+            ref other => {
+                log::warn!("process {} ({}): {other} at pc {pc:#x}", process.id, process.name)
+            }
         }
     }
 }

@@ -63,8 +63,8 @@ impl WakeRing {
     pub fn put(&self, indices: &RingIndices, completion: Completion, cell: u32) -> (bool, u32) {
         let mut state = self.state.lock();
         // After results that already wait, so that their order is preserved.
-        let delivered =
-            state.closed || state.overflow.is_empty() && self.push(&mut state, indices, completion).is_ok();
+        let delivered = state.closed
+            || state.overflow.is_empty() && self.push(&mut state, indices, completion).is_ok();
         if !delivered {
             state.overflow.push_back(cell, completion);
             self.kept.store(state.overflow.len() as u32, SeqCst);
@@ -119,10 +119,16 @@ impl WakeRing {
         freed
     }
 
-    fn push(&self, state: &mut State, indices: &RingIndices, completion: Completion) -> Result<(), RingFull> {
+    fn push(
+        &self,
+        state: &mut State,
+        indices: &RingIndices,
+        completion: Completion,
+    ) -> Result<(), RingFull> {
         let entry = |index: u32| {
             let index = index as usize;
-            &self.pages[index / RING_ENTRIES_PER_PAGE % RING_PAGE_COUNT].0[index % RING_ENTRIES_PER_PAGE]
+            &self.pages[index / RING_ENTRIES_PER_PAGE % RING_PAGE_COUNT].0
+                [index % RING_ENTRIES_PER_PAGE]
         };
         state.producer.push(indices, entry, completion)?;
         self.results.fetch_add(1, SeqCst);

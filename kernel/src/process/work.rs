@@ -57,7 +57,8 @@ pub fn go_on(
     begin: impl FnOnce(&Arc<Process>) -> Result<Work, Errno>,
 ) -> Option<CallResult> {
     let begun = cpu.unfinished.lock().take().filter(|unfinished| unfinished.frame == *frame);
-    let mut work = match begun.map_or_else(|| begin(&cpu.process), |unfinished| Ok(unfinished.work)) {
+    let mut work = match begun.map_or_else(|| begin(&cpu.process), |unfinished| Ok(unfinished.work))
+    {
         Ok(work) => work,
         Err(error) => return Some(Err(error)),
     };
@@ -72,15 +73,19 @@ impl Work {
     fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
             Work::Unmap(rest) => advance(rest, |range| process.space.unmap_some(range)),
-            Work::Protect(rest, rights) => advance(rest, |range| process.space.protect_some(range, *rights)),
+            Work::Protect(rest, rights) => {
+                advance(rest, |range| process.space.protect_some(range, *rights))
+            }
             Work::Spawn(spawning) => spawning.go_on(process),
-            Work::Lower { family, level, next } => match children::lower_some(*family, *level, *next) {
-                Some(more) => {
-                    *next = more;
-                    None
+            Work::Lower { family, level, next } => {
+                match children::lower_some(*family, *level, *next) {
+                    Some(more) => {
+                        *next = more;
+                        None
+                    }
+                    None => Some(Ok(0)),
                 }
-                None => Some(Ok(0)),
-            },
+            }
             Work::Trace(making) => match making.go_on() {
                 Ok(true) => None,
                 Ok(false) => Some(Ok(trace::switch_prepared(true).into())),

@@ -26,7 +26,10 @@ impl Account {
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub fn of_child(id: ProcessId, parent: Option<(ProcessId, &Account)>) -> Result<Self, OutOfMemory> {
+    pub fn of_child(
+        id: ProcessId,
+        parent: Option<(ProcessId, &Account)>,
+    ) -> Result<Self, OutOfMemory> {
         let share = Share::new(id, parent.map_or(0, |(parent, _)| parent))?;
         let debit = timer::slice_ticks() as i64 * i64::from(share.divisor());
         let vruntime = Vruntime::of_child(parent.map(|(_, account)| &account.vruntime), debit);

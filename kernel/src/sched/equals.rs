@@ -44,7 +44,8 @@ pub(super) fn let_through(account: &Account, used_charge: i64) {
 pub(super) fn note_work(account: &Account) {
     let record = &EQUALS[arch::hart_index()];
     let process: ProcessId = record.process.load(Relaxed);
-    let through = LetThrough { process, level: record.level.load(), charge: record.charge.load(Relaxed) };
+    let through =
+        LetThrough { process, level: record.level.load(), charge: record.charge.load(Relaxed) };
     if through.is_behind(account.process(), account.vruntime.level(), account.vruntime.settled()) {
         record.others_behind.store(true, Relaxed);
     }

@@ -90,5 +90,10 @@ pub fn of(hart: usize, now_ticks: u64) -> Option<Spent> {
         asleep_ticks += now_ticks.saturating_sub(since);
     }
     let process_ticks = time.process_ticks.load(Relaxed);
-    Some(Spent { asleep_ticks, process_ticks, process: (running >> 32) as u32, cpu: running as u32 })
+    Some(Spent {
+        asleep_ticks,
+        process_ticks,
+        process: (running >> 32) as u32,
+        cpu: running as u32,
+    })
 }

@@ -129,7 +129,8 @@ enum Hold {
     Rest,
 }
 
-const HOLDS: [&str; 9] = ["push", "put-back", "renew", "raise", "pop", "release", "inherit", "pause", "rest"];
+const HOLDS: [&str; 9] =
+    ["push", "put-back", "renew", "raise", "pop", "release", "inherit", "pause", "rest"];
 
 /// The name of a purpose by its number, for measurements.
 pub fn name_of_hold(number: u32) -> &'static str {
@@ -225,10 +226,9 @@ impl<C: Client> RunQueue<C> {
     /// to that level.
     pub fn raise_paused(&self, cpu: &Arc<C>, level: Priority) {
         let inner = self.lock(Hold::Pause);
-        let holder = inner
-            .switchers
-            .iter()
-            .position(|member| matches!(&member.state, State::Holds(held) if Arc::ptr_eq(&held.cpu, cpu)));
+        let holder = inner.switchers.iter().position(
+            |member| matches!(&member.state, State::Holds(held) if Arc::ptr_eq(&held.cpu, cpu)),
+        );
         if let Some(number) = holder {
             inner.raise_paused(number, level);
         }
@@ -263,10 +263,18 @@ impl<C: Client> RunQueue<C> {
 
     /// Gives another slice to what `number` runs, which is of `level`, if there is no other virtual
     /// CPU of this level to alternate with.
-    pub fn renew(&self, number: usize, level: Priority, account: &Account, slice: &mut Slice) -> bool {
+    pub fn renew(
+        &self,
+        number: usize,
+        level: Priority,
+        account: &Account,
+        slice: &mut Slice,
+    ) -> bool {
         let mut inner = self.lock(Hold::Renew);
         let others = Priority::most_urgent_in(inner.counts.levels());
-        if others.is_some_and(|first| !level.is_more_urgent_than(first)) || self.share.load(Relaxed) != 0 {
+        if others.is_some_and(|first| !level.is_more_urgent_than(first))
+            || self.share.load(Relaxed) != 0
+        {
             return false;
         }
         slice.pause(arch::now_ticks());
@@ -366,7 +374,9 @@ impl<C: Client> RunQueue<C> {
         let told = self.give_way[number].load(SeqCst);
         let claim = if held.granted { Claim::Granted } else { held.claim(key, tolerated) };
         match held.cpu.entity().standing() {
-            Standing::Running { hart } => Switcher::Running { claim, here: hart == arch::hart_index(), told },
+            Standing::Running { hart } => {
+                Switcher::Running { claim, here: hart == arch::hart_index(), told }
+            }
             Standing::Paused { level } => Switcher::Paused { level, claim, told },
         }
     }
@@ -458,7 +468,8 @@ impl<C: Client> InHand<C> {
     fn claim(&self, key: Key, tolerated: i64) -> Claim {
         let level = self.cpu.urgency();
         // Its charge if it stops now.
-        let unused = self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
+        let unused =
+            self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
         let excess = self.cpu.account().vruntime.now() - unused - key.charge;
         if key.level().is_more_urgent_than(level) || level == key.level() && excess > tolerated {
             Claim::Weaker { level, excess }
@@ -559,8 +570,11 @@ impl<C: Client> Inner<C> {
             }
             let cpu = self.remove(key)?;
             cpu.entity().set_level(now.level());
-            let place =
-                if now.level() == key.level() { now } else { self.key_for(cpu.account(), now.level()) };
+            let place = if now.level() == key.level() {
+                now
+            } else {
+                self.key_for(cpu.account(), now.level())
+            };
             self.insert(place, cpu);
         }
         self.queued.first().map(|(&key, _)| key)
@@ -569,7 +583,8 @@ impl<C: Client> Inner<C> {
     /// If the less urgent are due for a slice: the first of the level that gets it.
     fn compensated(&mut self, share: u32) -> Option<Key> {
         let level = self.compensation.next(share, timer::slice_ticks(), self.counts.levels())?;
-        let (&key, _) = self.queued.at_or_after(&Key { rank: Rank(level), charge: i64::MIN, number: 0 })?;
+        let (&key, _) =
+            self.queued.at_or_after(&Key { rank: Rank(level), charge: i64::MIN, number: 0 })?;
         Some(key)
     }
 }

@@ -39,7 +39,11 @@ impl Service {
 ///
 /// # Panics
 /// Without memory for it, which can happen only at boot.
-pub fn spawn_service(name: &str, priority: Priority, future: impl Future<Output = ()> + Send + 'static) {
+pub fn spawn_service(
+    name: &str,
+    priority: Priority,
+    future: impl Future<Output = ()> + Send + 'static,
+) {
     match executor().spawn(trace::traced(future), priority) {
         Ok(id) => trace::name(id.raw(), name),
         Err(error) => panic!("no memory for a service of the kernel: {error:?}"),

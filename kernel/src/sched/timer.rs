@@ -60,7 +60,8 @@ static TIMEKEEPER: AtomicUsize = AtomicUsize::new(0);
 /// The service coroutine, for the interrupt handler.
 static SERVICE: Service = Service::new();
 /// End of the current time slice on each hart, or `u64::MAX`.
-static SLICE_END_TICKS: [AtomicU64; arch::MAX_HARTS] = [const { AtomicU64::new(u64::MAX) }; arch::MAX_HARTS];
+static SLICE_END_TICKS: [AtomicU64; arch::MAX_HARTS] =
+    [const { AtomicU64::new(u64::MAX) }; arch::MAX_HARTS];
 
 /// One registered deadline. Dropping it removes it from the queue, so that nothing is left of a
 /// cancelled sleep.
@@ -161,7 +162,9 @@ pub fn ticks_from_microseconds(microseconds: u64) -> u64 {
 pub fn nanoseconds_from_ticks(ticks: u64) -> u64 {
     let frequency = arch::ticks_per_second();
     let (seconds, rest) = (ticks / frequency, ticks % frequency);
-    seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(rest * NANOSECONDS_PER_SECOND / frequency)
+    seconds
+        .saturating_mul(NANOSECONDS_PER_SECOND)
+        .saturating_add(rest * NANOSECONDS_PER_SECOND / frequency)
 }
 
 /// The real time when the monotonic clock was 0. Real time is the sum of this and the monotonic
@@ -186,8 +189,11 @@ pub fn epoch_nanoseconds() -> u64 {
 /// Ticks in `nanoseconds`, rounded up; saturates.
 pub fn ticks_from_nanoseconds(nanoseconds: u64) -> u64 {
     let frequency = arch::ticks_per_second();
-    let (seconds, rest) = (nanoseconds / NANOSECONDS_PER_SECOND, nanoseconds % NANOSECONDS_PER_SECOND);
-    seconds.saturating_mul(frequency).saturating_add((rest * frequency).div_ceil(NANOSECONDS_PER_SECOND))
+    let (seconds, rest) =
+        (nanoseconds / NANOSECONDS_PER_SECOND, nanoseconds % NANOSECONDS_PER_SECOND);
+    seconds
+        .saturating_mul(frequency)
+        .saturating_add((rest * frequency).div_ceil(NANOSECONDS_PER_SECOND))
 }
 
 /// Ticks in a time slice.

@@ -10,7 +10,9 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::ops::{Deref, Range};
 
-use cops_abi::syscall::{AT_FDCWD, CLOCK_MONOTONIC, CLOCK_REALTIME, PATH_BYTES_MAX, map_flags, protection};
+use cops_abi::syscall::{
+    AT_FDCWD, CLOCK_MONOTONIC, CLOCK_REALTIME, PATH_BYTES_MAX, map_flags, protection,
+};
 use cops_abi::{Errno, Priority, inspect, layout, quota, socket, trace};
 use cops_fallible::Text;
 
@@ -159,7 +161,10 @@ impl<'a> Arguments<'a> {
     /// A signal, or 0; `EINVAL` if there is none of this number.
     pub fn signal(&self, index: usize) -> Result<u8, Errno> {
         const SIGNALS: u8 = 64;
-        u8::try_from(self.registers[index]).ok().filter(|&signal| signal <= SIGNALS).ok_or(Errno::EINVAL)
+        u8::try_from(self.registers[index])
+            .ok()
+            .filter(|&signal| signal <= SIGNALS)
+            .ok_or(Errno::EINVAL)
     }
 
     /// The handle of a call in flight.
@@ -202,7 +207,11 @@ impl<'a> Arguments<'a> {
     /// The kind of records that `inspect` is asked for; `EINVAL` for another version of them.
     pub fn inspect_kind(&self, index: usize) -> Result<usize, Errno> {
         let request = self.registers[index];
-        if request >> 8 == inspect::INSPECT_VERSION { Ok(request & 0xff) } else { Err(Errno::EINVAL) }
+        if request >> 8 == inspect::INSPECT_VERSION {
+            Ok(request & 0xff)
+        } else {
+            Err(Errno::EINVAL)
+        }
     }
 
     /// The operation of `trace` and its first argument; `EINVAL` for an unknown one.
@@ -237,7 +246,11 @@ impl<'a> Arguments<'a> {
     }
 
     /// Like [`Self::structure`]; `None` for address 0.
-    pub fn optional_structure(&self, index: usize, bytes: usize) -> Result<Option<UserRange>, Errno> {
+    pub fn optional_structure(
+        &self,
+        index: usize,
+        bytes: usize,
+    ) -> Result<Option<UserRange>, Errno> {
         if self.registers[index] == 0 { Ok(None) } else { self.structure(index, bytes).map(Some) }
     }
 
@@ -249,7 +262,11 @@ impl<'a> Arguments<'a> {
     /// The address at which a virtual CPU begins; `EINVAL` if no program can be there.
     pub fn entry(&self, index: usize) -> Result<usize, Errno> {
         let entry = self.registers[index];
-        if (layout::USER_START..layout::USER_END).contains(&entry) { Ok(entry) } else { Err(Errno::EINVAL) }
+        if (layout::USER_START..layout::USER_END).contains(&entry) {
+            Ok(entry)
+        } else {
+            Err(Errno::EINVAL)
+        }
     }
 
     /// The rights of a mapping. `EINVAL` for unknown bits, `EACCES` for writing and executing

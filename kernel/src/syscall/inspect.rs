@@ -57,7 +57,11 @@ impl Reply {
 
     /// Adds what `next` returns from `from` on, as long as there is room. With each record it
     /// returns the number to continue with.
-    fn fill<R: Inspected>(&mut self, from: u64, mut next: impl FnMut(u64) -> Option<(R, u64)>) -> u64 {
+    fn fill<R: Inspected>(
+        &mut self,
+        from: u64,
+        mut next: impl FnMut(u64) -> Option<(R, u64)>,
+    ) -> u64 {
         let mut at = from;
         while self.has_room_for(R::BYTES) {
             let Some((record, behind)) = next(at) else { return 0 };

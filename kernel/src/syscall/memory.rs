@@ -14,7 +14,8 @@ pub const RANDOM_FLAGS: usize = 7;
 
 /// `mmap(0, length, protection, flags, -1, 0)`.
 pub fn map(process: &Process, mapping: Mapping) -> CallResult {
-    let length = mapping.length.checked_next_multiple_of(layout::PAGE_BYTES).ok_or(Errno::ENOMEM)?;
+    let length =
+        mapping.length.checked_next_multiple_of(layout::PAGE_BYTES).ok_or(Errno::ENOMEM)?;
     mm::admit()?;
     // Charged here, so that a later access cannot fail because of the quota; frames are allocated
     // on first access.

@@ -112,7 +112,9 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
                 }
             } else {
                 let delivery = Delivery::Cpu { index: cpu.index };
-                match call::submit(process, operation, delivery, level, || process.begin_waiting(cpu)) {
+                match call::submit(process, operation, delivery, level, || {
+                    process.begin_waiting(cpu)
+                }) {
                     Submitted::Done(result) => finish(context, frame.coroutine, result),
                     Submitted::InFlight(_) => Outcome::Sleep,
                 }
@@ -143,7 +145,9 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
     let process: &Arc<Process> = &cpu.process;
     let args = Arguments::new(process, frame);
     Ok(match frame.number {
-        number::OPENAT => file::open(process, args.directory(0), &args.path(1)?, args.number(2)).into(),
+        number::OPENAT => {
+            file::open(process, args.directory(0), &args.path(1)?, args.number(2)).into()
+        }
         number::CLOSE => file::close(process, args.descriptor(0)).into(),
         number::PIPE2 => {
             args.zero(1)?;
@@ -186,7 +190,9 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
             time::sleep(process, clock, flags, args.structure(2, time::TIMESPEC_BYTES)?).into()
         }
 
-        number::SOCKET => network::socket(process, args.number(0), args.number(1), args.number(2)).into(),
+        number::SOCKET => {
+            network::socket(process, args.number(0), args.number(1), args.number(2)).into()
+        }
         number::BIND => network::bind(&args.socket(0)?, args.socket_address(1)?).into(),
         number::LISTEN => network::listen(&args.socket(0)?, args.number(1)).into(),
         number::ACCEPT => network::accept(args.socket(0)?, args.optional_address_out(1)?).into(),
@@ -207,7 +213,8 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
         number::MMAP => memory::map(process, args.mapping()?).into(),
         number::MUNMAP => work::go_on(cpu, frame, |_| Ok(Work::Unmap(args.own_pages(0)?))).into(),
         number::MPROTECT => {
-            work::go_on(cpu, frame, |_| Ok(Work::Protect(args.own_pages(0)?, args.rights(2)?))).into()
+            work::go_on(cpu, frame, |_| Ok(Work::Protect(args.own_pages(0)?, args.rights(2)?)))
+                .into()
         }
         number::GETRANDOM => {
             args.flags(2, memory::RANDOM_FLAGS)?;
@@ -217,7 +224,9 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
         number::SCHED_YIELD => Reply::Outcome(Outcome::Yield),
         number::COPS_PARK => cops::park(cpu),
         number::COPS_UNPARK => cops::unpark(process, args.number(0)).into(),
-        number::COPS_ALLOC_CPU => cops::allocate_cpus(process, args.number(0), args.entry(1)?).into(),
+        number::COPS_ALLOC_CPU => {
+            cops::allocate_cpus(process, args.number(0), args.entry(1)?).into()
+        }
         number::COPS_CANCEL => call::cancel(process, args.handle(0)).into(),
         number::COPS_REFILL_RING => Ok(process.refill_ring()).into(),
         number::COPS_SET_CEILING => work::go_on(cpu, frame, |process| {

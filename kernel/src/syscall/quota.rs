@@ -27,7 +27,8 @@ pub fn quota(
         other.family
     };
     let (limits, used) = quota::state(family).ok_or(Errno::ESRCH)?;
-    let mut record = Quota { limit: limits.get(kind), used: used.get(kind), room: quota::room(family, kind) };
+    let mut record =
+        Quota { limit: limits.get(kind), used: used.get(kind), room: quota::room(family, kind) };
     if let Some(limit) = limit {
         if family == process.family && limit > record.limit {
             return Err(Errno::EPERM);

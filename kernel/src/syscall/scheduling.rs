@@ -37,7 +37,8 @@ pub fn set_ceiling(process: &Arc<Process>, id: ProcessId, asked: Priority) -> Re
 /// `set_share(per mille)`.
 pub fn set_share(process: &Process, per_mille: usize) -> CallResult {
     process.check_authority_over_machine()?;
-    let per_mille = u32::try_from(per_mille).ok().filter(|&share| share <= SHARE_MAX).ok_or(Errno::EINVAL)?;
+    let per_mille =
+        u32::try_from(per_mille).ok().filter(|&share| share <= SHARE_MAX).ok_or(Errno::EINVAL)?;
     Ok(RUN_QUEUE.set_share(per_mille) as usize)
 }
 

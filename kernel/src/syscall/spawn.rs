@@ -45,7 +45,8 @@ pub fn spawn(
     console: Option<ConsoleMode>,
 ) -> Result<Work, Errno> {
     let arguments = Arguments::default();
-    let spawning = Spawning { path, ceiling, console, next: argv, at: None, arguments, loading: None };
+    let spawning =
+        Spawning { path, ceiling, console, next: argv, at: None, arguments, loading: None };
     Ok(Work::Spawn(try_box(spawning)?))
 }
 
@@ -53,7 +54,9 @@ impl InPortions for Spawning {
     /// Its result is the number of the new process.
     fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         if let Some(loading) = &mut self.loading {
-            return loading.go_on(Some(process)).map(|started| started.map(|child| child.id as usize));
+            return loading
+                .go_on(Some(process))
+                .map(|started| started.map(|child| child.id as usize));
         }
         self.prepare(process).err().map(Err)
     }
@@ -100,7 +103,11 @@ impl Spawning {
             return Err(Errno::E2BIG);
         }
         self.arguments.append(piece)?;
-        Ok(if end.is_some() { None } else { Some(at.checked_add(piece.len()).ok_or(Errno::EFAULT)?) })
+        Ok(if end.is_some() {
+            None
+        } else {
+            Some(at.checked_add(piece.len()).ok_or(Errno::EFAULT)?)
+        })
     }
 
     fn load(&mut self, process: &Process) -> Result<(), Errno> {

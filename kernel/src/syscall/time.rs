@@ -26,7 +26,8 @@ fn offset_of(clock: Clock) -> u64 {
 
 /// `clock_gettime(clock, *mut timespec)`.
 pub fn get(process: &Process, clock: Clock, into: UserRange) -> CallResult {
-    let nanoseconds = timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(offset_of(clock));
+    let nanoseconds =
+        timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(offset_of(clock));
     let mut bytes = [0; TIMESPEC_BYTES];
     bytes[..8].copy_from_slice(&(nanoseconds / NANOSECONDS_PER_SECOND).to_le_bytes());
     bytes[8..].copy_from_slice(&(nanoseconds % NANOSECONDS_PER_SECOND).to_le_bytes());
@@ -35,7 +36,12 @@ pub fn get(process: &Process, clock: Clock, into: UserRange) -> CallResult {
 }
 
 /// `clock_nanosleep(clock, flags, *const timespec, _)`.
-pub fn sleep(process: &Process, clock: Clock, flags: usize, time: UserRange) -> Result<Operation, Errno> {
+pub fn sleep(
+    process: &Process,
+    clock: Clock,
+    flags: usize,
+    time: UserRange,
+) -> Result<Operation, Errno> {
     let mut bytes = [0; TIMESPEC_BYTES];
     process.space.copy_in(time, &mut bytes)?;
     let word = |index: usize| {

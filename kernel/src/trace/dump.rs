@@ -74,7 +74,9 @@ pub fn dump_at_power_off(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &'sta
 
 /// The bytes as little-endian words, the last one padded with zeros.
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks(8).map(|part| part.iter().rev().fold(0, |word: u64, &byte| word << 8 | u64::from(byte)))
+    bytes
+        .chunks(8)
+        .map(|part| part.iter().rev().fold(0, |word: u64, &byte| word << 8 | u64::from(byte)))
 }
 
 struct Out {

@@ -52,7 +52,8 @@ struct Names {
     count: usize,
 }
 
-static NAMES: Mutex<Names> = Mutex::new(Names { list: [(0, [0; NAME_BYTES]); NAMES_MAX], count: 0 });
+static NAMES: Mutex<Names> =
+    Mutex::new(Names { list: [(0, [0; NAME_BYTES]); NAMES_MAX], count: 0 });
 
 /// Names a coroutine that never ends, for `ps` and traces. A longer name is cut; names beyond
 /// [`NAMES_MAX`] are dropped.

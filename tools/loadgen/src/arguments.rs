@@ -226,7 +226,8 @@ fn parse_positive(text: &str) -> Result<f64, String> {
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("want KEY=VALUE")?;
-    let plain = !key.is_empty() && key.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+    let plain = !key.is_empty()
+        && key.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     if !plain {
         return Err("a key is made of letters, digits and underscores".into());
     }
@@ -249,9 +250,11 @@ mod tests {
 
     #[test]
     fn the_examples_parse() {
-        let examples = EXAMPLES.lines().map(str::trim).filter(|line| line.starts_with("cops-loadgen"));
-        let parsed = examples
-            .map(|line| Arguments::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}")));
+        let examples =
+            EXAMPLES.lines().map(str::trim).filter(|line| line.starts_with("cops-loadgen"));
+        let parsed = examples.map(|line| {
+            Arguments::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}"))
+        });
         assert_eq!(parsed.count(), 6);
     }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 
 /// Nanoseconds since the clock was started; 64 bits last 584 years.
@@ -45,8 +46,10 @@ impl Timer {
     ///
     /// From the system: out of descriptors or memory.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
-        let descriptor =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let descriptor = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
         registry.register(&mut SourceFd(&descriptor.as_raw_fd()), token, Interest::READABLE)?;
         Ok(Self { descriptor, armed_for_ns: None })
     }
@@ -64,7 +67,10 @@ impl Timer {
         // Zero would disarm it. Setting also clears an unread expiry, so the descriptor need not be
         // read: the next expiry is a new edge.
         let wait = Duration::from_nanos(due_ns.saturating_sub(clock.now_ns()).max(1));
-        let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) as _ };
+        let value = Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()) as _,
+        };
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = Itimerspec { it_interval: once, it_value: value };
         timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &setting)?;

@@ -141,7 +141,9 @@ impl Connection {
             match self.stream.write(unsent) {
                 Ok(bytes) => self.outgoing_from += bytes,
                 // Not connected: some systems return this for a socket that is still connecting.
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
+                {
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -183,7 +185,9 @@ impl Connection {
                         return Ok(());
                     }
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
+                {
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -216,7 +220,8 @@ impl Connection {
             }
             if filled == size_of_val(self.incoming.as_slice()) {
                 let request = self.answered;
-                let wrong_element = workload.check(self.index, request, &self.incoming[HEADER_WORDS..]).err();
+                let wrong_element =
+                    workload.check(self.index, request, &self.incoming[HEADER_WORDS..]).err();
                 self.answered += 1;
                 self.incoming_bytes = 0;
                 on_answer(Answer { request, wrong_element });
@@ -231,7 +236,9 @@ impl Connection {
         match Header::parse(received, Direction::Answer) {
             Ok(None) => Ok(()),
             Ok(Some(header)) if header == expected => Ok(()),
-            Ok(Some(header)) => Err(Loss::Protocol(format!("answered {header:?} instead of {expected:?}"))),
+            Ok(Some(header)) => {
+                Err(Loss::Protocol(format!("answered {header:?} instead of {expected:?}")))
+            }
             Err(malformed) => Err(Loss::Protocol(format!("malformed answer: {malformed}"))),
         }
     }

@@ -83,10 +83,17 @@ impl Suite {
         Ok(tally)
     }
 
-    fn check(&self, case: &Case, bystander: &mut Result<GoodClient, Failure>) -> Result<(), Failure> {
-        let bystander =
-            bystander.as_mut().map_err(|failure| format!("no connection before the case: {failure}"))?;
-        bystander.exchange().map_err(|failure| format!("a good client before the case: {failure}"))?;
+    fn check(
+        &self,
+        case: &Case,
+        bystander: &mut Result<GoodClient, Failure>,
+    ) -> Result<(), Failure> {
+        let bystander = bystander
+            .as_mut()
+            .map_err(|failure| format!("no connection before the case: {failure}"))?;
+        bystander
+            .exchange()
+            .map_err(|failure| format!("a good client before the case: {failure}"))?;
         (case.action)(self)?;
         bystander.exchange().map_err(|failure| format!("a bystander: {failure}"))?;
         self.serves_a_new_client()

@@ -110,7 +110,12 @@ pub fn run(
 }
 
 impl Run<'_> {
-    fn drive(&mut self, poll: &mut Poll, timer: &mut Timer, progress: &mut Progress) -> io::Result<()> {
+    fn drive(
+        &mut self,
+        poll: &mut Poll,
+        timer: &mut Timer,
+        progress: &mut Progress,
+    ) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENT_BATCH);
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         let window_ns = self.settings.window_ns();
@@ -149,7 +154,9 @@ impl Run<'_> {
         if self.settings.closed {
             return;
         }
-        while let Some(due_ns) = self.schedule.due_ns(self.next_due).filter(|due_ns| *due_ns <= now_ns) {
+        while let Some(due_ns) =
+            self.schedule.due_ns(self.next_due).filter(|due_ns| *due_ns <= now_ns)
+        {
             self.measurements.send_lateness.record(self.clock.now_ns().saturating_sub(due_ns));
             let index = (self.next_due % self.loaded.len() as u64) as usize;
             self.next_due += 1;
@@ -191,9 +198,12 @@ impl Run<'_> {
 
     fn handle(&mut self, event: &mio::event::Event, buffer: &mut [u8]) {
         let index = event.token().0;
-        let Some(loaded) = self.loaded.get_mut(index).filter(|loaded| !loaded.is_lost) else { return };
+        let Some(loaded) = self.loaded.get_mut(index).filter(|loaded| !loaded.is_lost) else {
+            return;
+        };
         let had_outstanding = loaded.connection.outstanding() > 0;
-        let flushed = if event.is_writable() { loaded.connection.flush(self.workload) } else { Ok(()) };
+        let flushed =
+            if event.is_writable() { loaded.connection.flush(self.workload) } else { Ok(()) };
         let is_ended = event.is_read_closed() || event.is_error();
         let mut received = Ok(());
         if event.is_readable() || is_ended {
@@ -208,12 +218,15 @@ impl Run<'_> {
                 let arrival_ns = clock.now_ns();
                 if let Some(at) = answer.wrong_element {
                     statistics.wrong += 1;
-                    complain(complaints, || format!("connection {index}: wrong product, element {at}"));
+                    complain(complaints, || {
+                        format!("connection {index}: wrong product, element {at}")
+                    });
                     return;
                 }
                 *last_answer_ns = arrival_ns;
-                let scheduled_ns = closed_ns
-                    .unwrap_or_else(|| schedule.scheduled_ns(index, answer.request - *first_request));
+                let scheduled_ns = closed_ns.unwrap_or_else(|| {
+                    schedule.scheduled_ns(index, answer.request - *first_request)
+                });
                 statistics.record_arrival(arrival_ns, &schedule.window_ns);
                 if schedule.window_ns.contains(&scheduled_ns) {
                     let latency_ns = arrival_ns.saturating_sub(scheduled_ns);
@@ -246,7 +259,9 @@ impl Run<'_> {
     /// Outstanding requests are missing; so are those that were due after all connections were
     /// lost, and those that a count was short of.
     fn finish(mut self) -> Measurements {
-        while let Some(due_ns) = self.schedule.due_ns(self.next_due).filter(|_| !self.settings.closed) {
+        while let Some(due_ns) =
+            self.schedule.due_ns(self.next_due).filter(|_| !self.settings.closed)
+        {
             let index = (self.next_due % self.loaded.len() as u64) as usize;
             self.next_due += 1;
             self.request(index, due_ns);
@@ -257,9 +272,11 @@ impl Run<'_> {
             self.measurements.classes[class].sent += unsent;
             self.measurements.classes[class].missing += unsent;
         }
-        for (index, loaded) in self.loaded.iter().enumerate().filter(|(_, loaded)| !loaded.is_lost) {
+        for (index, loaded) in self.loaded.iter().enumerate().filter(|(_, loaded)| !loaded.is_lost)
+        {
             let outstanding = loaded.connection.outstanding();
-            self.measurements.classes[usize::from(loaded.connection.class())].missing += outstanding;
+            self.measurements.classes[usize::from(loaded.connection.class())].missing +=
+                outstanding;
             if outstanding > 0 {
                 complain(&mut self.measurements.complaints, || {
                     format!("connection {index}: {outstanding} requests unanswered")
@@ -345,7 +362,9 @@ mod tests {
     use crate::arguments::Arguments;
 
     fn schedule(line: &str) -> Schedule {
-        Schedule::new(&Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split(' '))).load)
+        Schedule::new(
+            &Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split(' '))).load,
+        )
     }
 
     #[test]
@@ -361,8 +380,11 @@ mod tests {
     #[test]
     fn odd_numbers_keep_the_rate_without_drift() {
         let schedule = schedule("--connections 7 --period-ms 33.333 --seconds 3600");
-        let last =
-            (0..).step_by(100_000).take_while(|number| schedule.due_ns(*number).is_some()).last().unwrap();
+        let last = (0..)
+            .step_by(100_000)
+            .take_while(|number| schedule.due_ns(*number).is_some())
+            .last()
+            .unwrap();
         let exact = last as f64 * 33.333e6 / 7.0;
         assert!((schedule.due_ns(last).unwrap() as f64 - exact).abs() < 1e3);
     }

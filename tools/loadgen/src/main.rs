@@ -79,7 +79,8 @@ fn be_hostile(arguments: &Arguments) -> Result<bool, AnyError> {
 
 fn replot(file: &Path, arguments: &Arguments) -> Result<(), AnyError> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let outcome = Outcome::from_json(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+    let outcome =
+        Outcome::from_json(&text).map_err(|error| format!("{}: {error}", file.display()))?;
     write_plots(&outcome, arguments.plots.as_deref().unwrap_or(Path::new(".")))
 }
 

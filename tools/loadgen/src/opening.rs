@@ -163,7 +163,9 @@ impl Opening<'_> {
                 // A short delay is compensated, a long one is not.
                 next_start = (next_start + pace).max(now - CATCH_UP);
             }
-            let wait = next_start.saturating_duration_since(now).clamp(Duration::from_millis(1), PAUSE / 4);
+            let wait = next_start
+                .saturating_duration_since(now)
+                .clamp(Duration::from_millis(1), PAUSE / 4);
             match poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,
@@ -171,7 +173,8 @@ impl Opening<'_> {
             for event in &events {
                 self.handle(event, &mut buffer)?;
             }
-            progress.show(|| format!("opening connections: {} of {}", self.opened, self.slots.len()));
+            progress
+                .show(|| format!("opening connections: {} of {}", self.opened, self.slots.len()));
         }
         Ok(())
     }
@@ -189,9 +192,14 @@ impl Opening<'_> {
             Ok(stream) => stream,
             Err(error) => return self.fail(index, &error.into(), now).map(|()| true),
         };
-        let mut connection = Connection::new(index, self.settings.class(index), stream, self.workload);
+        let mut connection =
+            Connection::new(index, self.settings.class(index), stream, self.workload);
         let token = Token(index as usize);
-        poll.registry().register(connection.stream(), token, Interest::READABLE | Interest::WRITABLE)?;
+        poll.registry().register(
+            connection.stream(),
+            token,
+            Interest::READABLE | Interest::WRITABLE,
+        )?;
         // Requests are small and each is waited for, so none may be delayed to be merged.
         let asked = connection.stream().set_nodelay(true).map_err(Loss::from);
         // The request cannot be written yet; it is flushed when the socket becomes writable.
@@ -207,7 +215,9 @@ impl Opening<'_> {
         let index = event.token().0;
         let (workload, now) = (self.workload, Instant::now());
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
-        let (Slot::Attempt { connection, .. } | Slot::Open(connection)) = slot else { return Ok(()) };
+        let (Slot::Attempt { connection, .. } | Slot::Open(connection)) = slot else {
+            return Ok(());
+        };
         let mut answer = None;
         let result = step(connection, event, workload, buffer, &mut answer);
         if let Some(Answer { wrong_element: Some(_), .. }) = answer {
@@ -270,7 +280,9 @@ fn step(
         connection.flush(workload)?;
     }
     if event.is_readable() {
-        connection.receive(workload, buffer, event.is_read_closed(), |received| *answer = Some(received))?;
+        connection.receive(workload, buffer, event.is_read_closed(), |received| {
+            *answer = Some(received)
+        })?;
     }
     Ok(())
 }

@@ -145,7 +145,11 @@ impl Row {
 impl Outcome {
     /// Summarises a run.
     #[must_use]
-    pub fn new(settings: &LoadSettings, labels: &[(String, String)], measurements: &Measurements) -> Self {
+    pub fn new(
+        settings: &LoadSettings,
+        labels: &[(String, String)],
+        measurements: &Measurements,
+    ) -> Self {
         let mut whole = Statistics::default();
         measurements.classes.iter().for_each(|class| whole.add(class));
         let window_seconds = match settings.requests {
@@ -153,18 +157,22 @@ impl Outcome {
             Some(_) => measurements.last_answer_ns.max(1) as f64 / 1e9,
             None => settings.seconds,
         };
-        let row_of = |statistics: &Statistics| Row::new(settings, labels, statistics, window_seconds);
+        let row_of =
+            |statistics: &Statistics| Row::new(settings, labels, statistics, window_seconds);
         let lateness = &measurements.send_lateness;
         let columns = |lateness: &Durations| LatenessColumns {
             p50: lateness.percentile_us(0.5),
             p99: lateness.percentile_us(0.99),
             max: lateness.max_us(),
         };
-        let row =
-            Row { send_lateness_us: (lateness.count() > 0).then(|| columns(lateness)), ..row_of(&whole) };
+        let row = Row {
+            send_lateness_us: (lateness.count() > 0).then(|| columns(lateness)),
+            ..row_of(&whole)
+        };
         let by_class = || (0..=u8::MAX).zip(&measurements.classes);
-        let label =
-            |class: u8| if measurements.classes.len() == 1 { "all".into() } else { format!("class {class}") };
+        let label = |class: u8| {
+            if measurements.classes.len() == 1 { "all".into() } else { format!("class {class}") }
+        };
         Self {
             bench: "models".into(),
             config: settings.clone(),
@@ -227,7 +235,8 @@ mod tests {
     use crate::arguments::Arguments;
 
     pub(super) fn outcome(line: &str) -> Outcome {
-        let arguments = Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split_whitespace()));
+        let arguments =
+            Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split_whitespace()));
         let mut class = Statistics::default();
         class.sent = 2;
         for at_us in [1_000, 3_000] {
@@ -247,7 +256,8 @@ mod tests {
     #[test]
     fn rows_have_the_contracted_columns() {
         let json: Value =
-            serde_json::from_str(&outcome("--label model=kcuc --label qemu=10.0").to_json()).unwrap();
+            serde_json::from_str(&outcome("--label model=kcuc --label qemu=10.0").to_json())
+                .unwrap();
         let row = &json["rows"][0];
         assert_eq!(json["bench"], "models");
         assert_eq!(
@@ -258,8 +268,14 @@ mod tests {
             (&row["connections"], &row["matrix"], &row["period_ms"]),
             (&64.into(), &15.into(), &100.0.into())
         );
-        assert_eq!((&row["sent"], &row["received"], &row["errors"]), (&2.into(), &2.into(), &0.into()));
-        assert_eq!((&row["throughput_rps"], &row["latency_us"]["mean"]), (&0.4.into(), &2000.0.into()));
+        assert_eq!(
+            (&row["sent"], &row["received"], &row["errors"]),
+            (&2.into(), &2.into(), &0.into())
+        );
+        assert_eq!(
+            (&row["throughput_rps"], &row["latency_us"]["mean"]),
+            (&0.4.into(), &2000.0.into())
+        );
         for column in ["p50", "p99", "p999", "max", "jitter"] {
             assert!(row["latency_us"][column].is_f64(), "{column}");
         }

@@ -73,7 +73,9 @@ impl Workload {
         body.copy_from_slice(&entry.matrix);
         body[0] = match self.operation {
             Operation::MultiplyF64 => float(from_float(body[0]) + t as f64),
-            Operation::MultiplyU64 | Operation::Echo => u64::from_le(body[0]).wrapping_add(t).to_le(),
+            Operation::MultiplyU64 | Operation::Echo => {
+                u64::from_le(body[0]).wrapping_add(t).to_le()
+            }
         };
     }
 
@@ -104,7 +106,10 @@ impl Workload {
                 Operation::MultiplyF64 => {
                     let t = t as f64;
                     let element = from_float(matrix[at]);
-                    float(from_float(square) + if at == 0 { t * (2.0 * element + t) } else { t * element })
+                    float(
+                        from_float(square)
+                            + if at == 0 { t * (2.0 * element + t) } else { t * element },
+                    )
                 }
             }
         };
@@ -118,7 +123,10 @@ impl Workload {
                 return Err(at);
             }
             if body[compared.clone()] != known[compared.clone()] {
-                return Err(compared.clone().find(|at| body[*at] != known[*at]).unwrap_or(compared.start));
+                return Err(compared
+                    .clone()
+                    .find(|at| body[*at] != known[*at])
+                    .unwrap_or(compared.start));
             }
         }
         Ok(())
@@ -128,7 +136,8 @@ impl Workload {
     fn choose(&self, connection: u32, request: u64) -> (&PoolEntry, u64) {
         let at = (u64::from(connection).wrapping_mul(7).wrapping_add(request) % POOL) as usize;
         let random = mix(self.seed ^ u64::from(connection).rotate_left(32), request);
-        let t = if self.operation == Operation::MultiplyF64 { random % F64_MAGNITUDE } else { random };
+        let t =
+            if self.operation == Operation::MultiplyF64 { random % F64_MAGNITUDE } else { random };
         (&self.pool[at], t)
     }
 }
@@ -172,7 +181,8 @@ pub(crate) fn mix(seed: u64, number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const OPERATIONS: [Operation; 3] = [Operation::MultiplyU64, Operation::MultiplyF64, Operation::Echo];
+    const OPERATIONS: [Operation; 3] =
+        [Operation::MultiplyU64, Operation::MultiplyF64, Operation::Echo];
 
     /// The answer of a correct server, computed directly.
     fn answer(workload: &Workload, connection: u32, request: u64) -> Vec<u64> {
@@ -190,7 +200,11 @@ mod tests {
                 let workload = Workload::new(operation, Side::new(side).unwrap(), 7);
                 for (connection, request) in [(0, 0), (0, 1), (3, 17), (u32::MAX, u64::MAX)] {
                     let answer = answer(&workload, connection, request);
-                    assert_eq!(workload.check(connection, request, &answer), Ok(()), "{operation:?} {side}");
+                    assert_eq!(
+                        workload.check(connection, request, &answer),
+                        Ok(()),
+                        "{operation:?} {side}"
+                    );
                 }
             }
         }
@@ -227,10 +241,13 @@ mod tests {
         workload.write_body(0, 0, &mut body);
         let backwards_and_fused: Vec<u64> = (0..side.elements())
             .map(|at| {
-                let product =
-                    |k: usize| (from_float(body[at / 128 * 128 + k]), from_float(body[k * 128 + at % 128]));
-                let sum =
-                    (0..128).rev().map(product).fold(0.0_f64, |sum, (left, right)| left.mul_add(right, sum));
+                let product = |k: usize| {
+                    (from_float(body[at / 128 * 128 + k]), from_float(body[k * 128 + at % 128]))
+                };
+                let sum = (0..128)
+                    .rev()
+                    .map(product)
+                    .fold(0.0_f64, |sum, (left, right)| left.mul_add(right, sum));
                 float(sum)
             })
             .collect();

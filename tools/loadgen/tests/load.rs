@@ -74,7 +74,10 @@ fn open_loop_keeps_its_schedule() {
     );
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
     // 32 connections, 2 s, 20 requests per second each: exactly.
-    assert_eq!((ran.number("sent"), ran.number("received"), ran.number("errors")), (1280.0, 1280.0, 0.0));
+    assert_eq!(
+        (ran.number("sent"), ran.number("received"), ran.number("errors")),
+        (1280.0, 1280.0, 0.0)
+    );
     assert!((ran.number("throughput_rps") - 640.0).abs() <= 32.0, "{}", ran.row());
     assert_eq!(ran.row()["model"], "test");
 
@@ -91,9 +94,13 @@ fn open_loop_keeps_its_schedule() {
         );
         // The plot from the JSON alone is the same.
         let directory = ran.directory.to_str().unwrap();
-        let replotted = execute(&format!("--replot {directory}/run.json --plots {directory}/again"));
+        let replotted =
+            execute(&format!("--replot {directory}/run.json --plots {directory}/again"));
         assert!(replotted.status.success());
-        assert_eq!(before, std::fs::read_to_string(ran.directory.join("again").join(plot)).unwrap());
+        assert_eq!(
+            before,
+            std::fs::read_to_string(ran.directory.join("again").join(plot)).unwrap()
+        );
     }
     assert!(ran.stderr.is_empty(), "no progress without a terminal: {}", ran.stderr);
 }
@@ -101,8 +108,9 @@ fn open_loop_keeps_its_schedule() {
 #[test]
 fn closed_loop_has_one_request_in_flight() {
     for (operation, matrix) in [("u64", 1), ("f64", 15), ("echo", 128)] {
-        let line =
-            format!("--closed --connections 4 --matrix {matrix} --operation {operation} --seconds 0.5");
+        let line = format!(
+            "--closed --connections 4 --matrix {matrix} --operation {operation} --seconds 0.5"
+        );
         let ran = run(&format!("closed-{operation}"), Fault::None, &line);
         assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
         assert_eq!(ran.row()["period_ms"], Value::Null);
@@ -114,7 +122,11 @@ fn closed_loop_has_one_request_in_flight() {
 
 #[test]
 fn a_counted_run_sends_exactly_that_many() {
-    let ran = run("counted", Fault::None, "--closed --requests 250 --connections 4 --matrix 1 --seconds 20");
+    let ran = run(
+        "counted",
+        Fault::None,
+        "--closed --requests 250 --connections 4 --matrix 1 --seconds 20",
+    );
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
     assert_eq!((ran.number("sent"), ran.number("received")), (1000.0, 1000.0));
     assert!(
@@ -129,13 +141,20 @@ fn a_counted_run_sends_exactly_that_many() {
         "--closed --requests 1000000000 --connections 2 --seconds 0.2 --drain-seconds 0",
     );
     assert_eq!(ran.status, 1);
-    assert_eq!(ran.number("received") + ran.number("missing"), 2e9, "what time did not allow for is missing");
+    assert_eq!(
+        ran.number("received") + ran.number("missing"),
+        2e9,
+        "what time did not allow for is missing"
+    );
 }
 
 #[test]
 fn a_wrong_product_is_an_error() {
-    let ran =
-        run("wrong", Fault::WrongProduct, "--connections 4 --period-ms 10 --seconds 1 --warmup-seconds 0");
+    let ran = run(
+        "wrong",
+        Fault::WrongProduct,
+        "--connections 4 --period-ms 10 --seconds 1 --warmup-seconds 0",
+    );
     assert_eq!(ran.status, 1, "{}", ran.stdout);
     // Every 50th of 400 and of the 4 that opened the connections.
     assert_eq!(
@@ -152,12 +171,16 @@ fn a_wrong_product_is_an_error() {
 #[test]
 fn an_answer_to_another_request_costs_the_connection() {
     for (name, fault) in [("sequence", Fault::WrongSequence), ("lost-answer", Fault::LostAnswer)] {
-        let line = "--connections 4 --period-ms 10 --seconds 1 --warmup-seconds 0 --drain-seconds 0.3";
+        let line =
+            "--connections 4 --period-ms 10 --seconds 1 --warmup-seconds 0 --drain-seconds 0.3";
         let ran = run(name, fault, line);
         assert_eq!(ran.status, 1, "{}", ran.stdout);
         assert!((1.0..=4.0).contains(&ran.number("lost")), "{}", ran.row());
         // Requests that were due after the loss still count.
-        assert_eq!((ran.number("sent"), ran.number("received") + ran.number("missing")), (400.0, 400.0));
+        assert_eq!(
+            (ran.number("sent"), ran.number("received") + ran.number("missing")),
+            (400.0, 400.0)
+        );
         assert!(ran.number("missing") > 0.0);
     }
 }
@@ -202,7 +225,10 @@ fn a_server_that_is_late_to_start_is_waited_for_and_a_missing_one_not_for_ever()
     let output = execute(&line);
     assert_eq!(output.status.code(), Some(3));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("did not open in time (0 did)") && stderr.contains("refused"), "{stderr}");
+    assert!(
+        stderr.contains("did not open in time (0 did)") && stderr.contains("refused"),
+        "{stderr}"
+    );
 
     // A port that first accepts and closes, and serves only later, like a forwarded port.
     let late = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -218,8 +244,9 @@ fn a_server_that_is_late_to_start_is_waited_for_and_a_missing_one_not_for_ever()
             }
         }
     });
-    let output =
-        execute(&format!("--connect {late_address} --connections 8 --seconds 0.3 --warmup-seconds 0"));
+    let output = execute(&format!(
+        "--connect {late_address} --connections 8 --seconds 0.3 --warmup-seconds 0"
+    ));
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -9,8 +9,9 @@ fn latencies(label: &str, middle_us: f64, tail: f64) -> LatencySeries {
     let count = |at: i32| {
         (4000.0 * (-f64::from(at * at) / 900.0).exp() + 60.0 * (-f64::from(at) / tail).exp()) as u64
     };
-    let buckets =
-        (-60..120).map(|at| (middle_us * 1.02_f64.powi(at), count(at.max(-60)))).filter(|(_, n)| *n > 0);
+    let buckets = (-60..120)
+        .map(|at| (middle_us * 1.02_f64.powi(at), count(at.max(-60))))
+        .filter(|(_, n)| *n > 0);
     LatencySeries { label: label.into(), buckets: buckets.collect() }
 }
 
@@ -23,7 +24,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             subtitle: "64 connections, 15 x 15 u64, open loop, period 100 ms, 5 s measured".into(),
             colours: Colours::Ordered,
             series: (0..classes)
-                .map(|at| latencies(&name(at), 400.0 * 1.5_f64.powi(at), 20.0 + 5.0 * f64::from(at)))
+                .map(|at| {
+                    latencies(&name(at), 400.0 * 1.5_f64.powi(at), 20.0 + 5.0 * f64::from(at))
+                })
                 .collect(),
         };
         let throughput = ThroughputPlot {

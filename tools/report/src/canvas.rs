@@ -70,8 +70,9 @@ impl Colours {
 
 /// A mixture of two colours, with `share` of the second.
 pub(crate) fn mix(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
-    let channel =
-        |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
+    let channel = |from: u8, to: u8| {
+        (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8
+    };
     RGBColor(channel(from.0, to.0), channel(from.1, to.1), channel(from.2, to.2))
 }
 
@@ -126,12 +127,17 @@ pub(crate) fn split_for_legend<'a>(
 }
 
 /// Draws a legend below `titles` into `area`. If lines do not fit, a last line states their number.
-pub(crate) fn legend(area: &Area<'_>, titles: &[&str], lines: &[LegendLine]) -> Result<(), PlotError> {
+pub(crate) fn legend(
+    area: &Area<'_>,
+    titles: &[&str],
+    lines: &[LegendLine],
+) -> Result<(), PlotError> {
     const LINE_PIXELS: i32 = 19;
     let cell_right = |at: usize| 130 + 74 * at as i32 - 8;
     let row = |y: i32, cells: &[&str], colour: RGBColor| -> Result<(), PlotError> {
         for (at, cell) in cells.iter().enumerate() {
-            let (x, position) = if at == 0 { (34, HPos::Left) } else { (cell_right(at), HPos::Right) };
+            let (x, position) =
+                if at == 0 { (34, HPos::Left) } else { (cell_right(at), HPos::Right) };
             area.draw_text(cell, &text_style(12, colour, position, VPos::Center), (x, y))?;
         }
         Ok(())
@@ -166,8 +172,10 @@ impl Axis {
         let end = if end.is_finite() && end > 0.0 { end } else { 1.0 };
         let rough = end / steps;
         let power = 10_f64.powf(rough.log10().floor());
-        let step =
-            [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough);
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .map(|factor| factor * power)
+            .into_iter()
+            .find(|step| *step >= rough);
         let step = step.unwrap_or(rough);
         let marks = (0..=(end / step + 1e-9) as usize)
             .map(|at| (at as f64 * step, crate::units::three_digits(at as f64 * step)))
@@ -190,7 +198,8 @@ impl Axis {
     }
 }
 
-pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(crate) type Chart<'a, 'b> =
+    ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Pixels between the left edge of a panel and its plotting area.
 const LEFT: i32 = 76;
@@ -231,15 +240,24 @@ pub(crate) fn panel<'a, 'b>(
         area.draw_text(text, &text_style(12, INK, HPos::Right, VPos::Center), (LEFT - 8, y_pixel))?;
     }
     let middle = pixel(x.range.start, (y.range.start + y.range.end) / 2.0).1;
-    let upright = text_style(12, FAINT_INK, HPos::Center, VPos::Center).transform(FontTransform::Rotate270);
+    let upright =
+        text_style(12, FAINT_INK, HPos::Center, VPos::Center).transform(FontTransform::Rotate270);
     area.draw_text(y.title, &upright, (14, middle))?;
     if labelled_x {
         for (at, text) in &x.marks {
             let x_pixel = pixel(*at, y.range.start).0;
-            area.draw_text(text, &text_style(12, INK, HPos::Center, VPos::Top), (x_pixel, below + 7))?;
+            area.draw_text(
+                text,
+                &text_style(12, INK, HPos::Center, VPos::Top),
+                (x_pixel, below + 7),
+            )?;
         }
         let middle = pixel((x.range.start + x.range.end) / 2.0, y.range.start).0;
-        area.draw_text(x.title, &text_style(12, FAINT_INK, HPos::Center, VPos::Top), (middle, below + 26))?;
+        area.draw_text(
+            x.title,
+            &text_style(12, FAINT_INK, HPos::Center, VPos::Top),
+            (middle, below + 26),
+        )?;
     }
     Ok(chart)
 }
@@ -262,7 +280,11 @@ mod tests {
     fn linear_axes_are_marked_at_round_steps() {
         assert_eq!(texts(&Axis::linear("", 7.0, 5.0)), ["0", "2", "4", "6"]);
         assert_eq!(texts(&Axis::linear("", 0.5, 5.0)), ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]);
-        assert_eq!(texts(&Axis::linear("", 0.0, 5.0)).first(), Some(&"0"), "nothing happened: still an axis");
+        assert_eq!(
+            texts(&Axis::linear("", 0.0, 5.0)).first(),
+            Some(&"0"),
+            "nothing happened: still an axis"
+        );
     }
 
     #[test]

@@ -7,8 +7,8 @@ use plotters::style::text_anchor::{HPos, VPos};
 use serde::{Deserialize, Serialize};
 
 use crate::canvas::{
-    Axis, Chart, Colours, FAINT_INK, LegendLine, PlotError, base_line, legend, page, panel, split_for_legend,
-    text_style,
+    Axis, Chart, Colours, FAINT_INK, LegendLine, PlotError, base_line, legend, page, panel,
+    split_for_legend, text_style,
 };
 use crate::units::{duration_text, percent_text};
 
@@ -71,7 +71,8 @@ impl LatencyPlot {
 
             let x = self.latency_axis();
             let shares: Vec<_> = self.series.iter().map(shares_per_interval).collect();
-            let largest_share = shares.iter().flatten().map(|(_, share)| *share).fold(0.0, f64::max);
+            let largest_share =
+                shares.iter().flatten().map(|(_, share)| *share).fold(0.0, f64::max);
             let y = Axis::linear("answers, %", largest_share * 1.08, 4.0);
             let chart = panel(&upper, &x, &y, false)?;
             self.draw_shares(&chart, &shares)?;
@@ -107,9 +108,11 @@ impl LatencyPlot {
     }
 
     fn latency_axis(&self) -> Axis {
-        let latencies =
-            || self.series.iter().flat_map(|series| &series.buckets).map(|(latency_us, _)| *latency_us);
-        let (from, to) = latencies().fold((f64::MAX, 0.0_f64), |(from, to), us| (from.min(us), to.max(us)));
+        let latencies = || {
+            self.series.iter().flat_map(|series| &series.buckets).map(|(latency_us, _)| *latency_us)
+        };
+        let (from, to) =
+            latencies().fold((f64::MAX, 0.0_f64), |(from, to), us| (from.min(us), to.max(us)));
         let (from, to) = if to > 0.0 { (from, to) } else { (100.0, 10_000.0) };
         // Room for the outermost intervals, and at least half a decade in total.
         let (from, to) = (from / 1.2, to * 1.35);
@@ -128,7 +131,11 @@ impl LatencyPlot {
         Axis { title: "answers not slower, %", range: 0.0..end, marks }
     }
 
-    fn draw_shares(&self, chart: &Chart<'_, '_>, shares: &[Vec<(f64, f64)>]) -> Result<(), PlotError> {
+    fn draw_shares(
+        &self,
+        chart: &Chart<'_, '_>,
+        shares: &[Vec<(f64, f64)>],
+    ) -> Result<(), PlotError> {
         let plane = chart.plotting_area();
         let half_width = 0.5 / INTERVALS_PER_DECADE;
         for (at, shares) in shares.iter().enumerate() {
@@ -137,7 +144,10 @@ impl LatencyPlot {
             for (middle, share) in shares {
                 let (left, right) = (middle - half_width, middle + half_width);
                 if self.series.len() == 1 {
-                    plane.draw(&Rectangle::new([(left, 0.0), (right, *share)], colour.mix(0.25).filled()))?;
+                    plane.draw(&Rectangle::new(
+                        [(left, 0.0), (right, *share)],
+                        colour.mix(0.25).filled(),
+                    ))?;
                 }
                 outline.extend([(left, *share), (right, *share)]);
             }
@@ -190,7 +200,8 @@ impl LatencyPlot {
         let label = |at: (f64, f64), text: String| -> Result<(), PlotError> {
             // On the side with more room.
             let to_the_left = at.0 > x_range.start + 0.72 * (x_range.end - x_range.start);
-            let (shift, position) = if to_the_left { ((-9, -9), HPos::Right) } else { ((9, 9), HPos::Left) };
+            let (shift, position) =
+                if to_the_left { ((-9, -9), HPos::Right) } else { ((9, 9), HPos::Left) };
             let style = text_style(12, FAINT_INK, position, VPos::Center);
             plane.draw(&(EmptyElement::at(at) + Text::new(text, shift, style)))?;
             Ok(())
@@ -204,7 +215,10 @@ impl LatencyPlot {
                 label(at, format!("p{} {}", percent_text(fraction), duration_text(latency_us)))?;
             }
         }
-        label(end, format!("slowest of {}: {}", series.answers(), duration_text(10_f64.powf(end.0))))
+        label(
+            end,
+            format!("slowest of {}: {}", series.answers(), duration_text(10_f64.powf(end.0))),
+        )
     }
 }
 
@@ -217,8 +231,9 @@ fn nines(share_slower: f64) -> f64 {
 /// would only enlarge the file.
 fn merge_finer_than_a_pixel(buckets: &[(f64, u64)], range: &Range<f64>) -> Vec<(f64, u64)> {
     const PIXELS: f64 = 1200.0;
-    let column =
-        |latency_us: f64| ((latency_us.log10() - range.start) / (range.end - range.start) * PIXELS) as i64;
+    let column = |latency_us: f64| {
+        ((latency_us.log10() - range.start) / (range.end - range.start) * PIXELS) as i64
+    };
     let mut merged: Vec<(f64, u64)> = Vec::new();
     for (latency_us, count) in buckets {
         match merged.last_mut().filter(|last| column(last.0) == column(*latency_us)) {
@@ -237,8 +252,9 @@ fn shares_per_interval(series: &LatencySeries) -> Vec<(f64, f64)> {
         return Vec::new();
     };
     let first = interval(first.0);
-    let mut shares: Vec<(f64, f64)> =
-        (first..=interval(last.0)).map(|at| ((at as f64 + 0.5) / INTERVALS_PER_DECADE, 0.0)).collect();
+    let mut shares: Vec<(f64, f64)> = (first..=interval(last.0))
+        .map(|at| ((at as f64 + 0.5) / INTERVALS_PER_DECADE, 0.0))
+        .collect();
     let answers = series.answers() as f64;
     for (latency_us, count) in &series.buckets {
         shares[(interval(*latency_us) - first) as usize].1 += *count as f64 / answers * 100.0;
@@ -275,12 +291,21 @@ mod tests {
     #[test]
     fn any_data_gives_a_document() {
         let with = |series: Vec<LatencySeries>| {
-            LatencyPlot { title: "t <&>".into(), subtitle: "s".into(), colours: Colours::Ordered, series }
-                .to_svg()
-                .unwrap()
+            LatencyPlot {
+                title: "t <&>".into(),
+                subtitle: "s".into(),
+                colours: Colours::Ordered,
+                series,
+            }
+            .to_svg()
+            .unwrap()
         };
-        let odd =
-            [series(&[]), series(&[(0.001, 1)]), series(&[(1e9, 1_000_000)]), series(&[(5.0, 1), (5.1, 2)])];
+        let odd = [
+            series(&[]),
+            series(&[(0.001, 1)]),
+            series(&[(1e9, 1_000_000)]),
+            series(&[(5.0, 1), (5.1, 2)]),
+        ];
         for one in &odd {
             assert!(with(vec![one.clone()]).trim_end().ends_with("</svg>"));
         }

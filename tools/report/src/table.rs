@@ -33,8 +33,9 @@ impl Table {
     }
 
     fn is_right_aligned(&self, at: usize) -> bool {
-        let looks_like_a_figure =
-            |cell: &str| cell.starts_with(|first: char| first.is_ascii_digit() || "+-".contains(first));
+        let looks_like_a_figure = |cell: &str| {
+            cell.starts_with(|first: char| first.is_ascii_digit() || "+-".contains(first))
+        };
         !self.rows.is_empty() && self.column(at).all(looks_like_a_figure)
     }
 }
@@ -44,14 +45,18 @@ impl fmt::Display for Table {
         let columns: Vec<(usize, bool)> = (0..self.titles.len())
             .map(|at| {
                 let cells = self.column(at).chain([self.titles[at].as_str()]);
-                (cells.map(|cell| cell.chars().count()).max().unwrap_or(0), self.is_right_aligned(at))
+                (
+                    cells.map(|cell| cell.chars().count()).max().unwrap_or(0),
+                    self.is_right_aligned(at),
+                )
             })
             .collect();
         for cells in std::iter::once(&self.titles).chain(&self.rows) {
             let mut line = String::new();
             for (cell, (width, right)) in cells.iter().zip(&columns) {
                 let padding = " ".repeat(width - cell.chars().count());
-                let (before, after) = if *right { (padding.as_str(), "") } else { ("", padding.as_str()) };
+                let (before, after) =
+                    if *right { (padding.as_str(), "") } else { ("", padding.as_str()) };
                 line += &format!("{before}{cell}{after}  ");
             }
             writeln!(formatter, "{}", line.trim_end())?;

@@ -7,8 +7,8 @@ use plotters::style::text_anchor::{HPos, VPos};
 use serde::{Deserialize, Serialize};
 
 use crate::canvas::{
-    Axis, Chart, Colours, FAINT_INK, INK, LegendLine, PlotError, base_line, legend, mix, page, panel,
-    split_for_legend, text_style,
+    Axis, Chart, Colours, FAINT_INK, INK, LegendLine, PlotError, base_line, legend, mix, page,
+    panel, split_for_legend, text_style,
 };
 use crate::units::three_digits;
 
@@ -61,8 +61,14 @@ impl ThroughputPlot {
                 self.draw_curve(&chart, self.colours.pick(at, self.series.len()), curve)?;
             }
             if let Some(offered_rps) = self.offered_rps {
-                let line = [(self.window_seconds.0, offered_rps), (self.window_seconds.1, offered_rps)];
-                chart.plotting_area().draw(&DashedPathElement::new(line, 7, 4, INK.stroke_width(1)))?;
+                let line =
+                    [(self.window_seconds.0, offered_rps), (self.window_seconds.1, offered_rps)];
+                chart.plotting_area().draw(&DashedPathElement::new(
+                    line,
+                    7,
+                    4,
+                    INK.stroke_width(1),
+                ))?;
             }
             base_line(&chart, &x, &y)?;
             self.write_totals(&chart)?;
@@ -85,7 +91,8 @@ impl ThroughputPlot {
         let first = if self.colours == Colours::Ordered { 0 } else { at };
         let layers = &self.series[first..=at];
         let intervals = layers.iter().map(|series| series.answers.len()).max().unwrap_or(0);
-        let answers = |interval| layers.iter().filter_map(|series| series.answers.get(interval)).sum::<u64>();
+        let answers =
+            |interval| layers.iter().filter_map(|series| series.answers.get(interval)).sum::<u64>();
         (0..intervals).map(|interval| answers(interval) as f64 / self.interval_seconds).collect()
     }
 
@@ -106,7 +113,10 @@ impl ThroughputPlot {
             [("warm-up", 0.0, self.window_seconds.0), ("drain", self.window_seconds.1, end)]
         {
             if to > from {
-                plane.draw(&Rectangle::new([(from, 0.0), (to, top)], FAINT_INK.mix(0.13).filled()))?;
+                plane.draw(&Rectangle::new(
+                    [(from, 0.0), (to, top)],
+                    FAINT_INK.mix(0.13).filled(),
+                ))?;
             }
             // Named only if the name fits.
             if to - from > 0.08 * end {
@@ -118,9 +128,17 @@ impl ThroughputPlot {
     }
 
     /// A line of steps; filled if it is the only one or a part of the whole.
-    fn draw_curve(&self, chart: &Chart<'_, '_>, colour: RGBColor, rates: &[f64]) -> Result<(), PlotError> {
+    fn draw_curve(
+        &self,
+        chart: &Chart<'_, '_>,
+        colour: RGBColor,
+        rates: &[f64],
+    ) -> Result<(), PlotError> {
         let step = |(at, rate): (usize, &f64)| {
-            [(at as f64 * self.interval_seconds, *rate), ((at + 1) as f64 * self.interval_seconds, *rate)]
+            [
+                (at as f64 * self.interval_seconds, *rate),
+                ((at + 1) as f64 * self.interval_seconds, *rate),
+            ]
         };
         let steps: Vec<(f64, f64)> = rates.iter().enumerate().flat_map(step).collect();
         let Some(end) = steps.last() else { return Ok(()) };
@@ -146,12 +164,15 @@ impl ThroughputPlot {
             return Ok(());
         }
         let mean_rps: f64 = self.series.iter().map(|series| self.mean_rps(series)).sum();
-        let offered =
-            self.offered_rps.map_or(String::new(), |rps| format!(" (dashed: {} offered)", three_digits(rps)));
+        let offered = self
+            .offered_rps
+            .map_or(String::new(), |rps| format!(" (dashed: {} offered)", three_digits(rps)));
         let text = format!("mean {} per second{offered}", three_digits(mean_rps));
         let corner = (chart.x_range().end, chart.y_range().end);
         let style = text_style(12, INK, HPos::Right, VPos::Top);
-        Ok(chart.plotting_area().draw(&(EmptyElement::at(corner) + Text::new(text, (-6, 6), style)))?)
+        Ok(chart
+            .plotting_area()
+            .draw(&(EmptyElement::at(corner) + Text::new(text, (-6, 6), style)))?)
     }
 
     /// Mean over the intervals that are completely within the window.
@@ -162,8 +183,10 @@ impl ThroughputPlot {
                 && (*at + 1) as f64 * self.interval_seconds <= self.window_seconds.1 + tolerance
         };
         let last = (self.window_seconds.1 / self.interval_seconds) as usize + 1;
-        let inside: Vec<u64> =
-            (0..last).filter(in_window).map(|at| series.answers.get(at).copied().unwrap_or(0)).collect();
+        let inside: Vec<u64> = (0..last)
+            .filter(in_window)
+            .map(|at| series.answers.get(at).copied().unwrap_or(0))
+            .collect();
         if inside.is_empty() {
             return 0.0;
         }

@@ -39,7 +39,13 @@ mod tests {
 
     #[test]
     fn durations_choose_their_unit() {
-        let texts = [(0.0, "0 µs"), (0.85, "850 ns"), (0.9996, "1 µs"), (12.345, "12.3 µs"), (999.6, "1 ms")];
+        let texts = [
+            (0.0, "0 µs"),
+            (0.85, "850 ns"),
+            (0.9996, "1 µs"),
+            (12.345, "12.3 µs"),
+            (999.6, "1 ms"),
+        ];
         let more = [(1430.0, "1.43 ms"), (100_000.0, "100 ms"), (2.5e6, "2.5 s"), (60e6, "60 s")];
         for (microseconds, text) in texts.into_iter().chain(more) {
             assert_eq!(duration_text(microseconds), text, "{microseconds}");
@@ -48,7 +54,8 @@ mod tests {
 
     #[test]
     fn numbers_keep_three_digits() {
-        for (value, text) in [(0.0, "0"), (0.05, "0.05"), (12.34, "12.3"), (640.2, "640"), (16665.4, "16665")]
+        for (value, text) in
+            [(0.0, "0"), (0.05, "0.05"), (12.34, "12.3"), (640.2, "640"), (16665.4, "16665")]
         {
             assert_eq!(three_digits(value), text);
         }

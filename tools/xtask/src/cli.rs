@@ -468,7 +468,8 @@ fn parse_address(text: &str) -> Result<String, String> {
         None => (text, None),
     };
     let is_network = address.split_once('/').is_some_and(|(address, prefix)| {
-        address.parse::<std::net::Ipv4Addr>().is_ok() && prefix.parse::<u8>().is_ok_and(|prefix| prefix <= 32)
+        address.parse::<std::net::Ipv4Addr>().is_ok()
+            && prefix.parse::<u8>().is_ok_and(|prefix| prefix <= 32)
     });
     if is_network && gateway.is_none_or(|gateway| gateway.parse::<std::net::Ipv4Addr>().is_ok()) {
         Ok(text.to_owned())

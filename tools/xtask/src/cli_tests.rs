@@ -22,9 +22,22 @@ fn the_programs_own_options_are_left_alone() {
 
 #[test]
 fn a_servers_ports_may_follow_it() {
-    let words = ["serve", "/bin/echo", "--port", "7000:7,7001:7", "--port", "80:8080", "a", "--", "--vcpus"];
+    let words = [
+        "serve",
+        "/bin/echo",
+        "--port",
+        "7000:7,7001:7",
+        "--port",
+        "80:8080",
+        "a",
+        "--",
+        "--vcpus",
+    ];
     let Command::Serve(serve) = parse(&words).unwrap().command else { panic!("not serve") };
-    assert_eq!((serve.program.as_str(), serve.arguments.join(" ")), ("/bin/echo", "a --vcpus".to_owned()));
+    assert_eq!(
+        (serve.program.as_str(), serve.arguments.join(" ")),
+        ("/bin/echo", "a --vcpus".to_owned())
+    );
     assert_eq!(serve.ports.iter().map(|port| port.host).collect::<Vec<_>>(), [7000, 7001, 80]);
 }
 

@@ -112,8 +112,11 @@ mod tests {
 
     #[test]
     fn paths_of_any_length_are_reached() {
-        let folder =
-            std::env::temp_dir().join(format!("cops-control-{}-{}", std::process::id(), "x".repeat(150)));
+        let folder = std::env::temp_dir().join(format!(
+            "cops-control-{}-{}",
+            std::process::id(),
+            "x".repeat(150)
+        ));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("1.sock");
         let listener = short(&path, |path| UnixListener::bind(path)).unwrap();

@@ -59,7 +59,8 @@ mod tests {
     #[test]
     fn a_failure_reads_as_cause_then_advice() {
         let missing: Result<(), &str> = Err("no such file");
-        let failure = missing.because(|| "cannot read x".into()).unwrap_err().advise("make x first");
+        let failure =
+            missing.because(|| "cannot read x".into()).unwrap_err().advise("make x first");
         assert_eq!(failure.to_string(), "cannot read x: no such file\n  make x first");
     }
 }

@@ -29,7 +29,8 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Begins to receive signals. Called once, at the beginning of `main`.
 pub fn install() -> Outcome<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).because(|| "cannot take signals".into())?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).because(|| "cannot take signals".into())?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
             let again = REQUESTED.swap(true, Ordering::Relaxed);

@@ -23,7 +23,9 @@ pub struct Need {
 pub const QEMU: Need = Need {
     what: "QEMU 7.2 or newer: qemu-system-riscv64, with the OpenSBI firmware",
     packages: &[&["qemu-system-riscv", "qemu-system-misc"]],
-    is_present: || std::env::var_os("COPS_QEMU").is_some() || find_program("qemu-system-riscv64").is_some(),
+    is_present: || {
+        std::env::var_os("COPS_QEMU").is_some() || find_program("qemu-system-riscv64").is_some()
+    },
 };
 
 /// QEMU for 32-bit RISC-V.
@@ -41,8 +43,11 @@ pub const GDB: Need = Need {
 };
 
 /// Counts instructions on the host.
-pub const VALGRIND: Need =
-    Need { what: "valgrind", packages: &[&["valgrind"]], is_present: || find_program("valgrind").is_some() };
+pub const VALGRIND: Need = Need {
+    what: "valgrind",
+    packages: &[&["valgrind"]],
+    is_present: || find_program("valgrind").is_some(),
+};
 
 /// Debian's Rust with the library sources, for building for the guest without rustup (SPEC 1.3 b).
 pub const DEBIAN_RUST: Need = Need {
@@ -93,7 +98,9 @@ pub fn ensure(needs: &[Need], progress: Progress) -> Outcome<()> {
             package_names(need),
             need.what
         ))
-        .advise("is another version of it installed by hand? `apt-get install --reinstall` may help")),
+        .advise(
+            "is another version of it installed by hand? `apt-get install --reinstall` may help",
+        )),
     }
 }
 

@@ -109,7 +109,11 @@ fn collect(
     }
 }
 
-fn pump(stream: Option<impl Read + Send + 'static>, sender: Sender<Line>, wrap: fn(String) -> Line) {
+fn pump(
+    stream: Option<impl Read + Send + 'static>,
+    sender: Sender<Line>,
+    wrap: fn(String) -> Line,
+) {
     let Some(stream) = stream else { return };
     std::thread::spawn(move || {
         let mut reader = BufReader::new(stream);
@@ -154,7 +158,8 @@ pub fn shown(command: &Command) -> String {
 
 fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_=+./,:@%".contains(character);
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "-_=+./,:@%".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.into_owned()
     } else {
@@ -171,7 +176,9 @@ pub fn last_lines(output: &str, count: usize) -> String {
 /// The path of a program on `PATH`.
 pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| is_executable(candidate))
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|candidate| is_executable(candidate))
 }
 
 fn is_executable(path: &std::path::Path) -> bool {
@@ -193,7 +200,8 @@ mod tests {
     #[test]
     fn streams_are_kept_apart_and_the_status_is_the_programs() {
         let mut lines = 0;
-        let captured = capture(&mut sh("echo out; echo err >&2; exit 3"), None, |_| lines += 1).unwrap();
+        let captured =
+            capture(&mut sh("echo out; echo err >&2; exit 3"), None, |_| lines += 1).unwrap();
         assert_eq!((captured.stdout.as_str(), captured.stderr.as_str()), ("out\n", "err\n"));
         assert_eq!(captured.status.and_then(|status| status.code()), Some(3));
         assert_eq!(lines, 2);
@@ -202,7 +210,8 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_ended_at_its_limit() {
         let started = Instant::now();
-        let captured = capture(&mut sh("exec sleep 60"), Some(Duration::from_millis(100)), |_| ()).unwrap();
+        let captured =
+            capture(&mut sh("exec sleep 60"), Some(Duration::from_millis(100)), |_| ()).unwrap();
         assert!(captured.status.is_none());
         assert!(started.elapsed() < Duration::from_secs(20));
     }

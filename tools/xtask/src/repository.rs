@@ -54,7 +54,10 @@ pub fn unfenced_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// A line with `_` instead of each code span.
 pub fn without_code_spans(line: &str) -> String {
-    line.split('`').enumerate().map(|(part, text)| if part % 2 == 0 { text } else { " _ " }).collect()
+    line.split('`')
+        .enumerate()
+        .map(|(part, text)| if part % 2 == 0 { text } else { " _ " })
+        .collect()
 }
 
 /// The entries of a list that is checked in, each with its line: fields between bars. Lines that
@@ -97,6 +100,9 @@ mod tests {
     #[test]
     fn entries_have_their_line_and_fields() {
         let list = "# comment\n\na | b | c\nd\n";
-        assert_eq!(list_entries(list).collect::<Vec<_>>(), [(3, vec!["a", "b", "c"]), (4, vec!["d"])]);
+        assert_eq!(
+            list_entries(list).collect::<Vec<_>>(),
+            [(3, vec!["a", "b", "c"]), (4, vec!["d"])]
+        );
     }
 }

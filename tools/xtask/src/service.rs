@@ -25,7 +25,9 @@ const RAMP_PER_SECOND: u32 = 200;
 
 /// The server's command line in the guest.
 pub fn server_arguments(model: Model, vcpus: u32) -> Vec<String> {
-    ["/bin/matrix-server", "--model", model.name(), "--vcpus", &vcpus.to_string()].map(str::to_owned).to_vec()
+    ["/bin/matrix-server", "--model", model.name(), "--vcpus", &vcpus.to_string()]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// When the client sends.
@@ -63,7 +65,8 @@ impl Load {
     /// Arguments of the load generator.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
-        let mut add = |name: &str, value: u32| arguments.extend([name.to_owned(), value.to_string()]);
+        let mut add =
+            |name: &str, value: u32| arguments.extend([name.to_owned(), value.to_string()]);
         add("--connections", self.connections);
         add("--matrix", self.matrix);
         add("--seconds", self.seconds);
@@ -112,10 +115,13 @@ impl Client {
 
 /// Runs the client beside the server, and passes its output on. Returns whether it found no error.
 pub fn drive(server: &mut Server, client: &mut Command) -> Outcome<bool> {
-    let mut child =
-        client.stdin(Stdio::null()).spawn().because(|| format!("cannot start {}", shown(client)))?;
+    let mut child = client
+        .stdin(Stdio::null())
+        .spawn()
+        .because(|| format!("cannot start {}", shown(client)))?;
     let _guard = interrupt::guard(&child);
-    let ended = server.attend(|| child.try_wait().because(|| "cannot wait for the load generator".into()));
+    let ended =
+        server.attend(|| child.try_wait().because(|| "cannot wait for the load generator".into()));
     if ended.is_err() {
         // It may have ended by itself because the server has ended.
         let _ = child.kill();
@@ -159,11 +165,16 @@ pub fn print_per_request(row: &Map<String, Value>) {
 /// Reads the client's result: SPEC 5.6's document for `models`.
 pub fn read_result(path: &Path) -> Outcome<Map<String, Value>> {
     let text = std::fs::read(path).because(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_slice(&text).because(|| format!("{} is not the load generator's JSON", path.display()))
+    serde_json::from_slice(&text)
+        .because(|| format!("{} is not the load generator's JSON", path.display()))
 }
 
 /// The provenance of a measurement.
-pub fn provenance(workspace: &Workspace, prepared: &Prepared, machine: &Machine) -> Map<String, Value> {
+pub fn provenance(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    machine: &Machine,
+) -> Map<String, Value> {
     let entries = [
         ("command", Value::from(std::env::args().skip(1).collect::<Vec<_>>().join(" "))),
         ("commit", workspace.commit().into()),
@@ -177,7 +188,10 @@ pub fn provenance(workspace: &Workspace, prepared: &Prepared, machine: &Machine)
 }
 
 /// Adds entries to the document's configuration.
-pub fn with_configuration(mut document: Map<String, Value>, more: Map<String, Value>) -> Map<String, Value> {
+pub fn with_configuration(
+    mut document: Map<String, Value>,
+    more: Map<String, Value>,
+) -> Map<String, Value> {
     if let Value::Object(configuration) = document.entry("config").or_insert_with(|| json!({})) {
         configuration.extend(more);
     }
@@ -186,7 +200,8 @@ pub fn with_configuration(mut document: Map<String, Value>, more: Map<String, Va
 
 /// Writes a document as readable JSON.
 pub fn write_document(document: &Map<String, Value>, file: &Path) -> Outcome<()> {
-    let text = serde_json::to_string_pretty(document).because(|| "cannot write JSON".into())? + "\n";
+    let text =
+        serde_json::to_string_pretty(document).because(|| "cannot write JSON".into())? + "\n";
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).because(|| format!("cannot make {}", folder.display()))?;
     }
@@ -205,7 +220,8 @@ mod tests {
 
     #[test]
     fn the_client_gets_what_was_asked_for() {
-        let common = "--connections 2 --matrix 15 --seconds 5 --drain-seconds 3 --ramp-per-second 200";
+        let common =
+            "--connections 2 --matrix 15 --seconds 5 --drain-seconds 3 --ramp-per-second 200";
         assert_eq!(
             line(Pace::Open { period_ms: 100 }),
             format!("{common} --period-ms 100 --warmup-seconds 1")
@@ -216,7 +232,8 @@ mod tests {
 
     #[test]
     fn a_result_says_what_it_was_measured_on() {
-        let Value::Object(load) = json!({"bench": "models", "config": {"seed": 1}, "rows": [{"sent": 3}]})
+        let Value::Object(load) =
+            json!({"bench": "models", "config": {"seed": 1}, "rows": [{"sent": 3}]})
         else {
             panic!("not an object")
         };

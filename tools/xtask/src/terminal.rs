@@ -16,7 +16,8 @@ pub struct Palette {
 }
 
 const PLAIN: Palette = Palette { green: "", red: "", bold: "", reset: "" };
-const COLOURED: Palette = Palette { green: "\x1b[32m", red: "\x1b[31m", bold: "\x1b[1m", reset: "\x1b[0m" };
+const COLOURED: Palette =
+    Palette { green: "\x1b[32m", red: "\x1b[31m", bold: "\x1b[1m", reset: "\x1b[0m" };
 
 /// The palette for standard output. Respects `NO_COLOR`.
 pub fn stdout_palette() -> Palette {

@@ -26,8 +26,9 @@ impl Workspace {
             Some(root) => PathBuf::from(root),
             None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
         };
-        let root =
-            root.canonicalize().because(|| format!("cannot find the checkout at {}", root.display()))?;
+        let root = root
+            .canonicalize()
+            .because(|| format!("cannot find the checkout at {}", root.display()))?;
         let target = match std::env::var_os("CARGO_TARGET_DIR") {
             Some(target) => std::path::absolute(&target)
                 .because(|| format!("CARGO_TARGET_DIR={} is no usable path", target.display()))?,
@@ -91,7 +92,9 @@ pub fn git(folder: &Path, arguments: &[&str]) -> Outcome<String> {
 fn commit_in(repository: &Path) -> Option<String> {
     let read = |name: &str| std::fs::read_to_string(repository.join(name)).ok();
     let head = read("HEAD")?;
-    let Some(branch) = head.trim().strip_prefix("ref: ") else { return Some(head.trim().to_owned()) };
+    let Some(branch) = head.trim().strip_prefix("ref: ") else {
+        return Some(head.trim().to_owned());
+    };
     if let Some(commit) = read(branch) {
         return Some(commit.trim().to_owned());
     }

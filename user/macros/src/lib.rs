@@ -20,14 +20,22 @@ pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut is_runner = false;
     for argument in attribute {
         match argument {
-            TokenTree::Ident(word) if !is_runner && word.to_string() == "explicit_runner" => is_runner = true,
-            other => return error("#[cops::main] takes no argument except `explicit_runner`", other.span()),
+            TokenTree::Ident(word) if !is_runner && word.to_string() == "explicit_runner" => {
+                is_runner = true
+            }
+            other => {
+                return error(
+                    "#[cops::main] takes no argument except `explicit_runner`",
+                    other.span(),
+                );
+            }
         }
     }
     match Function::find(item.clone()) {
-        Ok(function) if is_runner && function.is_async => {
-            error("an explicit runner is not a coroutine, so it cannot be async", function.name.span())
-        }
+        Ok(function) if is_runner && function.is_async => error(
+            "an explicit runner is not a coroutine, so it cannot be async",
+            function.name.span(),
+        ),
         Ok(function) => item.into_iter().chain(entry(&function, is_runner)).collect(),
         Err((message, span)) => error(message, span),
     }
@@ -54,7 +62,11 @@ impl Function {
                         Some(TokenTree::Group(parameters))
                             if parameters.delimiter() == Delimiter::Parenthesis =>
                         {
-                            Ok(Self { name, is_async, takes_arguments: !parameters.stream().is_empty() })
+                            Ok(Self {
+                                name,
+                                is_async,
+                                takes_arguments: !parameters.stream().is_empty(),
+                            })
                         }
                         _ => Err(("main cannot be generic", name.span())),
                     };
@@ -109,7 +121,9 @@ fn with_name(tokens: TokenStream, name: &Ident) -> TokenStream {
     tokens
         .into_iter()
         .map(|token| match token {
-            TokenTree::Ident(word) if word.to_string() == "__MAIN__" => TokenTree::Ident(name.clone()),
+            TokenTree::Ident(word) if word.to_string() == "__MAIN__" => {
+                TokenTree::Ident(name.clone())
+            }
             TokenTree::Group(group) => {
                 let mut inner = Group::new(group.delimiter(), with_name(group.stream(), name));
                 inner.set_span(group.span());

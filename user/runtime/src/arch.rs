@@ -32,7 +32,12 @@ global_asm!(
 /// in flight, later. The caller must guarantee that this memory is valid for that access as long as
 /// the call lasts.
 #[inline]
-pub unsafe fn system_call(number: usize, arguments: [usize; 6], coroutine: u64, token: u64) -> (isize, u64) {
+pub unsafe fn system_call(
+    number: usize,
+    arguments: [usize; 6],
+    coroutine: u64,
+    token: u64,
+) -> (isize, u64) {
     let [a0, a1, a2, a3, a4, a5] = arguments;
     let (value, handle);
     // SAFETY: the kernel preserves every register except a0 and a1, which are outputs. By this

@@ -4,7 +4,9 @@ use alloc::ffi::CString;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::io::{AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, implement_stream};
+use crate::io::{
+    AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, implement_stream,
+};
 use crate::system;
 
 /// An open file.
@@ -40,7 +42,9 @@ impl Seek for File {
     /// Changes the position in the file. Returns the new one, in bytes from the beginning.
     async fn seek(&mut self, position: SeekFrom) -> Result<u64> {
         let (offset, whence) = match position {
-            SeekFrom::Start(offset) => (i64::try_from(offset).map_err(|_| cops_abi::Errno::EINVAL)?, 0),
+            SeekFrom::Start(offset) => {
+                (i64::try_from(offset).map_err(|_| cops_abi::Errno::EINVAL)?, 0)
+            }
             SeekFrom::Current(offset) => (offset, 1),
             SeekFrom::End(offset) => (offset, 2),
         };

@@ -38,13 +38,16 @@ unsafe impl Source for Growth {
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
         // The requested size, the allocator's own records, and the possible cost of alignment.
         let needed = layout.size().checked_add(layout.align()).ok_or(())?;
-        let needed = needed.checked_add(min_first_heap_size::<DefaultBinning>() + PAGE_BYTES).ok_or(())?;
+        let needed =
+            needed.checked_add(min_first_heap_size::<DefaultBinning>() + PAGE_BYTES).ok_or(())?;
         let bytes = needed.max(STEP_BYTES).checked_next_multiple_of(PAGE_BYTES).ok_or(())?;
         let base = system::map(bytes).ok_or(())?;
         let talc_end = match talc.source.end {
             // SAFETY: the kernel has just mapped this memory for the heap alone, and it begins
             // where the previous part of the heap ends.
-            Some(end) if end == base => Some(unsafe { talc.extend(end, base.as_ptr().wrapping_add(bytes)) }),
+            Some(end) if end == base => {
+                Some(unsafe { talc.extend(end, base.as_ptr().wrapping_add(bytes)) })
+            }
             // SAFETY: the kernel has just mapped this memory for the heap alone.
             _ => unsafe { talc.claim(base.as_ptr(), bytes) },
         };

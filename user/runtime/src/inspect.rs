@@ -23,7 +23,8 @@ fn all<R: Inspected>(from: u64) -> Result<Vec<R>> {
     loop {
         let mut bytes = [0; REPLY_BYTES_MAX];
         let length = system::inspect(request(R::KIND), from, &mut bytes)?;
-        let (header, records) = parse::<R>(bytes.get(..length).unwrap_or_default()).ok_or(Errno::EIO)?;
+        let (header, records) =
+            parse::<R>(bytes.get(..length).unwrap_or_default()).ok_or(Errno::EIO)?;
         list.extend(records);
         // The numbers only increase, so the loop ends.
         if header.next <= from {

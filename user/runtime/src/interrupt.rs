@@ -45,8 +45,12 @@ struct Stacks(UnsafeCell<[Stack; MAX_CPUS]>);
 unsafe impl Sync for Stacks {}
 
 static STACKS: Stacks = Stacks(UnsafeCell::new(
-    [const { Stack { room: [0; STACK_BYTES], top: Top { thread_pointer: ptr::null(), record: ptr::null() } } };
-        MAX_CPUS],
+    [const {
+        Stack {
+            room: [0; STACK_BYTES],
+            top: Top { thread_pointer: ptr::null(), record: ptr::null() },
+        }
+    }; MAX_CPUS],
 ));
 
 // The handler restores every register. It runs on its own stack, which the kernel has exchanged for
@@ -210,11 +214,15 @@ fn wake_coroutines_with_results() {
     let page = shared::process_page();
     page.posted.pending.store(0, Relaxed);
     fence(SeqCst);
-    let reached =
-        ring::for_each_waiting(&page.ring, REACHED.load(Relaxed), shared::ring_entry, |coroutine| {
+    let reached = ring::for_each_waiting(
+        &page.ring,
+        REACHED.load(Relaxed),
+        shared::ring_entry,
+        |coroutine| {
             if let Some(id) = CoroutineId::from_raw(coroutine) {
                 cops_executor::wake_up(id);
             }
-        });
+        },
+    );
     REACHED.store(reached, Relaxed);
 }

@@ -9,7 +9,9 @@ use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::syscall::{ACCEPT4, CONNECT};
 
 use crate::call::{Call, Mode, Operation, Request, Scratch, Whole, leftover};
-use crate::io::{AsFd, BorrowedFd, Buffer, ErrorType, Fd, ReadOwned, Result, fill, implement_stream};
+use crate::io::{
+    AsFd, BorrowedFd, Buffer, ErrorType, Fd, ReadOwned, Result, fill, implement_stream,
+};
 use crate::system::{self, End};
 
 pub use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};

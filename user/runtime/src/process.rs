@@ -137,7 +137,8 @@ pub enum Resource {
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Memory, Self::Processes, Self::Calls, Self::Descriptors, Self::Cpus];
+    pub const ALL: [Self; 5] =
+        [Self::Memory, Self::Processes, Self::Calls, Self::Descriptors, Self::Cpus];
 
     fn kind(self) -> usize {
         match self {
@@ -223,7 +224,11 @@ pub fn spawn<A: AsRef<str>>(path: &str, arguments: &[A]) -> Result<Child> {
 ///
 /// # Errors
 /// As [`spawn`]; `EPERM` if `ceiling` is more urgent than this process's own.
-pub fn spawn_below<A: AsRef<str>>(path: &str, arguments: &[A], ceiling: Option<Priority>) -> Result<Child> {
+pub fn spawn_below<A: AsRef<str>>(
+    path: &str,
+    arguments: &[A],
+    ceiling: Option<Priority>,
+) -> Result<Child> {
     start(path, arguments, ceiling, None)
 }
 
@@ -259,7 +264,9 @@ fn start<A: AsRef<str>>(
     // SAFETY: `path` and the strings that the pointers refer to live until the call returns, each
     // ends with a zero, and the last pointer is null.
     #[allow(unsafe_code)]
-    let pid = unsafe { system::spawn_process(&path, &pointers, ceiling, console.map(ConsoleMode::bits)) }?;
+    let pid = unsafe {
+        system::spawn_process(&path, &pointers, ceiling, console.map(ConsoleMode::bits))
+    }?;
     Ok(Child { pid: pid as u32 })
 }
 
@@ -356,7 +363,10 @@ unsafe impl Operation for Wait {
 
     fn request(&mut self, mode: Mode) -> Request {
         let which = self.pid.map_or(usize::MAX, |pid| pid as usize);
-        Request { number: WAIT4, arguments: [which, mode.scratch().expose_provenance(), 0, 0, 0, 0] }
+        Request {
+            number: WAIT4,
+            arguments: [which, mode.scratch().expose_provenance(), 0, 0, 0, 0],
+        }
     }
 
     fn finish(&mut self, result: CallResult, scratch: &Scratch) -> Self::Output {

@@ -36,14 +36,17 @@ pub(crate) enum Unusable {
 /// # Safety
 /// The addresses are from the auxiliary vector. Called once, before any other function of this
 /// module.
-pub(crate) unsafe fn install([process_page, ring, system_page]: [usize; 3]) -> Result<(), Unusable> {
+pub(crate) unsafe fn install(
+    [process_page, ring, system_page]: [usize; 3],
+) -> Result<(), Unusable> {
     if process_page == 0 || ring == 0 || system_page == 0 {
         return Err(Unusable::Missing);
     }
     PROCESS_PAGE.store(ptr::with_exposed_provenance_mut(process_page), Relaxed);
     RING.store(ptr::with_exposed_provenance_mut(ring), Relaxed);
     SYSTEM_PAGE.store(ptr::with_exposed_provenance_mut(system_page), Relaxed);
-    let versions = [self::process_page().version.load(Relaxed), self::system_page().version.load(Relaxed)];
+    let versions =
+        [self::process_page().version.load(Relaxed), self::system_page().version.load(Relaxed)];
     match versions.into_iter().find(|&version| version != ABI_VERSION) {
         Some(other) => Err(Unusable::Version(other)),
         None => Ok(()),

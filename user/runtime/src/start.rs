@@ -101,7 +101,8 @@ unsafe fn read_stack(stack: *const usize) -> (Arguments, Auxiliary) {
             }
             next = next.add(2);
         }
-        let strings: Vec<&'static CStr> = strings.iter().map(|&string| CStr::from_ptr(string)).collect();
+        let strings: Vec<&'static CStr> =
+            strings.iter().map(|&string| CStr::from_ptr(string)).collect();
         (Arguments { strings: strings.into_iter() }, auxiliary)
     }
 }

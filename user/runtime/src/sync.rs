@@ -22,7 +22,9 @@ use futures_intrusive::channel::shared::{self, GenericReceiver, GenericSender};
 
 use crate::lock::RawLock;
 
-pub use cops_executor::sync::{Event, Full, Mutex, MutexGuard, OneshotReceiver, OneshotSender, Permit};
+pub use cops_executor::sync::{
+    Event, Full, Mutex, MutexGuard, OneshotReceiver, OneshotSender, Permit,
+};
 pub use cops_executor::sync::{Rendezvous, Semaphore, oneshot, signal, wait_on};
 pub use futures_intrusive::channel::{TryReceiveError, TrySendError};
 

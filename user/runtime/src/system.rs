@@ -20,7 +20,10 @@ use cops_abi::{Errno, Priority};
 /// # Safety
 /// The memory that the arguments name is readable or writable, as far as this call reads or writes
 /// it.
-pub(crate) unsafe fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> CallResult {
+pub(crate) unsafe fn call<const COUNT: usize>(
+    number: usize,
+    arguments: [usize; COUNT],
+) -> CallResult {
     const { assert!(COUNT <= 6) };
     let mut all = [0; 6];
     for (place, argument) in all.iter_mut().zip(arguments) {
@@ -265,7 +268,8 @@ pub(crate) fn cancel(handle: CallHandle) -> Cancelled {
 /// that has completed.
 pub(crate) fn set_call_priority(handle: u64, priority: Priority) {
     // SAFETY: the call passes no memory address. It fails for unknown handles, which is harmless.
-    let _ = unsafe { call(number::COPS_SET_CALL_PRIORITY, [handle as usize, priority.level().into()]) };
+    let _ =
+        unsafe { call(number::COPS_SET_CALL_PRIORITY, [handle as usize, priority.level().into()]) };
 }
 
 pub(crate) fn set_ceiling(pid: u32, level: Priority) -> Result<(), Errno> {

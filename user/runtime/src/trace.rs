@@ -40,7 +40,11 @@ static OBSERVER: Observer = Observer {
 /// Installs the scheduler's functions: `plain`, or with an observer if this process is traced.
 pub(crate) fn install(plain: &'static CoreTable) {
     let traced = shared::trace_page(0).is_some();
-    image::install(if traced { OBSERVED.call_once(|| CoreTable::observed(plain, &OBSERVER)) } else { plain });
+    image::install(if traced {
+        OBSERVED.call_once(|| CoreTable::observed(plain, &OBSERVER))
+    } else {
+        plain
+    });
     ON.store(traced, Relaxed);
 }
 
@@ -146,5 +150,10 @@ pub fn read(hart: usize, from: u64, mut put: impl FnMut(Record)) -> Result<Porti
     for record in records {
         put(Record::from_bytes(record));
     }
-    Ok(Portion { first: header.from, count: records.len(), begun: header.begun, capacity: header.capacity })
+    Ok(Portion {
+        first: header.from,
+        count: records.len(),
+        begun: header.begun,
+        capacity: header.capacity,
+    })
 }

@@ -81,7 +81,8 @@ fn show_executor() {
 
 /// Makes this virtual CPU worker `index`.
 pub(crate) fn become_worker(index: usize) {
-    let (Some(word), Some(state)) = (CURRENT_WORKER.get(index), shared::process_page().workers.get(index))
+    let (Some(word), Some(state)) =
+        (CURRENT_WORKER.get(index), shared::process_page().workers.get(index))
     else {
         fatal(format_args!("the kernel gave this process a virtual CPU number {index}"));
     };

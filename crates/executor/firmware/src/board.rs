@@ -179,8 +179,9 @@ pub fn now() -> u64 {
     loop {
         // SAFETY: these are the addresses of this board's clock registers, which may always be
         // read.
-        let (before, low, after) =
-            unsafe { (TIME_HIGH.read_volatile(), TIME_LOW.read_volatile(), TIME_HIGH.read_volatile()) };
+        let (before, low, after) = unsafe {
+            (TIME_HIGH.read_volatile(), TIME_LOW.read_volatile(), TIME_HIGH.read_volatile())
+        };
         if before == after {
             return (after as u64) << 32 | low as u64;
         }

@@ -14,8 +14,8 @@
 #![no_main]
 
 use cops_executor::{
-    Executor, Priority, SpawnError, StaticMemory, StaticTask, WorkerState, future_size, memory_for, wake_up,
-    yield_now,
+    Executor, Priority, SpawnError, StaticMemory, StaticTask, WorkerState, future_size, memory_for,
+    wake_up, yield_now,
 };
 use firmware::signal::Signal;
 use firmware::{board, entry, println};
@@ -95,8 +95,9 @@ async fn report() {
 async fn compute(up_to: u32) {
     let mut primes = 0;
     for number in 2..up_to {
-        let is_prime =
-            (2..number).take_while(|factor| factor * factor <= number).all(|factor| number % factor != 0);
+        let is_prime = (2..number)
+            .take_while(|factor| factor * factor <= number)
+            .all(|factor| number % factor != 0);
         primes += is_prime as u32;
         if number % PORTION == 0 {
             yield_now().await;
@@ -140,18 +141,29 @@ fn demonstrate() -> Result<bool, SpawnError> {
     let sampler = EXECUTOR.spawn_static(&SAMPLER, sample(), Priority::MOST_URGENT)?;
     EXECUTOR.spawn_static(&REPORTER, report(), Priority::DEFAULT)?;
     EXECUTOR.spawn_static(&COMPUTER, compute(NUMBERS), Priority::LEAST_URGENT)?;
-    let refused =
-        EXECUTOR.spawn_static(&SAMPLER, sample(), Priority::MOST_URGENT) == Err(SpawnError::Occupied);
+    let refused = EXECUTOR.spawn_static(&SAMPLER, sample(), Priority::MOST_URGENT)
+        == Err(SpawnError::Occupied);
     board::start_timer(board::now() + PERIOD, on_timer);
     run();
     let is_gone = !wake_up(sampler);
 
     let [none, one, more] = OVERTAKEN.each_ref().map(|count| count.load(Relaxed));
     println!("samples before which 0 / 1 / more polls of others came: {none} / {one} / {more}");
-    println!("from the interrupt to the sample: at most {} instructions", MOST_INSTRUCTIONS.load(Relaxed));
-    println!("sleeps: {}, samples that ended one: {}", SLEEPS.load(Relaxed), FROM_SLEEP.load(Relaxed));
+    println!(
+        "from the interrupt to the sample: at most {} instructions",
+        MOST_INSTRUCTIONS.load(Relaxed)
+    );
+    println!(
+        "sleeps: {}, samples that ended one: {}",
+        SLEEPS.load(Relaxed),
+        FROM_SLEEP.load(Relaxed)
+    );
     println!("a busy static refuses: {refused}; a late wake has no effect: {is_gone}");
-    println!("a yield: {} instructions alone, {} in turn with another", measure_yield(1)?, measure_yield(2)?);
+    println!(
+        "a yield: {} instructions alone, {} in turn with another",
+        measure_yield(1)?,
+        measure_yield(2)?
+    );
     let from_sleep = FROM_SLEEP.load(Relaxed);
     let both_ways = from_sleep != 0 && from_sleep != SAMPLES;
     Ok(none + one == SAMPLES && both_ways && refused && is_gone)
@@ -177,7 +189,10 @@ fn main() -> ! {
         size_of_val(&MEMORY),
         COROUTINES,
         size_of_val(&WORKER),
-        size_of_val(&SAMPLER) + size_of_val(&REPORTER) + size_of_val(&COMPUTER) + size_of_val(&YIELDERS)
+        size_of_val(&SAMPLER)
+            + size_of_val(&REPORTER)
+            + size_of_val(&COMPUTER)
+            + size_of_val(&YIELDERS)
     );
     println!("{}", if succeeded { "passed" } else { "FAILED" });
     board::exit(!succeeded as u16)

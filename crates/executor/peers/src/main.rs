@@ -75,14 +75,17 @@ fn main() -> ExitCode {
         list();
         return ExitCode::SUCCESS;
     }
-    let unknown =
-        |only: &&String| !TABLES.iter().flat_map(|table| table.rows).any(|row| row.is_meant_by(only));
+    let unknown = |only: &&String| {
+        !TABLES.iter().flat_map(|table| table.rows).any(|row| row.is_meant_by(only))
+    };
     if let Some(only) = arguments.only.iter().find(unknown) {
         eprintln!("no row begins with {only:?}; --list names them");
         return ExitCode::from(2);
     }
     if cfg!(debug_assertions) {
-        eprintln!("this build has debug assertions: its figures are of no use (cargo run --release)");
+        eprintln!(
+            "this build has debug assertions: its figures are of no use (cargo run --release)"
+        );
     }
     let plan = Plan {
         only: arguments.only,
@@ -131,7 +134,8 @@ fn list() {
     for table in TABLES {
         println!("{}", table.title);
         for row in table.rows {
-            let takes = Contender::ALL.into_iter().filter(|contender| contender.takes(row.operation));
+            let takes =
+                Contender::ALL.into_iter().filter(|contender| contender.takes(row.operation));
             let keys: Vec<&str> = takes.map(Contender::key).collect();
             println!("  {:17} {}: {}", row.key, row.head, keys.join(", "));
         }

@@ -49,7 +49,11 @@ pub const TABLES: &[Table] = &[
             row("yield-10", "10", Operation::Yield { coroutines: 10, levels: 1 }),
             row("yield-1000", "1,000", Operation::Yield { coroutines: 1_000, levels: 1 }),
             row("yield-100000", "100,000", Operation::Yield { coroutines: 100_000, levels: 1 }),
-            row("yield-levels", "1,000 on 64 levels", Operation::Yield { coroutines: 1_000, levels: 64 }),
+            row(
+                "yield-levels",
+                "1,000 on 64 levels",
+                Operation::Yield { coroutines: 1_000, levels: 64 },
+            ),
         ],
     },
     Table {

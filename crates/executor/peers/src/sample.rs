@@ -35,7 +35,8 @@ impl Sample {
     /// Reads what `to_json` wrote.
     pub fn from_json(text: &str) -> Option<Sample> {
         let value: Value = serde_json::from_str(text).ok()?;
-        let counts = value["counts"].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
+        let counts =
+            value["counts"].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
         Some(Sample {
             operations: value["operations"].as_u64()?,
             nanoseconds: value["nanoseconds"].as_u64()?,
@@ -79,7 +80,8 @@ impl Clock {
 
     /// Once, after `start`.
     pub fn stop(self) {
-        let (began, cpu_began) = self.0.began.get().expect("a clock is started before it is stopped");
+        let (began, cpu_began) =
+            self.0.began.get().expect("a clock is started before it is stopped");
         let took = (began.elapsed(), processor_time().saturating_sub(*cpu_began));
         self.0.took.set(took).expect("a clock is stopped once");
     }
@@ -110,8 +112,13 @@ mod tests {
 
     #[test]
     fn a_sample_survives_the_pipe() {
-        let sample =
-            Sample { operations: 7, nanoseconds: 9, cpu_nanoseconds: 8, counts: vec![0, 3], bytes: 1 << 40 };
+        let sample = Sample {
+            operations: 7,
+            nanoseconds: 9,
+            cpu_nanoseconds: 8,
+            counts: vec![0, 3],
+            bytes: 1 << 40,
+        };
         assert_eq!(Sample::from_json(&sample.to_json().to_string()), Some(sample));
         assert_eq!(Sample::from_json("{}"), None);
         assert_eq!(Sample::from_json("thread panicked"), None);

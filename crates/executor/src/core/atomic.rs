@@ -382,7 +382,11 @@ mod modelled {
         ) -> Result<*mut T, *mut T> {
             let (seen, next) = (seen.expose_provenance() as u64, next.expose_provenance() as u64);
             let pointer = |word: u64| ::core::ptr::with_exposed_provenance_mut(word as usize);
-            self.0.modelled().compare_exchange(seen, next, success, failure).map(pointer).map_err(pointer)
+            self.0
+                .modelled()
+                .compare_exchange(seen, next, success, failure)
+                .map(pointer)
+                .map_err(pointer)
         }
     }
 }

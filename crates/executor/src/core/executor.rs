@@ -266,7 +266,9 @@ impl Executor {
     }
 
     fn unsettle_all(&self) {
-        (0..self.worker_limit()).filter_map(|number| self.worker(number)).for_each(Worker::unsettle);
+        (0..self.worker_limit())
+            .filter_map(|number| self.worker(number))
+            .for_each(Worker::unsettle);
     }
 
     /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it

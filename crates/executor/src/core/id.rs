@@ -34,10 +34,12 @@ pub(crate) const INDEX_BITS: u32 = if FITS_POINTER { 24 } else { Compact::INDEX_
 /// All indices are below this.
 pub(crate) const INDEX_LIMIT: u32 = 1 << INDEX_BITS;
 /// The last generation of a slot: with it, the slot is retired.
-pub(crate) const LAST_GENERATION: u32 = if FITS_POINTER { u32::MAX } else { Compact::LAST_GENERATION };
+pub(crate) const LAST_GENERATION: u32 =
+    if FITS_POINTER { u32::MAX } else { Compact::LAST_GENERATION };
 /// The highest number of an executor.
 #[cfg(feature = "static-tasks")]
-pub(crate) const LAST_EXECUTOR: u8 = if FITS_POINTER || cfg!(feature = "std") { u8::MAX } else { 3 };
+pub(crate) const LAST_EXECUTOR: u8 =
+    if FITS_POINTER || cfg!(feature = "std") { u8::MAX } else { 3 };
 
 impl CoroutineId {
     /// The id with these bits, or `None` if no coroutine can ever have it (generation 0: in

@@ -27,7 +27,9 @@ pub enum Phase {
 
 impl Phase {
     fn from_raw(raw: u32) -> Option<Phase> {
-        [Phase::Blocked, Phase::Ready, Phase::Running].into_iter().find(|&phase| phase as u32 == raw)
+        [Phase::Blocked, Phase::Ready, Phase::Running]
+            .into_iter()
+            .find(|&phase| phase as u32 == raw)
     }
 }
 
@@ -148,7 +150,9 @@ impl Executor {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn inspect(&self, index: u32, out: &mut RawInspection) -> u32 {
-        let Some(slot) = (if index == 0 { None } else { self.slab.get(index) }) else { return INSPECT_END };
+        let Some(slot) = (if index == 0 { None } else { self.slab.get(index) }) else {
+            return INSPECT_END;
+        };
         let word = slot.state.load();
         let id = word.id_high() | slot.handle() as u64;
         let phase = match word.place() {

@@ -123,7 +123,9 @@ impl Locked<'_> {
     fn remove(&self, slab: &Slab, slot: &Slot, level: Priority) {
         self.0.lists.remove(slab, slot, level);
         let polled = self.0.running_level.load(Ordering::Relaxed) == level.level() as u32;
-        if self.bitmap() & level.bit() == 0 || polled && self.0.lists.list(level).first(slab).is_alone() {
+        if self.bitmap() & level.bit() == 0
+            || polled && self.0.lists.list(level).first(slab).is_alone()
+        {
             self.hide(level);
         }
     }
@@ -216,8 +218,11 @@ impl Locked<'_> {
         let slot = if polled { head.next(slab) } else { head };
         self.remove(slab, slot, level);
         let word = slot.state.hand_over(self.0.number(), to.0.number());
-        let moved =
-            if word.is_misfiled() { slot.state.relevel(word.generation(), to.0.number()) } else { None };
+        let moved = if word.is_misfiled() {
+            slot.state.relevel(word.generation(), to.0.number())
+        } else {
+            None
+        };
         let level = moved.map_or(level, |(_, level)| level);
         to.push(slot, level);
         level
@@ -261,7 +266,8 @@ impl Locked<'_> {
     /// tail of that.
     pub fn refile(&self, slab: &Slab, slot: &Slot, generation: u32) -> Refiled {
         let word = slot.state.load();
-        if word.names(generation) && word.place() == Place::List && word.worker() != self.0.number() {
+        if word.names(generation) && word.place() == Place::List && word.worker() != self.0.number()
+        {
             return Refiled::Elsewhere;
         }
         if self.is_polled(slab, slot) {

@@ -159,7 +159,14 @@ impl Executor {
     /// The second half of `announce`: notifies and interrupts. What waits has been marked before.
     /// Returns `result`: so the callers end with this call, and save no registers for it.
     #[inline(always)]
-    pub(super) fn tell<R>(&self, target: &Worker, priority: Priority, here: u32, busy: bool, result: R) -> R {
+    pub(super) fn tell<R>(
+        &self,
+        target: &Worker,
+        priority: Priority,
+        here: u32,
+        busy: bool,
+        result: R,
+    ) -> R {
         let parked = self.parked.load(Ordering::SeqCst);
         if parked != 0 || self.preempts.load(Ordering::Relaxed) {
             return self.tell_others(target, priority, here, busy, result);
@@ -169,7 +176,14 @@ impl Executor {
 
     /// Apart, since usually there is no worker to notify or interrupt.
     #[inline(never)]
-    fn tell_others<R>(&self, target: &Worker, priority: Priority, here: u32, busy: bool, result: R) -> R {
+    fn tell_others<R>(
+        &self,
+        target: &Worker,
+        priority: Priority,
+        here: u32,
+        busy: bool,
+        result: R,
+    ) -> R {
         let parked = self.parked.load(Ordering::SeqCst);
         if parked != 0 && self.unpark_for(target, parked, here, busy) {
             return result;
@@ -348,5 +362,6 @@ const fn bit_of(number: u32) -> u64 {
 /// long.
 fn is_between_polls(worker: &Worker) -> bool {
     let state = worker.state();
-    state.current_id.load(Ordering::Relaxed) == 0 && state.phase.load(Ordering::Relaxed) == PHASE_RUNNING
+    state.current_id.load(Ordering::Relaxed) == 0
+        && state.phase.load(Ordering::Relaxed) == PHASE_RUNNING
 }

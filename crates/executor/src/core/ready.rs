@@ -38,8 +38,9 @@ impl ReadyLists {
     pub const fn new() -> ReadyLists {
         ReadyLists {
             bitmap: AtomicU64::new(0),
-            lists: [const { List { first: AtomicPtr::new(null_mut()), last: AtomicPtr::new(null_mut()) } };
-                64],
+            lists: [const {
+                List { first: AtomicPtr::new(null_mut()), last: AtomicPtr::new(null_mut()) }
+            }; 64],
         }
     }
 

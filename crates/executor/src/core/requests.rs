@@ -62,7 +62,13 @@ impl Executor {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[allow(unsafe_code)]
-    pub unsafe fn spawn(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
+    pub unsafe fn spawn(
+        &self,
+        data: *mut (),
+        vtable: *const FutureVTable,
+        priority: u32,
+        here: u32,
+    ) -> u64 {
         if let Some(worker) = self.worker(here)
             && let Some(locked) = worker.lock_to_link()
             && let Some(slot) = locked.take_free(&self.slab)
@@ -95,7 +101,13 @@ impl Executor {
     /// A spawn that needs another slot than one of its own worker's free ones, or goes through an
     /// inbox.
     #[inline(never)]
-    fn spawn_slowly(&self, data: *mut (), vtable: *const FutureVTable, priority: u32, here: u32) -> u64 {
+    fn spawn_slowly(
+        &self,
+        data: *mut (),
+        vtable: *const FutureVTable,
+        priority: u32,
+        here: u32,
+    ) -> u64 {
         let (slot, worker) = match self.find_slot(here) {
             Ok(found) => found,
             Err(status) => return status as u64,
@@ -116,7 +128,8 @@ impl Executor {
         let (Some(worker), Some(hooks)) = (self.worker_near(here), self.hooks()) else {
             return Err(STATUS_NOT_INITIALISED);
         };
-        let slot = self.used_slot(worker).or_else(|| self.slab.allocate(self.number() as u8, hooks));
+        let slot =
+            self.used_slot(worker).or_else(|| self.slab.allocate(self.number() as u8, hooks));
         // Without memory: a coroutine may still have exited in the meantime.
         let slot = slot.or_else(|| self.used_slot(worker));
         Ok((slot.ok_or(STATUS_NO_MEMORY)?, worker))
@@ -206,7 +219,8 @@ impl Executor {
         };
         slot.set_future(data, vtable);
         self.live.fetch_add(1, Ordering::Relaxed);
-        slot.state.occupy_blocked(Priority::saturating(priority), worker.number()) | slot.handle() as u64
+        slot.state.occupy_blocked(Priority::saturating(priority), worker.number())
+            | slot.handle() as u64
     }
 
     /// Where to put a new coroutine: on the calling worker, else on a parked one, else on the

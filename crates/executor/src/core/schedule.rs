@@ -69,7 +69,9 @@ impl Executor {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run(&self, number: u32, max_polls: u64) -> u32 {
-        let (Some(worker), Some(hooks)) = (self.worker(number), self.hooks()) else { return RUN_REFUSED };
+        let (Some(worker), Some(hooks)) = (self.worker(number), self.hooks()) else {
+            return RUN_REFUSED;
+        };
         if worker.running.swap(true, Ordering::Acquire) {
             return RUN_REFUSED;
         }
@@ -96,7 +98,9 @@ impl Executor {
                 return if budget == 0 { RUN_BUDGET_USED } else { RUN_STOP_REQUESTED };
             }
             let until_aged = self.polls_until_aged(worker);
-            let Some(begun) = self.schedule(worker, polled, until_aged == 0) else { return RUN_STALLED };
+            let Some(begun) = self.schedule(worker, polled, until_aged == 0) else {
+                return RUN_STALLED;
+            };
             if !has_offered {
                 has_offered = true;
                 self.offer_rest();
@@ -232,7 +236,11 @@ impl Executor {
 
 /// The head of list `level` begins.
 #[inline(always)]
-pub(super) fn begin<'a>(locked: &Locked<'_>, slab: &'a super::slab::Slab, level: Priority) -> Begun<'a> {
+pub(super) fn begin<'a>(
+    locked: &Locked<'_>,
+    slab: &'a super::slab::Slab,
+    level: Priority,
+) -> Begun<'a> {
     let slot = locked.begin(slab, level);
     let word = slot.state.peek();
     // Woken while it waited: this poll is what the wake asked for.
@@ -309,7 +317,11 @@ pub(super) fn drop_future(state: &WorkerState, slot: &Slot) {
 }
 
 #[allow(unsafe_code)]
-pub(super) fn call_external(external: unsafe extern "C" fn(*mut (), u32), hooks: &Hooks, worker: &Worker) {
+pub(super) fn call_external(
+    external: unsafe extern "C" fn(*mut (), u32),
+    hooks: &Hooks,
+    worker: &Worker,
+) {
     // SAFETY: contract of `Hooks`: called on its worker, between polls, with no lock held.
     unsafe { external(hooks.context, worker.number()) };
 }

@@ -56,14 +56,18 @@ fn split(index: u32) -> (usize, usize, usize) {
 /// What `Hooks::grow` is asked for, for `coroutines` at once; at most the bytes of all indices.
 pub(super) const fn memory_for(coroutines: u32) -> usize {
     // Index 0 is not used.
-    let indices = if coroutines < INDEX_LIMIT { coroutines as usize + 1 } else { INDEX_LIMIT as usize };
+    let indices =
+        if coroutines < INDEX_LIMIT { coroutines as usize + 1 } else { INDEX_LIMIT as usize };
     let segments = indices.div_ceil(FAN_OUT);
     segments * size_of::<Segment>() + segments.div_ceil(FAN_OUT) * size_of::<Directory>()
 }
 
 impl Slab {
     pub const fn new() -> Slab {
-        Slab { root: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT], fresh: AtomicU32::new(0) }
+        Slab {
+            root: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT],
+            fresh: AtomicU32::new(0),
+        }
     }
 
     /// The slot for an arbitrary index; `None` if there is no such slot.
@@ -121,8 +125,12 @@ impl Slab {
                 }
                 continue;
             };
-            let claimed =
-                self.fresh.compare_exchange_weak(fresh, index, Ordering::Relaxed, Ordering::Relaxed);
+            let claimed = self.fresh.compare_exchange_weak(
+                fresh,
+                index,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
             if claimed.is_ok() {
                 slot.set_handle((number as u32) << 24 | index);
                 return Some(slot);

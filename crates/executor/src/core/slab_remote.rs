@@ -56,7 +56,11 @@ impl Executor {
 
 /// The state word of the coroutine in slot `index` of the executor at `address`; `None` if there is
 /// no such slot.
-fn remote_word(address: u64, index: u32, mut word: impl FnMut(u64) -> Option<u64>) -> Option<Snapshot> {
+fn remote_word(
+    address: u64,
+    index: u32,
+    mut word: impl FnMut(u64) -> Option<u64>,
+) -> Option<Snapshot> {
     let (directory, segment, slot) = split(index);
     let root = offset_of!(Executor, slab) + offset_of!(Slab, root);
     let entry = |base: u64, offset: usize, index: usize| {

@@ -18,8 +18,9 @@ struct Memory {
 unsafe extern "C" fn grow(context: *mut (), bytes: usize) -> *mut u8 {
     // SAFETY: `hooks` made the context of a `Memory` that outlives the slab.
     let memory = unsafe { &*context.cast::<Memory>() };
-    let taken =
-        memory.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+    let taken = memory
+        .left
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
     match taken {
         // SAFETY: the slab never requests zero bytes, which is all that `alloc_zeroed` requires.
         Ok(_) => unsafe { alloc_zeroed(Layout::from_size_align(bytes, 64).unwrap()) },
@@ -127,7 +128,9 @@ fn racing_threads_never_share_a_slot() {
     });
     assert_eq!(held.iter().collect::<HashSet<_>>().len(), held.len());
     // Each thread that lost a race for a segment released its memory.
-    let out = usize::MAX - memory.left.load(Ordering::Relaxed) - memory.released.load(Ordering::Relaxed);
-    let segments = (1..INDEX_LIMIT).step_by(256).take_while(|&index| slab.get(index).is_some()).count();
+    let out =
+        usize::MAX - memory.left.load(Ordering::Relaxed) - memory.released.load(Ordering::Relaxed);
+    let segments =
+        (1..INDEX_LIMIT).step_by(256).take_while(|&index| slab.get(index).is_some()).count();
     assert_eq!(out, size_of::<Directory>() + segments * size_of::<Segment>());
 }

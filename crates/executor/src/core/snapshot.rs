@@ -44,7 +44,8 @@ impl Snapshot {
     #[inline(always)]
     pub fn born(id_high: u64, place: Place, priority: Priority, worker: u32) -> Snapshot {
         let level = priority.level() as u64;
-        let numbers = level << BASE_SHIFT | level << LEVEL_SHIFT | (worker as u64 & SIX_BITS) << WORKER_SHIFT;
+        let numbers =
+            level << BASE_SHIFT | level << LEVEL_SHIFT | (worker as u64 & SIX_BITS) << WORKER_SHIFT;
         Snapshot(id_high | place as u64 | NOTHING_INHERITED | numbers)
     }
 
@@ -87,7 +88,8 @@ impl Snapshot {
     /// What it runs at: the more urgent of its own priority and what it has inherited.
     #[inline(always)]
     pub fn priority(self) -> Priority {
-        let (base, inherited) = (self.0 >> BASE_SHIFT & SIX_BITS, self.0 >> INHERITED_SHIFT & SIX_BITS);
+        let (base, inherited) =
+            (self.0 >> BASE_SHIFT & SIX_BITS, self.0 >> INHERITED_SHIFT & SIX_BITS);
         Priority::from_bits(if base < inherited { base } else { inherited })
     }
 
@@ -142,7 +144,8 @@ impl Snapshot {
     /// Whether it is that coroutine, and blocked.
     #[inline(always)]
     pub fn is_blocked(self, generation: u32) -> bool {
-        self.0 >> GENERATION_SHIFT == generation as u64 && self.0 & PLACE_MASK == Place::Blocked as u64
+        self.0 >> GENERATION_SHIFT == generation as u64
+            && self.0 & PLACE_MASK == Place::Blocked as u64
     }
 
     #[inline(always)]

@@ -225,7 +225,9 @@ impl State {
             word.names(generation).then_some((
                 next,
                 match next.place() {
-                    Place::Inbox if priority != word.priority() => Request::Announce { worker, priority },
+                    Place::Inbox if priority != word.priority() => {
+                        Request::Announce { worker, priority }
+                    }
                     Place::List if next.is_misfiled() => Request::Move,
                     _ => Request::Done,
                 },
@@ -237,7 +239,9 @@ impl State {
     /// list to which the caller appends it.
     #[must_use]
     pub fn take_from_inbox(&self, worker: u32) -> Priority {
-        self.update(Priority::DEFAULT, |word| Some((word.with_worker(worker).at(Place::List), word.level())))
+        self.update(Priority::DEFAULT, |word| {
+            Some((word.with_worker(worker).at(Place::List), word.level()))
+        })
     }
 
     /// (5) From which list to which the caller moves it, if it is misfiled. The caller holds the

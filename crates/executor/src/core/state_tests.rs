@@ -259,7 +259,8 @@ fn a_slot_with_no_generations_left_is_retired() {
 fn fields_do_not_overlap() {
     for worker in [0, 63] {
         for level in [0, 63] {
-            let (priority, opposite) = (Priority::saturating(level), Priority::saturating(63 - level));
+            let (priority, opposite) =
+                (Priority::saturating(level), Priority::saturating(63 - level));
             let state = State::new();
             state.set_generation(41);
             assert_eq!(state.occupy_listed(priority, worker), 42 << GENERATION_SHIFT);
@@ -273,7 +274,10 @@ fn fields_do_not_overlap() {
             let _ = state.cancel(42, None);
             let _ = state.wake(42, None);
             let word = state.hand_over(worker, 63 - worker);
-            assert_eq!((word.level(), word.base(), word.worker()), (priority, opposite, 63 - worker));
+            assert_eq!(
+                (word.level(), word.base(), word.worker()),
+                (priority, opposite, 63 - worker)
+            );
             assert_eq!(word.priority(), priority.more_urgent_of(opposite));
             assert_eq!((word.generation(), word.place()), (42, Place::List));
             assert!(word.is_cancelled());

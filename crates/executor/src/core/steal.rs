@@ -34,7 +34,11 @@ impl Executor {
 
     /// The rest of a scheduling point, if there is something to steal, or nothing to begin.
     #[inline(never)]
-    pub(super) fn pick<'a>(&'a self, worker: &'a Worker, mut locked: Locked<'a>) -> Option<Begun<'a>> {
+    pub(super) fn pick<'a>(
+        &'a self,
+        worker: &'a Worker,
+        mut locked: Locked<'a>,
+    ) -> Option<Begun<'a>> {
         let mut looks = LOOKS_AT_LOCKED_WORKERS;
         loop {
             let own = locked.bitmap();
@@ -55,7 +59,8 @@ impl Executor {
             if let Some(level) = Priority::most_urgent_in(locked.bitmap()) {
                 if matches!(stolen, Stolen::Contended) {
                     let skipped = &worker.state().skipped_steals;
-                    skipped.store(skipped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                    skipped
+                        .store(skipped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 }
                 return Some(begin(&locked, &self.slab, level));
             }

@@ -177,7 +177,8 @@ impl Executor {
     ) -> Option<Begun<'a>> {
         let level = Priority::most_urgent_in(locked.bitmap())?;
         let list = worker.list(level);
-        let (plain, word) = (Snapshot::plain(level, worker.number()), list.first(&self.slab).state.peek());
+        let (plain, word) =
+            (Snapshot::plain(level, worker.number()), list.first(&self.slab).state.peek());
         if !word.is(plain) || self.must_look_round::<ALONE>(worker, level) {
             return None;
         }
@@ -220,6 +221,7 @@ impl Executor {
             call_external(external, hooks, worker);
         }
         attention & ATTENTION_STOP != 0
-            || attention & ATTENTION_FELLOWS != 0 && self.others_show(worker, level.bit().wrapping_sub(1))
+            || attention & ATTENTION_FELLOWS != 0
+                && self.others_show(worker, level.bit().wrapping_sub(1))
     }
 }

@@ -53,7 +53,12 @@ impl Executor {
                 Place::Inbox,
                 worker.number(),
             )?);
-            found.free = found.free.wrapping_add(self.count_chain(&worker.free, slots, Place::Nowhere, 0)?);
+            found.free = found.free.wrapping_add(self.count_chain(
+                &worker.free,
+                slots,
+                Place::Nowhere,
+                0,
+            )?);
         }
         if found.listed != by_word.listed {
             return Err("not as many slots in lists as have words that say so");
@@ -106,7 +111,12 @@ impl Executor {
         census
     }
 
-    fn verify_lists(&self, locked: &Locked<'_>, slots: u32, found: &mut Census) -> Result<(), &'static str> {
+    fn verify_lists(
+        &self,
+        locked: &Locked<'_>,
+        slots: u32,
+        found: &mut Census,
+    ) -> Result<(), &'static str> {
         let worker = locked.0;
         if worker.running_level.load(Relaxed) != NO_LEVEL {
             return Err("a worker that does not run shows a level that it polls");
@@ -133,7 +143,9 @@ impl Executor {
                     return Err("a list holds a slot of another level");
                 }
                 if word.is_misfiled() && worker.misfiled.load(Relaxed) & level.bit() == 0 {
-                    return Err("a slot waits at another level than its priority, and no note says so");
+                    return Err(
+                        "a slot waits at another level than its priority, and no note says so",
+                    );
                 }
                 let next = slot.next(&self.slab);
                 if next.previous.load(Relaxed) != slot.handle() {

@@ -18,7 +18,9 @@ impl<F: Future<Output = ()> + Send + 'static> Boxed<F> {
 
 /// Boxes a future for `spawn_raw`.
 #[inline]
-pub(crate) fn boxed<F: Future<Output = ()> + Send + 'static>(future: F) -> (*mut (), &'static FutureVTable) {
+pub(crate) fn boxed<F: Future<Output = ()> + Send + 'static>(
+    future: F,
+) -> (*mut (), &'static FutureVTable) {
     (place(future).as_ptr().cast(), Boxed::<F>::VTABLE)
 }
 

@@ -10,9 +10,9 @@ use super::{calls, current, registry};
 #[cfg(feature = "alloc")]
 use super::{cell, join::JoinHandle};
 use crate::core::{
-    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, MAX_WORKERS, Priority, RUN_BUDGET_USED,
-    RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState,
-    id::LAST_EXECUTOR,
+    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, MAX_WORKERS, Priority,
+    RUN_BUDGET_USED, RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY,
+    STATUS_OK, WorkerState, id::LAST_EXECUTOR,
 };
 
 const _: () = assert!(INTERFACE_VERSION >> 32 == 4);
@@ -170,7 +170,11 @@ impl Executor {
     /// static WORKER: WorkerState = WorkerState::new();
     /// assert_eq!(EXECUTOR.add_worker(0, &WORKER), Err(AddWorkerError::NotStarted));
     /// ```
-    pub fn add_worker(&self, worker: u32, state: &'static WorkerState) -> Result<(), AddWorkerError> {
+    pub fn add_worker(
+        &self,
+        worker: u32,
+        state: &'static WorkerState,
+    ) -> Result<(), AddWorkerError> {
         // SAFETY: `state` is a `'static` reference, so it lives as long as the executor.
         #[allow(unsafe_code)]
         match unsafe { calls::add_worker(&self.core, worker, state) } {
@@ -253,7 +257,8 @@ impl Executor {
         // SAFETY: `boxed` makes what `spawn` of the core asks for of a future that is Send and
         // 'static.
         #[allow(unsafe_code)]
-        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
+        let raw =
+            unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
         // SAFETY: on an error it is still ours.
         #[allow(unsafe_code)]
         CoroutineId::from_raw(raw).ok_or_else(|| unsafe { refused::<F>(data, raw) })
@@ -278,7 +283,11 @@ impl Executor {
     /// As `spawn`.
     #[cfg(feature = "alloc")]
     #[inline]
-    pub fn spawn_join<F>(&self, future: F, priority: Priority) -> Result<JoinHandle<F::Output>, SpawnError>
+    pub fn spawn_join<F>(
+        &self,
+        future: F,
+        priority: Priority,
+    ) -> Result<JoinHandle<F::Output>, SpawnError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -372,7 +381,9 @@ impl Executor {
         priority: Priority,
     ) -> Result<CoroutineId, SpawnError> {
         // SAFETY: this function has the same contract for `data` and `vtable`.
-        spawned(unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) })
+        spawned(unsafe {
+            calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here())
+        })
     }
 
     /// As [`spawn_raw`](Executor::spawn_raw), but the coroutine is not polled before it is woken:

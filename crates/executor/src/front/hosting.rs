@@ -3,7 +3,8 @@
 use super::calls;
 use super::executor::Executor;
 use crate::core::{
-    self, CoroutineId, INSPECT_COROUTINE, INSPECT_END, Inspected, Inspection, Priority, RawInspection,
+    self, CoroutineId, INSPECT_COROUTINE, INSPECT_END, Inspected, Inspection, Priority,
+    RawInspection,
 };
 
 impl Executor {
@@ -200,12 +201,13 @@ impl Executor {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn coroutines(&self) -> impl Iterator<Item = Inspection> {
-        (1..).map(|index| self.inspect_slot(index)).take_while(|slot| *slot != Inspected::End).filter_map(
-            |slot| match slot {
+        (1..)
+            .map(|index| self.inspect_slot(index))
+            .take_while(|slot| *slot != Inspected::End)
+            .filter_map(|slot| match slot {
                 Inspected::Coroutine(found) => Some(found),
                 Inspected::Empty | Inspected::End => None,
-            },
-        )
+            })
     }
 
     /// Describes what is in slot `index`, from 1 on: for a caller that takes some at a time, where

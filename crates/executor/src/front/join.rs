@@ -107,7 +107,8 @@ impl<T> Shared<T> {
         // without DONE there is no bit but WAITING.
         let mut state = self.state.load(Ordering::Acquire);
         if state == WAITING {
-            let retracted = self.state.compare_exchange(WAITING, 0, Ordering::Acquire, Ordering::Acquire);
+            let retracted =
+                self.state.compare_exchange(WAITING, 0, Ordering::Acquire, Ordering::Acquire);
             state = if let Err(now) = retracted { now } else { 0 };
         }
         if state == 0 {
@@ -201,14 +202,15 @@ unsafe extern "C" fn poll<F: Future>(data: *mut (), id: u64) -> bool {
     // A panic must not cross into the core. The future is not polled again, so its broken state is
     // not seen.
     #[cfg(feature = "std")]
-    let polled =
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context))) {
-            Ok(polled) => polled,
-            Err(payload) => {
-                block.shared.complete(Err(JoinError::panicked(payload)));
-                return true;
-            }
-        };
+    let polled = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        future.poll(&mut context)
+    })) {
+        Ok(polled) => polled,
+        Err(payload) => {
+            block.shared.complete(Err(JoinError::panicked(payload)));
+            return true;
+        }
+    };
     match polled {
         Poll::Pending => false,
         Poll::Ready(value) => {

@@ -74,7 +74,8 @@ impl Payload {
     pub fn message(&self) -> Option<&str> {
         #[cfg(feature = "std")]
         {
-            let string = self.any.downcast_ref::<std::string::String>().map(|string| string.as_str());
+            let string =
+                self.any.downcast_ref::<std::string::String>().map(|string| string.as_str());
             string.or_else(|| self.any.downcast_ref::<&'static str>().copied())
         }
         #[cfg(not(feature = "std"))]

@@ -329,10 +329,11 @@ impl<T> JoinSet<T> {
             }
             // Cloned before the lock, and what it replaces is dropped after: they may be foreign.
             let waiter = context.waker().clone();
-            let (place, _old_waiter) = self.queue.with(|finished| match finished.places.pop_front() {
-                Some(place) => (Some(place), Some(waiter)),
-                None => (None, finished.waiter.replace(waiter)),
-            });
+            let (place, _old_waiter) =
+                self.queue.with(|finished| match finished.places.pop_front() {
+                    Some(place) => (Some(place), Some(waiter)),
+                    None => (None, finished.waiter.replace(waiter)),
+                });
             let Some(place) = place else { return Poll::Pending };
             if let Some(taken) = self.take(place) {
                 return Poll::Ready(Some(taken));
@@ -348,8 +349,11 @@ impl<T> JoinSet<T> {
             Member::Running(mut handle) => {
                 let context = &mut Context::from_waker(Waker::noop());
                 // A handle that is not finished keeps the waker that it has.
-                let polled =
-                    if handle.is_finished() { Pin::new(&mut handle).poll(context) } else { Poll::Pending };
+                let polled = if handle.is_finished() {
+                    Pin::new(&mut handle).poll(context)
+                } else {
+                    Poll::Pending
+                };
                 let Poll::Ready(output) = polled else {
                     *member = Some(Member::Running(handle));
                     return None;

@@ -26,8 +26,9 @@ pub(crate) unsafe extern "C" fn poll<F: Future<Output = ()>>(data: *mut (), id: 
     // A panic must not cross into the core; it ends the coroutine, as it ends a thread. The future
     // is not polled again, so no code sees it in a broken state.
     #[cfg(feature = "std")]
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || future.poll(&mut context).is_ready()))
-    {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        future.poll(&mut context).is_ready()
+    })) {
         Ok(ready) => ready,
         Err(payload) => ended_by_panic(payload),
     }

@@ -41,7 +41,8 @@ pub(super) unsafe fn release<T>(memory: NonNull<T>) {
 fn allocate_anew(layout: Layout) -> NonNull<u8> {
     if layout.size() == 0 {
         // `Layout::dangling_ptr` is newer than the oldest compiler that is promised.
-        return NonNull::new(ptr::without_provenance_mut(layout.align())).unwrap_or(NonNull::dangling());
+        return NonNull::new(ptr::without_provenance_mut(layout.align()))
+            .unwrap_or(NonNull::dangling());
     }
     // SAFETY: `alloc` requires a size other than zero, which was checked above.
     let memory = unsafe { alloc::alloc::alloc(layout) };
@@ -172,7 +173,11 @@ mod kept {
     /// The list that blocks for `layout` are in; `None` for none at all, and for what is large.
     const fn class_of(layout: Layout) -> Option<usize> {
         let class = layout.size().div_ceil(STEP);
-        if layout.size() == 0 || layout.align() > STEP || class > CLASSES { None } else { Some(class - 1) }
+        if layout.size() == 0 || layout.align() > STEP || class > CLASSES {
+            None
+        } else {
+            Some(class - 1)
+        }
     }
 
     /// The layout of all blocks in a list.
@@ -224,7 +229,8 @@ mod kept {
         #[cold]
         #[inline(never)]
         fn take_slowly(&self, class: usize) -> NonNull<u8> {
-            let magazine = if is_open() { self.spare.take().or_else(|| depot(class).take()) } else { None };
+            let magazine =
+                if is_open() { self.spare.take().or_else(|| depot(class).take()) } else { None };
             let Some(magazine) = magazine else { return allocate_anew(block(class)) };
             self.room.set(0);
             self.pop(magazine)

@@ -20,7 +20,9 @@ static EXECUTORS: [AtomicPtr<Executor>; COUNT] = [const { AtomicPtr::new(ptr::nu
 pub(crate) fn enter(number: u8, executor: &'static Executor) -> bool {
     let executor = ptr::from_ref(executor).cast_mut();
     EXECUTORS.get(number as usize).is_some_and(|place| {
-        place.compare_exchange(ptr::null_mut(), executor, Ordering::Release, Ordering::Relaxed).is_ok()
+        place
+            .compare_exchange(ptr::null_mut(), executor, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
     })
 }
 
@@ -75,7 +77,8 @@ pub(crate) fn wake_up_raw(id: u64) -> bool {
 fn wake_another(id: u64) -> bool {
     // No valid id has generation 0; the core finds no coroutine for such an id.
     let number = (id >> 24) as u8;
-    executor(number).is_some_and(|executor| calls::wake(&executor.core, id, current_worker_of(number)))
+    executor(number)
+        .is_some_and(|executor| calls::wake(&executor.core, id, current_worker_of(number)))
 }
 
 /// As `set_priority` of `sync`, which also moves waiters there.
@@ -106,8 +109,9 @@ pub fn base_priority(id: CoroutineId) -> Option<Priority> {
 /// `set_priority`, O(1) and without a lock.
 pub(crate) fn set_inherited(id: CoroutineId, inherited: Option<Priority>) -> bool {
     let level = inherited.unwrap_or(Priority::LEAST_URGENT).level() as u32;
-    executor(id.executor())
-        .is_some_and(|executor| calls::set_inherited(&executor.core, id.raw(), level, executor.here()))
+    executor(id.executor()).is_some_and(|executor| {
+        calls::set_inherited(&executor.core, id.raw(), level, executor.here())
+    })
 }
 
 /// The priority of a coroutine, `None` if it has exited.
@@ -146,7 +150,8 @@ pub fn priority(id: CoroutineId) -> Option<Priority> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn cancel(id: CoroutineId) -> bool {
-    executor(id.executor()).is_some_and(|executor| calls::cancel(&executor.core, id.raw(), executor.here()))
+    executor(id.executor())
+        .is_some_and(|executor| calls::cancel(&executor.core, id.raw(), executor.here()))
 }
 
 /// The coroutine that is being polled on this thread or hart; `None` outside of one.

@@ -59,7 +59,10 @@ mod tests {
         let worker = EXECUTOR.core().worker(0).unwrap();
         // As another worker that has lost its processor while it steals.
         let held = worker.try_lock().unwrap();
-        assert!(calls_relax(|| drop(worker.lock()), || drop(held)), "a worker that waits for its own lock");
+        assert!(
+            calls_relax(|| drop(worker.lock()), || drop(held)),
+            "a worker that waits for its own lock"
+        );
 
         let lock = SpinLock::new();
         assert!(lock.try_lock());
@@ -67,6 +70,9 @@ mod tests {
             lock.lock();
             assert!(lock.unlock());
         };
-        assert!(calls_relax(waits, || assert!(lock.unlock())), "a lock of the synchronisation objects");
+        assert!(
+            calls_relax(waits, || assert!(lock.unlock())),
+            "a lock of the synchronisation objects"
+        );
     }
 }

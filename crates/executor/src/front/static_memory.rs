@@ -91,8 +91,11 @@ impl<const BYTES: usize> StaticMemory<BYTES> {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
             let after = (used as usize).saturating_add(bytes.next_multiple_of(ALIGNMENT));
-            let (true, Ok(next)) = (after <= BYTES, u32::try_from(after)) else { return ptr::null_mut() };
-            match self.used.compare_exchange_weak(used, next, Ordering::Relaxed, Ordering::Relaxed) {
+            let (true, Ok(next)) = (after <= BYTES, u32::try_from(after)) else {
+                return ptr::null_mut();
+            };
+            match self.used.compare_exchange_weak(used, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
                 // In bounds: `used` is at most `after`.
                 Ok(_) => return self.bytes.get().cast::<u8>().wrapping_add(used as usize),
                 Err(now) => used = now,

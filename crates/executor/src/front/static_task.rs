@@ -79,7 +79,10 @@ impl<const BYTES: usize> StaticTask<BYTES> {
     /// assert!(!TASK.is_occupied());
     /// ```
     pub const fn new() -> Self {
-        StaticTask { future: UnsafeCell::new(MaybeUninit::uninit()), occupied: AtomicBool::new(false) }
+        StaticTask {
+            future: UnsafeCell::new(MaybeUninit::uninit()),
+            occupied: AtomicBool::new(false),
+        }
     }
 
     /// Whether it has a coroutine with a future that has not been dropped. A hint: an interrupt
@@ -112,7 +115,8 @@ impl<const BYTES: usize> Default for StaticTask<BYTES> {
 struct Placed<F, const BYTES: usize>(F);
 
 impl<F: Future<Output = ()> + Send + 'static, const BYTES: usize> Placed<F, BYTES> {
-    const VTABLE: &'static FutureVTable = &FutureVTable { poll: poll::<F>, drop: vacate::<F, BYTES> };
+    const VTABLE: &'static FutureVTable =
+        &FutureVTable { poll: poll::<F>, drop: vacate::<F, BYTES> };
     const FITS: () = {
         assert!(size_of::<F>() <= BYTES, "this future is larger than its StaticTask");
         assert!(

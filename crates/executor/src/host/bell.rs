@@ -53,7 +53,8 @@ impl Bell {
     ///
     /// If the system gives no socket, or the reactor does not take it.
     pub fn new() -> Bell {
-        let bell = line::ends().and_then(|(heard, rope)| Ok(Bell { heard: Async::new(heard)?, rope }));
+        let bell =
+            line::ends().and_then(|(heard, rope)| Ok(Bell { heard: Async::new(heard)?, rope }));
         bell.unwrap_or_else(|error| panic!("a worker cannot sleep in the reactor: {error}"))
     }
 

@@ -164,7 +164,10 @@ pub fn sleep(duration: Duration) -> Sleep<'static, HostClock> {
 /// assert_eq!(block_on(timeout(Duration::from_secs(60), async { 1 })), Ok(1));
 /// assert_eq!(block_on(timeout(Duration::from_millis(1), pending::<()>())), Err(Elapsed));
 /// ```
-pub fn timeout<F: Future>(limit: Duration, future: F) -> impl Future<Output = Result<F::Output, Elapsed>> {
+pub fn timeout<F: Future>(
+    limit: Duration,
+    future: F,
+) -> impl Future<Output = Result<F::Output, Elapsed>> {
     timers().timeout(limit, future)
 }
 

@@ -148,7 +148,10 @@ impl Handle {
         if record.tenancy.load(Ordering::Acquire) != self.tenancy {
             return refused(future, record.number);
         }
-        let handle = record.executor.spawn_join(future, priority).unwrap_or_else(|error| cannot_spawn(error));
+        let handle = record
+            .executor
+            .spawn_join(future, priority)
+            .unwrap_or_else(|error| cannot_spawn(error));
         // It may have ended meanwhile.
         lease::check(record, self.tenancy, handle.id());
         handle

@@ -45,8 +45,10 @@ pub(super) fn take(workers: u32, is_local: bool) -> Option<(&'static Record, u64
     // One with workers to spare does too, but the others look at their records at each scheduling
     // point. One with too few gets more; that is for when there is no other number, since the
     // memory of a worker is never freed.
-    let same =
-        idle.iter().position(|record| record.workers() == workers).map(|place| idle.swap_remove(place));
+    let same = idle
+        .iter()
+        .position(|record| record.workers() == workers)
+        .map(|place| idle.swap_remove(place));
     let record = same.or_else(|| start(workers)).or_else(|| {
         let difference = |record: &Record| record.workers().abs_diff(workers);
         let nearest = (0..idle.len()).min_by_key(|&place| difference(idle[place]))?;

@@ -37,7 +37,9 @@ mod runtime;
 mod sleeper;
 
 pub use self::clock::{HostClock, timers};
-pub use self::free::{block_on, interval, sleep, spawn, spawn_at, spawn_local, spawn_local_at, timeout};
+pub use self::free::{
+    block_on, interval, sleep, spawn, spawn_at, spawn_local, spawn_local_at, timeout,
+};
 pub use self::handle::Handle;
 pub use self::local::LocalRuntime;
 pub use self::runtime::{BuildError, Builder, Runtime};

@@ -194,7 +194,8 @@ impl Record {
     /// Worker `worker` is awake again, and watches no more.
     pub fn leave(&self, worker: u32) {
         self.idle.fetch_and(!(1 << (worker % MAX_WORKERS)), Ordering::Relaxed);
-        let _ = self.watcher.compare_exchange(worker, NO_WORKER, Ordering::SeqCst, Ordering::Relaxed);
+        let _ =
+            self.watcher.compare_exchange(worker, NO_WORKER, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// Has the worker that watches look at the next deadline again.
@@ -220,7 +221,9 @@ impl Record {
     /// cost more than it is worth.
     pub fn pass_watch_on_if_long(&self, now: Instant) {
         let long_ns = self.long_ns.load(Ordering::Relaxed);
-        if long_ns != 0 && self.nanoseconds(now).saturating_sub(long_ns) < LONG_MEMORY.as_nanos() as u64 {
+        if long_ns != 0
+            && self.nanoseconds(now).saturating_sub(long_ns) < LONG_MEMORY.as_nanos() as u64
+        {
             self.pass_watch_on();
         }
     }

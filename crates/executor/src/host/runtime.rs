@@ -334,7 +334,8 @@ impl Builder {
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return Err(BuildError::WorkersOutOfRange);
         }
-        let (record, tenancy) = lease::take(self.workers, false).ok_or(BuildError::NumbersExhausted)?;
+        let (record, tenancy) =
+            lease::take(self.workers, false).ok_or(BuildError::NumbersExhausted)?;
         let mut runtime = Runtime { handle: Handle { record, tenancy }, threads: Vec::new() };
         for worker in 0..self.workers {
             match self.start(record, tenancy, worker) {
@@ -402,7 +403,9 @@ impl fmt::Display for BuildError {
             BuildError::NumbersExhausted => {
                 formatter.write_str("all 256 executors of this program are in use")
             }
-            BuildError::Thread(error) => write!(formatter, "a worker's thread cannot be started: {error}"),
+            BuildError::Thread(error) => {
+                write!(formatter, "a worker's thread cannot be started: {error}")
+            }
         }
     }
 }

@@ -61,10 +61,14 @@ fn headers_end(header: Bytes<'_>) -> Option<usize> {
 }
 
 fn segments(headers: Bytes<'_>) -> Option<Segments> {
-    let (table, entry_bytes, entries) = (headers.u64(32)? as usize, headers.u16(54)?, headers.u16(56)?);
+    let (table, entry_bytes, entries) =
+        (headers.u64(32)? as usize, headers.u16(54)?, headers.u16(56)?);
     let find = |wanted| {
         let entry = (0..entries).filter_map(|entry| table.checked_add(entry * entry_bytes));
-        entry.filter_map(|at| headers.0.get(at..)).map(Bytes).find(|entry| entry.u32(0) == Some(wanted))
+        entry
+            .filter_map(|at| headers.0.get(at..))
+            .map(Bytes)
+            .find(|entry| entry.u32(0) == Some(wanted))
     };
     let load = find(PROGRAM_HEADER_LOAD)?;
     let dynamic = find(PROGRAM_HEADER_DYNAMIC)?;
@@ -123,7 +127,8 @@ impl<'a> DynamicSymbols<'a> {
         (0..self.count).find_map(|number| {
             let at = self.symbols.checked_add(number.checked_mul(SYMBOL_BYTES)?)?;
             let string = self.strings.checked_add(self.image.u32(at)? as usize)?;
-            let (section, value) = (self.image.u16(at.checked_add(6)?)?, self.image.u64(at.checked_add(8)?)?);
+            let (section, value) =
+                (self.image.u16(at.checked_add(6)?)?, self.image.u64(at.checked_add(8)?)?);
             let found = section != 0 && self.image.has_string(string, name.as_bytes());
             found.then_some(value as usize).filter(|&value| value < self.image.0.len())
         })

@@ -235,8 +235,12 @@ impl fmt::Display for ImageError {
             ImageError::Malformed => {
                 formatter.write_str("the scheduler image is not a well-formed ELF image")
             }
-            ImageError::Missing(name) => write!(formatter, "the scheduler image does not export {name}"),
-            ImageError::WrongVersion => formatter.write_str("the scheduler image is of another version"),
+            ImageError::Missing(name) => {
+                write!(formatter, "the scheduler image does not export {name}")
+            }
+            ImageError::WrongVersion => {
+                formatter.write_str("the scheduler image is of another version")
+            }
         }
     }
 }

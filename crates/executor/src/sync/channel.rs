@@ -137,8 +137,9 @@ impl<T> Sender<T> {
     pub async fn send(&self, value: T) -> Result<(), SendError<T>> {
         let mut value = Some(value);
         let mut ticket = pin!(Ticket::new(&*self.state, Side::Send));
-        let sent =
-            poll_fn(|context| ticket.as_mut().poll(context, |state, grant| state.push(grant, &mut value)));
+        let sent = poll_fn(|context| {
+            ticket.as_mut().poll(context, |state, grant| state.push(grant, &mut value))
+        });
         match (sent.await, value) {
             (Err(()), Some(value)) => Err(SendError(value)),
             _ => Ok(()),

@@ -97,7 +97,13 @@ impl Record {
     /// That of a node that waits for the mutex at this address.
     pub const fn of(key: usize) -> Record {
         let nowhere = Places { next: ptr::null(), previous: ptr::null() };
-        Record { key, holder: FREE, is_changed: false, places: [nowhere; INDEXES], of_holder: Links::new() }
+        Record {
+            key,
+            holder: FREE,
+            is_changed: false,
+            places: [nowhere; INDEXES],
+            of_holder: Links::new(),
+        }
     }
 }
 
@@ -163,7 +169,11 @@ impl Locked<'_> {
         let lists = self.0.lists.get();
         // SAFETY: the lock; places in a static, in bounds.
         unsafe {
-            if index == CHANGED { &raw mut (*lists).changed } else { &raw mut (*lists).hashed[index][list] }
+            if index == CHANGED {
+                &raw mut (*lists).changed
+            } else {
+                &raw mut (*lists).hashed[index][list]
+            }
         }
     }
 

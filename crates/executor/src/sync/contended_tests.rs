@@ -39,7 +39,10 @@ fn assert_linear(number: u8, most: u64, steps_of: impl Fn(&'static Executor, usi
     for &mutexes in numbers {
         let steps = steps_of(executor, mutexes);
         assert!(steps <= most * mutexes as u64, "{steps} steps with {mutexes} mutexes");
-        assert!(steps >= mutexes as u64, "{steps} steps with {mutexes} mutexes: they were not contended");
+        assert!(
+            steps >= mutexes as u64,
+            "{steps} steps with {mutexes} mutexes: they were not contended"
+        );
     }
 }
 

@@ -31,7 +31,11 @@ pub(super) trait Resource: Sized {
     fn accept(&mut self, posted: u64);
 
     /// Grants at once what a newcomer asks for, if it is available and no waiter has precedence.
-    fn try_now(&mut self, demand: &mut Self::Demand, owner: Option<CoroutineId>) -> Option<Self::Grant>;
+    fn try_now(
+        &mut self,
+        demand: &mut Self::Demand,
+        owner: Option<CoroutineId>,
+    ) -> Option<Self::Grant>;
 
     /// The line in which this demand waits.
     fn line(&mut self, demand: Self::Demand) -> &mut Line<Self>;
@@ -198,7 +202,11 @@ unsafe impl<R: Send> Sync for Monitor<R> {}
 
 impl<R: Resource> Monitor<R> {
     pub const fn new(resource: R) -> Monitor<R> {
-        Monitor { lock: SpinLock::new(), posted: AtomicU64::new(0), resource: UnsafeCell::new(resource) }
+        Monitor {
+            lock: SpinLock::new(),
+            posted: AtomicU64::new(0),
+            resource: UnsafeCell::new(resource),
+        }
     }
 
     /// Acts on the resource, then grants what that made possible. Waits for the lock.

@@ -220,7 +220,11 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
         loop {
             let more = self.monitor.with(|keys, wakes| {
                 while !wakes.is_full() {
-                    if !keys.line(key).grant_where(|waits_for| waits_for == key, Met::WithAll, wakes) {
+                    if !keys.line(key).grant_where(
+                        |waits_for| waits_for == key,
+                        Met::WithAll,
+                        wakes,
+                    ) {
                         return false;
                     }
                     released += 1;

@@ -51,7 +51,8 @@ impl Resource for Permits {
     type Grant = ();
 
     fn accept(&mut self, posted: u64) {
-        self.available = self.available.saturating_add(usize::try_from(posted).unwrap_or(usize::MAX));
+        self.available =
+            self.available.saturating_add(usize::try_from(posted).unwrap_or(usize::MAX));
     }
 
     fn try_now(&mut self, demand: &mut usize, owner: Option<CoroutineId>) -> Option<()> {
@@ -163,7 +164,10 @@ impl Semaphore {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Semaphore").field("available", &self.available()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Semaphore")
+            .field("available", &self.available())
+            .finish_non_exhaustive()
     }
 }
 

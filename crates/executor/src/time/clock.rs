@@ -88,7 +88,8 @@ pub trait Clock {
 /// Ticks in `duration`, rounded up, so that what waits for them waits long enough; at most
 /// `u64::MAX`.
 pub(super) fn ticks_in(duration: Duration, ticks_per_second: u64) -> u64 {
-    let ticks = (duration.as_nanos() * u128::from(ticks_per_second)).div_ceil(NANOSECONDS_PER_SECOND);
+    let ticks =
+        (duration.as_nanos() * u128::from(ticks_per_second)).div_ceil(NANOSECONDS_PER_SECOND);
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
@@ -109,7 +110,8 @@ pub fn duration_of(ticks: u64, ticks_per_second: u64) -> Duration {
     let rest = u128::from(ticks % ticks_per_second) * NANOSECONDS_PER_SECOND;
     let nanoseconds = rest.div_ceil(u128::from(ticks_per_second));
     // Less than a second and at most a nanosecond more: fits.
-    Duration::from_secs(ticks / ticks_per_second).saturating_add(Duration::from_nanos(nanoseconds as u64))
+    Duration::from_secs(ticks / ticks_per_second)
+        .saturating_add(Duration::from_nanos(nanoseconds as u64))
 }
 
 impl<C: Clock + ?Sized> Clock for &C {

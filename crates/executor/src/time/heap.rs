@@ -139,7 +139,8 @@ impl Heap {
     pub unsafe fn remove(&mut self, node: Link) {
         // SAFETY: the contract; what is linked is valid.
         unsafe {
-            let (parent, left, right) = (field!(node, parent), field!(node, left), field!(node, right));
+            let (parent, left, right) =
+                (field!(node, parent), field!(node, left), field!(node, right));
             field!(node, linked) = false;
             self.count -= 1;
             for child in [left, right] {
@@ -210,7 +211,10 @@ unsafe fn rank(node: Link) -> u8 {
 /// The rules of the module.
 unsafe fn comes_before(one: Link, other: Link) -> bool {
     // SAFETY: by contract the rules of the module hold for both nodes.
-    unsafe { (field!(one, deadline), field!(one, number)) < (field!(other, deadline), field!(other, number)) }
+    unsafe {
+        (field!(one, deadline), field!(one, number))
+            < (field!(other, deadline), field!(other, number))
+    }
 }
 
 /// Merges two heaps without parents: down their right paths, then up again, setting ranks right.

@@ -187,6 +187,9 @@ impl ::core::error::Error for Elapsed {}
 
 impl<C: Clock> fmt::Debug for Sleep<'_, C> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Sleep").field("deadline_ticks", &self.deadline_ticks).finish_non_exhaustive()
+        formatter
+            .debug_struct("Sleep")
+            .field("deadline_ticks", &self.deadline_ticks)
+            .finish_non_exhaustive()
     }
 }

@@ -35,7 +35,15 @@ impl Host {
 
     pub fn hooks(&self) -> Hooks {
         let context = ptr::from_ref(self).cast_mut().cast();
-        Hooks { context, grow, release, notify, preempt: Some(preempt), external: None, relax: None }
+        Hooks {
+            context,
+            grow,
+            release,
+            notify,
+            preempt: Some(preempt),
+            external: None,
+            relax: None,
+        }
     }
 
     /// What was called since the last time.
@@ -60,8 +68,9 @@ fn host<'a>(context: *mut ()) -> &'a Host {
 
 unsafe extern "C" fn grow(context: *mut (), bytes: usize) -> *mut u8 {
     let host = host(context);
-    let taken =
-        host.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+    let taken = host
+        .bytes_left
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
     if taken.is_err() {
         return ptr::null_mut();
     }

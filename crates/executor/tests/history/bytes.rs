@@ -57,7 +57,11 @@ impl Bytes<'_> {
             return Step::Outside(self.operation());
         }
         let polls = form as u64 / 3 % 8;
-        Step::Run { worker: self.whom(), polls, scripts: (0..polls).map(|_| self.script()).collect() }
+        Step::Run {
+            worker: self.whom(),
+            polls,
+            scripts: (0..polls).map(|_| self.script()).collect(),
+        }
     }
 }
 

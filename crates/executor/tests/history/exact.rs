@@ -121,6 +121,9 @@ impl Model for Exact {
     }
 
     fn bitmap(&self) -> u64 {
-        self.lists.iter().enumerate().fold(0, |bits, (level, list)| bits | (!list.is_empty() as u64) << level)
+        self.lists
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (level, list)| bits | (!list.is_empty() as u64) << level)
     }
 }

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use cops_executor::WorkerState;
 use cops_executor::core::{
-    Executor, FutureVTable, NO_WORKER, RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED,
-    RawInspection, STATUS_OK,
+    Executor, FutureVTable, NO_WORKER, RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED,
+    RUN_STOP_REQUESTED, RawInspection, STATUS_OK,
 };
 
 use super::exact::Exact;
@@ -69,7 +69,8 @@ static VTABLE: FutureVTable = FutureVTable { poll, drop };
 
 unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
     // SAFETY: `Case::spawn` made it, and the case outlives its executor.
-    let (case, key) = unsafe { (&*(*data.cast::<Coroutine>()).case, (*data.cast::<Coroutine>()).key) };
+    let (case, key) =
+        unsafe { (&*(*data.cast::<Coroutine>()).case, (*data.cast::<Coroutine>()).key) };
     case.guard(|| case.on_poll(key, id)).unwrap_or(true)
 }
 
@@ -136,7 +137,10 @@ impl Case {
             assert_eq!((modelled.id, self.executor.current(worker as u32)), (id, id));
             let shown = self.states[worker].current_priority().map(|priority| priority.level());
             assert_eq!(shown, Some(modelled.priority));
-            (worker, world.scripts.pop_front().unwrap_or(Script { operations: vec![], ready: true }))
+            (
+                worker,
+                world.scripts.pop_front().unwrap_or(Script { operations: vec![], ready: true }),
+            )
         };
         for operation in script.operations {
             self.apply(operation, Some((worker, key)));
@@ -184,7 +188,10 @@ impl Case {
             }
             Operation::Cancel { whom } => {
                 if let Some((key, id)) = choose(whom) {
-                    assert_eq!(self.executor.cancel(id, here_number), self.model().cancel(key, here));
+                    assert_eq!(
+                        self.executor.cancel(id, here_number),
+                        self.model().cancel(key, here)
+                    );
                 }
             }
             Operation::SetPriority { whom, priority } => {
@@ -206,7 +213,10 @@ impl Case {
             Operation::CancelSelf => {
                 if let Some((_, key)) = running {
                     let id = self.model().one(key).id;
-                    assert_eq!(self.executor.cancel(id, here_number), self.model().cancel(key, here));
+                    assert_eq!(
+                        self.executor.cancel(id, here_number),
+                        self.model().cancel(key, here)
+                    );
                 }
             }
             Operation::RunInside { worker, polls } => {
@@ -221,7 +231,10 @@ impl Case {
                     self.executor.finish_park(worker);
                     let ready = self.model().all().iter().any(|one| one.phase == Phase::Ready);
                     assert!(!ready, "worker {worker} may park although something is ready");
-                    assert!(!self.stopped.get(), "worker {worker} may park although all shall stop");
+                    assert!(
+                        !self.stopped.get(),
+                        "worker {worker} may park although all shall stop"
+                    );
                 }
             }
             Operation::Stop => {
@@ -316,7 +329,8 @@ impl Case {
                 _ => seen.push((inspection.id, inspection.phase, inspection.priority)),
             }
         }
-        let mut expected: Vec<_> = live.map(|one| (one.id, one.phase as u32, one.priority as u32)).collect();
+        let mut expected: Vec<_> =
+            live.map(|one| (one.id, one.phase as u32, one.priority as u32)).collect();
         seen.sort();
         expected.sort();
         assert_eq!(seen, expected);

@@ -21,7 +21,8 @@ pub fn report(name: &str, [weakly, interleaved]: [u32; 2]) {
     }
     let _held = LOCK.lock().unwrap();
     let old = fs::read_to_string(Path::new(FILE)).unwrap_or_default();
-    let others = old.lines().filter(|line| !line.starts_with('#') && line.split(' ').next() != Some(name));
+    let others =
+        old.lines().filter(|line| !line.starts_with('#') && line.split(' ').next() != Some(name));
     let mut lines: Vec<String> = others.map(str::to_owned).collect();
     lines.push(format!("{name} {weakly} {interleaved}"));
     lines.sort();

@@ -122,8 +122,11 @@ fn park_against_move(lends: bool) {
         let (_, id) = scene.spawn_on(1, Script::Exit, 32);
         let other = scene.beside(move |scene| {
             let executor = &scene.executor;
-            let moves =
-                if lends { executor.set_inherited(id, 3, 1) } else { executor.set_priority(id, 3, 1) };
+            let moves = if lends {
+                executor.set_inherited(id, 3, 1)
+            } else {
+                executor.set_priority(id, 3, 1)
+            };
             assert!(moves);
         });
         assert!(!scene.executor.prepare_park(0), "something is ready");

@@ -93,11 +93,15 @@ fn both(place: Place, one: Ask, two: Ask) {
 /// The coroutine has the priority that was asked for, if it was not cancelled, and is where it
 /// belongs.
 fn has_priority(scene: &Arc<Scene>, task: &Arc<Task>, id: u64, asked: [Ask; 2]) {
-    let base = asked.iter().filter_map(|ask| if let Ask::SetPriority(p) = ask { Some(*p) } else { None });
-    let lent = asked.iter().filter_map(|ask| if let Ask::Inherit(p) = ask { Some(*p) } else { None });
+    let base =
+        asked.iter().filter_map(|ask| if let Ask::SetPriority(p) = ask { Some(*p) } else { None });
+    let lent =
+        asked.iter().filter_map(|ask| if let Ask::Inherit(p) = ask { Some(*p) } else { None });
     let (base, lent): (Vec<u32>, Vec<u32>) = (base.collect(), lent.collect());
     if scene.executor.priority(id) == 64 {
-        assert!(asked.contains(&Ask::Cancel) || task.finished.load(std::sync::atomic::Ordering::SeqCst));
+        assert!(
+            asked.contains(&Ask::Cancel) || task.finished.load(std::sync::atomic::Ordering::SeqCst)
+        );
         return;
     }
     let own = scene.executor.base_priority(id);

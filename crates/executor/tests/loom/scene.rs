@@ -106,7 +106,13 @@ impl Scene {
             // SAFETY: the scene keeps the worker's record as long as the executor.
             assert_eq!(unsafe { executor.add_worker(number as u32, &**state) }, STATUS_OK);
         }
-        Arc::new(Scene { executor, states, tasks: Default::default(), turns: Arc::new(Plain::new(0)), host })
+        Arc::new(Scene {
+            executor,
+            states,
+            tasks: Default::default(),
+            turns: Arc::new(Plain::new(0)),
+            host,
+        })
     }
 
     fn task(&self, script: Script) -> Arc<Task> {
@@ -134,7 +140,8 @@ impl Scene {
     pub fn spawn_on(&self, here: u32, script: Script, priority: u32) -> (Arc<Task>, u64) {
         let task = self.task(script);
         // SAFETY: the scene keeps the task; the table does what it says.
-        let id = unsafe { self.executor.spawn(Arc::as_ptr(&task) as *mut (), &VTABLE, priority, here) };
+        let id =
+            unsafe { self.executor.spawn(Arc::as_ptr(&task) as *mut (), &VTABLE, priority, here) };
         assert!(id >> 32 != 0);
         (task, id)
     }
@@ -144,7 +151,8 @@ impl Scene {
         let task = self.task(script);
         // SAFETY: the scene keeps the task as long as the executor, and the functions of the table
         // are for tasks.
-        let id = unsafe { self.executor.spawn_blocked(Arc::as_ptr(&task) as *mut (), &VTABLE, 32, 0) };
+        let id =
+            unsafe { self.executor.spawn_blocked(Arc::as_ptr(&task) as *mut (), &VTABLE, 32, 0) };
         assert!(id >> 32 != 0);
         (task, id)
     }
@@ -174,8 +182,9 @@ impl Scene {
     pub fn has_ready(&self) -> bool {
         let mut seen = RawInspection::default();
         let tasks = self.tasks.lock().unwrap().len() as u32;
-        (1..=tasks)
-            .any(|index| self.executor.inspect(index, &mut seen) == 2 && seen.phase == Phase::Ready as u32)
+        (1..=tasks).any(|index| {
+            self.executor.inspect(index, &mut seen) == 2 && seen.phase == Phase::Ready as u32
+        })
     }
 
     /// Lists, inboxes and bitmaps are as they should be. Only while no other thread is at work.
@@ -227,7 +236,11 @@ pub fn explore_pair(scene: impl Fn() + Sync + Send + 'static) {
 }
 
 /// As `explore`, with these bounds on preemptions, with weakly ordered loads and interleaved.
-pub fn explore_bounded(weakly: Option<usize>, interleaved: usize, scene: impl Fn() + Sync + Send + 'static) {
+pub fn explore_bounded(
+    weakly: Option<usize>,
+    interleaved: usize,
+    scene: impl Fn() + Sync + Send + 'static,
+) {
     let name = std::thread::current().name().unwrap_or_default().replace("::", "/");
     let scene = Arc::new(scene);
     let mut counted = [0; 2];

@@ -64,7 +64,10 @@ fn aging_gives_less_urgent_levels_their_share() {
                     assert!(*share >= due / workers as u64 / 2 - slack, "{polls:?}");
                 }
                 if workers == 1 {
-                    assert!(less_urgent >= due - slack && polls[1].abs_diff(polls[2]) <= slack, "{polls:?}");
+                    assert!(
+                        less_urgent >= due - slack && polls[1].abs_diff(polls[2]) <= slack,
+                        "{polls:?}"
+                    );
                 }
             }
         }

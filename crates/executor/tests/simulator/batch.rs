@@ -9,7 +9,8 @@ const URGENT: u8 = 0;
 const BATCH: u8 = 63;
 const URGENT_LOAD: u64 = 20;
 const JOBS: u64 = 2_000;
-const COLUMNS: [&str; 8] = ["workers", "batch load %", "waits", "mean", "p50", "p99", "max", "passed"];
+const COLUMNS: [&str; 8] =
+    ["workers", "batch load %", "waits", "mean", "p50", "p99", "max", "passed"];
 
 /// Waiting times of the same urgent jobs beside batch jobs of `shape`; a poll of those takes at
 /// most `longest`.
@@ -23,7 +24,8 @@ fn beside_batch(
     let mut alone: Vec<u64> = Vec::new();
     let mut summaries = Vec::new();
     for &load in loads {
-        let urgent = Stream { seed: 2, jobs: JOBS, load: URGENT_LOAD, classes: 0..1, shape: Shape::Short };
+        let urgent =
+            Stream { seed: 2, jobs: JOBS, load: URGENT_LOAD, classes: 0..1, shape: Shape::Short };
         let urgent = urgent.draw(workers);
         // For as long as the urgent ones come.
         let capacity = urgent.last().unwrap().at * workers as u64;
@@ -66,8 +68,18 @@ fn urgent_latency_is_independent_of_batch_load() {
         // Once there is always batch work, more of it makes no difference.
         let [.., at_120, at_200, at_400] = &summaries[..] else { unreachable!() };
         for more in [at_200, at_400] {
-            assert!(more.mean * 4 <= at_120.mean * 5, "{workers} workers: {} {}", more.mean, at_120.mean);
-            assert!(more.p99 * 4 <= at_120.p99 * 5, "{workers} workers: {} {}", more.p99, at_120.p99);
+            assert!(
+                more.mean * 4 <= at_120.mean * 5,
+                "{workers} workers: {} {}",
+                more.mean,
+                at_120.mean
+            );
+            assert!(
+                more.p99 * 4 <= at_120.p99 * 5,
+                "{workers} workers: {} {}",
+                more.p99,
+                at_120.p99
+            );
         }
     }
     check(table);

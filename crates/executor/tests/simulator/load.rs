@@ -66,7 +66,8 @@ impl Stream {
         let mut at = 0;
         let mut job = |_| {
             at += random.interval(interval);
-            let class = random.between(self.classes.start as u64, self.classes.end as u64 - 1) as usize;
+            let class =
+                random.between(self.classes.start as u64, self.classes.end as u64 - 1) as usize;
             Job { at, class, polls: self.shape.draw(&mut random) }
         };
         (0..self.jobs).map(&mut job).collect()
@@ -120,7 +121,9 @@ pub fn serve(workers: usize, levels: &[u8], jobs: Vec<Job>) -> Report {
 fn connect(world: &'static World, office: &Arc<Mutex<Office>>, class: usize, level: u8) {
     let office = office.clone();
     world.spawn(class, level, move |turn| {
-        let Some(cost) = office.lock().unwrap().polls[turn.key].pop_front() else { return Next::End };
+        let Some(cost) = office.lock().unwrap().polls[turn.key].pop_front() else {
+            return Next::End;
+        };
         turn.spend(cost);
         let mut office = office.lock().unwrap();
         if !office.polls[turn.key].is_empty() {

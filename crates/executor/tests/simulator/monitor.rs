@@ -134,14 +134,17 @@ impl Monitor {
         let one = &mut self.coroutines[key];
         if one.phase != Phase::Ready || one.cancelled == is_poll {
             let kind = if is_poll { "poll" } else { "unpolled drop" };
-            self.faults
-                .push(format!("{kind} of {key}, which is {:?}, cancelled: {}", one.phase, one.cancelled));
+            self.faults.push(format!(
+                "{kind} of {key}, which is {:?}, cancelled: {}",
+                one.phase, one.cancelled
+            ));
             return;
         }
         one.phase = Phase::Running;
         let (class, level, place) = (one.class, one.level, one.place);
         let (since, moved, overtaken) = (one.since, one.moved, one.overtaken);
-        let (passed, on_one) = (one.passed.iter().sum(), one.passed.iter().copied().max().unwrap_or(0));
+        let (passed, on_one) =
+            (one.passed.iter().sum(), one.passed.iter().copied().max().unwrap_or(0));
         self.ready[level as usize].remove(&place);
         for &other in self.ready[..level as usize].iter().flat_map(BTreeMap::values) {
             self.coroutines[other].passed[worker] += 1;

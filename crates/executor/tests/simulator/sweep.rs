@@ -22,7 +22,8 @@ fn sweep(title: &str, introduction: &str, levels: &[u8], together_in_a_row: usiz
     let mut table = Table::new(title, introduction, &COLUMNS);
     for workers in WORKERS {
         for load in LOADS {
-            let stream = Stream { seed: 1, jobs: JOBS, load, classes: 0..levels.len(), shape: Shape::Mixed };
+            let stream =
+                Stream { seed: 1, jobs: JOBS, load, classes: 0..levels.len(), shape: Shape::Mixed };
             let report = serve(workers, levels, stream.draw(workers));
             judge(workers, &report);
             for (classes, levels) in
@@ -52,10 +53,17 @@ pub fn judge(workers: usize, report: &Report) {
     assert_eq!(report.faults, Vec::<String>::new());
     for Seen { passed_on_one_worker, overtaken, .. } in &report.classes {
         if workers == 1 {
-            assert_eq!((*passed_on_one_worker, *overtaken), (0, 0), "strict order, first come first served");
+            assert_eq!(
+                (*passed_on_one_worker, *overtaken),
+                (0, 0),
+                "strict order, first come first served"
+            );
         } else {
             // The proposition of the crate's documentation.
-            assert!(*passed_on_one_worker <= 1, "one worker began {passed_on_one_worker} less urgent polls");
+            assert!(
+                *passed_on_one_worker <= 1,
+                "one worker began {passed_on_one_worker} less urgent polls"
+            );
         }
     }
 }

@@ -40,8 +40,9 @@ impl Summary {
         waits.sort();
         let count = waits.len() as u64;
         // The nearest rank; 0 of nothing.
-        let rank =
-            |percent: u64| waits.get(((count * percent).div_ceil(100)).saturating_sub(1) as usize).copied();
+        let rank = |percent: u64| {
+            waits.get(((count * percent).div_ceil(100)).saturating_sub(1) as usize).copied()
+        };
         Summary {
             count,
             mean: waits.iter().sum::<u64>().checked_div(count).unwrap_or(0),
@@ -52,7 +53,13 @@ impl Summary {
     }
 
     pub fn cells(&self) -> [String; 5] {
-        [grouped(self.count), micros(self.mean), micros(self.p50), micros(self.p99), micros(self.max)]
+        [
+            grouped(self.count),
+            micros(self.mean),
+            micros(self.p50),
+            micros(self.p99),
+            micros(self.max),
+        ]
     }
 }
 
@@ -75,7 +82,8 @@ impl Table {
     /// `introduction` stands above it.
     pub fn new(title: &str, introduction: &str, columns: &[&str]) -> Table {
         let rule = columns.iter().map(|_| " ---: |").collect::<String>();
-        let text = format!("\n## {title}\n\n{introduction}\n\n| {} |\n|{rule}\n", columns.join(" | "));
+        let text =
+            format!("\n## {title}\n\n{introduction}\n\n| {} |\n|{rule}\n", columns.join(" | "));
         Table { text }
     }
 
@@ -101,7 +109,11 @@ pub fn difference(expected: &str, found: &str) -> Option<String> {
         }
         if old != new {
             shown += 1;
-            text += &format!("line {number}\n- {}\n+ {}\n", old.unwrap_or("(end)"), new.unwrap_or("(end)"));
+            text += &format!(
+                "line {number}\n- {}\n+ {}\n",
+                old.unwrap_or("(end)"),
+                new.unwrap_or("(end)")
+            );
         }
     }
     Some(text)
@@ -145,11 +157,13 @@ pub fn check(table: Table) {
     };
     if env::var_os("COPS_RECORD_TABLES").is_none() {
         if let Some(difference) = difference(&old(&title).unwrap_or_default(), &section) {
-            panic!("{title}: not what tables.md says. If it is better: COPS_RECORD_TABLES=1.\n{difference}");
+            panic!(
+                "{title}: not what tables.md says. If it is better: COPS_RECORD_TABLES=1.\n{difference}"
+            );
         }
         return;
     }
-    let sections =
-        TITLES.map(|other| if other == title { section.clone() } else { old(other).unwrap_or_default() });
+    let sections = TITLES
+        .map(|other| if other == title { section.clone() } else { old(other).unwrap_or_default() });
     fs::write(&path, HEAD.to_owned() + &sections.concat()).unwrap();
 }

@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use std::thread;
 
 use cops_executor::{
-    CoroutineId, Executor, Hooks, Priority, RunOutcome, WorkerState, cancel, current_worker_of, set_priority,
-    wake_up,
+    CoroutineId, Executor, Hooks, Priority, RunOutcome, WorkerState, cancel, current_worker_of,
+    set_priority, wake_up,
 };
 
 use super::monitor::{Key, Monitor, Seen};
@@ -86,7 +86,8 @@ impl World {
             memory: Host::new(),
         }));
         let context = ptr::from_ref(world).cast_mut().cast();
-        let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
+        let hooks =
+            Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
         // SAFETY: the functions do what `Hooks` says, with a context that lives for ever.
         unsafe { world.executor.start(&hooks) }.unwrap();
         for worker in 0..workers {
@@ -154,7 +155,11 @@ impl World {
 
     /// Runs the workers, and `source` on a thread that is none, until none has anything to do;
     /// then `close`, which shall make all that are left end.
-    pub fn play(&'static self, source: impl FnOnce(&Source), close: impl FnOnce(&Source)) -> Report {
+    pub fn play(
+        &'static self,
+        source: impl FnOnce(&Source),
+        close: impl FnOnce(&Source),
+    ) -> Report {
         thread::scope(|scope| {
             for worker in 0..self.workers {
                 scope.spawn(move || self.work(worker));

@@ -67,7 +67,10 @@ impl<F> Drop for Watched<F> {
         require(!self.polling.load(SeqCst), "a coroutine is never dropped during its poll");
         self.world.dropped.fetch_add(1, SeqCst);
         if let Some(seat) = self.seat {
-            require(self.world.seats[seat].taken.swap(false, SeqCst), "a coroutine is dropped once");
+            require(
+                self.world.seats[seat].taken.swap(false, SeqCst),
+                "a coroutine is dropped once",
+            );
         }
     }
 }
@@ -88,7 +91,8 @@ impl World {
 
     pub fn populate(self: &Arc<World>, seed: u64) {
         let world = self.clone();
-        let urgent = poll_fn(move |_| if world.order.answer() { Poll::Ready(()) } else { Poll::Pending });
+        let urgent =
+            poll_fn(move |_| if world.order.answer() { Poll::Ready(()) } else { Poll::Pending });
         self.order.set_urgent(self.stage.executor.spawn(urgent, Priority::MOST_URGENT).unwrap());
         // Once at least, however little this thread gets to do; the last wake is answered at the
         // end of the round.
@@ -180,7 +184,10 @@ impl World {
     }
 
     pub fn balances(&self) {
-        require(self.begun.load(SeqCst) == self.dropped.load(SeqCst), "as many were dropped as were begun");
+        require(
+            self.begun.load(SeqCst) == self.dropped.load(SeqCst),
+            "as many were dropped as were begun",
+        );
         require(self.mutexes.iter().all(|mutex| !mutex.is_locked()), "no mutex is held");
         require(self.order.rounds() > 0, "the urgent one was woken at all");
     }
@@ -222,7 +229,10 @@ async fn act(world: Arc<World>, seat: usize, mut random: Random) {
 /// An index, as often as its weight says.
 fn choose(random: &mut Random, weights: &[u32]) -> usize {
     let mut left = random.below(weights.iter().sum::<u32>() as usize) as u32;
-    weights.iter().position(|&weight| left.checked_sub(weight).map(|rest| left = rest).is_none()).unwrap_or(0)
+    weights
+        .iter()
+        .position(|&weight| left.checked_sub(weight).map(|rest| left = rest).is_none())
+        .unwrap_or(0)
 }
 
 async fn wait_for_token(world: &World, seat: usize) {

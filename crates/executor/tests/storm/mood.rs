@@ -76,6 +76,14 @@ impl Mood {
 
     /// All weights, in the order of the fields.
     pub fn weights(&self) -> [u32; 7] {
-        [self.yields, self.waits, self.meddles, self.locks, self.moves_itself, self.spawns, self.joins]
+        [
+            self.yields,
+            self.waits,
+            self.meddles,
+            self.locks,
+            self.moves_itself,
+            self.spawns,
+            self.joins,
+        ]
     }
 }

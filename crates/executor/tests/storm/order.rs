@@ -117,6 +117,9 @@ impl Order {
         if stage.workers > 2 {
             allowed += steals - seen.steals.load(Relaxed);
         }
-        require(u64::from(counted) <= allowed, "an urgent one waits for at most one poll on each worker");
+        require(
+            u64::from(counted) <= allowed,
+            "an urgent one waits for at most one poll on each worker",
+        );
     }
 }

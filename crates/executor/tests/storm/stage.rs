@@ -70,7 +70,8 @@ impl Stage {
             parks: AtomicU64::new(0),
         }));
         let context = std::ptr::from_ref(stage).cast_mut().cast();
-        let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
+        let hooks =
+            Hooks { context, grow, release, notify, preempt: None, external: None, relax: None };
         // SAFETY: the hooks do what they should, and the stage is never freed.
         unsafe { stage.executor.start(&hooks) }.unwrap();
         for worker in 0..workers {

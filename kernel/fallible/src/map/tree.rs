@@ -44,7 +44,8 @@ pub(super) fn attach<K: Ord, V>(tree: Link<K, V>, node: Box<Node<K, V>>) -> Box<
     let Some(mut top) = tree else {
         return leaf(node);
     };
-    let is_before = matches!((&node.entry, &top.entry), (Some((key, _)), Some((other, _))) if key < other);
+    let is_before =
+        matches!((&node.entry, &top.entry), (Some((key, _)), Some((other, _))) if key < other);
     let side = if is_before { &mut top.left } else { &mut top.right };
     *side = Some(attach(side.take(), node));
     balance(top)

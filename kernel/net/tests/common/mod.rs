@@ -148,7 +148,11 @@ impl FrameDevice for CableEnd {
         wire.frames.len() < wire.capacity
     }
 
-    fn transmit(&mut self, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceFull> {
+    fn transmit(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
         if !self.has_room() {
             return Err(DeviceFull);
         }
@@ -268,15 +272,17 @@ impl World {
         let clock = Arc::new(VirtualClock::default());
         clock.advance_to(SECOND);
         let (a_to_b, b_to_a) = (Wire::new(1), Wire::new(2));
-        let host = |configuration, last, outgoing: &Arc<Mutex<Wire>>, incoming: &Arc<Mutex<Wire>>| {
-            let device = CableEnd {
-                wire: outgoing.clone(),
-                clock: clock.clone(),
-                hardware_address: [2, 0, 0, 0, 0, last],
+        let host =
+            |configuration, last, outgoing: &Arc<Mutex<Wire>>, incoming: &Arc<Mutex<Wire>>| {
+                let device = CableEnd {
+                    wire: outgoing.clone(),
+                    clock: clock.clone(),
+                    hardware_address: [2, 0, 0, 0, 0, last],
+                };
+                let stack =
+                    Stack::new(configuration, clock.clone(), Some(Box::new(device))).unwrap();
+                Host::new(stack, incoming.clone(), outgoing.clone())
             };
-            let stack = Stack::new(configuration, clock.clone(), Some(Box::new(device))).unwrap();
-            Host::new(stack, incoming.clone(), outgoing.clone())
-        };
         let a = host(a, 1, &a_to_b, &b_to_a);
         let b = host(b, 2, &b_to_a, &a_to_b);
         World { clock, a, b }
@@ -305,8 +311,12 @@ impl World {
 
     /// The time of the next event.
     pub fn next_event(&self) -> Option<u64> {
-        let in_flight = |host: &Host| host.incoming.lock().unwrap().frames.front().map(|(due, _)| *due);
-        [in_flight(&self.a), in_flight(&self.b), self.a.deadline, self.b.deadline].into_iter().flatten().min()
+        let in_flight =
+            |host: &Host| host.incoming.lock().unwrap().frames.front().map(|(due, _)| *due);
+        [in_flight(&self.a), in_flight(&self.b), self.a.deadline, self.b.deadline]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Advances time until `done`, by at most `limit` microseconds. Returns whether `done` was
@@ -322,7 +332,8 @@ impl World {
                 continue;
             }
             // The test's own actions in `done` may have woken the pollers.
-            if self.a.flag.woken.load(Ordering::SeqCst) || self.b.flag.woken.load(Ordering::SeqCst) {
+            if self.a.flag.woken.load(Ordering::SeqCst) || self.b.flag.woken.load(Ordering::SeqCst)
+            {
                 continue;
             }
             match self.next_event() {

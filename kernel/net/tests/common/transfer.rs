@@ -27,7 +27,8 @@ impl Transfer {
 
     pub fn push(&mut self, from: &Connection) {
         while self.sent < self.total {
-            let chunk: Vec<u8> = (self.sent..self.total.min(self.sent + 1500)).map(Self::byte).collect();
+            let chunk: Vec<u8> =
+                (self.sent..self.total.min(self.sent + 1500)).map(Self::byte).collect();
             match from.try_send(&chunk) {
                 Ok(sent) => self.sent += sent,
                 Err(Error::WouldBlock) => return,
@@ -43,7 +44,12 @@ impl Transfer {
                 Ok(0) => panic!("the stream ended after {} of {} bytes", self.received, self.total),
                 Ok(length) => {
                     for byte in &buffer[..length] {
-                        assert_eq!(*byte, Self::byte(self.received), "byte {} is wrong", self.received);
+                        assert_eq!(
+                            *byte,
+                            Self::byte(self.received),
+                            "byte {} is wrong",
+                            self.received
+                        );
                         self.received += 1;
                     }
                 }

@@ -34,7 +34,12 @@ pub(super) struct FenceRange {
 /// have done so.
 pub(super) fn remote_flush(harts: u64, range: FenceRange) {
     for_each_mask(harts, |mask| {
-        let _ = sbi_rt::remote_sfence_vma_asid(mask, range.start, range.length, usize::from(range.asid));
+        let _ = sbi_rt::remote_sfence_vma_asid(
+            mask,
+            range.start,
+            range.length,
+            usize::from(range.asid),
+        );
     });
 }
 

@@ -58,13 +58,18 @@ static COUNT: AtomicUsize = AtomicUsize::new(1);
 /// Defines the harts: the boot hart's id, then the others in any order, and the top of each hart's
 /// stack. The boot hart calls this once, before any other hart runs. Takes at most [`MAX_HARTS`];
 /// returns how many.
-pub fn describe_harts(ids: impl Iterator<Item = usize>, stack_top: impl Fn(usize) -> usize) -> usize {
+pub fn describe_harts(
+    ids: impl Iterator<Item = usize>,
+    stack_top: impl Fn(usize) -> usize,
+) -> usize {
     let mut count = 0;
     for ((record, emergency), id) in RECORDS.iter().zip(&EMERGENCY_STACKS).zip(ids) {
         record.index.store(count, Relaxed);
         record.id.store(id, Relaxed);
         record.stack_top.store(stack_top(count), Relaxed);
-        record.emergency_stack_top.store(emergency.0.get() as usize + EMERGENCY_STACK_BYTES, Relaxed);
+        record
+            .emergency_stack_top
+            .store(emergency.0.get() as usize + EMERGENCY_STACK_BYTES, Relaxed);
         count += 1;
     }
     COUNT.store(count, Relaxed);

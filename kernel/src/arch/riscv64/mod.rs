@@ -30,12 +30,14 @@ pub use firmware::{emergency_write, power_off_machine};
 pub use hart::{HartSlot, HartSlots, describe_harts, hart_count, hart_index};
 pub use interrupt_controller as controller;
 pub use paging::{
-    Asid, Entry, Rights, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count, flush_local, flush_root,
-    interrupt_harts_with_root, is_active_root, page_size_of_level, sync_instruction_stream,
-    sync_instruction_stream_everywhere, table_index,
+    Asid, Entry, Rights, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count, flush_local,
+    flush_root, interrupt_harts_with_root, is_active_root, page_size_of_level,
+    sync_instruction_stream, sync_instruction_stream_everywhere, table_index,
 };
 pub use timer::{instructions_retired, now_ticks, set_timer, ticks_per_second};
-pub use trap::{TrapFrame, install_traps, interrupts_off, interrupts_on, send_interrupt_to, stop_hart};
+pub use trap::{
+    TrapFrame, install_traps, interrupts_off, interrupts_on, send_interrupt_to, stop_hart,
+};
 pub use user::{UserContext, enter_user_unless};
 
 /// The machine type of programs in ELF files.

@@ -112,7 +112,11 @@ impl Entry {
 
     /// The rights that the hardware grants.
     pub const fn rights(self) -> Rights {
-        Rights { read: self.0 & READ != 0, write: self.0 & WRITE != 0, execute: self.0 & EXECUTE != 0 }
+        Rights {
+            read: self.0 & READ != 0,
+            write: self.0 & WRITE != 0,
+            execute: self.0 & EXECUTE != 0,
+        }
     }
 }
 

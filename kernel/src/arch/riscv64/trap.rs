@@ -41,7 +41,8 @@ const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
 
 // A stack occupies the upper half of an aligned block; the lower half is not mapped. So one bit of
 // the stack pointer tells whether there is room for the frame (machine/layout.rs).
-const _: () = assert!(KERNEL_STACK_STRIDE == 2 * KERNEL_STACK_BYTES && KERNEL_STACK_BYTES.is_power_of_two());
+const _: () =
+    assert!(KERNEL_STACK_STRIDE == 2 * KERNEL_STACK_BYTES && KERNEL_STACK_BYTES.is_power_of_two());
 
 global_asm!(
     ".pushsection .text.trap, \"ax\"",
@@ -312,8 +313,9 @@ impl TrapFrame {
 }
 
 pub(super) const REGISTER_NAMES: [&str; 32] = [
-    "pc", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6",
-    "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6",
+    "pc", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5",
+    "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5",
+    "t6",
 ];
 
 /// Prints 32 registers, four per line.

@@ -78,7 +78,12 @@ impl GoodClient {
         Self::with(suite, Operation::MultiplyU64, 5, 0)
     }
 
-    pub(super) fn with(suite: &Suite, operation: Operation, side: u16, class: u8) -> Result<Self, Failure> {
+    pub(super) fn with(
+        suite: &Suite,
+        operation: Operation,
+        side: u16,
+        class: u8,
+    ) -> Result<Self, Failure> {
         let side = Side::new(side).ok_or("a case with an impossible side")?;
         let workload = Workload::new(operation, side, suite.seed);
         Ok(Self { stream: connect(suite)?, workload, class, sent: 0, answered: 0 })

@@ -16,8 +16,12 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("length-zero", |suite| refused(suite, |header| set_length(header, 0))),
         Case::new("length-maximal", |suite| refused(suite, |header| set_length(header, u32::MAX))),
-        Case::new("length-one-less", |suite| refused(suite, |header| set_length(header, 12 + 8 * 225 - 1))),
-        Case::new("length-of-another-n", |suite| refused(suite, |header| set_length(header, 12 + 8 * 196))),
+        Case::new("length-one-less", |suite| {
+            refused(suite, |header| set_length(header, 12 + 8 * 225 - 1))
+        }),
+        Case::new("length-of-another-n", |suite| {
+            refused(suite, |header| set_length(header, 12 + 8 * 196))
+        }),
         Case::new("n-zero", |suite| {
             refused(suite, |header| {
                 set_length(header, 12);
@@ -50,7 +54,9 @@ fn set_side(header: &mut [u8; HEADER_BYTES], side: u16) {
 }
 
 /// The header of a 15 x 15 matrix, made invalid by `edit`.
-fn edited_header(edit: impl FnOnce(&mut [u8; HEADER_BYTES])) -> Result<[u8; HEADER_BYTES], Failure> {
+fn edited_header(
+    edit: impl FnOnce(&mut [u8; HEADER_BYTES]),
+) -> Result<[u8; HEADER_BYTES], Failure> {
     let header = Header {
         class: 0,
         operation: Operation::MultiplyU64,
@@ -81,13 +87,17 @@ fn malformed_after_good(suite: &Suite) -> Result<(), Failure> {
     client.exchange()?;
     client.exchange()?;
     let header = edited_header(|header| header[14] = 1)?;
-    client.stream.write_all(&header).map_err(|error| format!("sending the malformed header: {error}"))?;
+    client
+        .stream
+        .write_all(&header)
+        .map_err(|error| format!("sending the malformed header: {error}"))?;
     expect_closed(&client.stream)
 }
 
 fn garbage_stream(suite: &Suite) -> Result<(), Failure> {
     let mut stream = connect(suite)?;
-    let garbage: Vec<u8> = (0..GARBAGE_BYTES / 8).flat_map(|at| mix(suite.seed, at).to_le_bytes()).collect();
+    let garbage: Vec<u8> =
+        (0..GARBAGE_BYTES / 8).flat_map(|at| mix(suite.seed, at).to_le_bytes()).collect();
     let _ = stream.write_all(&garbage);
     expect_closed(&stream)
 }

@@ -92,7 +92,10 @@ fn reset_in_mid_answer(suite: &Suite) -> Result<(), Failure> {
     let mut client = GoodClient::with(suite, Operation::Echo, 128, 0)?;
     client.send()?;
     let mut part = [0; 1000];
-    client.stream.read_exact(&mut part).map_err(|error| format!("receiving part of an answer: {error}"))?;
+    client
+        .stream
+        .read_exact(&mut part)
+        .map_err(|error| format!("receiving part of an answer: {error}"))?;
     client.send()?;
     reset(client.stream)
 }
@@ -112,7 +115,10 @@ fn connects_and_disconnects(suite: &Suite) -> Result<(), Failure> {
     let give_up = Instant::now() + DISCONNECTS_TIME;
     for at in 0..DISCONNECTS {
         if Instant::now() > give_up {
-            return Err(format!("only {at} of {DISCONNECTS} connects in {} s", DISCONNECTS_TIME.as_secs()));
+            return Err(format!(
+                "only {at} of {DISCONNECTS} connects in {} s",
+                DISCONNECTS_TIME.as_secs()
+            ));
         }
         let stream = connect(suite).map_err(|failure| format!("connect {at}: {failure}"))?;
         if at % 2 == 0 {
@@ -136,7 +142,8 @@ fn pipelined_requests(suite: &Suite) -> Result<(), Failure> {
     let mut client = GoodClient::with(suite, Operation::MultiplyU64, 3, 0)?;
     let requests: Vec<u8> = (0..PIPELINED).flat_map(|_| client.next_request()).collect();
     client.stream.write_all(&requests).map_err(|error| format!("sending requests: {error}"))?;
-    (0..PIPELINED).try_for_each(|at| client.receive().map_err(|failure| format!("answer {at}: {failure}")))
+    (0..PIPELINED)
+        .try_for_each(|at| client.receive().map_err(|failure| format!("answer {at}: {failure}")))
 }
 
 /// Large requests without end and without reading answers: the server must stop reading at some

@@ -45,7 +45,8 @@ impl Outcome {
             colours: Colours::Ordered,
             interval_seconds: self.throughput_over_time.interval_ms / 1e3 * factor as f64,
             window_seconds: self.window_seconds(),
-            offered_rps: (!config.closed).then(|| f64::from(config.connections) / config.period_ms * 1e3),
+            offered_rps: (!config.closed)
+                .then(|| f64::from(config.connections) / config.period_ms * 1e3),
             series: series.iter().map(coarsen).collect(),
         };
         plot.to_svg()
@@ -54,10 +55,12 @@ impl Outcome {
     /// The measuring window; for a counted run, the whole run.
     fn window_seconds(&self) -> (f64, f64) {
         let window_ns = self.config.window_ns();
-        let length_ms =
-            |series: &ThroughputSeries| series.answers.len() as f64 * self.throughput_over_time.interval_ms;
+        let length_ms = |series: &ThroughputSeries| {
+            series.answers.len() as f64 * self.throughput_over_time.interval_ms
+        };
         let last_ms = self.throughput_over_time.series.iter().map(length_ms).fold(0.0, f64::max);
-        let end = if self.config.requests.is_some() { last_ms / 1e3 } else { window_ns.end as f64 / 1e9 };
+        let end =
+            if self.config.requests.is_some() { last_ms / 1e3 } else { window_ns.end as f64 / 1e9 };
         (window_ns.start as f64 / 1e9, end)
     }
 

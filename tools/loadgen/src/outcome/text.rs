@@ -34,7 +34,8 @@ impl Outcome {
             let durations =
                 [latency.mean, latency.p50, latency.p99, latency.p999, latency.max, latency.jitter];
             let counts = [row.sent, row.received, row.errors].map(|count| count.to_string());
-            let cells = [row.name()].into_iter().chain(counts).chain([three_digits(row.throughput_rps)]);
+            let cells =
+                [row.name()].into_iter().chain(counts).chain([three_digits(row.throughput_rps)]);
             // Without an answer there is no latency, and in particular none of zero.
             let text = |us| if row.received == 0 { "-".into() } else { duration_text(us) };
             table.push(cells.chain(durations.map(text)));
@@ -43,7 +44,8 @@ impl Outcome {
         for row in &self.rows {
             if let Some(lateness) = &row.send_lateness_us {
                 let [p50, p99, max] = [lateness.p50, lateness.p99, lateness.max].map(duration_text);
-                text += &format!("client's own lateness in sending: p50 {p50}, p99 {p99}, max {max}\n");
+                text +=
+                    &format!("client's own lateness in sending: p50 {p50}, p99 {p99}, max {max}\n");
             }
             if row.errors > 0 {
                 let (wrong, missing, lost) = (row.wrong, row.missing, row.lost);
@@ -58,8 +60,10 @@ impl Outcome {
     /// A line that describes what was run.
     pub(super) fn description(&self) -> String {
         let config = &self.config;
-        let labels = self.rows.iter().flat_map(|row| &row.labels).filter(|(_, value)| !value.is_null());
-        let labels: Vec<String> = labels.map(|(key, value)| format!("{key} {}", plain(value))).collect();
+        let labels =
+            self.rows.iter().flat_map(|row| &row.labels).filter(|(_, value)| !value.is_null());
+        let labels: Vec<String> =
+            labels.map(|(key, value)| format!("{key} {}", plain(value))).collect();
         let kind = match config.operation {
             OperationName::U64 => "u64",
             OperationName::F64 => "f64",
@@ -80,7 +84,8 @@ impl Outcome {
                 three_digits(config.warmup_seconds)
             ),
         };
-        let mut text = format!("{connections} connection{plural}, {side} x {side} {kind}, {mode}, {length}");
+        let mut text =
+            format!("{connections} connection{plural}, {side} x {side} {kind}, {mode}, {length}");
         if !labels.is_empty() {
             text += &format!("; {}", labels.join(", "));
         }

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use matrix_message::{Direction, HEADER_BYTES, HEADER_WORDS, Header, as_bytes, as_bytes_mut, perform};
+use matrix_message::{
+    Direction, HEADER_BYTES, HEADER_WORDS, Header, as_bytes, as_bytes_mut, perform,
+};
 
 /// The fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +100,9 @@ impl Shared {
                     }
                 }
             }
-            let Ok(Some(header)) = Header::parse(&header_bytes, Direction::Request) else { return Ok(()) };
+            let Ok(Some(header)) = Header::parse(&header_bytes, Direction::Request) else {
+                return Ok(());
+            };
             let mut request = vec![0; header.side.elements()];
             stream.read_exact(as_bytes_mut(&mut request))?;
             if self.fault == Fault::ForgetsOnHalfClose && is_ended(&stream) {

@@ -29,9 +29,8 @@ pub fn ensure_tool(tool: &str, of_debian: Need, progress: Progress) -> Outcome<(
     }
     if find_program(tool).is_none() {
         let component = tool.trim_start_matches("cargo-").replace("fmt", "rustfmt");
-        return Err(
-            Failure::new(format!("{tool} is missing")).advise(format!("rustup component add {component}"))
-        );
+        return Err(Failure::new(format!("{tool} is missing"))
+            .advise(format!("rustup component add {component}")));
     }
     Ok(())
 }

@@ -37,9 +37,10 @@ impl RootImage {
             return Err(Failure::new(format!("{path:?} is no path inside the root image")));
         }
         if path.len() > LONGEST_PATH {
-            return Err(Failure::new(format!("the path {path:?} is {} bytes long", path.len())).advise(
-                format!("a path in the root image has at most {LONGEST_PATH} bytes; use shorter names"),
-            ));
+            return Err(Failure::new(format!("the path {path:?} is {} bytes long", path.len()))
+                .advise(format!(
+                    "a path in the root image has at most {LONGEST_PATH} bytes; use shorter names"
+                )));
         }
         self.files.insert(path.to_owned(), File { bytes, mode });
         Ok(())
@@ -60,8 +61,11 @@ impl RootImage {
 
     fn add_below(&mut self, folder: &Path, prefix: &str, depth: usize) -> Outcome<()> {
         if depth > DEEPEST {
-            return Err(Failure::new(format!("{} is more than {DEEPEST} folders deep", folder.display()))
-                .advise("is there a link that leads back to a folder above it?"));
+            return Err(Failure::new(format!(
+                "{} is more than {DEEPEST} folders deep",
+                folder.display()
+            ))
+            .advise("is there a link that leads back to a folder above it?"));
         }
         let cannot = || format!("cannot read the folder {}", folder.display());
         for entry in std::fs::read_dir(folder).because(cannot)? {
@@ -79,8 +83,11 @@ impl RootImage {
             } else if kind.is_file() {
                 self.add_file(&entry.path(), &path)?;
             } else {
-                return Err(Failure::new(format!("{} is neither file nor folder", entry.path().display()))
-                    .advise("only those can be in a root image"));
+                return Err(Failure::new(format!(
+                    "{} is neither file nor folder",
+                    entry.path().display()
+                ))
+                .advise("only those can be in a root image"));
             }
         }
         Ok(())
@@ -96,7 +103,9 @@ impl RootImage {
         let mut bytes = Vec::new();
         for argument in argv {
             if argument.contains('\0') {
-                return Err(Failure::new(format!("the argument {argument:?} has a NUL byte in it")));
+                return Err(Failure::new(format!(
+                    "the argument {argument:?} has a NUL byte in it"
+                )));
             }
             bytes.extend_from_slice(argument.as_bytes());
             bytes.push(0);
@@ -105,7 +114,11 @@ impl RootImage {
     }
 
     fn programs(&self) -> Vec<String> {
-        self.files.keys().filter(|path| path.starts_with("bin/")).map(|path| format!("/{path}")).collect()
+        self.files
+            .keys()
+            .filter(|path| path.starts_with("bin/"))
+            .map(|path| format!("/{path}"))
+            .collect()
     }
 
     /// Writes the archive.
@@ -134,7 +147,8 @@ mod tests {
     use std::io::Read;
 
     fn scratch(name: &str) -> std::path::PathBuf {
-        let folder = std::env::temp_dir().join(format!("xtask-image-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("xtask-image-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         folder
     }
@@ -192,7 +206,13 @@ mod tests {
         assert!(image.add(&"x".repeat(100), vec![], 0o644).is_ok());
         assert!(image.add(&"x".repeat(101), vec![], 0o644).is_err());
         image.add("bin/there", vec![], 0o755).unwrap();
-        assert!(image.set_init(&["/bin/missing".into()]).unwrap_err().to_string().contains("/bin/there"));
+        assert!(
+            image
+                .set_init(&["/bin/missing".into()])
+                .unwrap_err()
+                .to_string()
+                .contains("/bin/there")
+        );
         assert!(image.set_init(&["/bin/there".into(), "nul\0".into()]).is_err());
         assert!(image.set_init(&[]).is_err());
     }

@@ -45,7 +45,11 @@ pub struct Guest {
 
 impl Guest {
     /// Builds everything that is out of date.
-    pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progress) -> Outcome<Self> {
+    pub fn build(
+        workspace: &Workspace,
+        toolchain: &GuestToolchain,
+        progress: Progress,
+    ) -> Outcome<Self> {
         let vdso = vdso::build(workspace, toolchain, progress)?;
         let kernel = build_kernel(workspace, toolchain, &vdso.image, progress)?;
         let programs = programs::build(workspace, toolchain, progress)?;
@@ -57,7 +61,11 @@ impl Guest {
     pub fn root_image(&self, argv: &[String], added: &[PathBuf]) -> Outcome<RootImage> {
         let mut image = RootImage::default();
         for program in &self.programs {
-            image.add(&format!("bin/{}", program.name), strip::stripped(&read(&program.path)?)?, 0o755)?;
+            image.add(
+                &format!("bin/{}", program.name),
+                strip::stripped(&read(&program.path)?)?,
+                0o755,
+            )?;
         }
         image.add(
             "boot/kernel.sym",

@@ -16,7 +16,11 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progress) -> Outcome<Vec<Program>> {
+pub fn build(
+    workspace: &Workspace,
+    toolchain: &GuestToolchain,
+    progress: Progress,
+) -> Outcome<Vec<Program>> {
     let names = names(&workspace.root.join("user/apps/src/bin"))?;
     let mut step = Step::begin(progress, format!("{} programs", names.len()));
     let target = workspace.guest_target();
@@ -31,13 +35,13 @@ pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progre
 /// The sorted names of the programs: `src/bin/NAME.rs` or `src/bin/NAME/main.rs`, as cargo finds
 /// them.
 fn names(folder: &Path) -> Outcome<Vec<String>> {
-    let entries =
-        std::fs::read_dir(folder).because(|| format!("cannot list the programs in {}", folder.display()))?;
+    let entries = std::fs::read_dir(folder)
+        .because(|| format!("cannot list the programs in {}", folder.display()))?;
     let mut names = Vec::new();
     for entry in entries {
         let path = entry.because(|| format!("cannot list {}", folder.display()))?.path();
-        let is_program =
-            path.extension().is_some_and(|extension| extension == "rs") || path.join("main.rs").exists();
+        let is_program = path.extension().is_some_and(|extension| extension == "rs")
+            || path.join("main.rs").exists();
         if let (true, Some(name)) = (is_program, path.file_stem()) {
             names.push(name.to_string_lossy().into_owned());
         }

@@ -20,8 +20,9 @@ pub fn stripped(file: &[u8]) -> Outcome<Vec<u8>> {
     let header = Header::parse(file).because(unsound)?;
     let segments = header.program_headers(Endian, file).because(unsound)?;
     let headers_end = header.e_phoff.get(Endian) + size_of_val(segments) as u64;
-    let ends =
-        segments.iter().map(|segment| segment.p_offset(Endian).saturating_add(segment.p_filesz(Endian)));
+    let ends = segments
+        .iter()
+        .map(|segment| segment.p_offset(Endian).saturating_add(segment.p_filesz(Endian)));
     let end = usize::try_from(ends.max().unwrap_or_default().max(headers_end)).because(unsound)?;
     let mut kept = file.get(..end).ok_or_else(|| Failure::new(unsound()))?.to_vec();
     for field in [SECTIONS_OFFSET, SECTIONS_SHAPE] {

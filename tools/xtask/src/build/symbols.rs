@@ -43,7 +43,9 @@ fn functions<'data>(
 ) -> Vec<(u64, String)> {
     symbols
         .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
-        .filter_map(|symbol| Some((base.wrapping_add(symbol.address()), readable(symbol.name().ok()?))))
+        .filter_map(|symbol| {
+            Some((base.wrapping_add(symbol.address()), readable(symbol.name().ok()?)))
+        })
         .filter(|(_, name)| !name.is_empty())
         .collect()
 }

@@ -24,7 +24,11 @@ pub struct Vdso {
 }
 
 /// Builds and checks the image.
-pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progress) -> Outcome<Vdso> {
+pub fn build(
+    workspace: &Workspace,
+    toolchain: &GuestToolchain,
+    progress: Progress,
+) -> Outcome<Vdso> {
     let mut step = Step::begin(progress, "vDSO");
     let sources = workspace.root.join("crates/vdso");
     // A folder of its own: all crates in it are compiled position-independent, and the executor
@@ -38,7 +42,10 @@ pub fn build(workspace: &Workspace, toolchain: &GuestToolchain, progress: Progre
     let scratch = workspace.scratch()?;
     let linked = scratch.file("cops-vdso.so");
     let exports = exports(&sources.join("exports.txt"))?;
-    run_step(&mut link(toolchain, &sources.join("vdso.lds"), &library, &exports, &linked), &mut step)?;
+    run_step(
+        &mut link(toolchain, &sources.join("vdso.lds"), &library, &exports, &linked),
+        &mut step,
+    )?;
     let object = std::fs::read(&linked).because(|| format!("cannot read {}", linked.display()))?;
     let violations = vdso_check::violations(&object, &exports)?;
     if !violations.is_empty() {
@@ -83,7 +90,16 @@ fn link(
         "--no-undefined",
     ]);
     // The loader in the executor reads DT_HASH. A build id would make builds differ needlessly.
-    command.args(["--hash-style=sysv", "--build-id=none", "-z", "norelro", "-z", "text", "-z", "rodynamic"]);
+    command.args([
+        "--hash-style=sysv",
+        "--build-id=none",
+        "-z",
+        "norelro",
+        "-z",
+        "text",
+        "-z",
+        "rodynamic",
+    ]);
     command.args(exports.iter().map(|name| format!("--undefined={name}")));
     command.arg("-T").arg(script).arg(library).arg("-o").arg(output);
     command
@@ -91,7 +107,8 @@ fn link(
 
 /// The names in exports.txt, one per line; empty lines and lines that begin with # are ignored.
 fn exports(path: &Path) -> Outcome<BTreeSet<String>> {
-    let text = std::fs::read_to_string(path).because(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).because(|| format!("cannot read {}", path.display()))?;
     Ok(parse_exports(&text))
 }
 

@@ -65,8 +65,13 @@ pub fn loaded_part(object: &[u8]) -> Outcome<&[u8]> {
         .ok_or_else(|| Failure::new("the vDSO image has no loaded segment"))
 }
 
-fn check_segments(segments: &[elf::ProgramHeader64<Endian>], file_length: u64, wrong: &mut Vec<String>) {
-    let loaded: Vec<_> = segments.iter().filter(|segment| segment.p_type(Endian) == elf::PT_LOAD).collect();
+fn check_segments(
+    segments: &[elf::ProgramHeader64<Endian>],
+    file_length: u64,
+    wrong: &mut Vec<String>,
+) {
+    let loaded: Vec<_> =
+        segments.iter().filter(|segment| segment.p_type(Endian) == elf::PT_LOAD).collect();
     match loaded[..] {
         [segment] => {
             let start = (segment.p_offset(Endian), segment.p_vaddr(Endian));
@@ -78,7 +83,9 @@ fn check_segments(segments: &[elf::ProgramHeader64<Endian>], file_length: u64, w
                 ));
             }
             if in_file != in_memory || in_file > file_length {
-                wrong.push(format!("its segment has {in_file} bytes in the file and {in_memory} in memory"));
+                wrong.push(format!(
+                    "its segment has {in_file} bytes in the file and {in_memory} in memory"
+                ));
             }
             if segment.p_align(Endian) < PAGE {
                 wrong.push(format!(
@@ -93,10 +100,15 @@ fn check_segments(segments: &[elf::ProgramHeader64<Endian>], file_length: u64, w
         let kind = segment.p_type(Endian);
         // Not part of the image: describes the permissions of the stack.
         if kind != elf::PT_GNU_STACK && segment.p_flags(Endian).contains(elf::PF_W) {
-            wrong.push(format!("segment type {kind:#x} at {:#x} is writable", segment.p_vaddr(Endian)));
+            wrong.push(format!(
+                "segment type {kind:#x} at {:#x} is writable",
+                segment.p_vaddr(Endian)
+            ));
         }
         if kind == elf::PT_TLS || kind == elf::PT_INTERP {
-            wrong.push(format!("it has a segment of type {kind:#x} (thread-local data or an interpreter)"));
+            wrong.push(format!(
+                "it has a segment of type {kind:#x} (thread-local data or an interpreter)"
+            ));
         }
     }
 }
@@ -108,8 +120,12 @@ fn check_sections(header: &Header, image: &[u8], wrong: &mut Vec<String>) -> Out
         let flags = section.sh_flags(Endian);
         let is_writable = flags.contains(elf::SHF_ALLOC) && flags.contains(elf::SHF_WRITE);
         if is_writable && section.sh_size(Endian) > 0 {
-            let name = String::from_utf8_lossy(sections.section_name(Endian, section).because(unsound)?);
-            wrong.push(format!("section {name} is writable data ({} bytes)", section.sh_size(Endian)));
+            let name =
+                String::from_utf8_lossy(sections.section_name(Endian, section).because(unsound)?);
+            wrong.push(format!(
+                "section {name} is writable data ({} bytes)",
+                section.sh_size(Endian)
+            ));
         }
     }
     Ok(())
@@ -125,8 +141,9 @@ fn check_dynamic(
         let (tag, value) = (entry.d_tag(Endian), entry.d_val(Endian));
         // A size of 0 is harmless; an address is judged by its size.
         let is_size = [elf::DT_RELASZ, elf::DT_RELSZ, elf::DT_PLTRELSZ].contains(&tag);
-        if let Some((_, meaning)) =
-            FORBIDDEN_TAGS.iter().find(|(forbidden, _)| *forbidden == tag && !(is_size && value == 0))
+        if let Some((_, meaning)) = FORBIDDEN_TAGS
+            .iter()
+            .find(|(forbidden, _)| *forbidden == tag && !(is_size && value == 0))
         {
             wrong.push(format!("it has {meaning}"));
         }
@@ -159,12 +176,13 @@ fn dynamic_symbols(entries: &[elf::Dyn64<Endian>], image: &[u8]) -> Outcome<Dyna
             .map(|entry| entry.d_val(Endian))
             .ok_or_else(|| Failure::new(format!("the vDSO image has no {name}")))
     };
-    let outside = |what: &str| Failure::new(format!("{what} of the vDSO image lies outside of the file"));
+    let outside =
+        |what: &str| Failure::new(format!("{what} of the vDSO image lies outside of the file"));
     let from = |address: u64| usize::try_from(address).ok().and_then(|start| image.get(start..));
 
     let hash = from(value(elf::DT_HASH, "DT_HASH")?).ok_or_else(|| outside("DT_HASH"))?;
-    let (hash, _) =
-        object::pod::from_bytes::<elf::HashHeader<Endian>>(hash).map_err(|()| outside("DT_HASH"))?;
+    let (hash, _) = object::pod::from_bytes::<elf::HashHeader<Endian>>(hash)
+        .map_err(|()| outside("DT_HASH"))?;
     let count = hash.chain_count.get(Endian) as usize;
     let table = from(value(elf::DT_SYMTAB, "DT_SYMTAB")?).ok_or_else(|| outside("DT_SYMTAB"))?;
     let (symbols, _) = object::pod::slice_from_bytes::<elf::Sym64<Endian>>(table, count)
@@ -177,7 +195,8 @@ fn dynamic_symbols(entries: &[elf::Dyn64<Endian>], image: &[u8]) -> Outcome<Dyna
     // The first symbol is the null symbol.
     for symbol in symbols.iter().skip(1) {
         let name = symbol.name(Endian, strings).map_err(|_| outside("a symbol's name"))?;
-        let set = if symbol.is_undefined(Endian) { &mut found.undefined } else { &mut found.defined };
+        let set =
+            if symbol.is_undefined(Endian) { &mut found.undefined } else { &mut found.defined };
         set.insert(String::from_utf8_lossy(name).into_owned());
     }
     Ok(found)

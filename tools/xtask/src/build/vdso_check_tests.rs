@@ -73,7 +73,8 @@ impl Image {
         let at = 64 + 56 * index;
         self.put(at, &kind.0.to_le_bytes());
         self.put(at + 4, &flags.0.to_le_bytes());
-        for (field, value) in [(8, start), (16, start), (24, start), (32, length), (40, length), (48, 0x1000)]
+        for (field, value) in
+            [(8, start), (16, start), (24, start), (32, length), (40, length), (48, 0x1000)]
         {
             self.put(at + field, &(value as u64).to_le_bytes());
         }
@@ -114,7 +115,10 @@ fn complains(spoil: impl FnOnce(&mut Image), words: &str) {
     let mut image = Image::sound();
     spoil(&mut image);
     let found = image.violations();
-    assert!(found.len() == 1 && found[0].contains(words), "{found:?} is not one complaint about {words:?}");
+    assert!(
+        found.len() == 1 && found[0].contains(words),
+        "{found:?} is not one complaint about {words:?}"
+    );
 }
 
 #[test]
@@ -133,14 +137,20 @@ fn only_the_loaded_segment_is_embedded() {
 
 #[test]
 fn another_machine_or_kind_of_file() {
-    complains(|image| image.put(18, &elf::EM_X86_64.0.to_le_bytes()), "no shared object for RISC-V");
+    complains(
+        |image| image.put(18, &elf::EM_X86_64.0.to_le_bytes()),
+        "no shared object for RISC-V",
+    );
     complains(|image| image.put(16, &elf::ET_EXEC.0.to_le_bytes()), "no shared object for RISC-V");
 }
 
 #[test]
 fn a_writable_segment() {
     complains(|image| image.segment(0, elf::PT_LOAD, elf::PF_R | elf::PF_W, 0, LENGTH), "writable");
-    complains(|image| image.segment(1, elf::PT_DYNAMIC, elf::PF_R | elf::PF_W, DYNAMIC, 0x100), "writable");
+    complains(
+        |image| image.segment(1, elf::PT_DYNAMIC, elf::PF_R | elf::PF_W, DYNAMIC, 0x100),
+        "writable",
+    );
 }
 
 #[test]

@@ -25,7 +25,9 @@ pub fn run(workspace: &Workspace, options: &Check) -> Outcome<u8> {
     let vdso = vdso::build(workspace, &toolchain, Progress::Transient)?;
     for (_, packages) in GUEST_GROUPS {
         let mut cargo = toolchain.cargo("check", workspace, workspace.guest_target(), &[]);
-        cargo.args(packages.iter().flat_map(|package| ["-p", package])).env("COPS_VDSO", &vdso.image);
+        cargo
+            .args(packages.iter().flat_map(|package| ["-p", package]))
+            .env("COPS_VDSO", &vdso.image);
         passed &= check(&mut cargo, options)?;
     }
     Ok(u8::from(!passed))

@@ -15,8 +15,11 @@ pub fn run(workspace: &Workspace) -> Outcome<u8> {
             println!("kept {} (measurements)", results.display());
             continue;
         }
-        let removed =
-            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        let removed = if path.is_dir() {
+            std::fs::remove_dir_all(&path)
+        } else {
+            std::fs::remove_file(&path)
+        };
         removed.because(|| format!("cannot remove {}", path.display()))?;
     }
     println!("removed everything else in {}", workspace.target.display());

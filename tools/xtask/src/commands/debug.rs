@@ -36,9 +36,13 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
 
     let guest = &prepared.guest;
     let name = options.argv.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-    let program =
-        guest.programs.iter().find(|program| program.name == name).map(|program| program.path.as_path());
-    let bytes = std::fs::read(&guest.kernel).because(|| format!("cannot read {}", guest.kernel.display()))?;
+    let program = guest
+        .programs
+        .iter()
+        .find(|program| program.name == name)
+        .map(|program| program.path.as_path());
+    let bytes = std::fs::read(&guest.kernel)
+        .because(|| format!("cannot read {}", guest.kernel.display()))?;
     let kernel = object::File::parse(&*bytes).because(|| "the kernel is no ELF file".into())?;
     let vdso_in_kernel = address_of(&kernel, "__vdso_start")?;
     let symbols = workspace.image_folder().join("cops-kernel.debug");
@@ -99,7 +103,13 @@ fn follow_until_off(machine: Machine, show_firmware: bool) {
 }
 
 /// The commands with which gdb starts.
-fn script(kernel: &Path, vdso: &Path, vdso_in_kernel: u64, program: Option<&Path>, port: u16) -> String {
+fn script(
+    kernel: &Path,
+    vdso: &Path,
+    vdso_in_kernel: u64,
+    program: Option<&Path>,
+    port: u16,
+) -> String {
     let mut lines = vec![
         "# Written by ./cops debug.".to_owned(),
         "set confirm off".to_owned(),
@@ -121,8 +131,13 @@ mod tests {
 
     #[test]
     fn the_script_names_every_image_at_its_address() {
-        let script =
-            script(Path::new("/k"), Path::new("/v"), 0xffff_ffc0_8030_0000, Some(Path::new("/p")), 99);
+        let script = script(
+            Path::new("/k"),
+            Path::new("/v"),
+            0xffff_ffc0_8030_0000,
+            Some(Path::new("/p")),
+            99,
+        );
         for line in [
             "file /k",
             "add-symbol-file /v -o 0xffffffc080300000",

@@ -37,7 +37,9 @@ pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
 pub fn report(ending: &Ending, timeout: Option<f64>) {
     match ending {
         Ending::Status(_) => {}
-        Ending::TimedOut => eprintln!("cops: ended after --timeout {} s", timeout.unwrap_or_default()),
+        Ending::TimedOut => {
+            eprintln!("cops: ended after --timeout {} s", timeout.unwrap_or_default())
+        }
         Ending::Broken(why) => eprintln!("cops: {why}"),
     }
 }

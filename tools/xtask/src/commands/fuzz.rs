@@ -53,7 +53,11 @@ fn machine(harts: u32) -> MachineOptions {
 }
 
 /// Runs `/bin/fuzz` once; `progress` gets its lines.
-pub fn campaign(prepared: &Prepared, wanted: &Campaign, progress: impl FnMut(&str)) -> Outcome<Outcomes> {
+pub fn campaign(
+    prepared: &Prepared,
+    wanted: &Campaign,
+    progress: impl FnMut(&str),
+) -> Outcome<Outcomes> {
     let argv = [
         "/bin/fuzz".to_owned(),
         format!("calls={}", wanted.calls),
@@ -72,12 +76,14 @@ pub fn campaign(prepared: &Prepared, wanted: &Campaign, progress: impl FnMut(&st
 /// Fails unless the program reports success and exits accordingly.
 fn judge(ending: &Ending, text: &str) -> Outcomes {
     // Children write arbitrary text to the console, including beginnings of lines.
-    let said = |what: &str| text.rfind(what).map(|at| text[at..].lines().next().unwrap_or_default());
+    let said =
+        |what: &str| text.rfind(what).map(|at| text[at..].lines().next().unwrap_or_default());
     let summary = said("fuzz: seed=").map(summary).unwrap_or_default();
-    let is_well =
-        *ending == Ending::Status(0) && said("fuzz: nothing wrong").is_some() && !summary.is_empty();
-    let wrong =
-        (!is_well).then(|| format!("{ending:?}\nthe end of the console:\n{}", last_lines(text, SHOWN_LINES)));
+    let is_well = *ending == Ending::Status(0)
+        && said("fuzz: nothing wrong").is_some()
+        && !summary.is_empty();
+    let wrong = (!is_well)
+        .then(|| format!("{ending:?}\nthe end of the console:\n{}", last_lines(text, SHOWN_LINES)));
     Outcomes { summary, wrong }
 }
 
@@ -139,7 +145,10 @@ pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
         println!("  {}", said.join(", "));
         rows.push(Value::Object(row));
         if let Some(wrong) = result.wrong {
-            println!("{wrong}\nrepeat with: ./cops fuzz --seed {seed} --smp {} --calls {calls}", options.smp);
+            println!(
+                "{wrong}\nrepeat with: ./cops fuzz --seed {seed} --smp {} --calls {calls}",
+                options.smp
+            );
             status = 1;
         }
         left -= calls;
@@ -184,7 +193,8 @@ mod tests {
 
     #[test]
     fn only_a_run_that_says_so_is_well() {
-        let good = "noise# round 0\nnoisefuzz: seed=3 rounds=2 calls=10 killed=1\nfuzz: nothing wrong\n";
+        let good =
+            "noise# round 0\nnoisefuzz: seed=3 rounds=2 calls=10 killed=1\nfuzz: nothing wrong\n";
         let result = judge(&Ending::Status(0), good);
         assert!(result.wrong.is_none());
         assert_eq!(result.summary[2], ("calls".to_owned(), 10));

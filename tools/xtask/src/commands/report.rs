@@ -58,9 +58,8 @@ fn figures(workspace: &Workspace, check: bool) -> Outcome<u8> {
 fn measure(workspace: &Workspace, names: &[String], stale: bool) -> Outcome<u8> {
     if let Some(unknown) = names.iter().find(|name| sources::find(name).is_none()) {
         let known = SOURCES.iter().map(|source| source.name).collect::<Vec<_>>().join(" ");
-        return Err(
-            Failure::new(format!("there are no data {unknown:?}")).advise(format!("there are: {known}"))
-        );
+        return Err(Failure::new(format!("there are no data {unknown:?}"))
+            .advise(format!("there are: {known}")));
     }
     let data = Data::read(&workspace.root)?;
     let chosen: Vec<&Source> = SOURCES
@@ -85,7 +84,8 @@ fn measure(workspace: &Workspace, names: &[String], stale: bool) -> Outcome<u8> 
 fn make(workspace: &Workspace, make: Make) -> Outcome<bool> {
     let mut command = match make {
         Make::Cops(words) => {
-            let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
+            let ourselves =
+                std::env::current_exe().because(|| "cannot find our own program".into())?;
             let mut command = Command::new(ourselves);
             command.args(words).current_dir(&workspace.root);
             command

@@ -18,10 +18,12 @@ pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Lines)?;
     let client = Client::build(workspace, Progress::Lines)?;
     let machine = &options.machine;
-    let boot = prepared.boot(machine, &service::server_arguments(options.model, machine.smp), &[])?;
+    let boot =
+        prepared.boot(machine, &service::server_arguments(options.model, machine.smp), &[])?;
     let sink = PassThrough { show_firmware: machine.verbose, show_stdout: true };
     eprintln!("booting: {} harts, {}, QEMU {}", machine.smp, machine.mem, prepared.qemu.version);
-    let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let (mut server, port) =
+        Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
 
     let results = workspace.results_folder().join("run");
     std::fs::create_dir_all(&results).because(|| format!("cannot make {}", results.display()))?;
@@ -40,7 +42,8 @@ pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
     if let Some(Value::Object(row)) = document.get_mut("rows").and_then(|rows| rows.get_mut(0)) {
         // The counters include the warm-up, which has the same rate of answers.
         let received = row.get("received").and_then(Value::as_u64).unwrap_or(0);
-        let requests = received * u64::from(options.seconds + WARM_UP_SECONDS) / u64::from(options.seconds);
+        let requests =
+            received * u64::from(options.seconds + WARM_UP_SECONDS) / u64::from(options.seconds);
         let entries = service::per_request(&before, &after, requests);
         service::print_per_request(&entries);
         row.extend(entries);
@@ -58,7 +61,11 @@ fn load(options: &Run) -> Load {
     Load {
         connections: options.connections,
         matrix: options.matrix,
-        pace: if options.closed { Pace::Closed } else { Pace::Open { period_ms: options.period_ms } },
+        pace: if options.closed {
+            Pace::Closed
+        } else {
+            Pace::Open { period_ms: options.period_ms }
+        },
         seconds: options.seconds,
         warm_up_seconds: WARM_UP_SECONDS,
         drain_seconds: service::DRAIN_SECONDS,

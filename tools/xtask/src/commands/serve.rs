@@ -16,10 +16,13 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
         (Network::User(_), ports) => Network::User(ports.to_vec()),
         (tap, []) => tap.clone(),
         // `--net` does not offer this.
-        (Network::Isolated, _) => return Err(Failure::new("--port does not go with a machine of its own")),
+        (Network::Isolated, _) => {
+            return Err(Failure::new("--port does not go with a machine of its own"));
+        }
         (Network::Tap(name), _) => {
-            return Err(Failure::new(format!("--port does not go with --net tap={name}"))
-                .advise("on a tap device clients reach the guest's own address; leave --port out"));
+            return Err(Failure::new(format!("--port does not go with --net tap={name}")).advise(
+                "on a tap device clients reach the guest's own address; leave --port out",
+            ));
         }
     };
     let prepared = Prepared::new(workspace, Progress::Lines)?;
@@ -34,15 +37,22 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
     )?;
     if let Network::User(forwards) = &network {
         for forward in forwards {
-            eprintln!("cops: 127.0.0.1:{} leads to port {} of the guest", forward.host, forward.guest);
+            eprintln!(
+                "cops: 127.0.0.1:{} leads to port {} of the guest",
+                forward.host, forward.guest
+            );
         }
     }
     let control = Control::open(workspace)?;
-    eprintln!("cops: serving; ./cops top shows what runs (--pid {}); Ctrl-C ends it", std::process::id());
+    eprintln!(
+        "cops: serving; ./cops top shows what runs (--pid {}); Ctrl-C ends it",
+        std::process::id()
+    );
     interrupt::defer();
     while !interrupt::requested() {
-        let visitor = server
-            .attend(|| Ok(if interrupt::requested() { Some(None) } else { control.accept().map(Some) }))?;
+        let visitor = server.attend(|| {
+            Ok(if interrupt::requested() { Some(None) } else { control.accept().map(Some) })
+        })?;
         if let Some(visitor) = visitor {
             control::answer(visitor, &server.inspect()?);
         }

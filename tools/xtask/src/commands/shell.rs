@@ -21,8 +21,11 @@ pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
     let mut machine = Machine::start(&prepared.qemu, &boot)?;
     interrupt::make_terminal_raw()?;
     pass_input(&mut machine);
-    let ending =
-        follow(machine, None, &mut PassThrough { show_firmware: options.machine.verbose, show_stdout: true });
+    let ending = follow(
+        machine,
+        None,
+        &mut PassThrough { show_firmware: options.machine.verbose, show_stdout: true },
+    );
     interrupt::restore_terminal();
     super::exec::report(&ending, None);
     Ok(ending.exit_status())

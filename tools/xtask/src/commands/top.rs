@@ -41,7 +41,8 @@ pub fn run(workspace: &Workspace, options: &Top) -> Outcome<u8> {
         let now = look()?;
         let text = describe(&before, &now);
         let mut out = std::io::stdout().lock();
-        let written = if is_screen { write!(out, "{HOME_AND_CLEAR}{text}") } else { writeln!(out, "{text}") };
+        let written =
+            if is_screen { write!(out, "{HOME_AND_CLEAR}{text}") } else { writeln!(out, "{text}") };
         // The output is closed (`| head`).
         if written.and_then(|()| out.flush()).is_err() || options.once {
             return Ok(0);
@@ -60,10 +61,11 @@ fn choose(running: &[u32], wanted: Option<u32>) -> Outcome<u32> {
         (_, Some(pid)) => Err(Failure::new(format!("no ./cops serve has process id {pid}"))
             .advise(format!("those that run have: {list}"))),
         ([one], None) => Ok(*one),
-        (_, None) => {
-            Err(Failure::new(format!("{} ./cops serve run, with process ids {list}", running.len()))
-                .advise("choose one with --pid"))
-        }
+        (_, None) => Err(Failure::new(format!(
+            "{} ./cops serve run, with process ids {list}",
+            running.len()
+        ))
+        .advise("choose one with --pid")),
     }
 }
 
@@ -121,7 +123,10 @@ fn describe_into(out: &mut String, before: &Picture, now: &Picture) -> std::fmt:
             level(get(hart, "priority")),
         )?;
     }
-    writeln!(out, "\n  PID STATE     LEVEL CEILING CPUS   TIME %   POLLS/s  CALLS     MEMORY NAME")?;
+    writeln!(
+        out,
+        "\n  PID STATE     LEVEL CEILING CPUS   TIME %   POLLS/s  CALLS     MEMORY NAME"
+    )?;
     let nothing = Numbers::new();
     let mut list: Vec<_> = now
         .processes

@@ -33,7 +33,8 @@ const LOAD: Load = Load {
 };
 
 pub fn run(workspace: &Workspace, options: &Trace) -> Outcome<u8> {
-    let (dump, status) = if options.run { serve(workspace, options)? } else { execute(workspace, options)? };
+    let (dump, status) =
+        if options.run { serve(workspace, options)? } else { execute(workspace, options)? };
     let timeline = Timeline::new(&dump);
     let story = story::tell(&dump, &timeline);
     let file = options.out.clone().unwrap_or_else(|| workspace.results_folder().join("trace.json"));
@@ -80,9 +81,11 @@ fn execute(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
 fn serve(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     let prepared = Prepared::new(workspace, Progress::Lines)?;
     let client = Client::build(workspace, Progress::Lines)?;
-    let boot = boot(&prepared, options, &service::server_arguments(Model::Kcuc, options.machine.smp))?;
+    let boot =
+        boot(&prepared, options, &service::server_arguments(Model::Kcuc, options.machine.smp))?;
     let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: false };
-    let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let (mut server, port) =
+        Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
     let scratch = workspace.scratch()?;
     let json = scratch.file("load.json");
     let mut load = client.load(port, &LOAD, &json);
@@ -119,7 +122,8 @@ fn write(file: &Path, dump: &Dump, timeline: &Timeline, story: &story::Story) ->
 /// Reads the file back and checks it, because viewers do not report errors.
 fn checked(file: &Path) -> Outcome<check::Counts> {
     let bytes = std::fs::read(file).because(|| format!("cannot read {}", file.display()))?;
-    let trace = serde_json::from_slice(&bytes).because(|| format!("{} is no JSON", file.display()))?;
+    let trace =
+        serde_json::from_slice(&bytes).because(|| format!("{} is no JSON", file.display()))?;
     check::check(&trace)
         .map_err(|why| Failure::new(format!("{} is not a valid trace: {why}", file.display())))
 }

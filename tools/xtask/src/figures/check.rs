@@ -69,15 +69,21 @@ struct Constant {
 /// The faults of the documents: stale figures, and numbers that are not generated.
 pub fn judge(root: &Path, documents: &[Document]) -> Outcome<Vec<String>> {
     let path = root.join(RESULTS).join(CONSTANTS);
-    let text = std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(&path).because(|| format!("cannot read {}", path.display()))?;
     let mut wrong = Vec::new();
     let mut constants = Vec::new();
     for (line, fields) in list_entries(&text) {
         match fields.as_slice() {
             [file, text, reason] if !reason.is_empty() => {
-                constants.push(Constant { file: (*file).into(), text: (*text).into(), used: false });
+                constants.push(Constant {
+                    file: (*file).into(),
+                    text: (*text).into(),
+                    used: false,
+                });
             }
-            _ => wrong.push(format!("{RESULTS}/{CONSTANTS}:{line}: not `FILE | NUMBER UNIT | REASON`")),
+            _ => wrong
+                .push(format!("{RESULTS}/{CONSTANTS}:{line}: not `FILE | NUMBER UNIT | REASON`")),
         }
     }
     for document in documents {
@@ -101,7 +107,10 @@ pub fn judge(root: &Path, documents: &[Document]) -> Outcome<Vec<String>> {
         }
     }
     wrong.extend(constants.iter().filter(|constant| !constant.used).map(|constant| {
-        format!("{RESULTS}/{CONSTANTS}: {} has no {:?} any more: take it out", constant.file, constant.text)
+        format!(
+            "{RESULTS}/{CONSTANTS}: {} has no {:?} any more: take it out",
+            constant.file, constant.text
+        )
     }));
     Ok(wrong)
 }
@@ -126,8 +135,11 @@ fn numbers(text: &str) -> Vec<(usize, String)> {
             }
             let line_text = if fence.is_some() { line.to_owned() } else { without_code(line) };
             let is_table = fence.is_none() && line.trim_start().starts_with('|');
-            found
-                .extend(in_line(&line_text, is_table).into_iter().map(|number| (first_line + index, number)));
+            found.extend(
+                in_line(&line_text, is_table)
+                    .into_iter()
+                    .map(|number| (first_line + index, number)),
+            );
         }
     }
     found
@@ -138,7 +150,8 @@ fn without_code(line: &str) -> String {
     let mut kept = without_code_spans(line);
     for (open, close) in [("<!--", "-->"), ("](", ")")] {
         while let Some(begin) = kept.find(open) {
-            let end = kept[begin..].find(close).map_or(kept.len(), |place| begin + place + close.len());
+            let end =
+                kept[begin..].find(close).map_or(kept.len(), |place| begin + place + close.len());
             kept.replace_range(begin..end, " _ ");
         }
     }
@@ -223,7 +236,10 @@ mod tests {
             std::fs::write(&constants, list).unwrap();
             judge(&root, &[document(text)]).unwrap()
         };
-        assert_eq!(judged("# x\nREADME.md | 4 KiB | a page\n", "pages of 4 KiB"), Vec::<String>::new());
+        assert_eq!(
+            judged("# x\nREADME.md | 4 KiB | a page\n", "pages of 4 KiB"),
+            Vec::<String>::new()
+        );
         assert!(judged("", "pages of 4 KiB")[0].contains("README.md:1: \"4 KiB\""));
         assert!(judged("README.md | 4 KiB | a page\n", "none")[0].contains("take it out"));
         assert_eq!(judged("README.md | 4 KiB |\n", "pages of 4 KiB").len(), 2);

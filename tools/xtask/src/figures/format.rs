@@ -21,7 +21,9 @@ pub fn format(value: &Value, form: &str) -> Result<String, String> {
         "ns" => Ok(time(number / 1000.0)),
         _ => match form.strip_prefix('s') {
             Some(digits) => Ok(significant(number, digits.parse().map_err(|_| unknown(form))?)),
-            None => Ok(separated(&format!("{number:.*}", form.parse().map_err(|_| unknown(form))?))),
+            None => {
+                Ok(separated(&format!("{number:.*}", form.parse().map_err(|_| unknown(form))?)))
+            }
         },
     }
 }

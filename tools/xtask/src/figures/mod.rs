@@ -50,8 +50,10 @@ impl Data {
         let mut data = Self::default();
         let folder = root.join(RESULTS);
         for file in files_below(&folder, |path| has_extension(path, "json"))? {
-            let text = std::fs::read(&file).because(|| format!("cannot read {}", file.display()))?;
-            let value = serde_json::from_slice(&text).because(|| format!("{} is no JSON", file.display()))?;
+            let text =
+                std::fs::read(&file).because(|| format!("cannot read {}", file.display()))?;
+            let value = serde_json::from_slice(&text)
+                .because(|| format!("{} is no JSON", file.display()))?;
             let name = file.strip_prefix(&folder).unwrap_or(&file).with_extension("");
             data.files.insert(name.to_string_lossy().into_owned(), value);
         }
@@ -82,8 +84,11 @@ fn documents(root: &Path) -> Outcome<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> =
         ROOT_DOCUMENTS.iter().map(|name| root.join(name)).filter(|path| path.exists()).collect();
     let crates = root.join("crates");
-    for entry in std::fs::read_dir(&crates).because(|| format!("cannot list {}", crates.display()))? {
-        let readme = entry.because(|| format!("cannot list {}", crates.display()))?.path().join("README.md");
+    for entry in
+        std::fs::read_dir(&crates).because(|| format!("cannot list {}", crates.display()))?
+    {
+        let readme =
+            entry.because(|| format!("cannot list {}", crates.display()))?.path().join("README.md");
         if readme.exists() {
             found.push(readme);
         }

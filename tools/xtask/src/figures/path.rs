@@ -10,19 +10,26 @@ pub fn find<'a>(value: &'a Value, path: &str) -> Result<&'a Value, String> {
     let mut found = value;
     for step in steps(path)? {
         found = match step {
-            Step::Field(name) => found.get(name).ok_or_else(|| format!("there is no field {name:?}"))?,
-            Step::Element(index) => found.get(index).ok_or_else(|| format!("there is no element {index}"))?,
+            Step::Field(name) => {
+                found.get(name).ok_or_else(|| format!("there is no field {name:?}"))?
+            }
+            Step::Element(index) => {
+                found.get(index).ok_or_else(|| format!("there is no element {index}"))?
+            }
             Step::Where(conditions) => {
-                let list = found.as_array().ok_or("[key=value] asks for an element of what is no list")?;
+                let list =
+                    found.as_array().ok_or("[key=value] asks for an element of what is no list")?;
                 let mut matching = list.iter().filter(|element| {
-                    conditions
-                        .iter()
-                        .all(|(key, wanted)| element.get(key).is_some_and(|value| is(value, wanted)))
+                    conditions.iter().all(|(key, wanted)| {
+                        element.get(key).is_some_and(|value| is(value, wanted))
+                    })
                 });
                 match (matching.next(), matching.next()) {
                     (Some(only), None) => only,
                     (None, _) => return Err(format!("no element has {conditions:?}")),
-                    (Some(_), Some(_)) => return Err(format!("several elements have {conditions:?}")),
+                    (Some(_), Some(_)) => {
+                        return Err(format!("several elements have {conditions:?}"));
+                    }
                 }
             }
         };
@@ -61,9 +68,9 @@ fn steps(path: &str) -> Result<Vec<Step<'_>>, String> {
                 Err(_) => {
                     let conditions = inside.split(',').map(|part| part.split_once('='));
                     Step::Where(
-                        conditions
-                            .collect::<Option<_>>()
-                            .ok_or_else(|| format!("[{inside}] is neither a number nor key=value"))?,
+                        conditions.collect::<Option<_>>().ok_or_else(|| {
+                            format!("[{inside}] is neither a number nor key=value")
+                        })?,
                     )
                 }
             });

@@ -43,7 +43,10 @@ pub fn parts(text: &str) -> Result<Vec<(usize, Part<'_>)>, String> {
         let template = template.strip_prefix(' ').unwrap_or(template);
         let template = template.strip_suffix(' ').unwrap_or(template);
         let marker = &text[begin..generated];
-        parts.push((line_of(begin), Part::Figures { marker, template, generated: &text[generated..end] }));
+        parts.push((
+            line_of(begin),
+            Part::Figures { marker, template, generated: &text[generated..end] },
+        ));
         at = end + END.len();
     }
     parts.push((line_of(at), Part::Prose(&text[at..])));
@@ -61,7 +64,9 @@ pub fn render(text: &str, data: &Data) -> Result<String, Vec<String>> {
                 rendered.push_str(marker);
                 match fill(template, data) {
                     Ok(filled) => rendered.push_str(&filled),
-                    Err(faults) => wrong.extend(faults.into_iter().map(|fault| format!("{line}: {fault}"))),
+                    Err(faults) => {
+                        wrong.extend(faults.into_iter().map(|fault| format!("{line}: {fault}")))
+                    }
                 }
                 rendered.push_str(END);
             }
@@ -95,7 +100,8 @@ fn value(placeholder: &str, data: &Data) -> Result<String, String> {
     for term in what.split(" / ") {
         let (named, path) = term.split_once(':').unwrap_or((file, term));
         file = named.trim();
-        let document = data.get(file).ok_or_else(|| format!("there is no docs/results/{file}.json"))?;
+        let document =
+            data.get(file).ok_or_else(|| format!("there is no docs/results/{file}.json"))?;
         let (path, less) = match path.split_once(" - ") {
             Some((path, less)) => {
                 (path, less.trim().parse::<f64>().map_err(|_| format!("{less:?} is no number"))?)
@@ -146,10 +152,15 @@ mod tests {
 
     #[test]
     fn a_figure_without_data_is_named_with_its_line() {
-        let text = "\n<!-- figures: {run/b:rows[0].us|us} {run/a:rows[n=5].us|us} -->1 µs<!-- end -->";
+        let text =
+            "\n<!-- figures: {run/b:rows[0].us|us} {run/a:rows[n=5].us|us} -->1 µs<!-- end -->";
         let wrong = render(text, &data()).unwrap_err();
         assert_eq!(wrong.len(), 2);
-        assert!(wrong[0].starts_with("2: ") && wrong[0].contains("docs/results/run/b.json"), "{}", wrong[0]);
+        assert!(
+            wrong[0].starts_with("2: ") && wrong[0].contains("docs/results/run/b.json"),
+            "{}",
+            wrong[0]
+        );
         assert!(wrong[1].contains("no element"), "{}", wrong[1]);
     }
 

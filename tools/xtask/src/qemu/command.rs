@@ -28,10 +28,14 @@ impl FromStr for Network {
         match text.split_once('=') {
             None if text == "user" => Ok(Self::User(Vec::new())),
             // The name is part of QEMU's comma-separated option; Linux's limit is 15 characters.
-            Some(("tap", name)) if (1..=15).contains(&name.len()) && !name.contains([',', '/', ' ']) => {
+            Some(("tap", name))
+                if (1..=15).contains(&name.len()) && !name.contains([',', '/', ' ']) =>
+            {
                 Ok(Self::Tap(name.to_owned()))
             }
-            _ => Err(format!("{text:?} is no network; give user or tap=IFNAME (a tap device of this host)")),
+            _ => Err(format!(
+                "{text:?} is no network; give user or tap=IFNAME (a tap device of this host)"
+            )),
         }
     }
 }
@@ -107,9 +111,11 @@ impl Boot {
 
     fn netdev(&self) -> String {
         match &self.network {
-            Network::User(forwards) => forwards.iter().fold("user,id=net0".to_owned(), |netdev, forward| {
-                format!("{netdev},hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest)
-            }),
+            Network::User(forwards) => {
+                forwards.iter().fold("user,id=net0".to_owned(), |netdev, forward| {
+                    format!("{netdev},hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest)
+                })
+            }
             Network::Isolated => "user,id=net0,restrict=on".to_owned(),
             Network::Tap(name) => format!("tap,id=net0,ifname={name},script=no,downscript=no"),
         }
@@ -119,7 +125,8 @@ impl Boot {
 /// Validates a memory size before it is passed to QEMU.
 pub fn parse_memory(text: &str) -> Result<String, String> {
     let digits = text.trim_end_matches(['M', 'G']);
-    let is_size = text.len() - digits.len() == 1 && digits.parse::<u32>().is_ok_and(|number| number > 0);
+    let is_size =
+        text.len() - digits.len() == 1 && digits.parse::<u32>().is_ok_and(|number| number > 0);
     if is_size {
         Ok(text.to_owned())
     } else {
@@ -137,7 +144,10 @@ mod tests {
             root_image: "/r".into(),
             harts: 4,
             memory: "512M".into(),
-            network: Network::User(vec![Forward { host: 18, guest: 9000 }, Forward { host: 19, guest: 7 }]),
+            network: Network::User(vec![
+                Forward { host: 18, guest: 9000 },
+                Forward { host: 19, guest: 7 },
+            ]),
             boot_arguments: vec!["loglevel=warn".into()],
             count_instructions: None,
             seed: 5,
@@ -146,7 +156,11 @@ mod tests {
     }
 
     fn line(boot: &Boot) -> String {
-        boot.arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        boot.arguments()
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]

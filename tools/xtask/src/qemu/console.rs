@@ -99,7 +99,10 @@ fn advice(complaints: &str) -> &'static str {
         ("overlap", "the machine is too small for kernel and root image: give it more with --mem"),
         ("host forwarding", "the port is in use on this host: choose another with --port"),
         ("/dev/net/tun", "the tap device must be made first, and be yours to use"),
-        ("annot allocate memory", "this host has not so much memory: give the machine less with --mem"),
+        (
+            "annot allocate memory",
+            "this host has not so much memory: give the machine less with --mem",
+        ),
     ];
     let known = KNOWN.iter().find(|(complaint, _)| complaints.contains(complaint));
     known.map_or("that was QEMU's own message", |(_, advice)| advice)
@@ -116,7 +119,11 @@ pub fn follow_while_it_writes(machine: Machine, silence: Duration, sink: &mut dy
 }
 
 /// `deadline` is called again after every output.
-fn follow_until(machine: Machine, deadline: impl Fn() -> Option<Instant>, sink: &mut dyn Sink) -> Ending {
+fn follow_until(
+    machine: Machine,
+    deadline: impl Fn() -> Option<Instant>,
+    sink: &mut dyn Sink,
+) -> Ending {
     let mut recorded = None;
     loop {
         match machine.next(deadline()) {
@@ -140,6 +147,8 @@ fn follow_until(machine: Machine, deadline: impl Fn() -> Option<Instant>, sink: 
             }
             Ending::Broken(why)
         }
-        (None, None) => Ending::Broken(format!("QEMU closed the serial line but did not end\n{complaints}")),
+        (None, None) => {
+            Ending::Broken(format!("QEMU closed the serial line but did not end\n{complaints}"))
+        }
     }
 }

@@ -226,7 +226,10 @@ mod tests {
     #[test]
     fn the_first_mark_opens_the_line() {
         let mut decoder = Decoder::default();
-        assert_eq!(decoder.feed(b"OpenSBI\x10"), [Event::Bytes(Channel::Firmware, b"OpenSBI".to_vec())]);
+        assert_eq!(
+            decoder.feed(b"OpenSBI\x10"),
+            [Event::Bytes(Channel::Firmware, b"OpenSBI".to_vec())]
+        );
         assert!(!decoder.is_open());
         assert_eq!(decoder.feed(b"k"), []);
         assert!(decoder.is_open());
@@ -235,9 +238,15 @@ mod tests {
     #[test]
     fn damaged_marks_are_kernel_text() {
         let text = |bytes: &[u8]| vec![Event::Bytes(Channel::Kernel, bytes.to_vec())];
-        for damaged in
-            [&b"\x10?"[..], b"\x10x\n", b"\x10x256\n", b"\x10x0000\n", b"\x10x-1\n", b"\x10x12", b"\x10"]
-        {
+        for damaged in [
+            &b"\x10?"[..],
+            b"\x10x\n",
+            b"\x10x256\n",
+            b"\x10x0000\n",
+            b"\x10x-1\n",
+            b"\x10x12",
+            b"\x10",
+        ] {
             let line = [b"\x10k", damaged].concat();
             assert_eq!(decode(&line, 1), text(damaged), "{damaged:?}");
         }

@@ -56,9 +56,10 @@ impl Picture {
                 "statistics" => picture.statistics = numbers,
                 "hart" => picture.harts.push(numbers),
                 "process" => {
-                    picture
-                        .processes
-                        .insert(get(&numbers, "process"), Process { numbers, name: name.to_owned() });
+                    picture.processes.insert(
+                        get(&numbers, "process"),
+                        Process { numbers, name: name.to_owned() },
+                    );
                 }
                 "end" => {
                     picture.now_ticks = get(&numbers, "now_ticks");
@@ -120,12 +121,17 @@ mod tests {
         assert_eq!(get(&picture.harts[0], "polls"), 7);
         assert_eq!(picture.processes[&1].name, "/bin/a server");
         let json = picture.to_json();
-        assert_eq!((&json["processes"][0]["state"], &json["now_ticks"]), (&json!("parked"), &json!(9)));
+        assert_eq!(
+            (&json["processes"][0]["state"], &json["now_ticks"]),
+            (&json!("parked"), &json!(9))
+        );
     }
 
     #[test]
     fn damaged_pictures_are_refused() {
-        for text in ["", "hart: hart=0\n", "hart: hart\nend: a=1\n", "other: a=1\nend: a=1\n", "end\n"] {
+        for text in
+            ["", "hart: hart=0\n", "hart: hart\nend: a=1\n", "other: a=1\nend: a=1\n", "end\n"]
+        {
             assert!(Picture::parse(text).is_err(), "{text:?}");
         }
     }

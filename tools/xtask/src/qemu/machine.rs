@@ -122,7 +122,9 @@ impl Machine {
     /// Waits for the next event, at most until `deadline`.
     pub fn next(&self, deadline: Option<Instant>) -> Next {
         let received = match deadline {
-            Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            Some(deadline) => {
+                self.events.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            }
             None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match received {
@@ -172,7 +174,9 @@ impl Machine {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break Some(status),
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5))
+                }
                 _ => break None,
             }
         };
@@ -214,7 +218,10 @@ mod tests {
     #[test]
     fn events_come_in_order_and_the_end_is_seen() {
         let machine = machine(r"printf '\020ohi\020x7\n'; echo trouble >&2");
-        assert_eq!(machine.next(soon()), Next::Event(Event::Bytes(Channel::Stdout, b"hi".to_vec())));
+        assert_eq!(
+            machine.next(soon()),
+            Next::Event(Event::Bytes(Channel::Stdout, b"hi".to_vec()))
+        );
         assert_eq!(machine.next(soon()), Next::Event(Event::Ended(7)));
         assert_eq!(machine.next(soon()), Next::Closed);
         let (status, complaints) = machine.finish();
@@ -226,7 +233,10 @@ mod tests {
     fn the_guest_reads_what_is_sent() {
         let mut machine = machine(r"printf '\020k'; read line; printf '\020o%s' $line");
         machine.take_input().unwrap().send(b"ping\n").unwrap();
-        assert_eq!(machine.next(soon()), Next::Event(Event::Bytes(Channel::Stdout, b"ping".to_vec())));
+        assert_eq!(
+            machine.next(soon()),
+            Next::Event(Event::Bytes(Channel::Stdout, b"ping".to_vec()))
+        );
     }
 
     #[test]

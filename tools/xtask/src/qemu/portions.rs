@@ -26,7 +26,11 @@ pub struct Portion {
 impl Portion {
     /// Kind and detail as one word.
     pub fn name(&self) -> String {
-        if self.what.is_empty() { self.kind.clone() } else { format!("{}/{}", self.kind, self.what) }
+        if self.what.is_empty() {
+            self.kind.clone()
+        } else {
+            format!("{}/{}", self.kind, self.what)
+        }
     }
 
     pub fn is_too_long(&self) -> bool {
@@ -46,7 +50,8 @@ pub fn parse(kernel: &str) -> Vec<Portion> {
     let mut found: BTreeMap<(String, String), Portion> = BTreeMap::new();
     for line in kernel.lines() {
         // The line may follow a message without a newline.
-        let Some(portion) = line.find("portion: ").and_then(|start| parse_line(&line[start..])) else {
+        let Some(portion) = line.find("portion: ").and_then(|start| parse_line(&line[start..]))
+        else {
             continue;
         };
         found
@@ -66,8 +71,11 @@ pub fn parse(kernel: &str) -> Vec<Portion> {
 }
 
 fn parse_line(line: &str) -> Option<Portion> {
-    let words: BTreeMap<&str, &str> =
-        line.strip_prefix("portion: ")?.split_whitespace().filter_map(|word| word.split_once('=')).collect();
+    let words: BTreeMap<&str, &str> = line
+        .strip_prefix("portion: ")?
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .collect();
     Some(Portion {
         kind: (*words.get("kind")?).to_owned(),
         what: (*words.get("what")?).to_owned(),
@@ -89,7 +97,10 @@ mod tests {
             noise portion: kind=fault what= hart=1 longest=90 count=5 about=0x2,0x0,0x0,0x0\n\
             portion: kind=broken\n";
         let portions = parse(text);
-        assert_eq!(portions.iter().map(Portion::name).collect::<Vec<_>>(), ["system-call/READ", "fault"]);
+        assert_eq!(
+            portions.iter().map(Portion::name).collect::<Vec<_>>(),
+            ["system-call/READ", "fault"]
+        );
         assert_eq!((portions[1].longest, portions[1].count), (90, 7));
         assert_eq!(portions[1].about, "0x2,0x0,0x0,0x0");
         assert!(portions[0].is_too_long() && !portions[1].is_too_long());

@@ -30,8 +30,8 @@ impl FromStr for Forward {
 /// A port of the loopback that is free at this moment. If another process takes it before QEMU
 /// does, QEMU reports that and ends, and the caller tries another port.
 pub fn free_port() -> Outcome<u16> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).because(|| "no free TCP port on the loopback".into())?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .because(|| "no free TCP port on the loopback".into())?;
     Ok(listener.local_addr().because(|| "cannot tell the port".into())?.port())
 }
 

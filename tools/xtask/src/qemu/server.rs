@@ -48,12 +48,15 @@ impl Server {
         let mut attempt = 1;
         loop {
             let host = free_port()?;
-            let forwarded =
-                Boot { network: Network::User(vec![Forward { host, guest: guest_port }]), ..boot.clone() };
+            let forwarded = Boot {
+                network: Network::User(vec![Forward { host, guest: guest_port }]),
+                ..boot.clone()
+            };
             match Self::start(qemu, &forwarded, sink.clone()) {
                 Ok(server) => return Ok((server, host)),
                 Err(failure)
-                    if attempt < PORT_ATTEMPTS && failure.to_string().contains("host forwarding") =>
+                    if attempt < PORT_ATTEMPTS
+                        && failure.to_string().contains("host forwarding") =>
                 {
                     attempt += 1
                 }
@@ -111,7 +114,9 @@ impl Server {
                 Next::Event(Event::Ended(status)) => {
                     return Err(Failure::new(format!("the server ended with status {status}")));
                 }
-                Next::Closed => return Err(Failure::new("the machine went off while it was being used")),
+                Next::Closed => {
+                    return Err(Failure::new("the machine went off while it was being used"));
+                }
                 Next::TimedOut => {}
             }
             if let Some(value) = finished()? {
@@ -140,7 +145,9 @@ impl Server {
                 }
                 Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
                 other => {
-                    return Err(Failure::new(format!("the kernel did not print its counters ({other:?})")));
+                    return Err(Failure::new(format!(
+                        "the kernel did not print its counters ({other:?})"
+                    )));
                 }
             }
         }
@@ -169,10 +176,14 @@ impl Server {
         let mut picture = Vec::new();
         while !inspection::is_complete(&picture) {
             match self.machine.next(Some(Instant::now() + STATISTICS_LIMIT)) {
-                Next::Event(Event::Bytes(Channel::Inspection, bytes)) => picture.extend_from_slice(&bytes),
+                Next::Event(Event::Bytes(Channel::Inspection, bytes)) => {
+                    picture.extend_from_slice(&bytes)
+                }
                 Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
                 other => {
-                    return Err(Failure::new(format!("the kernel did not write its inspection ({other:?})")));
+                    return Err(Failure::new(format!(
+                        "the kernel did not write its inspection ({other:?})"
+                    )));
                 }
             }
         }
@@ -190,7 +201,9 @@ impl Server {
                 Next::Event(Event::Bytes(Channel::Trace, bytes)) => collector.feed(&bytes),
                 Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
                 other => {
-                    return Err(Failure::new(format!("the kernel did not write its trace ({other:?})")));
+                    return Err(Failure::new(format!(
+                        "the kernel did not write its trace ({other:?})"
+                    )));
                 }
             }
         }

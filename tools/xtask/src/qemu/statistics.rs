@@ -41,13 +41,18 @@ mod tests {
         let before = Statistics::parse("statistics: frames_free=10 connections=2\n").unwrap();
         let after = Statistics::parse("statistics: frames_free=7 connections=5").unwrap();
         assert_eq!(after.get("connections"), 5);
-        assert_eq!((after.growth(&before, "frames_free"), after.growth(&before, "connections")), (-3, 3));
+        assert_eq!(
+            (after.growth(&before, "frames_free"), after.growth(&before, "connections")),
+            (-3, 3)
+        );
         assert_eq!(after.get("unknown"), 0);
     }
 
     #[test]
     fn other_lines_and_damaged_ones_are_none() {
-        for line in ["", "[ 0.1 0] statistics", "statistics: a", "statistics: a=x", "statistics: a=-1"] {
+        for line in
+            ["", "[ 0.1 0] statistics", "statistics: a", "statistics: a=x", "statistics: a=-1"]
+        {
             assert_eq!(Statistics::parse(line), None, "{line:?}");
         }
     }

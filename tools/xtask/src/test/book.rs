@@ -18,7 +18,9 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     let read_source = |file: &str| std::fs::read_to_string(root.join(file)).ok();
     for path in markdown_files(&root.join("docs/book"))? {
         let (name, text) = read(root, &path)?;
-        wrong.extend(judge_chapter(&text, read_source).into_iter().map(|what| format!("{name}: {what}")));
+        wrong.extend(
+            judge_chapter(&text, read_source).into_iter().map(|what| format!("{name}: {what}")),
+        );
     }
     wrong.sort();
     Ok(wrong)
@@ -54,7 +56,8 @@ impl<'a> File<'a> {
         let is_part = |character: char| character.is_alphanumeric() || character == '_';
         let words: Vec<&str> =
             code.split(|character| !is_part(character)).filter(|word| !word.is_empty()).collect();
-        let functions = words.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].to_owned());
+        let functions =
+            words.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].to_owned());
         Self {
             path,
             functions: functions.collect(),
@@ -68,7 +71,8 @@ impl<'a> File<'a> {
             None => (None, function),
         };
         let is_here = |place: &str| {
-            let of_path = self.path.trim_end_matches(".rs").rsplit('/').take(2).any(|part| part == place);
+            let of_path =
+                self.path.trim_end_matches(".rs").rsplit('/').take(2).any(|part| part == place);
             of_path || self.words.contains(place)
         };
         self.functions.contains(name) && place.is_none_or(is_here)

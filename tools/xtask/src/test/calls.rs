@@ -13,8 +13,9 @@ const TABLE: &str = "| number | call |";
 
 /// What is wrong with the table.
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
-    let read =
-        |name: &str| std::fs::read_to_string(root.join(name)).because(|| format!("cannot read {name}"));
+    let read = |name: &str| {
+        std::fs::read_to_string(root.join(name)).because(|| format!("cannot read {name}"))
+    };
     Ok(compare(&read(NUMBERS)?, &read(DOCUMENT)?))
 }
 
@@ -23,8 +24,9 @@ fn compare(source: &str, document: &str) -> Vec<String> {
     if defined.is_empty() || documented.is_empty() {
         return vec![format!("no numbers in {NUMBERS}, or no table {TABLE:?} in {DOCUMENT}")];
     }
-    let missing =
-        defined.difference(&documented).map(|number| format!("{DOCUMENT}: call {number} has no row"));
+    let missing = defined
+        .difference(&documented)
+        .map(|number| format!("{DOCUMENT}: call {number} has no row"));
     let gone = documented
         .difference(&defined)
         .map(|number| format!("{DOCUMENT}: call {number} is not in {NUMBERS}"));
@@ -35,7 +37,9 @@ fn compare(source: &str, document: &str) -> Vec<String> {
 fn defined(source: &str) -> BTreeSet<u32> {
     let list = source.split_once("\nnumbers! {").map_or("", |(_, list)| list);
     let list = list.split_once("\n}").map_or("", |(list, _)| list);
-    list.lines().filter_map(|line| line.trim().strip_suffix(';')?.split_once(" = ")?.1.parse().ok()).collect()
+    list.lines()
+        .filter_map(|line| line.trim().strip_suffix(';')?.split_once(" = ")?.1.parse().ok())
+        .collect()
 }
 
 /// The numbers in the first cells of the table.
@@ -60,8 +64,14 @@ mod tests {
         let table = |rows: &str| {
             format!("text\n| number | call | can wait |\n| --- | --- | --- |\n{rows}\n\n| 7 | x |")
         };
-        assert_eq!(compare(SOURCE, &table("| 63, 64 | `read`, `write` | yes |")), Vec::<String>::new());
-        assert_eq!(compare(SOURCE, &table("| 63 | `read` | |")), ["docs/abi.md: call 64 has no row"]);
+        assert_eq!(
+            compare(SOURCE, &table("| 63, 64 | `read`, `write` | yes |")),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            compare(SOURCE, &table("| 63 | `read` | |")),
+            ["docs/abi.md: call 64 has no row"]
+        );
         assert_eq!(
             compare(SOURCE, &table("| 63, 64 | | |\n| 65 | `readv` | |")),
             ["docs/abi.md: call 65 is not in crates/abi/src/syscall.rs"]

@@ -20,8 +20,10 @@ pub fn cases(output: &str) -> Vec<Case> {
             match verdict {
                 "ok" => cases.push(Case::passed(name)),
                 "FAILED" => {
-                    let why =
-                        details.get(&name).cloned().unwrap_or_else(|| "failed without output".to_owned());
+                    let why = details
+                        .get(&name)
+                        .cloned()
+                        .unwrap_or_else(|| "failed without output".to_owned());
                     cases.push(Case::failed(name, why));
                 }
                 _ => {}
@@ -119,7 +121,9 @@ test crates/abi/src/lib.rs - (line 3) ... ok
         );
         let failure = cases[0].failure.as_deref().unwrap();
         assert!(
-            failure.contains("panicked") && failure.contains("left: 1") && !failure.contains("failures:")
+            failure.contains("panicked")
+                && failure.contains("left: 1")
+                && !failure.contains("failures:")
         );
         assert!(cases[1..].iter().all(|case| case.failure.is_none()));
     }

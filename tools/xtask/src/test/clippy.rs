@@ -22,12 +22,16 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let vdso = vdso::build(context.workspace, toolchain, Progress::Transient)?;
     for (name, group) in GUEST_GROUPS {
         let mut in_guest = toolchain.clippy(context.workspace, Progress::Lines)?;
-        in_guest.args(group.iter().flat_map(|package| ["-p", package])).env("COPS_VDSO", &vdso.image);
+        in_guest
+            .args(group.iter().flat_map(|package| ["-p", package]))
+            .env("COPS_VDSO", &vdso.image);
         if name == KERNEL_GROUP {
             // Forbids functions that allocate infallibly. Not in the executor, because its other
             // users may use them; the list contains those of its functions that the kernel must not
             // call.
-            in_guest.arg("--no-deps").env("CLIPPY_CONF_DIR", context.workspace.root.join("kernel/lints"));
+            in_guest
+                .arg("--no-deps")
+                .env("CLIPPY_CONF_DIR", context.workspace.root.join("kernel/lints"));
         }
         in_guest.args(["--", "-D", "warnings"]);
         cases.push(lint(name, &mut in_guest)?);

@@ -46,7 +46,12 @@ const SESSIONS: [Session; 4] = [
         // The vDSO, which the program has called, polls its caller.
         name: "in a program",
         breakpoint: "hbreak cops::io::console::print_to_stdout",
-        functions: &["cops::io::console::print_to_stdout", "hello::main", "cops_run", "cops::worker::"],
+        functions: &[
+            "cops::io::console::print_to_stdout",
+            "hello::main",
+            "cops_run",
+            "cops::worker::",
+        ],
     },
 ];
 
@@ -73,9 +78,14 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         let mut step = step(EXAMPLE);
         // Through a shell, because its words are quoted.
         let example = example()?.replace("./cops", &format!("'{}'", ourselves.display()));
-        let result =
-            capture(Command::new("sh").args(["-c", &example]), Some(LIMIT), |line| step.detail(line))?;
-        cases.push(case(EXAMPLE, &result, judge(&result.stdout, &["cops_kernel::task::start::start"])));
+        let result = capture(Command::new("sh").args(["-c", &example]), Some(LIMIT), |line| {
+            step.detail(line)
+        })?;
+        cases.push(case(
+            EXAMPLE,
+            &result,
+            judge(&result.stdout, &["cops_kernel::task::start::start"]),
+        ));
     }
     Ok(cases)
 }
@@ -111,11 +121,14 @@ fn judge(output: &str, functions: &[&str]) -> Vec<String> {
     for function in functions {
         match rest.iter().position(|frame| frame.contains(function)) {
             Some(place) => rest = &rest[place + 1..],
-            None => wrong.push(format!("no frame of {function}, or not in this order: {functions:?}")),
+            None => {
+                wrong.push(format!("no frame of {function}, or not in this order: {functions:?}"))
+            }
         }
     }
     // The outermost function has no caller, which gdb shows as a frame at address 0.
-    let is_unknown = |frame: &&&str| frame.contains(" in ?? ()") && !frame.contains("0x0000000000000000 in");
+    let is_unknown =
+        |frame: &&&str| frame.contains(" in ?? ()") && !frame.contains("0x0000000000000000 in");
     if let Some(unknown) = frames.iter().find(is_unknown) {
         wrong.push(format!("a frame without a name: {unknown}"));
     }
@@ -134,7 +147,10 @@ mod tests {
         assert_eq!(judge(OUTPUT, &["e", "a::b"]).len(), 1);
         assert_eq!(judge(OUTPUT, &["a::b", "nothing"]).len(), 1);
         assert_eq!(judge("#0  a ()\n", &["a", "a"]).len(), 2);
-        assert_eq!(judge(&format!("{OUTPUT}#4  0x0000000000000010 in ?? ()\n"), &["a::b", "e"]).len(), 1);
+        assert_eq!(
+            judge(&format!("{OUTPUT}#4  0x0000000000000010 in ?? ()\n"), &["a::b", "e"]).len(),
+            1
+        );
     }
 
     #[test]

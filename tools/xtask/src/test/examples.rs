@@ -25,7 +25,8 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     let mut sources = Vec::new();
     let files = rust_files(&root.join(SOURCES))?;
     for file in files.into_iter().filter(|file| !file.ends_with(PRIVATE)) {
-        let text = std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
+        let text =
+            std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
         sources.push((file, text));
     }
     let (mut modules, mut known) = (BTreeSet::new(), BTreeSet::new());
@@ -35,15 +36,17 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
     // Everything that a public module declares, including in a macro.
     let public = sources.iter().filter(|(file, _)| is_module_of(file, &modules));
     let lines = public.flat_map(|(_, text)| text.lines().map(str::trim_start));
-    let types = lines.filter(|line| line.starts_with("pub ") && !line.contains("fn ")).filter_map(name_of);
+    let types =
+        lines.filter(|line| line.starts_with("pub ") && !line.contains("fn ")).filter_map(name_of);
     let types: Vec<_> = types.map(str::to_owned).collect();
     known.extend(types);
     let mut wrong = Vec::new();
     for (file, text) in &sources {
         let place = file.strip_prefix(root).unwrap_or(file).display();
         let lacking = without_example(text, is_module_of(file, &modules), &known);
-        let lacking =
-            lacking.into_iter().map(|(line, item)| format!("{place}:{line}: {item} has no example"));
+        let lacking = lacking
+            .into_iter()
+            .map(|(line, item)| format!("{place}:{line}: {item} has no example"));
         wrong.extend(lacking);
     }
     if known.is_empty() {
@@ -54,8 +57,11 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
 
 /// A module has the name of its file or of its folder.
 fn is_module_of(file: &Path, modules: &BTreeSet<String>) -> bool {
-    let name =
-        if file.ends_with("mod.rs") { file.parent().and_then(Path::file_name) } else { file.file_stem() };
+    let name = if file.ends_with("mod.rs") {
+        file.parent().and_then(Path::file_name)
+    } else {
+        file.file_stem()
+    };
     name.is_some_and(|name| modules.contains(&*name.to_string_lossy()))
 }
 
@@ -65,7 +71,8 @@ fn collect_names(code: &str, modules: &mut BTreeSet<String>, names: &mut BTreeSe
     let used = code.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     let is_separator = |character: char| !(character.is_alphanumeric() || character == '_');
     // Of `self::a::b` the last name; of a list, all names.
-    let used = used.flat_map(|path| path.rsplit("::").next().unwrap_or_default().split(is_separator));
+    let used =
+        used.flat_map(|path| path.rsplit("::").next().unwrap_or_default().split(is_separator));
     modules.extend(declared.map(str::to_owned));
     names.extend(used.filter(|name| !name.is_empty()).map(str::to_owned));
 }
@@ -93,7 +100,8 @@ fn without_example(text: &str, is_public: bool, known: &BTreeSet<String>) -> Vec
                 above(&lines, index).any(|line| line == "#[macro_export]")
             }
             Some(name) if item.starts_with("pub ") => {
-                let is_free = !item.contains("fn ") || around.iter().all(|(_, is_module, _)| *is_module);
+                let is_free =
+                    !item.contains("fn ") || around.iter().all(|(_, is_module, _)| *is_module);
                 is_in.is_some() || is_free && known.contains(name) || is_public && around.is_empty()
             }
             // Everything declared in a public trait is public.
@@ -105,7 +113,8 @@ fn without_example(text: &str, is_public: bool, known: &BTreeSet<String>) -> Vec
             && !EXCEPTIONS.contains(&name)
             && !above(&lines, index).any(|line| line.starts_with("/// ```"))
         {
-            let qualified = is_in.map_or_else(|| name.to_owned(), |outer| format!("{outer}::{name}"));
+            let qualified =
+                is_in.map_or_else(|| name.to_owned(), |outer| format!("{outer}::{name}"));
             lacking.push((index + 1, qualified));
         }
         let opened = match item.strip_prefix("impl") {
@@ -176,8 +185,14 @@ mod tests {
             "/// It.\n///\n/// ```\n/// a();\n/// ```\n#[inline]\npub fn free() {\n    pub fn inner() {}\n}",
             &[],
         );
-        lacks("pub struct Private;\npub(super) fn free() {}\nfn free() {}\n// pub fn free() {}", &[]);
-        lacks("mod own {\n    pub fn free() {}\n}\nimpl Private {\n    pub fn free() {}\n}", &["free"]);
+        lacks(
+            "pub struct Private;\npub(super) fn free() {}\nfn free() {}\n// pub fn free() {}",
+            &[],
+        );
+        lacks(
+            "mod own {\n    pub fn free() {}\n}\nimpl Private {\n    pub fn free() {}\n}",
+            &["free"],
+        );
     }
 
     #[test]
@@ -186,7 +201,10 @@ mod tests {
             "impl<T: Fn() -> u8> Public<T>\nwhere\n    T: Send,\n{\n    pub unsafe fn method() {}\n    fn private() {}\n}",
             &["Public::method"],
         );
-        lacks("impl Private {\n    pub fn method() {}\n}\nimpl Clock for Public {\n    fn now() {}\n}", &[]);
+        lacks(
+            "impl Private {\n    pub fn method() {}\n}\nimpl Clock for Public {\n    fn now() {}\n}",
+            &[],
+        );
         lacks("/// ```\npub trait Clock {\n    fn now();\n}", &["Clock::now"]);
     }
 

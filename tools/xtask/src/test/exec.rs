@@ -36,7 +36,8 @@ const TESTS: [(&str, &[&str], Check); 6] = [
     }),
     ("a program that is not there", &["/bin/no-such-program"], |result| {
         let mut wrong = status(result, 125);
-        if !result.stderr.contains("/bin/no-such-program") || !result.stderr.contains("/bin/hello") {
+        if !result.stderr.contains("/bin/no-such-program") || !result.stderr.contains("/bin/hello")
+        {
             wrong.push(format!(
                 "the message names neither the program nor those there are: {:?}",
                 result.stderr
@@ -111,7 +112,9 @@ pub fn boots(context: &Context<'_>) -> Outcome<Vec<Case>> {
 fn cops_exec(name: &str, arguments: &[&str]) -> Outcome<Captured> {
     let mut step = step(name);
     let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
-    capture(Command::new(ourselves).arg("exec").args(arguments), Some(LIMIT), |line| step.detail(line))
+    capture(Command::new(ourselves).arg("exec").args(arguments), Some(LIMIT), |line| {
+        step.detail(line)
+    })
 }
 
 fn status(result: &Captured, expected: i32) -> Vec<String> {

@@ -43,7 +43,8 @@ fn judge(name: &str, mut command: Command, shown: &[&str]) -> Outcome<Vec<Case>>
     let mut step = step(name);
     let captured = capture(&mut command, None, |line| step.detail(line))?;
     drop(step);
-    for line in captured.stdout.lines().filter(|line| shown.iter().any(|part| line.contains(part))) {
+    for line in captured.stdout.lines().filter(|line| shown.iter().any(|part| line.contains(part)))
+    {
         println!("  {line}");
     }
     let mut cases = cargo_output::cases(&captured.stdout);

@@ -86,7 +86,17 @@ fn build(context: &Context<'_>, triple: &'static str) -> Outcome<PathBuf> {
 fn boot(name: &str, qemu: &Path, options: &[&str], program: &Path) -> Outcome<Captured> {
     let mut step = step(name);
     let mut command = Command::new(qemu);
-    command.args(["-machine", "virt", "-bios", "none", "-nographic", "-monitor", "none", "-serial", "stdio"]);
+    command.args([
+        "-machine",
+        "virt",
+        "-bios",
+        "none",
+        "-nographic",
+        "-monitor",
+        "none",
+        "-serial",
+        "stdio",
+    ]);
     command.args(options).arg("-kernel").arg(program);
     capture(&mut command, Some(LIMIT), |line| step.detail(line))
 }

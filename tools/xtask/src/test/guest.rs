@@ -57,7 +57,11 @@ pub fn counted<'a>(context: &'a Context<'_>) -> Outcome<&'a (Ending, Transcript)
 }
 
 /// Runs the chosen tests in a machine that `adjust` has modified.
-fn boot(context: &Context<'_>, harts: u32, adjust: impl FnOnce(&mut Boot)) -> Outcome<(Ending, Transcript)> {
+fn boot(
+    context: &Context<'_>,
+    harts: u32,
+    adjust: impl FnOnce(&mut Boot),
+) -> Outcome<(Ending, Transcript)> {
     let prepared = context.prepared()?;
     let mut argv = vec!["/bin/usertests".to_owned()];
     argv.extend(context.options.filter().map(str::to_owned));
@@ -85,9 +89,10 @@ fn judge(harts: u32, ending: &Ending, transcript: &Transcript) -> Vec<Case> {
     cases.push(if is_consistent {
         Case::passed("end")
     } else {
-        let begun = stdout.lines().rev().find_map(|line| line.strip_prefix("# begin ")).unwrap_or("none");
-        let said =
-            [&transcript.kernel, &transcript.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        let begun =
+            stdout.lines().rev().find_map(|line| line.strip_prefix("# begin ")).unwrap_or("none");
+        let said = [&transcript.kernel, &transcript.stderr]
+            .map(|text| String::from_utf8_lossy(text).into_owned());
         let why = match ending {
             Ending::TimedOut => format!("nothing was written for {} s", SILENCE.as_secs()),
             other => format!("{other:?}"),

@@ -29,10 +29,13 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cases = Vec::new();
     let mut step = step("shares of the CPU, instructions counted");
     step.detail("running");
-    for row in shares::run(prepared, &machine, true, &["crowds=1", "work-ms=200", KINDS_OF_SHARES])? {
+    for row in shares::run(prepared, &machine, true, &["crowds=1", "work-ms=200", KINDS_OF_SHARES])?
+    {
         let name = format!("share/{}", row["kind"].as_str().unwrap_or_default());
-        let (share, goal) =
-            (row["share"].as_f64().unwrap_or(0.0) * 100.0, row["goal"].as_f64().unwrap_or(1.0) * 100.0);
+        let (share, goal) = (
+            row["share"].as_f64().unwrap_or(0.0) * 100.0,
+            row["goal"].as_f64().unwrap_or(1.0) * 100.0,
+        );
         cases.push(if row["ok"] == true {
             Case::passed(name)
         } else {

@@ -38,8 +38,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if !captured.succeeded() {
         return Ok(vec![Case::failed("packages", captured.everything())]);
     }
-    let metadata =
-        serde_json::from_str(&captured.stdout).because(|| "cargo metadata printed no JSON".into())?;
+    let metadata = serde_json::from_str(&captured.stdout)
+        .because(|| "cargo metadata printed no JSON".into())?;
     let kernel = kernel::judge(&context.workspace.root.join("kernel/src"))?;
     println!("  kernel: {} arrows upward, {} lines of code", kernel.upward, kernel.lines);
     Ok(vec![
@@ -50,9 +50,11 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 
 /// Our packages, each with what it depends on by path.
 fn dependencies(metadata: &Value) -> BTreeMap<String, Vec<String>> {
-    let list =
-        |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
-    let name = |value: &Value| value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let list = |value: &Value, key: &str| {
+        value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let name =
+        |value: &Value| value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let ours = |package: &Value| {
         let dependencies = list(package, "dependencies");
         dependencies
@@ -107,8 +109,9 @@ mod tests {
         let place = |name: &str| PACKAGES.iter().position(|(package, _)| *package == name).unwrap();
         for (package, allowed) in PACKAGES {
             // Everything a package may use is in the table before it, so there can be no circle.
-            let is_before =
-                |dependency: &&str| place(dependency) < place(package) || *dependency == "cops-report";
+            let is_before = |dependency: &&str| {
+                place(dependency) < place(package) || *dependency == "cops-report"
+            };
             assert!(allowed.iter().all(is_before), "{package}");
         }
     }

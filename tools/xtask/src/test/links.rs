@@ -39,7 +39,10 @@ struct Link {
     anchor: Option<String>,
 }
 
-fn judge_documents(documents: &BTreeMap<String, String>, exists: impl Fn(&str) -> bool) -> Vec<String> {
+fn judge_documents(
+    documents: &BTreeMap<String, String>,
+    exists: impl Fn(&str) -> bool,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut targets: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, text) in documents {
@@ -101,14 +104,21 @@ fn judge_questions(
 }
 
 /// The number of links from a document to each other one.
-fn distances<'a>(from: &'a str, targets: &'a BTreeMap<&str, Vec<String>>) -> BTreeMap<&'a str, usize> {
+fn distances<'a>(
+    from: &'a str,
+    targets: &'a BTreeMap<&str, Vec<String>>,
+) -> BTreeMap<&'a str, usize> {
     let mut distances = BTreeMap::from([(from, 0)]);
     let mut reached = vec![from];
     let mut hops = 0;
     while !reached.is_empty() {
         hops += 1;
-        let next: BTreeSet<&str> =
-            reached.iter().filter_map(|name| targets.get(name)).flatten().map(String::as_str).collect();
+        let next: BTreeSet<&str> = reached
+            .iter()
+            .filter_map(|name| targets.get(name))
+            .flatten()
+            .map(String::as_str)
+            .collect();
         reached = next.into_iter().filter(|name| !distances.contains_key(name)).collect();
         distances.extend(reached.iter().map(|&name| (name, hops)));
     }
@@ -184,7 +194,8 @@ mod tests {
     }
 
     fn judged(documents: &[(&str, &str)]) -> Vec<String> {
-        let documents = documents.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
+        let documents =
+            documents.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
         judge_documents(&documents, |path| path == "kernel/src")
     }
 
@@ -214,7 +225,10 @@ mod tests {
             ("docs/book/a.md", ""),
         ]);
         assert_eq!(wrong.len(), 10);
-        assert!(wrong[0].ends_with("docs/book/a.md is more than 2 hops from README.md"), "{wrong:?}");
+        assert!(
+            wrong[0].ends_with("docs/book/a.md is more than 2 hops from README.md"),
+            "{wrong:?}"
+        );
         let unanswered = format!("{QUESTIONS}\n| Where? | nowhere |\n");
         let wrong = judged(&[("README.md", ""), (INDEX, &unanswered)]);
         assert!(wrong[0].contains(":2: a question without a link"), "{wrong:?}");
@@ -228,7 +242,10 @@ mod tests {
         let wrong = judged(&[("README.md", text), (INDEX, &index)]);
         assert_eq!(
             wrong,
-            ["README.md:2: there is no gone.md", "README.md:2: docs/book/README.md has no heading #gone"]
+            [
+                "README.md:2: there is no gone.md",
+                "README.md:2: docs/book/README.md has no heading #gone"
+            ]
         );
     }
 }

@@ -29,14 +29,21 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-fn under_miri(context: &Context<'_>, name: &str, leaks: &str, targets: &[&str]) -> Outcome<Vec<Case>> {
+fn under_miri(
+    context: &Context<'_>,
+    name: &str,
+    leaks: &str,
+    targets: &[&str],
+) -> Outcome<Vec<Case>> {
     // A single stream, as in `host`.
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$@\" 2>&1", "sh", "rustup", "run", "nightly"]);
     command.args(["cargo", "miri", "test", "-p", "cops-executor", "--no-fail-fast"]).args(targets);
     command.args(["--", context.filter()]).args(SKIPPED.iter().flat_map(|test| ["--skip", test]));
     command.current_dir(&context.workspace.root);
-    command.env("CARGO_TARGET_DIR", context.workspace.target.join("miri")).env("PROPTEST_CASES", CASES);
+    command
+        .env("CARGO_TARGET_DIR", context.workspace.target.join("miri"))
+        .env("PROPTEST_CASES", CASES);
     // Not isolated: the corpus and proptest's regressions are read from files.
     command.env("MIRIFLAGS", format!("-Zmiri-strict-provenance -Zmiri-disable-isolation {leaks}"));
     let mut step = step(format!("{name} under Miri"));

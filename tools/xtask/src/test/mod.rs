@@ -121,7 +121,13 @@ struct Stage {
 
 /// All stages, in order: those that fail fast first.
 const STAGES: [Stage; 21] = [
-    Stage { name: "fmt", about: "cargo fmt --check", is_long: false, can_choose: false, run: format::run },
+    Stage {
+        name: "fmt",
+        about: "cargo fmt --check",
+        is_long: false,
+        can_choose: false,
+        run: format::run,
+    },
     Stage {
         name: "layers",
         about: "dependencies point one way, between packages and inside the kernel",
@@ -311,7 +317,13 @@ pub fn run(workspace: &Workspace, options: &Test) -> Outcome<u8> {
     let mut failures = Vec::new();
     for stage in chosen(options)? {
         let started = Instant::now();
-        println!("{}{}{} ({})", stdout_palette().bold, stage.name, stdout_palette().reset, stage.about);
+        println!(
+            "{}{}{} ({})",
+            stdout_palette().bold,
+            stage.name,
+            stdout_palette().reset,
+            stage.about
+        );
         let cases = (stage.run)(&context)
             .and_then(|cases| chosen_cases(options, stage, cases))
             .unwrap_or_else(|failure| vec![Case::failed("(stage)", failure.to_string())]);
@@ -350,7 +362,9 @@ fn summarise(passed: usize, failures: &[String]) -> Outcome<u8> {
         println!("{}failed: {name}{}", palette.red, palette.reset);
     }
     if passed == 0 && failures.is_empty() {
-        return Err(Failure::new("no test was chosen").advise("./cops test --list names the stages"));
+        return Err(
+            Failure::new("no test was chosen").advise("./cops test --list names the stages")
+        );
     }
     let colour = if failures.is_empty() { palette.green } else { palette.red };
     println!("{colour}{passed} passed, {} failed{}", failures.len(), palette.reset);
@@ -371,12 +385,13 @@ fn chosen(options: &Test) -> Outcome<Vec<&'static Stage>> {
         options.only.iter().find(|name| all_stages().all(|stage| stage.name != name.as_str()))
     {
         let names = all_stages().map(|stage| stage.name).collect::<Vec<_>>().join(" ");
-        return Err(
-            Failure::new(format!("there is no stage {unknown:?}")).advise(format!("there are: {names}"))
-        );
+        return Err(Failure::new(format!("there is no stage {unknown:?}"))
+            .advise(format!("there are: {names}")));
     }
     if !options.only.is_empty() {
-        return Ok(all_stages().filter(|stage| options.only.iter().any(|name| name == stage.name)).collect());
+        return Ok(all_stages()
+            .filter(|stage| options.only.iter().any(|name| name == stage.name))
+            .collect());
     }
     Ok(STAGES
         .iter()
@@ -414,8 +429,8 @@ mod tests {
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
             [
-                "docs", "host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec", "shell",
-                "debug", "system"
+                "docs", "host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec",
+                "shell", "debug", "system"
             ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());

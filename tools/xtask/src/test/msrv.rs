@@ -16,11 +16,16 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cases = vec![package(context)?];
     let promised = promised_version(context)?;
     let Some(toolchain) = installed(&promised) else {
-        println!("  the compiler is skipped: rustup toolchain install --profile minimal {promised}");
+        println!(
+            "  the compiler is skipped: rustup toolchain install --profile minimal {promised}"
+        );
         return Ok(cases);
     };
     for features in FEATURES {
-        let name = format!("{promised}, features: {}", if features.is_empty() { "none" } else { features });
+        let name = format!(
+            "{promised}, features: {}",
+            if features.is_empty() { "none" } else { features }
+        );
         let mut step = step(&name);
         let mut command = Command::new("rustup");
         command.args(["run", &toolchain, "cargo", "check", "-p", "cops-executor", "--lib"]);
@@ -71,8 +76,8 @@ fn installed(version: &str) -> Option<String> {
 
 fn toolchain_of(version: &str, list: &str) -> Option<String> {
     let names = list.lines().filter_map(|line| line.split_whitespace().next());
-    let mut fitting =
-        names.filter(|name| name.strip_prefix(version).is_some_and(|rest| rest.starts_with(['-', '.'])));
+    let mut fitting = names
+        .filter(|name| name.strip_prefix(version).is_some_and(|rest| rest.starts_with(['-', '.'])));
     fitting.next().map(str::to_owned)
 }
 

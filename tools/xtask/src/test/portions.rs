@@ -26,7 +26,9 @@ fn judge(ending: &Ending, kernel: &str) -> Vec<Case> {
         .collect();
     cases.push(match ending {
         Ending::Status(0 | 1) if missing.is_empty() => Case::passed("end"),
-        other => Case::failed("end", format!("{other:?}; nothing measured of: {missing:?}\n{kernel}")),
+        other => {
+            Case::failed("end", format!("{other:?}; nothing measured of: {missing:?}\n{kernel}"))
+        }
     });
     cases
 }
@@ -63,7 +65,10 @@ portion: kind=run-queue what=push hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
     #[test]
     fn one_instruction_too_many_fails() {
         assert_eq!(failed(Ending::Status(0), LINES), ["system-call/MPROTECT"]);
-        assert_eq!(failed(Ending::Status(1), &LINES.replace("50001", "50000")), Vec::<String>::new());
+        assert_eq!(
+            failed(Ending::Status(1), &LINES.replace("50001", "50000")),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

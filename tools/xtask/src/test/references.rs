@@ -41,7 +41,8 @@ pub fn judge(root: &Path) -> Outcome<Vec<String>> {
 /// Paths in code spans of a document that do not exist.
 fn missing_paths(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let is_path = |span: &&str| {
-        let is_plain = span.chars().all(|letter| letter.is_alphanumeric() || "/._-{},".contains(letter));
+        let is_plain =
+            span.chars().all(|letter| letter.is_alphanumeric() || "/._-{},".contains(letter));
         is_plain && FOLDERS.iter().any(|folder| span.starts_with(folder)) && !span.contains("NAME")
     };
     let paths = code_spans(text).into_iter().filter(is_path).flat_map(expanded);
@@ -50,12 +51,14 @@ fn missing_paths(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<S
 
 /// A path with each of the alternatives in its braces.
 fn expanded(path: &str) -> Vec<String> {
-    let parts = path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+    let parts =
+        path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     match parts {
         None => vec![path.to_owned()],
-        Some((before, (choices, after))) => {
-            choices.split(',').flat_map(|choice| expanded(&format!("{before}{choice}{after}"))).collect()
-        }
+        Some((before, (choices, after))) => choices
+            .split(',')
+            .flat_map(|choice| expanded(&format!("{before}{choice}{after}")))
+            .collect(),
     }
 }
 
@@ -66,7 +69,8 @@ fn missing_sections(name: &str, text: &str, sections: &BTreeSet<String>) -> Vec<
         for (place, _) in line.match_indices(SECTION) {
             let number = number(&line[place + SECTION.len()..]);
             if !number.is_empty() && !sections.contains(number) {
-                missing.push(format!("{name}:{}: {SPECIFICATION} has no section {number}", index + 1));
+                missing
+                    .push(format!("{name}:{}: {SPECIFICATION} has no section {number}", index + 1));
             }
         }
     }
@@ -84,7 +88,8 @@ fn sections(specification: &str) -> BTreeSet<String> {
 
 /// The number of a section at the beginning of a text, as in `3.13a`; empty if there is none.
 fn number(text: &str) -> &str {
-    let length = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let length =
+        text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let number = text[..length].trim_end_matches('.');
     let letter = &text[number.len()..];
     let has_letter = letter.starts_with(|letter: char| letter.is_ascii_lowercase())
@@ -98,15 +103,20 @@ mod tests {
 
     #[test]
     fn a_missing_path_is_named_and_braces_are_expanded() {
-        let text = "`kernel/src/{mm,fs}/mod.rs`, `docs/`, `kernel/NAME.rs`, `other/x.rs`, `kernel/src: a`";
+        let text =
+            "`kernel/src/{mm,fs}/mod.rs`, `docs/`, `kernel/NAME.rs`, `other/x.rs`, `kernel/src: a`";
         let exists = |path: &str| ["kernel/src/mm/mod.rs", "docs/"].contains(&path);
         assert_eq!(missing_paths("a.md", text, exists), ["a.md: there is no kernel/src/fs/mod.rs"]);
     }
 
     #[test]
     fn a_missing_section_is_named_with_its_line() {
-        let sections = sections("# S\n## 1. One\n**1.1** a\n**1.2 Name.** b\n**3.13a Portions.** c\n");
-        assert_eq!(sections.iter().map(String::as_str).collect::<Vec<_>>(), ["1", "1.1", "1.2", "3.13a"]);
+        let sections =
+            sections("# S\n## 1. One\n**1.1** a\n**1.2 Name.** b\n**3.13a Portions.** c\n");
+        assert_eq!(
+            sections.iter().map(String::as_str).collect::<Vec<_>>(),
+            ["1", "1.1", "1.2", "3.13a"]
+        );
         let text = "x\n// SPEC 1.1, SPEC 1.2. SPEC 3.13a: SPEC 3.13 and the SPEC itself";
         assert_eq!(
             missing_sections("a.rs", text, &sections),

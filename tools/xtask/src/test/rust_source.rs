@@ -80,7 +80,9 @@ fn skipped_length(rest: &str, before: Option<char>) -> usize {
             if raw[hashes..].starts_with('"') {
                 let end = format!("\"{}", "#".repeat(hashes));
                 let start = rest.len() - raw.len() + hashes + 1;
-                return rest[start..].find(&end).map_or(rest.len(), |length| start + length + end.len());
+                return rest[start..]
+                    .find(&end)
+                    .map_or(rest.len(), |length| start + length + end.len());
             }
         }
     }
@@ -159,6 +161,9 @@ mod tests {
 
     #[test]
     fn lifetimes_are_code() {
-        leaves("fn f<'a>(x: &'a str, y: &'static u8) {}", "fn f<'a>(x: &'a str, y: &'static u8) {}");
+        leaves(
+            "fn f<'a>(x: &'a str, y: &'static u8) {}",
+            "fn f<'a>(x: &'a str, y: &'static u8) {}",
+        );
     }
 }

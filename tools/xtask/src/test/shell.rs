@@ -225,7 +225,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     // Built once here, with visible progress.
     context.prepared()?;
     let mut cases = Vec::new();
-    for (name, arguments, steps) in SESSIONS.into_iter().filter(|(name, ..)| context.is_chosen(name)) {
+    for (name, arguments, steps) in
+        SESSIONS.into_iter().filter(|(name, ..)| context.is_chosen(name))
+    {
         let mut step = step(name);
         let mut session = Session::start(arguments)?;
         let result = session.play(steps, |what| step.detail(what));
@@ -261,7 +263,8 @@ impl Session {
             .because(|| "cannot start ./cops shell".into())?;
         let guard = interrupt::guard(&child);
         let (sender, output) = channel();
-        let mut stream = child.stdout.take().ok_or_else(|| Failure::new("the shell has no output"))?;
+        let mut stream =
+            child.stdout.take().ok_or_else(|| Failure::new("the shell has no output"))?;
         std::thread::spawn(move || {
             let mut bytes = vec![0; 1 << 16];
             while let Ok(count @ 1..) = stream.read(&mut bytes) {
@@ -293,11 +296,16 @@ impl Session {
         let deadline = Instant::now() + LIMIT;
         while self.receive(deadline)? {}
         let status = self.child.wait().because(|| "cannot wait for ./cops shell".into())?;
-        if status.code() == Some(7) { Ok(()) } else { Err(Failure::new(format!("`exit 7` gave {status}"))) }
+        if status.code() == Some(7) {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("`exit 7` gave {status}")))
+        }
     }
 
     fn enter(&mut self, text: &str) -> Outcome<()> {
-        let input = self.child.stdin.as_mut().ok_or_else(|| Failure::new("the shell has no input"))?;
+        let input =
+            self.child.stdin.as_mut().ok_or_else(|| Failure::new("the shell has no input"))?;
         input
             .write_all(text.as_bytes())
             .and_then(|()| input.flush())
@@ -309,8 +317,9 @@ impl Session {
         let deadline = Instant::now() + LIMIT;
         let mut searched = self.seen;
         loop {
-            let place =
-                self.printed[searched..].windows(text.len()).position(|window| window == text.as_bytes());
+            let place = self.printed[searched..]
+                .windows(text.len())
+                .position(|window| window == text.as_bytes());
             if let Some(place) = place {
                 let place = searched + place;
                 let before = place - self.seen;

@@ -37,13 +37,17 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 fn judge(ending: &Ending, transcript: &Transcript) -> Vec<Case> {
     let stdout = String::from_utf8_lossy(&transcript.stdout);
     let mut cases = tap::cases(&stdout);
-    let failed =
-        stdout.lines().find_map(|line| line.strip_prefix("# ")?.split(' ').next()?.parse::<u64>().ok());
+    let failed = stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("# ")?.split(' ').next()?.parse::<u64>().ok());
     cases.push(match (ending, failed) {
         (Ending::Status(0), Some(1..)) => Case::passed("end"),
         (other, failed) => {
             let kernel = String::from_utf8_lossy(&transcript.kernel);
-            Case::failed("end", format!("{other:?}; {failed:?} allocations failed\n{kernel}\n{stdout}"))
+            Case::failed(
+                "end",
+                format!("{other:?}; {failed:?} allocations failed\n{kernel}\n{stdout}"),
+            )
         }
     });
     cases

@@ -54,7 +54,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let client = Client::build(context.workspace, Progress::Lines)?;
     let prepared = context.prepared()?;
     let machine = MachineOptions { smp: 4, mem: "512M".into(), verbose: false };
-    let boot = prepared.boot(&machine, &service::server_arguments(Model::Kcuc, machine.smp), &[])?;
+    let boot =
+        prepared.boot(&machine, &service::server_arguments(Model::Kcuc, machine.smp), &[])?;
     let sink = PassThrough { show_firmware: false, show_stdout: false };
     let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
     let mut session = Session { server, client, port, scratch: context.workspace.scratch()? };
@@ -75,7 +76,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     }
     cases.push(match session.server.shut_down() {
         Ending::Broken(why) => Case::failed("shut down", why),
-        Ending::TimedOut => Case::failed("shut down", "the system did not power off when it was asked to"),
+        Ending::TimedOut => {
+            Case::failed("shut down", "the system did not power off when it was asked to")
+        }
         Ending::Status(_) => Case::passed("shut down"),
     });
     Ok(cases)
@@ -115,7 +118,10 @@ impl Session {
         let captured = self.run_client(HOSTILE, command)?;
         let mut cases = tap::cases(&captured.stdout);
         if !captured.succeeded() && cases.iter().all(|case| case.failure.is_none()) {
-            cases.push(Case::failed(HOSTILE, format!("{}\n{}", captured.ending(), captured.everything())));
+            cases.push(Case::failed(
+                HOSTILE,
+                format!("{}\n{}", captured.ending(), captured.everything()),
+            ));
         }
         for case in &mut cases {
             case.name.insert_str(0, prefix);
@@ -137,7 +143,8 @@ impl Session {
                 step.detail("running");
                 Ok(running.is_finished().then_some(()))
             });
-            let captured = running.join().map_err(|_| Failure::new("running the client panicked"))?;
+            let captured =
+                running.join().map_err(|_| Failure::new("running the client panicked"))?;
             attended.and(captured)
         })
     }
@@ -150,8 +157,11 @@ fn nothing_left_behind(before: &Statistics, after: &Statistics) -> Case {
     for (name, slack) in LEFT_BEHIND {
         let (first, last) = (before.get(name), after.get(name));
         println!("  {name}: {first} before hostile clients, {last} after");
-        let lost =
-            if name == "frames_free" { first.saturating_sub(last) } else { last.saturating_sub(first) };
+        let lost = if name == "frames_free" {
+            first.saturating_sub(last)
+        } else {
+            last.saturating_sub(first)
+        };
         if lost > slack {
             wrong.push(format!("{name} was {first} and is {last}"));
         }
@@ -163,9 +173,12 @@ fn nothing_left_behind(before: &Statistics, after: &Statistics) -> Case {
 fn judge(load: &Load, document: &Value) -> Vec<String> {
     let result = &document["rows"][0];
     let number = |name: &str| result.get(name).and_then(Value::as_f64);
-    let (Some(sent), Some(received), Some(errors)) = (number("sent"), number("received"), number("errors"))
+    let (Some(sent), Some(received), Some(errors)) =
+        (number("sent"), number("received"), number("errors"))
     else {
-        return vec![format!("the client's result has not all of sent, received, errors: {result}")];
+        return vec![format!(
+            "the client's result has not all of sent, received, errors: {result}"
+        )];
     };
     let mut wrong = Vec::new();
     if errors != 0.0 {
@@ -207,7 +220,10 @@ mod tests {
     #[test]
     fn what_is_left_behind_is_named() {
         let statistics = |connections: u32, frames: u32| {
-            Statistics::parse(&format!("statistics: connections={connections} frames_free={frames}")).unwrap()
+            Statistics::parse(&format!(
+                "statistics: connections={connections} frames_free={frames}"
+            ))
+            .unwrap()
         };
         let lost = |connections, frames| {
             let case = nothing_left_behind(&statistics(0, 9000), &statistics(connections, frames));

@@ -32,39 +32,58 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             let shows = ["bin/matrix-server", "2 harts", "PROCESSES %", "of 5"]
                 .iter()
                 .all(|part| result.stdout.contains(part));
-            if shows && harts >= 2 { None } else { Some("the picture lacks harts or the server".into()) }
+            if shows && harts >= 2 {
+                None
+            } else {
+                Some("the picture lacks harts or the server".into())
+            }
         }),
-        judge("as JSON", &top(&["--json", &first.pid()])?, 0, |result| {
-            match serde_json::from_str::<Value>(&result.stdout) {
+        judge(
+            "as JSON",
+            &top(&["--json", &first.pid()])?,
+            0,
+            |result| match serde_json::from_str::<Value>(&result.stdout) {
                 Ok(json) => {
                     let name = json["processes"][0]["name"].as_str().unwrap_or_default();
                     let harts = json["harts"].as_array().map_or(0, Vec::len);
                     let frames = json["statistics"]["frames_total"].as_u64().unwrap_or_default();
                     let is_whole = name.ends_with("bin/matrix-server") && harts == 2 && frames > 0;
-                    if is_whole { None } else { Some(format!("{name:?}, {harts} harts, {frames} frames")) }
+                    if is_whole {
+                        None
+                    } else {
+                        Some(format!("{name:?}, {harts} harts, {frames} frames"))
+                    }
                 }
                 Err(error) => Some(format!("no JSON: {error}")),
-            }
-        }),
+            },
+        ),
     ];
     let second = Server::start()?;
     cases.push(judge("each of two servers", &top(&["--once", &second.pid()])?, 0, |_| None));
     let both = [first.child.id().to_string(), second.child.id().to_string()];
     cases.push(judge("two servers and none chosen", &top(&["--once"])?, STATUS_FAILED, |result| {
-        let names = both.iter().all(|pid| result.stderr.contains(pid)) && result.stderr.contains("--pid");
+        let names =
+            both.iter().all(|pid| result.stderr.contains(pid)) && result.stderr.contains("--pid");
         if names { None } else { Some("the message does not say what to do".into()) }
     }));
     let gone = first.pid();
-    for (name, server) in [("the first server ends in order", first), ("the second does too", second)] {
+    for (name, server) in
+        [("the first server ends in order", first), ("the second does too", second)]
+    {
         cases.push(Case::judged(name, &server.end()?));
     }
-    cases.push(judge("a server that has ended", &top(&["--once", &gone])?, STATUS_FAILED, |result| {
-        if result.stderr.contains("./cops serve") {
-            None
-        } else {
-            Some("the message does not name the command".into())
-        }
-    }));
+    cases.push(judge(
+        "a server that has ended",
+        &top(&["--once", &gone])?,
+        STATUS_FAILED,
+        |result| {
+            if result.stderr.contains("./cops serve") {
+                None
+            } else {
+                Some("the message does not name the command".into())
+            }
+        },
+    ));
     Ok(cases)
 }
 
@@ -114,7 +133,10 @@ impl Server {
             .spawn()
             .because(|| "cannot start ./cops serve".into())?;
         let guard = interrupt::guard(&child);
-        let errors = child.stderr.take().ok_or_else(|| Failure::new("./cops serve has no standard error"))?;
+        let errors = child
+            .stderr
+            .take()
+            .ok_or_else(|| Failure::new("./cops serve has no standard error"))?;
         let server = Self { child, _guard: guard };
         let mut lines = BufReader::new(errors).lines();
         let mut said = Vec::new();

@@ -28,7 +28,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut wrong = differences(&parse(&recorded), &counted);
     if !wrong.is_empty() {
         wrong.push(
-            "if that is meant: ./cops test --record-unsafe, and commit docs/unsafe-count.txt".to_owned(),
+            "if that is meant: ./cops test --record-unsafe, and commit docs/unsafe-count.txt"
+                .to_owned(),
         );
     }
     Ok(vec![Case::judged("blocks per folder", &wrong)])
@@ -54,8 +55,8 @@ fn count(root: &Path) -> Outcome<BTreeMap<String, usize>> {
     let mut counted = BTreeMap::new();
     for source in ROOTS {
         for file in rust_files(&root.join(source))? {
-            let text =
-                std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
+            let text = std::fs::read_to_string(&file)
+                .because(|| format!("cannot read {}", file.display()))?;
             let blocks = blocks_in(&code_only(&text));
             let folder = file.parent().and_then(|folder| folder.strip_prefix(root).ok());
             if let (Some(folder), true) = (folder, blocks > 0) {
@@ -74,15 +75,22 @@ fn parse(record: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-fn differences(recorded: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) -> Vec<String> {
-    let folders: std::collections::BTreeSet<&String> = recorded.keys().chain(counted.keys()).collect();
-    let of =
-        |counts: &BTreeMap<String, usize>, folder: &String| counts.get(folder).copied().unwrap_or_default();
+fn differences(
+    recorded: &BTreeMap<String, usize>,
+    counted: &BTreeMap<String, usize>,
+) -> Vec<String> {
+    let folders: std::collections::BTreeSet<&String> =
+        recorded.keys().chain(counted.keys()).collect();
+    let of = |counts: &BTreeMap<String, usize>, folder: &String| {
+        counts.get(folder).copied().unwrap_or_default()
+    };
     folders
         .into_iter()
         .map(|folder| (folder, of(recorded, folder), of(counted, folder)))
         .filter(|(_, recorded, counted)| recorded != counted)
-        .map(|(folder, recorded, counted)| format!("{folder}: {recorded} recorded, {counted} counted"))
+        .map(|(folder, recorded, counted)| {
+            format!("{folder}: {recorded} recorded, {counted} counted")
+        })
         .collect()
 }
 
@@ -111,7 +119,10 @@ mod tests {
     #[test]
     fn blocks_are_counted_and_other_uses_are_not() {
         counts("unsafe { a }; unsafe{b};\nlet x = unsafe\n{ c };", 3);
-        counts("unsafe fn f() {} unsafe impl T for U {} #[unsafe(no_mangle)] unsafe extern \"C\" {}", 0);
+        counts(
+            "unsafe fn f() {} unsafe impl T for U {} #[unsafe(no_mangle)] unsafe extern \"C\" {}",
+            0,
+        );
         counts("not_unsafe { } unsafe_code {}", 0);
     }
 

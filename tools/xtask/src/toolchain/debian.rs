@@ -16,7 +16,8 @@ const OLDEST_MINOR: u32 = 95;
 pub fn find(triple: &'static str) -> Outcome<GuestToolchain> {
     let rustc = PathBuf::from("/usr/bin/rustc");
     let version = version_line(&rustc).ok_or_else(|| {
-        Failure::new("/usr/bin/rustc does not start").advise("apt-get install --reinstall rustc-web")
+        Failure::new("/usr/bin/rustc does not start")
+            .advise("apt-get install --reinstall rustc-web")
     })?;
     if minor_of(&version).is_none_or(|minor| minor < OLDEST_MINOR) {
         return Err(Failure::new(format!("/usr/bin/rustc is {version}; 1.{OLDEST_MINOR} or newer is needed")).advise(
@@ -55,7 +56,10 @@ mod tests {
 
     #[test]
     fn versions_are_compared_by_number() {
-        assert_eq!(minor_of("rustc 1.96.0 (ac68faa20 2026-05-25) (built from a source tarball)"), Some(96));
+        assert_eq!(
+            minor_of("rustc 1.96.0 (ac68faa20 2026-05-25) (built from a source tarball)"),
+            Some(96)
+        );
         assert!(minor_of("rustc 1.100.0").unwrap() > OLDEST_MINOR);
         assert_eq!(minor_of("rustc nightly"), None);
     }

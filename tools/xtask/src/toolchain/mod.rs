@@ -42,7 +42,11 @@ impl GuestToolchain {
     }
 
     /// Like `find`, for another freestanding target.
-    pub fn find_for(triple: &'static str, workspace: &Workspace, progress: Progress) -> Outcome<Self> {
+    pub fn find_for(
+        triple: &'static str,
+        workspace: &Workspace,
+        progress: Progress,
+    ) -> Outcome<Self> {
         let wanted = std::env::var("COPS_GUEST_TOOLCHAIN").unwrap_or_default();
         if !["", "rustup", "debian"].contains(&wanted.as_str()) {
             return Err(Failure::new(format!("COPS_GUEST_TOOLCHAIN={wanted} is no toolchain"))
@@ -96,7 +100,13 @@ impl GuestToolchain {
         Ok(command)
     }
 
-    fn configure(&self, command: &mut Command, workspace: &Workspace, target: PathBuf, rustflags: &[String]) {
+    fn configure(
+        &self,
+        command: &mut Command,
+        workspace: &Workspace,
+        target: PathBuf,
+        rustflags: &[String],
+    ) {
         // Frame pointers, for a panic's backtrace.
         let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned()];
         flags.extend(self.linker_flag());

@@ -26,12 +26,16 @@ pub fn find(
     workspace: &Workspace,
     progress: Progress,
 ) -> Outcome<Option<GuestToolchain>> {
-    let (Some(cargo), Some(rustc)) = (find_program("cargo"), find_program("rustc")) else { return Ok(None) };
+    let (Some(cargo), Some(rustc)) = (find_program("cargo"), find_program("rustc")) else {
+        return Ok(None);
+    };
     let Some(sysroot) = sysroot(&rustc) else { return Ok(None) };
     if !has_target(&sysroot, triple) && !add_target(workspace, &sysroot, triple, progress)? {
         return Ok(None);
     }
-    let (Some(version), Some(host)) = (version_line(&rustc), host_triple(&rustc)) else { return Ok(None) };
+    let (Some(version), Some(host)) = (version_line(&rustc), host_triple(&rustc)) else {
+        return Ok(None);
+    };
     let rust_lld = sysroot.join("lib/rustlib").join(host).join("bin/rust-lld");
     let (linker, lld): (_, (PathBuf, &'static [&'static str])) = match find_program("ld.lld") {
         _ if rust_lld.exists() => (None, (rust_lld, &["-flavor", "gnu"])),
@@ -91,9 +95,16 @@ fn has_target(sysroot: &Path, triple: &str) -> bool {
 
 /// Lets rustup add the target to the toolchain of `sysroot`. Quick and quiet if that is not
 /// possible.
-fn add_target(workspace: &Workspace, sysroot: &Path, triple: &str, progress: Progress) -> Outcome<bool> {
+fn add_target(
+    workspace: &Workspace,
+    sysroot: &Path,
+    triple: &str,
+    progress: Progress,
+) -> Outcome<bool> {
     let Some(rustup) = find_program("rustup") else { return Ok(false) };
-    let (Some(home), Some(toolchain)) = (rustup_home(sysroot), sysroot.file_name()) else { return Ok(false) };
+    let (Some(home), Some(toolchain)) = (rustup_home(sysroot), sysroot.file_name()) else {
+        return Ok(false);
+    };
     let memory = workspace.target.join(format!("rustup-offline-{}-{triple}", toolchain.display()));
     if is_recent(&memory) {
         return Ok(false);
@@ -137,7 +148,8 @@ fn add_target(workspace: &Workspace, sysroot: &Path, triple: &str, progress: Pro
     if succeeded {
         step.done();
     } else {
-        let note = format!("rustup target add {triple} failed; remove this file to have it tried again\n");
+        let note =
+            format!("rustup target add {triple} failed; remove this file to have it tried again\n");
         crate::workspace::write_if_changed(&memory, note.as_bytes())?;
     }
     Ok(succeeded)
@@ -151,8 +163,9 @@ fn rustup_home(sysroot: &Path) -> Option<PathBuf> {
 
 fn is_recent(path: &Path) -> bool {
     let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-    modified
-        .is_ok_and(|modified| SystemTime::now().duration_since(modified).is_ok_and(|age| age < REMEMBERED))
+    modified.is_ok_and(|modified| {
+        SystemTime::now().duration_since(modified).is_ok_and(|age| age < REMEMBERED)
+    })
 }
 
 fn folder_size(folder: &Path) -> u64 {
@@ -187,7 +200,8 @@ mod tests {
         let complete = sysroot_with("complete", &LIBRARIES);
         assert!(has_target(&complete, GUEST_TRIPLE));
         let registered =
-            [&LIBRARIES[..], &[("components", "cargo-x\nrust-std-riscv64gc-unknown-none-elf\n")]].concat();
+            [&LIBRARIES[..], &[("components", "cargo-x\nrust-std-riscv64gc-unknown-none-elf\n")]]
+                .concat();
         let registered = sysroot_with("registered", &registered);
         assert!(has_target(&registered, GUEST_TRIPLE));
         let cut_short = [&LIBRARIES[..], &[("components", "cargo-x\n")]].concat();
@@ -203,7 +217,10 @@ mod tests {
 
     #[test]
     fn only_rustups_own_toolchains_have_its_home() {
-        assert_eq!(rustup_home(Path::new("/h/.rustup/toolchains/stable-x")), Some("/h/.rustup".into()));
+        assert_eq!(
+            rustup_home(Path::new("/h/.rustup/toolchains/stable-x")),
+            Some("/h/.rustup".into())
+        );
         assert_eq!(rustup_home(Path::new("/usr")), None);
     }
 

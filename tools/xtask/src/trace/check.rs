@@ -34,7 +34,8 @@ pub fn check(trace: &Value) -> Result<Counts, String> {
             text("name")?;
             continue;
         }
-        let time = event["ts"].as_f64().filter(|time| *time >= 0.0).ok_or_else(|| wrong("no time"))?;
+        let time =
+            event["ts"].as_f64().filter(|time| *time >= 0.0).ok_or_else(|| wrong("no time"))?;
         let (latest, depth) = tracks.entry(track).or_default();
         if time < *latest {
             return Err(wrong("earlier than what stands before it on its track"));
@@ -69,7 +70,9 @@ pub fn check(trace: &Value) -> Result<Counts, String> {
                 }
             }
             "e" => {
-                spans.remove(text("id")?).ok_or_else(|| wrong("a span that ends without a begin"))?;
+                spans
+                    .remove(text("id")?)
+                    .ok_or_else(|| wrong("a span that ends without a begin"))?;
                 counts.spans += 1;
             }
             _ => return Err(wrong("an unknown phase")),

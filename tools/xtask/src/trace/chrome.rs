@@ -14,7 +14,12 @@ use super::story::{Item, Shown, Story, Track};
 use super::timeline::Timeline;
 
 /// Writes the file, one event per line, so that text tools can search it too.
-pub fn write(out: &mut impl Write, dump: &Dump, timeline: &Timeline, story: &Story) -> io::Result<()> {
+pub fn write(
+    out: &mut impl Write,
+    dump: &Dump,
+    timeline: &Timeline,
+    story: &Story,
+) -> io::Result<()> {
     writeln!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut separator = "";
     let mut put = |event: Value| -> io::Result<()> {
@@ -35,7 +40,12 @@ pub fn write(out: &mut impl Write, dump: &Dump, timeline: &Timeline, story: &Sto
     }
     for Track { process, number } in tracks {
         let kind = if process == 0 { "hart" } else { "virtual CPU" };
-        put(metadata("thread_name", process, number, json!({ "name": format!("{kind} {number}") })))?;
+        put(metadata(
+            "thread_name",
+            process,
+            number,
+            json!({ "name": format!("{kind} {number}") }),
+        ))?;
         put(metadata("thread_sort_index", process, number, json!({ "sort_index": number })))?;
     }
     for item in &story.items {
@@ -60,10 +70,16 @@ fn event(item: &Item, begin_ticks: u64, ticks_per_second: u64) -> Value {
             json!({ "ph": "B", "name": name, "cat": category, "args": arguments })
         }
         Shown::End => json!({ "ph": "E" }),
-        Shown::Moment { name, arguments } => json!({ "ph": "i", "s": "t", "name": name, "args": arguments }),
+        Shown::Moment { name, arguments } => {
+            json!({ "ph": "i", "s": "t", "name": name, "args": arguments })
+        }
         Shown::ArrowFrom { id } => json!({ "ph": "s", "id": id, "name": "wake", "cat": "wake" }),
-        Shown::ArrowTo { id } => json!({ "ph": "f", "bp": "e", "id": id, "name": "wake", "cat": "wake" }),
-        Shown::SpanBegin { id, name } => json!({ "ph": "b", "id": id, "name": name, "cat": "call" }),
+        Shown::ArrowTo { id } => {
+            json!({ "ph": "f", "bp": "e", "id": id, "name": "wake", "cat": "wake" })
+        }
+        Shown::SpanBegin { id, name } => {
+            json!({ "ph": "b", "id": id, "name": name, "cat": "call" })
+        }
         Shown::SpanEnd { id, name } => json!({ "ph": "e", "id": id, "name": name, "cat": "call" }),
     };
     if let Value::Object(event) = &mut event {

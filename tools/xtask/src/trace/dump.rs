@@ -63,16 +63,20 @@ impl Dump {
         let mut records = records.iter().map(Record::from_bytes);
         let damaged = |what: &str| Failure::new(format!("the kernel's trace is damaged: {what}"));
         if bytes.is_empty() {
-            return Err(Failure::new("the kernel wrote no trace").advise("did it end before it could?"));
+            return Err(
+                Failure::new("the kernel wrote no trace").advise("did it end before it could?")
+            );
         }
-        let begin = records.next().filter(|record| record.kind == kind::DUMP_BEGIN && record.argument > 0);
+        let begin =
+            records.next().filter(|record| record.kind == kind::DUMP_BEGIN && record.argument > 0);
         let begin = begin.ok_or_else(|| damaged("it does not begin with the clock's speed"))?;
         let mut dump = Self { ticks_per_second: begin.argument, ..Self::default() };
         let mut names: BTreeMap<(u8, u64), Vec<u8>> = BTreeMap::new();
         loop {
             let record = records.next().ok_or_else(|| damaged("it has no end"))?;
-            let mut name =
-                |key| names.entry((record.kind, key)).or_default().extend(record.argument.to_le_bytes());
+            let mut name = |key| {
+                names.entry((record.kind, key)).or_default().extend(record.argument.to_le_bytes())
+            };
             match record.kind {
                 kind::PROCESS_NAME => name(record.process.into()),
                 kind::COROUTINE_NAME | kind::SYSTEM_CALL_NAME => name(record.coroutine),
@@ -87,7 +91,9 @@ impl Dump {
                     dump.rings.push(Ring { records: ring, overwritten: record.argument });
                 }
                 kind::DUMP_END => break,
-                other => return Err(damaged(&format!("a record of kind {other} between the rings"))),
+                other => {
+                    return Err(damaged(&format!("a record of kind {other} between the rings")));
+                }
             }
         }
         if !rest.is_empty() || records.next().is_some() {

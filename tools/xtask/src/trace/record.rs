@@ -21,7 +21,10 @@ pub struct Record {
 impl Record {
     pub fn from_bytes(bytes: &[u8; BYTES]) -> Self {
         let word = |index: usize| {
-            bytes[index * 8..][..8].iter().rev().fold(0, |word: u64, &byte| word << 8 | u64::from(byte))
+            bytes[index * 8..][..8]
+                .iter()
+                .rev()
+                .fold(0, |word: u64, &byte| word << 8 | u64::from(byte))
         };
         Self {
             time_ticks: word(0),

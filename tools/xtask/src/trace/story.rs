@@ -172,17 +172,30 @@ impl Teller<'_> {
             kind::POLL_BEGIN => {
                 self.close_all(hart);
                 let name = self.kernel_name(coroutine);
-                self.begin(hart, POLL, name, json!({ "coroutine": hex(coroutine), "priority": level }));
+                self.begin(
+                    hart,
+                    POLL,
+                    name,
+                    json!({ "coroutine": hex(coroutine), "priority": level }),
+                );
                 self.arrive(hart, kernel, Some((true, level)));
             }
             kind::POLL_END => self.close_all(hart),
             kind::WAKE => self.depart(hart, kernel),
             kind::SPAWN => {
-                self.moment(hart, "spawn", json!({ "coroutine": hex(coroutine), "priority": level }));
+                self.moment(
+                    hart,
+                    "spawn",
+                    json!({ "coroutine": hex(coroutine), "priority": level }),
+                );
                 self.depart(hart, kernel);
             }
             kind::SET_PRIORITY => {
-                self.moment(hart, "set priority", json!({ "coroutine": hex(coroutine), "priority": level }));
+                self.moment(
+                    hart,
+                    "set priority",
+                    json!({ "coroutine": hex(coroutine), "priority": level }),
+                );
             }
             kind::SLEEP => {
                 self.close_all(hart);
@@ -190,15 +203,28 @@ impl Teller<'_> {
             }
             kind::AWAKE => self.close(hart, SLEEP),
             kind::INTERRUPT => {
-                let name = ["interrupt", "clock interrupt", "interrupt by another hart", "device interrupt"];
-                self.moment(hart, name.get(argument as usize).copied().unwrap_or(name[0]), json!({}));
+                let name = [
+                    "interrupt",
+                    "clock interrupt",
+                    "interrupt by another hart",
+                    "device interrupt",
+                ];
+                self.moment(
+                    hart,
+                    name.get(argument as usize).copied().unwrap_or(name[0]),
+                    json!({}),
+                );
                 if argument == 2 {
                     self.arrive(hart, Woken::Hart(record.hart.into()), None);
                 }
             }
             kind::SEND_INTERRUPT => {
                 let why = if level == 1 { "to wake it" } else { "to make it look" };
-                self.moment(hart, "interrupt another hart", json!({ "hart": argument, "why": why }));
+                self.moment(
+                    hart,
+                    "interrupt another hart",
+                    json!({ "hart": argument, "why": why }),
+                );
                 self.depart(hart, Woken::Hart(argument));
             }
             kind::ENTER_USER => {
@@ -213,7 +239,12 @@ impl Teller<'_> {
                 self.close(hart, USER_MODE);
                 let name = self.call_name(argument);
                 let caller = if coroutine == 0 { "synchronous".into() } else { hex(coroutine) };
-                self.begin(hart, SYSTEM_CALL, name, json!({ "number": argument, "coroutine": caller }));
+                self.begin(
+                    hart,
+                    SYSTEM_CALL,
+                    name,
+                    json!({ "number": argument, "coroutine": caller }),
+                );
             }
             kind::INTERRUPTED => self.close(hart, USER_MODE),
             kind::FAULT => {
@@ -251,7 +282,11 @@ impl Teller<'_> {
                 }
             }
             kind::USER_INTERRUPT_SENT => {
-                self.moment(hart, "user interrupt sent", json!({ "process": process, "hart": argument }));
+                self.moment(
+                    hart,
+                    "user interrupt sent",
+                    json!({ "process": process, "hart": argument }),
+                );
             }
             kind::USER_INTERRUPT_SUPPRESSED => {
                 self.moment(hart, "user interrupt suppressed", json!({ "process": process }));
@@ -260,16 +295,27 @@ impl Teller<'_> {
             kind::USER_POLL_BEGIN => {
                 self.close_all(cpu);
                 let name = format!("coroutine {}", short(coroutine));
-                self.begin(cpu, POLL, name, json!({ "coroutine": hex(coroutine), "priority": level }));
+                self.begin(
+                    cpu,
+                    POLL,
+                    name,
+                    json!({ "coroutine": hex(coroutine), "priority": level }),
+                );
                 self.arrive(cpu, user, Some((false, level)));
             }
             kind::USER_POLL_END => self.close_all(cpu),
             kind::USER_WAKE => self.depart(cpu, user),
             kind::USER_SPAWN => {
-                self.moment(cpu, "spawn", json!({ "coroutine": hex(coroutine), "priority": level }));
+                self.moment(
+                    cpu,
+                    "spawn",
+                    json!({ "coroutine": hex(coroutine), "priority": level }),
+                );
                 self.depart(cpu, user);
             }
-            kind::USER_MARK => self.moment(cpu, &format!("mark {argument}"), json!({ "value": argument })),
+            kind::USER_MARK => {
+                self.moment(cpu, &format!("mark {argument}"), json!({ "value": argument }))
+            }
             kind::LOST => {
                 // An end may be among them.
                 self.close_all(cpu);
@@ -296,7 +342,8 @@ impl Teller<'_> {
 
     /// Ends the innermost slice of the track.
     fn close_one(&mut self, track: Track) {
-        let Some(Open { category, name, begin_ticks }) = self.open.entry(track).or_default().pop() else {
+        let Some(Open { category, name, begin_ticks }) = self.open.entry(track).or_default().pop()
+        else {
             return;
         };
         let ticks = self.now.saturating_sub(begin_ticks);
@@ -306,7 +353,12 @@ impl Teller<'_> {
 
     /// Ends the innermost slice of the track if it is of this category.
     fn close(&mut self, track: Track, category: &str) {
-        if self.open.get(&track).and_then(|open| open.last()).is_some_and(|open| open.category == category) {
+        if self
+            .open
+            .get(&track)
+            .and_then(|open| open.last())
+            .is_some_and(|open| open.category == category)
+        {
             self.close_one(track);
         }
     }

@@ -65,7 +65,11 @@ impl Display for Summary<'_> {
         writeln!(out, "\n{:28} {:>9} {:>12}", "", "count", "per second")?;
         for (name, kind) in shown {
             if let Some(&count) = counts.get(&kind) {
-                writeln!(out, "{name:28} {count:>9} {:>12.0}", count as f64 * 1e6 / covered.max(1.0))?;
+                writeln!(
+                    out,
+                    "{name:28} {count:>9} {:>12.0}",
+                    count as f64 * 1e6 / covered.max(1.0)
+                )?;
             }
         }
         self.longest(out)?;
@@ -75,7 +79,8 @@ impl Display for Summary<'_> {
 
 impl Summary<'_> {
     fn longest(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let mut polls: Vec<_> = self.story.slices.iter().filter(|slice| slice.category == POLL).collect();
+        let mut polls: Vec<_> =
+            self.story.slices.iter().filter(|slice| slice.category == POLL).collect();
         polls.sort_by_key(|slice| std::cmp::Reverse(slice.ticks));
         writeln!(out, "\n{:>12} {:>14}  longest polls", "us", "at us")?;
         for slice in polls.iter().take(LONGEST) {
@@ -107,9 +112,14 @@ impl Summary<'_> {
         )?;
         for ((is_user, level), mut ticks) in by_level {
             ticks.sort_unstable();
-            let [p50, p99, max] = [50, 99, 100].map(|percent| self.microseconds(percentile(&ticks, percent)));
+            let [p50, p99, max] =
+                [50, 99, 100].map(|percent| self.microseconds(percentile(&ticks, percent)));
             let origin = if is_user { "process" } else { "kernel" };
-            writeln!(out, "{origin:8} {level:>8} {:>9} {p50:>10.1} {p99:>10.1} {max:>10.1}", ticks.len())?;
+            writeln!(
+                out,
+                "{origin:8} {level:>8} {:>9} {p50:>10.1} {p99:>10.1} {max:>10.1}",
+                ticks.len()
+            )?;
         }
         Ok(())
     }

@@ -29,10 +29,19 @@ fn stream(rings: &[(u64, &[Record])]) -> Vec<u8> {
     };
     for (part, text) in ["/bin/mat", "rix"].into_iter().enumerate() {
         let argument = word(text);
-        records.push(Record { process: 5, level: part as u8, argument, ..at(0, kind::PROCESS_NAME) });
+        records.push(Record {
+            process: 5,
+            level: part as u8,
+            argument,
+            ..at(0, kind::PROCESS_NAME)
+        });
     }
     records.push(Record { coroutine: 63, argument: word("read"), ..at(0, kind::SYSTEM_CALL_NAME) });
-    records.push(Record { coroutine: 0x1_0000_0001, argument: word("timer"), ..at(0, kind::COROUTINE_NAME) });
+    records.push(Record {
+        coroutine: 0x1_0000_0001,
+        argument: word("timer"),
+        ..at(0, kind::COROUTINE_NAME)
+    });
     for (hart, (overwritten, ring)) in rings.iter().enumerate() {
         let (coroutine, argument) = (ring.len() as u64, *overwritten);
         records.push(Record { level: hart as u8, coroutine, argument, ..at(0, kind::DUMP_RING) });
@@ -62,7 +71,8 @@ const CALL: u64 = 0x2_0000_0004;
 /// One asynchronous read on hart 0: the call, the interrupt, the kernel's coroutine on hart 1, the
 /// reader's next poll.
 fn one_read() -> [Vec<Record>; 2] {
-    let user = |time, kind| Record { process: 5, cpu: 2, coroutine: READER, level: 7, ..at(time, kind) };
+    let user =
+        |time, kind| Record { process: 5, cpu: 2, coroutine: READER, level: 7, ..at(time, kind) };
     let kernel = |time, kind| Record { coroutine: CALL, level: 7, ..at(time, kind) };
     let zero = vec![
         Record { coroutine: 0x1_0000_0005, level: 32, ..at(100, kind::POLL_BEGIN) },
@@ -192,8 +202,9 @@ fn a_dump_is_complete_with_its_last_record() {
 
 #[test]
 fn the_check_finds_what_viewers_hide() {
-    let trace =
-        |events: &str| serde_json::from_str::<Value>(&format!("{{\"traceEvents\":[{events}]}}")).unwrap();
+    let trace = |events: &str| {
+        serde_json::from_str::<Value>(&format!("{{\"traceEvents\":[{events}]}}")).unwrap()
+    };
     let event = |phase: &str, time: u32, more: &str| {
         format!("{{\"ph\":\"{phase}\",\"pid\":0,\"tid\":0,\"ts\":{time},\"name\":\"x\"{more}}}")
     };

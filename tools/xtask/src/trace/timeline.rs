@@ -18,11 +18,19 @@ pub struct Timeline {
 impl Timeline {
     pub fn new(dump: &Dump) -> Self {
         let first = |ring: &Ring| ring.records.first().map(|record| record.time_ticks);
-        let whole_from =
-            dump.rings.iter().filter(|ring| ring.overwritten > 0).filter_map(first).max().unwrap_or(0);
-        let mut rings: Vec<&[Record]> = dump.rings.iter().map(|ring| ring.records.as_slice()).collect();
-        let mut timeline =
-            Self { overwritten: dump.rings.iter().map(|ring| ring.overwritten).sum(), ..Self::default() };
+        let whole_from = dump
+            .rings
+            .iter()
+            .filter(|ring| ring.overwritten > 0)
+            .filter_map(first)
+            .max()
+            .unwrap_or(0);
+        let mut rings: Vec<&[Record]> =
+            dump.rings.iter().map(|ring| ring.records.as_slice()).collect();
+        let mut timeline = Self {
+            overwritten: dump.rings.iter().map(|ring| ring.overwritten).sum(),
+            ..Self::default()
+        };
         let mut latest = 0;
         while let Some(ring) = earliest(&mut rings)
             && let Some((&record, rest)) = ring.split_first()
@@ -47,7 +55,8 @@ impl Timeline {
 /// The ring with the earliest next record. At equal times (the clock is coarse), what a virtual CPU
 /// stops on one hart precedes what it begins on another.
 fn earliest<'r, 'd>(rings: &'r mut [&'d [Record]]) -> Option<&'r mut &'d [Record]> {
-    let key =
-        |record: &Record| (record.time_ticks, matches!(record.kind, kind::ENTER_USER | kind::POLL_BEGIN));
+    let key = |record: &Record| {
+        (record.time_ticks, matches!(record.kind, kind::ENTER_USER | kind::POLL_BEGIN))
+    };
     rings.iter_mut().filter(|ring| !ring.is_empty()).min_by_key(|ring| ring.first().map(key))
 }

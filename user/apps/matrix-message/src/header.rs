@@ -156,7 +156,9 @@ pub enum Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Length { found } => write!(formatter, "length {found} is not 12 + 8 n² for n in 1..=128"),
+            Self::Length { found } => {
+                write!(formatter, "length {found} is not 12 + 8 n² for n in 1..=128")
+            }
             Self::Operation { found } => write!(formatter, "operation {found:#04x} is unknown"),
             Self::Direction { found: Direction::Request } => {
                 formatter.write_str("a request instead of an answer")
@@ -168,7 +170,9 @@ impl fmt::Display for Malformed {
             Self::LengthOfSide { length, side } => {
                 write!(formatter, "length {length} does not belong to n = {}", side.get())
             }
-            Self::Reserved { found } => write!(formatter, "reserved word is {found:#010x} instead of zero"),
+            Self::Reserved { found } => {
+                write!(formatter, "reserved word is {found:#010x} instead of zero")
+            }
         }
     }
 }
@@ -188,14 +192,18 @@ impl Header {
     /// The first field, in wire order, that is invalid for this direction.
     pub fn parse(received: &[u8], expected: Direction) -> Result<Option<Self>, Malformed> {
         let Some(length) = field(received, 0).map(u32::from_le_bytes) else { return Ok(None) };
-        let side_of_length = Side::from_wire_length(length).ok_or(Malformed::Length { found: length })?;
+        let side_of_length =
+            Side::from_wire_length(length).ok_or(Malformed::Length { found: length })?;
 
         let Some(class) = field(received, 4).map(|[byte]: [u8; 1]| byte) else { return Ok(None) };
 
-        let Some(operation) = field(received, 5).map(|[byte]: [u8; 1]| byte) else { return Ok(None) };
-        let direction = if operation & ANSWER_BIT == 0 { Direction::Request } else { Direction::Answer };
-        let operation =
-            Operation::from_wire(operation & !ANSWER_BIT).ok_or(Malformed::Operation { found: operation })?;
+        let Some(operation) = field(received, 5).map(|[byte]: [u8; 1]| byte) else {
+            return Ok(None);
+        };
+        let direction =
+            if operation & ANSWER_BIT == 0 { Direction::Request } else { Direction::Answer };
+        let operation = Operation::from_wire(operation & !ANSWER_BIT)
+            .ok_or(Malformed::Operation { found: operation })?;
         if direction != expected {
             return Err(Malformed::Direction { found: direction });
         }

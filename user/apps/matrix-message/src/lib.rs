@@ -66,9 +66,11 @@ pub const ELEMENT_BYTES: usize = 8;
 /// Largest number of rows and columns.
 pub const MAX_SIDE: u16 = 128;
 /// Bytes of the largest message, header included.
-pub const MAX_MESSAGE_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES * (MAX_SIDE as usize) * (MAX_SIDE as usize);
+pub const MAX_MESSAGE_BYTES: usize =
+    HEADER_BYTES + ELEMENT_BYTES * (MAX_SIDE as usize) * (MAX_SIDE as usize);
 
-const _: () = assert!(HEADER_BYTES.is_multiple_of(ELEMENT_BYTES), "elements are aligned when the message is");
+const _: () =
+    assert!(HEADER_BYTES.is_multiple_of(ELEMENT_BYTES), "elements are aligned when the message is");
 
 /// The wire bytes of a message, or of a part of one, stored as words.
 #[must_use]

@@ -117,7 +117,9 @@ fn strip_of_row<A: Arithmetic, const WIDTH: usize>(
     let mut sums = [0; WIDTH];
     for (left, other_row) in row.iter().zip(matrix.chunks_exact(row.len())) {
         // Always `Some`, because the strip is within the row.
-        let Some(rights) = other_row.get(first_column..).and_then(|rest| rest.first_chunk::<WIDTH>()) else {
+        let Some(rights) =
+            other_row.get(first_column..).and_then(|rest| rest.first_chunk::<WIDTH>())
+        else {
             break;
         };
         for (sum, right) in sums.iter_mut().zip(rights) {

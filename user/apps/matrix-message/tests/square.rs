@@ -12,8 +12,9 @@ fn square_by_definition<T: Copy>(
     (0..side * side)
         .map(|at| {
             let (row, column) = (at / side, at % side);
-            (0..side)
-                .fold(zero, |sum, k| multiply_add(sum, matrix[row * side + k], matrix[k * side + column]))
+            (0..side).fold(zero, |sum, k| {
+                multiply_add(sum, matrix[row * side + k], matrix[k * side + column])
+            })
         })
         .collect()
 }
@@ -25,8 +26,9 @@ fn perform_to_vec(operation: Operation, side: u16, request: &[u64]) -> Vec<u64> 
 }
 
 fn check(side: u16, matrix: &[u64]) {
-    let wrapping =
-        square_by_definition(matrix, side.into(), 0, |sum: u64, a, b| sum.wrapping_add(a.wrapping_mul(b)));
+    let wrapping = square_by_definition(matrix, side.into(), 0, |sum: u64, a, b| {
+        sum.wrapping_add(a.wrapping_mul(b))
+    });
     assert_eq!(perform_to_vec(Operation::MultiplyU64, side, matrix), wrapping);
 
     let floats: Vec<f64> = matrix.iter().map(|word| (*word as i64) as f64 * 1e-9).collect();
@@ -42,7 +44,8 @@ fn check(side: u16, matrix: &[u64]) {
 fn every_small_side_and_the_largest() {
     for side in (1..=33).chain([127, MAX_SIDE]) {
         let elements = u64::from(side) * u64::from(side);
-        let matrix: Vec<u64> = (1..=elements).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        let matrix: Vec<u64> =
+            (1..=elements).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         check(side, &matrix);
     }
 }
@@ -59,7 +62,10 @@ fn slices_of_another_size_are_refused_untouched() {
     for operation in [Operation::MultiplyU64, Operation::MultiplyF64, Operation::Echo] {
         for (request_words, answer_words) in [(3, 4), (5, 4), (4, 3), (4, 5), (0, 0)] {
             let mut answer = vec![9; answer_words];
-            assert_eq!(perform(operation, side, &vec![1; request_words], &mut answer), Err(SizeMismatch));
+            assert_eq!(
+                perform(operation, side, &vec![1; request_words], &mut answer),
+                Err(SizeMismatch)
+            );
             assert!(answer.iter().all(|word| *word == 9));
         }
     }

@@ -2,8 +2,8 @@
 //! bytes, and prefixes.
 
 use matrix_message::{
-    Direction, HEADER_BYTES, Header, MAX_MESSAGE_BYTES, MAX_SIDE, Malformed, Operation, Side, as_bytes,
-    as_bytes_mut,
+    Direction, HEADER_BYTES, Header, MAX_MESSAGE_BYTES, MAX_SIDE, Malformed, Operation, Side,
+    as_bytes, as_bytes_mut,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,8 @@ fn the_example_lies_on_the_wire_as_specified() {
 
 #[test]
 fn each_malformed_field_is_refused_with_its_reason() {
-    let length = |length: u32| parse_edited(|bytes| bytes[..4].copy_from_slice(&length.to_le_bytes()));
+    let length =
+        |length: u32| parse_edited(|bytes| bytes[..4].copy_from_slice(&length.to_le_bytes()));
     for found in [0, 11, 12, 19, 1811, 1813, 12 + 8 * 129 * 129, u32::MAX] {
         assert_eq!(length(found), Err(Malformed::Length { found }));
     }
@@ -78,8 +79,11 @@ fn words_and_bytes_are_the_same_memory() {
 }
 
 fn any_header() -> impl Strategy<Value = Header> {
-    let operation =
-        prop_oneof![Just(Operation::MultiplyU64), Just(Operation::MultiplyF64), Just(Operation::Echo)];
+    let operation = prop_oneof![
+        Just(Operation::MultiplyU64),
+        Just(Operation::MultiplyF64),
+        Just(Operation::Echo)
+    ];
     let direction = prop_oneof![Just(Direction::Request), Just(Direction::Answer)];
     (any::<u8>(), operation, direction, 1..=MAX_SIDE, any::<u32>()).prop_map(
         |(class, operation, direction, side, sequence)| Header {

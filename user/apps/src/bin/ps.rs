@@ -66,7 +66,9 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         }
     }
     if options.only != Some(0) {
-        println!("  PID PARENT STATE     LEVEL CEILING CPUS   MEMORY     TIME      POLLS CALLS NAME");
+        println!(
+            "  PID PARENT STATE     LEVEL CEILING CPUS   MEMORY     TIME      POLLS CALLS NAME"
+        );
     }
     for process in &processes {
         print_process(process);
@@ -163,7 +165,9 @@ fn summary(coroutines: &[CoroutineRecord]) -> String {
     }
     let parts: Vec<String> = counts
         .iter()
-        .map(|((state, priority), count)| alloc::format!("{count} {} at {priority}", state::name(*state)))
+        .map(|((state, priority), count)| {
+            alloc::format!("{count} {} at {priority}", state::name(*state))
+        })
         .collect();
     if parts.is_empty() { String::from("none") } else { parts.join(", ") }
 }

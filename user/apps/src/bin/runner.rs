@@ -193,7 +193,11 @@ fn others_run_meanwhile() -> Outcome {
     run(Until::Stalled)?;
     let begin = Instant::now();
     while woken.load(Relaxed) < 5 {
-        check!(begin.elapsed() < PATIENCE, "woken {} times while main computed", woken.load(Relaxed));
+        check!(
+            begin.elapsed() < PATIENCE,
+            "woken {} times while main computed",
+            woken.load(Relaxed)
+        );
         core::hint::spin_loop();
     }
     run(Until::Empty)

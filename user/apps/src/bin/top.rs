@@ -42,8 +42,11 @@ fn options(mut arguments: Arguments) -> Option<Options> {
         match argument {
             "-n" => options.count = Some(arguments.next()?.parse().ok()?),
             "-d" => {
-                let seconds =
-                    arguments.next()?.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds))?;
+                let seconds = arguments
+                    .next()?
+                    .parse()
+                    .ok()
+                    .filter(|seconds| (0.01..=3600.0).contains(seconds))?;
                 options.interval = Duration::from_secs_f64(seconds);
             }
             "-p" => options.plain = true,
@@ -66,7 +69,10 @@ impl Sample {
         Ok(Self {
             statistics: memory::statistics()?,
             harts: inspect::harts()?,
-            processes: inspect::processes()?.into_iter().map(|process| (process.process, process)).collect(),
+            processes: inspect::processes()?
+                .into_iter()
+                .map(|process| (process.process, process))
+                .collect(),
         })
     }
 }
@@ -156,7 +162,10 @@ fn describe(out: &mut String, before: &Sample, now: &Sample) -> core::fmt::Resul
     )?;
     describe_rates(out, &before.statistics, statistics, seconds)?;
     let percent = |part: u64| part as f64 * 100.0 / ticks as f64;
-    writeln!(out, "\nHART  BUSY %  PROCESSES %  KERNEL PRIORITY  POLLS/s  RUNS      KERNEL'S READY LEVELS")?;
+    writeln!(
+        out,
+        "\nHART  BUSY %  PROCESSES %  KERNEL PRIORITY  POLLS/s  RUNS      KERNEL'S READY LEVELS"
+    )?;
     for (hart, earlier) in now.harts.iter().zip(&before.harts) {
         let busy = 100.0 - percent(hart.asleep_ticks.wrapping_sub(earlier.asleep_ticks)).min(100.0);
         let processes = percent(hart.process_ticks.wrapping_sub(earlier.process_ticks)).min(100.0);
@@ -179,13 +188,17 @@ fn describe(out: &mut String, before: &Sample, now: &Sample) -> core::fmt::Resul
     }
     write!(out, "virtual CPUs wait for a hart at levels: ")?;
     levels(out, now.harts.first().map_or(0, |hart| hart.run_queue))?;
-    writeln!(out, "\n\n  PID STATE     LEVEL CEILING CPUS   TIME %   POLLS/s  CALLS    MEMORY NAME")?;
+    writeln!(
+        out,
+        "\n\n  PID STATE     LEVEL CEILING CPUS   TIME %   POLLS/s  CALLS    MEMORY NAME"
+    )?;
     let mut list: alloc::vec::Vec<_> = now
         .processes
         .values()
         .map(|process| {
             let earlier = before.processes.get(&process.process);
-            let since = |of: fn(&ProcessRecord) -> u64| of(process).wrapping_sub(earlier.map_or(0, of));
+            let since =
+                |of: fn(&ProcessRecord) -> u64| of(process).wrapping_sub(earlier.map_or(0, of));
             (since(|process| process.run_ticks), since(|process| process.polls), process)
         })
         .collect();
@@ -243,7 +256,9 @@ fn describe_rates(
     write!(out, "per second:")?;
     let mut column = 11;
     for (name, shown) in RATES {
-        let (Some(first), Some(last)) = (counter(before, name), counter(now, name)) else { continue };
+        let (Some(first), Some(last)) = (counter(before, name), counter(now, name)) else {
+            continue;
+        };
         let part = alloc::format!(" {:.0} {shown};", last.wrapping_sub(first) as f64 / seconds);
         if column + part.len() > 100 {
             write!(out, "\n           ")?;

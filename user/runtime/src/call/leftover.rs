@@ -25,8 +25,11 @@ impl Table {
     }
 }
 
-static TABLE: Lock<Table> =
-    Lock::new(Table { bytes: BTreeMap::new(), connections: BTreeMap::new(), statuses: BTreeMap::new() });
+static TABLE: Lock<Table> = Lock::new(Table {
+    bytes: BTreeMap::new(),
+    connections: BTreeMap::new(),
+    statuses: BTreeMap::new(),
+});
 /// Number of entries in the table. Relaxed, because a caller that can expect an entry either added
 /// it itself or was synchronised with the one that did.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);

@@ -209,7 +209,9 @@ impl<O: Operation> Future for Call<O> {
                     return Poll::Ready(output);
                 }
                 let Some(lease) = slot::lease() else {
-                    return Poll::Ready(call.operation.finish(Err(Errno::ENOMEM), &Scratch::default()));
+                    return Poll::Ready(
+                        call.operation.finish(Err(Errno::ENOMEM), &Scratch::default()),
+                    );
                 };
                 call.submit(lease, coroutine, waker)
             }

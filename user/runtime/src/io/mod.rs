@@ -17,7 +17,9 @@ pub(crate) use console::Gather;
 pub use console::{ConsoleMode, Stderr, Stdin, Stdout, stderr, stdin, stdout, take_console};
 #[doc(hidden)]
 pub use console::{print_to_stderr, print_to_stdout};
-pub use embedded_io_async::{BufRead, ErrorKind, ErrorType, Read, ReadExactError, Seek, SeekFrom, Write};
+pub use embedded_io_async::{
+    BufRead, ErrorKind, ErrorType, Read, ReadExactError, Seek, SeekFrom, Write,
+};
 pub use error::{Error, Result};
 pub use fd::{AsFd, BorrowedFd, Fd, pipe};
 pub use operation::{Buffer, ReadInto, ReadOwned, WriteFrom, fill};

@@ -10,7 +10,8 @@ use core::future::poll_fn;
 use core::task::{Poll, Waker};
 
 use cops_executor::{
-    CoroutineId, Executor, Priority, StaticMemory, StaticTask, WorkerState, memory_for, wake_up, waker_of,
+    CoroutineId, Executor, Priority, StaticMemory, StaticTask, WorkerState, memory_for, wake_up,
+    waker_of,
 };
 use firmware::{board, entry, println};
 use portable_atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -63,7 +64,9 @@ fn main() -> ! {
         let stale = [oldest.clone(), waker_of(last)];
         // All would take some ten seconds.
         match serve(&stale, served < 1_000 || USES - served < 1_000) {
-            Some(id) if id.index() == first.index() && id.generation() == last.generation() + 1 => last = id,
+            Some(id) if id.index() == first.index() && id.generation() == last.generation() + 1 => {
+                last = id
+            }
             other => {
                 println!("FAILED after {served} coroutines: {last} was followed by {other:?}");
                 board::exit(1)

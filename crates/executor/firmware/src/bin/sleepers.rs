@@ -107,7 +107,10 @@ fn main() -> ! {
     println!("{}", core::str::from_utf8(&letters).unwrap_or_default());
     println!("{microseconds} us, {interrupts} interrupts");
     let usage = board::usage();
-    println!("flash {} bytes; RAM {} of variables, {} of stack", usage.flash, usage.variables, usage.stack);
+    println!(
+        "flash {} bytes; RAM {} of variables, {} of stack",
+        usage.flash, usage.variables, usage.stack
+    );
     let succeeded = letters == EXPECTED
         && COUNT.load(Relaxed) as usize == EXPECTED.len()
         && (500..520).contains(&microseconds)

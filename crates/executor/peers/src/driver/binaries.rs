@@ -19,7 +19,8 @@ impl Binaries {
     pub fn build(needed: impl Iterator<Item = Binary>) -> Binaries {
         let not_built = || Err(Failure("was not built".to_owned()));
         let main = env::current_exe().expect("a running program has a path");
-        let mut binaries = Binaries { live_bytes: not_built(), embassy_priority: not_built(), main };
+        let mut binaries =
+            Binaries { live_bytes: not_built(), embassy_priority: not_built(), main };
         let needed: Vec<Binary> = needed.collect();
         if needed.contains(&Binary::LiveBytes) {
             binaries.live_bytes = build(&binaries.main, "live-bytes", &[]);
@@ -49,8 +50,14 @@ fn build(main: &Path, name: &str, features: &[&str]) -> Result<PathBuf, Failure>
         Some(profile) => profile,
     };
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--locked", "--profile", profile, "--bin", name]).args(features);
-    cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "--target-dir"]);
+    cargo
+        .args(["build", "--quiet", "--locked", "--profile", profile, "--bin", name])
+        .args(features);
+    cargo.args([
+        "--manifest-path",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+        "--target-dir",
+    ]);
     cargo.arg(folder.parent().unwrap_or(folder));
     let output = cargo.output()?;
     if output.status.success() {

@@ -79,7 +79,9 @@ impl Plan {
     }
 
     fn contenders(&self, operation: Operation) -> Vec<Contender> {
-        let asked = |contender: &Contender| self.contenders.is_empty() || self.contenders.contains(contender);
+        let asked = |contender: &Contender| {
+            self.contenders.is_empty() || self.contenders.contains(contender)
+        };
         Contender::ALL
             .into_iter()
             .filter(|contender| asked(contender) && contender.takes(operation))
@@ -135,15 +137,26 @@ pub fn execute(plan: &Plan) -> Outcome {
     outcome
 }
 
-fn child(binaries: &Binaries, row: &Row, contender: Contender, rounds: u64) -> Result<Command, Failure> {
+fn child(
+    binaries: &Binaries,
+    row: &Row,
+    contender: Contender,
+    rounds: u64,
+) -> Result<Command, Failure> {
     let mut command = Command::new(binaries.path(contender.binary(row.operation))?);
     command.args([child::FLAG, row.key, contender.key(), &rounds.to_string()]);
     Ok(command)
 }
 
-fn sample(binaries: &Binaries, row: &Row, contender: Contender, rounds: u64) -> Result<Sample, Failure> {
+fn sample(
+    binaries: &Binaries,
+    row: &Row,
+    contender: Contender,
+    rounds: u64,
+) -> Result<Sample, Failure> {
     let output = process::run(&mut child(binaries, row, contender, rounds)?)?;
-    Sample::from_json(&output.stdout).ok_or_else(|| Failure(format!("no sample: {}", output.stdout)))
+    Sample::from_json(&output.stdout)
+        .ok_or_else(|| Failure(format!("no sample: {}", output.stdout)))
 }
 
 /// Instructions of one operation.
@@ -180,7 +193,11 @@ fn count(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outc
                     eprint!("  {} {each:.1}", contender.key());
                     cell.bytes = Some(each);
                 } else {
-                    eprint!("  {} {}", contender.key(), sample.counts.last().copied().unwrap_or_default());
+                    eprint!(
+                        "  {} {}",
+                        contender.key(),
+                        sample.counts.last().copied().unwrap_or_default()
+                    );
                     cell.counts = sample.counts;
                 }
             })
@@ -195,8 +212,9 @@ fn count(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outc
 fn time(plan: &Plan, table: &'static Table, binaries: &Binaries, outcome: &mut Outcome) {
     let is_asked = |row: &&'static Row| plan.rows().any(|asked| asked.key == row.key);
     let rows = table.rows.iter().filter(is_asked).filter(|row| row.operation.is_timed());
-    let mut pairs: Vec<(&'static Row, Contender)> =
-        rows.flat_map(|row| plan.contenders(row.operation).into_iter().map(move |one| (row, one))).collect();
+    let mut pairs: Vec<(&'static Row, Contender)> = rows
+        .flat_map(|row| plan.contenders(row.operation).into_iter().map(move |one| (row, one)))
+        .collect();
     if pairs.is_empty() {
         return;
     }
@@ -216,14 +234,21 @@ fn time(plan: &Plan, table: &'static Table, binaries: &Binaries, outcome: &mut O
     }
     eprintln!();
     for (row, contender) in pairs {
-        if let Some(fastest) = outcome.results.get(&(row.key, contender.key())).and_then(Cell::fastest) {
+        if let Some(fastest) =
+            outcome.results.get(&(row.key, contender.key())).and_then(Cell::fastest)
+        {
             eprintln!("  {} {} {fastest:.1} ns", row.key, contender.key());
         }
     }
 }
 
 /// Notes a failure; whether there was none.
-fn note(failures: &mut Vec<String>, row: &Row, contender: Contender, result: Result<(), Failure>) -> bool {
+fn note(
+    failures: &mut Vec<String>,
+    row: &Row,
+    contender: Contender,
+    result: Result<(), Failure>,
+) -> bool {
     if let Err(failure) = &result {
         let words = format!("{} of {}: {failure}", row.key, contender.key());
         eprintln!("\n{words}");

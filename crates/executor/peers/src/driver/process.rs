@@ -35,7 +35,8 @@ impl From<std::io::Error> for Failure {
 
 /// Runs a command; an error if it cannot be started, fails, or takes longer than ten minutes.
 pub fn run(command: &mut Command) -> Result<Output, Failure> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let read_errors = thread::spawn(move || read(&mut stderr));
     let read_output = thread::spawn(move || read(&mut stdout));
@@ -47,13 +48,20 @@ pub fn run(command: &mut Command) -> Result<Output, Failure> {
         if Instant::now() >= deadline {
             child.kill()?;
             child.wait()?;
-            return Err(Failure(format!("ended after {} seconds without a result", LIMIT.as_secs())));
+            return Err(Failure(format!(
+                "ended after {} seconds without a result",
+                LIMIT.as_secs()
+            )));
         }
         thread::sleep(Duration::from_millis(2));
     };
     let stdout = read_output.join().expect("reading does not panic");
     let stderr = read_errors.join().expect("reading does not panic");
-    if status.success() { Ok(Output { stdout, stderr }) } else { Err(Failure(format!("{status}\n{stderr}"))) }
+    if status.success() {
+        Ok(Output { stdout, stderr })
+    } else {
+        Err(Failure(format!("{status}\n{stderr}")))
+    }
 }
 
 fn read(stream: &mut Option<impl Read>) -> String {
@@ -71,7 +79,8 @@ mod tests {
 
     #[test]
     fn output_and_failure_are_told_apart() {
-        let output = run(Command::new("sh").args(["-c", "echo out; echo err >&2"])).map_err(|error| error.0);
+        let output =
+            run(Command::new("sh").args(["-c", "echo out; echo err >&2"])).map_err(|error| error.0);
         let output = output.unwrap();
         assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
         let failure = run(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).err().unwrap();

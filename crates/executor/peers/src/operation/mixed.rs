@@ -124,7 +124,8 @@ pub fn run<R: Runtime>(runtime: R, rounds: u64) -> Sample {
     let slots = runtime.slots::<Mixes>(COROUTINES);
     runtime.run(async move {
         for number in 0..COROUTINES {
-            let task = Mixes { table, left: rounds as u32, number: number as u16, step: Step::Register };
+            let task =
+                Mixes { table, left: rounds as u32, number: number as u16, step: Step::Register };
             runtime.spawn(slots, number, task, random.below(64) as u32);
         }
         table.registered.wait().await;

@@ -62,7 +62,12 @@ impl Operation {
     pub fn counts_instructions(self) -> bool {
         matches!(
             self,
-            Self::Yield { .. } | Self::Spawn { .. } | Self::Ring | Self::RingById | Self::Join | Self::Mixed
+            Self::Yield { .. }
+                | Self::Spawn { .. }
+                | Self::Ring
+                | Self::RingById
+                | Self::Join
+                | Self::Mixed
         )
     }
 
@@ -85,7 +90,12 @@ impl Operation {
 
 /// Runs an operation that the contender takes, in this process. `live` tells how many bytes live on
 /// the heap.
-pub fn measure(contender: Contender, operation: Operation, rounds: u64, live: fn() -> u64) -> Sample {
+pub fn measure(
+    contender: Contender,
+    operation: Operation,
+    rounds: u64,
+    live: fn() -> u64,
+) -> Sample {
     assert!(contender.takes(operation), "{} does not take {operation:?}", contender.key());
     match contender {
         Contender::Cops => joining::<Cops>(operation, rounds, live),
@@ -95,7 +105,9 @@ pub fn measure(contender: Contender, operation: Operation, rounds: u64, live: fn
         Contender::TokioCurrent => joining::<Tokio<false>>(operation, rounds, live),
         Contender::TokioMulti => joining::<Tokio<true>>(operation, rounds, live),
         Contender::AsyncExecutor => joining::<AsyncExecutor>(operation, rounds, live),
-        Contender::Embassy | Contender::EmbassyPriority => plain::<Embassy>(operation, rounds, live),
+        Contender::Embassy | Contender::EmbassyPriority => {
+            plain::<Embassy>(operation, rounds, live)
+        }
         Contender::EmbassyBoxed => plain::<EmbassyBoxed>(operation, rounds, live),
         Contender::LocalPool => joining::<LocalPool>(operation, rounds, live),
         Contender::Threads => threads::measure(operation, rounds),

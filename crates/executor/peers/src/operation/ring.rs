@@ -94,7 +94,8 @@ pub fn run<R: Runtime, N: Name>(runtime: R, rounds: u64) -> Sample {
     let slots = runtime.slots::<Passes<N>>(RING);
     runtime.run(async move {
         for number in 0..RING {
-            let task = Passes { ring, left: rounds as u32, number: number as u16, is_registered: false };
+            let task =
+                Passes { ring, left: rounds as u32, number: number as u16, is_registered: false };
             runtime.spawn(slots, number, task, DEFAULT_LEVEL);
         }
         ring.registered.wait().await;

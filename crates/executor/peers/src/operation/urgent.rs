@@ -112,7 +112,8 @@ pub fn run<R: Runtime>(runtime: R, by_foreign_thread: bool, trials: u64) -> Samp
         });
     }
     let clock = Clock::new();
-    let (urgent_slot, slots) = (slot_for(runtime, &urgent), runtime.slots::<Other>(OTHERS as usize));
+    let (urgent_slot, slots) =
+        (slot_for(runtime, &urgent), runtime.slots::<Other>(OTHERS as usize));
     runtime.run(async move {
         runtime.spawn(urgent_slot, 0, urgent, 0);
         for number in 0..OTHERS as usize {
@@ -130,7 +131,12 @@ pub fn run<R: Runtime>(runtime: R, by_foreign_thread: bool, trials: u64) -> Samp
     Sample { counts, ..clock.sample(trials) }
 }
 
-fn urgent(stage: &Stage, counts: &Mutex<Vec<u64>>, trials: u64, context: &mut Context<'_>) -> Poll<()> {
+fn urgent(
+    stage: &Stage,
+    counts: &Mutex<Vec<u64>>,
+    trials: u64,
+    context: &mut Context<'_>,
+) -> Poll<()> {
     if stage.urgent.get().is_none() {
         let _ = stage.urgent.set(context.waker().clone());
     } else {

@@ -121,7 +121,8 @@ pub fn run<R: Runtime>(is_busy: bool, wakes: u64) -> Sample {
     });
     waking.join().expect("it does not panic");
     stage.finished.assert_open();
-    let mut took: Vec<u64> = stage.took_ns.iter().map(|took| took.load(Ordering::Relaxed)).collect();
+    let mut took: Vec<u64> =
+        stage.took_ns.iter().map(|took| took.load(Ordering::Relaxed)).collect();
     took.sort_unstable();
     Sample { nanoseconds: took[took.len() / 2] * wakes, ..clock.sample(wakes) }
 }

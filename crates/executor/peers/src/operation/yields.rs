@@ -45,7 +45,12 @@ fn work() {
 }
 
 /// An operation is a yield: the wake, the return, and the pick of the next.
-pub fn run<R: Runtime, const WORKS: bool>(runtime: R, coroutines: u32, levels: u32, rounds: u64) -> Sample {
+pub fn run<R: Runtime, const WORKS: bool>(
+    runtime: R,
+    coroutines: u32,
+    levels: u32,
+    rounds: u64,
+) -> Sample {
     let gate = Gate::leak(u64::from(coroutines));
     let clock = Clock::new();
     let slots = runtime.slots::<Yields<WORKS>>(coroutines as usize);

@@ -32,7 +32,8 @@ impl Machine {
     pub fn look() -> Machine {
         let unknown = || "unknown".to_owned();
         let folder = env!("CARGO_MANIFEST_DIR");
-        let describe = ["-C", folder, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"];
+        let describe =
+            ["-C", folder, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"];
         let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let executable = env::current_exe().ok();
         let profile = executable.as_deref().and_then(|path| path.parent()?.file_name()?.to_str());
@@ -43,7 +44,10 @@ impl Machine {
             processors: thread::available_parallelism().map_or(1, usize::from),
             rustc: said(Command::new(rustc).arg("--version")).unwrap_or_else(unknown),
             profile: profile.unwrap_or("unknown").to_owned(),
-            peers: PEERS.iter().filter_map(|name| Some(format!("{name} {}", version(LOCK, name)?))).collect(),
+            peers: PEERS
+                .iter()
+                .filter_map(|name| Some(format!("{name} {}", version(LOCK, name)?)))
+                .collect(),
         }
     }
 }

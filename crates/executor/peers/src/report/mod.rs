@@ -23,7 +23,11 @@ impl Report {
     /// Writes up an outcome.
     pub fn new(plan: &Plan, outcome: &Outcome) -> Report {
         let machine = Machine::look();
-        let text = format!("{}{}", tables::head(plan, outcome, &machine), tables::tables(&outcome.results));
+        let text = format!(
+            "{}{}",
+            tables::head(plan, outcome, &machine),
+            tables::tables(&outcome.results)
+        );
         let rows = outcome.results.iter().map(|((row, contender), cell)| {
             json!({
                 "row": row,
@@ -66,8 +70,9 @@ impl Report {
         // A row is a line, so that two runs can be compared line by line.
         let rows: Vec<String> = self.rows.iter().map(|row| format!("  {row}")).collect();
         let (config, rows) = (&self.config, rows.join(",\n"));
-        let text =
-            format!("{{\n\"bench\": \"executor\",\n\"config\": {config:#},\n\"rows\": [\n{rows}\n]\n}}\n");
+        let text = format!(
+            "{{\n\"bench\": \"executor\",\n\"config\": {config:#},\n\"rows\": [\n{rows}\n]\n}}\n"
+        );
         std::fs::write(file, text)
     }
 }

@@ -27,7 +27,8 @@ pub fn head(plan: &Plan, outcome: &Outcome, machine: &Machine) -> String {
         valgrind,
         machine.peers.join(", "),
         match &outcome.times_of_commit {
-            Some(commit) => format!("Counts are of this run, times of an earlier one, of commit {commit}."),
+            Some(commit) =>
+                format!("Counts are of this run, times of an earlier one, of commit {commit}."),
             None => "Every figure is of this run.".to_owned(),
         },
         plan.runs,
@@ -54,7 +55,8 @@ struct Column {
 }
 
 fn one(table: &Table, results: &Results) -> Option<String> {
-    let mut columns: Vec<Column> = table.rows.iter().flat_map(|row| columns_of(row, results)).collect();
+    let mut columns: Vec<Column> =
+        table.rows.iter().flat_map(|row| columns_of(row, results)).collect();
     columns.extend(against_one(table, results));
     columns.extend(against_tokio(table, results));
     columns.retain(|column| column.figures.iter().any(Option::is_some));
@@ -85,8 +87,11 @@ impl Column {
     }
 
     fn lowest(&self) -> Option<f64> {
-        let compared =
-            self.figures.iter().zip(Contender::ALL).filter(|(_, contender)| *contender != Contender::Raw);
+        let compared = self
+            .figures
+            .iter()
+            .zip(Contender::ALL)
+            .filter(|(_, contender)| *contender != Contender::Raw);
         compared.filter_map(|(figure, _)| Some(figure.as_ref()?.0)).min_by(f64::total_cmp)
     }
 
@@ -105,7 +110,8 @@ fn columns_of(row: &Row, results: &Results) -> Vec<Column> {
         Operation::Bytes => vec![
             Column::new("beside the future".to_owned(), |contender| {
                 let each = cell(contender)?.bytes?;
-                let each = if contender == Contender::Threads { each } else { each - FUTURE_BYTES as f64 };
+                let each =
+                    if contender == Contender::Threads { each } else { each - FUTURE_BYTES as f64 };
                 Some((each, format!("{each:.1}")))
             }),
             Column::new("with it".to_owned(), |contender| {
@@ -142,28 +148,40 @@ fn against_one(table: &Table, results: &Results) -> Vec<Column> {
     let (Some(one), Some(two)) = (of(1), of(2)) else { return Vec::new() };
     let cell = |row: &Row, contender: Contender| results.get(&(row.key, contender.key()));
     let wall = Column::new("wall, 2 against 1: best quarter (median)".to_owned(), |contender| {
-        let [best, median, _] =
-            quartiles(pairs(&cell(two, contender)?.nanoseconds, &cell(one, contender)?.nanoseconds))?;
+        let [best, median, _] = quartiles(pairs(
+            &cell(two, contender)?.nanoseconds,
+            &cell(one, contender)?.nanoseconds,
+        ))?;
         Some((best, format!("{best:.2} ({median:.2})")))
     });
-    let cpu = Column::new("processor time of both threads, 2 against 1: median".to_owned(), |contender| {
-        let (two, one) = (cell(two, contender)?, cell(one, contender)?);
-        let [_, median, _] = quartiles(pairs(&two.cpu_nanoseconds, &one.cpu_nanoseconds))?;
-        Some((median, format!("{median:.2}")))
-    });
+    let cpu = Column::new(
+        "processor time of both threads, 2 against 1: median".to_owned(),
+        |contender| {
+            let (two, one) = (cell(two, contender)?, cell(one, contender)?);
+            let [_, median, _] = quartiles(pairs(&two.cpu_nanoseconds, &one.cpu_nanoseconds))?;
+            Some((median, format!("{median:.2}")))
+        },
+    );
     vec![wall, cpu]
 }
 
 /// Of a table of wakes across threads: for each row, run by run, the time against that of tokio
 /// with the same number of threads.
 fn against_tokio(table: &Table, results: &Results) -> Vec<Column> {
-    let is_wake = |row: &&Row| matches!(row.operation, Operation::Ping { .. } | Operation::Wake { .. });
+    let is_wake =
+        |row: &&Row| matches!(row.operation, Operation::Ping { .. } | Operation::Wake { .. });
     let columns = table.rows.iter().filter(is_wake).map(|row| {
-        Column::new(format!("{}: against tokio, multi-thread: median (quartiles)", row.head), |contender| {
-            let times = |contender: Contender| Some(&results.get(&(row.key, contender.key()))?.nanoseconds);
-            let [low, median, high] = quartiles(pairs(times(contender)?, times(Contender::TokioMulti)?))?;
-            Some((median, format!("{median:.2} ({low:.2} to {high:.2})")))
-        })
+        Column::new(
+            format!("{}: against tokio, multi-thread: median (quartiles)", row.head),
+            |contender| {
+                let times = |contender: Contender| {
+                    Some(&results.get(&(row.key, contender.key()))?.nanoseconds)
+                };
+                let [low, median, high] =
+                    quartiles(pairs(times(contender)?, times(Contender::TokioMulti)?))?;
+                Some((median, format!("{median:.2} ({low:.2} to {high:.2})")))
+            },
+        )
     });
     columns.collect()
 }
@@ -218,7 +236,9 @@ mod tests {
     #[test]
     fn wakes_are_compared_with_those_of_tokio_run_by_run() {
         let mut results = Results::new();
-        for (contender, nanoseconds) in [("cops", [10.0, 30.0, 90.0]), ("tokio-multi", [20.0, 30.0, 60.0])] {
+        for (contender, nanoseconds) in
+            [("cops", [10.0, 30.0, 90.0]), ("tokio-multi", [20.0, 30.0, 60.0])]
+        {
             let cell = Cell { nanoseconds: nanoseconds.to_vec(), ..Cell::default() };
             results.insert(("wake-parked", contender), cell);
         }

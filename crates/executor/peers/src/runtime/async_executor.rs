@@ -21,7 +21,10 @@ impl Runtime for AsyncExecutor {
     type Slots<F: Task> = ();
 
     fn start(setup: Setup) -> Self {
-        AsyncExecutor { executor: Box::leak(Box::new(StaticExecutor::new())), workers: setup.workers }
+        AsyncExecutor {
+            executor: Box::leak(Box::new(StaticExecutor::new())),
+            workers: setup.workers,
+        }
     }
 
     fn slots<F: Task>(self, _: usize) {}

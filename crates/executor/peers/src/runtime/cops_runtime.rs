@@ -26,7 +26,9 @@ impl Runtime for CopsRuntime {
     }
 
     fn run<P: Task>(self, parent: P) {
-        self.0.block_on(self.0.spawn_at(parent, Priority::DEFAULT)).expect("the parent does not panic");
+        self.0
+            .block_on(self.0.spawn_at(parent, Priority::DEFAULT))
+            .expect("the parent does not panic");
     }
 }
 

@@ -52,9 +52,13 @@ impl Runtime for Embassy {
     fn start(setup: Setup) -> Self {
         assert_eq!(setup.workers, 1, "an executor belongs to a thread");
         let signal = setup.sleeps.then(|| {
-            &*Box::leak(Box::new(Signal { raised: AtomicBool::new(false), thread: thread::current() }))
+            &*Box::leak(Box::new(Signal {
+                raised: AtomicBool::new(false),
+                thread: thread::current(),
+            }))
         });
-        let context = signal.map_or(ptr::null_mut(), |signal| ptr::from_ref(signal).cast_mut().cast());
+        let context =
+            signal.map_or(ptr::null_mut(), |signal| ptr::from_ref(signal).cast_mut().cast());
         let executor: &'static Executor = Box::leak(Box::new(Executor::new(context)));
         Embassy { executor, spawner: executor.spawner().make_send(), signal }
     }

@@ -63,7 +63,8 @@ fn ring(rounds: u64) -> Sample {
     let start = Arc::new(Barrier::new(RING + 1));
     // The next of the last is the first: each thread gets the name of the next one before it
     // starts.
-    let names: Arc<[std::sync::OnceLock<Thread>]> = (0..RING).map(|_| std::sync::OnceLock::new()).collect();
+    let names: Arc<[std::sync::OnceLock<Thread>]> =
+        (0..RING).map(|_| std::sync::OnceLock::new()).collect();
     let threads: Vec<_> = (0..RING)
         .map(|number| {
             let (turn, start, names) = (turn.clone(), start.clone(), names.clone());
@@ -122,7 +123,8 @@ fn bytes() -> Sample {
 
 fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it has the line VmRSS");
+    let line =
+        status.lines().find(|line| line.starts_with("VmRSS:")).expect("it has the line VmRSS");
     let kibibytes = line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
     kibibytes.expect("a number of kB") * 1024
 }

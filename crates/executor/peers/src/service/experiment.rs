@@ -108,10 +108,19 @@ pub fn run(plan: &Plan, processors: &[usize], mut tell: impl FnMut(&str)) -> io:
         let placement = Placement::new(processors, workers);
         // Also for the threads of the client, which this one starts.
         stay_on(&placement.client)?;
-        let stage = Stage { plan, workers, placement: &placement, interactive: &interactive, batch: &batch };
+        let stage = Stage {
+            plan,
+            workers,
+            placement: &placement,
+            interactive: &interactive,
+            batch: &batch,
+        };
         let mut here = Vec::new();
         for &contender in &plan.contenders {
-            tell(&format!("{} with {workers}: capacity, and interactive requests alone", contender.name()));
+            tell(&format!(
+                "{} with {workers}: capacity, and interactive requests alone",
+                contender.name()
+            ));
             here.push(Row {
                 contender,
                 workers,
@@ -126,7 +135,11 @@ pub fn run(plan: &Plan, processors: &[usize], mut tell: impl FnMut(&str)) -> io:
         let capacity = here.iter().map(|row| row.capacity_per_second).fold(0.0, f64::max);
         for turn in 0..plan.turns {
             for row in &mut here {
-                tell(&format!("{} with {workers}: overload, turn {}", row.contender.name(), turn + 1));
+                tell(&format!(
+                    "{} with {workers}: overload, turn {}",
+                    row.contender.name(),
+                    turn + 1
+                ));
                 row.offered_per_second = capacity * plan.overload;
                 let (overload, batch) = stage.overload(row.contender, row.offered_per_second)?;
                 row.overload.merge(overload, turn);
@@ -168,11 +181,16 @@ impl Stage<'_> {
         let plan = self.plan;
         let connections =
             Connections::open(server.address, Class::Interactive, plan.interactive_connections)?;
-        let schedule = Schedule { measured: plan.measured / 2, ..self.schedule(plan.interactive_per_second) };
+        let schedule =
+            Schedule { measured: plan.measured / 2, ..self.schedule(plan.interactive_per_second) };
         open_loop(connections, self.interactive, schedule, Instant::now(), End::Wait)
     }
 
-    fn overload(&self, contender: Contender, batch_per_second: f64) -> io::Result<(Outcome, Outcome)> {
+    fn overload(
+        &self,
+        contender: Contender,
+        batch_per_second: f64,
+    ) -> io::Result<(Outcome, Outcome)> {
         let server = self.server(contender)?;
         let plan = self.plan;
         let interactive =
@@ -180,8 +198,9 @@ impl Stage<'_> {
         let batch = Connections::open(server.address, Class::Batch, plan.batch_connections)?;
         let epoch = Instant::now();
         thread::scope(|scope| {
-            let batch = scope
-                .spawn(|| open_loop(batch, self.batch, self.schedule(batch_per_second), epoch, End::Leave));
+            let batch = scope.spawn(|| {
+                open_loop(batch, self.batch, self.schedule(batch_per_second), epoch, End::Leave)
+            });
             let schedule = self.schedule(plan.interactive_per_second);
             let interactive = open_loop(interactive, self.interactive, schedule, epoch, End::Wait)?;
             let batch = batch.join().map_err(|_| io::Error::other("the client panicked"))??;

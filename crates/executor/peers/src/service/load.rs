@@ -23,7 +23,11 @@ impl Work {
     /// Requests of `slices` slices of `rounds` rounds.
     pub fn new(rounds: u32, slices: u32) -> Work {
         let seeds = (1..=8_u64).map(|n| n.wrapping_mul(0xd134_2543_de82_ef95));
-        Work { rounds, slices, known: seeds.map(|seed| (seed, checksum(seed, rounds, slices))).collect() }
+        Work {
+            rounds,
+            slices,
+            known: seeds.map(|seed| (seed, checksum(seed, rounds, slices))).collect(),
+        }
     }
 
     fn request(&self, number: u64, tag: u64) -> Request {
@@ -85,7 +89,8 @@ pub fn capacity(
     settle: Duration,
     measured: Duration,
 ) -> io::Result<f64> {
-    let (counting, stop, answers) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    let (counting, stop, answers) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let clients: Vec<_> = connections
             .0
@@ -157,7 +162,8 @@ impl Outcome {
         self.sent += other.sent;
         self.answered += other.answered;
         self.wrong += other.wrong;
-        self.answers_per_second = (self.answers_per_second * runs + other.answers_per_second) / (runs + 1.0);
+        self.answers_per_second =
+            (self.answers_per_second * runs + other.answers_per_second) / (runs + 1.0);
         self.latencies_ns.extend(other.latencies_ns);
         self.latencies_ns.sort_unstable();
     }
@@ -223,7 +229,9 @@ pub fn open_loop(
             // The server reads the end of the stream after all requests.
             connections.shut(Shutdown::Write);
             let patient_until = Instant::now() + schedule.patience;
-            while readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < patient_until {
+            while readers.iter().any(|reader| !reader.is_finished())
+                && Instant::now() < patient_until
+            {
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -232,7 +240,8 @@ pub fn open_loop(
         let mut total = Outcome { sent: sent.len() as u64, ..Outcome::default() };
         let mut in_time = 0;
         for reader in readers {
-            let (outcome, count) = reader.join().map_err(|_| io::Error::other("a client panicked"))?;
+            let (outcome, count) =
+                reader.join().map_err(|_| io::Error::other("a client panicked"))?;
             total.answered += outcome.answered;
             total.wrong += outcome.wrong;
             total.latencies_ns.extend(outcome.latencies_ns);
@@ -243,7 +252,9 @@ pub fn open_loop(
             // assumption.
             let waited_ns = epoch.elapsed().as_nanos() as u64;
             let missing = (total.sent - total.answered) as usize;
-            total.latencies_ns.extend(sent.iter().rev().take(missing).map(|due_ns| waited_ns - due_ns));
+            total
+                .latencies_ns
+                .extend(sent.iter().rev().take(missing).map(|due_ns| waited_ns - due_ns));
         }
         total.latencies_ns.sort_unstable();
         total.answers_per_second = in_time as f64 / schedule.measured.as_secs_f64();
@@ -289,8 +300,10 @@ mod tests {
 
     #[test]
     fn percentiles_are_ranks() {
-        let outcome =
-            Outcome { latencies_ns: (1..=1_000).map(|n| n * 1_000).collect(), ..Outcome::default() };
+        let outcome = Outcome {
+            latencies_ns: (1..=1_000).map(|n| n * 1_000).collect(),
+            ..Outcome::default()
+        };
         assert_eq!(outcome.percentile_us(0.5), 500.0);
         assert_eq!(outcome.percentile_us(0.99), 990.0);
         assert_eq!(outcome.percentile_us(1.0), 1_000.0);

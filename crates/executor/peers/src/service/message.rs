@@ -97,8 +97,12 @@ mod tests {
 
     #[test]
     fn messages_come_through() {
-        let request =
-            Request { tag: u64::MAX - 1, seed: 0x0102_0304_0506_0708, rounds: 77, slices: u32::MAX };
+        let request = Request {
+            tag: u64::MAX - 1,
+            seed: 0x0102_0304_0506_0708,
+            rounds: 77,
+            slices: u32::MAX,
+        };
         assert_eq!(Request::from_bytes(&request.to_bytes()), request);
         let answer = Answer { tag: 1 << 63, seed: 2, checksum: u64::MAX };
         assert_eq!(Answer::from_bytes(&answer.to_bytes()), answer);

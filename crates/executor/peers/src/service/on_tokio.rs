@@ -56,7 +56,8 @@ impl Platform for OnTokio {
 }
 
 fn runtime(workers: u32) -> io::Result<&'static Runtime> {
-    let runtime = Builder::new_multi_thread().worker_threads(workers as usize).enable_io().build()?;
+    let runtime =
+        Builder::new_multi_thread().worker_threads(workers as usize).enable_io().build()?;
     Ok(Box::leak(Box::new(runtime)))
 }
 

@@ -39,8 +39,10 @@ pub fn table(rows: &[Row]) -> String {
 
 /// Requests that were not answered, or not rightly, in all rows.
 pub fn errors(rows: &[Row]) -> u64 {
-    let wrong =
-        rows.iter().flat_map(|row| [&row.alone, &row.overload, &row.batch]).map(|outcome| outcome.wrong);
+    let wrong = rows
+        .iter()
+        .flat_map(|row| [&row.alone, &row.overload, &row.batch])
+        .map(|outcome| outcome.wrong);
     let missing = rows.iter().flat_map(|row| [&row.alone, &row.overload]);
     wrong.sum::<u64>() + missing.map(|outcome| outcome.sent - outcome.answered).sum::<u64>()
 }
@@ -54,7 +56,8 @@ pub fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> io::Result<()> {
         fs::write(folder.join(&name), plot(plan, rows, workers).map_err(io::Error::other)?)?;
         plots.push(name);
     }
-    let data = serde_json::to_string_pretty(&data(plan, &machine, rows)).map_err(io::Error::other)?;
+    let data =
+        serde_json::to_string_pretty(&data(plan, &machine, rows)).map_err(io::Error::other)?;
     fs::write(folder.join("two-classes.json"), data + "\n")?;
     fs::write(folder.join("two-classes.md"), page(plan, &machine, rows, &plots))
 }

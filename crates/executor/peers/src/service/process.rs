@@ -69,7 +69,9 @@ impl Server {
             BufReader::new(output).read_line(&mut line)?;
         }
         match line.trim().parse() {
-            Ok(port) => Ok(Server { child, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }),
+            Ok(port) => {
+                Ok(Server { child, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) })
+            }
             Err(_) => {
                 child.kill()?;
                 child.wait()?;

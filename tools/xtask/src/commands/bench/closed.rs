@@ -28,8 +28,11 @@ const LIMIT_SECONDS: u32 = 120;
 pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let client = Client::build(workspace, Progress::Lines)?;
     let connections = options.connections.unwrap_or(CONNECTIONS);
-    let mut boot =
-        prepared.boot(&options.machine, &service::server_arguments(Model::Kcuc, options.machine.smp), &[])?;
+    let mut boot = prepared.boot(
+        &options.machine,
+        &service::server_arguments(Model::Kcuc, options.machine.smp),
+        &[],
+    )?;
     // The peer is outside of the machine: while the guest waits for it, the guest's clock must not
     // advance to the next time-out.
     boot.count_instructions = options.icount.then_some(Idle::Waited);
@@ -64,7 +67,8 @@ impl Session {
         service::drive(&mut self.server, &mut command)?;
         let document = service::read_result(&json)?;
         let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(|row| row.as_object());
-        let mut row = row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))?;
+        let mut row =
+            row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))?;
         // Measured separately, over so many requests that other activity has no influence.
         row.extend(self.entries()?);
         Ok(row)

@@ -18,7 +18,14 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         eprintln!("{failure}");
     }
     let mut cargo = host::cargo(workspace);
-    cargo.args(["run", "--release", "--locked", "--manifest-path", "crates/executor/peers/Cargo.toml", "--"]);
+    cargo.args([
+        "run",
+        "--release",
+        "--locked",
+        "--manifest-path",
+        "crates/executor/peers/Cargo.toml",
+        "--",
+    ]);
     if options.quick {
         cargo.arg("--quick");
     }
@@ -26,7 +33,8 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         cargo.arg("--counts");
     }
     if let Some(file) = &options.json {
-        let file = std::path::absolute(file).because(|| format!("{} is no usable path", file.display()))?;
+        let file = std::path::absolute(file)
+            .because(|| format!("{} is no usable path", file.display()))?;
         cargo.arg("--json").arg(file);
     }
     Ok(process::run(&mut cargo)?

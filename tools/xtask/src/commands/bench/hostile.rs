@@ -87,7 +87,8 @@ pub fn latencies_beside(
     samples: u32,
 ) -> Outcome<Vec<(String, Option<f64>)>> {
     let counted = Setting { clock: "instructions", harts: 1 };
-    let words = [format!("samples={samples}"), format!("ceilings={ceiling}"), format!("kinds={kinds}")];
+    let words =
+        [format!("samples={samples}"), format!("ceilings={ceiling}"), format!("kinds={kinds}")];
     let rows = boot(prepared, machine, &counted, &words)?;
     Ok(rows
         .iter()
@@ -114,7 +115,12 @@ fn run(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Rows>
 }
 
 /// One boot with `words` as further options of `/bin/victim beside`.
-fn boot(prepared: &Prepared, machine: &Machine, setting: &Setting, words: &[String]) -> Outcome<Rows> {
+fn boot(
+    prepared: &Prepared,
+    machine: &Machine,
+    setting: &Setting,
+    words: &[String],
+) -> Outcome<Rows> {
     let argv = ["/bin/victim".to_owned(), "beside".to_owned(), format!("level={LEVEL}")]
         .into_iter()
         .chain(words.iter().cloned())
@@ -151,14 +157,17 @@ fn rows(lines: &[Line], setting: &Setting) -> Outcome<Rows> {
             "run" => {
                 let row = row(line, probe.take(), setting)?;
                 // The run was repeated because something was missing: the last run counts.
-                rows.retain(|other| (&other["kind"], &other["ceiling"]) != (&row["kind"], &row["ceiling"]));
+                rows.retain(|other| {
+                    (&other["kind"], &other["ceiling"]) != (&row["kind"], &row["ceiling"])
+                });
                 rows.push(row);
             }
             _ => {}
         }
     }
-    let p99 =
-        |kind: &str| rows.iter().find(|row| row["kind"] == kind).and_then(|row| row.get("p99_us")?.as_f64());
+    let p99 = |kind: &str| {
+        rows.iter().find(|row| row["kind"] == kind).and_then(|row| row.get("p99_us")?.as_f64())
+    };
     let (alone, busy) = (p99("alone"), p99("busy"));
     for row in &mut rows {
         let Some(p99) = row.get("p99_us").and_then(Value::as_f64) else { continue };
@@ -196,7 +205,8 @@ fn row(run: &Line, probe: Option<&Line>, setting: &Setting) -> Outcome<Map<Strin
     if let Some(probe) = probe {
         row.insert("samples".into(), probe.number("samples")?.into());
         for name in ["p50", "p99", "p999", "max"] {
-            let microseconds = |part: &str| Ok(probe.number(&format!("{part}_{name}_ns"))? as f64 / 1000.0);
+            let microseconds =
+                |part: &str| Ok(probe.number(&format!("{part}_{name}_ns"))? as f64 / 1000.0);
             row.insert(format!("{name}_us"), microseconds("done")?.into());
             row.insert(format!("woken_{name}_us"), microseconds("woken")?.into());
         }
@@ -207,7 +217,10 @@ fn row(run: &Line, probe: Option<&Line>, setting: &Setting) -> Outcome<Map<Strin
 fn table(rows: &Rows) -> Table {
     let mut table = Table::new(
         2,
-        &["beside", "ceiling", "p50 us", "p99 us", "max us", "ratio", "to busy", "finished", "back"],
+        &[
+            "beside", "ceiling", "p50 us", "p99 us", "max us", "ratio", "to busy", "finished",
+            "back",
+        ],
     );
     for row in rows {
         let number = |name: &str| {
@@ -273,7 +286,9 @@ mod tests {
         let run = "victim_ceiling=20 finished=1 hostile_alive=1 frames_left=0 processes_left=0 coroutines_left=0 calls_left";
         let probe = |p99: u32| {
             let part = |name: &str| {
-                format!("{name}_p50_ns=1000 {name}_p99_ns={p99} {name}_p999_ns=9000 {name}_max_ns=9000")
+                format!(
+                    "{name}_p50_ns=1000 {name}_p99_ns={p99} {name}_p999_ns=9000 {name}_max_ns=9000"
+                )
             };
             format!("probe: samples=10 {} {}", part("woken"), part("done"))
         };
@@ -296,7 +311,10 @@ mod tests {
     fn rows_compare_with_the_victim_alone() {
         let rows = rows(&lines(), &Setting { clock: "wall", harts: 4 }).unwrap();
         assert_eq!(rows.len(), 4);
-        assert_eq!((&rows[2]["relation"], &rows[2]["ratio"]), (&Value::from("same"), &Value::from(3.0)));
+        assert_eq!(
+            (&rows[2]["relation"], &rows[2]["ratio"]),
+            (&Value::from("same"), &Value::from(3.0))
+        );
         assert_eq!(rows[2]["ratio_to_busy"], 2.0);
         assert_eq!((&rows[3]["relation"], rows[3].get("ratio")), (&Value::from("lower"), None));
         assert_eq!(
@@ -305,6 +323,9 @@ mod tests {
         );
         let judged = judge(&rows);
         assert!(judged.contains("alone: 2 (spin same, spin lower)"), "{judged}");
-        assert!(judged.contains("`busy`: 1 (spin lower)") && judged.contains("1 of 4 runs"), "{judged}");
+        assert!(
+            judged.contains("`busy`: 1 (spin lower)") && judged.contains("1 of 4 runs"),
+            "{judged}"
+        );
     }
 }

@@ -24,11 +24,16 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 const FRAME_BYTES: i64 = 4096;
 
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
-    let count = options.connections.unwrap_or(if options.quick { CONNECTIONS / 4 } else { CONNECTIONS });
-    let boot =
-        prepared.boot(&options.machine, &service::server_arguments(Model::Kcuc, options.machine.smp), &[])?;
+    let count =
+        options.connections.unwrap_or(if options.quick { CONNECTIONS / 4 } else { CONNECTIONS });
+    let boot = prepared.boot(
+        &options.machine,
+        &service::server_arguments(Model::Kcuc, options.machine.smp),
+        &[],
+    )?;
     let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
-    let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let (mut server, port) =
+        Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
 
     // Once before the measurement, because the first connection allocates slabs and buffers that
     // are kept.
@@ -44,7 +49,9 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
 
     let row = row(count, &before, &after);
     let shown = |name: &str| row[name].to_string();
-    println!("connections  kernel bytes/connection  user bytes/connection  in frames, bytes/connection");
+    println!(
+        "connections  kernel bytes/connection  user bytes/connection  in frames, bytes/connection"
+    );
     println!(
         "{count:>11}  {:>23}  {:>21}  {:>27}",
         shown("kernel_bytes_per_connection"),
@@ -68,7 +75,10 @@ fn row(count: u32, before: &Statistics, after: &Statistics) -> Map<String, Value
     let mut row = Map::new();
     row.insert("model".into(), Model::Kcuc.name().into());
     row.insert("connections".into(), count.into());
-    row.insert("kernel_bytes_per_connection".into(), per_connection(after.growth(before, "heap_used_bytes")));
+    row.insert(
+        "kernel_bytes_per_connection".into(),
+        per_connection(after.growth(before, "heap_used_bytes")),
+    );
     row.insert(
         "user_bytes_per_connection".into(),
         per_connection(frames - after.growth(before, "heap_reserved_bytes")),
@@ -91,7 +101,8 @@ fn open(port: u16, count: u32) -> Outcome<Vec<TcpStream>> {
 /// The counters once the kernel has this many connections.
 fn statistics_with(server: &mut Server, connections: u32) -> Outcome<Statistics> {
     let expected = u64::from(connections);
-    let statistics = server.statistics_when(SETTLE_LIMIT, |now| now.get("connections") == expected)?;
+    let statistics =
+        server.statistics_when(SETTLE_LIMIT, |now| now.get("connections") == expected)?;
     match statistics.get("connections") {
         found if found == expected => Ok(statistics),
         found => Err(Failure::new(format!(
@@ -107,12 +118,14 @@ mod tests {
 
     #[test]
     fn bytes_are_divided_by_connections() {
-        let before =
-            Statistics::parse("statistics: frames_free=100 heap_used_bytes=1000 heap_reserved_bytes=8192")
-                .unwrap();
-        let after =
-            Statistics::parse("statistics: frames_free=90 heap_used_bytes=21000 heap_reserved_bytes=28672")
-                .unwrap();
+        let before = Statistics::parse(
+            "statistics: frames_free=100 heap_used_bytes=1000 heap_reserved_bytes=8192",
+        )
+        .unwrap();
+        let after = Statistics::parse(
+            "statistics: frames_free=90 heap_used_bytes=21000 heap_reserved_bytes=28672",
+        )
+        .unwrap();
         let row = row(10, &before, &after);
         assert_eq!(row["kernel_bytes_per_connection"], 2000);
         assert_eq!(row["frame_bytes_per_connection"], 4096);

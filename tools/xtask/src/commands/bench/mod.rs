@@ -59,8 +59,10 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     document.insert("bench".into(), name.into());
     document.insert("config".into(), json!({ "quick": options.quick, "icount": options.icount }));
     document.insert("rows".into(), rows.into());
-    let document =
-        service::with_configuration(document, service::provenance(workspace, &prepared, &options.machine));
+    let document = service::with_configuration(
+        document,
+        service::provenance(workspace, &prepared, &options.machine),
+    );
     let file = workspace.results_folder().join(format!("{name}.json"));
     service::write_document(&document, &file)?;
     println!("data: {}", file.display());
@@ -88,8 +90,12 @@ fn publish(
     };
     service::write_document(document, &folder.join(format!("{name}.json")))?;
     let of = |key: &str| document["config"][key].as_str().unwrap_or_default().to_owned();
-    let made =
-        format!("\nMade by `./cops {}` at commit {}, QEMU {}.\n", of("command"), of("commit"), of("qemu"));
+    let made = format!(
+        "\nMade by `./cops {}` at commit {}, QEMU {}.\n",
+        of("command"),
+        of("commit"),
+        of("qemu")
+    );
     let file = folder.join(format!("{name}.md"));
     std::fs::write(&file, format!("{report}{made}"))
         .because(|| format!("cannot write {}", file.display()))?;

@@ -35,7 +35,8 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
     let table = table(&measured);
     println!("{}", table.plain());
     let too_long = measured.iter().filter(|portion| portion.is_too_long()).count();
-    let judged = format!("Longer than {LIMIT} instructions: {too_long} of {} kinds.", measured.len());
+    let judged =
+        format!("Longer than {LIMIT} instructions: {too_long} of {} kinds.", measured.len());
     println!("{judged}");
     let report = format!(
         "# The longest portion, by kind\n\nInstructions that the kernel executes between two points at which something more urgent can take the hart (SPEC 3.13a), counted on one hart \

@@ -44,12 +44,16 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
     let costs = costs(prepared, options)?;
     let table = cost_table(&costs);
     println!("\ninstructions, one hart\n{}", table.plain());
-    report +=
-        &format!("\n## Across the boundary, in instructions (one hart, counted)\n\n{}", table.markdown());
+    report += &format!(
+        "\n## Across the boundary, in instructions (one hart, counted)\n\n{}",
+        table.markdown()
+    );
     rows.extend(costs);
 
     let order = order(prepared, options)?;
-    println!("order across two processes with the same eight priorities, both strict, ready at once");
+    println!(
+        "order across two processes with the same eight priorities, both strict, ready at once"
+    );
     let table = order_table(&order);
     println!("{}", table.plain());
     report += &format!(
@@ -95,7 +99,13 @@ fn settings(options: &Bench) -> Vec<Setting> {
 }
 
 impl Setting {
-    fn boot(&self, prepared: &Prepared, options: &Bench, argv: &[&str], idle: Idle) -> Outcome<Boot> {
+    fn boot(
+        &self,
+        prepared: &Prepared,
+        options: &Bench,
+        argv: &[&str],
+        idle: Idle,
+    ) -> Outcome<Boot> {
         let mut machine = options.machine.clone();
         machine.smp = self.harts;
         let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
@@ -121,7 +131,11 @@ impl Setting {
 /// Runs on one hart that counts instructions.
 fn counted(prepared: &Prepared, options: &Bench, argv: &[&str]) -> Outcome<Vec<Line>> {
     let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
-    words::listen_to_success(&prepared.qemu, &setting.boot(prepared, options, argv, Idle::Skipped)?, LIMIT)
+    words::listen_to_success(
+        &prepared.qemu,
+        &setting.boot(prepared, options, argv, Idle::Skipped)?,
+        LIMIT,
+    )
 }
 
 // ---- what it costs
@@ -135,7 +149,10 @@ const OPERATIONS: [(&str, &str); 12] = [
     ("sync-write-at-once", "write of a byte without a waiting reader, synchronous"),
     ("async-read-at-once", "read of a byte that is there, asynchronous"),
     ("async-read-submitted", "asynchronous read that has to wait: until it is in flight"),
-    ("async-read-completed", "... from the write that ends the wait (without it) until the reader resumes"),
+    (
+        "async-read-completed",
+        "... from the write that ends the wait (without it) until the reader resumes",
+    ),
     (
         "wake-suppressed",
         "timer rings for a coroutine that is less urgent than the one that runs: it waits, and nothing is sent",
@@ -152,7 +169,8 @@ fn costs(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let mut rows = Rows::new();
     for (operation, title) in OPERATIONS {
         let line = lines.iter().find(|line| line.tag == "cost" && line.text("op") == operation);
-        let line = line.ok_or_else(|| Failure::new(format!("/bin/measure said nothing of {operation}")))?;
+        let line =
+            line.ok_or_else(|| Failure::new(format!("/bin/measure said nothing of {operation}")))?;
         let mut row = Map::new();
         row.insert("what".into(), "cost".into());
         row.insert("op".into(), operation.into());
@@ -194,7 +212,8 @@ fn order(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let mut rows = Rows::new();
     for (clock, harts) in [("instructions", 1), ("wall", 4)] {
         let setting = Setting { clock, harts, preemption: "wake" };
-        let boot = setting.boot(prepared, options, &["/bin/usertests", "order::"], Idle::Skipped)?;
+        let boot =
+            setting.boot(prepared, options, &["/bin/usertests", "order::"], Idle::Skipped)?;
         let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
         let found = said.lines.iter().filter(|line| line.tag == "order");
         for line in found {
@@ -213,12 +232,16 @@ fn order(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
 }
 
 fn order_table(rows: &Rows) -> Table {
-    let mut table =
-        Table::new(2, &["yielding", "clock", "harts", "coroutines", "pairs", "out of order", "overtaken"]);
+    let mut table = Table::new(
+        2,
+        &["yielding", "clock", "harts", "coroutines", "pairs", "out of order", "overtaken"],
+    );
     for row in rows {
-        let text = |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
+        let text =
+            |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
         table.add(
-            ["yielding", "clock", "harts", "coroutines", "pairs", "out_of_order", "overtaken"].map(text),
+            ["yielding", "clock", "harts", "coroutines", "pairs", "out_of_order", "overtaken"]
+                .map(text),
         );
     }
     table
@@ -239,7 +262,10 @@ fn timer(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map
     let mut row = setting.row("timer");
     row.insert("samples".into(), probe.number("samples")?.into());
     for name in ["p50", "p99", "max"] {
-        row.insert(format!("{name}_us"), (probe.number(&format!("woken_{name}_ns"))? as f64 / 1000.0).into());
+        row.insert(
+            format!("{name}_us"),
+            (probe.number(&format!("woken_{name}_ns"))? as f64 / 1000.0).into(),
+        );
     }
     Ok(row)
 }
@@ -250,7 +276,8 @@ fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<M
     // The peer is outside of the machine: the guest's clock must not run ahead of it.
     let boot = setting.boot(prepared, options, &["/bin/measure", "packets"], Idle::Waited)?;
     let sink = PassThrough { show_firmware: false, show_stdout: false };
-    let (mut server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let (mut server, port) =
+        Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
     let peer = std::thread::spawn(move || exchange(port, count));
     server.attend(|| Ok(peer.is_finished().then_some(())))?;
     let latencies = peer.join().map_err(|_| Failure::new("the peer of the guest panicked"))??;
@@ -258,10 +285,14 @@ fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<M
     let mut known: Vec<u64> = latencies.into_iter().filter(|&latency| latency != UNKNOWN).collect();
     known.sort_unstable();
     if known.len() < count / 2 {
-        return Err(Failure::new(format!("of {count} packets only {} can be told from others", known.len())));
+        return Err(Failure::new(format!(
+            "of {count} packets only {} can be told from others",
+            known.len()
+        )));
     }
-    let at =
-        |thousandths: usize| known[(known.len() * thousandths).div_ceil(1000).max(1) - 1] as f64 / 1000.0;
+    let at = |thousandths: usize| {
+        known[(known.len() * thousandths).div_ceil(1000).max(1) - 1] as f64 / 1000.0
+    };
     let mut row = setting.row("packet");
     row.insert("samples".into(), known.len().into());
     for (name, thousandths) in [("p50", 500), ("p99", 990), ("max", 1000)] {
@@ -272,8 +303,8 @@ fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<M
 
 /// Sends single bytes and collects the answers.
 fn exchange(port: u16, count: usize) -> Outcome<Vec<u64>> {
-    let mut stream =
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).because(|| "cannot reach the guest".into())?;
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+        .because(|| "cannot reach the guest".into())?;
     let lost = || "the guest does not answer".to_owned();
     stream.set_nodelay(true).because(lost)?;
     stream.set_read_timeout(Some(Duration::from_secs(30))).because(lost)?;
@@ -289,10 +320,13 @@ fn exchange(port: u16, count: usize) -> Outcome<Vec<u64>> {
 }
 
 fn latency_table(rows: &Rows) -> Table {
-    let mut table =
-        Table::new(3, &["woken by", "clock", "preemption", "harts", "samples", "p50 us", "p99 us", "max us"]);
+    let mut table = Table::new(
+        3,
+        &["woken by", "clock", "preemption", "harts", "samples", "p50 us", "p99 us", "max us"],
+    );
     for row in rows {
-        let text = |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
+        let text =
+            |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
         let number = |name: &str| format!("{:.1}", row[name].as_f64().unwrap_or_default());
         table.add([
             text("cause"),

@@ -42,7 +42,10 @@ pub fn run(prepared: &Prepared, machine: &Machine, counted: bool, words: &[&str]
         Ending::Status(0) if said.lines.iter().any(|line| line.tag == "end") => {
             rows(&said.lines, if counted { "instructions" } else { "wall" }, machine.smp)
         }
-        other => Err(Failure::new(format!("the shares were not measured: {other:?}\n{}", said.complaints))),
+        other => Err(Failure::new(format!(
+            "the shares were not measured: {other:?}\n{}",
+            said.complaints
+        ))),
     }
 }
 
@@ -61,8 +64,9 @@ fn rows(lines: &[Line], clock: &str, harts: u32) -> Outcome<Rows> {
                     alone = Some(rounds).filter(|&rounds| rounds > 0);
                     continue;
                 }
-                let alone = alone
-                    .ok_or_else(|| Failure::new("the honest program did not finish alone".to_owned()))?;
+                let alone = alone.ok_or_else(|| {
+                    Failure::new("the honest program did not finish alone".to_owned())
+                })?;
                 let share = rounds as f64 / alone as f64;
                 let mut row = Map::new();
                 row.insert("table".into(), "shares".into());
@@ -85,8 +89,9 @@ fn rows(lines: &[Line], clock: &str, harts: u32) -> Outcome<Rows> {
 pub fn table(rows: &Rows) -> Table {
     let mut table = Table::new(1, &["beside", "programs", "honest share %", "goal %", "ok"]);
     for row in rows {
-        let percent =
-            |name: &str| format!("{:.1}", row.get(name).and_then(Value::as_f64).unwrap_or(0.0) * 100.0);
+        let percent = |name: &str| {
+            format!("{:.1}", row.get(name).and_then(Value::as_f64).unwrap_or(0.0) * 100.0)
+        };
         table.add([
             row["kind"].as_str().unwrap_or_default().to_owned(),
             row["hostile"].to_string(),
@@ -105,7 +110,8 @@ pub fn judge(rows: &Rows) -> String {
         .filter(|row| row["ok"] != true)
         .map(|row| format!("{} x {}", row["kind"].as_str().unwrap_or_default(), row["hostile"]))
         .collect();
-    let named = if missing.is_empty() { String::new() } else { format!(" ({})", missing.join(", ")) };
+    let named =
+        if missing.is_empty() { String::new() } else { format!(" ({})", missing.join(", ")) };
     format!("Share below the goal: {} of {}{named}.", missing.len(), rows.len())
 }
 

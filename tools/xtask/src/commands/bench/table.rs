@@ -22,7 +22,9 @@ impl Table {
 
     fn widths(&self) -> Vec<usize> {
         (0..self.rows[0].len())
-            .map(|column| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .map(|column| {
+                self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+            })
             .collect()
     }
 
@@ -31,7 +33,11 @@ impl Table {
         let widths = self.widths();
         let line = |row: &Vec<String>| {
             let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-                if column < self.text_columns { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+                if column < self.text_columns {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
             });
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
         };
@@ -42,8 +48,8 @@ impl Table {
     pub fn markdown(&self) -> String {
         let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
         let mut text = line(&self.rows[0]);
-        let marks =
-            (0..self.rows[0].len()).map(|column| if column < self.text_columns { "---" } else { "---:" });
+        let marks = (0..self.rows[0].len())
+            .map(|column| if column < self.text_columns { "---" } else { "---:" });
         text += &format!("| {} |\n", marks.collect::<Vec<_>>().join(" | "));
         text + &self.rows[1..].iter().map(line).collect::<String>()
     }

@@ -21,7 +21,8 @@ impl Line {
     /// Parses the line; `None` if it has another form.
     pub fn parse(line: &str) -> Option<Self> {
         let (tag, rest) = line.trim_end().split_once(": ")?;
-        let is_tag = !tag.is_empty() && tag.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        let is_tag =
+            !tag.is_empty() && tag.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
         let words = rest.split_whitespace().map(|word| {
             let (name, value) = word.split_once('=')?;
             Some((name.to_owned(), value.to_owned()))
@@ -41,7 +42,10 @@ impl Line {
     /// If it is missing or not a number: the versions of program and tool do not match.
     pub fn number(&self, name: &str) -> Outcome<u64> {
         self.text(name).parse().map_err(|_| {
-            Failure::new(format!("the guest's line `{}` has no number {name}: {:?}", self.tag, self.words))
+            Failure::new(format!(
+                "the guest's line `{}` has no number {name}: {:?}",
+                self.tag, self.words
+            ))
         })
     }
 }
@@ -60,9 +64,10 @@ pub fn listen(qemu: &Qemu, boot: &Boot, limit: Duration) -> Outcome<Said> {
     let machine = Machine::start(qemu, boot)?;
     let mut transcript = Transcript::default();
     let ending = follow(machine, Some(Instant::now() + limit), &mut transcript);
-    let lines = String::from_utf8_lossy(&transcript.stdout).lines().filter_map(Line::parse).collect();
-    let complaints =
-        [&transcript.kernel, &transcript.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let lines =
+        String::from_utf8_lossy(&transcript.stdout).lines().filter_map(Line::parse).collect();
+    let complaints = [&transcript.kernel, &transcript.stderr]
+        .map(|text| String::from_utf8_lossy(text).into_owned());
     Ok(Said { ending, lines, complaints: complaints.concat() })
 }
 
@@ -71,9 +76,10 @@ pub fn listen_to_success(qemu: &Qemu, boot: &Boot, limit: Duration) -> Outcome<V
     let said = listen(qemu, boot, limit)?;
     match said.ending {
         Ending::Status(0) => Ok(said.lines),
-        other => {
-            Err(Failure::new(format!("the measuring program ended with {other:?}\n{}", said.complaints)))
-        }
+        other => Err(Failure::new(format!(
+            "the measuring program ended with {other:?}\n{}",
+            said.complaints
+        ))),
     }
 }
 
@@ -91,9 +97,16 @@ mod tests {
 
     #[test]
     fn other_lines_are_none() {
-        for line in
-            ["", "run:", "run: ", "run: a", "hello: world", "1..4", "[ 0.1 0] warning: a=1", "Run: a=1"]
-        {
+        for line in [
+            "",
+            "run:",
+            "run: ",
+            "run: a",
+            "hello: world",
+            "1..4",
+            "[ 0.1 0] warning: a=1",
+            "Run: a=1",
+        ] {
             assert_eq!(Line::parse(line), None, "{line:?}");
         }
     }

@@ -12,8 +12,8 @@ use crate::error::{Because, Outcome};
 
 /// The rooms, lowest first.
 const ROOMS: [&str; 19] = [
-    "counters", "machine", "arch", "mm", "drivers", "log", "portions", "vdso", "trace", "panic", "sched",
-    "net", "fs", "process", "call", "inspect", "syscall", "boot", "main",
+    "counters", "machine", "arch", "mm", "drivers", "log", "portions", "vdso", "trace", "panic",
+    "sched", "net", "fs", "process", "call", "inspect", "syscall", "boot", "main",
 ];
 
 /// The room of items that are in no other: the root of the crate.
@@ -117,7 +117,8 @@ pub struct Judgement {
 pub fn judge(folder: &Path) -> Outcome<Judgement> {
     let mut sources = Vec::new();
     for file in rust_files(folder)? {
-        let text = std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
+        let text =
+            std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
         let name = file.strip_prefix(folder).unwrap_or(&file).to_owned();
         sources.push(Source { name, code: code_only(&text) });
     }
@@ -146,12 +147,16 @@ fn judge_sources(sources: &[Source], rooms: &[&str], exceptions: &[Exception]) -
             upward.insert((source.name.clone(), target.to_owned()));
             match exceptions.iter().position(|exception| exception.allows(&room, &path)) {
                 Some(exception) => drop(used.insert(exception)),
-                None => wrong.push(format!("{file}:{line} names crate::{path}, which is above {room}")),
+                None => {
+                    wrong.push(format!("{file}:{line} names crate::{path}, which is above {room}"))
+                }
             }
         }
         if room != MACHINE_ROOM {
             let words = machine_words(&source.code).into_iter();
-            wrong.extend(words.map(|(line, word)| format!("{file}:{line}: only arch may contain {word}")));
+            wrong.extend(
+                words.map(|(line, word)| format!("{file}:{line}: only arch may contain {word}")),
+            );
         }
     }
     let missing = rooms.iter().filter(|room| !seen.contains(**room));
@@ -160,7 +165,10 @@ fn judge_sources(sources: &[Source], rooms: &[&str], exceptions: &[Exception]) -
     wrong.extend(unused.map(|(_, Exception { room, path, reason })| {
         format!("{room} names {path} no more: take the exception away ({reason})")
     }));
-    let lines = sources.iter().flat_map(|source| source.code.lines()).filter(|line| !line.trim().is_empty());
+    let lines = sources
+        .iter()
+        .flat_map(|source| source.code.lines())
+        .filter(|line| !line.trim().is_empty());
     Judgement { wrong, upward: upward.len(), lines: lines.count() }
 }
 
@@ -229,8 +237,9 @@ fn expand<'a>(prefix: &str, text: &'a str, paths: &mut Vec<String>) -> &'a str {
             }
         }
     }
-    let length =
-        text.find(|character: char| !character.is_alphanumeric() && character != '_').unwrap_or(text.len());
+    let length = text
+        .find(|character: char| !character.is_alphanumeric() && character != '_')
+        .unwrap_or(text.len());
     let (segment, mut rest) = text.split_at(length);
     if segment.is_empty() {
         // Everything in the prefix, or the end of a list.
@@ -252,8 +261,9 @@ fn expand<'a>(prefix: &str, text: &'a str, paths: &mut Vec<String>) -> &'a str {
         None => {
             paths.push(path);
             if let Some(renamed) = rest.trim_start().strip_prefix("as ") {
-                rest = renamed
-                    .trim_start_matches(|character: char| character.is_alphanumeric() || character == '_');
+                rest = renamed.trim_start_matches(|character: char| {
+                    character.is_alphanumeric() || character == '_'
+                });
             }
             rest
         }
@@ -345,7 +355,8 @@ crate::task::other(crate::tasks::y());
 
     #[test]
     fn words_of_the_machine_are_found_outside_arch_only() {
-        let code = "asm!(\"wfi\"); // satp\nlet sstatus = riscv::register::SATP; let classie = EM_RISCV;";
+        let code =
+            "asm!(\"wfi\"); // satp\nlet sstatus = riscv::register::SATP; let classie = EM_RISCV;";
         let wrong = [
             "task/x.rs:1: only arch may contain asm",
             "task/x.rs:2: only arch may contain sstatus",

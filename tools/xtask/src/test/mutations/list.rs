@@ -39,7 +39,9 @@ impl Mutation {
     pub fn apply(&self, text: &str) -> Result<String, String> {
         match text.matches(&self.before).count() {
             1 => Ok(text.replacen(&self.before, &self.after, 1)),
-            count => Err(format!("{}: the text to change is {count} times in {}", self.name, self.file)),
+            count => {
+                Err(format!("{}: the text to change is {count} times in {}", self.name, self.file))
+            }
         }
     }
 }
@@ -60,8 +62,10 @@ fn parse_one(entry: &str) -> Option<Mutation> {
     let (head, rest) = entry.split_once("\n--- before\n")?;
     let (before, rest) = rest.split_once("\n--- after\n")?;
     // An empty replacement has no lines.
-    let after =
-        rest.split_once("\n---").map(|(after, _)| after).or_else(|| rest.strip_prefix("---").map(|_| ""))?;
+    let after = rest
+        .split_once("\n---")
+        .map(|(after, _)| after)
+        .or_else(|| rest.strip_prefix("---").map(|_| ""))?;
     let (name, fields) = head.split_once('\n')?;
     let field = |key: &str| {
         let found = fields.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
@@ -70,7 +74,9 @@ fn parse_one(entry: &str) -> Option<Mutation> {
     let run = field("run")?;
     let run = match run.split_once(' ')? {
         ("guest", filter) => Run::Guest(filter.to_owned()),
-        ("cargo", arguments) => Run::Cargo(arguments.split_whitespace().map(str::to_owned).collect()),
+        ("cargo", arguments) => {
+            Run::Cargo(arguments.split_whitespace().map(str::to_owned).collect())
+        }
         _ => return None,
     };
     Some(Mutation {
@@ -88,8 +94,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    const ENTRY: &str =
-        "head\n\n== a b\nfile: x.rs\nrun: guest y\nexpect: z\n--- before\none\ntwo\n--- after\n\n---\n";
+    const ENTRY: &str = "head\n\n== a b\nfile: x.rs\nrun: guest y\nexpect: z\n--- before\none\ntwo\n--- after\n\n---\n";
 
     #[test]
     fn an_entry_is_read_and_applied_where_it_fits_once() {

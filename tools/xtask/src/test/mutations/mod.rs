@@ -70,7 +70,8 @@ impl Copy {
         if copy.root.exists() {
             copy.git(&["checkout", "--quiet", "--force", "--detach", &head_of(root)?])?;
         } else {
-            std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
+            std::fs::create_dir_all(&folder)
+                .because(|| format!("cannot make {}", folder.display()))?;
             let tree = copy.root.display().to_string();
             git(root, &["worktree", "prune"])?;
             git(root, &["worktree", "add", "--quiet", "--detach", &tree, "HEAD"])?;

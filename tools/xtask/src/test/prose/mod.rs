@@ -95,14 +95,16 @@ struct Checker {
 impl Checker {
     fn new(words: &str, exceptions: &str, pending: &str) -> Self {
         let (words, mut wrong) = WordList::parse(words);
-        let mut checker = Self { words, exceptions: Vec::new(), pending: Vec::new(), wrong: Vec::new() };
+        let mut checker =
+            Self { words, exceptions: Vec::new(), pending: Vec::new(), wrong: Vec::new() };
         for (line, fields) in list_entries(exceptions) {
             match fields.as_slice() {
                 [file, text, reason] if !text.is_empty() && !reason.is_empty() => checker
                     .exceptions
                     .push(Exception { file: (*file).into(), text: (*text).into(), is_used: false }),
-                _ => wrong
-                    .push(format!("{HERE}/exceptions.txt:{line}: not `FILE | PART OF THE LINE | REASON`")),
+                _ => wrong.push(format!(
+                    "{HERE}/exceptions.txt:{line}: not `FILE | PART OF THE LINE | REASON`"
+                )),
             }
         }
         for (line, fields) in list_entries(pending) {
@@ -110,7 +112,9 @@ impl Checker {
                 [_, "words"] => Rule::Words,
                 [_, "columns"] => Rule::Columns,
                 _ => {
-                    wrong.push(format!("{HERE}/pending.txt:{line}: not `PATH | words` or `PATH | columns`"));
+                    wrong.push(format!(
+                        "{HERE}/pending.txt:{line}: not `PATH | words` or `PATH | columns`"
+                    ));
                     continue;
                 }
             };
@@ -131,20 +135,31 @@ impl Checker {
             if let Some(exception) = exception {
                 exception.is_used = true;
             } else {
-                self.complain(name, found.line, Rule::Words, &format!("{:?}: {}", found.word, found.advice));
+                self.complain(
+                    name,
+                    found.line,
+                    Rule::Words,
+                    &format!("{:?}: {}", found.word, found.advice),
+                );
             }
         }
         if GENERATED.contains(&name) {
             return;
         }
         for line in text::wide_lines(text, kind, COLUMNS) {
-            self.complain(name, line, Rule::Columns, &format!("longer than {COLUMNS} columns: wrap it"));
+            self.complain(
+                name,
+                line,
+                Rule::Columns,
+                &format!("longer than {COLUMNS} columns: wrap it"),
+            );
         }
     }
 
     /// Notes a fault, unless the file is listed as not clean yet.
     fn complain(&mut self, name: &str, line: usize, rule: Rule, what: &str) {
-        let listed = self.pending.iter_mut().find(|entry| entry.rule == rule && contains(&entry.path, name));
+        let listed =
+            self.pending.iter_mut().find(|entry| entry.rule == rule && contains(&entry.path, name));
         match listed {
             Some(entry) => entry.is_used = true,
             None => self.wrong.push(format!("{name}:{line}: {what}")),
@@ -153,14 +168,20 @@ impl Checker {
 
     fn finish(self) -> Vec<String> {
         let mut wrong = self.wrong;
-        wrong.extend(self.exceptions.iter().filter(|exception| !exception.is_used).map(|exception| {
-            format!(
-                "{HERE}/exceptions.txt: {} has no {:?} any more: take it out",
-                exception.file, exception.text
-            )
-        }));
+        wrong.extend(self.exceptions.iter().filter(|exception| !exception.is_used).map(
+            |exception| {
+                format!(
+                    "{HERE}/exceptions.txt: {} has no {:?} any more: take it out",
+                    exception.file, exception.text
+                )
+            },
+        ));
         wrong.extend(self.pending.iter().filter(|entry| !entry.is_used).map(|entry| {
-            format!("{HERE}/pending.txt: `{} | {}` is clean: take it out", entry.path, entry.rule.name())
+            format!(
+                "{HERE}/pending.txt: `{} | {}` is clean: take it out",
+                entry.path,
+                entry.rule.name()
+            )
         }));
         wrong
     }
@@ -192,7 +213,10 @@ mod tests {
             judged(
                 "",
                 "",
-                &[("a/b.md", "fine\n\nNobody waits.\n"), ("c.rs", "// of those who wait\nfn who() {}\n")]
+                &[
+                    ("a/b.md", "fine\n\nNobody waits.\n"),
+                    ("c.rs", "// of those who wait\nfn who() {}\n")
+                ]
             ),
             ["a/b.md:3: \"nobody\": say what is empty", "c.rs:1: \"who\": name the thing"]
         );
@@ -242,8 +266,14 @@ mod tests {
     #[test]
     fn long_lines_are_named() {
         let long = format!("// {}\n", "some word ".repeat(12));
-        assert_eq!(judged("", "", &[("a.rs", &long)]), ["a.rs:1: longer than 100 columns: wrap it"]);
-        assert_eq!(judged("", "", &[(GENERATED[1], &long.replace("//", "a"))]), Vec::<String>::new());
+        assert_eq!(
+            judged("", "", &[("a.rs", &long)]),
+            ["a.rs:1: longer than 100 columns: wrap it"]
+        );
+        assert_eq!(
+            judged("", "", &[(GENERATED[1], &long.replace("//", "a"))]),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

@@ -68,7 +68,8 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
             }
         };
         // A line with one word that is too long (an address, a path, a code span) stays.
-        let plain: String = without_marks(trimmed).split('`').step_by(2).collect::<Vec<_>>().join("_");
+        let plain: String =
+            without_marks(trimmed).split('`').step_by(2).collect::<Vec<_>>().join("_");
         let can_wrap = plain.trim_end_matches(['.', ';', ',', ':']).trim().contains(' ');
         if is_prose && can_wrap && line.chars().count() > columns {
             wide.push(index + 1);
@@ -152,8 +153,14 @@ mod tests {
         ] {
             assert_eq!(wide_lines(&text, Kind::Markdown, 100), Vec::<usize>::new(), "{text}");
         }
-        assert_eq!(wide_lines(&format!("let a = \"{wide}\";"), Kind::Rust, 100), Vec::<usize>::new());
-        assert_eq!(wide_lines(&format!("/// ```\n/// {wide}\n/// ```\n/// {wide}"), Kind::Rust, 100), [4]);
+        assert_eq!(
+            wide_lines(&format!("let a = \"{wide}\";"), Kind::Rust, 100),
+            Vec::<usize>::new()
+        );
+        assert_eq!(
+            wide_lines(&format!("/// ```\n/// {wide}\n/// ```\n/// {wide}"), Kind::Rust, 100),
+            [4]
+        );
         assert_eq!(wide_lines(&format!("//! `{wide}`;"), Kind::Rust, 100), Vec::<usize>::new());
         assert_eq!(wide_lines(&format!("<!--\n{wide}\n-->\n{wide}"), Kind::Markdown, 100), [4]);
     }

@@ -22,8 +22,8 @@ const PEOPLE: [&str; 15] = [
 ];
 /// Words that never stand twice in a row.
 const ONCE: [&str; 18] = [
-    "a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "in", "is", "not", "of", "or", "the",
-    "to", "with",
+    "a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "in", "is", "not", "of", "or",
+    "the", "to", "with",
 ];
 
 /// Words and phrases that are not used, each with what to do instead.
@@ -56,7 +56,8 @@ struct Token {
 impl Entry {
     /// `None` if no text could contain the phrase: it has no words, or signs between them.
     fn new(phrase: &str, advice: &str) -> Option<Self> {
-        let words: Vec<String> = tokens(phrase).into_iter().map(|token| token.word).collect::<Option<_>>()?;
+        let words: Vec<String> =
+            tokens(phrase).into_iter().map(|token| token.word).collect::<Option<_>>()?;
         (!words.is_empty()).then(|| Self { words, advice: advice.into() })
     }
 }
@@ -72,7 +73,9 @@ impl WordList {
             };
             match entry {
                 Some(entry) => entries.push(entry),
-                None => wrong.push(format!("{}/words.txt:{line}: not `WORD | WHAT TO DO`", super::HERE)),
+                None => {
+                    wrong.push(format!("{}/words.txt:{line}: not `WORD | WHAT TO DO`", super::HERE))
+                }
             }
         }
         (Self { entries }, wrong)
@@ -98,8 +101,9 @@ impl WordList {
             }
             for entry in self.entries.iter().filter(|entry| entry.words[0] == word) {
                 let here = tokens[index..].iter().map(|token| token.word.as_deref());
-                let matches =
-                    here.take(entry.words.len()).eq(entry.words.iter().map(|word| Some(word.as_str())));
+                let matches = here
+                    .take(entry.words.len())
+                    .eq(entry.words.iter().map(|word| Some(word.as_str())));
                 if matches {
                     found.push(Found {
                         line: token.line,
@@ -159,7 +163,10 @@ mod tests {
 
     #[test]
     fn words_are_found_in_any_case_and_phrases_across_lines() {
-        assert_eq!(found("Who waits\nand is let\ngo of"), [(1, "who".into()), (2, "let go of".into())]);
+        assert_eq!(
+            found("Who waits\nand is let\ngo of"),
+            [(1, "who".into()), (2, "let go of".into())]
+        );
         assert_eq!(found("who's next"), [(1, "who".into())]);
         assert_eq!(found("//! is let\n//! go of"), [(1, "let go of".into())]);
     }
@@ -171,7 +178,10 @@ mod tests {
 
     #[test]
     fn people_are_who() {
-        assert_eq!(found("a reader who asks, people who ask, a hart who asks"), [(1, "who".into())]);
+        assert_eq!(
+            found("a reader who asks, people who ask, a hart who asks"),
+            [(1, "who".into())]
+        );
     }
 
     #[test]
@@ -181,7 +191,9 @@ mod tests {
 
     #[test]
     fn lines_that_cannot_be_read_are_named() {
-        for malformed in ["who", "whose |", "| name it", "give-back | free", "... | shorten", "a | b | c"] {
+        for malformed in
+            ["who", "whose |", "| name it", "give-back | free", "... | shorten", "a | b | c"]
+        {
             assert_eq!(WordList::parse(malformed).1.len(), 1, "{malformed}");
         }
     }

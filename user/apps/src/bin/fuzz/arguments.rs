@@ -81,13 +81,15 @@ pub fn any_call(cpu: usize, garbage: &mut Garbage, entry: usize) -> (usize, [usi
     };
     // Calls that end the caller are made no more often than their weight says.
     let is_rare = SIGNATURES.iter().any(|known| known.number == number && known.weight <= RARE);
-    let number = if kinds.is_empty() && is_rare && garbage.below(16) != 0 { number::GETPID } else { number };
+    let number =
+        if kinds.is_empty() && is_rare && garbage.below(16) != 0 { number::GETPID } else { number };
     let kinds = if number == number::KILL { &[Kind::Process, Kind::Signal] } else { kinds };
     let mut arguments = [0; 6];
     for (index, place) in arguments.iter_mut().enumerate() {
         let kind = kinds.get(index).copied().unwrap_or_else(|| any_kind(garbage));
         // Three in a hundred arguments are of another kind than the signature says.
-        let kind = if number != number::KILL && garbage.below(32) == 0 { any_kind(garbage) } else { kind };
+        let kind =
+            if number != number::KILL && garbage.below(32) == 0 { any_kind(garbage) } else { kind };
         *place = argument(kind, cpu, index, garbage, entry);
     }
     (number, arguments)
@@ -99,7 +101,8 @@ fn some_number(garbage: &mut Garbage) -> usize {
 
 fn any_kind(garbage: &mut Garbage) -> Kind {
     use Kind::*;
-    const KINDS: [Kind; 10] = [Any, Zero, Small, Descriptor, Pointer, Length, Page, Handle, Time, Address];
+    const KINDS: [Kind; 10] =
+        [Any, Zero, Small, Descriptor, Pointer, Length, Page, Handle, Time, Address];
     KINDS[garbage.below(KINDS.len() as u64) as usize]
 }
 
@@ -222,7 +225,8 @@ fn address(place: usize, garbage: &mut Garbage) -> usize {
         _ => (FIRST_PORT + garbage.below(PORTS)).swap_bytes() >> 48,
     };
     let family =
-        one_of(&[AF_INET.into(), AF_INET.into(), AF_INET.into(), AF_INET6.into(), 0], garbage) as u64;
+        one_of(&[AF_INET.into(), AF_INET.into(), AF_INET.into(), AF_INET6.into(), 0], garbage)
+            as u64;
     let family = family & 0xffff;
     if family == u64::from(AF_INET6) {
         let loopback = 1u64 << 56;

@@ -66,7 +66,8 @@ fn has(habit: u64) -> bool {
 }
 
 fn make_calls(cpu: usize) -> ! {
-    let seed = SEED.load(Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(cpu as u64 * 2 + 1);
+    let seed =
+        SEED.load(Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(cpu as u64 * 2 + 1);
     let mut garbage = Garbage::new(seed);
     let entry = begin as *const () as usize;
     loop {
@@ -96,7 +97,9 @@ fn make_calls(cpu: usize) -> ! {
 /// Keeps results that later calls can use.
 fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
     match number {
-        number::OPENAT | number::SOCKET | number::ACCEPT | number::ACCEPT4 => DESCRIPTORS.keep(value),
+        number::OPENAT | number::SOCKET | number::ACCEPT | number::ACCEPT4 => {
+            DESCRIPTORS.keep(value)
+        }
         number::COPS_SPAWN_PROCESS => CHILDREN.keep(value),
         number::PIPE2 => {
             // The address at which both numbers are stored. If another call has unmapped it

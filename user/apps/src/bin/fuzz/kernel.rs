@@ -12,7 +12,8 @@ pub fn raw(number: usize, arguments: [usize; 6], coroutine: u64, token: u64) -> 
     // SAFETY: Rust relies on no memory of a child but its stack and its statics, which are atomics.
     // A call that overwrites those ends this process and no other; if it does more, the test has
     // found a fault.
-    let (value, handle) = unsafe { cops::private::system_call(number, arguments, coroutine, token) };
+    let (value, handle) =
+        unsafe { cops::private::system_call(number, arguments, coroutine, token) };
     // A synchronous call leaves `a1` as it was.
     (decode(value), if coroutine == 0 { 0 } else { handle })
 }

@@ -7,7 +7,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use cops::abi::layout::{PAGE_BYTES, PROCESS_PAGE, RING_PAGES, STACK_TOP, SYSTEM_PAGE, USER_END, VDSO};
+use cops::abi::layout::{
+    PAGE_BYTES, PROCESS_PAGE, RING_PAGES, STACK_TOP, SYSTEM_PAGE, USER_END, VDSO,
+};
 use cops::abi::page::MAX_CPUS;
 use cops::abi::syscall::{self as number, map_flags, protection};
 
@@ -32,7 +34,9 @@ pub fn prepare() {
         let _ = call(number::EXIT_GROUP, [4]);
         return;
     };
-    let part = |pages: core::ops::Range<usize>| (base + pages.start * PAGE_BYTES, pages.len() * PAGE_BYTES);
+    let part = |pages: core::ops::Range<usize>| {
+        (base + pages.start * PAGE_BYTES, pages.len() * PAGE_BYTES)
+    };
     let (start, length) = part(READ_ONLY);
     let _ = call(number::MPROTECT, [start, length, protection::READ]);
     let (start, length) = part(HOLE);

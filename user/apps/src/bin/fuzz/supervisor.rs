@@ -123,7 +123,9 @@ async fn wait(child: &mut Child) -> Result<process::ExitStatus, Fault> {
         Ok(Err(error)) => Err(format!("waiting for process {}: {error}", child.id())),
         Err(_) => {
             let state = inspect::processes().ok().and_then(|all| {
-                all.iter().find(|one| one.process == child.id()).map(|one| inspect::state::name(one.state))
+                all.iter()
+                    .find(|one| one.process == child.id())
+                    .map(|one| inspect::state::name(one.state))
             });
             Err(format!("process {} was killed and does not end; it is {state:?}", child.id()))
         }
@@ -138,7 +140,8 @@ struct Running {
 }
 
 async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
-    let mut garbage = Garbage::new((seed ^ round << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round);
+    let mut garbage =
+        Garbage::new((seed ^ round << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round);
     // The first numbers of a generator with few bits set in its seed are small.
     for _ in 0..8 {
         garbage.next();
@@ -156,8 +159,12 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
         if garbage.below(8) != 0 {
             habits &= !Habits::KEEPS_CONSOLE;
         }
-        let words =
-            [format!("{}", garbage.next()), format!("{CALLS_EACH}"), format!("{cpus}"), format!("{habits}")];
+        let words = [
+            format!("{}", garbage.next()),
+            format!("{CALLS_EACH}"),
+            format!("{cpus}"),
+            format!("{habits}"),
+        ];
         let [seed, calls, cpus, habits] = &words;
         let child = start(&[CHILD, seed, calls, cpus, habits])?;
         let until = match garbage.below(2) {

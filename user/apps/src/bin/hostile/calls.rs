@@ -55,7 +55,9 @@ pub fn random_call(garbage: &mut Garbage, pipe: &Pipe) {
     match garbage.below(10) {
         0 | 1 => drop(ask(number::READ, pipe.reading(1), id, token)),
         2 | 3 => drop(ask(number::WRITE, pipe.writing(1), id, token)),
-        4 => drop(ask(number::CLOCK_NANOSLEEP, [1, 0, soon(garbage).as_ptr().addr(), 0], id, token)),
+        4 => {
+            drop(ask(number::CLOCK_NANOSLEEP, [1, 0, soon(garbage).as_ptr().addr(), 0], id, token))
+        }
         5 => drop(call(number::COPS_REFILL_RING, [])),
         6 => drop(call(number::SCHED_YIELD, [])),
         7 => drop(call(number::COPS_UNPARK, [garbage.below(MAX_CPUS as u64) as usize])),
@@ -87,7 +89,8 @@ pub fn call_storm(cpu: usize, mut garbage: Garbage) -> ! {
     loop {
         let time = soon(&mut garbage);
         let (id, token) = (garbage.nasty(), garbage.nasty());
-        if let Ok(Err(_)) = ask(number::CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr(), 0], id, token) {
+        if let Ok(Err(_)) = ask(number::CLOCK_NANOSLEEP, [1, 0, time.as_ptr().addr(), 0], id, token)
+        {
             // Too many calls: mark the results so far as taken.
             forget_results();
         }
@@ -106,7 +109,8 @@ pub fn close_pending(cpu: usize, mut garbage: Garbage) -> ! {
         let [reading_end, ..] = pipe.reading(0);
         let mut handles = [0; 4];
         for handle in &mut handles {
-            let asked = ask(number::READ, [reading_end, memory, 8192], garbage.nasty(), garbage.nasty());
+            let asked =
+                ask(number::READ, [reading_end, memory, 8192], garbage.nasty(), garbage.nasty());
             *handle = asked.err().unwrap_or(0);
         }
         // Fills the pipe, and then waits.

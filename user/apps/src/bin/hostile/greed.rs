@@ -103,7 +103,9 @@ pub fn memory_churn(cpu: usize, mut garbage: Garbage) -> ! {
     let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
     loop {
         let bytes = (1 + garbage.below(4) as usize) * MEBIBYTE;
-        let Ok(address) = call(number::MMAP, [0, bytes, rights, flags, usize::MAX, 0]) else { continue };
+        let Ok(address) = call(number::MMAP, [0, bytes, rights, flags, usize::MAX, 0]) else {
+            continue;
+        };
         // The kernel accesses the memory for this process, by writing random numbers to each page.
         for page in (0..bytes).step_by(4096) {
             let _ = call(number::GETRANDOM, [black_box(address + page), 8, 0]);

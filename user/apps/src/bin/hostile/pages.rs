@@ -18,7 +18,8 @@ pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 /// Words of the wake ring.
 pub const RING_WORDS: usize = RING_PAGE_COUNT * PAGE_BYTES / 8;
 /// Index of the word in the page that is the address of the interrupt handler.
-const HANDLER_WORD: usize = (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler)) / 8;
+const HANDLER_WORD: usize =
+    (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler)) / 8;
 /// Index of the word in the page at which the ring's indices begin; the workers follow them.
 const INDICES_WORD: usize = offset_of!(ProcessPage, ring) / 8;
 
@@ -63,7 +64,10 @@ pub fn scribble(garbage: &mut Garbage, with_handler: bool, end: usize) {
             }
         }
         // The indices and the workers, which are only few of the words.
-        2 => page_words()[INDICES_WORD + garbage.below(used as u64) as usize].store(garbage.nasty(), Relaxed),
-        _ => ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed),
+        2 => page_words()[INDICES_WORD + garbage.below(used as u64) as usize]
+            .store(garbage.nasty(), Relaxed),
+        _ => {
+            ring_words()[garbage.below(RING_WORDS as u64) as usize].store(garbage.nasty(), Relaxed)
+        }
     }
 }

@@ -92,7 +92,8 @@ impl Message {
         }
         let mut answer = Self::new(request.answer())?;
         let elements = self.words.get(HEADER_WORDS..)?;
-        perform(request.operation, request.side, elements, answer.words.get_mut(HEADER_WORDS..)?).ok()?;
+        perform(request.operation, request.side, elements, answer.words.get_mut(HEADER_WORDS..)?)
+            .ok()?;
         Some(answer)
     }
 }

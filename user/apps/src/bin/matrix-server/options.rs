@@ -19,7 +19,9 @@ impl Options {
         let mut options = Self { port: 9000, virtual_cpus: 1 };
         arguments.next();
         while let Some(option) = arguments.next() {
-            let Some(value) = arguments.next() else { return Err(format!("{option} needs a value")) };
+            let Some(value) = arguments.next() else {
+                return Err(format!("{option} needs a value"));
+            };
             match option {
                 "--port" => options.port = number(option, value)?,
                 "--vcpus" => options.virtual_cpus = number(option, value)?,

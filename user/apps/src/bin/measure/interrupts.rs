@@ -33,7 +33,8 @@ pub async fn run() -> io::Result<()> {
     for (operation, level) in [("user-interrupt", 10), ("wake-suppressed", 50)] {
         let before = statistics()?;
         let gaps =
-            task::spawn_join(compute(Priority::saturating(level)), Priority::saturating(COMPUTING)).await;
+            task::spawn_join(compute(Priority::saturating(level)), Priority::saturating(COMPUTING))
+                .await;
         let after = statistics()?;
         let Ok(gaps) = gaps else { continue };
         Summary::of(gaps).print_cost(operation);
@@ -77,7 +78,10 @@ async fn compute(sleeper: Priority) -> Vec<u64> {
     );
     let mut gaps = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
-        poll_fn(|_| if shared.sleeps.swap(false, Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(
+            |_| if shared.sleeps.swap(false, Relaxed) { Poll::Ready(()) } else { Poll::Pending },
+        )
+        .await;
         let due = shared.due_ticks.load(Relaxed);
         gaps.extend(largest_gap_around(due));
     }

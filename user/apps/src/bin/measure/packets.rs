@@ -33,7 +33,8 @@ async fn serve() -> io::Result<()> {
     while stream.read(&mut byte).await? == 1 {
         let woken = ticks();
         let interrupt = statistics()?.device_interrupt_ticks;
-        let latency = woken.checked_sub(interrupt).map_or(u64::MAX, |ticks| ticks * NANOSECONDS_PER_TICK);
+        let latency =
+            woken.checked_sub(interrupt).map_or(u64::MAX, |ticks| ticks * NANOSECONDS_PER_TICK);
         stream.write_all(&latency.to_le_bytes()).await?;
     }
     others.kill()?;

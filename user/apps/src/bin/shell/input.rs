@@ -54,7 +54,10 @@ impl Input {
     /// Waits for `end` while another process has the console; then the shell can read nothing but
     /// Ctrl-C. If the console comes back before `end` is ready, a line can be read too; it is
     /// stored.
-    pub async fn wait_or_interrupt<T>(&mut self, mut end: Pin<&mut impl Future<Output = T>>) -> Waited<T> {
+    pub async fn wait_or_interrupt<T>(
+        &mut self,
+        mut end: Pin<&mut impl Future<Output = T>>,
+    ) -> Waited<T> {
         let mut bytes = [0; PART_BYTES];
         let mut input = stdin();
         let count = match select(end.as_mut(), pin!(input.read(&mut bytes))).await {

@@ -82,7 +82,12 @@ struct Shell {
 }
 
 impl Shell {
-    async fn execute(&mut self, command: &str, arguments: &[&str], background: bool) -> io::Result<()> {
+    async fn execute(
+        &mut self,
+        command: &str,
+        arguments: &[&str],
+        background: bool,
+    ) -> io::Result<()> {
         match command {
             "help" => help(),
             "ls" => list(arguments.first().unwrap_or(&"/")),
@@ -104,16 +109,21 @@ impl Shell {
             }
             "wait" => self.wait().await,
             program => {
-                let path =
-                    if program.contains('/') { String::from(program) } else { format!("/bin/{program}") };
+                let path = if program.contains('/') {
+                    String::from(program)
+                } else {
+                    format!("/bin/{program}")
+                };
                 let name = [&[program], arguments].concat().join(" ");
                 if background {
-                    let child = process::spawn_below(&path, arguments, Some(below_ceiling(BACKGROUND)))?;
+                    let child =
+                        process::spawn_below(&path, arguments, Some(below_ceiling(BACKGROUND)))?;
                     self.jobs.add(Job::new(child, name));
                     return Ok(());
                 }
                 let ceiling = Some(below_ceiling(FOREGROUND));
-                let child = process::spawn_in_foreground(&path, arguments, ceiling, ConsoleMode::ORDINARY)?;
+                let child =
+                    process::spawn_in_foreground(&path, arguments, ceiling, ConsoleMode::ORDINARY)?;
                 self.jobs.attend(Job::new(child, name), &mut self.input).await
             }
         }
@@ -139,9 +149,15 @@ impl Shell {
 
 fn help() -> io::Result<()> {
     println!("Commands: help, ls [DIRECTORY], cat FILE..., echo WORD..., stats, exit [CODE],");
-    println!("  jobs, fg [N], kill N|PID..., wait (for all that runs in the background; Enter ends it).");
-    println!("Anything else is a program: a path, or a name in /bin. Ctrl-C ends it; Ctrl-D ends its input.");
-    println!("With & at the end of the line it runs in the background, less urgent than what runs in front.");
+    println!(
+        "  jobs, fg [N], kill N|PID..., wait (for all that runs in the background; Enter ends it)."
+    );
+    println!(
+        "Anything else is a program: a path, or a name in /bin. Ctrl-C ends it; Ctrl-D ends its input."
+    );
+    println!(
+        "With & at the end of the line it runs in the background, less urgent than what runs in front."
+    );
     list("/bin")
 }
 

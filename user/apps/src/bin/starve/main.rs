@@ -72,7 +72,9 @@ async fn main(arguments: Arguments) -> ExitCode {
 
 /// Performs a scenario once, with a failing allocation.
 async fn one(name: &str, count: u64) -> ExitCode {
-    let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) else { return ExitCode(2) };
+    let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) else {
+        return ExitCode(2);
+    };
     if fail_allocation(count).is_err() {
         return ExitCode(3);
     }
@@ -85,7 +87,8 @@ async fn all(filter: &str) -> ExitCode {
         println!("1..1\nnot ok boot: needs the boot argument fail-allocation=on");
         return ExitCode::FAILURE;
     }
-    let chosen: Vec<_> = SCENARIOS.iter().filter(|scenario| scenario.name.contains(filter)).collect();
+    let chosen: Vec<_> =
+        SCENARIOS.iter().filter(|scenario| scenario.name.contains(filter)).collect();
     println!("1..{}", chosen.len());
     let (mut code, mut total) = (ExitCode::SUCCESS, 0);
     for scenario in chosen {
@@ -116,7 +119,9 @@ async fn starve(name: &str) -> Result<u64, String> {
     }
     for count in 1..ALLOCATIONS_MAX {
         let reached = run(name, count).await?;
-        statistics_when_free(Some(&before)).await.map_err(|why| format!("allocation {count}: {why}"))?;
+        statistics_when_free(Some(&before))
+            .await
+            .map_err(|why| format!("allocation {count}: {why}"))?;
         if !reached {
             return Ok(count - 1);
         }
@@ -169,7 +174,8 @@ async fn statistics_when_free(before: Option<&Statistics>) -> Result<Statistics,
 fn excess(before: &Statistics, now: &Statistics) -> [u64; 5] {
     // The frames of the kernel's heap count as heap, which keeps a little of what it once
     // allocated.
-    let taken = |s: &Statistics| s.frames_total - s.frames_free - s.heap_reserved_bytes.div_ceil(4096);
+    let taken =
+        |s: &Statistics| s.frames_total - s.frames_free - s.heap_reserved_bytes.div_ceil(4096);
     [
         taken(now).saturating_sub(taken(before)),
         now.processes.saturating_sub(before.processes),

@@ -114,7 +114,9 @@ async fn memory() {
     const PAGES: usize = 40;
     let rights = protection::READ | protection::WRITE;
     let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
-    let Ok(start) = call(number::MMAP, [0, PAGES * 4096, rights, flags, usize::MAX, 0]) else { return };
+    let Ok(start) = call(number::MMAP, [0, PAGES * 4096, rights, flags, usize::MAX, 0]) else {
+        return;
+    };
     for page in 0..PAGES {
         // The kernel accesses the page, and reports if it cannot be allocated.
         let _ = call(number::GETRANDOM, [start + page * 4096, 8, 0]);

@@ -95,7 +95,8 @@ async fn a_process_has_it_over_itself() -> Outcome {
 /// The child of a child that has ended, found by its parent 0 and its number.
 fn orphan() -> Result<Option<u32>, Failure> {
     let orphans = cops::inspect::processes()?;
-    let mine = orphans.iter().filter(|process| process.parent == 0 && process.process > process::id());
+    let mine =
+        orphans.iter().filter(|process| process.parent == 0 && process.process > process::id());
     Ok(mine.map(|process| process.process).next())
 }
 

@@ -13,8 +13,8 @@ use cops::abi::Errno;
 use cops::abi::inspect::{PortionRecord, portion};
 use cops::abi::layout::PAGE_BYTES;
 use cops::abi::syscall::{
-    self as number, ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, AT_FDCWD, CALLS_IN_FLIGHT_MAX, CLOCK_NANOSLEEP,
-    map_flags, protection,
+    self as number, ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, AT_FDCWD, CALLS_IN_FLIGHT_MAX,
+    CLOCK_NANOSLEEP, map_flags, protection,
 };
 use cops::inspect;
 use cops::process::{Child, ExitCode, Resource};
@@ -130,8 +130,16 @@ async fn many_regions() -> Outcome {
     let between = map(1)?;
     check_equal!(between, start, "the lowest hole");
     // At a hole it fails, and the regions before the hole have been changed.
-    check_equal!(protect(start, bytes, protection::READ), Err(Errno::ENOMEM), "mprotect over holes");
-    check_equal!(raw::call(number::MUNMAP, [start, bytes + 16 * PAGE_BYTES]), Ok(0), "munmap of all");
+    check_equal!(
+        protect(start, bytes, protection::READ),
+        Err(Errno::ENOMEM),
+        "mprotect over holes"
+    );
+    check_equal!(
+        raw::call(number::MUNMAP, [start, bytes + 16 * PAGE_BYTES]),
+        Ok(0),
+        "munmap of all"
+    );
     watch.end()
 }
 
@@ -233,7 +241,8 @@ fn results() -> Outcome {
 async fn many_arguments() -> Outcome {
     let watch = Watch::begin()?;
     let names = ["exit", "0"];
-    let used: usize = [crate::harness::PROGRAM, HELPER].iter().chain(&names).map(|word| word.len() + 1).sum();
+    let used: usize =
+        [crate::harness::PROGRAM, HELPER].iter().chain(&names).map(|word| word.len() + 1).sum();
     let each = (ARGUMENT_BYTES_MAX - used) / (ARGUMENTS_MAX - 4) - 1;
     let long = "x".repeat(each);
     let mut arguments = vec![HELPER, BOUNDED];

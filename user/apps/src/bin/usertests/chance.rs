@@ -15,7 +15,11 @@ tests! { chance:
 
 fn draw<const COUNT: usize>() -> Result<[u8; COUNT], crate::harness::Failure> {
     let mut bytes = [0; COUNT];
-    check_equal!(raw::call(GETRANDOM, [bytes.as_mut_ptr().addr(), COUNT, 0])?, COUNT, "bytes drawn");
+    check_equal!(
+        raw::call(GETRANDOM, [bytes.as_mut_ptr().addr(), COUNT, 0])?,
+        COUNT,
+        "bytes drawn"
+    );
     Ok(bytes)
 }
 
@@ -27,7 +31,10 @@ async fn differs() -> Outcome {
     for _ in 0..64 {
         let next = draw::<32>()?;
         check!(next != last && next != first, "the same 32 bytes twice");
-        changed.iter_mut().zip(next.iter().zip(&first)).for_each(|(changed, (a, b))| *changed |= a != b);
+        changed
+            .iter_mut()
+            .zip(next.iter().zip(&first))
+            .for_each(|(changed, (a, b))| *changed |= a != b);
         last = next;
     }
     check!(changed.iter().all(|&changed| changed), "bytes that never change: {changed:?}");
@@ -41,7 +48,11 @@ async fn lengths() -> Outcome {
         let mut union = [0u8; 1001];
         for _ in 0..32 {
             let mut bytes = [0u8; 1001];
-            check_equal!(raw::call(GETRANDOM, [bytes.as_mut_ptr().addr(), length, 0])?, given, "bytes drawn");
+            check_equal!(
+                raw::call(GETRANDOM, [bytes.as_mut_ptr().addr(), length, 0])?,
+                given,
+                "bytes drawn"
+            );
             union.iter_mut().zip(bytes).for_each(|(union, byte)| *union |= byte);
         }
         check!(union[..given].iter().all(|&byte| byte != 0), "{length}: a byte was never filled");

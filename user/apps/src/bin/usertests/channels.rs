@@ -161,7 +161,8 @@ async fn many_producers_and_consumers() -> Outcome {
     for got in soon("consumers", join_all(consumers)).await? {
         let got = got?;
         for producer in 0..10u64 {
-            let of_one: Vec<u64> = got.iter().copied().filter(|value| value / 1000 == producer).collect();
+            let of_one: Vec<u64> =
+                got.iter().copied().filter(|value| value / 1000 == producer).collect();
             check!(of_one.is_sorted(), "values of producer {producer} out of order");
         }
         all.extend(got);
@@ -184,6 +185,10 @@ async fn oneshot_once() -> Outcome {
     check_equal!(soon("the value", receiver.receive()).await?, Some(42), "value");
     let (sender, mut receiver) = oneshot::<u8>();
     drop(sender);
-    check_equal!(soon("the end", receiver.receive()).await?, None, "value of a sender that is gone");
+    check_equal!(
+        soon("the end", receiver.receive()).await?,
+        None,
+        "value of a sender that is gone"
+    );
     Ok(())
 }

@@ -39,7 +39,10 @@ mod log {
 
     impl Log {
         pub fn new(room: usize) -> Self {
-            Self(Arc::new((AtomicUsize::new(0), (0..room).map(|_| AtomicU32::new(u32::MAX)).collect())))
+            Self(Arc::new((
+                AtomicUsize::new(0),
+                (0..room).map(|_| AtomicU32::new(u32::MAX)).collect(),
+            )))
         }
 
         pub fn add(&self, entry: u32) {
@@ -71,8 +74,9 @@ pub async fn let_others_run() -> Result<(), Failure> {
 }
 
 async fn outputs_arrive() -> Outcome {
-    let handles: Vec<_> =
-        (0..1000u64).map(|value| task::spawn_join(async move { value * value }, Priority::DEFAULT)).collect();
+    let handles: Vec<_> = (0..1000u64)
+        .map(|value| task::spawn_join(async move { value * value }, Priority::DEFAULT))
+        .collect();
     for (value, handle) in (0..1000u64).zip(handles) {
         check_equal!(soon("an output", handle).await??, value * value, "output of {value}");
     }
@@ -132,7 +136,11 @@ async fn woken_urgent_overtakes() -> Outcome {
     let_others_run().await?;
     let entries = log.entries();
     check_equal!(entries.len(), 1001, "coroutines that ran");
-    check_equal!(entries.iter().position(|&entry| entry == 1_000_000), Some(11), "when the urgent one ran");
+    check_equal!(
+        entries.iter().position(|&entry| entry == 1_000_000),
+        Some(11),
+        "when the urgent one ran"
+    );
     Ok(())
 }
 
@@ -169,7 +177,11 @@ async fn completed_call_overtakes() -> Outcome {
     let entries = log.entries();
     let place = entries.iter().position(|&entry| entry == 1_000_000);
     // Far more than the kernel needs to complete the read, far less than there was to do.
-    check!(place.is_some_and(|place| place < 3000), "the urgent one ran at {place:?} of {}", entries.len());
+    check!(
+        place.is_some_and(|place| place < 3000),
+        "the urgent one ran at {place:?} of {}",
+        entries.len()
+    );
     Ok(())
 }
 
@@ -260,7 +272,8 @@ async fn wake_up_is_idempotent() -> Outcome {
 
 /// Ids of coroutines that have ended refer to none, even when their slot is reused.
 async fn dead_ids_wake_nobody() -> Outcome {
-    let dead: Vec<CoroutineId> = (0..100).map(|_| task::spawn(async {}, Priority::DEFAULT)).collect();
+    let dead: Vec<CoroutineId> =
+        (0..100).map(|_| task::spawn(async {}, Priority::DEFAULT)).collect();
     let_others_run().await?;
     let polls = Arc::new(AtomicUsize::new(0));
     let alive: Vec<CoroutineId> = (0..100)

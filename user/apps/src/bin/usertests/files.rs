@@ -25,7 +25,8 @@ async fn missing() -> Outcome {
 async fn directory_lists_programs() -> Outcome {
     let entries = fs::read_directory("/bin")?;
     for name in ["hello", "usertests", "matrix-server"] {
-        let found = entries.iter().filter(|entry| entry.name == name && entry.kind == Kind::File).count();
+        let found =
+            entries.iter().filter(|entry| entry.name == name && entry.kind == Kind::File).count();
         check_equal!(found, 1, "entries of /bin called {name}");
     }
     let root = fs::read_directory("/")?;
@@ -47,8 +48,16 @@ async fn read_and_seek() -> Outcome {
         file.seek(SeekFrom::Start(place)).await?;
         let mut part = [0; 5];
         file.read_exact(&mut part).await?;
-        check_equal!(whole.get(place as usize..place as usize + 5), Some(&part[..]), "bytes at {place}");
-        check_equal!(file.seek(SeekFrom::Current(0)).await?, place + 5, "position after reading at {place}");
+        check_equal!(
+            whole.get(place as usize..place as usize + 5),
+            Some(&part[..]),
+            "bytes at {place}"
+        );
+        check_equal!(
+            file.seek(SeekFrom::Current(0)).await?,
+            place + 5,
+            "position after reading at {place}"
+        );
     }
     file.seek(SeekFrom::Start(end + 1000)).await?;
     check_equal!(file.read(&mut [0; 8]).await?, 0, "bytes beyond the end");

@@ -35,7 +35,10 @@ pub fn harts() -> usize {
 ///
 /// # Errors
 /// If that does not happen within [`PATIENCE`].
-pub async fn until(what: &str, mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+pub async fn until(
+    what: &str,
+    mut done: impl FnMut() -> Result<bool, Failure>,
+) -> Result<(), Failure> {
     let waiting = async {
         while !done()? {
             cops::time::sleep(Duration::from_millis(5)).await;

@@ -32,7 +32,11 @@ async fn grows_and_keeps_contents() -> Outcome {
         blocks.push_back((round as u8, vec![round as u8; length]));
         if blocks.len() > 200 {
             let (value, block) = blocks.remove(garbage.next() % 200).unwrap_or_default();
-            check!(block.iter().all(|&byte| byte == value), "a block of {} bytes changed", block.len());
+            check!(
+                block.iter().all(|&byte| byte == value),
+                "a block of {} bytes changed",
+                block.len()
+            );
         }
     }
     let mut long = Vec::new();

@@ -56,7 +56,8 @@ impl Holdings {
 
     fn look() -> cops::io::Result<Self> {
         let me = cops::process::id();
-        let own = inspect::processes()?.iter().find(|one| one.process == me).map_or(0, |one| one.pages);
+        let own =
+            inspect::processes()?.iter().find(|one| one.process == me).map_or(0, |one| one.pages);
         let now = statistics()?;
         let taken = now.frames_total - now.frames_free - now.heap_reserved_bytes.div_ceil(4096);
         Ok(Self {

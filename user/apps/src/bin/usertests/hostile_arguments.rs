@@ -39,7 +39,9 @@ fn file() -> Result<Fd, Failure> {
 }
 
 fn directory() -> Result<Fd, Failure> {
-    Ok(Fd::from_raw(raw::call(number::OPENAT, [AT_FDCWD as usize, c"/bin".as_ptr().addr(), 0, 0])? as i32))
+    Ok(Fd::from_raw(
+        raw::call(number::OPENAT, [AT_FDCWD as usize, c"/bin".as_ptr().addr(), 0, 0])? as i32
+    ))
 }
 
 /// The kernel's number of the descriptor.
@@ -82,8 +84,11 @@ async fn known_numbers_with_garbage() -> Outcome {
         number::COPS_URET,
     ];
     let mut garbage = Garbage::new(0xfeed);
-    let calls: Vec<usize> =
-        number::ALL.iter().map(|&(number, _)| number).filter(|number| !SPARED.contains(number)).collect();
+    let calls: Vec<usize> = number::ALL
+        .iter()
+        .map(|&(number, _)| number)
+        .filter(|number| !SPARED.contains(number))
+        .collect();
     for round in 0..300 {
         for &number in &calls {
             let arguments = [(); 6].map(|()| match garbage.next() % 4 {
@@ -95,7 +100,9 @@ async fn known_numbers_with_garbage() -> Outcome {
             });
             // Asynchronously, because it might wait forever.
             if let Asked::InFlight(handle) = raw::ask(number, arguments) {
-                handle.cancel().map_err(|failure| Failure(format!("round {round}, {number}: {failure}")))?;
+                handle
+                    .cancel()
+                    .map_err(|failure| Failure(format!("round {round}, {number}: {failure}")))?;
             }
         }
     }
@@ -140,7 +147,11 @@ async fn bad_addresses() -> Outcome {
         let arguments = [path, bad, 0];
         if bad != 0 {
             let list = arguments.as_ptr().addr();
-            fault("spawn_process's argument", number::COPS_SPAWN_PROCESS, [path, list, 0, 0, 0, 0])?;
+            fault(
+                "spawn_process's argument",
+                number::COPS_SPAWN_PROCESS,
+                [path, list, 0, 0, 0, 0],
+            )?;
         }
         fault("statistics", number::COPS_STATISTICS, [bad, 64, 0, 0, 0, 0])?;
     }
@@ -152,7 +163,8 @@ async fn bad_addresses() -> Outcome {
 async fn read_only_destinations() -> Outcome {
     let (file, directory) = (file()?, directory()?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let (file, directory, listener) = (number_of(&file), number_of(&directory), number_of(&listener));
+    let (file, directory, listener) =
+        (number_of(&file), number_of(&directory), number_of(&listener));
     let text = read_only_destinations as *const () as usize;
     let data = "read-only data".as_ptr().addr();
     for place in [text, data, VDSO, SYSTEM_PAGE] {
@@ -161,7 +173,12 @@ async fn read_only_destinations() -> Outcome {
         raw::refused("pipe2", number::PIPE2, [place & !7, 0], &[EFAULT])?;
         raw::refused("clock_gettime", number::CLOCK_GETTIME, [1, place & !7], &[EFAULT])?;
         raw::refused("getrandom", number::GETRANDOM, [place, 4], &[EFAULT])?;
-        raw::refused("getsockname", number::GETSOCKNAME, [listener, place & !7, place & !7], &[EFAULT])?;
+        raw::refused(
+            "getsockname",
+            number::GETSOCKNAME,
+            [listener, place & !7, place & !7],
+            &[EFAULT],
+        )?;
         raw::refused("statistics", number::COPS_STATISTICS, [place & !7, 64], &[EFAULT])?;
         raw::refused("quota", number::COPS_QUOTA, [0, 0, usize::MAX, place & !7], &[EFAULT])?;
     }
@@ -176,7 +193,9 @@ async fn huge_lengths() -> Outcome {
     let place = buffer.as_mut_ptr().addr();
     let (reader, writer) = pipe()?;
     let (reader, writer) = (number_of(&reader), number_of(&writer));
-    for length in [usize::MAX, 1 << 63, isize::MAX as usize, USER_END, 1 << 32, usize::MAX - place + 1] {
+    for length in
+        [usize::MAX, 1 << 63, isize::MAX as usize, USER_END, 1 << 32, usize::MAX - place + 1]
+    {
         let file = file()?;
         let moved = |what: &str, result| match result {
             Ok(1..=BYTES) | Err(EFAULT | EINVAL) => Ok(()),
@@ -258,7 +277,12 @@ async fn wrong_kinds_of_descriptor() -> Outcome {
     raw::refused("write to a reading end", number::WRITE, [reader, place, 4], &[EBADF])?;
     raw::refused("read from a writing end", number::READ, [writer, place, 4], &[EBADF])?;
     raw::refused("read from a directory", number::READ, [directory, place, 4], &[EISDIR])?;
-    raw::refused("write to a directory", number::WRITE, [directory, place, 4], &[EBADF, EISDIR, EROFS])?;
+    raw::refused(
+        "write to a directory",
+        number::WRITE,
+        [directory, place, 4],
+        &[EBADF, EISDIR, EROFS],
+    )?;
     raw::refused("list a file", number::GETDENTS64, [file, place, 64], &[ENOTDIR])?;
     raw::refused("seek in a pipe", number::LSEEK, [reader, 0, 0], &[ESPIPE])?;
     raw::refused("seek in a socket", number::LSEEK, [socket, 0, 0], &[ESPIPE])?;
@@ -269,7 +293,12 @@ async fn wrong_kinds_of_descriptor() -> Outcome {
     raw::refused("write to a socket", number::WRITE, [socket, place, 4], &[ENOTCONN, EPIPE])?;
     raw::refused("accept without listening", number::ACCEPT, [socket, 0, 0], &[EINVAL])?;
     raw::refused("shutdown without a peer", number::SHUTDOWN, [socket, 2], &[ENOTCONN])?;
-    raw::refused("getpeername without a peer", number::GETPEERNAME, [socket, place, place], &[ENOTCONN])?;
+    raw::refused(
+        "getpeername without a peer",
+        number::GETPEERNAME,
+        [socket, place, place],
+        &[ENOTCONN],
+    )?;
     for other in [0, file, directory, reader, writer] {
         raw::refused("bind", number::BIND, [other, place, 16], &[ENOTSOCK])?;
         raw::refused("listen", number::LISTEN, [other, 1], &[ENOTSOCK])?;

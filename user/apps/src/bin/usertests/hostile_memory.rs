@@ -56,13 +56,23 @@ async fn fault_program() -> Outcome {
 }
 
 async fn kernel_memory() -> Outcome {
-    die(&["read-kernel", "write-kernel", "execute-kernel", "read-kernel-stack", "write-devices"], SIGSEGV)
-        .await
+    die(
+        &["read-kernel", "write-kernel", "execute-kernel", "read-kernel-stack", "write-devices"],
+        SIGSEGV,
+    )
+    .await
 }
 
 async fn addresses_of_nobody() -> Outcome {
     die(
-        &["read-null", "write-null", "execute-null", "read-not-canonical", "read-hole", "execute-hole"],
+        &[
+            "read-null",
+            "write-null",
+            "execute-null",
+            "read-not-canonical",
+            "read-hole",
+            "execute-hole",
+        ],
         SIGSEGV,
     )
     .await
@@ -84,7 +94,11 @@ async fn write_xor_execute() -> Outcome {
 }
 
 async fn shared_pages() -> Outcome {
-    die(&["write-vdso", "write-system-page", "execute-system-page", "execute-process-page"], SIGSEGV).await
+    die(
+        &["write-vdso", "write-system-page", "execute-system-page", "execute-process-page"],
+        SIGSEGV,
+    )
+    .await
 }
 
 async fn stack_guard() -> Outcome {
@@ -130,7 +144,10 @@ async fn fresh_memory_is_zero() -> Outcome {
 
 fn map(bytes: usize) -> Result<usize, Failure> {
     let rights = protection::READ | protection::WRITE;
-    Ok(raw::call(MMAP, [0, bytes, rights, map_flags::PRIVATE | map_flags::ANONYMOUS, usize::MAX, 0])?)
+    Ok(raw::call(
+        MMAP,
+        [0, bytes, rights, map_flags::PRIVATE | map_flags::ANONYMOUS, usize::MAX, 0],
+    )?)
 }
 
 /// Does one forbidden thing. Returning from it means that the kernel did not stop it.
@@ -158,7 +175,8 @@ unsafe fn commit(case: &str) {
         black_box(unsafe { with_exposed_provenance_mut::<u8>(address).read_volatile() });
     };
     // SAFETY: deliberately unsound, see `misbehave`: the kernel must end the process.
-    let write = |address: usize| unsafe { with_exposed_provenance_mut::<u8>(address).write_volatile(0x82) };
+    let write =
+        |address: usize| unsafe { with_exposed_provenance_mut::<u8>(address).write_volatile(0x82) };
     // SAFETY: deliberately unsound, see `misbehave`: the kernel must end the process.
     let execute = |address: usize| unsafe { asm!("jalr {}", in(reg) address, clobber_abi("C")) };
     let text = misbehave as *const () as usize;

@@ -3,7 +3,9 @@
 
 use alloc::vec::Vec;
 
-use cops::abi::layout::{MAP_START, PAGE_BYTES, PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE, USER_END, VDSO};
+use cops::abi::layout::{
+    MAP_START, PAGE_BYTES, PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE, USER_END, VDSO,
+};
 use cops::abi::quota::ONLY_ASK;
 use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection};
 use cops::abi::{Errno, Errno::*};
@@ -64,11 +66,21 @@ async fn bad_mappings() -> Outcome {
         [page, 1 << 30, READ_WRITE],
         &[ENOMEM, EINVAL],
     )?;
-    raw::refused("mprotect off a page", number::MPROTECT, [page + 1, PAGE_BYTES, READ_WRITE], &[EINVAL])?;
+    raw::refused(
+        "mprotect off a page",
+        number::MPROTECT,
+        [page + 1, PAGE_BYTES, READ_WRITE],
+        &[EINVAL],
+    )?;
     raw::refused("munmap off a page", number::MUNMAP, [page + 1, PAGE_BYTES], &[EINVAL])?;
     raw::refused("munmap of nothing", number::MUNMAP, [page, 0], &[EINVAL])?;
     for &bad in BAD_ADDRESSES.iter().filter(|&&bad| bad >= USER_END - 1) {
-        raw::refused("munmap", number::MUNMAP, [bad & !(PAGE_BYTES - 1), PAGE_BYTES], &[EINVAL, ENOMEM])?;
+        raw::refused(
+            "munmap",
+            number::MUNMAP,
+            [bad & !(PAGE_BYTES - 1), PAGE_BYTES],
+            &[EINVAL, ENOMEM],
+        )?;
         raw::refused(
             "mprotect",
             number::MPROTECT,
@@ -78,7 +90,12 @@ async fn bad_mappings() -> Outcome {
     }
     for length in [usize::MAX, 1 << 63, usize::MAX - page + 1] {
         raw::refused("munmap of everything", number::MUNMAP, [page, length], &[EINVAL, ENOMEM])?;
-        raw::refused("mprotect of everything", number::MPROTECT, [page, length, 1], &[EINVAL, ENOMEM])?;
+        raw::refused(
+            "mprotect of everything",
+            number::MPROTECT,
+            [page, length, 1],
+            &[EINVAL, ENOMEM],
+        )?;
     }
     check_equal!(raw::call(number::MUNMAP, [page, PAGE_BYTES]), Ok(0), "munmap");
     raw::refused("read into what was unmapped", number::READ, [0, page, 16], &[EFAULT])?;
@@ -100,7 +117,12 @@ async fn shared_pages_stay() -> Outcome {
     }
     for page in [PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE] {
         let rights = protection::READ | protection::EXECUTE;
-        raw::refused("mprotect of a shared page", number::MPROTECT, [page, PAGE_BYTES, rights], REFUSALS)?;
+        raw::refused(
+            "mprotect of a shared page",
+            number::MPROTECT,
+            [page, PAGE_BYTES, rights],
+            REFUSALS,
+        )?;
     }
     for page in [PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE, VDSO] {
         raw::refused("munmap of a shared page", number::MUNMAP, [page, PAGE_BYTES], REFUSALS)?;
@@ -114,7 +136,9 @@ async fn bad_times() -> Outcome {
         raw::refused("clock_nanosleep", number::CLOCK_NANOSLEEP, [1, 0, address], &[EINVAL])?;
     }
     let forever = [isize::MAX as usize, 0usize];
-    let Asked::InFlight(handle) = raw::ask(number::CLOCK_NANOSLEEP, [1, 0, forever.as_ptr().addr()]) else {
+    let Asked::InFlight(handle) =
+        raw::ask(number::CLOCK_NANOSLEEP, [1, 0, forever.as_ptr().addr()])
+    else {
         return Err(Failure("a sleep for ever is over".into()));
     };
     check!(handle.cancel()?, "a sleep for ever had completed");
@@ -130,7 +154,12 @@ async fn bad_times() -> Outcome {
 
 async fn bad_sockets() -> Outcome {
     raw::refused("socket's domain", number::SOCKET, [99, 1, 0], &[EAFNOSUPPORT])?;
-    raw::refused("socket's type", number::SOCKET, [2, 99, 0], &[EINVAL, EPROTONOSUPPORT, EOPNOTSUPP])?;
+    raw::refused(
+        "socket's type",
+        number::SOCKET,
+        [2, 99, 0],
+        &[EINVAL, EPROTONOSUPPORT, EOPNOTSUPP],
+    )?;
     raw::refused("socket's protocol", number::SOCKET, [2, 1, 99], &[EPROTONOSUPPORT, EINVAL])?;
     let socket = Fd::from_raw(raw::call(number::SOCKET, [2, 1, 0])? as i32);
     let fd = number_of(&socket);
@@ -138,15 +167,35 @@ async fn bad_sockets() -> Outcome {
     let place = address.as_ptr().addr();
     for length in [0, 1, 15] {
         raw::refused("bind to a short address", number::BIND, [fd, place, length], &[EINVAL])?;
-        raw::refused("connect to a short address", number::CONNECT, [fd, place, length], &[EINVAL])?;
+        raw::refused(
+            "connect to a short address",
+            number::CONNECT,
+            [fd, place, length],
+            &[EINVAL],
+        )?;
     }
     let strange = [99u8; 28];
     let strange = strange.as_ptr().addr();
-    raw::refused("bind to a strange family", number::BIND, [fd, strange, 28], &[EAFNOSUPPORT, EINVAL])?;
-    raw::refused("connect to a strange family", number::CONNECT, [fd, strange, 28], &[EAFNOSUPPORT, EINVAL])?;
+    raw::refused(
+        "bind to a strange family",
+        number::BIND,
+        [fd, strange, 28],
+        &[EAFNOSUPPORT, EINVAL],
+    )?;
+    raw::refused(
+        "connect to a strange family",
+        number::CONNECT,
+        [fd, strange, 28],
+        &[EAFNOSUPPORT, EINVAL],
+    )?;
     raw::refused("shutdown of nothing", number::SHUTDOWN, [fd, 3], &[EINVAL])?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    raw::refused("accept4's flags", number::ACCEPT4, [number_of(&listener), 0, 0, 1 << 20], &[EINVAL])?;
+    raw::refused(
+        "accept4's flags",
+        number::ACCEPT4,
+        [number_of(&listener), 0, 0, 1 << 20],
+        &[EINVAL],
+    )?;
     Ok(())
 }
 
@@ -154,7 +203,11 @@ async fn bad_processes() -> Outcome {
     raw::refused("kill an unused id", number::KILL, [0x7fff_0000, 9], &[ESRCH])?;
     raw::refused("kill a strange id", number::KILL, [usize::MAX / 2, 9], &[ESRCH, EINVAL])?;
     raw::refused("strange signal", number::KILL, [cops::process::id() as usize, 99], &[EINVAL])?;
-    check_equal!(raw::call(number::KILL, [cops::process::id() as usize, 0]), Ok(0), "signal 0 to itself");
+    check_equal!(
+        raw::call(number::KILL, [cops::process::id() as usize, 0]),
+        Ok(0),
+        "signal 0 to itself"
+    );
     raw::refused("wait without a child", number::WAIT4, [usize::MAX, 0, 0, 0], &[ECHILD])?;
     raw::refused("wait for a stranger", number::WAIT4, [1, 0, 0, 0], &[ECHILD])?;
     raw::refused("wait4's options", number::WAIT4, [usize::MAX, 0, 1 << 20, 0], &[EINVAL])?;
@@ -200,11 +253,21 @@ async fn bad_quotas() -> Outcome {
         raw::refused("quota's kind, to set it", number::COPS_QUOTA, [0, kind, 1, 0], &[EINVAL])?;
     }
     for process in NO_PROCESSES {
-        raw::refused("quota of no process", number::COPS_QUOTA, [process, 0, ONLY_ASK, 0], &[ESRCH])?;
+        raw::refused(
+            "quota of no process",
+            number::COPS_QUOTA,
+            [process, 0, ONLY_ASK, 0],
+            &[ESRCH],
+        )?;
         raw::refused("quota for no process", number::COPS_QUOTA, [process, 0, 1, 0], &[ESRCH])?;
     }
     for resource in 0..Resource::ALL.len() {
-        raw::refused("a higher quota", number::COPS_QUOTA, [0, resource, ONLY_ASK - 1, 0], &[EPERM])?;
+        raw::refused(
+            "a higher quota",
+            number::COPS_QUOTA,
+            [0, resource, ONLY_ASK - 1, 0],
+            &[EPERM],
+        )?;
     }
     check_equal!(quota(0, Resource::Memory)?.limit, before, "the limit after calls that failed");
     Ok(())
@@ -234,10 +297,20 @@ async fn bad_parking_and_cpus() -> Outcome {
     check_equal!(raw::call(number::COPS_PARK, []), Ok(0), "park after unpark");
     for count in [9, 1000, usize::MAX] {
         let entry = bad_parking_and_cpus as *const () as usize;
-        raw::refused("virtual CPUs without end", number::COPS_ALLOC_CPU, [count, entry], &[EINVAL])?;
+        raw::refused(
+            "virtual CPUs without end",
+            number::COPS_ALLOC_CPU,
+            [count, entry],
+            &[EINVAL],
+        )?;
     }
     for &bad in BAD_ADDRESSES.iter().filter(|&&bad| bad >= USER_END) {
-        raw::refused("a virtual CPU in nowhere", number::COPS_ALLOC_CPU, [1, bad], &[EINVAL, EFAULT])?;
+        raw::refused(
+            "a virtual CPU in nowhere",
+            number::COPS_ALLOC_CPU,
+            [1, bad],
+            &[EINVAL, EFAULT],
+        )?;
     }
     Ok(())
 }
@@ -246,7 +319,8 @@ async fn bad_parking_and_cpus() -> Outcome {
 /// distinguish it from a completed call; never "it was in flight and is cancelled".
 async fn bad_cancels() -> Outcome {
     let mut garbage = Garbage::new(0xbad);
-    let handles = [0, 1, usize::MAX, 1 << 32, 1 << 63].into_iter().chain((0..100).map(|_| garbage.next()));
+    let handles =
+        [0, 1, usize::MAX, 1 << 32, 1 << 63].into_iter().chain((0..100).map(|_| garbage.next()));
     for handle in handles {
         let result = raw::call(number::COPS_CANCEL, [handle]);
         check!(matches!(result, Ok(1) | Err(EINVAL | ESRCH)), "cancel of {handle:#x}: {result:?}");
@@ -262,7 +336,8 @@ async fn garbage_coroutine_ids() -> Outcome {
     let mut buffer = [0u8; 16];
     let place = buffer.as_mut_ptr().addr();
     for _ in 0..100 {
-        let Asked::InFlight(handle) = raw::ask(number::READ, [number_of(&reader), place, 16]) else {
+        let Asked::InFlight(handle) = raw::ask(number::READ, [number_of(&reader), place, 16])
+        else {
             return Err(Failure("a read of an empty pipe is over".into()));
         };
         check!(handle.cancel()?, "a read of an empty pipe had completed");

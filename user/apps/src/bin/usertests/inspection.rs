@@ -68,7 +68,11 @@ async fn processes_are_seen() -> Outcome {
     check_equal!(record.parent, process::id(), "parent");
     check_equal!((record.cpus, record.calls_in_flight), (1, 0), "virtual CPUs, calls");
     check!(record.pages > 10 && record.pages < 10_000, "{} pages", record.pages);
-    check!(inspect::text(&record.name).ends_with("bin/usertests"), "{:?}", inspect::text(&record.name));
+    check!(
+        inspect::text(&record.name).ends_with("bin/usertests"),
+        "{:?}",
+        inspect::text(&record.name)
+    );
     seen_as(sleeping.id(), &[state::BLOCKED]).await?;
     let record = seen_as(parked.id(), &[state::PARKED]).await?;
     check_equal!(record.calls_in_flight, 1, "calls of a process with one coroutine, which sleeps");
@@ -98,7 +102,11 @@ async fn virtual_cpus_are_seen() -> Outcome {
     let me = task::current().map_or(0, |id| id.raw());
     let running: Vec<_> = cpus.iter().filter(|cpu| cpu.state == state::RUNNING).collect();
     let [cpu] = running.as_slice() else { return Err(Failure(alloc::format!("{cpus:?}"))) };
-    check_equal!((cpu.current_coroutine, cpu.current_priority), (me, 32), "what the running one polls");
+    check_equal!(
+        (cpu.current_coroutine, cpu.current_priority),
+        (me, 32),
+        "what the running one polls"
+    );
     check!(cpus.iter().all(|cpu| cpu.process == process::id()), "process numbers");
     Ok(())
 }
@@ -107,7 +115,9 @@ async fn coroutines_are_seen() -> Outcome {
     let kernel = inspect::coroutines(0)?;
     for (name, priority) in [("timer", 0), ("console", 0), ("reaper", 32)] {
         let found = kernel.iter().find(|coroutine| inspect::text(&coroutine.name) == name);
-        let Some(found) = found else { return Err(Failure(alloc::format!("no {name} in {kernel:?}"))) };
+        let Some(found) = found else {
+            return Err(Failure(alloc::format!("no {name} in {kernel:?}")));
+        };
         check_equal!(found.priority, priority, "priority of {name}");
     }
     let running = kernel.iter().filter(|coroutine| coroutine.state == state::RUNNING);
@@ -129,9 +139,14 @@ async fn coroutines_of_processes_are_seen() -> Outcome {
     // The urgent coroutines wait; the others are still ready.
     let all = inspect::coroutines(process::id())?;
     let find = |id: task::CoroutineId| all.iter().find(|coroutine| coroutine.coroutine == id.raw());
-    check_equal!(find(me).map(|me| (me.state, me.priority)), Some((state::RUNNING, 32)), "this coroutine");
+    check_equal!(
+        find(me).map(|me| (me.state, me.priority)),
+        Some((state::RUNNING, 32)),
+        "this coroutine"
+    );
     for (number, &id) in blocked.iter().enumerate() {
-        let (level, found) = (number as u32 % 64, find(id).map(|found| (found.state, found.priority)));
+        let (level, found) =
+            (number as u32 % 64, find(id).map(|found| (found.state, found.priority)));
         let expected = if level <= 32 { state::BLOCKED } else { state::READY };
         check_equal!(found, Some((expected, level)), "coroutine {number}");
     }
@@ -155,8 +170,13 @@ async fn coroutines_of_processes_are_seen() -> Outcome {
         child.kill()?;
         soon("the end of a child", child.wait()).await??;
     }
-    let states = |list: &[inspect::CoroutineRecord]| list.iter().map(|one| one.state).collect::<Vec<_>>();
-    check_equal!(states(&of_sleeping), [state::SUSPENDED], "states in a process that waits in a call");
+    let states =
+        |list: &[inspect::CoroutineRecord]| list.iter().map(|one| one.state).collect::<Vec<_>>();
+    check_equal!(
+        states(&of_sleeping),
+        [state::SUSPENDED],
+        "states in a process that waits in a call"
+    );
     let computing = states(&of_computing);
     check!(computing == [state::RUNNING] || computing == [state::SUSPENDED], "{computing:?}");
     Ok(())
@@ -193,11 +213,14 @@ async fn lies_about_coroutines_are_harmless() -> Outcome {
             let arguments = [request(4), from, buffer.as_mut_ptr().addr(), buffer.len()];
             let length = raw::call(COPS_INSPECT, arguments)?;
             let parsed = records::parse::<inspect::CoroutineRecord>(&buffer[..length]);
-            let Some((header, mut coroutines)) = parsed else { return Err(Failure("no records".into())) };
+            let Some((header, mut coroutines)) = parsed else {
+                return Err(Failure("no records".into()));
+            };
             longest = longest.max(header.count);
             check!(
                 coroutines
-                    .all(|one| one.priority < 64 && one.worker < 64 && one.state <= 3 || one.state == 4),
+                    .all(|one| one.priority < 64 && one.worker < 64 && one.state <= 3
+                        || one.state == 4),
                 "nonsense"
             );
             if header.next == 0 {
@@ -217,9 +240,15 @@ async fn harts_are_seen() -> Outcome {
     check!((1..=8).contains(&harts.len()), "{} harts", harts.len());
     for (number, hart) in harts.iter().enumerate() {
         check_equal!(hart.hart as usize, number, "number");
-        check!(hart.asleep_ticks <= hart.now_ticks && hart.process_ticks <= hart.now_ticks, "{hart:?}");
+        check!(
+            hart.asleep_ticks <= hart.now_ticks && hart.process_ticks <= hart.now_ticks,
+            "{hart:?}"
+        );
     }
-    check!(harts.iter().any(|hart| hart.process == process::id()), "no hart runs this process: {harts:?}");
+    check!(
+        harts.iter().any(|hart| hart.process == process::id()),
+        "no hart runs this process: {harts:?}"
+    );
     Ok(())
 }
 
@@ -279,7 +308,12 @@ async fn bad_requests() -> Outcome {
     let absent = 0xffff_fff0usize << 32;
     raw::refused("no such process", COPS_INSPECT, [request(3), absent, place, 256], &[ESRCH])?;
     raw::refused("no such process", COPS_INSPECT, [request(4), absent, place, 256], &[ESRCH])?;
-    raw::refused("the kernel has no virtual CPUs", COPS_INSPECT, [request(3), 0, place, 256], &[ESRCH])?;
+    raw::refused(
+        "the kernel has no virtual CPUs",
+        COPS_INSPECT,
+        [request(3), 0, place, 256],
+        &[ESRCH],
+    )?;
     for operation in [3, 99, usize::MAX] {
         raw::refused("no such operation", COPS_TRACE, [operation, 0, place, 256], &[EINVAL])?;
     }
@@ -291,7 +325,10 @@ async fn bad_requests() -> Outcome {
         raw::refused("trace", COPS_TRACE, [operation::READ, 0, address, 256], &[EFAULT])?;
     }
     // The largest numbers to begin at.
-    check!(raw::call(COPS_INSPECT, [request(4), u32::MAX as usize, place, 256]).is_ok(), "the last slot");
+    check!(
+        raw::call(COPS_INSPECT, [request(4), u32::MAX as usize, place, 256]).is_ok(),
+        "the last slot"
+    );
     check!(raw::call(COPS_INSPECT, [request(1), usize::MAX, place, 256]).is_ok(), "the last hart");
     Ok(())
 }
@@ -384,7 +421,8 @@ async fn trace_of(what: &str) -> Result<(u32, Vec<Record>), Failure> {
 /// The events of one process from its mark `first` to its mark `last`.
 fn between(records: &[Record], child: u32, first: u64, last: u64) -> Vec<Event> {
     let events = records.iter().filter(|record| record.process == child).filter_map(Record::event);
-    let is_mark = |event: &Event, number| matches!(*event, Event::UserMark { value, .. } if value == number);
+    let is_mark =
+        |event: &Event, number| matches!(*event, Event::UserMark { value, .. } if value == number);
     let mut chosen: Vec<Event> = events.skip_while(|event| !is_mark(event, first)).collect();
     let end = chosen.iter().position(|event| is_mark(event, last));
     chosen.truncate(end.map_or(0, |end| end + 1));
@@ -398,7 +436,8 @@ async fn exact_sequence() -> Outcome {
     let mut events = between(&records, child, 1, 3);
     // Events of the kernel, for instance the clock's, are not considered.
     events.retain(|event| Event::is_user_kind(event.to_record().kind));
-    let [Event::UserMark { coroutine: main, .. }, Event::UserSpawn { coroutine: other, .. }, ..] = *events
+    let [Event::UserMark { coroutine: main, .. }, Event::UserSpawn { coroutine: other, .. }, ..] =
+        *events
     else {
         return Err(Failure(alloc::format!("{events:?}")));
     };
@@ -431,14 +470,18 @@ async fn a_call_from_end_to_end() -> Outcome {
     let mut steps = Vec::new();
     for event in &events {
         match *event {
-            Event::SystemCall { coroutine, number, .. } if number == READ as u64 && coroutine == reader => {
+            Event::SystemCall { coroutine, number, .. }
+                if number == READ as u64 && coroutine == reader =>
+            {
                 steps.push("read");
             }
             Event::CallBegin { coroutine, token: its, level: 0, .. } if coroutine == reader => {
                 token = Some(its);
                 steps.push("begins to wait");
             }
-            Event::SystemCall { coroutine: 0, number, .. } if number == WRITE as u64 => steps.push("write"),
+            Event::SystemCall { coroutine: 0, number, .. } if number == WRITE as u64 => {
+                steps.push("write")
+            }
             Event::CallComplete { coroutine, token: its, .. }
                 if coroutine == reader && token == Some(its) =>
             {
@@ -455,8 +498,11 @@ async fn a_call_from_end_to_end() -> Outcome {
     check_equal!(steps, expected, "steps, of {events:?}");
     // The kernel's coroutine for it: spawned, woken by the write and polled, in this order.
     let time = |wanted: &dyn Fn(&Event) -> bool| {
-        let found = records.iter().find(|record| record.event().is_some_and(|event| wanted(&event)));
-        found.map(|record| record.time_ticks).ok_or(Failure("an event of the kernel is missing".into()))
+        let found =
+            records.iter().find(|record| record.event().is_some_and(|event| wanted(&event)));
+        found
+            .map(|record| record.time_ticks)
+            .ok_or(Failure("an event of the kernel is missing".into()))
     };
     let completed = records.iter().find(|record| {
         matches!(record.event(), Some(Event::CallComplete { process: its, coroutine, .. })
@@ -472,11 +518,17 @@ async fn a_call_from_end_to_end() -> Outcome {
         _ => None,
     });
     let Some(worker) = worker else { return Err(Failure("no worker completed the call".into())) };
-    let made =
-        time(&|event| matches!(*event, Event::Spawn { coroutine, level: 0, .. } if coroutine == worker))?;
-    let woken = time(&|event| matches!(*event, Event::Wake { coroutine, .. } if coroutine == worker))?;
-    let polled = time(&|event| matches!(*event, Event::PollBegin { coroutine, .. } if coroutine == worker))?;
-    check!(made <= woken && woken <= polled, "made at {made}, woken at {woken}, polled at {polled}");
+    let made = time(
+        &|event| matches!(*event, Event::Spawn { coroutine, level: 0, .. } if coroutine == worker),
+    )?;
+    let woken =
+        time(&|event| matches!(*event, Event::Wake { coroutine, .. } if coroutine == worker))?;
+    let polled =
+        time(&|event| matches!(*event, Event::PollBegin { coroutine, .. } if coroutine == worker))?;
+    check!(
+        made <= woken && woken <= polled,
+        "made at {made}, woken at {woken}, polled at {polled}"
+    );
     Ok(())
 }
 
@@ -506,7 +558,10 @@ async fn overwritten_records_are_counted() -> Outcome {
     let lost = portion.begun - capacity;
     // If tracing was on before, it still is, and a few more are overwritten meanwhile.
     let more = portion.first - lost;
-    check!(portion.first >= lost && (more == 0 || was_on && more < 1000), "{portion:?}, {lost} lost");
+    check!(
+        portion.first >= lost && (more == 0 || was_on && more < 1000),
+        "{portion:?}, {lost} lost"
+    );
     check!(count > 0 && portion.count == count, "{count} records instead of {}", portion.count);
     Ok(())
 }
@@ -574,7 +629,8 @@ async fn off_means_off() -> Outcome {
     let was_on = trace::switch(true)?;
     trace::switch(false)?;
     let harts = inspect::harts()?.len();
-    let begun = || (0..harts).map(|hart| trace::read(hart, u64::MAX, |_| ()).map(|portion| portion.begun));
+    let begun =
+        || (0..harts).map(|hart| trace::read(hart, u64::MAX, |_| ()).map(|portion| portion.begun));
     let before: Vec<u64> = begun().collect::<Result<_, _>>()?;
     let mut child = start(&[HELPER, TRACED, "is-it"])?;
     let status = soon("a process", child.wait()).await??;

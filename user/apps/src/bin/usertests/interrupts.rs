@@ -98,7 +98,10 @@ async fn storm(spinners: usize, spin: fn(u64) -> Vec<usize>) -> Outcome {
         check!(wrong.is_empty(), "registers {wrong:?} changed (32: control and status)");
     }
     let taken = taken()? - before;
-    cops::println!("# {taken} interrupts while {spinners} spun, {} sleeps over", woken.load(Relaxed));
+    cops::println!(
+        "# {taken} interrupts while {spinners} spun, {} sleeps over",
+        woken.load(Relaxed)
+    );
     check!(taken >= 20, "{taken} interrupts are no storm");
     soon("the last sleep", more).await??;
     soon("sleeps", async {
@@ -220,7 +223,10 @@ async fn overdue_result_is_delivered() -> Outcome {
         // the poll returns.
         let over = sleeper_below(50, Duration::from_millis(200)).await;
         let arrived = spin_until(Duration::from_millis(300), || shows(50));
-        check!(!arrived && over.load(Relaxed) == 0, "the kernel did something less urgent in the meantime");
+        check!(
+            !arrived && over.load(Relaxed) == 0,
+            "the kernel did something less urgent in the meantime"
+        );
         return Ok(());
     }
     let over = sleeper_below(50, Duration::from_millis(20)).await;
@@ -313,8 +319,10 @@ async fn phases_are_shown() -> Outcome {
     task::alloc_cpu(2)?;
     // The others begin when they get a hart.
     until("one works, the others have nothing to do", || {
-        let phases: Vec<_> =
-            page().cpus[..4].iter().map(|cpu| CpuPhase::from_number(cpu.phase.load(Relaxed))).collect();
+        let phases: Vec<_> = page().cpus[..4]
+            .iter()
+            .map(|cpu| CpuPhase::from_number(cpu.phase.load(Relaxed)))
+            .collect();
         check_equal!(
             phases[3],
             Some(CpuPhase::Absent),

@@ -24,7 +24,9 @@ pub async fn wait_until_free(before: &Holdings) -> Result<(), Failure> {
         .collect();
     let coroutines: Vec<_> = inspect::coroutines(0)?
         .iter()
-        .map(|one| format!("{}{:#x} {}", inspect::text(&one.name), one.coroutine, state::name(one.state)))
+        .map(|one| {
+            format!("{}{:#x} {}", inspect::text(&one.name), one.coroutine, state::name(one.state))
+        })
         .collect();
     Err(Failure(format!(
         "left behind: {excess:?}; processes {processes:?}; kernel coroutines {coroutines:?}"

@@ -30,7 +30,9 @@ fn fill_up() -> Result<Vec<raw::Handle>, Failure> {
         match raw::ask(CLOCK_NANOSLEEP, [1, 0, FOREVER.as_ptr().addr()]) {
             Asked::InFlight(handle) => handles.push(handle),
             Asked::Done(Err(Errno::EAGAIN)) => return Ok(handles),
-            Asked::Done(other) => return Err(Failure(alloc::format!("a sleep for ever: {other:?}"))),
+            Asked::Done(other) => {
+                return Err(Failure(alloc::format!("a sleep for ever: {other:?}")));
+            }
         }
         check!(handles.len() <= CALLS_IN_FLIGHT_MAX, "more calls in flight than the contract says");
     }

@@ -129,7 +129,9 @@ async fn main(arguments: Arguments) -> ExitCode {
     let arguments: Vec<&str> = arguments.skip(1).collect();
     match arguments.as_slice() {
         [] => run_all("").await,
-        [ONE_TEST, name] => harness::run_here(all_tests().find(|test| test.name == *name), name).await,
+        [ONE_TEST, name] => {
+            harness::run_here(all_tests().find(|test| test.name == *name), name).await
+        }
         [processes::HELPER, inspection::TRACED, rest @ ..] => inspection::traced(rest).await,
         [processes::HELPER, rest @ ..] => match processes::help(rest) {
             scheduling::RUN_ON => core::future::pending().await,
@@ -148,7 +150,9 @@ async fn main(arguments: Arguments) -> ExitCode {
 async fn run_all(filter: &str) -> ExitCode {
     let is_first = cops::process::id() == FIRST_PROCESS;
     let chosen: Vec<&Test> = all_tests()
-        .filter(|test| test.name.contains(filter) && (is_first || !IN_THE_FIRST_PROCESS.contains(&test.name)))
+        .filter(|test| {
+            test.name.contains(filter) && (is_first || !IN_THE_FIRST_PROCESS.contains(&test.name))
+        })
         .collect();
     if chosen.is_empty() {
         let mut groups: Vec<&str> =
@@ -198,7 +202,9 @@ async fn run_here(test: &'static Test) -> Verdict {
         Ok(Ok(ExitCode::SUCCESS)) => Verdict::Passed,
         Ok(Ok(_)) => Verdict::Reported,
         Ok(Err(_)) => Verdict::Failed(Failure("its coroutine was cancelled".into())),
-        Err(_) => Verdict::Failed(Failure(alloc::format!("not over after {} s", TIME_LIMIT.as_secs()))),
+        Err(_) => {
+            Verdict::Failed(Failure(alloc::format!("not over after {} s", TIME_LIMIT.as_secs())))
+        }
     }
 }
 
@@ -214,7 +220,9 @@ async fn run_apart(arguments: &[&str]) -> Verdict {
     };
     match status.code() {
         Some(REPORTED) => Verdict::Reported,
-        Some(0) => leak::wait_until_free(&before).await.map_or_else(Verdict::Failed, |()| Verdict::Passed),
+        Some(0) => {
+            leak::wait_until_free(&before).await.map_or_else(Verdict::Failed, |()| Verdict::Passed)
+        }
         _ => Verdict::Failed(Failure(alloc::format!("{status}"))),
     }
 }

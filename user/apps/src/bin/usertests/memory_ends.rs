@@ -110,7 +110,10 @@ async fn pipes_take_fragmented_memory() -> Outcome {
     }
     let freed = (statistics()?.frames_free as usize - before) * PAGE;
     let total = fill_pipes()?;
-    check!(total > freed / 2, "{total} bytes went into pipes, after {freed} were freed page by page");
+    check!(
+        total > freed / 2,
+        "{total} bytes went into pipes, after {freed} were freed page by page"
+    );
     Ok(())
 }
 
@@ -163,7 +166,9 @@ async fn thirty_thousand_waiters() -> Outcome {
             Asked::InFlight(_) => waiting += 1,
             // A quota or the end of memory: as many as possible.
             Asked::Done(Err(Errno::EAGAIN | Errno::ENOMEM)) => break,
-            Asked::Done(other) => return Err(Failure(alloc::format!("a read of an empty pipe: {other:?}"))),
+            Asked::Done(other) => {
+                return Err(Failure(alloc::format!("a read of an empty pipe: {other:?}")));
+            }
         }
     }
     check!(waiting > 1_000, "only {waiting} reads wait");
@@ -192,7 +197,9 @@ async fn a_hundred_thousand_cancelled_reads() -> Outcome {
         let begin = statistics()?.instructions;
         for _ in 0..ROUNDS / PARTS {
             match raw::ask(READ, [pipe.reader, place, 1]) {
-                Asked::InFlight(handle) => check!(handle.cancel()?, "a read of an empty pipe completed"),
+                Asked::InFlight(handle) => {
+                    check!(handle.cancel()?, "a read of an empty pipe completed")
+                }
                 Asked::Done(other) => return Err(Failure(alloc::format!("{other:?}"))),
             }
         }

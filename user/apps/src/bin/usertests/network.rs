@@ -135,7 +135,8 @@ async fn halves_close_apart() -> Outcome {
 async fn shutdown_ends_a_waiting_read() -> Outcome {
     let (client, _server) = pair().await?;
     let (mut reader, writer) = client.into_split();
-    let reading = task::spawn_join(async move { reader.read(&mut [0; 8]).await }, Priority::DEFAULT);
+    let reading =
+        task::spawn_join(async move { reader.read(&mut [0; 8]).await }, Priority::DEFAULT);
     sleep(Duration::from_millis(5)).await;
     writer.shutdown(Shutdown::Both)?;
     check_equal!(soon("the end of the read", reading).await??, Ok(0), "bytes read after shutdown");
@@ -164,7 +165,8 @@ async fn dropped_listener_resets() -> Outcome {
     let (listener, address) = listen()?;
     let mut client = TcpStream::connect(address).await?;
     drop(listener);
-    let result = soon("the end of a connection that was not accepted", client.read(&mut [0; 8])).await?;
+    let result =
+        soon("the end of a connection that was not accepted", client.read(&mut [0; 8])).await?;
     check!(matches!(result, Err(Error::Kernel(Errno::ECONNRESET)) | Ok(0)), "{result:?}");
     Ok(())
 }
@@ -183,7 +185,10 @@ async fn write_to_the_gone() -> Outcome {
         }
     };
     let error = soon("an error", writing).await?;
-    check!(matches!(error, Some(Errno::EPIPE | Errno::ECONNRESET)), "writing without a reader: {error:?}");
+    check!(
+        matches!(error, Some(Errno::EPIPE | Errno::ECONNRESET)),
+        "writing without a reader: {error:?}"
+    );
     Ok(())
 }
 
@@ -222,7 +227,8 @@ async fn read_is_cancel_safe() -> Outcome {
     let mut expected = 0u8;
     loop {
         let mut bytes = [0; 30];
-        match timeout(Duration::from_micros(u64::from(expected) * 3), server.read(&mut bytes)).await {
+        match timeout(Duration::from_micros(u64::from(expected) * 3), server.read(&mut bytes)).await
+        {
             // With a time limit of zero, no other coroutine would ever run here.
             Err(_) => task::yield_now().await,
             Ok(Ok(0)) => break,
@@ -251,8 +257,9 @@ async fn connect_can_be_given_up() -> Outcome {
 async fn macros_both_ways() -> Outcome {
     let name = task::current().ok_or(Failure("no coroutine".into()))?;
     let (listener, address) = listen()?;
-    let new_socket =
-        || crate::raw::call(cops::abi::syscall::SOCKET, [2, 1, 0]).map(|fd| Fd::from_raw(fd as i32));
+    let new_socket = || {
+        crate::raw::call(cops::abi::syscall::SOCKET, [2, 1, 0]).map(|fd| Fd::from_raw(fd as i32))
+    };
     let (first, second) = (new_socket()?, new_socket()?);
     check_equal!(connect!(first, address), Ok(()), "synchronous connect");
     check_equal!(connect!(second, address, name).await, Ok(()), "asynchronous connect");

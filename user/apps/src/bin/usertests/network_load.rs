@@ -80,11 +80,14 @@ async fn many(connections: usize, messages: usize) -> Outcome {
     let (listener, address) = listen()?;
     serve_all(listener);
     let clients: Vec<_> = (0..connections)
-        .map(|connection| task::spawn_join(client(connection, address, messages), Priority::DEFAULT))
+        .map(|connection| {
+            task::spawn_join(client(connection, address, messages), Priority::DEFAULT)
+        })
         .collect();
     let results = timeout(LIMIT, join_all(clients)).await?;
     for (connection, result) in results.into_iter().enumerate() {
-        let expected: usize = (0..messages).map(|round| 1 + (connection * 131 + round * 977) % 3000).sum();
+        let expected: usize =
+            (0..messages).map(|round| 1 + (connection * 131 + round * 977) % 3000).sum();
         check_equal!(result??, expected, "right bytes of connection {connection}");
     }
     Ok(())

@@ -77,8 +77,10 @@ fn ticks_in(duration: Duration) -> u64 {
 async fn measure(yielding: &str) -> Result<(usize, usize), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_address()?.port();
-    let mut children =
-        [start(&[HELPER, yielding, &format!("{port}")])?, start(&[HELPER, yielding, &format!("{port}")])?];
+    let mut children = [
+        start(&[HELPER, yielding, &format!("{port}")])?,
+        start(&[HELPER, yielding, &format!("{port}")])?,
+    ];
     let mut streams = Vec::new();
     for _ in 0..children.len() {
         let mut stream = soon("a helper's connection", listener.accept()).await??;
@@ -95,18 +97,21 @@ async fn measure(yielding: &str) -> Result<(usize, usize), Failure> {
         for _ in 0..RECORDS {
             let mut record = [0; RECORD_BYTES];
             soon("a record", stream.read_exact(&mut record)).await??;
-            let [class, ticks] = [&record[..8], &record[8..]]
-                .map(|bytes| bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)));
+            let [class, ticks] = [&record[..8], &record[8..]].map(|bytes| {
+                bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+            });
             all.push(Began { class, ticks });
         }
     }
     for child in &mut children {
         check!(soon("a helper's end", child.wait()).await??.success(), "a helper failed");
     }
-    let overtakers =
-        |one: &Began| all.iter().filter(|other| other.class > one.class && other.ticks < one.ticks).count();
+    let overtakers = |one: &Began| {
+        all.iter().filter(|other| other.class > one.class && other.ticks < one.ticks).count()
+    };
     let counts: Vec<usize> = all.iter().map(overtakers).collect();
-    let pairs = all.iter().map(|one| all.iter().filter(|other| other.class > one.class).count()).sum();
+    let pairs =
+        all.iter().map(|one| all.iter().filter(|other| other.class > one.class).count()).sum();
     let out_of_order = counts.iter().sum();
     cops::println!(
         "order: yielding={yielding} harts={} coroutines={} pairs={pairs} out_of_order={out_of_order} overtaken={}",

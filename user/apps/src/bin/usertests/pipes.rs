@@ -37,7 +37,9 @@ async fn write_pattern(mut writer: Fd, bytes: usize, step: usize) -> cops::io::R
 
 async fn bytes_in_order() -> Outcome {
     const BYTES: usize = 300_000;
-    for (write_step, read_step) in [(1000, 1000), (1, 16), (60_000, 17), (333, 60_000), (BYTES, BYTES)] {
+    for (write_step, read_step) in
+        [(1000, 1000), (1, 16), (60_000, 17), (333, 60_000), (BYTES, BYTES)]
+    {
         let bytes = if write_step == 1 { 3000 } else { BYTES };
         let (mut reader, writer) = pipe()?;
         let done = task::spawn_join(write_pattern(writer, bytes, write_step), Priority::DEFAULT);
@@ -91,12 +93,24 @@ async fn every_alignment() -> Outcome {
 /// A transfer of no bytes does not wait, whatever the state of the other end.
 async fn nothing_to_move() -> Outcome {
     let (mut reader, mut writer) = pipe()?;
-    check_equal!(soon("reading nothing", reader.read(&mut [])).await?, Ok(0), "bytes of an empty pipe");
+    check_equal!(
+        soon("reading nothing", reader.read(&mut [])).await?,
+        Ok(0),
+        "bytes of an empty pipe"
+    );
     check_equal!(cops::read!(reader, &mut []), Ok(0), "bytes of an empty pipe, synchronously");
     let full = vec![0; 1000];
-    while cops::time::timeout(cops::time::Duration::from_millis(20), writer.write(&full)).await.is_ok() {}
-    check_equal!(soon("writing nothing", writer.write(&[])).await?, Ok(0), "bytes into a full pipe");
-    let (result, buffer) = soon("filling nothing", cops::io::fill(&reader, vec![1u8; 4], 4)).await?;
+    while cops::time::timeout(cops::time::Duration::from_millis(20), writer.write(&full))
+        .await
+        .is_ok()
+    {}
+    check_equal!(
+        soon("writing nothing", writer.write(&[])).await?,
+        Ok(0),
+        "bytes into a full pipe"
+    );
+    let (result, buffer) =
+        soon("filling nothing", cops::io::fill(&reader, vec![1u8; 4], 4)).await?;
     check_equal!((result, buffer), (Ok(()), vec![1; 4]), "filling from the end on");
     Ok(())
 }
@@ -116,7 +130,11 @@ async fn end_after_writer() -> Outcome {
 async fn broken_pipe() -> Outcome {
     let (reader, mut writer) = pipe()?;
     drop(reader);
-    check_equal!(writer.write(b"x").await, Err(Error::Kernel(Errno::EPIPE)), "write without a reader");
+    check_equal!(
+        writer.write(b"x").await,
+        Err(Error::Kernel(Errno::EPIPE)),
+        "write without a reader"
+    );
     Ok(())
 }
 
@@ -157,7 +175,11 @@ async fn chain() -> Outcome {
         check_equal!(byte[0], value, "byte through the chain");
     }
     drop(entrance);
-    check_equal!(soon("the end through the chain", exit.read(&mut [0; 4])).await??, 0, "bytes at the end");
+    check_equal!(
+        soon("the end through the chain", exit.read(&mut [0; 4])).await??,
+        0,
+        "bytes at the end"
+    );
     Ok(())
 }
 

@@ -13,7 +13,9 @@ use cops::{task, wait};
 use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
-use crate::{authority, bounded, check, check_equal, interrupts, quotas, raw, registers, scheduling, tests};
+use crate::{
+    authority, bounded, check, check_equal, interrupts, quotas, raw, registers, scheduling, tests,
+};
 
 tests! { processes:
     exit_codes,
@@ -75,7 +77,9 @@ fn argument(index: usize, bytes: usize) -> String {
 }
 
 fn check_arguments(count: &str, bytes: &str, rest: &[&str]) -> ExitCode {
-    let (Ok(count), Ok(bytes)) = (count.parse::<usize>(), bytes.parse::<usize>()) else { return ExitCode(2) };
+    let (Ok(count), Ok(bytes)) = (count.parse::<usize>(), bytes.parse::<usize>()) else {
+        return ExitCode(2);
+    };
     let expected = (0..count).map(|index| argument(index, bytes));
     ExitCode(u8::from(!expected.eq(rest.iter().copied())))
 }
@@ -94,7 +98,8 @@ fn wait_in_many_ways() -> ExitCode {
     }
     task::spawn(
         async {
-            let Ok(listener) = cops::net::TcpListener::bind((cops::net::Ipv4Addr::LOCALHOST, 0)) else {
+            let Ok(listener) = cops::net::TcpListener::bind((cops::net::Ipv4Addr::LOCALHOST, 0))
+            else {
                 return;
             };
             let _ = listener.accept().await;
@@ -166,8 +171,9 @@ async fn signals() -> Outcome {
 }
 
 async fn wait_for_any() -> Outcome {
-    let children: Vec<Child> =
-        (0..4).map(|code| start(&[HELPER, "exit", &format!("{code}")])).collect::<Result<_, _>>()?;
+    let children: Vec<Child> = (0..4)
+        .map(|code| start(&[HELPER, "exit", &format!("{code}")]))
+        .collect::<Result<_, _>>()?;
     let mut expected: Vec<(u32, Option<u8>)> =
         children.iter().zip(0..).map(|(child, code)| (child.id(), Some(code))).collect();
     for _ in 0..4 {
@@ -215,8 +221,9 @@ async fn wait_twice() -> Outcome {
 }
 
 async fn many_at_once() -> Outcome {
-    let mut children: Vec<Child> =
-        (0..24).map(|code| start(&[HELPER, "exit", &format!("{code}")])).collect::<Result<_, _>>()?;
+    let mut children: Vec<Child> = (0..24)
+        .map(|code| start(&[HELPER, "exit", &format!("{code}")]))
+        .collect::<Result<_, _>>()?;
     let ends = join_all(children.iter_mut().map(Child::wait));
     for (code, status) in soon("the end of 24 processes", ends).await?.into_iter().enumerate() {
         check_equal!(status?.code(), Some(code as u8), "child {code}");
@@ -225,8 +232,12 @@ async fn many_at_once() -> Outcome {
 }
 
 async fn pass(count: usize, bytes: usize) -> Outcome {
-    let mut arguments =
-        alloc::vec![HELPER.into(), String::from("arguments"), format!("{count}"), format!("{bytes}")];
+    let mut arguments = alloc::vec![
+        HELPER.into(),
+        String::from("arguments"),
+        format!("{count}"),
+        format!("{bytes}")
+    ];
     arguments.extend((0..count).map(|index| argument(index, bytes)));
     let mut child = process::spawn(crate::harness::PROGRAM, &arguments)?;
     let status = soon("the end of a process", child.wait()).await??;
@@ -235,7 +246,8 @@ async fn pass(count: usize, bytes: usize) -> Outcome {
 }
 
 async fn arguments_arrive() -> Outcome {
-    for (count, bytes) in [(0, 0), (1, 0), (3, 0), (1, 1), (5, 7), (100, 13), (200, 64), (1, 8000)] {
+    for (count, bytes) in [(0, 0), (1, 0), (3, 0), (1, 1), (5, 7), (100, 13), (200, 64), (1, 8000)]
+    {
         pass(count, bytes).await?;
     }
     Ok(())
@@ -244,8 +256,12 @@ async fn arguments_arrive() -> Outcome {
 /// The maximum number and length of arguments; five arguments precede those that are counted here.
 async fn arguments_at_the_limits() -> Outcome {
     pass(ARGUMENTS_MAX - 5, 1).await?;
-    let first_five =
-        crate::harness::PROGRAM.len() + HELPER.len() + "arguments".len() + "1".len() + "16000".len() + 5;
+    let first_five = crate::harness::PROGRAM.len()
+        + HELPER.len()
+        + "arguments".len()
+        + "1".len()
+        + "16000".len()
+        + 5;
     let longest = ARGUMENT_BYTES_MAX - first_five - 1;
     check_equal!(format!("{longest}").len(), 5, "digits of the longest argument's length");
     pass(1, longest).await
@@ -303,9 +319,11 @@ async fn orphans() -> Outcome {
 
 /// A process that takes all memory gets an error or is ended; no other process is affected.
 async fn out_of_memory_is_its_own_end() -> Outcome {
-    let status =
-        soon("the end of a process that takes all memory", start(&[HELPER, "use-all-memory"])?.wait())
-            .await??;
+    let status = soon(
+        "the end of a process that takes all memory",
+        start(&[HELPER, "use-all-memory"])?.wait(),
+    )
+    .await??;
     let ended = status.code() == Some(55) || status.signal().is_some();
     check!(ended, "it ended with {status}");
     let status = run(&[HELPER, "exit", "4"]).await?;

@@ -63,7 +63,8 @@ fn hold_memory() -> ExitCode {
                 break;
             }
             // Room for the growth of its own table.
-            if process::quota(0, Resource::Memory).is_ok_and(|quota| quota.room < 2 * bytes as u64) {
+            if process::quota(0, Resource::Memory).is_ok_and(|quota| quota.room < 2 * bytes as u64)
+            {
                 break;
             }
             block.resize(bytes, 1);
@@ -144,7 +145,10 @@ async fn filled(child: &Child, resource: Resource) -> Result<u64, Failure> {
     let begin = Instant::now();
     while process::quota(child.id(), Resource::Cpus)?.limit != FILLED {
         let used = process::quota(child.id(), resource)?.used;
-        check!(begin.elapsed() < Duration::from_secs(25), "{resource:?} used: {used}, and still growing");
+        check!(
+            begin.elapsed() < Duration::from_secs(25),
+            "{resource:?} used: {used}, and still growing"
+        );
         sleep(Duration::from_millis(10)).await;
     }
     Ok(process::quota(child.id(), resource)?.used)
@@ -192,8 +196,13 @@ async fn many_hogs_beside_an_innocent_process() -> Outcome {
         innocent("1").await?;
     } else {
         // The floor is less than this program takes by itself, but more than a small one does.
-        let status = soon("a small program", process::spawn::<&str>("/bin/hello", &[])?.wait()).await??;
-        check_equal!((status.code(), status.signal()), (Some(0), None), "how a small program ended");
+        let status =
+            soon("a small program", process::spawn::<&str>("/bin/hello", &[])?.wait()).await??;
+        check_equal!(
+            (status.code(), status.signal()),
+            (Some(0), None),
+            "how a small program ended"
+        );
     }
     for hog in hogs {
         hog.end().await?;
@@ -244,7 +253,9 @@ async fn more_descriptors_than_there_are() -> Outcome {
     let used = process::quota(0, Resource::Descriptors)?.used;
     check!(used <= 100 && all.len() >= 45, "{used} descriptors, {} pipes", all.len());
     all.pop();
-    let Ok((mut reader, mut writer)) = pipe() else { return Err(Failure("one closed makes no room".into())) };
+    let Ok((mut reader, mut writer)) = pipe() else {
+        return Err(Failure("one closed makes no room".into()));
+    };
     writer.write(b"x").await?;
     check_equal!(reader.read(&mut [0; 4]).await?, 1, "bytes read");
     Ok(())
@@ -291,7 +302,11 @@ async fn lowering_a_quota() -> Outcome {
     child.end().await?;
     let gone = process::quota(id, Resource::Calls).err().and_then(errno);
     check_equal!(gone, Some(Errno::ESRCH), "the quota of a process that is gone");
-    check_equal!(raw::call(COPS_QUOTA, [0, 5, usize::MAX, 0]), Err(Errno::EINVAL), "a kind there is not");
+    check_equal!(
+        raw::call(COPS_QUOTA, [0, 5, usize::MAX, 0]),
+        Err(Errno::EINVAL),
+        "a kind there is not"
+    );
     check_equal!(raw::call(COPS_QUOTA, [0, 0, usize::MAX, 8]), Err(Errno::EFAULT), "a bad address");
     Ok(())
 }
@@ -308,7 +323,9 @@ async fn authority_over_quotas() -> Outcome {
 /// After children that did many things have been waited for, this process uses what it did before.
 async fn everything_is_given_back() -> Outcome {
     let usage = || -> Result<Vec<u64>, Failure> {
-        Ok(Resource::ALL.map(|resource| process::quota(0, resource).map_or(0, |quota| quota.used)).into())
+        Ok(Resource::ALL
+            .map(|resource| process::quota(0, resource).map_or(0, |quota| quota.used))
+            .into())
     };
     // What this process allocates on first use is not a leak.
     run(&[HELPER, "exit", "0"]).await?;
@@ -322,7 +339,11 @@ async fn everything_is_given_back() -> Outcome {
     let after = usage()?;
     // Its own heap, and calls, which are charged in batches, may have grown a little.
     check!(after[0] <= before[0] + (256 << 10), "memory: {} after {}", after[0], before[0]);
-    check_equal!((after[1], after[3], after[4]), (before[1], before[3], before[4]), "processes, files, CPUs");
+    check_equal!(
+        (after[1], after[3], after[4]),
+        (before[1], before[3], before[4]),
+        "processes, files, CPUs"
+    );
     check!(after[2] <= before[2] + 64, "calls: {} after {}", after[2], before[2]);
     Ok(())
 }

@@ -73,8 +73,9 @@ pub enum Asked {
 pub fn ask<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Asked {
     // SAFETY: the kernel rejects the address, or it is the test's own memory, which the test keeps
     // until it has cancelled the call.
-    let (value, handle) =
-        unsafe { cops::private::system_call(number, widen(arguments), FOREIGN_COROUTINE, FOREIGN_TOKEN) };
+    let (value, handle) = unsafe {
+        cops::private::system_call(number, widen(arguments), FOREIGN_COROUTINE, FOREIGN_TOKEN)
+    };
     if handle == 0 { Asked::Done(decode(value)) } else { Asked::InFlight(Handle(handle)) }
 }
 
@@ -114,7 +115,9 @@ pub fn refused<const COUNT: usize>(
         ),
         Asked::InFlight(handle) => {
             handle.cancel()?;
-            return Err(Failure(alloc::format!("{what} {arguments:x?} is in flight instead of refused")));
+            return Err(Failure(alloc::format!(
+                "{what} {arguments:x?} is in flight instead of refused"
+            )));
         }
     }
     let waiting = call(COPS_REFILL_RING, []);
@@ -150,7 +153,9 @@ impl Garbage {
 pub fn clock_ticks() -> u64 {
     let ticks;
     // SAFETY: `rdtime` reads the clock into an output register and has no other effect.
-    unsafe { core::arch::asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags))
+    };
     ticks
 }
 

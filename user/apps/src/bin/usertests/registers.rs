@@ -150,13 +150,17 @@ impl Tables {
     fn new(seed: u64) -> Self {
         let mut given = [0; 32];
         for (value, index) in given.iter_mut().zip(1..) {
-            *value = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index * 0x0101_0101_0101_0101);
+            *value = seed
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .wrapping_add(index * 0x0101_0101_0101_0101);
         }
         Self { given, found: [0; 32], saved: [0; 32] }
     }
 
     fn wrong(&self, spared: &[usize]) -> Vec<usize> {
-        (0..32).filter(|index| !spared.contains(index) && self.given[*index] != self.found[*index]).collect()
+        (0..32)
+            .filter(|index| !spared.contains(index) && self.given[*index] != self.found[*index])
+            .collect()
     }
 }
 
@@ -208,8 +212,9 @@ async fn disturb(spin: fn(u64) -> Vec<usize>) -> Outcome {
         others.push(start(&[HELPER, "compute-with-floats"])?);
     }
     task::alloc_cpu(3)?;
-    let spinning: Vec<_> =
-        (1..=4).map(|seed| task::spawn_join(async move { spin(seed) }, Priority::DEFAULT)).collect();
+    let spinning: Vec<_> = (1..=4)
+        .map(|seed| task::spawn_join(async move { spin(seed) }, Priority::DEFAULT))
+        .collect();
     let results = soon("four that spin", join_all(spinning)).await?;
     for child in &mut others {
         child.kill()?;
@@ -240,7 +245,10 @@ async fn begin_clean() -> Outcome {
     }
     other.kill()?;
     other.wait().await?;
-    check!(codes.iter().all(|&code| code == Some(0)), "registers that were not zero at the start: {codes:?}");
+    check!(
+        codes.iter().all(|&code| code == Some(0)),
+        "registers that were not zero at the start: {codes:?}"
+    );
     Ok(())
 }
 

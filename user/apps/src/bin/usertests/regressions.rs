@@ -73,5 +73,8 @@ async fn virtual_cpus_numbered_once() -> Outcome {
     check_equal!(last, MAX_CPUS, "virtual CPUs in the end");
     // A number that is assigned twice means a stack and a worker used by two virtual CPUs, which
     // ends the process. A number that is left out never has a phase.
-    until("no number is left out", || Ok(page().cpus.iter().all(|cpu| cpu.phase.load(Relaxed) != 0))).await
+    until("no number is left out", || {
+        Ok(page().cpus.iter().all(|cpu| cpu.phase.load(Relaxed) != 0))
+    })
+    .await
 }

@@ -100,7 +100,8 @@ async fn given_up() -> Outcome {
         let met = met.clone();
         async move { met.wait_on(3).await }
     };
-    let (first, second) = (task::spawn_join(wait(), level(40)), task::spawn_join(wait(), level(40)));
+    let (first, second) =
+        (task::spawn_join(wait(), level(40)), task::spawn_join(wait(), level(40)));
     let_others_run().await?;
     met.signal(3)?;
     first.abort();
@@ -143,8 +144,9 @@ async fn order_does_not_matter() -> Outcome {
         }
         Ok::<(), Full>(())
     };
-    let sides: Vec<_> =
-        (0..2 * PAIRS).map(|own| task::spawn_join(side(own, own ^ 1), level((own % 64) as u32))).collect();
+    let sides: Vec<_> = (0..2 * PAIRS)
+        .map(|own| task::spawn_join(side(own, own ^ 1), level((own % 64) as u32)))
+        .collect();
     for side in soon("100 pairs", join_all(sides)).await? {
         side??;
     }

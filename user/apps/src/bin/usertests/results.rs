@@ -62,7 +62,11 @@ async fn macros_both_ways() -> Outcome {
     check_equal!(write!(writer, b"three", name).await, Ok(5), "asynchronous write");
     check_equal!(read!(reader, &mut buffer, name).await, Ok(5), "asynchronous read");
     check_equal!(&buffer[..5], b"three", "bytes");
-    check_equal!(read!(writer, &mut buffer, name).await, Err(Errno::EBADF), "reading from the wrong end");
+    check_equal!(
+        read!(writer, &mut buffer, name).await,
+        Err(Errno::EBADF),
+        "reading from the wrong end"
+    );
     Ok(())
 }
 
@@ -143,7 +147,10 @@ async fn cancelled_read_leaves_buffer() -> Outcome {
         }
         writer.write_all(b"after the cancel").await?;
         sleep(Duration::from_millis(5)).await;
-        check!(buffer.iter().all(|&byte| byte == 0xa5), "the buffer of {length} bytes was written to");
+        check!(
+            buffer.iter().all(|&byte| byte == 0xa5),
+            "the buffer of {length} bytes was written to"
+        );
         let mut all = [0; 16];
         reader.read_exact(&mut all).await?;
         check_equal!(&all, b"after the cancel", "what the next read got");
@@ -179,7 +186,10 @@ async fn forgotten_read_leaves_buffer() -> Outcome {
         core::mem::forget(read);
         writer.write_all(&vec![0x5a; length]).await?;
         sleep(Duration::from_millis(5)).await;
-        check!(buffer.iter().all(|&byte| byte == 0xa5), "the buffer of {length} bytes was written to");
+        check!(
+            buffer.iter().all(|&byte| byte == 0xa5),
+            "the buffer of {length} bytes was written to"
+        );
     }
     Ok(())
 }
@@ -249,7 +259,10 @@ async fn timeout_on_read() -> Outcome {
     let mut buffer = [0; 8];
     let limit = Duration::from_millis(20);
     let begin = Instant::now();
-    check!(timeout(limit, reader.read(&mut buffer)).await.is_err(), "a read of an empty pipe is over");
+    check!(
+        timeout(limit, reader.read(&mut buffer)).await.is_err(),
+        "a read of an empty pipe is over"
+    );
     check!(begin.elapsed() >= limit, "the limit was reached after {:?}", begin.elapsed());
     writer.write_all(b"late").await?;
     check_equal!(timeout(limit, reader.read(&mut buffer)).await?, Ok(4), "the next read");
@@ -269,8 +282,12 @@ async fn select_of_two() -> Outcome {
             check!(poll_once(&mut both).await.is_none(), "one of two empty pipes has something");
             writer.write_all(&[round]).await?;
             match soon("one of two reads", both).await? {
-                Either::Left((count, _)) if round % 2 == 0 => check_equal!(count?, 1, "bytes on the left"),
-                Either::Right((count, _)) if round % 2 == 1 => check_equal!(count?, 1, "bytes on the right"),
+                Either::Left((count, _)) if round % 2 == 0 => {
+                    check_equal!(count?, 1, "bytes on the left")
+                }
+                Either::Right((count, _)) if round % 2 == 1 => {
+                    check_equal!(count?, 1, "bytes on the right")
+                }
                 _ => return Err(Failure("the wrong side won".into())),
             }
         }
@@ -304,7 +321,10 @@ async fn unmapped_buffer_is_pinned() -> Outcome {
     const PAGES: usize = 64;
     let map = |bytes| {
         let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
-        raw::call(number::MMAP, [0, bytes, protection::READ | protection::WRITE, flags, usize::MAX, 0])
+        raw::call(
+            number::MMAP,
+            [0, bytes, protection::READ | protection::WRITE, flags, usize::MAX, 0],
+        )
     };
     for _ in 0..20 {
         let (reader, mut writer) = pipe()?;
@@ -327,7 +347,11 @@ async fn unmapped_buffer_is_pinned() -> Outcome {
             for word in 0..8 {
                 let expected = if word == 0 { 0x1111 } else { 0 };
                 let found = raw::peek(others + page * PAGE + word * 8);
-                check_equal!(found, expected, "word {word} of page {page}, which no call was given");
+                check_equal!(
+                    found,
+                    expected,
+                    "word {word} of page {page}, which no call was given"
+                );
             }
         }
         raw::call(number::MUNMAP, [others, PAGES * PAGE])?;
@@ -361,7 +385,8 @@ async fn closed_while_in_flight() -> Outcome {
     let (reader, writer) = pipe()?;
     let mut buffer = [0u8; 64];
     let fd = reader.as_fd().raw() as usize;
-    let Asked::InFlight(handle) = raw::ask(number::READ, [fd, buffer.as_mut_ptr().addr(), 64]) else {
+    let Asked::InFlight(handle) = raw::ask(number::READ, [fd, buffer.as_mut_ptr().addr(), 64])
+    else {
         return Err(Failure("a read of an empty pipe is over".into()));
     };
     drop(reader);

@@ -135,9 +135,13 @@ async fn system_page_shows_what_runs() -> Outcome {
     check!(bitmap & 1 << 17 != 0, "level 17 runs, and the system bitmap is {bitmap:#x}");
     let mine = process::id();
     let records = system_page().hart.iter().take(harts());
-    let shown: Vec<_> =
-        records.map(|hart| (hart.process.load(Relaxed), hart.current_priority.load(Relaxed))).collect();
-    check!(shown.contains(&(mine, 17)), "process {mine} runs at level 17, and the harts are {shown:?}");
+    let shown: Vec<_> = records
+        .map(|hart| (hart.process.load(Relaxed), hart.current_priority.load(Relaxed)))
+        .collect();
+    check!(
+        shown.contains(&(mine, 17)),
+        "process {mine} runs at level 17, and the harts are {shown:?}"
+    );
     check!(shown.iter().all(|&(_, level)| level <= NO_LEVEL), "levels that are none: {shown:?}");
     become_level(18).await;
     statistics()?;
@@ -182,7 +186,8 @@ async fn ceilings_are_not_raised() -> Outcome {
     check_equal!(process::ceiling(), level(33), "ceiling after lowering it");
     let raised = process::lower_ceiling(level(32)).err().and_then(errno);
     check_equal!(raised, Some(Errno::EPERM), "raising it");
-    let raised = process::spawn_below(PROGRAM, &[HELPER, "ceiling"], Some(level(32))).err().and_then(errno);
+    let raised =
+        process::spawn_below(PROGRAM, &[HELPER, "ceiling"], Some(level(32))).err().and_then(errno);
     check_equal!(raised, Some(Errno::EPERM), "a child above it");
     let share = process::set_share_of_less_urgent(10).err().and_then(errno);
     check_equal!(share, Some(Errno::EPERM), "setting the share as a child");
@@ -234,7 +239,8 @@ async fn all_at(children: &[Child], level: u32) -> Outcome {
     until("all that spin have begun", || {
         let all = inspect::processes()?;
         let has_begun = |child: &Child| {
-            all.iter().any(|one| one.process == child.id() && one.run_ticks > 0 && one.level == level)
+            all.iter()
+                .any(|one| one.process == child.id() && one.run_ticks > 0 && one.level == level)
         };
         Ok(children.iter().all(has_begun))
     })
@@ -304,7 +310,11 @@ async fn urgent_beside_spinners() -> Outcome {
         all[99]
     );
     if time_is_counted() {
-        check!(all[99] < alone + SLACK, "a sleep was late by {:?}; alone half of them by {alone:?}", all[99]);
+        check!(
+            all[99] < alone + SLACK,
+            "a sleep was late by {:?}; alone half of them by {alone:?}",
+            all[99]
+        );
     } else {
         // The host determines how soon an emulated hart notices an interrupt; the test judges that
         // it is sent and taken. Two interrupts for the same hart may be merged.
@@ -349,7 +359,9 @@ async fn another_hart_is_interrupted() -> Outcome {
         }
         let after = statistics()?;
         sent += u64::from(after.preemptions > before.preemptions);
-        taken += u64::from(after.interprocessor_interrupts_taken > before.interprocessor_interrupts_taken);
+        taken += u64::from(
+            after.interprocessor_interrupts_taken > before.interprocessor_interrupts_taken,
+        );
         // Both end, and the other virtual CPU parks.
         while begun.load(Relaxed) < 2 {
             yield_now().await;
@@ -368,7 +380,8 @@ const CLASSES: u8 = 8;
 /// Eight coroutines of every second level from `first` on, ready at the same time. Reports over TCP
 /// when each of them began.
 fn classes(port: &str, first: &str, deadline_ms: &str) -> ExitCode {
-    let (Ok(port), Ok(first), Ok(wait)) = (port.parse::<u16>(), first.parse::<u8>(), deadline_ms.parse())
+    let (Ok(port), Ok(first), Ok(wait)) =
+        (port.parse::<u16>(), first.parse::<u8>(), deadline_ms.parse())
     else {
         return ExitCode(2);
     };
@@ -422,7 +435,8 @@ async fn order_across_processes() -> Outcome {
     let order = classes_by_their_beginning().await?;
     cops::println!("# on {} harts: {order:?}", harts());
     check_equal!(order.len(), 2 * usize::from(CLASSES), "coroutines that ran");
-    let overtaken_by = |index: usize| order[..index].iter().filter(|&&other| other > order[index]).count();
+    let overtaken_by =
+        |index: usize| order[..index].iter().filter(|&&other| other > order[index]).count();
     if harts() == 1 {
         let overtakings: usize = (0..order.len()).map(overtaken_by).sum();
         check_equal!(overtakings, 0, "pairs that began out of order: {order:?}");
@@ -457,12 +471,17 @@ async fn classes_by_their_beginning() -> Result<Vec<usize>, Failure> {
             }
         }
         for line in core::str::from_utf8(&text)?.lines() {
-            let (class, begin) = line.split_once(' ').ok_or(Failure(format!("{line:?} is no report")))?;
+            let (class, begin) =
+                line.split_once(' ').ok_or(Failure(format!("{line:?} is no report")))?;
             runs.push((begin.parse()?, class.parse()?));
         }
     }
     for child in &mut children {
-        check_equal!(soon("the end of a process", child.wait()).await??.code(), Some(0), "a child's code");
+        check_equal!(
+            soon("the end of a process", child.wait()).await??.code(),
+            Some(0),
+            "a child's code"
+        );
     }
     runs.sort_unstable();
     Ok(runs.into_iter().map(|(_, class)| class).collect())
@@ -644,8 +663,13 @@ async fn set_priority_reaches_the_kernels_half() -> Outcome {
     check_equal!(halves.len(), 1, "kernel coroutines that this read has made: {halves:?}");
     for at in [7, 55, 0] {
         task::set_priority(blocked.id(), level(at));
-        let found = inspect::coroutines(0)?.into_iter().find(|one| one.coroutine == halves[0].coroutine);
-        check_equal!(found.map(|one| one.priority), Some(u32::from(at)), "priority of the kernel's half");
+        let found =
+            inspect::coroutines(0)?.into_iter().find(|one| one.coroutine == halves[0].coroutine);
+        check_equal!(
+            found.map(|one| one.priority),
+            Some(u32::from(at)),
+            "priority of the kernel's half"
+        );
     }
     writer.write_all(b"x").await?;
     check_equal!(soon("the byte", blocked).await???, 1, "bytes read");

@@ -4,7 +4,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use cops::abi::Errno::{self, EINVAL};
-use cops::abi::syscall::{CLOCK_GETTIME, CLOCK_MONOTONIC, CLOCK_NANOSLEEP, CLOCK_REALTIME, TIMER_ABSTIME};
+use cops::abi::syscall::{
+    CLOCK_GETTIME, CLOCK_MONOTONIC, CLOCK_NANOSLEEP, CLOCK_REALTIME, TIMER_ABSTIME,
+};
 use cops::sync::channel;
 use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
@@ -58,7 +60,9 @@ async fn in_order() -> Outcome {
     }
     let mut woken = Vec::new();
     for _ in 0..COUNT {
-        let Some((index, in_time)) = soon("the next timer", receiver.receive()).await? else { break };
+        let Some((index, in_time)) = soon("the next timer", receiver.receive()).await? else {
+            break;
+        };
         check!(in_time, "timer {index} came too early");
         woken.push(index);
     }
@@ -79,7 +83,10 @@ async fn zero_and_past() -> Outcome {
         check_equal!(cops::sleep!(Duration::ZERO), Ok(()), "synchronous sleep of no time");
     }
     let took = begin.elapsed();
-    check!(!time_is_counted() || took < Duration::from_millis(100), "sleeping for no time took {took:?}");
+    check!(
+        !time_is_counted() || took < Duration::from_millis(100),
+        "sleeping for no time took {took:?}"
+    );
     Ok(())
 }
 
@@ -99,8 +106,16 @@ async fn time_limits() -> Outcome {
     check!(timeout(short, core::future::pending::<()>()).await.is_err(), "what never comes came");
     check!(begin.elapsed() >= short, "the limit came after {:?}", begin.elapsed());
     check_equal!(timeout(short, async { 5 }).await, Ok(5), "what is there at once");
-    check_equal!(timeout(Duration::from_secs(100), sleep(short)).await, Ok(()), "what comes in time");
-    check_equal!(timeout(Duration::ZERO, async { 6 }).await, Ok(6), "what is there, within no time");
+    check_equal!(
+        timeout(Duration::from_secs(100), sleep(short)).await,
+        Ok(()),
+        "what comes in time"
+    );
+    check_equal!(
+        timeout(Duration::ZERO, async { 6 }).await,
+        Ok(6),
+        "what is there, within no time"
+    );
     Ok(())
 }
 
@@ -136,7 +151,8 @@ async fn real_time() -> Outcome {
     let begin = kernel_time(CLOCK_MONOTONIC)?;
     let deadline = kernel_time(CLOCK_REALTIME)? + Duration::from_millis(20);
     let words = [deadline.as_secs(), u64::from(deadline.subsec_nanos())];
-    let slept = raw::call(CLOCK_NANOSLEEP, [CLOCK_REALTIME, TIMER_ABSTIME, words.as_ptr().addr(), 0])?;
+    let slept =
+        raw::call(CLOCK_NANOSLEEP, [CLOCK_REALTIME, TIMER_ABSTIME, words.as_ptr().addr(), 0])?;
     check_equal!(slept, 0, "the result of a sleep until a moment of real time");
     let (end, real) = (kernel_time(CLOCK_MONOTONIC)?, kernel_time(CLOCK_REALTIME)?);
     check!(real >= deadline, "woke at {real:?}, before {deadline:?}");

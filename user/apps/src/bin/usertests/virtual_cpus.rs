@@ -73,7 +73,10 @@ async fn all_take_part() -> Outcome {
     let polls = polls();
     cops::println!("# polls of each: {:?}", &polls[..4]);
     check!(polls.iter().sum::<u64>() >= 10_000, "fewer polls than there were turns: {polls:?}");
-    check!(polls[..4].iter().filter(|&&polls| polls > 100).count() >= 2, "one did it all: {polls:?}");
+    check!(
+        polls[..4].iter().filter(|&&polls| polls > 100).count() >= 2,
+        "one did it all: {polls:?}"
+    );
     Ok(())
 }
 

@@ -92,7 +92,8 @@ async fn beside(options: &Options, hostile: Option<(&str, u8)>) -> io::Result<bo
         }
         None => None,
     };
-    let expected = HEAD_START + Duration::from_micros(options.mean_microseconds) * options.samples as u32;
+    let expected =
+        HEAD_START + Duration::from_micros(options.mean_microseconds) * options.samples as u32;
     let finished = match timeout(expected * 3 + Duration::from_secs(5), victim.wait()).await {
         Ok(status) => status?.success(),
         Err(_) => false,

@@ -62,7 +62,8 @@ impl Options {
         let (name, value) = word.split_once('=')?;
         match name {
             "samples" => {
-                self.samples = value.parse().ok().filter(|&samples| (1..=1_000_000).contains(&samples))?
+                self.samples =
+                    value.parse().ok().filter(|&samples| (1..=1_000_000).contains(&samples))?
             }
             "mean-us" => self.mean_microseconds = value.parse().ok()?,
             "delay-ms" => self.delay_milliseconds = value.parse().ok()?,
@@ -72,11 +73,13 @@ impl Options {
             "seed" => self.seed = value.parse().ok()?,
             "kinds" => self.kinds = value.split(',').map(ToString::to_string).collect(),
             "ceilings" => {
-                self.ceilings = value.split(',').map(|level| level.parse().ok()).collect::<Option<_>>()?
+                self.ceilings =
+                    value.split(',').map(|level| level.parse().ok()).collect::<Option<_>>()?
             }
             "work-ms" => self.work_milliseconds = value.parse().ok()?,
             "crowds" => {
-                self.crowds = value.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?
+                self.crowds =
+                    value.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?
             }
             _ => return None,
         }

@@ -46,7 +46,9 @@ async fn measure(options: &Options, level: Priority) -> io::Result<Vec<Sample>> 
     task::spawn(
         async move {
             let mut byte = [0];
-            while there.read_exact(&mut byte).await.is_ok() && to_here.write_all(&byte).await.is_ok() {}
+            while there.read_exact(&mut byte).await.is_ok()
+                && to_here.write_all(&byte).await.is_ok()
+            {}
         },
         level,
     );
@@ -59,7 +61,9 @@ async fn measure(options: &Options, level: Priority) -> io::Result<Vec<Sample>> 
         let sent = [count as u8];
         let mut received = [0];
         to_there.write_all(&sent).await?;
-        here.read_exact(&mut received).await.map_err(|_| io::Error::Kernel(cops::abi::Errno::EIO))?;
+        here.read_exact(&mut received)
+            .await
+            .map_err(|_| io::Error::Kernel(cops::abi::Errno::EIO))?;
         if received != sent {
             return Err(io::Error::Kernel(cops::abi::Errno::EIO));
         }

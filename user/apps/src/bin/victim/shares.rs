@@ -75,6 +75,10 @@ async fn beside(options: &Options, kind: &str, count: usize) -> io::Result<()> {
         let _ = honest.kill();
         let _ = timeout(Duration::from_secs(5), honest.wait()).await;
     }
-    println!("share: kind={kind} hostile={count} ceiling={} finished={}", options.level, u8::from(finished));
+    println!(
+        "share: kind={kind} hostile={count} ceiling={} finished={}",
+        options.level,
+        u8::from(finished)
+    );
     Ok(())
 }
