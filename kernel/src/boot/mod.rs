@@ -108,7 +108,8 @@ fn answer(request: Request) {
         (Request::Inspect, _) => report::request_picture(),
         (Request::Trace, _) => trace::dump(for_each_process),
         (Request::Quit, Some(process)) => {
-            drop(process.end(wait_status::signalled(signal::SIGTERM)))
+            // It may be ending already.
+            let _ = process.end(wait_status::signalled(signal::SIGTERM));
         }
         (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
     }

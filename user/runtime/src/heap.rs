@@ -43,9 +43,9 @@ unsafe impl Source for Growth {
         let bytes = needed.max(STEP_BYTES).checked_next_multiple_of(PAGE_BYTES).ok_or(())?;
         let base = system::map(bytes).ok_or(())?;
         let talc_end = match talc.source.end {
-            // SAFETY: the kernel has just mapped this memory for the heap alone, and it begins
-            // where the previous part of the heap ends.
             Some(end) if end == base => {
+                // SAFETY: the kernel has just mapped this memory for the heap alone, and it begins
+                // where the previous part of the heap ends.
                 Some(unsafe { talc.extend(end, base.as_ptr().wrapping_add(bytes)) })
             }
             // SAFETY: the kernel has just mapped this memory for the heap alone.

@@ -56,7 +56,9 @@ pub fn random_call(garbage: &mut Garbage, pipe: &Pipe) {
         0 | 1 => drop(ask(number::READ, pipe.reading(1), id, token)),
         2 | 3 => drop(ask(number::WRITE, pipe.writing(1), id, token)),
         4 => {
-            drop(ask(number::CLOCK_NANOSLEEP, [1, 0, soon(garbage).as_ptr().addr(), 0], id, token))
+            // It may be refused.
+            let _ =
+                ask(number::CLOCK_NANOSLEEP, [1, 0, soon(garbage).as_ptr().addr(), 0], id, token);
         }
         5 => drop(call(number::COPS_REFILL_RING, [])),
         6 => drop(call(number::SCHED_YIELD, [])),
