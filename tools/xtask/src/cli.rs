@@ -305,7 +305,7 @@ pub struct Trace {
     after_help = "The script that gdb starts with is kept in target/guest-image/debug.gdb.\n\nExamples:\n  \
     ./cops debug\n  \
     ./cops debug /bin/matrix-server\n  \
-    ./cops debug --command 'hbreak cops_kernel::task::start::start' --command continue --command bt --command kill /bin/hello"
+    ./cops debug --command 'hbreak cops_kernel::boot::start' --command continue --command bt --command kill /bin/hello"
 )]
 pub struct Debug {
     /// Pass this command to gdb after it has connected (repeatable); gdb then exits

@@ -30,7 +30,7 @@ const SESSIONS: [Session; 4] = [
     Session {
         name: "in the kernel",
         breakpoint: "hbreak cops_kernel::syscall::dispatch",
-        functions: &["cops_kernel::syscall::dispatch", "cops_kernel::task::executor::run_hart"],
+        functions: &["cops_kernel::syscall::dispatch", "cops_kernel::sched::executor::run_hart"],
     },
     Session {
         name: "in the vDSO, run by the kernel",
@@ -81,11 +81,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         let result = capture(Command::new("sh").args(["-c", &example]), Some(LIMIT), |line| {
             step.detail(line)
         })?;
-        cases.push(case(
-            EXAMPLE,
-            &result,
-            judge(&result.stdout, &["cops_kernel::task::start::start"]),
-        ));
+        cases.push(case(EXAMPLE, &result, judge(&result.stdout, &["cops_kernel::boot::start"])));
     }
     Ok(cases)
 }
