@@ -92,8 +92,12 @@ mod tests {
             let below = levels & levels.wrapping_sub(1);
             let mut counts = (0..64).filter(|level| below & 1 << level != 0).map(|level| slices[level]);
             let first = counts.next();
-            prop_assert_eq!(slices.iter().sum::<u64>() > 0, first.is_some());
+            let due_ticks = SLICE * u64::from(1000 - per_mille) / u64::from(per_mille);
+            prop_assert!(first.is_some() || other_ticks == 0, "{:?}", slices);
             if let Some(first) = first {
+                // After the last time that was passed over, nothing may have been chosen yet.
+                let is_due = urgent_ticks >= due_ticks + stay;
+                prop_assert!(!is_due || other_ticks > 0, "{} of {}", urgent_ticks, due_ticks);
                 prop_assert!(counts.all(|count| count <= first && first - count <= 1), "{:?}", slices);
                 // Both sides of `other / (urgent + other) = share`, to within a slice and what the
                 // division of ticks loses.
