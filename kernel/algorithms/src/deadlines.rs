@@ -61,6 +61,10 @@ pub struct Deadlines<T> {
     next_number: u64,
     /// The owner that was served last, with the level.
     last_served: (u8, u32),
+    /// When that was. An owner that comes to a level is treated as if it had been served then:
+    /// otherwise one that brings entries that are due already, one after the other, would come
+    /// before others each time.
+    last_served_at: u64,
 }
 
 impl<T> Deadlines<T> {
@@ -74,6 +78,7 @@ impl<T> Deadlines<T> {
             levels: 0,
             next_number: 0,
             last_served: (0, 0),
+            last_served_at: 0,
         }
     }
 
@@ -124,9 +129,10 @@ impl<T> Deadlines<T> {
         if self.owners.contains_key(&(level, owner)) {
             return Ok(());
         }
-        let turn = Turn { level, due: key.deadline, number: self.number(), owner };
+        let served = self.last_served_at;
+        let turn = Turn { level, due: key.deadline.max(served), number: self.number(), owner };
         self.turns.try_insert(turn, ())?;
-        if let Err(error) = self.owners.try_insert((level, owner), Owner { turn, served: 0 }) {
+        if let Err(error) = self.owners.try_insert((level, owner), Owner { turn, served }) {
             self.turns.remove(&turn);
             return Err(error);
         }
@@ -183,7 +189,7 @@ impl<T> Deadlines<T> {
     pub fn pop_due(&mut self, now: u64) -> Option<T> {
         let level = self.first_due(now)?;
         let owner = self.next_owner(level, now)?;
-        self.last_served = (level, owner);
+        (self.last_served, self.last_served_at) = ((level, owner), now);
         if let Some(record) = self.owners.get_mut(&(level, owner)) {
             record.served = now;
         }
@@ -285,6 +291,19 @@ mod tests {
         // Its deadline is the last one, and all others are due.
         assert_eq!(deadlines.pop_due(20), Some(9999));
         assert_eq!(deadlines.pop_due(20), Some(10));
+    }
+
+    #[test]
+    fn owners_that_come_again_with_old_deadlines_come_after_those_that_wait() {
+        let mut deadlines = Deadlines::new();
+        deadlines.insert(Priority::DEFAULT, 9, 50, 9).unwrap();
+        let (mut served, mut owner) = (Vec::new(), 1);
+        while served.len() < 6 {
+            deadlines.insert(Priority::DEFAULT, owner, 10, owner).unwrap();
+            served.push(deadlines.pop_due(60).unwrap());
+            owner = 3 - owner;
+        }
+        assert!(served[..3].contains(&9), "{served:?}");
     }
 
     #[test]
