@@ -15,8 +15,7 @@
 use cops_abi::Priority;
 use cops_fallible::{Map, OutOfMemory};
 
-/// Levels of urgency; 0 is the most urgent.
-const LEVELS: usize = Priority::COUNT as usize;
+use crate::levels::{self, LEVELS};
 
 /// The position of an entry: level, owner, deadline, and a number that keeps equal deadlines in the
 /// order of their insertion.
@@ -206,12 +205,7 @@ impl<T> Deadlines<T> {
     }
 
     fn occupied(&self) -> impl Iterator<Item = u8> {
-        let mut levels = self.levels;
-        core::iter::from_fn(move || {
-            let level = levels.trailing_zeros() as u8;
-            levels &= levels.wrapping_sub(1);
-            (usize::from(level) < LEVELS).then_some(level)
-        })
+        levels::each(self.levels).map(|level| level as u8)
     }
 
     fn first_turn(&self, level: u8) -> Option<Turn> {

@@ -52,17 +52,17 @@ pub trait Counted {
 /// afterwards, and A's store was not the last one. If it fell below 0, it became 0 again later, and
 /// the same holds for the hart that did this.
 pub fn change(group: &impl Counted, before: u64, now: u64) {
-    for_each(now & !before, |level| {
+    for level in each(now & !before) {
         let count = group.increment(level).wrapping_add(1);
         if count <= 1 {
             publish(group, level, count != 0);
         }
-    });
-    for_each(before & !now, |level| {
+    }
+    for level in each(before & !now) {
         if group.decrement(level) == 1 {
             publish(group, level, false);
         }
-    });
+    }
 }
 
 /// Stores the bit of a level until it matches the count.
@@ -77,12 +77,13 @@ fn publish(group: &impl Counted, level: usize, mut value: bool) {
     }
 }
 
-/// Calls `each` with the levels of a bitmap, the most urgent first.
-pub fn for_each(mut levels: u64, mut each: impl FnMut(usize)) {
-    while levels != 0 {
-        each(levels.trailing_zeros() as usize);
-        levels &= levels - 1;
-    }
+/// The levels of a bitmap, the most urgent first.
+pub fn each(mut levels: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let level = levels.trailing_zeros() as usize;
+        levels &= levels.wrapping_sub(1);
+        (level < LEVELS).then_some(level)
+    })
 }
 
 /// How many members of a group have each level, and which levels any of them has. For use under a
@@ -231,7 +232,7 @@ mod tests {
         fn no_level_is_above_the_ceiling(levels: u64, ceiling in 0..64u8) {
             let ceiling = priority(ceiling);
             let mut expected = 0u64;
-            for_each(levels, |level| expected |= cap(priority(level as u8), ceiling).bit());
+            each(levels).for_each(|level| expected |= cap(priority(level as u8), ceiling).bit());
             let capped = cap_all(levels, ceiling);
             prop_assert_eq!(capped, expected);
             let first = Priority::most_urgent_in(capped);

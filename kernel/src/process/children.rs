@@ -8,7 +8,7 @@ use cops_fallible::Map;
 use cops_fallible::map::Spare;
 use spin::Mutex;
 
-use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus, reaper};
+use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus};
 use crate::fs;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};
 
@@ -24,8 +24,6 @@ struct Record {
     status: Option<WaitStatus>,
     /// Memory for the entry in `ended`: the end of a process cannot fail.
     room: Option<Spare<Pair, ()>>,
-    /// Memory for its place among the processes to be freed.
-    place: Option<reaper::Place>,
     /// The charge for this record, until the process is waited for.
     _charge: Charge,
     /// Its limits and its ancestors.
@@ -80,12 +78,9 @@ pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
     )?;
     let id = table.next;
     membership.set_head(id);
-    reaper::reserve(table.records.len() + 1)?;
     let family = Spare::try_new()?;
     let room = Some(Spare::try_new()?);
-    let place = Some(Spare::try_new()?);
-    let record =
-        Record { parent, process: None, status: None, room, place, _charge: charge, membership };
+    let record = Record { parent, process: None, status: None, room, _charge: charge, membership };
     table.records.try_insert(id, record)?;
     table.families.insert_with(family, (parent, id), ());
     table.next += 1;
@@ -112,13 +107,6 @@ pub fn give_back(id: ProcessId) {
 /// The process with this number, unless it has ended.
 pub fn find(id: ProcessId) -> Option<Arc<Process>> {
     TABLE.lock().records.get(&id)?.process.clone()
-}
-
-/// An ended process, with the memory for its place among the processes to be freed. Once for each.
-pub(super) fn to_be_freed(id: ProcessId) -> Option<(Arc<Process>, reaper::Place)> {
-    let mut table = TABLE.lock();
-    let record = table.records.get_mut(&id)?;
-    Some((record.process.clone()?, record.place.take()?))
 }
 
 /// The process to charge for the kernel's work on what is left of `family`: the nearest living

@@ -28,6 +28,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use cops_abi::page::{MAX_CPUS, ProcessPage};
 use cops_abi::{Errno, Priority, layout, note};
 use cops_algorithms::priority::AtomicOptionalPriority;
+use cops_fallible::map::Spare;
 use cops_fallible::{List, try_arc};
 use spin::Mutex;
 
@@ -47,13 +48,12 @@ use wake_ring::WakeRing;
 pub type WaitStatus = i32;
 
 /// The virtual CPUs of a process, with their shared status.
-#[derive(Default)]
 pub(crate) struct Cpus {
     pub(crate) list: List<(Arc<VirtualCpu>, CpuStatus)>,
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
-    /// Whether the reaper has been notified.
-    is_with_reaper: bool,
+    /// Memory for the reaper, until it has been notified.
+    reaper_place: Option<reaper::Place>,
 }
 
 /// One process.
@@ -158,7 +158,11 @@ impl Process {
             page,
             ring,
             trace_pages,
-            cpus: Mutex::default(),
+            cpus: Mutex::new(Cpus {
+                list: List::new(),
+                ending: None,
+                reaper_place: Some(Spare::try_new()?),
+            }),
             account,
             shown: Shown::default(),
             woken: AtomicU64::new(0),
@@ -411,9 +415,11 @@ impl Process {
     /// When no virtual CPU can run any more, passes the process to the reaper.
     fn reap_if_ended(&self, cpus: &mut Cpus) {
         let all_ended = cpus.list.iter().all(|(_, status)| status.state() == CpuState::Ended);
-        if cpus.ending.is_some() && all_ended && !core::mem::replace(&mut cpus.is_with_reaper, true)
+        if cpus.ending.is_some()
+            && all_ended
+            && let Some(place) = cpus.reaper_place.take()
         {
-            reaper::take(self.id);
+            reaper::take(self.id, place);
         }
     }
 

@@ -14,8 +14,8 @@ use core::task::Poll;
 use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::priority::Rank;
 use cops_executor::yield_now;
+use cops_fallible::Map;
 use cops_fallible::map::Spare;
-use cops_fallible::{Map, OutOfMemory, Queue};
 use spin::Mutex;
 
 use super::undelivered::calls;
@@ -26,20 +26,17 @@ use crate::sched::{Service, set_priority};
 
 /// Ended processes that have not been freed.
 struct Ended {
-    /// Those that have just ended. Memory for all of them is reserved when they are created.
-    arrived: Queue<ProcessId>,
-    /// The others, by the level at which they are freed, in the order of their ends.
-    sorted: Map<Key, ProcessId>,
+    waiting: Map<Key, ProcessId>,
     next_number: u64,
 }
 
-/// The place of an ended process: a level and a number.
-type Key = (Rank, u64);
+/// The place of an ended process: the level at which it is freed, and a number. Those that have
+/// just ended have no level yet, and come first.
+type Key = (Option<Rank>, u64);
 /// Memory for the place of an ended process, allocated when the process is created.
 pub type Place = Spare<Key, ProcessId>;
 
-static ENDED: Mutex<Ended> =
-    Mutex::new(Ended { arrived: Queue::new(), sorted: Map::new(), next_number: 0 });
+static ENDED: Mutex<Ended> = Mutex::new(Ended { waiting: Map::new(), next_number: 0 });
 /// The level at which the reaper sorts what has arrived, and at which it frees the memory of
 /// programs that could not be started.
 const SORTING: Priority = Priority::DEFAULT;
@@ -51,22 +48,31 @@ const PORTION_FRAMES: usize = 4;
 
 static REAPER: Service = Service::new();
 
-/// Reserves memory for `count` processes that may all end before one is freed. Called before each
-/// new process.
-///
-/// # Errors
-/// [`OutOfMemory`].
-pub fn reserve(count: usize) -> Result<(), OutOfMemory> {
-    let arrived = &mut ENDED.lock().arrived;
-    let more = count - arrived.len().min(count);
-    arrived.try_reserve(more)
+impl Ended {
+    fn insert(&mut self, place: Place, level: Option<Rank>, process: ProcessId) {
+        self.next_number += 1;
+        // No process has this key, because its number is new.
+        let _ = self.waiting.insert_with(place, (level, self.next_number), process);
+    }
+
+    /// Removes the first process that has no level yet.
+    fn take_arrived(&mut self) -> Option<(ProcessId, Place)> {
+        let (&key, _) = self.waiting.first().filter(|((level, _), _)| level.is_none())?;
+        self.waiting.take(&key)
+    }
+
+    /// Removes the process that is to be freed first, with its level, if all have one.
+    fn take_sorted(&mut self) -> Option<(Priority, ProcessId)> {
+        let (&key, _) = self.waiting.first()?;
+        let Rank(level) = key.0?;
+        Some((level, self.waiting.remove(&key)?))
+    }
 }
 
 /// Accepts a process with no virtual CPU that runs or will ever run.
-pub fn take(process: ProcessId) {
+pub fn take(process: ProcessId, place: Place) {
     let mut ended = ENDED.lock();
-    // There is room: see `reserve`.
-    let _ = ended.arrived.push_back_within_capacity(process);
+    ended.insert(place, None, process);
     if let Some(id) = REAPER.id() {
         // It may be at work for something less urgent. Under the lock, as in `become_due`, so that
         // the reaper does not overwrite this.
@@ -98,10 +104,9 @@ async fn next_task() -> Task {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let first = ENDED.lock().sorted.pop_first();
-        let ended = first.and_then(|((Rank(level), _), id)| {
-            children::find(id).map(|process| Task::End { process, level })
-        });
+        let first = ENDED.lock().take_sorted();
+        let ended = first
+            .and_then(|(level, id)| children::find(id).map(|process| Task::End { process, level }));
         ended.or_else(|| mm::take_abandoned().map(Task::Free)).map_or(Poll::Pending, Poll::Ready)
     })
     .await
@@ -111,13 +116,10 @@ async fn next_task() -> Task {
 /// may be waiting for that, or of the nearest living ancestor. Returns whether there are more.
 fn sort_some() -> bool {
     for _ in 0..PORTION_ARRIVED {
-        let Some(id) = ENDED.lock().arrived.pop_front() else { return false };
-        let Some((process, place)) = children::to_be_freed(id) else { continue };
+        let Some((id, place)) = ENDED.lock().take_arrived() else { return false };
+        let Some(process) = children::find(id) else { continue };
         let level = level_of(children::payer(process.family, id).as_deref());
-        let mut ended = ENDED.lock();
-        let number = ended.next_number;
-        ended.next_number += 1;
-        ended.sorted.insert_with(place, (Rank(level), number), id);
+        ENDED.lock().insert(place, Some(Rank(level)), id);
     }
     true
 }
@@ -132,13 +134,13 @@ fn level_of(payer: Option<&Process>) -> Priority {
 async fn become_due(level: Priority) {
     loop {
         yield_now().await;
-        let are_more = sort_some();
+        sort_some();
         let ended = ENDED.lock();
-        let has_arrived = are_more || !ended.arrived.is_empty();
-        let first = ended.sorted.first().map(|(&(Rank(level), _), _)| level);
-        let wanted = match has_arrived {
-            true => SORTING.more_urgent_of(level),
-            false => first.map_or(level, |first| first.more_urgent_of(level)),
+        let first = ended.waiting.first().map(|(&(level, _), _)| level);
+        let has_arrived = first == Some(None);
+        let wanted = match first {
+            None => level,
+            Some(first) => first.map_or(SORTING, |Rank(first)| first).more_urgent_of(level),
         };
         let Some(id) = cops_executor::current() else { return };
         let before = cops_executor::priority(id).unwrap_or(SORTING);

@@ -313,9 +313,7 @@ impl<T> JoinSet<T> {
     /// ```
     pub fn detach_all(&mut self) {
         // With a queue of its own: the notices of these members have places that others will get.
-        let fresh = JoinSet { members: Vec::new(), free: Vec::new(), room: 0, queue: Queue::new() };
-        let mut detached = mem::replace(self, fresh);
-        detached.members.clear();
+        mem::take(self).members.clear();
     }
 
     /// Polls for the next member: see [`join_next`](JoinSet::join_next).
