@@ -345,8 +345,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
         #[test]
         fn it_does_what_a_list_does(steps in prop::collection::vec(step(), 1..200)) {
             let (mut now, mut numbers) = (100, 0..);

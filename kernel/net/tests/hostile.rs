@@ -132,7 +132,7 @@ fn still_in_order(mut scene: Scene) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn random_bytes(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..200)) {

@@ -63,6 +63,7 @@ pub const RUN_REFUSED: u32 = 3;
 /// workers are integers here, 0 is no id, 64 no priority.
 ///
 /// For the image and those that look its exports up: with the features `image` and `exports`.
+#[cfg(any(feature = "static-tasks", feature = "exports"))]
 #[cfg_attr(any(feature = "exports", feature = "image"), macro_export)]
 macro_rules! for_each_core_function {
     ($callback:ident) => {

@@ -44,7 +44,7 @@ fn under_miri(
     command
         .env("CARGO_TARGET_DIR", context.workspace.target.join("miri"))
         .env("PROPTEST_CASES", CASES);
-    // Not isolated: the corpus and proptest's regressions are read from files.
+    // Not isolated: the corpus is read from files.
     command.env("MIRIFLAGS", format!("-Zmiri-strict-provenance -Zmiri-disable-isolation {leaks}"));
     let mut step = step(format!("{name} under Miri"));
     let captured = capture(&mut command, None, |line| step.detail(line))?;
