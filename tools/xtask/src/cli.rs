@@ -134,7 +134,8 @@ pub struct Exec {
     /// End the run after this time (seconds)
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub timeout: Option<f64>,
-    /// Count instructions instead of time, on one hart: the run is exactly repeatable
+    /// Count instructions instead of time, on one hart without a network card: the run is exactly
+    /// repeatable
     #[arg(long, conflicts_with = "smp")]
     pub icount: bool,
     /// With --icount: seed of the machine's random numbers

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::Prepared;
 use crate::cli::Exec;
 use crate::error::Outcome;
-use crate::qemu::command::Idle;
 use crate::qemu::console::{Ending, PassThrough, follow};
 use crate::qemu::machine::Machine;
 use crate::terminal::Progress;
@@ -15,9 +14,7 @@ pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
     let mut boot = prepared.boot(&options.machine, &options.argv, &options.add)?;
     if options.icount {
-        boot.count_instructions = Some(Idle::Skipped);
-        boot.harts = 1;
-        boot.seed = options.seed;
+        boot.make_repeatable(options.seed);
     }
     let deadline = options.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut machine = Machine::start(&prepared.qemu, &boot)?;

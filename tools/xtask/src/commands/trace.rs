@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Prepared;
 use crate::cli::{Model, Trace};
 use crate::error::{Because, Failure, Outcome};
-use crate::qemu::command::{Boot, Idle};
+use crate::qemu::command::Boot;
 use crate::qemu::console::{PassThrough, Sink, follow};
 use crate::qemu::demux::Channel;
 use crate::qemu::machine::Machine;
@@ -57,8 +57,7 @@ fn boot(prepared: &Prepared, options: &Trace, argv: &[String]) -> Outcome<Boot> 
     let mut boot = prepared.boot(&options.machine, argv, &options.add)?;
     boot.boot_arguments.push(format!("trace={}", options.records));
     if options.icount {
-        boot.harts = 1;
-        boot.count_instructions = Some(Idle::Skipped);
+        boot.make_repeatable(boot.seed);
     }
     Ok(boot)
 }

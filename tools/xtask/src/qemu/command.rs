@@ -16,6 +16,8 @@ pub enum Network {
     User(Vec<Forward>),
     /// The same without access to anything outside of the machine.
     Isolated,
+    /// No network card: programs have the loopback interface only.
+    Absent,
     /// A tap device of the host, which the administrator has created.
     Tap(String),
 }
@@ -43,7 +45,8 @@ impl FromStr for Network {
 /// What an idle guest's clock does while instructions are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Idle {
-    /// It jumps to the next deadline: a run without external input is exactly repeatable.
+    /// It jumps to the next deadline. A run without external input is exactly repeatable
+    /// ([`Boot::make_repeatable`]).
     Skipped,
     /// It waits for the host: time-outs towards external peers keep their meaning.
     Waited,
@@ -70,6 +73,16 @@ pub struct Boot {
 }
 
 impl Boot {
+    /// Makes the run depend on nothing but `seed`: one hart, time is counted instructions, no
+    /// network card. Even a network that leads nowhere would answer DHCP from another thread of
+    /// the emulator, at a moment that depends on how busy the host is.
+    pub fn make_repeatable(&mut self, seed: u32) {
+        self.count_instructions = Some(Idle::Skipped);
+        self.harts = 1;
+        self.seed = seed;
+        self.network = Network::Absent;
+    }
+
     /// QEMU's arguments.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
@@ -100,7 +113,9 @@ impl Boot {
             // Not where a run is to repeat: its answer comes from another thread of the emulator.
             add(&["-device", "virtio-rng-device"]);
         }
-        add(&["-netdev", &self.netdev(), "-device", "virtio-net-device,netdev=net0"]);
+        if let Some(netdev) = self.netdev() {
+            add(&["-netdev", &netdev, "-device", "virtio-net-device,netdev=net0"]);
+        }
         let mut boot_arguments = vec!["console=mux".to_owned()];
         boot_arguments.extend(self.boot_arguments.iter().cloned());
         add(&["-append", &boot_arguments.join(" ")]);
@@ -109,8 +124,9 @@ impl Boot {
         arguments
     }
 
-    fn netdev(&self) -> String {
-        match &self.network {
+    /// The host's side of the network card, if there is one.
+    fn netdev(&self) -> Option<String> {
+        Some(match &self.network {
             Network::User(forwards) => {
                 forwards.iter().fold("user,id=net0".to_owned(), |netdev, forward| {
                     format!("{netdev},hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest)
@@ -118,7 +134,8 @@ impl Boot {
             }
             Network::Isolated => "user,id=net0,restrict=on".to_owned(),
             Network::Tap(name) => format!("tap,id=net0,ifname={name},script=no,downscript=no"),
-        }
+            Network::Absent => return None,
+        })
     }
 }
 
@@ -194,6 +211,17 @@ mod tests {
     fn an_isolated_machine_reaches_nothing() {
         let line = line(&Boot { network: Network::Isolated, ..boot() });
         assert!(line.contains("-netdev user,id=net0,restrict=on -device"), "{line}");
+    }
+
+    #[test]
+    fn a_repeatable_run_has_nothing_that_another_thread_of_the_emulator_answers() {
+        let mut boot = boot();
+        boot.make_repeatable(7);
+        let line = line(&boot);
+        assert!(line.contains("-smp 1 ") && line.contains("-icount shift=0,sleep=off -seed 7"));
+        for device in ["-device", "-netdev"] {
+            assert!(!line.contains(device), "{device} is in {line}");
+        }
     }
 
     #[test]

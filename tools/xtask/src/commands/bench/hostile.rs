@@ -18,7 +18,6 @@ use super::words::{self, Line};
 use crate::cli::{Bench, Machine};
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
-use crate::qemu::command::Idle;
 use crate::qemu::console::Ending;
 
 /// The victim's ceiling, and the priority of its coroutines: the default, so that it starts with
@@ -129,7 +128,7 @@ fn boot(
     machine.smp = setting.harts;
     let mut boot = prepared.boot(&machine, &argv, &[])?;
     if setting.clock != "wall" {
-        boot.count_instructions = Some(Idle::Skipped);
+        boot.make_repeatable(boot.seed);
     }
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
     let rows = rows(&said.lines, setting)?;

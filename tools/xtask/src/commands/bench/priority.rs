@@ -113,7 +113,12 @@ impl Setting {
         if self.preemption == "tick" {
             boot.boot_arguments.push("preempt=tick".into());
         }
-        boot.count_instructions = (self.clock != "wall").then_some(idle);
+        match idle {
+            _ if self.clock == "wall" => {}
+            Idle::Skipped => boot.make_repeatable(boot.seed),
+            // The benchmark's peer is outside.
+            Idle::Waited => boot.count_instructions = Some(idle),
+        }
         Ok(boot)
     }
 

@@ -15,7 +15,6 @@ use super::words::{self, Line};
 use crate::cli::Machine;
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
-use crate::qemu::command::Idle;
 use crate::qemu::console::Ending;
 
 /// The part of its fair share that a normal program must get.
@@ -35,7 +34,7 @@ pub fn run(prepared: &Prepared, machine: &Machine, counted: bool, words: &[&str]
         ["/bin/victim", "shares"].iter().chain(words).map(|&word| word.to_owned()).collect();
     let mut boot = prepared.boot(machine, &argv, &[])?;
     if counted {
-        boot.count_instructions = Some(Idle::Skipped);
+        boot.make_repeatable(boot.seed);
     }
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
     match said.ending {
