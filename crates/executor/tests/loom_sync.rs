@@ -1,7 +1,7 @@
-//! Models for loom, on the shipped `sync` and join handles: mutex, semaphore and event, with waits
-//! that are given up while they are granted; a handle that is awaited or dropped while its
-//! coroutine ends. Two holders at once are a data race on a cell of loom's; a lost wake is a
-//! deadlock.
+//! Models for loom, on the shipped `sync`, join handles and sets of them: mutex, semaphore and
+//! event, with waits that are given up while they are granted; a handle that is awaited or dropped
+//! while its coroutine ends; a set that gets members, is awaited or detaches while members end. Two
+//! holders at once are a data race on a cell of loom's; a lost wake is a deadlock.
 //!
 //! Outside of coroutines, so without inheritance; `tests/inheritance.rs` checks its rule.
 #![cfg(loom)]
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32 as Plain, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use cops_executor::core::begin_model;
-use cops_executor::modelled_join::sides;
+use cops_executor::modelled_join::{Side, sides};
 use cops_executor::sync::{Event, Mutex, Semaphore, begin_sync_model};
-use cops_executor::{JoinError, JoinHandle, current};
+use cops_executor::{JoinError, JoinHandle, JoinSet, current};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 use loom::thread;
@@ -236,15 +236,21 @@ impl Drop for Output {
     }
 }
 
-/// A coroutine with a handle that ends on a thread of its own; and how often its output was
-/// dropped.
-fn ending(is_cancelled: bool) -> (JoinHandle<Output>, thread::JoinHandle<()>, Arc<Plain>) {
+/// A coroutine with a handle, and how often its output was dropped.
+fn coroutine() -> (JoinHandle<Output>, Side, Arc<Plain>) {
     let dropped = Arc::new(Plain::new(0));
     let output = Output { cell: Arc::new(UnsafeCell::new(0)), dropped: dropped.clone() };
     let (handle, coroutine) = sides(async move {
         add(&output.cell);
         output
     });
+    (handle, coroutine, dropped)
+}
+
+/// A coroutine with a handle that ends on a thread of its own; and how often its output was
+/// dropped.
+fn ending(is_cancelled: bool) -> (JoinHandle<Output>, thread::JoinHandle<()>, Arc<Plain>) {
+    let (handle, coroutine, dropped) = coroutine();
     (handle, thread::spawn(move || coroutine.end(is_cancelled)), dropped)
 }
 
@@ -291,5 +297,74 @@ fn a_handle_that_is_polled_and_dropped_against_the_end() {
         assert_eq!(dropped.load(SeqCst), 1);
         // No waker is left in a block that is not freed.
         assert_eq!(Arc::strong_count(&unpark), 1);
+    });
+}
+
+#[test]
+fn a_set_that_is_awaited_against_the_ends_of_its_members() {
+    explore("awaiting a set against the ends of two members", || {
+        let mut set = JoinSet::new();
+        let members = [coroutine(), coroutine()].map(|(handle, coroutine, dropped)| {
+            set.insert(handle);
+            (coroutine, dropped)
+        });
+        let [(one, one_dropped), (other, other_dropped)] = members;
+        let thread = thread::spawn(move || one.end(false));
+        other.end(true);
+        let outputs = [block_on(set.join_next()), block_on(set.join_next())];
+        assert_eq!(outputs.iter().filter(|output| matches!(output, Some(Ok(_)))).count(), 1);
+        assert!(block_on(set.join_next()).is_none());
+        drop(outputs);
+        thread.join().unwrap();
+        assert_eq!((one_dropped.load(SeqCst), other_dropped.load(SeqCst)), (1, 1));
+    });
+}
+
+#[test]
+fn a_member_that_is_inserted_against_its_end() {
+    explore("inserting a member against its end", || {
+        let (handle, thread, dropped) = ending(false);
+        let mut set = JoinSet::new();
+        set.insert(handle);
+        assert!(matches!(block_on(set.join_next()), Some(Ok(_))));
+        thread.join().unwrap();
+        assert_eq!(dropped.load(SeqCst), 1);
+    });
+}
+
+#[test]
+fn awaiting_a_set_is_given_up_against_the_end_of_a_member() {
+    explore("giving up awaiting a set against an end", || {
+        let (handle, thread, dropped) = ending(false);
+        let mut set = JoinSet::new();
+        set.insert(handle);
+        let (_unpark, waker) = unpark();
+        let first = poll(pin!(set.join_next()), &waker);
+        // What has not been taken is there, and wakes the waker of the next wait.
+        if first.is_pending() {
+            assert!(matches!(block_on(set.join_next()), Some(Ok(_))));
+        }
+        drop(first);
+        thread.join().unwrap();
+        assert_eq!(dropped.load(SeqCst), 1);
+    });
+}
+
+#[test]
+fn members_are_detached_against_an_end() {
+    explore("detaching against an end, another has the place", || {
+        let (handle, thread, dropped) = ending(false);
+        let (other, coroutine, _) = coroutine();
+        let mut set = JoinSet::new();
+        set.insert(handle);
+        set.detach_all();
+        set.insert(other);
+        let (_unpark, waker) = unpark();
+        assert!(poll(pin!(set.join_next()), &waker).is_pending());
+        coroutine.end(true);
+        let joined = block_on(set.join_next());
+        assert!(matches!(joined, Some(Err(JoinError::Cancelled))));
+        thread.join().unwrap();
+        assert_eq!(dropped.load(SeqCst), 1);
     });
 }

@@ -39,7 +39,7 @@ const METHODS: [&str; 15] = [
     "set_inherited",
     "take_from_inbox",
     "relevel",
-    "hand_over",
+    "migrate",
     "vacate",
     "occupy",
     "occupy_listed",

@@ -215,7 +215,7 @@ impl Executor {
         worker.store(memory, Ordering::Release);
         if self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release) != 0 {
             self.attention.fetch_or(ATTENTION_FELLOWS, Ordering::SeqCst);
-            self.unsettle_all();
+            self.clear_all_steady();
         }
         STATUS_OK
     }
@@ -262,13 +262,13 @@ impl Executor {
     /// ```
     pub fn set_aging(&self, period: u32) {
         self.aging_period.store(period, Ordering::Relaxed);
-        self.unsettle_all();
+        self.clear_all_steady();
     }
 
-    fn unsettle_all(&self) {
+    fn clear_all_steady(&self) {
         (0..self.worker_limit())
             .filter_map(|number| self.worker(number))
-            .for_each(Worker::unsettle);
+            .for_each(Worker::clear_steady);
     }
 
     /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it
@@ -287,7 +287,7 @@ impl Executor {
     pub fn request_stop(&self, stop: bool) {
         if stop {
             self.attention.fetch_or(ATTENTION_STOP, Ordering::SeqCst);
-            self.unsettle_all();
+            self.clear_all_steady();
             self.unpark_all();
         } else {
             self.attention.fetch_and(!ATTENTION_STOP, Ordering::SeqCst);

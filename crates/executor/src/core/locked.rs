@@ -10,7 +10,7 @@ use super::snapshot::Place;
 use super::worker::{NO_LEVEL, Worker};
 
 /// Bounds the time that a thief holds two locks.
-const HANDED_OVER_AT_ONCE: u32 = 32;
+const MIGRATED_AT_ONCE: u32 = 32;
 
 /// The lock of a worker, held.
 pub(crate) struct Locked<'a>(pub(super) &'a Worker);
@@ -71,7 +71,7 @@ impl Locked<'_> {
     fn push_unpublished(&self, slot: &Slot, level: Priority) {
         self.0.lists.push(slot, level);
         if (level.level() as u32) < self.0.running_level.load(Ordering::Relaxed) {
-            self.0.unsettle();
+            self.0.clear_steady();
         }
     }
 
@@ -204,20 +204,20 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes the first that waits in list `level`, which is one of `waiting`, over to `to`, another
-    /// worker. Returns the list there in which it is now.
+    /// Migrates the first that waits in list `level`, which is one of `waiting`, to the worker
+    /// `to`. Returns the list there in which it is now.
     ///
     /// That is another list if the coroutine's priority was changed a moment ago by a caller that
     /// could not take the lock here. That caller's note is at this worker, which no longer has the
     /// coroutine, so the note would have no effect: the change is made during the move instead. A
     /// change that comes after the transition finds the coroutine at its new worker.
     #[must_use]
-    pub fn hand_over(&self, slab: &Slab, level: Priority, to: &Locked<'_>) -> Priority {
+    pub fn migrate(&self, slab: &Slab, level: Priority, to: &Locked<'_>) -> Priority {
         let head = self.0.lists.list(level).first(slab);
         let polled = self.0.running_level.load(Ordering::Relaxed) == level.level() as u32;
         let slot = if polled { head.next(slab) } else { head };
         self.remove(slab, slot, level);
-        let word = slot.state.hand_over(self.0.number(), to.0.number());
+        let word = slot.state.migrate(self.0.number(), to.0.number());
         let moved = if word.is_misfiled() {
             slot.state.relevel(word.generation(), to.0.number())
         } else {
@@ -228,16 +228,15 @@ impl Locked<'_> {
         level
     }
 
-    /// Takes up to half of what waits here, most urgent first, over to the lists of `to`, another
-    /// worker.
-    pub fn hand_over_half(&self, slab: &Slab, to: &Locked<'_>) {
-        let mut left = self.count_waiting(slab, 2 * HANDED_OVER_AT_ONCE) / 2;
+    /// Migrates up to half of what waits here, most urgent first, to the worker `to`.
+    pub fn migrate_half(&self, slab: &Slab, to: &Locked<'_>) {
+        let mut left = self.count_waiting(slab, 2 * MIGRATED_AT_ONCE) / 2;
         while left != 0
             && let Some(level) = Priority::most_urgent_in(self.waiting())
         {
             // Which list it came to makes no difference: the thief begins with the most urgent of
             // all that it has then.
-            let _list = self.hand_over(slab, level, to);
+            let _list = self.migrate(slab, level, to);
             left = left.wrapping_sub(1);
         }
     }
@@ -272,7 +271,7 @@ impl Locked<'_> {
         }
         if self.is_polled(slab, slot) {
             // It settles before anything else happens here.
-            self.0.unsettle();
+            self.0.clear_steady();
             return Refiled::Done;
         }
         // Those that became ready before shall come first.
@@ -357,7 +356,7 @@ impl Locked<'_> {
                 slot = next;
             }
             if self.is_polled(slab, head) {
-                self.0.unsettle();
+                self.0.clear_steady();
             } else {
                 self.refile_one(slab, head);
             }

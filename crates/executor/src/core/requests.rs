@@ -412,7 +412,7 @@ impl Executor {
             }
             Request::Note { worker } => {
                 if let Some(worker) = self.worker(worker) {
-                    worker.unsettle();
+                    worker.clear_steady();
                 }
             }
             Request::Move => self.refile(slot, generation, here),

@@ -8,7 +8,7 @@
 //!               (1) occupy                    (4) take_from_inbox
 //!     Nowhere ───────────────► Inbox ──────────────────────────────► List ◄──┐ (6) settle: woken again,
 //!        ▲                       ▲                                    │ │ └───┘ (5) relevel: to another list,
-//!        │                       │ (2) wake, cancel                   │ │       (7) hand_over: to another worker
+//!        │                       │ (2) wake, cancel                   │ │       (7) migrate: to another worker
 //!        │                       │                                    │ │
 //!        │                    Blocked ◄───────────────────────────────┘ │
 //!        │                                 (6) block, settle            │
@@ -30,7 +30,7 @@
 //! 6. `block`, `settle`: the worker that has polled it, after a poll that is pending, under its own
 //!    lock. That the coroutine has woken itself need not be in the word: it may be a note on the
 //!    worker (`WorkerState::woken`).
-//! 7. `hand_over`: a thief that holds the locks of both workers, unless the coroutine is being
+//! 7. `migrate`: a thief that holds the locks of both workers, unless the coroutine is being
 //!    polled.
 //! 8. `vacate`: the worker that has polled it, under its lock, after the future was dropped.
 //!
@@ -307,7 +307,7 @@ impl State {
     ///
     /// All that changes is known, so this is one addition and cannot fail.
     #[must_use]
-    pub fn hand_over(&self, from: u32, to: u32) -> Snapshot {
+    pub fn migrate(&self, from: u32, to: u32) -> Snapshot {
         let change = (to as u64).wrapping_sub(from as u64) << WORKER_SHIFT;
         Snapshot(self.0.fetch_add(change, Ordering::AcqRel).wrapping_add(change))
     }

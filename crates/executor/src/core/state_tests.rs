@@ -239,7 +239,7 @@ fn a_thief_takes_all_but_the_worker_over() {
     assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
     let before = state.load();
     for (from, to) in [(3, 63), (63, 0), (0, 5)] {
-        let word = state.hand_over(from, to);
+        let word = state.migrate(from, to);
         assert!(word == state.load() && word == before.with_worker(to));
     }
 }
@@ -273,7 +273,7 @@ fn fields_do_not_overlap() {
             let _ = state.set_inherited(42, priority);
             let _ = state.cancel(42, None);
             let _ = state.wake(42, None);
-            let word = state.hand_over(worker, 63 - worker);
+            let word = state.migrate(worker, 63 - worker);
             assert_eq!(
                 (word.level(), word.base(), word.worker()),
                 (priority, opposite, 63 - worker)

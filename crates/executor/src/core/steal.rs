@@ -92,9 +92,9 @@ impl Executor {
         // moment sees why.
         let steals = thief.state().steals.load(Ordering::Relaxed);
         thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
-        let list = locked.hand_over(&self.slab, level, own);
+        let list = locked.migrate(&self.slab, level, own);
         if had_nothing {
-            locked.hand_over_half(&self.slab, own);
+            locked.migrate_half(&self.slab, own);
         }
         // If its priority was changed on the way, another worker may have something more urgent
         // than what is here now.

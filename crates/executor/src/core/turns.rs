@@ -6,7 +6,7 @@
 //! takes more than a few comparisons: a request for the coroutine or for the next, a filled inbox,
 //! another worker with something more urgent, the end of the budget. It returns then, before it has
 //! touched anything, with the polled coroutine still the head of its list; or, after that one has
-//! left the list, with nothing.
+//! been put where it belongs, with nothing.
 
 use super::atomic::Ordering;
 
@@ -62,8 +62,8 @@ impl Executor {
     /// list and of others: the main loop of an executor. `ALONE`: only this worker's own record
     /// must be checked in between.
     ///
-    /// What follows a block or an exit is apart, so that the registers are for what follows a
-    /// yield.
+    /// What follows a block, an exit or another level is apart, so that the registers are for a
+    /// yield to the next of the same list.
     #[inline(never)]
     pub(super) fn poll_in_turn<'a, const ALONE: bool>(
         &'a self,
@@ -101,7 +101,11 @@ impl Executor {
             let next = slot.next(&self.slab);
             let word = next.state.peek();
             if !locked.is_steady() || !word.is(turns.plain) {
-                break;
+                let next = self.begin_after_yield::<ALONE>(worker, locked, slot, id, turns);
+                let Some(Begun { slot: next, word }) = next else { return };
+                slot = next;
+                id = turns.show_current(state, slot, word);
+                continue;
             }
             turns.list.rotate_to(slot, next);
             slot = next;
@@ -112,6 +116,27 @@ impl Executor {
         }
         state.current_id.store(0, Ordering::Relaxed);
         turns.leave(slot, id, Outcome::Yields);
+    }
+
+    /// What follows in turn on a yield after which its list does not go on, usually because
+    /// something more urgent has become ready: the most urgent of all lists.
+    #[inline(never)]
+    fn begin_after_yield<'a, const ALONE: bool>(
+        &'a self,
+        worker: &'a Worker,
+        locked: Locked<'_>,
+        slot: &'a Slot,
+        id: u64,
+        turns: &mut Turns<'a>,
+    ) -> Option<Begun<'a>> {
+        // Before the lock is free, as in `poll_in_turn`.
+        worker.state().current_id.store(0, Ordering::Relaxed);
+        if !slot.state.peek().is(turns.plain) {
+            turns.leave(slot, id, Outcome::Yields);
+            return None;
+        }
+        locked.end_and_rotate(&self.slab);
+        self.begin_most_urgent::<ALONE>(worker, locked, turns)
     }
 
     /// What follows in turn on a poll after which the coroutine leaves its list, because it is
@@ -168,7 +193,7 @@ impl Executor {
 
     /// Goes on, in turn, with the most urgent level of all; nothing is being polled. `None` if
     /// there is more to see to.
-    #[inline(never)]
+    #[inline(always)]
     fn begin_most_urgent<'a, const ALONE: bool>(
         &'a self,
         worker: &'a Worker,

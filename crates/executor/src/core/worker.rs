@@ -192,7 +192,7 @@ impl Worker {
     /// Has the worker look at everything at its next scheduling point, rather than turn from one
     /// coroutine of a list to the next.
     #[inline(always)]
-    pub fn unsettle(&self) {
+    pub fn clear_steady(&self) {
         self.steady.store(0, Ordering::Relaxed);
     }
 
@@ -202,7 +202,7 @@ impl Worker {
     pub fn note_misfiled(&self, level: Priority, priority: Priority) {
         self.misfiled.fetch_or(level.bit(), Ordering::SeqCst);
         self.state().posted.fetch_or(priority.bit(), Ordering::SeqCst);
-        self.unsettle();
+        self.clear_steady();
     }
 
     /// The list from which the worker is polling: what `Locked::turn` turns.

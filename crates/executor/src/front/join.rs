@@ -363,8 +363,8 @@ impl<T> PendingHandle<T> {
     }
 }
 
-/// For the model checker: the two sides of a block, without an executor.
-#[cfg(loom)]
+/// For the model checker and tests: the two sides of a block, without an executor.
+#[cfg(any(loom, test))]
 #[doc(hidden)]
 pub mod modelled {
     use super::{Future, FutureVTable, JoinHandle};

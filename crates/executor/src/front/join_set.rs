@@ -312,7 +312,8 @@ impl<T> JoinSet<T> {
     /// assert_eq!(sent, Some("still runs"));
     /// ```
     pub fn detach_all(&mut self) {
-        // With a queue of its own: the notices of these members have places that others will get.
+        // With a queue of its own: notices of these members would come beside those of the members
+        // that get their places, and the queue has room for one of each place.
         mem::take(self).members.clear();
     }
 
@@ -395,3 +396,7 @@ impl<T> fmt::Debug for JoinSet<T> {
         formatter.debug_struct("JoinSet").field("len", &self.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "join_set_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@
 //! *Rule.* The holder of a mutex inherits the priority of the first in its queue, if that is more
 //! urgent; of several, the most urgent. A holder that itself waits in the table stands there by the
 //! priority it has with that, so the rule carries on from mutex to mutex. It is established again
-//! by [`Locked::settle`] whenever something changes: a record is marked when the first of its queue
+//! by [`Locked::propagate`] whenever something changes: a record is marked when the first of its queue
 //! has changed, and for each marked record the holder's inheritance is computed anew from all
 //! records it holds; if that changes how urgent it is, it moves in the queues where it waits, and
 //! those records are marked.
@@ -71,7 +71,7 @@ fn priority_changed(id: CoroutineId) {
 fn try_refile(id: CoroutineId) -> bool {
     let Some(table) = table().try_lock() else { return false };
     table.refile_waits_of(id);
-    table.settle();
+    table.propagate();
     true
 }
 
@@ -132,7 +132,7 @@ impl Locked<'_> {
                 self.replace(first, queue.first(), node::data(first).holder);
             }
         }
-        self.settle();
+        self.propagate();
         Contended::Waiting
     }
 
@@ -161,7 +161,7 @@ impl Locked<'_> {
             (waker, before)
         };
         self.inherit(before);
-        self.settle();
+        self.propagate();
         waker
     }
 
@@ -194,7 +194,7 @@ impl Locked<'_> {
             }
             self.refile(here);
         }
-        self.settle();
+        self.propagate();
     }
 
     /// Takes out a waiter that gives up.
@@ -219,11 +219,11 @@ impl Locked<'_> {
             }
             self.inherit(holder);
         }
-        self.settle();
+        self.propagate();
     }
 
-    /// Establishes the rule at the head of the module.
-    fn settle(&self) {
+    /// Establishes the rule at the head of the module, from each marked record on.
+    fn propagate(&self) {
         loop {
             let first = self.take_marked();
             if first.is_null() {

@@ -214,12 +214,12 @@ impl<R: Resource> Monitor<R> {
         let mut wakes = Wakes::new();
         self.lock.lock();
         let result = {
-            // SAFETY: under the lock, and gone before `settle`.
+            // SAFETY: under the lock, and gone before `grant_and_unlock`.
             let resource = unsafe { &mut *self.resource.get() };
             self.accept(resource);
             act(resource, &mut wakes)
         };
-        self.settle(&mut wakes);
+        self.grant_and_unlock(&mut wakes);
         result
     }
 
@@ -229,7 +229,7 @@ impl<R: Resource> Monitor<R> {
         // Before the note, which releases it.
         self.posted.fetch_add(amount, Ordering::Release);
         if self.lock.lock_or_note() {
-            self.settle(&mut Wakes::new());
+            self.grant_and_unlock(&mut Wakes::new());
         }
     }
 
@@ -240,7 +240,7 @@ impl<R: Resource> Monitor<R> {
     }
 
     /// Accepts, grants, unlocks, wakes; until there is nothing more.
-    fn settle(&self, wakes: &mut Wakes) {
+    fn grant_and_unlock(&self, wakes: &mut Wakes) {
         loop {
             // SAFETY: the caller holds the lock, and has no reference to the resource.
             let resource = unsafe { &mut *self.resource.get() };
