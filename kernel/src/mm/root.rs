@@ -16,6 +16,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// A root table and its tag in the translation caches.
 pub(super) struct Root {
     table: RootFrame,
+    /// The table's address, which each entry into user mode compares.
+    physical: usize,
     asid: Asid,
     /// Set when the address space is dropped; a hart that has this root loaded must load another
     /// one.
@@ -32,14 +34,15 @@ impl Root {
     /// # Errors
     /// [`OutOfMemory`].
     pub(super) fn new(table: RootFrame) -> Result<Arc<Self>, OutOfMemory> {
-        try_arc(Self { table, asid: asid::allocate(), is_dead: AtomicBool::new(false) })
+        let physical = table.physical();
+        try_arc(Self { table, physical, asid: asid::allocate(), is_dead: AtomicBool::new(false) })
     }
 
     /// Loads this root on this hart unless it is loaded already. Interrupts are off. `is_current`
     /// tells whether the hart's translation cache is up to date with this space. It is called when
     /// [`Root::flush`] already sees this hart, and before the root is in use.
     pub(super) fn load(self: &Arc<Self>, is_current: impl FnOnce() -> bool) {
-        let physical = self.table.physical();
+        let physical = self.physical;
         if arch::is_active_root(physical, self.asid) {
             return;
         }
@@ -52,7 +55,7 @@ impl Root {
 
     /// Flushes `range` on the harts that have this root loaded.
     pub(super) fn flush(&self, range: Range<usize>) {
-        arch::flush_root(self.table.physical(), self.asid, range);
+        arch::flush_root(self.physical, self.asid, range);
     }
 
     /// Frees the tag and makes every hart load another root. The lower half is empty, no hart will
@@ -63,7 +66,7 @@ impl Root {
         release_dead();
         // The other harts check before they sleep; harts that already sleep must be interrupted to
         // check.
-        arch::interrupt_harts_with_root(self.table.physical(), self.asid);
+        arch::interrupt_harts_with_root(self.physical, self.asid);
     }
 }
 

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::Priority;
 use cops_abi::page::MAX_CPUS;
+use cops_algorithms::levels;
 
 use super::{Process, VirtualCpu};
 
@@ -67,12 +68,13 @@ impl Process {
         let waiting = self.waiting_levels();
         let level = self.most_urgent_for(cpu.index, waiting);
         cpu.entity.set_level(level);
-        let before = Priority::most_urgent_in(self.shown.levels());
         let shown = waiting | level.bit();
-        let now = Priority::most_urgent_in(shown).unwrap_or(level);
-        if before != Some(now) {
+        // Compared as bits, because a RISC-V hart counts zeros in nine instructions.
+        let before = levels::most_urgent_bit(self.shown.levels());
+        let now = levels::most_urgent_bit(shown);
+        if before != now {
             self.shown.replace(shown);
-            let is_raised = before.is_none_or(|before| now.is_more_urgent_than(before));
+            let is_raised = before == 0 || now < before;
             if is_raised && self.cpu_count() > 1 {
                 // Its virtual CPUs that wait for a hart could run what has become ready.
                 self.requeue_less_urgent();

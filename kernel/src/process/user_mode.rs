@@ -133,8 +133,9 @@ fn run_until_stopped(
             return stop;
         }
         COUNTERS.traps_from_user.add(1);
-        let registers = &*context;
-        trace::emit(move || trace_trap(cpu, trap, registers));
+        if trace::is_on() {
+            trace_trap(cpu, trap, context);
+        }
         match trap {
             UserTrap::Interrupt => {}
             UserTrap::Syscall => {
@@ -159,11 +160,15 @@ fn run_until_stopped(
     }
 }
 
-/// The trace event for a trap, after the events that the process itself has written.
-fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event {
+/// Records the trace event for a trap, after the events that the process itself has written.
+///
+/// Out of line: what the event is made from would otherwise be copied while tracing is off, too.
+#[cold]
+#[inline(never)]
+fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) {
     cpu.process.collect_trace(cpu.index);
     let coroutine = cpu.process.current_coroutine(cpu.index);
-    cpu.event(|process, cpu| match trap {
+    let event = cpu.event(|process, cpu| match trap {
         UserTrap::Interrupt => Event::Interrupted { process, cpu, coroutine },
         UserTrap::Fault(_) => Event::Fault { process, cpu, coroutine },
         UserTrap::Syscall => {
@@ -175,7 +180,8 @@ fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) -> Event 
                 number: call.number as u64,
             }
         }
-    })
+    });
+    trace::emit(move || event);
 }
 
 /// The trace event for the end of a slice.

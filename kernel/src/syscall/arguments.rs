@@ -31,7 +31,7 @@ use crate::process::{Process, ProcessId};
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     process: &'a Arc<Process>,
-    registers: [usize; 6],
+    registers: &'a [usize; 6],
 }
 
 /// The directory that a relative path begins at.
@@ -95,8 +95,8 @@ impl Deref for SocketFile {
 }
 
 impl<'a> Arguments<'a> {
-    pub fn new(process: &'a Arc<Process>, frame: &SyscallFrame) -> Self {
-        Self { process, registers: frame.arguments }
+    pub fn new(process: &'a Arc<Process>, frame: &'a SyscallFrame) -> Self {
+        Self { process, registers: &frame.arguments }
     }
 
     // Numbers.
@@ -216,7 +216,7 @@ impl<'a> Arguments<'a> {
 
     /// The operation of `trace` and its first argument; `EINVAL` for an unknown one.
     pub fn trace_request(&self) -> Result<TraceRequest, Errno> {
-        let [operation, argument, ..] = self.registers;
+        let [operation, argument, ..] = *self.registers;
         match (operation, argument) {
             (trace::operation::CONTROL, 0) => Ok(TraceRequest::SwitchOff),
             (trace::operation::CONTROL, 1) => Ok(TraceRequest::SwitchOn),
@@ -286,7 +286,7 @@ impl<'a> Arguments<'a> {
     /// The arguments of `mmap`; `EINVAL` for anything but new private memory.
     pub fn mapping(&self) -> Result<Mapping, Errno> {
         // The address is only a hint, which this kernel ignores, as Linux may too.
-        let [_hint, length, _protection, flags, file, offset] = self.registers;
+        let [_hint, length, _protection, flags, file, offset] = *self.registers;
         if flags != map_flags::PRIVATE | map_flags::ANONYMOUS
             || file as isize != -1
             || offset != 0

@@ -17,6 +17,7 @@ mod spawn;
 mod time;
 
 use alloc::sync::Arc;
+use core::num::NonZeroU64;
 
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::inspect::{REPLY_BYTES_MAX, portion};
@@ -39,8 +40,10 @@ enum Reply {
     Done(CallResult),
     /// A portion of it is completed; it has to be repeated.
     Again,
-    /// It may have to wait.
-    Operation(Operation),
+    /// It is in flight, and the caller, which is asynchronous, continues.
+    InFlight(NonZeroU64),
+    /// It is in flight, and the virtual CPU waits for its result.
+    Waits,
     /// It concerns the virtual CPU itself.
     Outcome(Outcome),
 }
@@ -57,23 +60,10 @@ impl From<Option<CallResult>> for Reply {
     }
 }
 
-impl From<Result<Operation, Errno>> for Reply {
-    fn from(operation: Result<Operation, Errno>) -> Self {
-        operation.map_or_else(|error| Reply::Done(Err(error)), Reply::Operation)
-    }
-}
-
 /// `Ok(None)`: a portion is completed.
 impl From<Result<Option<usize>, Errno>> for Reply {
     fn from(result: Result<Option<usize>, Errno>) -> Self {
         result.transpose().into()
-    }
-}
-
-/// `Ok(None)`: a portion is completed.
-impl From<Result<Option<Operation>, Errno>> for Reply {
-    fn from(operation: Result<Option<Operation>, Errno>) -> Self {
-        operation.transpose().map_or(Reply::Again, Reply::from)
     }
 }
 
@@ -97,34 +87,39 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
             context.repeat_syscall();
             Outcome::Return
         }
-        Reply::Operation(operation) => {
-            let process = &cpu.process;
-            let level = process.current_level(cpu.index);
-            if frame.coroutine != 0 {
-                let delivery =
-                    Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
-                match call::submit(process, operation, delivery, level, || {}) {
-                    Submitted::Done(result) => finish(context, frame.coroutine, result),
-                    Submitted::InFlight(handle) => {
-                        context.set_results(0, handle.get() as usize);
-                        Outcome::Return
-                    }
-                }
-            } else {
-                let delivery = Delivery::Cpu { index: cpu.index };
-                match call::submit(process, operation, delivery, level, || {
-                    process.begin_waiting(cpu)
-                }) {
-                    Submitted::Done(result) => finish(context, frame.coroutine, result),
-                    Submitted::InFlight(_) => Outcome::Sleep,
-                }
-            }
+        Reply::InFlight(handle) => {
+            context.set_results(0, handle.get() as usize);
+            Outcome::Return
         }
+        Reply::Waits => Outcome::Sleep,
         Reply::Outcome(outcome) => {
             // The result is 0 when the virtual CPU continues.
             let _ = finish(context, frame.coroutine, Ok(0));
             outcome
         }
+    }
+}
+
+/// Submits the operation of the call in `frame`, which may have to wait.
+///
+/// Out of line, and called where the operation is made: an operation is large, and a reply that
+/// contained it would be copied three times, also for calls that never wait.
+#[inline(never)]
+fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> Reply {
+    let process = &cpu.process;
+    let level = process.current_level(cpu.index);
+    let submitted = if frame.coroutine != 0 {
+        let delivery =
+            Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
+        call::submit(process, operation, delivery, level, || {})
+    } else {
+        let delivery = Delivery::Cpu { index: cpu.index };
+        call::submit(process, operation, delivery, level, || process.begin_waiting(cpu))
+    };
+    match submitted {
+        Submitted::Done(result) => Reply::Done(result),
+        Submitted::InFlight(handle) if frame.coroutine != 0 => Reply::InFlight(handle),
+        Submitted::InFlight(_) => Reply::Waits,
     }
 }
 
@@ -158,8 +153,8 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
             file::list(process, &file, args.range_of_at_most(1, file::LIST_BYTES_MAX)?).into()
         }
         number::LSEEK => args.file(0)?.seek(args.signed(1), args.number(2)).into(),
-        number::READ => file::read(process, args.file(0)?, args.range(1)?).into(),
-        number::WRITE => file::write(process, args.file(0)?, args.range(1)?).into(),
+        number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
+        number::WRITE => submit(cpu, frame, file::write(process, args.file(0)?, args.range(1)?)?),
 
         number::EXIT => process::exit_cpu(cpu, args.exit_code(0)),
         number::EXIT_GROUP => process::exit(cpu, args.exit_code(0)),
@@ -173,7 +168,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
             let (child, options) = (args.child(0)?, args.flags(2, number::WNOHANG)?);
             args.zero(3)?;
             let status = args.optional_structure(1, process::STATUS_BYTES)?;
-            process::wait(process, child, status, options).into()
+            submit(cpu, frame, process::wait(process, child, status, options)?)
         }
         number::COPS_SPAWN_PROCESS => work::go_on(cpu, frame, |process| {
             let console = args.optional_console_mode(3)?;
@@ -187,7 +182,8 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
         }
         number::CLOCK_NANOSLEEP => {
             let (clock, flags) = (args.clock(0)?, args.flags(1, number::TIMER_ABSTIME)?);
-            time::sleep(process, clock, flags, args.structure(2, time::TIMESPEC_BYTES)?).into()
+            let until = args.structure(2, time::TIMESPEC_BYTES)?;
+            submit(cpu, frame, time::sleep(process, clock, flags, until)?)
         }
 
         number::SOCKET => {
@@ -195,13 +191,19 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
         }
         number::BIND => network::bind(&args.socket(0)?, args.socket_address(1)?).into(),
         number::LISTEN => network::listen(&args.socket(0)?, args.number(1)).into(),
-        number::ACCEPT => network::accept(args.socket(0)?, args.optional_address_out(1)?).into(),
+        number::ACCEPT => {
+            let (socket, peer) = (args.socket(0)?, args.optional_address_out(1)?);
+            submit(cpu, frame, network::accept(socket, peer)?)
+        }
         number::ACCEPT4 => {
             let socket = args.socket(0)?;
             args.zero(3)?;
-            network::accept(socket, args.optional_address_out(1)?).into()
+            submit(cpu, frame, network::accept(socket, args.optional_address_out(1)?)?)
         }
-        number::CONNECT => network::connect(args.socket(0)?, args.socket_address(1)?).into(),
+        number::CONNECT => match network::connect(args.socket(0)?, args.socket_address(1)?)? {
+            Some(operation) => submit(cpu, frame, operation),
+            None => Reply::Again,
+        },
         number::GETSOCKNAME => {
             network::store_address(args.socket(0)?.local_address()?, &args.address_out(1)?).into()
         }
