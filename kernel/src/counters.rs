@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use cops_abi::statistics::Statistics;
+
 /// One counter.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -31,12 +33,23 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident),* $(,)?) => {
-        /// The kernel's counters; see [`cops_abi::statistics::Statistics`].
+        /// The kernel's counters; see [`Statistics`].
         pub struct Counters { $($(#[$doc])+ pub $name: Counter,)* }
+
+        impl Counters {
+            /// Copies all counters into the record.
+            pub fn copy_into(&self, record: &mut Statistics) {
+                $(record.$name = self.$name.get();)*
+            }
+        }
+
         /// The machine's counters.
         pub static COUNTERS: Counters = Counters { $($name: Counter::new(),)* };
     };
 }
+
+/// How much the instruction counters of all harts advanced while the harts slept.
+pub static INSTRUCTIONS_ASLEEP: Counter = Counter::new();
 
 counters! {
     /// Entries from user mode.
@@ -61,8 +74,6 @@ counters! {
     unparks,
     /// Changes of a hart's virtual CPU.
     cpu_switches,
-    /// How much the instruction counters of all harts advanced while the harts slept.
-    instructions_asleep,
     /// Interrupts sent to other harts.
     interprocessor_interrupts,
     /// Those sent because of something more urgent than user code.

@@ -16,9 +16,9 @@ pub struct Compensation {
     last: Priority,
 }
 
-/// The levels that are less urgent than `level`.
-const fn less_urgent_than(level: Priority) -> u64 {
-    !(level.bit() | (level.bit() - 1))
+/// The levels that are less urgent than `priority`.
+const fn less_urgent_than(priority: Priority) -> u64 {
+    !(priority.bit() | (priority.bit() - 1))
 }
 
 impl Default for Compensation {
@@ -55,10 +55,10 @@ impl Compensation {
         let below = levels & less_urgent_than(Priority::most_urgent_in(levels)?);
         let after_last = below & less_urgent_than(self.last);
         let chosen = if after_last == 0 { below } else { after_last };
-        let level = Priority::most_urgent_in(chosen)?;
-        self.last = level;
+        let priority = Priority::most_urgent_in(chosen)?;
+        self.last = priority;
         self.passed_over_ticks -= due_ticks;
-        Some(level)
+        Some(priority)
     }
 }
 
@@ -79,8 +79,8 @@ mod tests {
             let (mut urgent_ticks, mut other_ticks) = (0, 0);
             for _ in 0..20_000 {
                 match compensation.next(per_mille, SLICE, levels) {
-                    Some(level) => {
-                        slices[usize::from(level.level())] += 1;
+                    Some(priority) => {
+                        slices[usize::from(priority.level())] += 1;
                         other_ticks += SLICE;
                     }
                     None => {

@@ -63,15 +63,15 @@ impl Slice {
         self.whole_ticks.saturating_sub(self.remaining_ticks)
     }
 
-    /// The charge for all of it.
+    /// The vruntime of all of it.
     #[must_use]
-    pub fn whole_charge(&self) -> i64 {
+    pub fn whole_vruntime(&self) -> i64 {
         self.whole_ticks as i64 * i64::from(self.divisor)
     }
 
-    /// The charge for the rest of it, while the virtual CPU does not run.
+    /// The vruntime of the rest of it, while the virtual CPU does not run.
     #[must_use]
-    pub fn remaining_charge(&self) -> i64 {
+    pub fn remaining_vruntime(&self) -> i64 {
         self.remaining_ticks as i64 * i64::from(self.divisor)
     }
 
@@ -116,7 +116,7 @@ mod tests {
                 slice.pause(now);
                 ran = (ran + running).min(whole);
                 prop_assert_eq!((slice.used_ticks(), slice.remaining_ticks()), (ran, whole - ran));
-                let charged = slice.whole_charge() - slice.remaining_charge();
+                let charged = slice.whole_vruntime() - slice.remaining_vruntime();
                 prop_assert_eq!(charged, (ran * u64::from(divisor)) as i64);
                 prop_assert!(!slice.is_over(now + 1_000_000), "it does not end while it is paused");
                 now += waiting;

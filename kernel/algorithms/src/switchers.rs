@@ -22,9 +22,9 @@
 //! | --- | --- | --- | --- | --- |
 //! | `Idle` | no | no | never by itself | is woken with the newcomer's level |
 //! | `Choosing` | yes | no | before its poll ends | none |
-//! | `Ready` | no | no | when the executor polls it, by `level` | `level` is raised |
+//! | `Ready` | no | no | when the executor polls it, by `priority` | `priority` is raised |
 //! | `Running` | yes | yes | when the hart is in the kernel | its hart is interrupted, unless that hart queues the newcomer |
-//! | `Paused` | no | yes | when the executor polls it, by `level` | `level` is raised |
+//! | `Paused` | no | yes | when the executor polls it, by `priority` | `priority` is raised |
 //!
 //! [`on_newcomer`] guarantees one of the following:
 //!
@@ -47,7 +47,7 @@ pub enum Claim {
     /// vruntime is greater by `excess`.
     Weaker {
         /// The level of the virtual CPU.
-        level: Priority,
+        priority: Priority,
         /// Its vruntime minus the newcomer's.
         excess: i64,
     },
@@ -67,7 +67,7 @@ pub enum Switcher {
     /// It is ready in the executor and has no virtual CPU.
     Ready {
         /// Its level in the executor.
-        level: Priority,
+        priority: Priority,
     },
     /// It is being polled and runs a virtual CPU.
     Running {
@@ -76,16 +76,16 @@ pub enum Switcher {
         /// Whether the hart that polls it is the one that queues the newcomer.
         here: bool,
         /// Whether it has already been told to preempt its virtual CPU.
-        told: bool,
+        need_resched: bool,
     },
     /// It has a virtual CPU, and is ready in the executor.
     Paused {
         /// Its level in the executor.
-        level: Priority,
+        priority: Priority,
         /// The claim of its virtual CPU.
         claim: Claim,
         /// Whether it gives up its virtual CPU when it is polled.
-        told: bool,
+        need_resched: bool,
     },
 }
 
@@ -109,13 +109,18 @@ pub enum Action {
     },
 }
 
-/// Decides what happens after a virtual CPU of `level` was queued, depending on the states of all
-/// switching coroutines.
+/// Decides what happens after a virtual CPU of `priority` was queued, depending on the states of
+/// all switching coroutines.
 ///
 /// `ahead`: the number of queued virtual CPUs that are at least as urgent, including the newcomer;
 /// it may stop counting at the number of switching coroutines. `mine`: the index of the calling
 /// hart's switching coroutine, which is preferred if it is idle.
-pub fn on_newcomer(switchers: &[Switcher], level: Priority, ahead: usize, mine: usize) -> Action {
+pub fn on_newcomer(
+    switchers: &[Switcher],
+    priority: Priority,
+    ahead: usize,
+    mine: usize,
+) -> Action {
     let is_idle = |switcher: &Switcher| *switcher == Switcher::Idle;
     if switchers.get(mine).is_some_and(is_idle) {
         return Action::Wake(mine);
@@ -123,13 +128,14 @@ pub fn on_newcomer(switchers: &[Switcher], level: Priority, ahead: usize, mine: 
     if let Some(number) = switchers.iter().position(is_idle) {
         return Action::Wake(number);
     }
-    if switchers.iter().filter(|switcher| looks_in_time(switcher, level)).count() >= ahead {
+    if switchers.iter().filter(|switcher| looks_in_time(switcher, priority)).count() >= ahead {
         return Action::Nothing;
     }
     // This one would read the queue too late. Reading it earlier costs nothing.
     let late = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
-        Switcher::Ready { level: at } | Switcher::Paused { level: at, told: true, .. }
-            if level.is_more_urgent_than(at) =>
+        Switcher::Ready { priority: at }
+        | Switcher::Paused { priority: at, need_resched: true, .. }
+            if priority.is_more_urgent_than(at) =>
         {
             Some((at.level(), number))
         }
@@ -139,17 +145,23 @@ pub fn on_newcomer(switchers: &[Switcher], level: Priority, ahead: usize, mine: 
         return Action::Raise(number);
     }
     let weaker = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
-        Switcher::Running { claim: Claim::Weaker { level, excess }, told: false, .. }
-        | Switcher::Paused { claim: Claim::Weaker { level, excess }, told: false, .. } => {
-            Some((level.level(), excess, number))
+        Switcher::Running {
+            claim: Claim::Weaker { priority, excess },
+            need_resched: false,
+            ..
         }
+        | Switcher::Paused {
+            claim: Claim::Weaker { priority, excess }, need_resched: false, ..
+        } => Some((priority.level(), excess, number)),
         _ => None,
     });
     if let Some((_, _, number)) = weaker.max() {
         return match switchers[number] {
-            Switcher::Paused { level: at, .. } => {
-                Action::Preempt { number, raise: level.is_more_urgent_than(at), interrupt: false }
-            }
+            Switcher::Paused { priority: at, .. } => Action::Preempt {
+                number,
+                raise: priority.is_more_urgent_than(at),
+                interrupt: false,
+            },
             Switcher::Running { here, .. } => {
                 Action::Preempt { number, raise: false, interrupt: !here }
             }
@@ -159,7 +171,7 @@ pub fn on_newcomer(switchers: &[Switcher], level: Priority, ahead: usize, mine: 
     // The newcomer has to wait for the virtual CPUs of these, so they must not wait for anything
     // less urgent than the newcomer.
     let behind = switchers.iter().enumerate().filter_map(|(number, switcher)| match *switcher {
-        Switcher::Paused { level: at, .. } if level.is_more_urgent_than(at) => {
+        Switcher::Paused { priority: at, .. } if priority.is_more_urgent_than(at) => {
             Some((at.level(), number))
         }
         _ => None,
@@ -168,13 +180,15 @@ pub fn on_newcomer(switchers: &[Switcher], level: Priority, ahead: usize, mine: 
 }
 
 /// Whether `switcher` reads the queue, without a virtual CPU or giving up its own, before its hart
-/// polls anything less urgent than `level`.
-fn looks_in_time(switcher: &Switcher, level: Priority) -> bool {
+/// polls anything less urgent than `priority`.
+fn looks_in_time(switcher: &Switcher, priority: Priority) -> bool {
     match *switcher {
         Switcher::Absent | Switcher::Idle => false,
         Switcher::Choosing => true,
-        Switcher::Ready { level: at } => !level.is_more_urgent_than(at),
-        Switcher::Running { told, .. } => told,
-        Switcher::Paused { level: at, told, .. } => told && !level.is_more_urgent_than(at),
+        Switcher::Ready { priority: at } => !priority.is_more_urgent_than(at),
+        Switcher::Running { need_resched, .. } => need_resched,
+        Switcher::Paused { priority: at, need_resched, .. } => {
+            need_resched && !priority.is_more_urgent_than(at)
+        }
     }
 }

@@ -20,13 +20,13 @@ pub struct Turn {
     /// Since when, if so.
     began_ticks: u64,
     /// The end of the period in which these coroutines may run first.
-    equals_until_ticks: u64,
+    peers_until_ticks: u64,
 }
 
 impl Turn {
     /// Before the first turn.
     pub const fn new() -> Self {
-        Self { had_turn: true, began_ticks: 0, equals_until_ticks: 0 }
+        Self { had_turn: true, began_ticks: 0, peers_until_ticks: 0 }
     }
 
     /// A virtual CPU enters user mode. The clock is read if it begins its turn with that.
@@ -40,15 +40,15 @@ impl Turn {
     /// ready. Returns whether these run first.
     ///
     /// They do so once after each turn of a virtual CPU. They do so again while `for_others`: what
-    /// ran since they were last let through was for a process with a smaller charge. All of that
+    /// ran since they were last let through was for a process with a smaller vruntime. All of that
     /// together takes no longer than the turn did, and at most `slice_ticks`.
     pub fn give(&mut self, now_ticks: u64, slice_ticks: u64, for_others: bool) -> bool {
         if core::mem::take(&mut self.had_turn) {
             let had_ticks = now_ticks.saturating_sub(self.began_ticks).min(slice_ticks);
-            self.equals_until_ticks = now_ticks.saturating_add(had_ticks);
+            self.peers_until_ticks = now_ticks.saturating_add(had_ticks);
             return true;
         }
-        for_others && now_ticks < self.equals_until_ticks
+        for_others && now_ticks < self.peers_until_ticks
     }
 }
 
@@ -64,19 +64,19 @@ pub struct LetThrough {
     /// Its process.
     pub process: u32,
     /// Its level.
-    pub level: Priority,
-    /// What its process has been charged, compared with others of the level.
-    pub charge: i64,
+    pub priority: Priority,
+    /// The vruntime of its process, compared with others of the level.
+    pub vruntime: i64,
 }
 
 impl LetThrough {
-    /// Whether work for `process`, which has been charged `charge` compared with others of `level`,
-    /// is a reason to let more of it through.
+    /// Whether work for `process`, which has this `vruntime` compared with others of `priority`, is
+    /// a reason to let more of it through.
     ///
     /// Work of a process for itself is none. Work for a process of another level is one, because
-    /// their charges cannot be compared.
-    pub fn is_behind(self, process: u32, level: Priority, charge: i64) -> bool {
-        process != self.process && (level != self.level || charge < self.charge)
+    /// their vruntimes cannot be compared.
+    pub fn is_behind(self, process: u32, priority: Priority, vruntime: i64) -> bool {
+        process != self.process && (priority != self.priority || vruntime < self.vruntime)
     }
 }
 
@@ -91,12 +91,12 @@ mod tests {
         let mut turn = Turn::new();
         assert!(turn.give(from, SLICE, false));
         turn.take(|| from);
-        assert!(turn.give(to, SLICE, false), "equals run once after each turn");
+        assert!(turn.give(to, SLICE, false), "peers run once after each turn");
         turn
     }
 
     #[test]
-    fn equals_run_once_after_a_turn() {
+    fn peers_run_once_after_a_turn() {
         let mut turn = after_a_turn(100, 150);
         for now in [150, 160, 199, 200, 5000] {
             assert!(!turn.give(now, SLICE, false), "again at {now}, for the process itself");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_that_work_for_others_have_as_much_time_as_the_turn() {
+    fn peers_that_work_for_others_have_as_much_time_as_the_turn() {
         let mut turn = after_a_turn(100, 150);
         assert!(turn.give(151, SLICE, true));
         assert!(turn.give(199, SLICE, true));
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn only_others_with_a_smaller_charge_are_behind() {
-        let level = Priority::DEFAULT;
-        let through = LetThrough { process: 7, level, charge: 50 };
-        assert!(through.is_behind(8, level, 49));
-        assert!(!through.is_behind(8, level, 50), "as much is not behind");
-        assert!(through.is_behind(8, Priority::MOST_URGENT, 1000), "charges of another level");
+    fn only_others_with_a_smaller_vruntime_are_behind() {
+        let priority = Priority::DEFAULT;
+        let through = LetThrough { process: 7, priority, vruntime: 50 };
+        assert!(through.is_behind(8, priority, 49));
+        assert!(!through.is_behind(8, priority, 50), "as much is not behind");
+        assert!(through.is_behind(8, Priority::MOST_URGENT, 1000), "vruntimes of another level");
         assert!(!through.is_behind(7, Priority::MOST_URGENT, 0), "its own work");
     }
 

@@ -29,7 +29,7 @@ pub struct Vruntime {
     /// The part of it for slices that are not over.
     advance: AtomicI64,
     /// The level of the processes that it is comparable with.
-    level: AtomicPriority,
+    priority: AtomicPriority,
 }
 
 impl Vruntime {
@@ -37,12 +37,13 @@ impl Vruntime {
     /// get more time by starting others.
     #[must_use]
     pub fn of_child(parent: Option<&Self>, debit: i64) -> Self {
-        let (inherited, level) =
-            parent.map_or((0, Priority::MOST_URGENT), |parent| (parent.settled(), parent.level()));
+        let (inherited, priority) = parent.map_or((0, Priority::MOST_URGENT), |parent| {
+            (parent.without_open_slices(), parent.priority())
+        });
         Self {
             total: AtomicI64::new(inherited.saturating_add(debit)),
             advance: AtomicI64::new(0),
-            level: AtomicPriority::new(level),
+            priority: AtomicPriority::new(priority),
         }
     }
 
@@ -52,13 +53,13 @@ impl Vruntime {
     }
 
     /// The vruntime without the slices that are not over.
-    pub fn settled(&self) -> i64 {
+    pub fn without_open_slices(&self) -> i64 {
         self.now() - self.advance.load(Relaxed)
     }
 
     /// The level of the processes that it is comparable with.
-    pub fn level(&self) -> Priority {
-        self.level.load()
+    pub fn priority(&self) -> Priority {
+        self.priority.load()
     }
 
     /// Charges something other than a slice.
@@ -68,14 +69,14 @@ impl Vruntime {
 
     /// Charges a slice that begins.
     pub fn begin(&self, slice: &Slice) {
-        self.add(slice.whole_charge());
-        self.advance.fetch_add(slice.whole_charge(), Relaxed);
+        self.add(slice.whole_vruntime());
+        self.advance.fetch_add(slice.whole_vruntime(), Relaxed);
     }
 
     /// Refunds the rest of a slice, which is paused and ends.
     pub fn end(&self, slice: &Slice) {
-        self.add(-slice.remaining_charge());
-        self.advance.fetch_sub(slice.whole_charge(), Relaxed);
+        self.add(-slice.remaining_vruntime());
+        self.advance.fetch_sub(slice.whole_vruntime(), Relaxed);
     }
 }
 
@@ -96,27 +97,27 @@ impl MinVruntimes {
         Self([0; LEVELS])
     }
 
-    /// A process begins to wait at `level`: moves its vruntime to that level, with at most `credit`
-    /// less than the minimum there. Returns it.
-    pub fn enter(&self, vruntime: &Vruntime, level: Priority, credit: i64) -> i64 {
-        let (old, new) = (self.0[index(vruntime.level())], self.0[index(level)]);
+    /// A process begins to wait at `priority`: moves its vruntime to that level, with at most
+    /// `credit` less than the minimum there. Returns it.
+    pub fn admit(&self, vruntime: &Vruntime, priority: Priority, credit: i64) -> i64 {
+        let (old, new) = (self.0[index(vruntime.priority())], self.0[index(priority)]);
         let before = vruntime.now();
         let moved = new.saturating_add(before.saturating_sub(old).max(-credit));
         // Not stored, because another hart may add to it at the same time.
         vruntime.add(moved.saturating_sub(before));
-        vruntime.level.store(level);
+        vruntime.priority.store(priority);
         moved
     }
 
-    /// A process with this vruntime was chosen at `level`.
-    pub fn choose(&mut self, level: Priority, vruntime: i64) {
-        let minimum = &mut self.0[index(level)];
+    /// A process with this vruntime was chosen at `priority`.
+    pub fn choose(&mut self, priority: Priority, vruntime: i64) {
+        let minimum = &mut self.0[index(priority)];
         *minimum = vruntime.max(*minimum);
     }
 }
 
-const fn index(level: Priority) -> usize {
-    level.level() as usize
+const fn index(priority: Priority) -> usize {
+    priority.level() as usize
 }
 
 #[cfg(test)]
@@ -141,7 +142,7 @@ mod tests {
             let minimum = MinVruntimes::new();
             let process = |&divisor| {
                 let vruntime = Vruntime::of_child(None, 0);
-                minimum.enter(&vruntime, LEVEL, 0);
+                minimum.admit(&vruntime, LEVEL, 0);
                 (vruntime, divisor)
             };
             let processes = divisors.iter().map(process).collect();
@@ -159,14 +160,14 @@ mod tests {
             slice.begin(0);
             slice.pause(ticks.min(SLICE));
             vruntime.end(&slice);
-            assert_eq!(vruntime.now(), vruntime.settled());
+            assert_eq!(vruntime.now(), vruntime.without_open_slices());
             self.ran[next] += ticks.min(SLICE);
             self.enter(next);
             next
         }
 
         fn enter(&mut self, number: usize) {
-            self.minimum.enter(&self.processes[number].0, LEVEL, SLICE as i64);
+            self.minimum.admit(&self.processes[number].0, LEVEL, SLICE as i64);
         }
     }
 
@@ -211,8 +212,8 @@ mod tests {
             minimums.choose(LEVEL, other);
             minimums.choose(LEVEL, other - 1);
             let vruntime = Vruntime::of_child(None, minimum + ahead);
-            let moved = minimums.enter(&vruntime, LEVEL, 700);
-            prop_assert_eq!((moved, vruntime.now(), vruntime.level()), (other + ahead.max(-700), moved, LEVEL));
+            let moved = minimums.admit(&vruntime, LEVEL, 700);
+            prop_assert_eq!((moved, vruntime.now(), vruntime.priority()), (other + ahead.max(-700), moved, LEVEL));
         }
 
         /// Nothing overflows, whatever was charged.
@@ -221,7 +222,7 @@ mod tests {
             let mut minimums = MinVruntimes::new();
             minimums.choose(LEVEL, minimum);
             let parent = Vruntime::of_child(None, vruntime.max(-1));
-            minimums.enter(&Vruntime::of_child(Some(&parent), debit.max(0)), LEVEL, 1000);
+            minimums.admit(&Vruntime::of_child(Some(&parent), debit.max(0)), LEVEL, 1000);
         }
     }
 }

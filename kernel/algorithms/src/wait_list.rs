@@ -59,7 +59,7 @@ const WOKEN_IN_ROUND: u8 = 3;
 #[derive(Debug)]
 pub struct Node {
     state: AtomicU8,
-    level: AtomicPriority,
+    priority: AtomicPriority,
     /// The list's round number when the waiter was inserted.
     round: AtomicU32,
     /// The neighbours in the ring of the level.
@@ -83,7 +83,7 @@ impl Node {
     pub const fn new() -> Self {
         Self {
             state: AtomicU8::new(IDLE),
-            level: AtomicPriority::new(Priority::DEFAULT),
+            priority: AtomicPriority::new(Priority::DEFAULT),
             round: AtomicU32::new(0),
             next: AtomicU32::new(NONE),
             previous: AtomicU32::new(NONE),
@@ -93,8 +93,8 @@ impl Node {
         }
     }
 
-    fn level(&self) -> Priority {
-        self.level.load()
+    fn priority(&self) -> Priority {
+        self.priority.load()
     }
 }
 
@@ -130,8 +130,8 @@ impl WaitList {
         self.first == NONE
     }
 
-    /// Queues waiter `number` at `level`; `wake` identifies it when it is to be woken. The caller
-    /// must check the condition once more afterwards.
+    /// Queues waiter `number` with `priority`; `wake` identifies it when it is to be woken. The
+    /// caller must check the condition once more afterwards.
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
@@ -139,18 +139,18 @@ impl WaitList {
         &mut self,
         nodes: &impl Nodes,
         number: u32,
-        level: Priority,
+        priority: Priority,
         wake: u64,
     ) -> Option<u64> {
         let node = nodes.node(number);
         let before = node.state.load(Relaxed);
         if before == QUEUED {
-            if node.level() == level && node.wake.load(Relaxed) == wake {
+            if node.priority() == priority && node.wake.load(Relaxed) == wake {
                 return None;
             }
             self.unlink(nodes, number);
         }
-        node.level.store(level);
+        node.priority.store(priority);
         node.wake.store(wake, Relaxed);
         node.round.store(self.round, Relaxed);
         node.state.store(QUEUED, Relaxed);
@@ -226,13 +226,13 @@ impl WaitList {
     /// Inserts a node into the ring of its level, at the back or at the front.
     fn link(&mut self, nodes: &impl Nodes, number: u32, at_front: bool) {
         let node = nodes.node(number);
-        let level = node.level();
+        let priority = node.priority();
         let (mut before, mut first) = (NONE, self.first);
-        while first != NONE && nodes.node(first).level().is_more_urgent_than(level) {
+        while first != NONE && nodes.node(first).priority().is_more_urgent_than(priority) {
             before = first;
             first = nodes.node(first).next_level.load(Relaxed);
         }
-        if first == NONE || nodes.node(first).level() != level {
+        if first == NONE || nodes.node(first).priority() != priority {
             node.next.store(number, Relaxed);
             node.previous.store(number, Relaxed);
             self.set_first(nodes, number, before, first);

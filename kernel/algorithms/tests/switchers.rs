@@ -25,8 +25,8 @@ struct Crowd {
 enum Place {
     Idle,
     Ready(u8),
-    Running { hart: usize, level: u8, told: bool },
-    Paused { at: u8, level: u8, told: bool },
+    Running { hart: usize, level: u8, need_resched: bool },
+    Paused { at: u8, level: u8, need_resched: bool },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +70,10 @@ impl Machine {
         self.queue.insert((level, self.next));
     }
 
-    fn announce(&mut self, level: u8, by: usize) {
+    fn ensure_taken(&mut self, level: u8, by: usize) {
         let claim = |mine: u8| {
             if mine > level {
-                Claim::Weaker { level: priority(mine), excess: 0 }
+                Claim::Weaker { priority: priority(mine), excess: 0 }
             } else {
                 Claim::Stronger
             }
@@ -83,12 +83,12 @@ impl Machine {
             .iter()
             .map(|place| match *place {
                 Place::Idle => Switcher::Idle,
-                Place::Ready(level) => Switcher::Ready { level: priority(level) },
-                Place::Running { hart, level, told } => {
-                    Switcher::Running { claim: claim(level), here: hart == by, told }
+                Place::Ready(level) => Switcher::Ready { priority: priority(level) },
+                Place::Running { hart, level, need_resched } => {
+                    Switcher::Running { claim: claim(level), here: hart == by, need_resched }
                 }
-                Place::Paused { at, level, told } => {
-                    Switcher::Paused { level: priority(at), claim: claim(level), told }
+                Place::Paused { at, level, need_resched } => {
+                    Switcher::Paused { priority: priority(at), claim: claim(level), need_resched }
                 }
             })
             .collect();
@@ -107,14 +107,14 @@ impl Machine {
                 other => panic!("raised: {other:?}"),
             },
             Action::Preempt { number, raise, interrupt } => match &mut self.places[number] {
-                Place::Running { hart, told, .. } => {
-                    *told = true;
+                Place::Running { hart, need_resched, .. } => {
+                    *need_resched = true;
                     assert_eq!(interrupt, *hart != by);
                     // The calling hart is in the kernel and reads the queue before it resumes.
                     self.interrupted[*hart] = true;
                 }
-                Place::Paused { at, told, .. } => {
-                    *told = true;
+                Place::Paused { at, need_resched, .. } => {
+                    *need_resched = true;
                     if raise {
                         assert!(*at > level);
                         *at = level;
@@ -130,7 +130,7 @@ impl Machine {
         self.places
             .iter()
             .filter(
-                |place| matches!(place, Place::Running { hart, told: true, .. } if self.interrupted[*hart]),
+                |place| matches!(place, Place::Running { hart, need_resched: true, .. } if self.interrupted[*hart]),
             )
             .count()
     }
@@ -164,13 +164,14 @@ impl Machine {
 
     fn enter_kernel(&mut self, hart: usize, number: usize) {
         self.interrupted[hart] = false;
-        let Place::Running { level, told, .. } = self.places[number] else { return };
-        if told || self.first() < level {
+        let Place::Running { level, need_resched, .. } = self.places[number] else { return };
+        if need_resched || self.first() < level {
             return self.release(number, level, true);
         }
         if self.crowd.level <= level {
             // Virtual CPUs of equal level take turns; a more urgent one goes first.
-            self.places[number] = Place::Paused { at: level.min(self.first()), level, told: false };
+            self.places[number] =
+                Place::Paused { at: level.min(self.first()), level, need_resched: false };
         }
     }
 
@@ -181,21 +182,21 @@ impl Machine {
         });
         match ready.min() {
             Some((at, number)) if at <= self.crowd.level => match self.places[number] {
-                Place::Paused { level, told, .. } => {
-                    if told || self.first() < level {
+                Place::Paused { level, need_resched, .. } => {
+                    if need_resched || self.first() < level {
                         return self.release(number, level, true);
                     }
                     self.begins(level, "what was paused");
-                    self.places[number] = Place::Running { hart, level, told: false };
+                    self.places[number] = Place::Running { hart, level, need_resched: false };
                 }
                 _ => {
                     let Some((level, _)) = self.queue.pop_first() else {
                         self.places[number] = Place::Idle;
                         return;
                     };
-                    self.places[number] = Place::Running { hart, level, told: false };
+                    self.places[number] = Place::Running { hart, level, need_resched: false };
                     if let Some(&(next, _)) = self.queue.first() {
-                        self.announce(next, hart);
+                        self.ensure_taken(next, hart);
                     }
                     self.begins(level, "what was chosen");
                 }
@@ -209,7 +210,7 @@ impl Machine {
         match step {
             Step::Newcomer { level, by } => {
                 self.insert(level);
-                self.announce(level, by % harts);
+                self.ensure_taken(level, by % harts);
             }
             Step::Hart(hart) => match self.running_on(hart % harts) {
                 Some(number) => self.enter_kernel(hart % harts, number),
@@ -273,15 +274,23 @@ fn every_combination_of_states_keeps_the_promise() {
         let claims = [
             Claim::Stronger,
             Claim::Granted,
-            Claim::Weaker { level: Priority::LEAST_URGENT, excess: 0 },
-            Claim::Weaker { level: newcomer, excess: 9 },
+            Claim::Weaker { priority: Priority::LEAST_URGENT, excess: 0 },
+            Claim::Weaker { priority: newcomer, excess: 9 },
         ];
         let mut states = vec![Switcher::Idle, Switcher::Choosing];
-        states.extend(levels.map(|level| Switcher::Ready { level }));
+        states.extend(levels.map(|priority| Switcher::Ready { priority }));
         for claim in claims {
-            for told in [false, true] {
-                states.extend([false, true].map(|here| Switcher::Running { claim, here, told }));
-                states.extend(levels.map(|level| Switcher::Paused { level, claim, told }));
+            for need_resched in [false, true] {
+                states.extend([false, true].map(|here| Switcher::Running {
+                    claim,
+                    here,
+                    need_resched,
+                }));
+                states.extend(levels.map(|priority| Switcher::Paused {
+                    priority,
+                    claim,
+                    need_resched,
+                }));
             }
         }
         for &first in &states {
@@ -297,38 +306,40 @@ fn every_combination_of_states_keeps_the_promise() {
 fn keeps_the_promise(before: [Switcher; 2], newcomer: Priority, ahead: usize) {
     let action = on_newcomer(&before, newcomer, ahead, 0);
     let mut after = before;
-    // Interrupted just now, or about to read the queue without being told.
+    // Interrupted just now, or about to read the queue without an interrupt.
     match action {
         Action::Nothing => {}
-        Action::Wake(number) => after[number] = Switcher::Ready { level: newcomer },
+        Action::Wake(number) => after[number] = Switcher::Ready { priority: newcomer },
         Action::Raise(number) => match &mut after[number] {
-            Switcher::Ready { level } | Switcher::Paused { level, .. } => *level = newcomer,
+            Switcher::Ready { priority } | Switcher::Paused { priority, .. } => {
+                *priority = newcomer
+            }
             other => panic!("raised: {other:?}"),
         },
         Action::Preempt { number, raise, interrupt } => match &mut after[number] {
-            Switcher::Running { here, told, .. } => {
+            Switcher::Running { here, need_resched, .. } => {
                 assert_ne!(*here, interrupt);
-                *told = true;
+                *need_resched = true;
             }
-            Switcher::Paused { level, told, .. } => {
-                assert_eq!(raise, newcomer.is_more_urgent_than(*level));
-                *level = newcomer.more_urgent_of(*level);
-                *told = true;
+            Switcher::Paused { priority, need_resched, .. } => {
+                assert_eq!(raise, newcomer.is_more_urgent_than(*priority));
+                *priority = newcomer.more_urgent_of(*priority);
+                *need_resched = true;
             }
             other => panic!("preempted: {other:?}"),
         },
     }
     let looks = |switcher: &Switcher| match *switcher {
-        Switcher::Choosing | Switcher::Running { told: true, .. } => true,
-        Switcher::Ready { level } | Switcher::Paused { level, told: true, .. } => {
-            !newcomer.is_more_urgent_than(level)
+        Switcher::Choosing | Switcher::Running { need_resched: true, .. } => true,
+        Switcher::Ready { priority } | Switcher::Paused { priority, need_resched: true, .. } => {
+            !newcomer.is_more_urgent_than(priority)
         }
         _ => false,
     };
     let yields_nothing = |switcher: &Switcher| match *switcher {
         Switcher::Running { claim, .. } => !matches!(claim, Claim::Weaker { .. }),
-        Switcher::Paused { level, claim, .. } => {
-            !matches!(claim, Claim::Weaker { .. }) && !newcomer.is_more_urgent_than(level)
+        Switcher::Paused { priority, claim, .. } => {
+            !matches!(claim, Claim::Weaker { .. }) && !newcomer.is_more_urgent_than(priority)
         }
         _ => false,
     };

@@ -56,9 +56,11 @@ fn set_up() {
 
     // Events of devices and clocks are more urgent than any program.
     spawn_service("timer", Priority::MOST_URGENT, timer::service());
-    console::set_request_handler(answer);
-    console::set_room_handler(fs::console_has_room);
-    console::set_input_sink(&fs::TERMINAL);
+    console::set_handlers(console::Handlers {
+        input: &fs::TERMINAL,
+        has_room: fs::console_has_room,
+        request: answer,
+    });
     spawn_service("console", Priority::MOST_URGENT, console::service());
     spawn_service("inspection", Priority::MOST_URGENT, report::service());
     spawn_service("reaper", Priority::DEFAULT, reaper::service(first_process_ended));

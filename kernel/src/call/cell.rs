@@ -64,7 +64,7 @@ pub(super) fn start(call: Call, begin_waiting: impl FnOnce()) -> Result<NonZeroU
     // SAFETY: `poll` and `drop_nothing` accept any data word: they look up the number and check
     // that the cell belongs to this coroutine. Everything they access is behind locks, so any hart
     // may call them.
-    let spawned = unsafe { sched::executor().spawn_raw_blocked(data, &VTABLE, call.level) };
+    let spawned = unsafe { sched::executor().spawn_raw_blocked(data, &VTABLE, call.priority) };
     let Ok(coroutine) = spawned else {
         drop(guard);
         pool::release(index);
@@ -92,7 +92,7 @@ impl Call {
         cell: CellIndex,
         coroutine: CoroutineId,
     ) -> Option<CallResult> {
-        let waiter = Waiter { number: cell.number(), coroutine, level: self.level };
+        let waiter = Waiter { number: cell.number(), coroutine, priority: self.priority };
         if let Err(error) = self.operation.insert_waiter(&self.process, waiter) {
             return Some(Err(error.into()));
         }
@@ -201,19 +201,19 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
 pub(super) fn set_priority(
     process: &Arc<Process>,
     handle: u64,
-    level: Priority,
+    priority: Priority,
 ) -> Result<bool, Errno> {
     let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(false) };
     let mut must_attempt = false;
     if let Some(call) = &mut guard.call
-        && core::mem::replace(&mut call.level, level) != level
+        && core::mem::replace(&mut call.priority, priority) != priority
     {
-        must_attempt = call.operation.reorder(&call.process, index, level);
+        must_attempt = call.operation.reorder(&call.process, index, priority);
     }
     let coroutine = guard.coroutine;
     drop(guard);
     if let Some(coroutine) = coroutine {
-        cops_executor::set_priority(coroutine, level);
+        cops_executor::set_priority(coroutine, priority);
         if must_attempt {
             cops_executor::wake_up(coroutine);
         }

@@ -70,17 +70,17 @@ struct Call {
     process: Arc<Process>,
     operation: Operation,
     delivery: Delivery,
-    level: Priority,
+    priority: Priority,
 }
 
-/// Attempts `operation`. If it has to wait, a kernel coroutine of priority `level` completes it.
+/// Attempts `operation`. If it has to wait, a kernel coroutine of this `priority` completes it.
 ///
 /// `begin_waiting` is called when it is certain that the call waits, and before it can complete.
 pub fn submit(
     process: &Arc<Process>,
     mut operation: Operation,
     delivery: Delivery,
-    level: Priority,
+    priority: Priority,
     begin_waiting: impl FnOnce(),
 ) -> Submitted {
     if let Some(result) = operation.attempt(process) {
@@ -94,13 +94,13 @@ pub fn submit(
     if let Err(error) = process.calls_in_flight.begin() {
         return Submitted::Done(Err(error));
     }
-    let call = Call { process: process.clone(), operation, delivery, level };
+    let call = Call { process: process.clone(), operation, delivery, priority };
     // Before another hart can complete it.
     trace_call(process, delivery, |process, coroutine, token| Event::CallBegin {
         process,
         coroutine,
         token,
-        level: level.level(),
+        level: priority.level(),
     });
     match mm::admit().and_then(|()| cell::start(call, begin_waiting)) {
         Ok(handle) => {
@@ -134,7 +134,7 @@ fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64
 /// Delivers the result of a call with a completed operation, after its cell is unlocked. Returns
 /// the calling process.
 fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
-    let Call { process, operation, delivery, level } = call;
+    let Call { process, operation, delivery, priority } = call;
     // Unpins the buffers before the process can learn that it may use them again.
     drop(operation);
     COUNTERS.calls_in_flight.subtract(1);
@@ -146,7 +146,7 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
     match delivery {
         Delivery::Ring { coroutine, token } => {
             let completion = Completion { coroutine, token, result: encode(result) };
-            if process.complete(completion, level, cell.number()) {
+            if process.complete(completion, priority, cell.number()) {
                 pool::release_and_shrink(cell);
                 process.calls_in_flight.end(1);
             }
@@ -183,8 +183,8 @@ pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
 ///
 /// # Errors
 /// `EINVAL` for a handle that this process never had.
-pub fn set_priority(process: &Arc<Process>, handle: u64, level: Priority) -> CallResult {
-    cell::set_priority(process, handle, level).map(|in_flight| usize::from(!in_flight))
+pub fn set_priority(process: &Arc<Process>, handle: u64, priority: Priority) -> CallResult {
+    cell::set_priority(process, handle, priority).map(|in_flight| usize::from(!in_flight))
 }
 
 /// Cells that the reaper looks at in one portion when a process ends.

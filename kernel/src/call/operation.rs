@@ -111,8 +111,12 @@ impl Operation {
             Operation::Sleep { deadline_ticks, timer } => {
                 if timer.is_none() {
                     let waker = cops_executor::waker_of(waiter.coroutine);
-                    *timer =
-                        Some(Timer::new(*deadline_ticks, &waker, waiter.level, process.clone())?);
+                    *timer = Some(Timer::new(
+                        *deadline_ticks,
+                        &waker,
+                        waiter.priority,
+                        process.clone(),
+                    )?);
                 }
             }
             Operation::WaitChild { .. } => process.child_ended.insert(waiter),
@@ -141,9 +145,9 @@ impl Operation {
 
     /// The priority of this operation's call in `cell` has changed. Returns whether it must attempt
     /// again to wait with the new priority.
-    pub fn reorder(&mut self, process: &Process, cell: CellIndex, level: Priority) -> bool {
+    pub fn reorder(&mut self, process: &Process, cell: CellIndex, priority: Priority) -> bool {
         if let Operation::Sleep { timer: Some(timer), .. } = self {
-            timer.set_level(level);
+            timer.set_priority(priority);
         }
         match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),

@@ -51,7 +51,7 @@ pub(super) struct Output {
     multiplexer: Multiplexer,
     /// [`service`] runs and will send what the port does not take at once.
     has_interrupt: bool,
-    /// A program's bytes have found no room: [`service`] must call the room handler.
+    /// A program's bytes have found no room: [`service`] must call the handler for room.
     is_awaited: bool,
     /// Number of kernel messages that were dropped and not yet reported.
     lost: usize,
@@ -72,13 +72,21 @@ pub trait InputSink: Sync {
     fn commit(&self);
 }
 
-/// The destination of input. Until it is set, input stays in the port.
-static SINK: Once<&'static dyn InputSink> = Once::new();
+/// What the console's coroutine calls.
+pub struct Handlers {
+    /// The destination of input.
+    pub input: &'static dyn InputSink,
+    /// There is room for programs again.
+    pub has_room: fn(),
+    /// Answers a request of the host; may print.
+    pub request: fn(Request),
+}
 
-/// Sets the destination of input. Only the first call has an effect. Must be called before
-/// [`service`] is spawned.
-pub fn set_input_sink(sink: &'static dyn InputSink) {
-    SINK.call_once(|| sink);
+static HANDLERS: Once<Handlers> = Once::new();
+
+/// Sets the handlers. Must be called before [`service`] is spawned.
+pub fn set_handlers(handlers: Handlers) {
+    HANDLERS.call_once(|| handlers);
 }
 
 /// Opens the port that the device tree describes. Until then, or without a port, output goes
@@ -118,7 +126,7 @@ pub fn write_waiting(channel: Channel, bytes: &[u8]) {
 }
 
 /// Writes the first bytes of a program's output, at most [`PART_BYTES`], contiguously. Returns how
-/// many. `None` means that there is no room; the room handler is called once there is.
+/// many. `None` means that there is no room; `Handlers::has_room` is called once there is.
 pub fn try_write(channel: Channel, bytes: &[u8]) -> Option<usize> {
     let part = &bytes[..bytes.len().min(PART_BYTES)];
     let mut output = OUTPUT.lock();
@@ -146,15 +154,6 @@ pub fn stop_interrupts() {
     let mut output = OUTPUT.lock();
     output.has_interrupt = false;
     output.send();
-}
-
-/// Called when there is room for programs again.
-static ROOM_HANDLER: Once<fn()> = Once::new();
-
-/// Sets the function that is called when there is room for programs again. Only the first call has
-/// an effect. The console's coroutine calls the function.
-pub fn set_room_handler(handler: fn()) {
-    ROOM_HANDLER.call_once(|| handler);
 }
 
 /// Writes formatted text of the kernel to a channel, contiguously; drops it if there is no room.
@@ -304,41 +303,34 @@ fn accept_input(accept: bool) {
     output.send(); // tells the port what to interrupt for
 }
 
-/// Answers requests of the host.
-static REQUEST_HANDLER: Once<fn(Request)> = Once::new();
-
-/// Sets the function that answers requests of the host. Only the first call has an effect. The
-/// console's coroutine calls `handler`, which may print.
-pub fn set_request_handler(handler: fn(Request)) {
-    REQUEST_HANDLER.call_once(|| handler);
-}
-
 /// The console's coroutine, to be spawned once. Ends at once if the port has no interrupt; then
 /// output is polled and there is no input.
 pub async fn service() {
     let source = device_tree::facts().uart.as_ref().and_then(|uart| uart.interrupt);
-    let (Some(source), Some(port)) = (source, PORT.get()) else { return };
+    let (Some(source), Some(port), Some(handlers)) = (source, PORT.get(), HANDLERS.get()) else {
+        return;
+    };
     let line = Line::new(source);
     line.enable();
     OUTPUT.lock().has_interrupt = true;
     accept_input(true);
     loop {
         line.next().await;
-        receive(port);
+        receive(port, handlers);
         let mut output = OUTPUT.lock();
         output.send();
         let is_awaited = output.take_awaited();
         drop(output);
-        if is_awaited && let Some(handler) = ROOM_HANDLER.get() {
-            handler();
+        if is_awaited {
+            (handlers.has_room)();
         }
         line.complete();
     }
 }
 
 /// Passes available input on.
-fn receive(port: &Uart) {
-    let Some(sink) = SINK.get() else { return };
+fn receive(port: &Uart, handlers: &Handlers) {
+    let sink = handlers.input;
     let mut request = None;
     let mut any = false;
     let mut demultiplexer = INPUT.lock();
@@ -369,7 +361,7 @@ fn receive(port: &Uart) {
     if any {
         sink.commit();
     }
-    if let (Some(request), Some(handler)) = (request, REQUEST_HANDLER.get()) {
-        handler(request);
+    if let Some(request) = request {
+        (handlers.request)(request);
     }
 }

@@ -90,8 +90,8 @@ impl Process {
         let worker = self.page.workers.get(index)?;
         let current_coroutine = worker.current_id.load(Relaxed);
         let cpus = self.cpus.lock();
-        let (cpu, status) = cpus.list.get(index)?;
-        let (state, hart) = match status.state() {
+        let (cpu, state) = cpus.get(index)?;
+        let (state, hart) = match state {
             CpuState::Running { hart } => (state::RUNNING, hart),
             CpuState::Runnable if current_coroutine != 0 => (state::SUSPENDED, 0),
             CpuState::Runnable => (state::READY, 0),
@@ -104,7 +104,7 @@ impl Process {
             cpu: index as u32,
             state,
             hart: hart as u32,
-            level: cpu.level().level().into(),
+            level: cpu.priority().level().into(),
             current_priority: level_number(worker.current_priority()),
             current_coroutine,
             ready: worker.ready.load(Relaxed),

@@ -2,6 +2,8 @@
 //! lines.
 #![forbid(unsafe_code)]
 
+use core::fmt::{self, Write};
+
 use cops_abi::inspect::{PortionRecord, portion, text};
 use cops_abi::syscall;
 
@@ -37,29 +39,15 @@ fn print_record(record: &PortionRecord) {
     let kind = portion::name(record.kind);
     let PortionRecord { hart, longest, count, about, about_1, about_2, about_3, .. } = *record;
     // Names of services contain blanks; a word of this line must not.
-    let words = what.split(' ');
+    let dashed = fmt::from_fn(|out| {
+        what.chars().try_for_each(|letter| out.write_char(if letter == ' ' { '-' } else { letter }))
+    });
     console::write_formatted(
         Channel::Kernel,
         format_args!(
-            "portion: kind={kind} what={} hart={hart} longest={longest} count={count} about={about:#x},{about_1:#x},{about_2:#x},{about_3:#x}\n",
-            Joined(words)
+            "portion: kind={kind} what={dashed} hart={hart} longest={longest} count={count} about={about:#x},{about_1:#x},{about_2:#x},{about_3:#x}\n"
         ),
     );
-}
-
-/// Words joined with dashes.
-struct Joined<I>(I);
-
-impl<'a, I: Iterator<Item = &'a str> + Clone> core::fmt::Display for Joined<I> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        for (index, word) in self.0.clone().enumerate() {
-            if index > 0 {
-                f.write_str("-")?;
-            }
-            f.write_str(word)?;
-        }
-        Ok(())
-    }
 }
 
 /// The name of the portion's service; zeros if it has none.

@@ -15,7 +15,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A root table and its tag in the translation caches.
 pub(super) struct Root {
-    table: RootFrame,
+    /// Keeps the table allocated.
+    _table: RootFrame,
     /// The table's address, which each entry into user mode compares.
     physical: usize,
     asid: Asid,
@@ -35,7 +36,8 @@ impl Root {
     /// [`OutOfMemory`].
     pub(super) fn new(table: RootFrame) -> Result<Arc<Self>, OutOfMemory> {
         let physical = table.physical();
-        try_arc(Self { table, physical, asid: asid::allocate(), is_dead: AtomicBool::new(false) })
+        let is_dead = AtomicBool::new(false);
+        try_arc(Self { _table: table, physical, asid: asid::allocate(), is_dead })
     }
 
     /// Loads this root on this hart unless it is loaded already. Interrupts are off. `is_current`

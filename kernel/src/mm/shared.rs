@@ -55,9 +55,9 @@ impl<T: SharedLayout> Deref for SharedFrame<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `new` set the address to that of `frame`, which is as large as `T`, aligned to its
-        // size, and mapped in the direct map as long as this reference exists. `T: SharedLayout`
-        // makes concurrent writes by others harmless.
+        // SAFETY: `new` set the address to that of `frame`, which is as large as `T`, aligned to
+        // its size, and mapped in the direct map as long as this reference exists.
+        // `T: SharedLayout` makes concurrent writes by others harmless.
         unsafe { &*(self.address as *const T) }
     }
 }

@@ -32,19 +32,6 @@ const FRAMES_PER_PORTION: usize = 4;
 
 static STACK: Once<Arc<Stack>> = Once::new();
 
-/// Counters of the network for the system's statistics.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NetworkStatistics {
-    /// Connections in any state.
-    pub connections: u64,
-    /// Frames received.
-    pub frames_received: u64,
-    /// Frames sent.
-    pub frames_sent: u64,
-    /// Invalid frames that were dropped.
-    pub frames_malformed: u64,
-}
-
 /// The transmitting half of the card, with the interface that the stack expects.
 struct Card {
     hardware_address: [u8; 6],
@@ -86,16 +73,9 @@ pub fn stack() -> Result<&'static Arc<Stack>, Errno> {
     STACK.get().ok_or(Errno::ENETDOWN)
 }
 
-/// Counters; zeros before [`start`].
-pub fn statistics() -> NetworkStatistics {
-    let Ok(stack) = stack() else { return NetworkStatistics::default() };
-    let now = stack.statistics();
-    NetworkStatistics {
-        connections: now.connections_now,
-        frames_received: now.frames_received,
-        frames_sent: now.frames_transmitted,
-        frames_malformed: now.dropped_malformed,
-    }
+/// The stack's counters; zeros before [`start`].
+pub fn statistics() -> cops_net::Statistics {
+    stack().map(|stack| stack.statistics()).unwrap_or_default()
 }
 
 /// Finds the device, sets up the stack and starts its services.

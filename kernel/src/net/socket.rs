@@ -191,39 +191,38 @@ impl Socket {
     /// Moves received bytes into `buffer`; 0 at the end of the stream; `None` if there are none
     /// yet.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
-        let state = self.state.read();
-        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
-        let mut done = 0;
-        // The receive buffer is a ring: bytes that wrap around are copied in the second iteration.
-        while done < buffer.len() {
-            let taken = connection.try_receive_with(|bytes| {
+        self.attempt_parts(buffer.len(), |connection, done| {
+            connection.try_receive_with(|bytes| {
                 let count = bytes.len().min(buffer.len() - done);
                 buffer.write_at(done, &bytes[..count]);
                 (count, count)
-            });
-            match taken {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(_) if done > 0 => break,
-                Err(Error::WouldBlock) => return None,
-                Err(error) => return Some(Err(errno(error))),
-            }
-        }
-        Some(Ok(done))
+            })
+        })
     }
 
     /// Moves bytes from `buffer` into the send buffer as far as it has room; `None` if it has none.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
-        let state = self.state.read();
-        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
-        let mut done = 0;
-        while done < buffer.len() {
-            let put = connection.try_send_with(|room| {
+        self.attempt_parts(buffer.len(), |connection, done| {
+            connection.try_send_with(|room| {
                 let count = room.len().min(buffer.len() - done);
                 buffer.read_at(done, &mut room[..count]);
                 (count, count)
-            });
-            match put {
+            })
+        })
+    }
+
+    /// Calls `move_part` with the number of bytes done, up to `length`, until it returns 0 or an
+    /// error. The connection's buffers are rings: bytes that wrap around are the second part.
+    fn attempt_parts(
+        &self,
+        length: usize,
+        move_part: impl Fn(&Connection, usize) -> Result<usize, Error>,
+    ) -> Option<CallResult> {
+        let state = self.state.read();
+        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
+        let mut done = 0;
+        while done < length {
+            match move_part(connection, done) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(_) if done > 0 => break,

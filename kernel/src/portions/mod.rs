@@ -4,7 +4,7 @@
 //! A *portion* begins where the kernel is entered from user mode, where a poll of a kernel
 //! coroutine begins or ends, and where a hart checks whether to stop what it runs. It ends where
 //! the next one begins, or where the kernel is left. Sections within portions are measured too
-//! ([`Stretch`]): interrupt handlers, interrupts disabled, the run queue's lock held. Instructions
+//! ([`Section`]): interrupt handlers, interrupts disabled, the run queue's lock held. Instructions
 //! of a handler, and of this module itself, do not count for any portion or other section.
 //!
 //! The boot argument `portions=on` switches it on. Otherwise each point costs one relaxed load and
@@ -173,14 +173,14 @@ pub fn interrupts_on() {
 
 /// A section that is measured within a portion, from its creation until it is dropped.
 #[must_use]
-pub struct Stretch {
+pub struct Section {
     key: Key,
     /// 0 if nothing is measured.
     begin: u64,
     excluded: u64,
 }
 
-impl Stretch {
+impl Section {
     /// Begins a section of `kind`. It must end on the same hart.
     #[inline(always)]
     pub fn begin(kind: u32, detail: u32) -> Self {
@@ -192,7 +192,7 @@ impl Stretch {
     }
 }
 
-impl Drop for Stretch {
+impl Drop for Section {
     #[inline(always)]
     fn drop(&mut self) {
         if self.begin != 0 {
@@ -243,12 +243,12 @@ impl Hart {
 
     #[cold]
     #[inline(never)]
-    fn end(&self, stretch: &Stretch) {
+    fn end(&self, section: &Section) {
         let mut excluded = self.excluded.load(Relaxed);
         let now = arch::instructions_retired();
-        let length = length(now, stretch.begin, excluded, stretch.excluded);
-        self.record(stretch.key, length, [self.key.load(Relaxed), 0, 0, 0]);
-        if stretch.key >> 32 == u64::from(portion::HANDLER) {
+        let length = length(now, section.begin, excluded, section.excluded);
+        self.record(section.key, length, [self.key.load(Relaxed), 0, 0, 0]);
+        if section.key >> 32 == u64::from(portion::HANDLER) {
             excluded = excluded.wrapping_add(length);
         }
         self.exclude_since(now, excluded);

@@ -100,7 +100,7 @@ pub fn family(id: ProcessId) -> Option<Family> {
 }
 
 /// Frees a number that no process uses.
-pub fn give_back(id: ProcessId) {
+pub fn release(id: ProcessId) {
     TABLE.lock().remove(id);
 }
 
@@ -121,19 +121,19 @@ pub(super) fn payer(family: Family, ended: ProcessId) -> Option<Arc<Process>> {
 /// descendant costs as much as the distance of the two.
 const PORTION_PROCESSES: usize = 4;
 
-/// Lowers the ceilings of some processes of `family` to `level`, those with the lowest numbers from
-/// `from` on. Returns the number to continue with; `None` if there are no more.
+/// Lowers the ceilings of some processes of `family` to `priority`, those with the lowest numbers
+/// from `from` on. Returns the number to continue with; `None` if there are no more.
 ///
 /// A process that is started in the meantime has a higher number than its parent. Either it
 /// inherits the ceiling that its parent already got here, or it is still to be examined.
-pub fn lower_some(family: Family, level: Priority, from: ProcessId) -> Option<ProcessId> {
+pub fn lower_some(family: Family, priority: Priority, from: ProcessId) -> Option<ProcessId> {
     let mut next = from;
     for _ in 0..PORTION_PROCESSES {
         let Entry { id, process, .. } = at_or_after(next)?;
         if let Some(process) = process
             && process.is_of(family)
         {
-            process.lower_ceiling_to(level);
+            process.lower_ceiling_to(priority);
         }
         next = id.checked_add(1)?;
     }

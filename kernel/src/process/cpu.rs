@@ -15,7 +15,7 @@ pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 use spin::Mutex;
 
 use super::Process;
-use super::work::Unfinished;
+use super::resumable::Unfinished;
 use crate::arch::UserContext;
 use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue};
@@ -127,8 +127,8 @@ impl VirtualCpu {
     }
 
     /// The priority with which it was last made runnable.
-    pub fn level(&self) -> Priority {
-        self.entity.level()
+    pub fn priority(&self) -> Priority {
+        self.entity.priority()
     }
 }
 
@@ -149,8 +149,8 @@ impl Client for VirtualCpu {
         Priority::most_urgent_in(self.process.woken.load(SeqCst))
     }
 
-    fn cap(&self, level: Priority) -> Priority {
-        self.process.ceiling.cap(level)
+    fn cap(&self, priority: Priority) -> Priority {
+        self.process.ceiling.cap(priority)
     }
 
     fn stop_running(self: &Arc<Self>) {

@@ -76,7 +76,7 @@ type Segments = SegmentTable<'static, LittleEndian>;
 /// Starts the program at `path` with `arguments` as the first process.
 ///
 /// # Errors
-/// As for [`Loading::new`] and [`Loading::go_on`].
+/// As for [`Loading::new`] and [`Loading::resume`].
 pub async fn start_program(
     path: &str,
     arguments: Arguments,
@@ -85,7 +85,7 @@ pub async fn start_program(
 ) -> Result<Arc<Process>, Errno> {
     let mut loading = Loading::new(path, arguments, 0, ceiling, files)?;
     loop {
-        if let Some(started) = loading.go_on(None) {
+        if let Some(started) = loading.resume(None) {
             return started;
         }
         yield_now().await;
@@ -204,7 +204,7 @@ impl Loading {
     ///
     /// # Errors
     /// `ENOMEM`, `ENOEXEC`.
-    pub fn go_on(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
+    pub fn resume(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
         let started = match self.start {
             Some(start) => self.start(start),
             None => match self.load_some(parent) {
@@ -215,7 +215,7 @@ impl Loading {
         match started {
             Ok(_) => self.id = 0,
             Err(_) => {
-                self.give_back();
+                self.release_number();
                 // Another virtual CPU of the parent may already be waiting for it.
                 parent.inspect(|parent| parent.child_ended.wake_all());
             }
@@ -223,10 +223,10 @@ impl Loading {
         Some(started)
     }
 
-    fn give_back(&mut self) {
+    fn release_number(&mut self) {
         let id = core::mem::take(&mut self.id);
         if id != 0 {
-            children::give_back(id);
+            children::release(id);
             fs::release_console(id);
         }
     }
@@ -311,7 +311,7 @@ impl Loading {
 impl Drop for Loading {
     fn drop(&mut self) {
         // If the parent ended before loading was complete.
-        self.give_back();
+        self.release_number();
         drop(self.process.take());
         drop(self.parts.take());
         // For what the address space has not freed at once. The space may also have been dropped

@@ -9,15 +9,16 @@ use cops_abi::interrupt::{CpuRecord, cause, status};
 use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 
-use super::cpu::{CpuEvent, CpuState, CpuStatus, RUN_QUEUE, VirtualCpu};
-use super::{Cpus, Process};
+use super::Process;
+use super::cpu::{CpuState, RUN_QUEUE, VirtualCpu};
+use super::cpus::Cpus;
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::sched::Standing;
 use crate::trace::{self, Event};
 
-/// Value of `Process::interrupt_level` when results have waited long enough: a poll of any urgency
-/// is interrupted.
+/// Value of `Process::interrupt_priority` when results have waited long enough: a poll of any
+/// urgency is interrupted.
 const OVERDUE: Priority = Priority::MOST_URGENT;
 
 /// What the worker of an active virtual CPU is doing, according to its page.
@@ -41,48 +42,48 @@ impl Process {
     /// Delivers the result of a call to the process: in the ring if it has room, otherwise it stays
     /// in `cell`.
     ///
-    /// Then ensures that a worker checks the ring as soon as `level`, the priority of the waiting
+    /// Then ensures that a worker checks the ring as soon as `priority`, that of the waiting
     /// coroutine, requires. Returns whether the cell is free.
-    pub fn complete(&self, completion: Completion, level: Priority, cell: u32) -> bool {
-        let level = self.ceiling.cap(level);
+    pub fn complete(&self, completion: Completion, priority: Priority, cell: u32) -> bool {
+        let priority = self.ceiling.cap(priority);
         let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
-        self.woken.fetch_or(level.bit(), SeqCst);
-        self.show_result(level);
-        self.notify(occupancy as usize, level);
+        self.woken.fetch_or(priority.bit(), SeqCst);
+        self.publish_result(priority);
+        self.notify(occupancy as usize, priority);
         delivered
     }
 
     /// Levels of the results in the ring.
     pub(crate) fn woken_levels(&self) -> u64 {
         let levels = self.woken.load(SeqCst);
-        if levels == 0 || self.ring.shows_results(&self.page.ring) {
+        if levels == 0 || self.ring.may_have_results(&self.page.ring) {
             return levels;
         }
         self.woken.fetch_and(!levels, SeqCst);
         // A result may have arrived in between, for which one of these bits was set.
-        if self.ring.shows_results(&self.page.ring) {
+        if self.ring.may_have_results(&self.page.ring) {
             self.woken.fetch_or(levels, SeqCst);
             return levels;
         }
         0
     }
 
-    fn notify(&self, occupancy: usize, level: Priority) {
+    fn notify(&self, occupancy: usize, priority: Priority) {
         let mut cpus = self.cpus.lock();
-        let action = self.decide(&mut cpus, occupancy, level);
+        let action = self.decide(&mut cpus, occupancy, priority);
         drop(cpus);
         match action {
             Action::Nothing => {}
             Action::Queue(cpu) => self.queue_unparked(cpu),
             Action::Raise => self.requeue_less_urgent(),
-            Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, level),
+            Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, priority),
             Action::Interrupt { hart } => {
                 COUNTERS.user_interrupts_sent.add(1);
                 trace::emit(move || Event::UserInterruptSent {
                     process: self.id,
-                    level: level.level(),
+                    level: priority.level(),
                     hart: hart as u64,
                 });
                 arch::send_interrupt_to(hart);
@@ -90,7 +91,7 @@ impl Process {
         }
     }
 
-    fn decide(&self, cpus: &mut Cpus, occupancy: usize, level: Priority) -> Action {
+    fn decide(&self, cpus: &mut Cpus, occupancy: usize, priority: Priority) -> Action {
         let pending = &self.page.posted.pending;
         if pending.load(Relaxed) & cause::RESULTS == 0 {
             pending.fetch_or(cause::RESULTS, Relaxed);
@@ -99,46 +100,46 @@ impl Process {
         // Partner of the fence in the library's scheduling point: either the library sees the
         // result, or this hart sees that it has checked.
         fence(SeqCst);
-        let is_active = |status: &CpuStatus| {
-            matches!(status.state(), CpuState::Running { .. } | CpuState::Runnable)
-        };
-        let active = cpus.list.iter().filter(|(_, status)| is_active(status));
+        let active = cpus
+            .iter()
+            .filter(|(_, state)| matches!(state, CpuState::Running { .. } | CpuState::Runnable));
         let (mut count, mut queued_less_urgent) = (0, false);
         // The least urgent poll, and where it is.
         let mut in_the_way: Option<(Priority, CpuState)> = None;
-        let mut somebody_looks = false;
+        let mut one_looks = false;
         let mut paused = None;
-        for (cpu, status) in active {
+        for (cpu, state) in active {
             count += 1;
-            if matches!(status.state(), CpuState::Running { .. })
-                && matches!(cpu.entity.standing(), Standing::Paused { level: at } if level.is_more_urgent_than(at))
+            if matches!(state, CpuState::Running { .. })
+                && matches!(cpu.entity.standing(), Standing::Paused { priority: at } if priority.is_more_urgent_than(at))
             {
-                paused = Some(cpu.index);
+                paused = Some(cpu.clone());
             }
             queued_less_urgent |=
-                status.state() == CpuState::Runnable && level.is_more_urgent_than(cpu.level());
+                state == CpuState::Runnable && priority.is_more_urgent_than(cpu.priority());
             match self.attention(cpu.index) {
-                Attention::AboutToLook => somebody_looks = true,
+                Attention::AboutToLook => one_looks = true,
                 Attention::Polls(polled)
                     if in_the_way.is_none_or(|(other, _)| other.is_more_urgent_than(polled)) =>
                 {
-                    in_the_way = Some((polled, status.state()));
+                    in_the_way = Some((polled, state));
                 }
                 Attention::Polls(_) => {}
             }
         }
-        let more_urgent_than_all = !somebody_looks
-            && in_the_way.is_some_and(|(polled, _)| level.is_more_urgent_than(polled));
+        let more_urgent_than_all = !one_looks
+            && in_the_way.is_some_and(|(polled, _)| priority.is_more_urgent_than(polled));
         if (count == 0 || occupancy > count || more_urgent_than_all)
-            && let Some(cpu) = self.take_parked(cpus)
+            && let Some(cpu) = cpus.unpark_one()
         {
             // It can begin at once.
             return Action::Queue(cpu);
         }
-        let paused = paused.map(|index| Action::RaisePaused(cpus.list[index].0.clone()));
-        let wanted = self.interrupt_level.load(Relaxed);
-        if more_urgent_than_all && wanted.is_none_or(|wanted| level.is_more_urgent_than(wanted)) {
-            self.interrupt_level.store(Some(level), SeqCst);
+        let paused = paused.map(Action::RaisePaused);
+        let wanted = self.interrupt_priority.load(Relaxed);
+        if more_urgent_than_all && wanted.is_none_or(|wanted| priority.is_more_urgent_than(wanted))
+        {
+            self.interrupt_priority.store(Some(priority), SeqCst);
             match in_the_way {
                 _ if paused.is_some() => {}
                 Some((_, CpuState::Running { hart })) if hart != arch::hart_index() => {
@@ -151,20 +152,13 @@ impl Process {
             COUNTERS.user_interrupts_suppressed.add(1);
             trace::emit(move || Event::UserInterruptSuppressed {
                 process: self.id,
-                level: level.level(),
+                level: priority.level(),
             });
         }
         paused.unwrap_or(if queued_less_urgent { Action::Raise } else { Action::Nothing })
     }
 
-    /// Makes a parked virtual CPU runnable; the caller puts it into the run queue.
-    fn take_parked(&self, cpus: &mut Cpus) -> Option<Arc<VirtualCpu>> {
-        let index = cpus.list.iter().position(|(_, status)| status.state() == CpuState::Parked)?;
-        let state = self.apply(cpus, index, CpuEvent::Unpark);
-        (state == Some(CpuState::Runnable)).then(|| cpus.list[index].0.clone())
-    }
-
-    /// Queues a virtual CPU that [`take_parked`](Self::take_parked) has made runnable.
+    /// Queues a virtual CPU that [`Cpus::unpark_one`] has made runnable.
     fn queue_unparked(&self, cpu: Arc<VirtualCpu>) {
         COUNTERS.unparks.add(1);
         let woken = &cpu;
@@ -192,7 +186,7 @@ impl Process {
     pub(crate) fn requeue_less_urgent(&self) {
         let mut found: [Option<Arc<VirtualCpu>>; MAX_CPUS] = [const { None }; MAX_CPUS];
         let cpus = self.cpus.lock();
-        let queued = cpus.list.iter().filter(|(_, status)| status.state() == CpuState::Runnable);
+        let queued = cpus.iter().filter(|(_, state)| *state == CpuState::Runnable);
         for (place, (cpu, _)) in found.iter_mut().zip(queued) {
             *place = Some(cpu.clone());
         }
@@ -207,14 +201,14 @@ impl Process {
     /// first coroutine that becomes ready in a poll unparks no other virtual CPU; here that poll
     /// has turned out to be long.
     pub(crate) fn hurry(&self) {
-        let has_results = self.ring.shows_results(&self.page.ring);
+        let has_results = self.ring.may_have_results(&self.page.ring);
         if !has_results && self.waiting_levels() == 0 {
             return;
         }
-        let parked = self.take_parked(&mut self.cpus.lock());
+        let parked = self.cpus.lock().unpark_one();
         match parked {
             Some(cpu) => self.queue_unparked(cpu),
-            None if has_results => self.interrupt_level.store(Some(OVERDUE), SeqCst),
+            None if has_results => self.interrupt_priority.store(Some(OVERDUE), SeqCst),
             None => {}
         }
     }
@@ -223,19 +217,19 @@ impl Process {
     /// handler.
     #[inline]
     pub(crate) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
-        if self.interrupt_level.load(SeqCst).is_some() {
+        if self.interrupt_priority.load(SeqCst).is_some() {
             self.interrupt(cpu.index, context);
         }
     }
 
     #[cold]
     fn interrupt(&self, index: usize, context: &mut UserContext) {
-        if !self.ring.shows_results(&self.page.ring) {
+        if !self.ring.may_have_results(&self.page.ring) {
             // Its executor has reached the ring by itself.
-            self.interrupt_level.store(None, SeqCst);
+            self.interrupt_priority.store(None, SeqCst);
             return;
         }
-        let Some(wanted) = self.interrupt_level.load(SeqCst) else { return };
+        let Some(wanted) = self.interrupt_priority.load(SeqCst) else { return };
         match self.attention(index) {
             Attention::Polls(polled) if wanted.is_more_urgent_than(polled) || wanted == OVERDUE => {
             }
@@ -249,7 +243,7 @@ impl Process {
         if handler == 0 || state & status::ENABLE == 0 {
             return;
         }
-        self.interrupt_level.store(None, SeqCst);
+        self.interrupt_priority.store(None, SeqCst);
         COUNTERS.user_interrupts_taken.add(1);
         trace::emit(move || Event::UserInterruptTaken { process: self.id, cpu: index as u8 });
         record.status.store(state & !status::ENABLE | status::PREVIOUS_ENABLE, Relaxed);

@@ -49,23 +49,23 @@ const PORTION_FRAMES: usize = 4;
 static REAPER: Service = Service::new();
 
 impl Ended {
-    fn insert(&mut self, place: Place, level: Option<Rank>, process: ProcessId) {
+    fn insert(&mut self, place: Place, rank: Option<Rank>, process: ProcessId) {
         self.next_number += 1;
         // No process has this key, because its number is new.
-        let _ = self.waiting.insert_with(place, (level, self.next_number), process);
+        let _ = self.waiting.insert_with(place, (rank, self.next_number), process);
     }
 
     /// Removes the first process that has no level yet.
     fn take_arrived(&mut self) -> Option<(ProcessId, Place)> {
-        let (&key, _) = self.waiting.first().filter(|((level, _), _)| level.is_none())?;
+        let (&key, _) = self.waiting.first().filter(|((rank, _), _)| rank.is_none())?;
         self.waiting.take(&key)
     }
 
     /// Removes the process that is to be freed first, with its level, if all have one.
     fn take_sorted(&mut self) -> Option<(Priority, ProcessId)> {
         let (&key, _) = self.waiting.first()?;
-        let Rank(level) = key.0?;
-        Some((level, self.waiting.remove(&key)?))
+        let Rank(priority) = key.0?;
+        Some((priority, self.waiting.remove(&key)?))
     }
 }
 
@@ -90,7 +90,7 @@ pub fn look() {
 /// The reaper's next task.
 #[allow(clippy::large_enum_variant, reason = "there is one, in the service's own coroutine")]
 enum Task {
-    End { process: Arc<Process>, level: Priority },
+    End { process: Arc<Process>, priority: Priority },
     Free(Remains),
 }
 
@@ -105,8 +105,9 @@ async fn next_task() -> Task {
             return Poll::Pending;
         }
         let first = ENDED.lock().take_sorted();
-        let ended = first
-            .and_then(|(level, id)| children::find(id).map(|process| Task::End { process, level }));
+        let ended = first.and_then(|(priority, id)| {
+            children::find(id).map(|process| Task::End { process, priority })
+        });
         ended.or_else(|| mm::take_abandoned().map(Task::Free)).map_or(Poll::Pending, Poll::Ready)
     })
     .await
@@ -118,29 +119,29 @@ fn sort_some() -> bool {
     for _ in 0..PORTION_ARRIVED {
         let Some((id, place)) = ENDED.lock().take_arrived() else { return false };
         let Some(process) = children::find(id) else { continue };
-        let level = level_of(children::payer(process.family, id).as_deref());
-        ENDED.lock().insert(place, Some(Rank(level)), id);
+        let priority = priority_of(children::payer(process.family, id).as_deref());
+        ENDED.lock().insert(place, Some(Rank(priority)), id);
     }
     true
 }
 
 /// The level for work that `payer` is charged for.
-fn level_of(payer: Option<&Process>) -> Priority {
+fn priority_of(payer: Option<&Process>) -> Priority {
     payer.map_or(SORTING, |payer| payer.ceiling.cap(SORTING))
 }
 
-/// Yields, and continues when it is the turn of work of `level`, or of something more urgent that
-/// waits for it. Sorts what has arrived meanwhile.
-async fn become_due(level: Priority) {
+/// Yields, and continues when it is the turn of work of `priority`, or of something more urgent
+/// that waits for it. Sorts what has arrived meanwhile.
+async fn become_due(priority: Priority) {
     loop {
         yield_now().await;
         sort_some();
         let ended = ENDED.lock();
-        let first = ended.waiting.first().map(|(&(level, _), _)| level);
+        let first = ended.waiting.first().map(|(&(rank, _), _)| rank);
         let has_arrived = first == Some(None);
         let wanted = match first {
-            None => level,
-            Some(first) => first.map_or(SORTING, |Rank(first)| first).more_urgent_of(level),
+            None => priority,
+            Some(first) => first.map_or(SORTING, |Rank(first)| first).more_urgent_of(priority),
         };
         let Some(id) = cops_executor::current() else { return };
         let before = cops_executor::priority(id).unwrap_or(SORTING);
@@ -153,10 +154,10 @@ async fn become_due(level: Priority) {
     }
 }
 
-/// Makes coroutine `id` as urgent as `level`, unless it is more urgent.
-fn raise(id: CoroutineId, level: Priority) {
-    if cops_executor::priority(id).is_some_and(|now| level.is_more_urgent_than(now)) {
-        set_priority(id, level);
+/// Makes coroutine `id` as urgent as `priority`, unless it is more urgent.
+fn raise(id: CoroutineId, priority: Priority) {
+    if cops_executor::priority(id).is_some_and(|now| priority.is_more_urgent_than(now)) {
+        set_priority(id, priority);
     }
 }
 
@@ -164,8 +165,8 @@ fn raise(id: CoroutineId, level: Priority) {
 pub async fn service(first_ended: fn(WaitStatus)) {
     REAPER.begin();
     loop {
-        let (process, level) = match next_task().await {
-            Task::End { process, level } => (process, level),
+        let (process, priority) = match next_task().await {
+            Task::End { process, priority } => (process, priority),
             Task::Free(mut remains) => {
                 let mut portions = Portions::begin(children::payer(remains.family(), 0), SORTING);
                 while remains.free_some(PORTION_FRAMES) {
@@ -176,9 +177,9 @@ pub async fn service(first_ended: fn(WaitStatus)) {
                 continue;
             }
         };
-        become_due(level).await;
+        become_due(priority).await;
         let id = process.id;
-        let mut portions = Portions::begin(children::payer(process.family, id), level);
+        let mut portions = Portions::begin(children::payer(process.family, id), priority);
         // First the calls with results, so that the rest of the calls counted as in flight really
         // are.
         while process.close_ring_some() {
@@ -197,7 +198,7 @@ pub async fn service(first_ended: fn(WaitStatus)) {
             drop(file);
             portions.let_others().await;
         }
-        while process.take_cpu_away() {
+        while process.remove_cpu() {
             portions.let_others().await;
         }
         portions.let_others().await;
@@ -223,20 +224,20 @@ struct Portions {
     /// to it as it ends. It is freed by the reaper, so not before this task is done.
     payer: Option<Arc<Process>>,
     /// The level of the task.
-    level: Priority,
+    priority: Priority,
     begin_ticks: u64,
 }
 
 impl Portions {
-    /// For work of `level` that `payer` is charged for.
-    fn begin(payer: Option<Arc<Process>>, level: Priority) -> Self {
-        Self { payer, level, begin_ticks: arch::now_ticks() }
+    /// For work of `priority` that `payer` is charged for.
+    fn begin(payer: Option<Arc<Process>>, priority: Priority) -> Self {
+        Self { payer, priority, begin_ticks: arch::now_ticks() }
     }
 
     /// Yields to coroutines that are as urgent or more urgent.
     async fn let_others(&mut self) {
         self.end();
-        become_due(self.level).await;
+        become_due(self.priority).await;
         self.begin_ticks = arch::now_ticks();
     }
 

@@ -13,26 +13,26 @@ use super::{Process, VirtualCpu};
 
 impl Process {
     /// Sets the ceiling; the caller has checked that this is allowed.
-    pub fn set_ceiling(&self, level: Priority) {
-        self.ceiling.set(level);
-        self.show_ceiling();
+    pub fn set_ceiling(&self, priority: Priority) {
+        self.ceiling.set(priority);
+        self.publish_ceiling();
     }
 
-    /// Lowers the ceiling to `level` unless it is already less urgent.
-    pub fn lower_ceiling_to(&self, level: Priority) {
-        self.ceiling.lower_to(level);
-        self.show_ceiling();
+    /// Lowers the ceiling to `priority` unless it is already less urgent.
+    pub fn lower_ceiling_to(&self, priority: Priority) {
+        self.ceiling.lower_to(priority);
+        self.publish_ceiling();
     }
 
     /// Publishes the ceiling, so that the process can compare itself with others as the kernel
     /// does.
-    fn show_ceiling(&self) {
+    fn publish_ceiling(&self) {
         self.page.ceiling.store(self.ceiling.priority().level().into(), Relaxed);
     }
 
     /// The capped priority of the coroutine that virtual CPU `index` claims to run: inherited by
     /// its calls.
-    pub fn current_level(&self, index: usize) -> Priority {
+    pub fn current_priority(&self, index: usize) -> Priority {
         let worker = &self.page.workers[index % MAX_CPUS];
         self.ceiling.cap(worker.current_priority().unwrap_or(Priority::DEFAULT))
     }
@@ -63,47 +63,47 @@ impl Process {
     /// Updates the urgency of the process for one of its running virtual CPUs, and returns it.
     ///
     /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
-    /// level has changed; [`show`](Self::show) updates the rest of it with each slice.
-    pub fn refresh_level(&self, cpu: &VirtualCpu) -> Priority {
+    /// level has changed; [`publish`](Self::publish) updates the rest of it with each slice.
+    pub fn refresh_priority(&self, cpu: &VirtualCpu) -> Priority {
         let waiting = self.waiting_levels();
-        let level = self.most_urgent_for(cpu.index, waiting);
-        cpu.entity.set_level(level);
-        let shown = waiting | level.bit();
+        let priority = self.most_urgent_for(cpu.index, waiting);
+        cpu.entity.set_priority(priority);
+        let published = waiting | priority.bit();
         // Compared as bits, because a RISC-V hart counts zeros in nine instructions.
-        let before = levels::most_urgent_bit(self.shown.levels());
-        let now = levels::most_urgent_bit(shown);
+        let before = levels::most_urgent_bit(self.published.levels());
+        let now = levels::most_urgent_bit(published);
         if before != now {
-            self.shown.replace(shown);
+            self.published.replace(published);
             let is_raised = before == 0 || now < before;
             if is_raised && self.cpu_count() > 1 {
                 // Its virtual CPUs that wait for a hart could run what has become ready.
                 self.requeue_less_urgent();
             }
         }
-        level
+        priority
     }
 
-    /// A result of `level` has arrived.
-    pub(super) fn show_result(&self, level: Priority) {
-        if self.shown.levels() & level.bit() == 0 {
-            self.show();
+    /// A result of `priority` has arrived.
+    pub(super) fn publish_result(&self, priority: Priority) {
+        if self.published.levels() & priority.bit() == 0 {
+            self.publish();
         }
     }
 
     /// Counts what the process shows now in the system bitmap: everything that waits, and
     /// everything that its workers poll.
-    pub fn show(&self) {
+    pub fn publish(&self) {
         let mut levels = self.waiting_levels();
         for worker in self.page.workers.iter().take(self.cpu_count()) {
             if let Some(polled) = worker.current_priority() {
                 levels |= self.ceiling.cap(polled).bit();
             }
         }
-        self.shown.replace(levels);
+        self.published.replace(levels);
     }
 
     /// The process has ended.
-    pub(super) fn show_nothing(&self) {
-        self.shown.replace(0);
+    pub(super) fn publish_nothing(&self) {
+        self.published.replace(0);
     }
 }

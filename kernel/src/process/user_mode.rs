@@ -19,8 +19,8 @@ use crate::mm::FaultError;
 use crate::portions;
 use crate::sched::hart_time::Running;
 use crate::sched::{
-    Stopped, Switcher, executor, kernel_waiting, others_are_behind, set_priority, show_hart,
-    show_hart_in_kernel, timer,
+    Stopped, Switcher, executor, kernel_waiting, others_are_behind, publish_hart,
+    publish_hart_in_kernel, set_priority, timer,
 };
 use crate::trace::{self, Event};
 
@@ -34,13 +34,13 @@ pub fn configure() {
 }
 
 /// A virtual CPU's time on a hart: what it may use and what it has used.
-struct Stretch<'a> {
+struct OnHart<'a> {
     slice: &'a mut Slice,
     turn: &'a mut Turn,
     running: Running,
 }
 
-impl Stretch<'_> {
+impl OnHart<'_> {
     /// Whether equally urgent coroutines of the kernel, which are ready, run first.
     fn gives_turn(&mut self) -> bool {
         self.turn.give(arch::now_ticks(), timer::slice_ticks(), others_are_behind())
@@ -84,15 +84,15 @@ pub fn run(
         context.set_result(result as usize);
     }
     context.restore_floating_point();
-    let mut stretch = Stretch { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
-    timer::begin_slice(stretch.slice.begin(begin_ticks));
+    let mut on_hart = OnHart { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
+    timer::begin_slice(on_hart.slice.begin(begin_ticks));
     RUN_QUEUE.entering(cpu);
-    let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut stretch);
-    show_hart_in_kernel();
+    let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut on_hart);
+    publish_hart_in_kernel();
     timer::end_slice();
     let stopped_ticks = arch::now_ticks();
-    stretch.slice.pause(stopped_ticks);
-    process.account.use_ticks(stretch.running.end(&cpu.run_ticks));
+    on_hart.slice.pause(stopped_ticks);
+    process.account.use_ticks(on_hart.running.end(&cpu.run_ticks));
     context.save_floating_point();
     // A wake may already have made it runnable; a hart that takes it waits for this lock.
     (stopped, stopped_ticks)
@@ -103,25 +103,25 @@ fn run_until_stopped(
     me: Switcher,
     cpu: &Arc<VirtualCpu>,
     context: &mut UserContext,
-    stretch: &mut Stretch<'_>,
+    on_hart: &mut OnHart<'_>,
 ) -> Stopped {
     let process = &cpu.process;
     // The level that this coroutine's priority shows to other harts.
-    let mut shown = None;
+    let mut published = None;
     loop {
         let mut stop = None;
         let trap = arch::enter_user_unless(
             context,
             || process.space.activate(),
             |context| {
-                stop = reason_to_stop(me, cpu, stretch, &mut shown);
+                stop = reason_to_stop(me, cpu, on_hart, &mut published);
                 if stop.is_none() {
                     process.deliver_interrupt(cpu, context);
                     trace::emit(move || {
                         cpu.event(|process, index| Event::EnterUser {
                             process,
                             cpu: index,
-                            level: cpu.level().level(),
+                            level: cpu.priority().level(),
                         })
                     });
                 }
@@ -200,45 +200,45 @@ fn trace_stop(cpu: &VirtualCpu, stop: Stopped) -> Event {
 fn reason_to_stop(
     me: Switcher,
     cpu: &Arc<VirtualCpu>,
-    stretch: &mut Stretch<'_>,
-    shown: &mut Option<Priority>,
+    on_hart: &mut OnHart<'_>,
+    published: &mut Option<Priority>,
 ) -> Option<Stopped> {
     let process = &cpu.process;
     if process.is_ending() {
         return Some(Stopped::Preempted);
     }
-    let level = process.refresh_level(cpu);
-    if stretch.slice.is_over(arch::now_ticks()) {
-        process.show();
+    let priority = process.refresh_priority(cpu);
+    if on_hart.slice.is_over(arch::now_ticks()) {
+        process.publish();
         process.hurry();
-        if !RUN_QUEUE.renew(me.number, level, &process.account, stretch.slice) {
+        if !RUN_QUEUE.renew(me.number, priority, &process.account, on_hart.slice) {
             return Some(Stopped::Preempted);
         }
-        stretch.begin_anew(cpu);
+        on_hart.begin_anew(cpu);
     }
     if ONLY_AT_TICKS.load(Relaxed) {
         return None;
     }
-    if RUN_QUEUE.must_stop(me.number, level, stretch.slice) {
+    if RUN_QUEUE.must_stop(me.number, priority, on_hart.slice) {
         return Some(Stopped::Preempted);
     }
     if let Some(kernel) = Priority::most_urgent_in(kernel_waiting()) {
         // Equals alternate, and this coroutine has had its turn once it has been in user mode.
-        if kernel.is_more_urgent_than(level) || kernel == level && stretch.gives_turn() {
+        if kernel.is_more_urgent_than(priority) || kernel == priority && on_hart.gives_turn() {
             return Some(Stopped::Paused);
         }
         // It waits here unless a sleeping hart can take it now.
         executor().offer(arch::hart_index() as u32);
     }
-    if *shown != Some(level) {
+    if *published != Some(priority) {
         // Other harts use this to decide which hart to interrupt for something more urgent.
-        set_priority(me.id, level);
-        show_hart(level, process.id);
-        *shown = Some(level);
+        set_priority(me.id, priority);
+        publish_hart(priority, process.id);
+        *published = Some(priority);
     }
     // Kept across pauses for something more urgent: an equal that has become ready in the meantime
     // runs next.
-    stretch.turn.take(arch::now_ticks);
+    on_hart.turn.take(arch::now_ticks);
     None
 }
 

@@ -82,7 +82,7 @@ impl WakeRing {
 
     /// The same without the lock, for callers that are notified of later changes. The process can
     /// make this wrong, but only for itself.
-    pub fn shows_results(&self, indices: &RingIndices) -> bool {
+    pub fn may_have_results(&self, indices: &RingIndices) -> bool {
         self.results.load(SeqCst) != indices.head.load(Relaxed) || self.kept.load(Relaxed) != 0
     }
 

@@ -6,7 +6,7 @@ use cops_algorithms::vruntime::Vruntime;
 use cops_fallible::OutOfMemory;
 
 use super::share::Share;
-use super::{ProcessId, equals, timer};
+use super::{ProcessId, peers, timer};
 
 /// What a process has been charged, and its share of the time.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Account {
     /// Charges `ticks` of work that the kernel has done for the process outside its slices.
     pub fn charge(&self, ticks: u64) {
         self.vruntime.add(ticks as i64 * i64::from(self.divisor()));
-        equals::note_work(self);
+        peers::note_work(self);
     }
 
     /// Ticks during which the virtual CPUs of the process had a hart.

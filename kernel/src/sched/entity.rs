@@ -28,8 +28,8 @@ pub trait Client: Send + Sync + Sized + 'static {
     /// The most urgent level of the results that its process has not taken, if there are any.
     fn most_urgent_result(&self) -> Option<Priority>;
 
-    /// `level`, or the ceiling of its process if that is less urgent.
-    fn cap(&self, level: Priority) -> Priority;
+    /// `priority`, or the ceiling of its process if that is less urgent.
+    fn cap(&self, priority: Priority) -> Priority;
 
     /// Its switching coroutine has stopped it because others are to run. If it is still runnable,
     /// puts it back into the run queue.
@@ -39,7 +39,7 @@ pub trait Client: Send + Sync + Sized + 'static {
 /// The scheduler's record of a virtual CPU.
 pub struct Entity<C> {
     /// The level with which it was last made runnable.
-    level: AtomicPriority,
+    priority: AtomicPriority,
     /// Where the switching coroutine is that holds it; see [`Standing`].
     standing: AtomicU32,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
@@ -53,20 +53,20 @@ impl<C> Entity<C> {
     /// [`OutOfMemory`].
     pub fn new() -> Result<Self, OutOfMemory> {
         Ok(Self {
-            level: AtomicPriority::new(Priority::DEFAULT),
+            priority: AtomicPriority::new(Priority::DEFAULT),
             standing: AtomicU32::new(0),
             queued: Mutex::new(Place::new()?),
         })
     }
 
     /// The level with which it was last made runnable.
-    pub fn level(&self) -> Priority {
-        self.level.load()
+    pub fn priority(&self) -> Priority {
+        self.priority.load()
     }
 
     /// Sets the level. The caller puts it into the run queue, or runs it.
-    pub fn set_level(&self, level: Priority) {
-        self.level.store(level);
+    pub fn set_priority(&self, priority: Priority) {
+        self.priority.store(priority);
     }
 
     /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
@@ -108,7 +108,7 @@ pub enum Standing {
     /// This hart polls it and runs the virtual CPU or is about to.
     Running { hart: usize },
     /// It waits in the executor at this level while coroutines of the kernel run.
-    Paused { level: Priority },
+    Paused { priority: Priority },
 }
 
 impl Standing {
@@ -117,14 +117,14 @@ impl Standing {
     fn to_word(self) -> u32 {
         match self {
             Standing::Running { hart } => hart as u32,
-            Standing::Paused { level } => Self::PAUSED | u32::from(level.level()),
+            Standing::Paused { priority } => Self::PAUSED | u32::from(priority.level()),
         }
     }
 
     fn from_word(word: u32) -> Self {
         match word & Self::PAUSED {
             0 => Standing::Running { hart: word as usize },
-            _ => Standing::Paused { level: Priority::saturating(word & !Self::PAUSED) },
+            _ => Standing::Paused { priority: Priority::saturating(word & !Self::PAUSED) },
         }
     }
 }

@@ -12,7 +12,7 @@ use cops_executor::image;
 use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
 
 use super::hart_time;
-use crate::counters::COUNTERS;
+use crate::counters::INSTRUCTIONS_ASLEEP;
 use crate::trace::{self, Event};
 use crate::{arch, mm, portions, vdso};
 
@@ -84,7 +84,7 @@ pub fn run_hart() -> ! {
         });
         hart_time::end_sleep();
         // An emulator that counts instructions may advance the counter while a hart sleeps.
-        COUNTERS.instructions_asleep.add(arch::instructions_retired().saturating_sub(before));
+        INSTRUCTIONS_ASLEEP.add(arch::instructions_retired().saturating_sub(before));
         if parked {
             trace::emit(move || Event::Awake {});
             EXECUTOR.finish_park(worker);

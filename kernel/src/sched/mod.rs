@@ -3,7 +3,7 @@
 //! - `executor` is the kernel's own executor; `service` starts and wakes coroutines that run for
 //!   ever.
 //! - `switching` is the coroutine through which a hart enters user mode; `run_queue` has the
-//!   virtual CPUs that it chooses from, by `urgency` and `share`; `equals` is about
+//!   virtual CPUs that it chooses from, by `urgency` and `share`; `peers` is about
 //!   coroutines of the kernel of the same level.
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
 //! - `hart_time` records how the harts spend their time.
@@ -11,10 +11,10 @@
 
 mod account;
 mod entity;
-mod equals;
 mod executor;
 pub mod hart_time;
 pub mod interrupt;
+mod peers;
 mod run_queue;
 mod service;
 mod share;
@@ -26,14 +26,14 @@ mod wait;
 
 pub use account::Account;
 pub use entity::{Client, Entity, Standing};
-pub use equals::others_are_behind;
 pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
+pub use peers::others_are_behind;
 pub use run_queue::{RunQueue, SHARE_MAX, name_of_hold};
 pub use service::{Service, set_priority, spawn_service};
 pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;
-pub use urgency::{Ceiling, Shown, kernel_waiting, show_hart, show_hart_in_kernel};
+pub use urgency::{Ceiling, Published, kernel_waiting, publish_hart, publish_hart_in_kernel};
 pub use wait::{WaitQueue, Waiter, Waiting};
 
 #[allow(unsafe_code)]

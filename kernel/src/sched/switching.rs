@@ -14,7 +14,7 @@ use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
 use super::entity::Client;
-use super::equals;
+use super::peers;
 use super::run_queue::RunQueue;
 use crate::arch;
 use crate::counters::COUNTERS;
@@ -66,7 +66,10 @@ pub async fn switching<C: Client>(
         }
         match stopped {
             Stopped::Paused => {
-                equals::let_through(cpu.account(), slice.whole_charge() - slice.remaining_charge());
+                peers::let_through(
+                    cpu.account(),
+                    slice.whole_vruntime() - slice.remaining_vruntime(),
+                );
                 queue.pause(hart, id, &cpu);
             }
             Stopped::Preempted => cpu.stop_running(),

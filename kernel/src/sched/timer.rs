@@ -71,27 +71,27 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Wakes `waker` at `deadline_ticks` or soon after, before anything less urgent than `level`,
-    /// and charges that to `owner`.
+    /// Wakes `waker` at `deadline_ticks` or soon after, before anything less urgent than
+    /// `priority`, and charges that to `owner`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
     pub fn new(
         deadline_ticks: u64,
         waker: &Waker,
-        level: Priority,
+        priority: Priority,
         owner: Arc<dyn Payer>,
     ) -> Result<Self, OutOfMemory> {
         let (number, entry) = (owner.number(), Entry { waker: waker.clone(), owner });
         let mut queue = QUEUE.lock();
-        let key = queue.sleeps.insert(level, number, deadline_ticks, entry)?;
+        let key = queue.sleeps.insert(priority, number, deadline_ticks, entry)?;
         schedule_interrupt(queue, deadline_ticks);
         Ok(Self { key })
     }
 
     /// Changes its level.
-    pub fn set_level(&mut self, level: Priority) {
-        if let Some(key) = QUEUE.lock().sleeps.set_level(self.key, level) {
+    pub fn set_priority(&mut self, priority: Priority) {
+        if let Some(key) = QUEUE.lock().sleeps.set_priority(self.key, priority) {
             self.key = key;
         }
     }
@@ -129,10 +129,10 @@ impl Queue {
     }
 
     /// The level of the most urgent due deadline.
-    fn due_level(&self, now: u64) -> Option<Priority> {
+    fn due_priority(&self, now: u64) -> Option<Priority> {
         match self.network {
             Some((deadline, _)) if deadline <= now => Some(Priority::MOST_URGENT),
-            _ => self.sleeps.due_level(now),
+            _ => self.sleeps.due_priority(now),
         }
     }
 }
@@ -250,8 +250,8 @@ pub async fn service() {
     SERVICE.begin();
     poll_fn(|context| {
         match serve() {
-            Some(level) => {
-                follow(level);
+            Some(priority) => {
+                follow(priority);
                 // The clock may have interrupted in between; then its handler raised this coroutine
                 // without effect.
                 if EARLIEST_TICKS.load(Relaxed) <= arch::now_ticks() {
@@ -267,9 +267,9 @@ pub async fn service() {
 }
 
 /// Sets the level of the service, which is the calling coroutine, from its next poll on.
-fn follow(level: Priority) {
+fn follow(priority: Priority) {
     if let Some(id) = cops_executor::current() {
-        set_priority(id, level);
+        set_priority(id, priority);
     }
 }
 
@@ -292,7 +292,7 @@ fn serve() -> Option<Priority> {
     let now = arch::now_ticks();
     EARLIEST_TICKS.store(queue.next_after(now), Relaxed);
     TIMEKEEPER.store(arch::hart_index(), Relaxed);
-    let more = queue.due_level(now);
+    let more = queue.due_priority(now);
     drop(queue);
     arm();
     more

@@ -17,8 +17,8 @@ use crate::arch;
 pub struct Ceiling(AtomicPriority);
 
 impl Ceiling {
-    pub const fn new(level: Priority) -> Self {
-        Self(AtomicPriority::new(level))
+    pub const fn new(priority: Priority) -> Self {
+        Self(AtomicPriority::new(priority))
     }
 
     /// The level.
@@ -27,18 +27,18 @@ impl Ceiling {
     }
 
     /// Sets the level; the caller has checked that this is allowed.
-    pub fn set(&self, level: Priority) {
-        self.0.store(level);
+    pub fn set(&self, priority: Priority) {
+        self.0.store(priority);
     }
 
-    /// Lowers the ceiling to `level` unless it is already less urgent.
-    pub fn lower_to(&self, level: Priority) {
-        self.0.lower_to(level);
+    /// Lowers the ceiling to `priority` unless it is already less urgent.
+    pub fn lower_to(&self, priority: Priority) {
+        self.0.lower_to(priority);
     }
 
-    /// `level`, or the ceiling if that is less urgent.
-    pub fn cap(&self, level: Priority) -> Priority {
-        levels::cap(level, self.priority())
+    /// `priority`, or the ceiling if that is less urgent.
+    pub fn cap(&self, priority: Priority) -> Priority {
+        levels::cap(priority, self.priority())
     }
 
     /// `levels`, with those more urgent than the ceiling counted as the ceiling.
@@ -49,7 +49,7 @@ impl Ceiling {
 
 /// The levels that are counted for one process in the system bitmap.
 #[derive(Debug, Default)]
-pub struct Shown(AtomicU64);
+pub struct Published(AtomicU64);
 
 /// For each level, how many processes show it.
 static COUNTS: [AtomicU32; LEVELS] = [const { AtomicU32::new(0) }; LEVELS];
@@ -79,7 +79,7 @@ impl Counted for SystemBitmap<'_> {
     }
 }
 
-impl Shown {
+impl Published {
     /// The levels.
     pub fn levels(&self) -> u64 {
         self.0.load(Relaxed)
@@ -98,7 +98,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for Published {
     /// The process is freed. A result may have arrived for it after its virtual CPUs were dropped.
     fn drop(&mut self) {
         self.replace(0);
@@ -115,10 +115,10 @@ pub fn kernel_waiting() -> u64 {
     levels
 }
 
-/// This hart is about to run `process` in user mode at `level`.
-pub fn show_hart(level: Priority, process: u32) {
+/// This hart is about to run `process` in user mode at `priority`.
+pub fn publish_hart(priority: Priority, process: u32) {
     let Some(record) = system_page().hart.get(arch::hart_index()) else { return };
-    let level = level_number(Some(level));
+    let level = level_number(Some(priority));
     if record.current_priority.load(Relaxed) != level {
         record.current_priority.store(level, Relaxed);
     }
@@ -128,7 +128,7 @@ pub fn show_hart(level: Priority, process: u32) {
 }
 
 /// This hart does not run user code any more.
-pub fn show_hart_in_kernel() {
+pub fn publish_hart_in_kernel() {
     let Some(record) = system_page().hart.get(arch::hart_index()) else { return };
     record.current_priority.store(NO_LEVEL, Relaxed);
     record.process.store(0, Relaxed);

@@ -25,7 +25,7 @@ pub struct Waiter {
     /// Its kernel coroutine.
     pub coroutine: CoroutineId,
     /// Its priority.
-    pub level: Priority,
+    pub priority: Priority,
 }
 
 /// The direction of a file that a call waits for.
@@ -62,7 +62,7 @@ impl WaitQueue {
     /// is queued.
     pub fn insert(&self, waiter: Waiter) {
         let mut list = self.list.lock();
-        let next = list.insert(&Cells, waiter.number, waiter.level, waiter.coroutine.raw());
+        let next = list.insert(&Cells, waiter.number, waiter.priority, waiter.coroutine.raw());
         drop(list);
         wake(next);
     }

@@ -13,7 +13,6 @@ mod network;
 mod process;
 mod quota;
 mod scheduling;
-mod spawn;
 mod time;
 
 use alloc::sync::Arc;
@@ -24,12 +23,14 @@ use cops_abi::inspect::{REPLY_BYTES_MAX, portion};
 use cops_abi::quota::Quota;
 use cops_abi::statistics::Statistics;
 use cops_abi::{Errno, syscall as number};
+use cops_fallible::try_box;
 
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{self, Delivery, Operation, Submitted};
 use crate::drivers::random;
 use crate::portions;
-use crate::process::work::{self, Work};
+use crate::process::resumable::{self, Resumable};
+use crate::process::spawn::Spawning;
 use crate::process::{Outcome, Process, VirtualCpu};
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
@@ -107,14 +108,14 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
 #[inline(never)]
 fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> Reply {
     let process = &cpu.process;
-    let level = process.current_level(cpu.index);
+    let priority = process.current_priority(cpu.index);
     let submitted = if frame.coroutine != 0 {
         let delivery =
             Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
-        call::submit(process, operation, delivery, level, || {})
+        call::submit(process, operation, delivery, priority, || {})
     } else {
         let delivery = Delivery::Cpu { index: cpu.index };
-        call::submit(process, operation, delivery, level, || process.begin_waiting(cpu))
+        call::submit(process, operation, delivery, priority, || process.begin_waiting(cpu))
     };
     match submitted {
         Submitted::Done(result) => Reply::Done(result),
@@ -170,10 +171,11 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
             let status = args.optional_structure(1, process::STATUS_BYTES)?;
             submit(cpu, frame, process::wait(process, child, status, options)?)
         }
-        number::COPS_SPAWN_PROCESS => work::go_on(cpu, frame, |process| {
+        number::COPS_SPAWN_PROCESS => resumable::resume(cpu, frame, |process| {
             let console = args.optional_console_mode(3)?;
             let ceiling = scheduling::ceiling_for_child(process, args.optional_priority(2)?)?;
-            spawn::spawn(args.path(0)?, args.number(1), ceiling, console)
+            let spawning = Spawning::new(args.path(0)?, args.number(1), ceiling, console);
+            Ok(Resumable::Spawn(try_box(spawning)?))
         })
         .into(),
 
@@ -213,11 +215,13 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
         number::SHUTDOWN => network::shutdown(&args.socket(0)?, args.shutdown(1)?).into(),
 
         number::MMAP => memory::map(process, args.mapping()?).into(),
-        number::MUNMAP => work::go_on(cpu, frame, |_| Ok(Work::Unmap(args.own_pages(0)?))).into(),
-        number::MPROTECT => {
-            work::go_on(cpu, frame, |_| Ok(Work::Protect(args.own_pages(0)?, args.rights(2)?)))
-                .into()
+        number::MUNMAP => {
+            resumable::resume(cpu, frame, |_| Ok(Resumable::Unmap(args.own_pages(0)?))).into()
         }
+        number::MPROTECT => resumable::resume(cpu, frame, |_| {
+            Ok(Resumable::Protect(args.own_pages(0)?, args.rights(2)?))
+        })
+        .into(),
         number::GETRANDOM => {
             args.flags(2, memory::RANDOM_FLAGS)?;
             memory::random(process, args.range_of_at_most(0, random::BYTES_MAX)?).into()
@@ -231,7 +235,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
         }
         number::COPS_CANCEL => call::cancel(process, args.handle(0)).into(),
         number::COPS_REFILL_RING => Ok(process.refill_ring()).into(),
-        number::COPS_SET_CEILING => work::go_on(cpu, frame, |process| {
+        number::COPS_SET_CEILING => resumable::resume(cpu, frame, |process| {
             let asked = args.priority(1)?;
             scheduling::set_ceiling(process, args.process_id(0)?, asked)
         })
@@ -261,9 +265,9 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
         number::COPS_TRACE => match args.trace_request()? {
             TraceRequest::SwitchOff => inspect::switch_trace_off(process).into(),
             // Allocates the rings first, in portions.
-            TraceRequest::SwitchOn => work::go_on(cpu, frame, |process| {
+            TraceRequest::SwitchOn => resumable::resume(cpu, frame, |process| {
                 process.check_authority_over_machine()?;
-                Ok(Work::Trace(trace::Making::default()))
+                Ok(Resumable::Trace(trace::Making::default()))
             })
             .into(),
             TraceRequest::Ask => Reply::Done(Ok(trace::is_on().into())),

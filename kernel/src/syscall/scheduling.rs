@@ -7,7 +7,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 
 use crate::call;
-use crate::process::work::Work;
+use crate::process::resumable::Resumable;
 use crate::process::{Process, ProcessId, RUN_QUEUE, children};
 use crate::sched::SHARE_MAX;
 
@@ -21,17 +21,25 @@ pub fn ceiling_for_child(process: &Process, asked: Option<Priority>) -> Result<P
 
 /// `set_ceiling(pid or 0, level)`: takes effect at once for the process itself, and in portions for
 /// its descendants.
-pub fn set_ceiling(process: &Arc<Process>, id: ProcessId, asked: Priority) -> Result<Work, Errno> {
+pub fn set_ceiling(
+    process: &Arc<Process>,
+    id: ProcessId,
+    asked: Priority,
+) -> Result<Resumable, Errno> {
     if id == 0 || id == process.id {
         let asked = ceiling_for_child(process, Some(asked))?;
         process.lower_ceiling_to(asked);
-        return Ok(Work::Lower { family: process.family, level: asked, next: process.id + 1 });
+        return Ok(Resumable::Lower {
+            family: process.family,
+            priority: asked,
+            next: process.id + 1,
+        });
     }
     let child = children::find(id).ok_or(Errno::ESRCH)?;
     process.check_authority_over(&child)?;
     let asked = ceiling_for_child(process, Some(asked))?;
     child.set_ceiling(asked);
-    Ok(Work::Lower { family: child.family, level: asked, next: id + 1 })
+    Ok(Resumable::Lower { family: child.family, priority: asked, next: id + 1 })
 }
 
 /// `set_share(per mille)`.

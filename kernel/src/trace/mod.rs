@@ -111,7 +111,7 @@ pub fn initialise() {
 /// `ENOMEM` if the rings cannot be allocated; tracing is then off.
 pub fn switch(on: bool) -> Result<bool, Errno> {
     let mut making = Making::default();
-    while on && making.go_on()? {}
+    while on && making.resume()? {}
     Ok(switch_prepared(on))
 }
 
@@ -140,7 +140,7 @@ impl Making {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn go_on(&mut self) -> Result<bool, Errno> {
+    pub fn resume(&mut self) -> Result<bool, Errno> {
         if RINGS.get().is_some() {
             return Ok(false);
         }

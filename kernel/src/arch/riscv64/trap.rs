@@ -19,7 +19,7 @@ use super::{csr, firmware, timer};
 use crate::arch::Handlers;
 use crate::counters::COUNTERS;
 use crate::machine::layout::{KERNEL_STACK_BYTES, KERNEL_STACK_STRIDE};
-use crate::portions::Stretch;
+use crate::portions::Section;
 use cops_abi::inspect::portion;
 use core::arch::{asm, global_asm};
 use core::fmt;
@@ -263,7 +263,7 @@ fn handlers() -> &'static Handlers {
 
 /// Runs the handler for interrupt `cause`. Interrupts are disabled.
 pub(super) extern "C" fn handle_interrupt(cause: usize) {
-    let _measured = Stretch::begin(portion::HANDLER, cause as u32 & 63);
+    let _measured = Section::begin(portion::HANDLER, cause as u32 & 63);
     match 1usize << (cause & 63) {
         csr::INTERRUPT_TIMER => {
             timer::silence();

@@ -54,7 +54,7 @@ portion: kind=system-call what=MPROTECT hart=0 longest=50001 count=1 about=0x0,0
 portion: kind=fault what= hart=0 longest=50000 count=1 about=0x0,0x0,0x0,0x0
 portion: kind=service what=timer hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
 portion: kind=call what=read hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
-portion: kind=run-queue what=push hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
+portion: kind=run-queue what=enqueue hart=0 longest=1 count=1 about=0x0,0x0,0x0,0x0
 ";
 
     fn failed(ending: Ending, kernel: &str) -> Vec<String> {

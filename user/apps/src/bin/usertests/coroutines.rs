@@ -19,7 +19,7 @@ tests! { coroutines:
     woken_urgent_overtakes,
     completed_call_overtakes,
     urgent_wake_then_less_urgent_work,
-    equals_take_turns,
+    peers_take_turns,
     priority_can_change,
     wake_up_is_idempotent,
     dead_ids_wake_nobody,
@@ -208,7 +208,7 @@ async fn urgent_wake_then_less_urgent_work() -> Outcome {
     Ok(())
 }
 
-async fn equals_take_turns() -> Outcome {
+async fn peers_take_turns() -> Outcome {
     let log = Log::new(400);
     for index in 0..10 {
         let log = log.clone();
@@ -224,7 +224,7 @@ async fn equals_take_turns() -> Outcome {
     }
     let_others_run().await?;
     let expected: Vec<u32> = (0..20).flat_map(|_| 0..10).collect();
-    check_equal!(log.entries(), expected, "turns of equals");
+    check_equal!(log.entries(), expected, "turns of peers");
     Ok(())
 }
 

@@ -14,45 +14,52 @@ use crate::arch;
 
 /// The record of one hart. Only that hart uses it. A switching coroutine that continues on another
 /// hart finds what was done there, which is as good a reason.
-struct Equals {
+struct Through {
     process: AtomicU32,
-    level: AtomicPriority,
-    charge: AtomicI64,
+    priority: AtomicPriority,
+    vruntime: AtomicI64,
     others_behind: AtomicBool,
 }
 
-static EQUALS: [Equals; arch::MAX_HARTS] = [const {
-    Equals {
+static THROUGH: [Through; arch::MAX_HARTS] = [const {
+    Through {
         process: AtomicU32::new(0),
-        level: AtomicPriority::new(Priority::MOST_URGENT),
-        charge: AtomicI64::new(0),
+        priority: AtomicPriority::new(Priority::MOST_URGENT),
+        vruntime: AtomicI64::new(0),
         others_behind: AtomicBool::new(false),
     }
 }; arch::MAX_HARTS];
 
-/// On this hart, a virtual CPU of the process with this `account` lets equals run first, after
+/// On this hart, a virtual CPU of the process with this `account` lets peers run first, after
 /// `used_charge` in its slice.
-pub(super) fn let_through(account: &Account, used_charge: i64) {
-    let record = &EQUALS[arch::hart_index()];
+pub(super) fn let_through(account: &Account, used_vruntime: i64) {
+    let record = &THROUGH[arch::hart_index()];
     record.process.store(account.process(), Relaxed);
-    record.level.store(account.vruntime.level());
-    record.charge.store(account.vruntime.settled() + used_charge, Relaxed);
+    record.priority.store(account.vruntime.priority());
+    record.vruntime.store(account.vruntime.without_open_slices() + used_vruntime, Relaxed);
     record.others_behind.store(false, Relaxed);
 }
 
 /// The kernel has worked on this hart for the process with this `account`.
 pub(super) fn note_work(account: &Account) {
-    let record = &EQUALS[arch::hart_index()];
+    let record = &THROUGH[arch::hart_index()];
     let process: ProcessId = record.process.load(Relaxed);
-    let through =
-        LetThrough { process, level: record.level.load(), charge: record.charge.load(Relaxed) };
-    if through.is_behind(account.process(), account.vruntime.level(), account.vruntime.settled()) {
+    let through = LetThrough {
+        process,
+        priority: record.priority.load(),
+        vruntime: record.vruntime.load(Relaxed),
+    };
+    if through.is_behind(
+        account.process(),
+        account.vruntime.priority(),
+        account.vruntime.without_open_slices(),
+    ) {
         record.others_behind.store(true, Relaxed);
     }
 }
 
 /// Whether the kernel has worked on this hart for a process with a smaller charge since a virtual
-/// CPU last let equals run first.
+/// CPU last let peers run first.
 pub fn others_are_behind() -> bool {
-    EQUALS[arch::hart_index()].others_behind.load(Relaxed)
+    THROUGH[arch::hart_index()].others_behind.load(Relaxed)
 }

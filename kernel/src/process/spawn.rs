@@ -9,12 +9,11 @@ use alloc::sync::Arc;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_abi::{Errno, Priority};
-use cops_fallible::{Text, try_box};
+use cops_fallible::Text;
 
+use super::{Arguments, Loading, Process};
 use crate::fs::{ConsoleMode, FileTable};
 use crate::mm::UserRange;
-use crate::process::work::{InPortions, Work};
-use crate::process::{Arguments, Loading, Process};
 
 /// Number of pieces of arguments that one portion copies.
 const PORTION_PIECES: usize = 16;
@@ -22,7 +21,7 @@ const PORTION_PIECES: usize = 16;
 const PIECE_BYTES: usize = 256;
 
 /// A process that is being started.
-struct Spawning {
+pub struct Spawning {
     path: Text,
     ceiling: Priority,
     console: Option<ConsoleMode>,
@@ -35,34 +34,24 @@ struct Spawning {
     loading: Option<Loading>,
 }
 
-/// `spawn_process(path, argv, ceiling, console)`.
-///
-/// `argv` is the address of the pointers to the arguments, `ceiling` the child's.
-pub fn spawn(
-    path: Text,
-    argv: usize,
-    ceiling: Priority,
-    console: Option<ConsoleMode>,
-) -> Result<Work, Errno> {
-    let arguments = Arguments::default();
-    let spawning =
-        Spawning { path, ceiling, console, next: argv, at: None, arguments, loading: None };
-    Ok(Work::Spawn(try_box(spawning)?))
-}
+impl Spawning {
+    /// For `spawn_process(path, argv, ceiling, console)`: `argv` is the address of the pointers to
+    /// the arguments, `ceiling` the child's.
+    pub fn new(path: Text, argv: usize, ceiling: Priority, console: Option<ConsoleMode>) -> Self {
+        let arguments = Arguments::default();
+        Self { path, ceiling, console, next: argv, at: None, arguments, loading: None }
+    }
 
-impl InPortions for Spawning {
-    /// Its result is the number of the new process.
-    fn go_on(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+    /// Executes a portion on behalf of `process`. `None` if there is more to do; the result is the
+    /// number of the new process.
+    pub fn resume(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         if let Some(loading) = &mut self.loading {
-            return loading
-                .go_on(Some(process))
-                .map(|started| started.map(|child| child.id as usize));
+            let started = loading.resume(Some(process))?;
+            return Some(started.map(|child| child.id as usize));
         }
         self.prepare(process).err().map(Err)
     }
-}
 
-impl Spawning {
     /// Collects some of the arguments; after the last one, examines the program.
     fn prepare(&mut self, process: &Arc<Process>) -> Result<(), Errno> {
         for _ in 0..PORTION_PIECES {

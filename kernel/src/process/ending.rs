@@ -1,0 +1,64 @@
+//! The end of a process: what begins it, and what the reaper frees in portions.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::*;
+
+use super::{Process, WaitStatus};
+use crate::fs::File;
+
+impl Process {
+    /// How it ended or is going to, if it does.
+    pub fn ending(&self) -> Option<WaitStatus> {
+        self.cpus.lock().ending()
+    }
+
+    /// Whether it has ended or is going to.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Acquire)
+    }
+
+    /// Ends the process: its running virtual CPUs stop at their next trap, the others immediately.
+    ///
+    /// Only the first given status counts. Returns whether it was this one.
+    pub fn end(&self, status: WaitStatus) -> bool {
+        let mut cpus = self.cpus.lock();
+        let is_first = cpus.begin_ending(status);
+        if is_first {
+            // Before harts are interrupted: a hart that checks because of that sees it.
+            self.is_ending.store(true, Release);
+            cpus.kill();
+        }
+        is_first
+    }
+
+    /// Removes a file from the table of a process that has ended, or frees some of the table:
+    /// `Some(None)`. `None` if nothing is left.
+    pub(super) fn next_file(&self) -> Option<Option<Arc<File>>> {
+        self.files.lock().pop()
+    }
+
+    /// Frees some of the results for which the ring had no room, of a process that has ended.
+    /// Returns whether there may be more.
+    pub(super) fn close_ring_some(&self) -> bool {
+        let freed = self.ring.close_some();
+        self.calls_in_flight.end(freed);
+        freed > 0
+    }
+
+    /// Removes one of the process's virtual CPUs; returns whether there are more. Called by the
+    /// reaper after calls, results and files have been freed.
+    pub(super) fn remove_cpu(&self) -> bool {
+        // The virtual CPUs hold the process: without this it would hold itself for ever.
+        let mut cpus = self.cpus.lock();
+        let one = cpus.pop();
+        let has_more = cpus.len() > 0;
+        drop(cpus);
+        // With a call that it had not finished, such as the start of a program: that takes some
+        // 22,000 instructions.
+        drop(one);
+        if !has_more {
+            self.publish_nothing();
+        }
+        has_more
+    }
+}

@@ -1,0 +1,164 @@
+//! What the virtual CPUs of a process do: begin, run, park, wait for a call and end. Each
+//! transition has its effect on the run queue and on the levels that the process publishes.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::*;
+
+use cops_abi::{Errno, layout};
+use cops_fallible::try_arc;
+
+use super::Process;
+use super::cpu::{CpuEvent, CpuState, RUN_QUEUE, VirtualCpu};
+use crate::arch::{self, UserContext};
+use crate::counters::COUNTERS;
+use crate::mm::Rights;
+use crate::trace::{self, Event};
+
+/// Top of the stack of virtual CPU `index`.
+fn stack_top(index: usize) -> usize {
+    layout::STACK_TOP - index * layout::STACK_STRIDE
+}
+
+impl Process {
+    /// Adds a virtual CPU that starts at `entry` on the stack for its number, with that number as
+    /// its argument.
+    ///
+    /// `initial_stack_pointer`: for the first one, where stack pointer and argument point to the
+    /// program's arguments.
+    ///
+    /// # Errors
+    /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
+    pub fn add_cpu(
+        self: &Arc<Self>,
+        entry: usize,
+        initial_stack_pointer: Option<usize>,
+    ) -> Result<usize, Errno> {
+        let mut cpus = self.cpus.lock();
+        let index = cpus.reserve()?;
+        let stack_pointer = initial_stack_pointer.unwrap_or(stack_top(index));
+        let context =
+            UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
+        if initial_stack_pointer.is_none() {
+            // Last, because it would not be undone.
+            self.map_stack(index)?;
+        }
+        cpus.push(cpu.clone())?;
+        self.cpu_count.store(cpus.len(), Relaxed);
+        drop(cpus);
+        self.queue(cpu);
+        Ok(index)
+    }
+
+    /// Maps the stack of virtual CPU `index`, allocated on access, and returns its top.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map_stack(&self, index: usize) -> Result<usize, Errno> {
+        let top = stack_top(index);
+        self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
+        Ok(top)
+    }
+
+    /// Puts a virtual CPU that has just become `Runnable` into the run queue.
+    pub(crate) fn queue(&self, cpu: Arc<VirtualCpu>) {
+        cpu.entity.set_priority(self.urgency(cpu.index));
+        self.publish();
+        RUN_QUEUE.enqueue(cpu);
+    }
+
+    /// `cpu`, taken out of the run queue, is about to run on this hart. `Err` if the process is
+    /// ending instead.
+    ///
+    /// The value is the result of the synchronous call that it waited for, if any.
+    pub fn start_running(&self, cpu: &VirtualCpu) -> Result<Option<isize>, ()> {
+        let mut cpus = self.cpus.lock();
+        match cpus.apply(cpu.index, CpuEvent::Dispatch { hart: arch::hart_index() }) {
+            Some(CpuState::Running { .. }) => Ok(cpus.status(cpu.index).result.take()),
+            _ => Err(()),
+        }
+    }
+
+    /// `cpu` stops running because others are to run; it stays runnable.
+    pub fn stop_running(&self, cpu: &Arc<VirtualCpu>) {
+        let state = self.cpus.lock().apply(cpu.index, CpuEvent::Preempt);
+        if state != Some(CpuState::Runnable) {
+            return;
+        }
+        cpu.entity.set_priority(self.urgency(cpu.index));
+        self.publish();
+        RUN_QUEUE.requeue(cpu.clone());
+    }
+
+    /// `cpu` ends with `code` by its own call; the last one ends the process.
+    pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
+        let mut cpus = self.cpus.lock();
+        let _ = cpus.apply(cpu.index, CpuEvent::Exit);
+        if cpus.all_ended() {
+            cpus.begin_ending(cops_abi::syscall::wait_status::exited(code));
+            self.is_ending.store(true, Release);
+            cpus.reap_if_ended();
+        }
+    }
+
+    /// Parks `cpu`, which is running, unless it was woken, a result has arrived or its process is
+    /// ending. Returns whether it is parked now.
+    pub fn park(&self, cpu: &VirtualCpu) -> bool {
+        let mut cpus = self.cpus.lock();
+        // Under the lock that `complete` takes after its push: either the entry is visible here or
+        // `complete` sees the virtual CPU parked.
+        let has_results = self.ring.has_results(&self.page.ring);
+        if core::mem::take(&mut cpus.status(cpu.index).wake_pending) || has_results {
+            return false;
+        }
+        if cpus.apply(cpu.index, CpuEvent::Park).is_none() {
+            return false;
+        }
+        COUNTERS.parks.add(1);
+        trace::emit(move || Event::Park { process: self.id, cpu: cpu.index as u8 });
+        drop(cpus);
+        self.publish();
+        true
+    }
+
+    /// Wakes virtual CPU `index`, or makes its next `park` return immediately.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none with this number.
+    pub fn unpark(&self, index: usize) -> Result<(), Errno> {
+        let mut cpus = self.cpus.lock();
+        let (cpu, state) = cpus.get(index).ok_or(Errno::EINVAL)?;
+        let cpu = cpu.clone();
+        if state != CpuState::Parked {
+            cpus.status(index).wake_pending = true;
+            return Ok(());
+        }
+        if cpus.apply(index, CpuEvent::Unpark) != Some(CpuState::Runnable) {
+            return Ok(());
+        }
+        drop(cpus);
+        trace::emit(move || Event::Unpark { process: self.id, cpu: index as u8 });
+        self.queue(cpu);
+        Ok(())
+    }
+
+    /// `cpu`, which is running, is about to wait for a synchronous call. If the process is ending,
+    /// `cpu` ends instead, and the reaper cancels the call.
+    pub fn begin_waiting(&self, cpu: &VirtualCpu) {
+        trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.index as u8 });
+        let _ = self.cpus.lock().apply(cpu.index, CpuEvent::Wait);
+    }
+
+    /// The synchronous call of virtual CPU `index` has completed.
+    pub fn end_waiting(&self, index: usize, result: isize) {
+        let mut cpus = self.cpus.lock();
+        let Some(cpu) = cpus.get(index).map(|(cpu, _)| cpu.clone()) else { return };
+        if cpus.apply(index, CpuEvent::Complete) != Some(CpuState::Runnable) {
+            return;
+        }
+        cpus.status(index).result = Some(result);
+        drop(cpus);
+        trace::emit(move || Event::WaitEnd { process: self.id, cpu: index as u8 });
+        self.queue(cpu);
+    }
+}

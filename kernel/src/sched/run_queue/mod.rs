@@ -1,0 +1,297 @@
+//! The run queue: virtual CPUs that are ready to run, and the switching coroutines that take them.
+//!
+//! - `queue` has the waiting virtual CPUs in their order.
+//! - `switchers` has the switching coroutines, with the virtual CPUs that they hold.
+//! - `hold` is the lock of both, with a measurement.
+//!
+//! There is one lock, taken once per switch of a virtual CPU, which costs thousands of instructions
+//! anyway; coroutines do not pass through this queue.
+//!
+//! No wake is lost between a switching coroutine that enters user mode or pauses and a hart that
+//! queues a virtual CPU. The switching coroutine writes where it is (`RunQueue::entering`,
+//! `pause`), then reads `ready`. The hart that queues sets `ready`, then reads where the switching
+//! coroutines are. All four accesses are sequentially consistent. The states of a switching
+//! coroutine, and the effect of a newcomer in each of them, are in `cops_algorithms::switchers`.
+
+mod hold;
+mod queue;
+mod switchers;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::slice::Slice;
+use cops_algorithms::switchers::{Action, Switcher, on_newcomer};
+use spin::Mutex;
+
+use super::account::Account;
+use super::entity::{Client, Standing};
+use super::service::set_priority;
+use super::system_page::system_page;
+use super::timer;
+use crate::arch;
+use crate::counters::COUNTERS;
+use crate::trace::{self, Event};
+use hold::{Held, Purpose, hold};
+use queue::Queue;
+use switchers::Member;
+
+pub use hold::name_of_hold;
+pub(super) use queue::Key;
+
+struct Inner<C> {
+    queue: Queue<C>,
+    /// The switching coroutine of each hart.
+    switchers: [Member<C>; arch::MAX_HARTS],
+}
+
+/// The run queue: see the module.
+pub struct RunQueue<C> {
+    inner: Mutex<Inner<C>>,
+    /// A bit for each level with a virtual CPU in the queue; written under the lock, read by any
+    /// hart as a hint.
+    ready: AtomicU64,
+    /// One with a higher claim is waiting: this switching coroutine preempts what it holds.
+    need_resched: [AtomicBool; arch::MAX_HARTS],
+    /// Share of the time for less urgent virtual CPUs, per mille.
+    share: AtomicU32,
+}
+
+/// Maximum share for the less urgent, per mille.
+pub const SHARE_MAX: u32 = 500;
+
+impl<C: Client> RunQueue<C> {
+    /// A queue without virtual CPUs and switching coroutines.
+    pub const fn new() -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                queue: Queue::new(),
+                switchers: [Member::ABSENT; arch::MAX_HARTS],
+            }),
+            ready: AtomicU64::new(0),
+            need_resched: [const { AtomicBool::new(false) }; arch::MAX_HARTS],
+            share: AtomicU32::new(0),
+        }
+    }
+
+    fn lock(&self, purpose: Purpose) -> Held<'_, Inner<C>> {
+        hold(&self.inner, purpose)
+    }
+
+    /// The most urgent level with a virtual CPU in the queue.
+    pub fn most_urgent(&self) -> Option<Priority> {
+        Priority::most_urgent_in(self.ready.load(SeqCst))
+    }
+
+    /// A bit for each level with a virtual CPU in the queue.
+    pub fn levels(&self) -> u64 {
+        self.ready.load(Relaxed)
+    }
+
+    /// This hart is about to enter user mode with `cpu`. It calls [`must_stop`](Self::must_stop)
+    /// afterwards.
+    pub fn entering(&self, cpu: &C) {
+        cpu.entity().set_standing(Standing::Running { hart: arch::hart_index() });
+    }
+
+    /// Switching coroutine `number` keeps `cpu` and ends its poll, because coroutines of the kernel
+    /// are to run first. Sets the priority with which it will be polled again.
+    pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<C>) {
+        let priority = cpu.entity().priority();
+        let priority =
+            self.most_urgent().map_or(priority, |waiting| waiting.more_urgent_of(priority));
+        set_priority(switcher, priority);
+        cpu.entity().set_standing(Standing::Paused { priority });
+        // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
+        // pause, did so before this point.
+        let wanted = self.most_urgent().into_iter().chain(cpu.most_urgent_result());
+        if let Some(wanted) = wanted.reduce(Priority::more_urgent_of)
+            && wanted.is_more_urgent_than(priority)
+        {
+            self.lock(Purpose::Pause).switchers[number].raise_paused(cpu.cap(wanted));
+        }
+    }
+
+    /// `cpu` was found paused and has become as urgent as `priority`: raises its switching
+    /// coroutine to that.
+    pub fn raise_paused(&self, cpu: &Arc<C>, priority: Priority) {
+        let inner = self.lock(Purpose::Pause);
+        if let Some(holder) = inner.switchers.iter().find(|member| member.holds(cpu)) {
+            holder.raise_paused(priority);
+        }
+    }
+
+    /// Whether a virtual CPU waits that takes precedence over the one that `switcher` runs, which
+    /// has this `priority` now.
+    pub fn must_stop(&self, switcher: usize, priority: Priority, slice: &Slice) -> bool {
+        !slice.is_granted()
+            && (self.most_urgent().is_some_and(|waiting| waiting.is_more_urgent_than(priority))
+                || self.need_resched[switcher].load(Relaxed))
+    }
+
+    /// Puts `cpu` into the queue. If a hart should run it now, wakes an idle switching coroutine;
+    /// if there is none, interrupts the hart with the weakest claim, if that is weaker than this
+    /// one.
+    pub fn enqueue(&self, cpu: Arc<C>) {
+        let mut inner = self.lock(Purpose::Enqueue);
+        let key = inner.queue.insert(cpu);
+        self.publish_newcomer(inner, key);
+    }
+
+    /// Puts `cpu`, which its switching coroutine has stopped, into the queue again. That coroutine
+    /// takes the next one, and others are woken for the rest.
+    pub fn requeue(&self, cpu: Arc<C>) {
+        let mut inner = self.lock(Purpose::Requeue);
+        inner.queue.insert(cpu);
+        self.publish(&inner);
+    }
+
+    /// Gives another slice to what `number` runs, which is of `priority`, if there is no other
+    /// virtual CPU of this level to alternate with.
+    pub fn renew(
+        &self,
+        number: usize,
+        priority: Priority,
+        account: &Account,
+        slice: &mut Slice,
+    ) -> bool {
+        let mut inner = self.lock(Purpose::Renew);
+        let is_renewed =
+            self.share.load(Relaxed) == 0 && inner.queue.renew(priority, account, slice);
+        if is_renewed {
+            inner.switchers[number].renew(slice);
+        }
+        is_renewed
+    }
+
+    /// Moves `cpu` forward if it is in the queue and has become more urgent.
+    pub fn raise(&self, cpu: &C, priority: Priority) {
+        let mut inner = self.lock(Purpose::Raise);
+        if let Some(key) = inner.queue.raise(cpu, priority) {
+            self.publish_newcomer(inner, key);
+        }
+    }
+
+    /// Publishes which levels wait, and ensures that `key` is taken.
+    fn publish_newcomer(&self, inner: Held<'_, Inner<C>>, key: Key) {
+        self.publish(&inner);
+        // In units of the vruntime of a process that shares with no other: of a thousand children,
+        // each must be able to run for a very short time.
+        self.ensure_taken(inner, key, timer::slice_ticks() as i64 / 4);
+    }
+
+    /// Ensures that a switching coroutine takes `key`, which is in the queue. One that holds an
+    /// equally urgent virtual CPU is preempted if that has had more time by more than `tolerated`.
+    fn ensure_taken(&self, mut inner: Held<'_, Inner<C>>, key: Key, tolerated: i64) {
+        let here = arch::hart_index();
+        let harts = arch::hart_count();
+        let mut observed = [Switcher::Absent; arch::MAX_HARTS];
+        for (number, place) in observed[..harts].iter_mut().enumerate() {
+            let need_resched = self.need_resched[number].load(SeqCst);
+            *place = inner.switchers[number].observe(key, tolerated, need_resched);
+        }
+        let ahead = inner.queue.count_as_urgent(key.priority(), harts);
+        match on_newcomer(&observed[..harts], key.priority(), ahead, here) {
+            Action::Nothing => {}
+            Action::Wake(number) => {
+                let id = inner.switchers[number].make_ready(key.priority());
+                drop(inner);
+                if let Some(id) = id {
+                    cops_executor::wake_up(id);
+                    // If this hart continues with its current work, a sleeping one takes over what
+                    // waits here.
+                    super::executor().offer(here as u32);
+                }
+            }
+            Action::Raise(number) => inner.switchers[number].raise(key.priority()),
+            Action::Preempt { number, raise, interrupt } => {
+                self.need_resched[number].store(true, SeqCst);
+                if raise {
+                    inner.switchers[number].raise(key.priority());
+                }
+                let hart = inner.switchers[number].hart().filter(|_| interrupt);
+                drop(inner);
+                // Without a hart to interrupt: this hart is in the kernel and checks before it
+                // continues.
+                if let Some(hart) = hart {
+                    COUNTERS.preemptions.add(1);
+                    trace::emit(move || Event::SendInterrupt { hart: hart as u64, why: 2 });
+                    arch::send_interrupt_to(hart);
+                }
+            }
+        }
+    }
+
+    /// Takes the next virtual CPU and charges its process for a slice. If there is none, records
+    /// that `switcher`, which belongs to hart `number`, is idle.
+    pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<C>, Slice)> {
+        let mut inner = self.lock(Purpose::Pop);
+        let chosen = inner.queue.choose(self.share.load(Relaxed));
+        if let Some((cpu, _)) = &chosen {
+            self.entering(cpu);
+        }
+        inner.switchers[number] = Member::after_choice(switcher, chosen.as_ref());
+        self.publish(&inner);
+        // The virtual CPU that is first now may have been left to this switching coroutine, or was
+        // requeued. If another one is less urgent, it takes this virtual CPU.
+        if let Some(first) = inner.queue.first() {
+            self.ensure_taken(inner, first, i64::MAX);
+        }
+        chosen
+    }
+
+    /// Switching coroutine `number` no longer holds a virtual CPU with this account; the rest of
+    /// the slice is refunded.
+    pub fn release(&self, number: usize, account: &Account, slice: &Slice) {
+        let mut inner = self.lock(Purpose::Release);
+        let held = inner.switchers[number].release();
+        self.need_resched[number].store(false, Relaxed);
+        account.vruntime.end(slice);
+        if self.share.load(Relaxed) != 0 && !slice.is_granted() && !inner.queue.is_empty() {
+            inner.queue.pass_over(slice.used_ticks());
+        }
+        drop(inner);
+        // This may be the last reference to the process: drop it without the lock.
+        drop(held);
+    }
+
+    /// Switching coroutine `number`, which holds nothing, ends its poll: with the priority of what
+    /// waits, or idle if nothing does. Returns whether it is to be polled again.
+    pub fn rest(&self, number: usize) -> bool {
+        let mut inner = self.lock(Purpose::Rest);
+        let first = inner.queue.most_urgent();
+        let member = &mut inner.switchers[number];
+        match first {
+            Some(priority) => _ = member.make_ready(priority),
+            None => member.make_idle(),
+        }
+        first.is_some()
+    }
+
+    /// The process of `child` has ended: charges its most recent use of time to its parent. So a
+    /// process gets no free time by running in children that end before they are charged.
+    pub fn inherit_debt(&self, child: &Account, parent: &Account) {
+        let inner = self.lock(Purpose::Inherit);
+        let ticks = child.used_ticks().min(timer::slice_ticks());
+        parent.charge(ticks);
+        drop(inner);
+    }
+
+    /// Sets the share guaranteed to the less urgent, per mille; returns the previous one.
+    pub fn set_share(&self, per_mille: u32) -> u32 {
+        self.share.swap(per_mille.min(SHARE_MAX), Relaxed)
+    }
+
+    /// Publishes which levels wait. Called under the lock.
+    fn publish(&self, inner: &Inner<C>) {
+        let levels = inner.queue.levels();
+        if self.ready.load(Relaxed) != levels {
+            self.ready.store(levels, SeqCst);
+            system_page().waiting.store(levels, Relaxed);
+        }
+    }
+}

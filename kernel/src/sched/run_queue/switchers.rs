@@ -1,0 +1,170 @@
+//! The switching coroutines of the harts, with the virtual CPUs that they have taken out of the
+//! queue. `cops_algorithms::switchers` has the transitions of their states and the effect of a
+//! newcomer.
+
+use alloc::sync::Arc;
+use core::mem::replace;
+
+use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::slice::Slice;
+use cops_algorithms::switchers::{Claim, Switcher};
+
+use super::queue::Key;
+use crate::arch;
+use crate::sched::entity::{Client, Standing};
+use crate::sched::service::set_priority;
+
+/// A virtual CPU that a switching coroutine has taken out of the queue and not put back.
+struct InHand<C> {
+    cpu: Arc<C>,
+    slice_end_ticks: u64,
+    divisor: u32,
+    /// Its slice is granted: it is not preempted.
+    granted: bool,
+}
+
+/// The states of a switching coroutine.
+enum State<C> {
+    Absent,
+    Idle,
+    Choosing,
+    Ready {
+        priority: Priority,
+    },
+    /// Running or paused. [`Entity::standing`](crate::sched::Entity::standing) tells which, because
+    /// that changes without the lock.
+    Holds(InHand<C>),
+}
+
+/// A switching coroutine.
+pub(super) struct Member<C> {
+    id: Option<CoroutineId>,
+    state: State<C>,
+}
+
+impl<C: Client> InHand<C> {
+    fn new(cpu: Arc<C>, slice: &Slice) -> Self {
+        let slice_end_ticks = arch::now_ticks() + slice.remaining_ticks();
+        Self { cpu, slice_end_ticks, divisor: slice.divisor(), granted: slice.is_granted() }
+    }
+
+    /// Its claim compared with `key`; that of a peer is weaker if it has had more time by more than
+    /// `tolerated`.
+    fn claim(&self, key: Key, tolerated: i64) -> Claim {
+        if self.granted {
+            return Claim::Granted;
+        }
+        let priority = self.cpu.urgency();
+        // Its vruntime if it stops now.
+        let unused =
+            self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
+        let excess = self.cpu.account().vruntime.now() - unused - key.vruntime;
+        if key.priority().is_more_urgent_than(priority)
+            || priority == key.priority() && excess > tolerated
+        {
+            Claim::Weaker { priority, excess }
+        } else {
+            Claim::Stronger
+        }
+    }
+}
+
+impl<C: Client> Member<C> {
+    /// One that has not been polled yet.
+    pub(super) const ABSENT: Self = Self { id: None, state: State::Absent };
+
+    /// Coroutine `id`, which has taken this virtual CPU with this slice out of the queue; `None`:
+    /// it found none, and is idle.
+    pub(super) fn after_choice(id: CoroutineId, chosen: Option<&(Arc<C>, Slice)>) -> Self {
+        let held = chosen.map(|(cpu, slice)| State::Holds(InHand::new(cpu.clone(), slice)));
+        Self { id: Some(id), state: held.unwrap_or(State::Idle) }
+    }
+
+    /// Its state, for the decision about `key`. The pages are read at this moment.
+    /// `need_resched`: it is to preempt what it holds.
+    pub(super) fn observe(&self, key: Key, tolerated: i64, need_resched: bool) -> Switcher {
+        let held = match &self.state {
+            State::Absent => return Switcher::Absent,
+            State::Idle => return Switcher::Idle,
+            State::Choosing => return Switcher::Choosing,
+            State::Ready { priority } => return Switcher::Ready { priority: *priority },
+            State::Holds(held) => held,
+        };
+        let claim = held.claim(key, tolerated);
+        match held.cpu.entity().standing() {
+            Standing::Running { hart } => {
+                Switcher::Running { claim, here: hart == arch::hart_index(), need_resched }
+            }
+            Standing::Paused { priority } => Switcher::Paused { priority, claim, need_resched },
+        }
+    }
+
+    /// Sets its priority in the executor. Called under the run queue's lock, so that the last
+    /// decision is also the last one to take effect.
+    fn set_priority(&self, priority: Priority) {
+        if let Some(id) = self.id {
+            set_priority(id, priority);
+        }
+    }
+
+    /// It holds nothing and is ready in the executor, with `priority`. Returns its coroutine, which
+    /// the caller wakes if it was idle.
+    pub(super) fn make_ready(&mut self, priority: Priority) -> Option<CoroutineId> {
+        self.set_priority(priority);
+        self.state = State::Ready { priority };
+        self.id
+    }
+
+    /// It holds nothing and is idle.
+    pub(super) fn make_idle(&mut self) {
+        self.state = State::Idle;
+    }
+
+    /// What it holds has got another slice.
+    pub(super) fn renew(&mut self, slice: &Slice) {
+        if let State::Holds(held) = &mut self.state {
+            held.slice_end_ticks = arch::now_ticks() + slice.remaining_ticks();
+            held.divisor = slice.divisor();
+            held.granted = slice.is_granted();
+        }
+    }
+
+    /// It does not hold anything any more. Returns what it held, to be dropped without the lock.
+    pub(super) fn release(&mut self) -> impl Sized + use<C> {
+        replace(&mut self.state, State::Choosing)
+    }
+
+    /// Whether it holds `cpu`.
+    pub(super) fn holds(&self, cpu: &Arc<C>) -> bool {
+        matches!(&self.state, State::Holds(held) if Arc::ptr_eq(&held.cpu, cpu))
+    }
+
+    /// The hart that runs its virtual CPU.
+    pub(super) fn hart(&self) -> Option<usize> {
+        let State::Holds(held) = &self.state else { return None };
+        match held.cpu.entity().standing() {
+            Standing::Running { hart } => Some(hart),
+            Standing::Paused { .. } => None,
+        }
+    }
+
+    /// Raises it to `priority` if it is ready in the executor.
+    pub(super) fn raise(&mut self, priority: Priority) {
+        if let State::Ready { .. } = self.state {
+            let _ = self.make_ready(priority);
+        } else {
+            self.raise_paused(priority);
+        }
+    }
+
+    /// Raises it if it holds a virtual CPU and is paused with less urgency than `priority`.
+    pub(super) fn raise_paused(&self, priority: Priority) {
+        if let State::Holds(held) = &self.state
+            && let Standing::Paused { priority: at } = held.cpu.entity().standing()
+            && priority.is_more_urgent_than(at)
+        {
+            held.cpu.entity().set_standing(Standing::Paused { priority });
+            self.set_priority(priority);
+        }
+    }
+}
