@@ -73,7 +73,7 @@ async fn accept(listener: Async<TcpListener>) -> io::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.get_ref().set_nodelay(true)?;
         // Until it has said what it is, it is urgent. A connection that fails affects no other one.
-        drop(runtime.spawn_at(serve(stream), Priority::MOST_URGENT));
+        runtime.spawn_at(serve(stream), Priority::MOST_URGENT);
     }
 }
 

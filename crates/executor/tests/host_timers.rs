@@ -80,7 +80,7 @@ fn busy_workers_fire_between_polls() {
                     yield_now().await;
                 }
             };
-            drop(runtime.spawn_at(load, Priority::LEAST_URGENT));
+            runtime.spawn_at(load, Priority::LEAST_URGENT);
         }
         let naps = async {
             let start = Instant::now();

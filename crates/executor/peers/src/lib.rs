@@ -8,7 +8,7 @@
 //!   programs; `runtime`: how each runtime is driven.
 //! - A measurement is a process (`child`), started with or without valgrind (`valgrind`, `driver`);
 //!   its result comes through a pipe (`sample`).
-//! - `report`: tables and data.
+//! - `report`: tables and data; `limits`: what an operation of ours may cost.
 //! - `service`: a program rather than an operation, with feature `service`; apart from the rest.
 
 pub mod child;
@@ -16,6 +16,7 @@ pub mod contender;
 pub mod driver;
 pub mod earlier;
 pub mod gate;
+pub mod limits;
 pub mod operation;
 pub mod report;
 pub mod rows;

@@ -8,6 +8,7 @@ use clap::Parser;
 use cops_executor_peers::contender::Contender;
 use cops_executor_peers::driver::{self, Plan};
 use cops_executor_peers::earlier;
+use cops_executor_peers::limits;
 use cops_executor_peers::report::Report;
 use cops_executor_peers::rows::TABLES;
 
@@ -105,6 +106,8 @@ fn measure(
     json: Option<PathBuf>,
 ) -> ExitCode {
     let mut outcome = driver::execute(plan);
+    let exceeded = limits::exceeded(&outcome.results);
+    exceeded.iter().for_each(|words| eprintln!("{words}"));
     if let Some(file) = times_of
         && let Err(error) = earlier::take_times(&mut outcome, &file)
     {
@@ -127,7 +130,8 @@ fn measure(
         eprintln!("cannot write {}: {error}", file.display());
         return ExitCode::FAILURE;
     }
-    if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_good = outcome.failures.is_empty() && exceeded.is_empty();
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn list() {

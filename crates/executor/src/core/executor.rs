@@ -237,16 +237,19 @@ impl Executor {
         unsafe { self.workers.get(number as usize)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The records of all workers, with their numbers: for looking round without touching the
-    /// workers.
+    /// The record of worker `number`: for looking at a worker without touching its memory.
     #[allow(unsafe_code)]
     #[inline(always)]
+    pub(super) fn record(&self, number: u32) -> Option<&WorkerState> {
+        let record = self.states.get(number as usize)?.load(Ordering::Acquire);
+        // SAFETY: null, or what the caller of `add_worker` vouched for.
+        unsafe { record.as_ref() }
+    }
+
+    /// The records of all workers, with their numbers.
+    #[inline(always)]
     pub(super) fn records(&self) -> impl Iterator<Item = (u32, &WorkerState)> {
-        (0..self.worker_limit()).filter_map(|number| {
-            let record = self.states.get(number as usize)?.load(Ordering::Acquire);
-            // SAFETY: null, or what the caller of `add_worker` vouched for.
-            Some((number, unsafe { record.as_ref() }?))
-        })
+        (0..self.worker_limit()).filter_map(|number| Some((number, self.record(number)?)))
     }
 
     /// Gives one of every `period` polls of a worker to a level less urgent than the most urgent

@@ -6,6 +6,7 @@ use super::atomic::{Ordering, spin_loop};
 use super::executor::Executor;
 use super::locked::Locked;
 use super::priority::Priority;
+use super::record::WorkerState;
 use super::schedule::{Begun, begin};
 use super::worker::Worker;
 
@@ -25,11 +26,14 @@ enum Stolen {
 }
 
 impl Executor {
-    /// Whether any other worker shows one of `levels`.
-    #[inline(always)]
+    /// Whether any other worker shows one of `levels`. Called after each poll with several workers.
+    #[inline(never)]
     pub(super) fn others_show(&self, worker: &Worker, levels: u64) -> bool {
-        let me = worker.number();
-        self.records().any(|(number, state)| number != me && state.waiting() & levels != 0)
+        let (me, shows) = (worker.number(), |state: &WorkerState| state.waiting() & levels != 0);
+        if self.worker_limit() == 2 {
+            return self.record(me ^ 1).is_some_and(shows);
+        }
+        self.records().any(|(number, state)| number != me && shows(state))
     }
 
     /// The rest of a scheduling point, if there is something to steal, or nothing to begin.

@@ -231,7 +231,13 @@ impl Executor {
         state: &WorkerState,
         level: Priority,
     ) -> bool {
-        !ALONE && self.attend(worker, level) || state.posted.load(Ordering::Relaxed) != 0
+        let others = !ALONE
+            && if self.attention.load(Ordering::Relaxed) == ATTENTION_FELLOWS {
+                self.others_show(worker, level.bit().wrapping_sub(1))
+            } else {
+                self.attend(worker, level)
+            };
+        others || state.posted.load(Ordering::Relaxed) != 0
     }
 
     /// Calls the hook `external`; true if a stop is requested, or another worker shows something

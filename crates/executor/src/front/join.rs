@@ -37,7 +37,8 @@ use crate::core::{CoroutineId, FutureVTable};
 
 /// A future of a coroutine's output.
 ///
-/// Dropping it detaches the coroutine, which runs on. Awaiting is cancel-safe: the output stays
+/// Dropping it, as the statement `spawn(future);` does, detaches the coroutine, which runs on: see
+/// [`abort_on_drop`](JoinHandle::abort_on_drop) for the other choice. Awaiting is cancel-safe: the output stays
 /// until a poll of the handle returns it. Polling again after that panics.
 ///
 /// ```
@@ -49,7 +50,6 @@ use crate::core::{CoroutineId, FutureVTable};
 /// assert_eq!(EXECUTOR.block_on(&mut handle)?, 42);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "await it, or drop it to detach the coroutine"]
 pub struct JoinHandle<T> {
     id: CoroutineId,
     side: Side<T>,

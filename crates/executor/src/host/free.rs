@@ -154,15 +154,23 @@ pub fn sleep(duration: Duration) -> Sleep<'static, HostClock> {
 ///
 /// To be awaited in a runtime, as [`sleep`].
 ///
+/// A [`JoinHandle`] that is dropped detaches its coroutine, which runs on. To cancel the coroutine at
+/// the limit, pass [`abort_on_drop`](JoinHandle::abort_on_drop).
+///
 /// # Errors
 ///
 /// [`Elapsed`].
 ///
 /// ```
-/// use cops_executor::{block_on, time::Elapsed, timeout};
+/// use cops_executor::{block_on, spawn, time::Elapsed, timeout};
 /// use std::{future::pending, time::Duration};
-/// assert_eq!(block_on(timeout(Duration::from_secs(60), async { 1 })), Ok(1));
-/// assert_eq!(block_on(timeout(Duration::from_millis(1), pending::<()>())), Err(Elapsed));
+/// let limit = Duration::from_millis(1);
+/// block_on(async {
+///     assert_eq!(timeout(Duration::from_secs(60), async { 1 }).await, Ok(1));
+///     assert_eq!(timeout(limit, pending::<()>()).await, Err(Elapsed));
+///     let request = spawn(pending::<()>()).abort_on_drop();
+///     assert_eq!(timeout(limit, request).await, Err(Elapsed), "and it is cancelled");
+/// });
 /// ```
 pub fn timeout<F: Future>(
     limit: Duration,

@@ -180,13 +180,13 @@ impl Runtime {
     /// ```
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU32, Ordering};
-    /// use cops_executor::{Priority, Runtime, yield_now};
+    /// use cops_executor::{Runtime, yield_now};
     ///
     /// let runtime = Runtime::new(2)?;
     /// let ended = Arc::new(AtomicU32::new(0));
     /// for _ in 0..10 {
     ///     let ended = ended.clone();
-    ///     drop(runtime.spawn_at(async move { yield_now().await; ended.fetch_add(1, Ordering::Relaxed) }, Priority::DEFAULT));
+    ///     runtime.spawn(async move { yield_now().await; ended.fetch_add(1, Ordering::Relaxed) });
     /// }
     /// runtime.finish();
     /// assert_eq!(ended.load(Ordering::Relaxed), 10);
