@@ -38,6 +38,8 @@
 #![warn(missing_docs)]
 
 extern crate alloc;
+// Its symbols replace those of Rust's own library.
+extern crate cops_memcpy as _;
 
 mod arch;
 pub mod call;

@@ -8,99 +8,68 @@ use core::arch::asm;
 /// Written in assembly, because a data race would be undefined behaviour in Rust. Here a race only
 /// means that the copy is a mixture of old and new bytes. The regions must not overlap.
 ///
-/// All loads and stores of words are aligned, so no hart traps into its firmware for them. Where
-/// the two regions are not aligned alike, each word is put together from two: less than an
-/// instruction for a byte, where one byte after the other takes six.
+/// Words are loaded and stored at any address (decision 25).
 ///
 /// # Safety
 /// Both regions are mapped in the kernel, `source` readable and `destination` writable, and no Rust
 /// reference promises that the destination does not change.
 pub unsafe fn copy_shared(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the stores access only the `length` bytes at the destination. If both pointers are
-    // aligned alike, the loads access only the `length` bytes at the source. Otherwise each aligned
-    // word that is loaded contains at least one byte of the source, so it lies in a mapped page;
-    // its other bytes are shifted out.
+    // SAFETY: the loads access only the `length` bytes at the source and the stores only the
+    // `length` bytes at the destination: the loop copies 32 while as many are left, and below it
+    // each set bit of the rest copies as many bytes as the bit is worth.
     unsafe {
         asm!(
-            "xor   {t0}, {d}, {s}",
-            "andi  {t0}, {t0}, 7",
-            "bnez  {t0}, 8f",              // never aligned together
-            "1: andi {t0}, {s}, 7",        // leading bytes
-            "beqz  {t0}, 2f",
-            "beq   {s}, {e}, 6f",
-            "lbu   {t0}, 0({s})",
-            "sb    {t0}, 0({d})",
-            "addi  {s}, {s}, 1",
-            "addi  {d}, {d}, 1",
-            "j     1b",
-            "2: addi {t2}, {e}, -31",      // four words at a time
-            "3: bgeu {s}, {t2}, 4f",
-            "ld    {t0}, 0({s})",
-            "ld    {t1}, 8({s})",
-            "sd    {t0}, 0({d})",
-            "sd    {t1}, 8({d})",
-            "ld    {t0}, 16({s})",
-            "ld    {t1}, 24({s})",
-            "sd    {t0}, 16({d})",
-            "sd    {t1}, 24({d})",
+            "li    {t0}, 32",
+            "bltu  {n}, {t0}, 2f",
+            "1: ld {t1}, 0({s})",
+            "ld    {t2}, 8({s})",
+            "sd    {t1}, 0({d})",
+            "sd    {t2}, 8({d})",
+            "ld    {t1}, 16({s})",
+            "ld    {t2}, 24({s})",
+            "sd    {t1}, 16({d})",
+            "sd    {t2}, 24({d})",
             "addi  {s}, {s}, 32",
             "addi  {d}, {d}, 32",
-            "j     3b",
-            "4: addi {t2}, {e}, -7",       // words
-            "7: bgeu {s}, {t2}, 5f",
-            "ld    {t0}, 0({s})",
-            "sd    {t0}, 0({d})",
-            "addi  {s}, {s}, 8",
-            "addi  {d}, {d}, 8",
-            "j     7b",
-            "5: beq {s}, {e}, 6f",         // trailing bytes
-            "lbu   {t0}, 0({s})",
-            "sb    {t0}, 0({d})",
-            "addi  {s}, {s}, 1",
-            "addi  {d}, {d}, 1",
-            "j     5b",
-            "8: addi {t2}, {e}, -23",      // fewer bytes than this block needs
-            "bgeu  {s}, {t2}, 5b",
-            "9: andi {t0}, {d}, 7",        // bytes up to a word of the destination
-            "beqz  {t0}, 2f",
-            "lbu   {t0}, 0({s})",
-            "sb    {t0}, 0({d})",
-            "addi  {s}, {s}, 1",
-            "addi  {d}, {d}, 1",
-            "j     9b",
-            "2: andi {right}, {s}, 7",     // to the source's word below, 1 to 7 bytes
-            "sub   {s}, {s}, {right}",
-            "sub   {t2}, {e}, {right}",
-            "addi  {t2}, {t2}, -16",       // the last place from which two words can be taken
-            "slli  {right}, {right}, 3",
-            "neg   {left}, {right}",       // shifts look at the low six bits only
-            "ld    {t0}, 0({s})",
-            "3: ld {t1}, 8({s})",
-            "srl   {t0}, {t0}, {right}",
-            "sll   {t3}, {t1}, {left}",
-            "or    {t0}, {t0}, {t3}",
-            "sd    {t0}, 0({d})",
-            "ld    {t0}, 16({s})",
-            "srl   {t1}, {t1}, {right}",
-            "sll   {t3}, {t0}, {left}",
-            "or    {t1}, {t1}, {t3}",
-            "sd    {t1}, 8({d})",
+            "addi  {n}, {n}, -32",
+            "bgeu  {n}, {t0}, 1b",
+            "2: andi {t0}, {n}, 16",
+            "beqz  {t0}, 3f",
+            "ld    {t1}, 0({s})",
+            "ld    {t2}, 8({s})",
+            "sd    {t1}, 0({d})",
+            "sd    {t2}, 8({d})",
             "addi  {s}, {s}, 16",
             "addi  {d}, {d}, 16",
-            "bgeu  {t2}, {s}, 3b",
-            "srli  {right}, {right}, 3",
-            "add   {s}, {s}, {right}",
-            "j     5b",
-            "6:",
+            "3: andi {t0}, {n}, 8",
+            "beqz  {t0}, 4f",
+            "ld    {t1}, 0({s})",
+            "sd    {t1}, 0({d})",
+            "addi  {s}, {s}, 8",
+            "addi  {d}, {d}, 8",
+            "4: andi {t0}, {n}, 4",
+            "beqz  {t0}, 5f",
+            "lwu   {t1}, 0({s})",
+            "sw    {t1}, 0({d})",
+            "addi  {s}, {s}, 4",
+            "addi  {d}, {d}, 4",
+            "5: andi {t0}, {n}, 2",
+            "beqz  {t0}, 6f",
+            "lhu   {t1}, 0({s})",
+            "sh    {t1}, 0({d})",
+            "addi  {s}, {s}, 2",
+            "addi  {d}, {d}, 2",
+            "6: andi {t0}, {n}, 1",
+            "beqz  {t0}, 7f",
+            "lbu   {t1}, 0({s})",
+            "sb    {t1}, 0({d})",
+            "7:",
             d = inout(reg) destination => _,
             s = inout(reg) source => _,
-            e = in(reg) source.wrapping_add(length),
+            n = inout(reg) length => _,
             t0 = out(reg) _,
             t1 = out(reg) _,
             t2 = out(reg) _,
-            t3 = out(reg) _,
-            left = out(reg) _,
-            right = out(reg) _,
             options(nostack),
         )
     }

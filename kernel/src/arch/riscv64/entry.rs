@@ -5,6 +5,9 @@
 //! Each sets the trap vector to the direct-map address of its next instruction and then enables
 //! translation. The next fetch faults, because low addresses are not mapped, and the trap continues
 //! at that direct-map address. So no identity mapping is ever needed.
+//!
+//! Before that, each hart shows that it has the extensions that the kernel was built for; without
+//! this, the first trap of a hart that lacks one would be somewhere in the kernel.
 
 use super::firmware;
 use super::hart::{self, HartRecord};
@@ -39,6 +42,11 @@ static EARLY_ROOT: EarlyRoot = EarlyRoot({
 #[unsafe(link_section = ".data")]
 static BOOT_HART_CAME: AtomicU32 = AtomicU32::new(0);
 
+/// The firmware's oldest call that prints; each version has it.
+const SBI_PUT_CHARACTER: usize = 1;
+/// The firmware's extension that powers off (`SRST`).
+const SBI_SYSTEM_RESET: usize = 0x5352_5354;
+
 const BOOT_STACK_BYTES: usize = 64 * 1024;
 
 /// The boot hart's stack until its own stack is mapped.
@@ -56,6 +64,7 @@ global_asm!(
     // a0: this hart's id, a1: physical address of the device tree.
     "__start_boot:",
     "    csrw sie, zero",
+    "    jal t0, __demand_extensions",
     // Only the first hart that gets here is the boot hart. OpenSBI before 1.3 marks a hart as to be
     // started before it stores the start address. A hart that checks its mark in between comes
     // here, with the boot hart's arguments.
@@ -109,6 +118,7 @@ global_asm!(
     ".globl __start_other",
     "__start_other:",
     "    csrw sie, zero",
+    "    jal t0, __demand_extensions",
     "    ld t0, {block_root}(a1)",
     "    ld tp, {block_record}(a1)",
     "    li t2, {direct_map}",
@@ -124,6 +134,34 @@ global_asm!(
     "    mv s0, zero",
     "    mv ra, zero",
     "    tail {other_hart}",
+    // Returns to t0 if this hart has the extensions; else prints what is wrong and powers off.
+    "__demand_extensions:",
+    "    lla t1, 8f",
+    "    csrw stvec, t1",
+    ".option push",
+    ".option arch, +zba, +zbb, +zbs",
+    "    sh1add t1, t0, t0",
+    "    clz t1, t0",
+    "    bset t1, t0, t0",
+    ".option pop",
+    "    jr t0",
+    ".balign 4",
+    "8:  lla s1, 10f",
+    "    li a7, {put_character}",
+    "9:  lbu a0, 0(s1)",
+    "    beqz a0, 11f",
+    "    ecall",
+    "    addi s1, s1, 1",
+    "    j 9b",
+    "10: .asciz \"COPS needs harts with Zba, Zbb and Zbs, as QEMU's -cpu rv64 is\\r\\n\"",
+    ".balign 4",
+    "11: li a7, {system_reset}",
+    "    li a6, 0",
+    "    li a0, 0", // power off
+    "    li a1, 1", // because something failed
+    "    ecall",
+    "12: wfi",
+    "    j 12b",
     // A trap before the real vector is installed.
     ".balign 4",
     "__early_trap:",
@@ -132,6 +170,8 @@ global_asm!(
     "    csrr a2, stval",
     "    tail {early_trap}",
     ".popsection",
+    put_character = const SBI_PUT_CHARACTER,
+    system_reset = const SBI_SYSTEM_RESET,
     early_root = sym EARLY_ROOT,
     direct_map = const layout::DIRECT_MAP,
     boot_hart_came = sym BOOT_HART_CAME,

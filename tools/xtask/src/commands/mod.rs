@@ -55,6 +55,7 @@ impl Prepared {
         Ok(Boot {
             kernel: self.guest.kernel.clone(),
             root_image,
+            cpu: "rv64",
             harts: machine.smp,
             memory: machine.mem.clone(),
             network: Network::User(Vec::new()),

@@ -57,6 +57,8 @@ pub enum Idle {
 pub struct Boot {
     pub kernel: PathBuf,
     pub root_image: PathBuf,
+    /// QEMU's model of the harts, with changes: `rv64`, `rv64,zbb=false`.
+    pub cpu: &'static str,
     pub harts: u32,
     /// In QEMU's format: `512M`, `2G`.
     pub memory: String,
@@ -87,7 +89,7 @@ impl Boot {
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-        add(&["-machine", "virt", "-cpu", "rv64"]);
+        add(&["-machine", "virt", "-cpu", self.cpu]);
         add(&["-smp", &self.harts.to_string(), "-m", &self.memory]);
         // Not -nographic, which puts QEMU's monitor on the serial line, where a Ctrl-A in the data
         // would reach it.
@@ -159,6 +161,7 @@ mod tests {
         Boot {
             kernel: "/k".into(),
             root_image: "/r".into(),
+            cpu: "rv64",
             harts: 4,
             memory: "512M".into(),
             network: Network::User(vec![

@@ -93,6 +93,12 @@ impl Ending {
     }
 }
 
+/// The last line that is not empty.
+fn last_line(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
 /// Advice for a message of QEMU.
 fn advice(complaints: &str) -> &'static str {
     const KNOWN: [(&str, &str); 4] = [
@@ -125,9 +131,17 @@ fn follow_until(
     sink: &mut dyn Sink,
 ) -> Ending {
     let mut recorded = None;
+    // What came before the kernel's first mark, as long as none came.
+    let mut before_marks = Some(Vec::new());
     loop {
         match machine.next(deadline()) {
-            Next::Event(Event::Bytes(channel, bytes)) => sink.bytes(channel, &bytes),
+            Next::Event(Event::Bytes(channel, bytes)) => {
+                match (channel, &mut before_marks) {
+                    (Channel::Firmware, Some(text)) => text.extend_from_slice(&bytes),
+                    _ => before_marks = None,
+                }
+                sink.bytes(channel, &bytes);
+            }
             // The record is the end of a run: nothing after it belongs to the program.
             Next::Event(Event::Ended(status)) => {
                 recorded = Some(status);
@@ -144,6 +158,10 @@ fn follow_until(
             let mut why = format!("the machine went off without an exit record (QEMU: {status})");
             if !complaints.is_empty() {
                 why = format!("{why}\n{complaints}\n  {}", advice(&complaints));
+            }
+            // The kernel got nowhere: the reason is the last that the console shows.
+            if let Some(line) = before_marks.as_deref().and_then(last_line) {
+                why = format!("{why}\n  the last line of the console: {line}");
             }
             Ending::Broken(why)
         }

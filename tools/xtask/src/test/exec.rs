@@ -1,11 +1,14 @@
 //! Tests `./cops exec` as a child process with standard streams and an exit code.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Case, Context, step};
+use crate::cli::Machine as MachineOptions;
 use crate::error::{Because, Outcome};
 use crate::process::{Captured, capture};
+use crate::qemu::console::{Ending, Transcript, follow};
+use crate::qemu::machine::Machine;
 
 /// Time limit of one run of xtask; a boot takes about a second.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -63,7 +66,29 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &seed_decides(name)?));
     }
+    let name = "a machine that lacks an extension says so";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &missing_extension_is_named(context)?));
+    }
     Ok(cases)
+}
+
+/// Boots on harts without one of the extensions that the kernel is built for.
+fn missing_extension_is_named(context: &Context<'_>) -> Outcome<Vec<String>> {
+    let prepared = context.prepared()?;
+    let machine = MachineOptions { smp: 2, mem: "512M".into(), verbose: false };
+    let mut wrong = Vec::new();
+    for cpu in ["rv64,zba=false", "rv64,zbb=false", "rv64,zbs=false"] {
+        let mut boot = prepared.boot(&machine, &["/bin/hello".to_owned()], &[])?;
+        boot.cpu = cpu;
+        let machine = Machine::start(&prepared.qemu, &boot)?;
+        let ending = follow(machine, Some(Instant::now() + LIMIT), &mut Transcript::default());
+        if !matches!(&ending, Ending::Broken(why) if why.contains("COPS needs harts with Zba, Zbb"))
+        {
+            wrong.push(format!("{cpu}: {ending:?}"));
+        }
+    }
+    Ok(wrong)
 }
 
 /// Time and date are the same in counted runs; only the emulator's seed differs.

@@ -14,16 +14,27 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 14] = [
+const PACKAGES: [(&str, &[&str]); 15] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
+    ("cops-memcpy", &[]),
     ("cops-fallible", &["cops-abi"]),
     ("cops-algorithms", &["cops-abi", "cops-fallible"]),
     ("cops-net", &["cops-executor", "cops-fallible"]),
-    ("cops-kernel", &["cops-abi", "cops-algorithms", "cops-executor", "cops-fallible", "cops-net"]),
+    (
+        "cops-kernel",
+        &[
+            "cops-abi",
+            "cops-algorithms",
+            "cops-executor",
+            "cops-fallible",
+            "cops-memcpy",
+            "cops-net",
+        ],
+    ),
     ("cops-macros", &[]),
-    ("cops", &["cops-abi", "cops-executor", "cops-macros"]),
+    ("cops", &["cops-abi", "cops-executor", "cops-macros", "cops-memcpy"]),
     ("matrix-message", &[]),
     ("cops-apps", &["cops", "matrix-message"]),
     ("xtask", &[]),

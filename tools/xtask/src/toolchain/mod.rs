@@ -107,8 +107,12 @@ impl GuestToolchain {
         target: PathBuf,
         rustflags: &[String],
     ) {
-        // Frame pointers, for a panic's backtrace.
-        let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned()];
+        let mut flags = vec![
+            // For a panic's backtrace.
+            "-Cforce-frame-pointers=yes".to_owned(),
+            // What COPS asks of a hart beyond RV64GC (decision 25); the kernel checks it at boot.
+            "-Ctarget-feature=+zba,+zbb,+zbs,+unaligned-scalar-mem".to_owned(),
+        ];
         flags.extend(self.linker_flag());
         flags.extend_from_slice(rustflags);
         command.args(["--profile", "guest"]).current_dir(&workspace.root);
