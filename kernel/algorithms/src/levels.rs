@@ -16,13 +16,6 @@ pub const fn cap(level: Priority, ceiling: Priority) -> Priority {
     if level.is_more_urgent_than(ceiling) { ceiling } else { level }
 }
 
-/// The bit of the most urgent one of `levels`; 0 if there is none. The bit of a more urgent level is
-/// smaller.
-#[must_use]
-pub const fn most_urgent_bit(levels: u64) -> u64 {
-    levels & levels.wrapping_neg()
-}
-
 /// `levels`, with those more urgent than the ceiling counted as the ceiling.
 #[must_use]
 pub const fn cap_all(levels: u64, ceiling: Priority) -> u64 {
@@ -151,20 +144,6 @@ mod tests {
 
     fn priority(level: u8) -> Priority {
         Priority::new(level).unwrap()
-    }
-
-    proptest! {
-        /// The bits compare as their levels do, with none last.
-        #[test]
-        fn the_most_urgent_bit_is_that_of_the_most_urgent_level(levels: u64, others: u64) {
-            let level = |levels| Priority::most_urgent_in(levels);
-            prop_assert_eq!(most_urgent_bit(levels), level(levels).map_or(0, Priority::bit));
-            let (one, other) = (most_urgent_bit(levels), most_urgent_bit(others));
-            if one != 0 && other != 0 {
-                let (first, second) = (level(levels).unwrap(), level(others).unwrap());
-                prop_assert_eq!(one < other, first.is_more_urgent_than(second));
-            }
-        }
     }
 
     /// Levels before and after.

@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::Priority;
 use cops_abi::page::MAX_CPUS;
-use cops_algorithms::levels;
 
 use super::{Process, VirtualCpu};
 
@@ -69,12 +68,11 @@ impl Process {
         let priority = self.most_urgent_for(cpu.index, waiting);
         cpu.entity.set_priority(priority);
         let published = waiting | priority.bit();
-        // Compared as bits, because a RISC-V hart counts zeros in nine instructions.
-        let before = levels::most_urgent_bit(self.published.levels());
-        let now = levels::most_urgent_bit(published);
-        if before != now {
+        let before = Priority::most_urgent_in(self.published.levels());
+        let now = Priority::most_urgent_in(published).unwrap_or(priority);
+        if before != Some(now) {
             self.published.replace(published);
-            let is_raised = before == 0 || now < before;
+            let is_raised = before.is_none_or(|before| now.is_more_urgent_than(before));
             if is_raised && self.cpu_count() > 1 {
                 // Its virtual CPUs that wait for a hart could run what has become ready.
                 self.requeue_less_urgent();
