@@ -10,10 +10,10 @@ use cops_abi::Priority;
 /// Number of levels.
 pub const LEVELS: usize = Priority::COUNT as usize;
 
-/// `level`, or the ceiling if that is less urgent.
+/// `priority`, or the ceiling if that is less urgent.
 #[must_use]
-pub const fn cap(level: Priority, ceiling: Priority) -> Priority {
-    if level.is_more_urgent_than(ceiling) { ceiling } else { level }
+pub const fn cap(priority: Priority, ceiling: Priority) -> Priority {
+    if priority.is_more_urgent_than(ceiling) { ceiling } else { priority }
 }
 
 /// `levels`, with those more urgent than the ceiling counted as the ceiling.
@@ -115,22 +115,22 @@ impl LevelCounts {
 
     /// Number of members of a level.
     #[must_use]
-    pub const fn of(&self, level: Priority) -> u32 {
-        self.counts[level.level() as usize]
+    pub const fn of(&self, priority: Priority) -> u32 {
+        self.counts[priority.level() as usize]
     }
 
     /// A member joins.
-    pub const fn add(&mut self, level: Priority) {
-        self.counts[level.level() as usize] += 1;
-        self.levels |= level.bit();
+    pub const fn add(&mut self, priority: Priority) {
+        self.counts[priority.level() as usize] += 1;
+        self.levels |= priority.bit();
     }
 
     /// A member of this level leaves.
-    pub const fn remove(&mut self, level: Priority) {
-        let count = &mut self.counts[level.level() as usize];
+    pub const fn remove(&mut self, priority: Priority) {
+        let count = &mut self.counts[priority.level() as usize];
         *count -= 1;
         if *count == 0 {
-            self.levels &= !level.bit();
+            self.levels &= !priority.bit();
         }
     }
 }

@@ -103,7 +103,7 @@ fn authority_survives_the_death_of_those_between() {
 }
 
 #[test]
-fn who_is_gone_is_charged_nothing_and_a_place_has_a_new_life() {
+fn a_process_that_is_gone_is_charged_nothing_and_a_place_has_a_new_life() {
     let mut tree = tree();
     let gone = tree.add(Family::ROOT).unwrap();
     tree.process_gone(gone);
@@ -133,10 +133,10 @@ fn a_lowered_limit_holds_for_all_below() {
 #[derive(Clone, Debug)]
 enum Step {
     Add { parent: usize },
-    End { who: usize },
-    Charge { who: usize, kind: usize, amount: u64, forced: bool },
+    End { process: usize },
+    Charge { process: usize, kind: usize, amount: u64, forced: bool },
     Release { which: usize },
-    Limit { who: usize, kind: usize, limit: u64 },
+    Limit { process: usize, kind: usize, limit: u64 },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -144,11 +144,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = 0..KINDS;
     let step = prop_oneof![
         3 => any.clone().prop_map(|parent| Step::Add { parent }),
-        2 => any.clone().prop_map(|who| Step::End { who }),
+        2 => any.clone().prop_map(|process| Step::End { process }),
         8 => (any.clone(), kind.clone(), 0..2000u64, prop::bool::weighted(0.05))
-            .prop_map(|(who, kind, amount, forced)| Step::Charge { who, kind, amount, forced }),
+            .prop_map(|(process, kind, amount, forced)| Step::Charge { process, kind, amount, forced }),
         5 => any.clone().prop_map(|which| Step::Release { which }),
-        1 => (any, kind, 0..8000u64).prop_map(|(who, kind, limit)| Step::Limit { who, kind, limit }),
+        1 => (any, kind, 0..8000u64).prop_map(|(process, kind, limit)| Step::Limit { process, kind, limit }),
     ];
     prop::collection::vec(step, 1..200)
 }
@@ -179,30 +179,30 @@ proptest! {
                         known.push(Known { family, line, lives: true, charges: vec![] });
                     }
                 }
-                Step::End { who } => {
-                    let who = who % known.len();
-                    if who > 0 {
-                        known[who].lives = false;
-                        tree.process_gone(known[who].family);
+                Step::End { process } => {
+                    let process = process % known.len();
+                    if process > 0 {
+                        known[process].lives = false;
+                        tree.process_gone(known[process].family);
                     }
                 }
-                Step::Charge { who, kind, amount, forced } => {
-                    let who = who % known.len();
-                    if !known[who].lives {
+                Step::Charge { process, kind, amount, forced } => {
+                    let process = process % known.len();
+                    if !known[process].lives {
                         continue;
                     }
                     let amounts = Amounts::of(Kind::ALL[kind], amount);
-                    let family = known[who].family;
+                    let family = known[process].family;
                     let room = tree.room(family, Kind::ALL[kind]);
                     if !forced && amount > 0 {
                         prop_assert_eq!(tree.clone().charge(family, &amounts).is_ok(), amount <= room);
                     }
                     let taken = if forced { tree.charge_forced(family, &amounts) } else { tree.charge(family, &amounts) };
                     if taken.is_ok() {
-                        known[who].charges.push(amounts);
+                        known[process].charges.push(amounts);
                     }
                     if taken.is_ok() && !forced && amount > 0 {
-                        for above in &known[who].line {
+                        for above in &known[process].line {
                             if let Some((limit, used)) = tree.state(*above) {
                                 prop_assert!(used.0[kind] <= limit.0[kind]);
                             }
@@ -210,15 +210,15 @@ proptest! {
                     }
                 }
                 Step::Release { which } => {
-                    let who = which % known.len();
-                    if let Some(amounts) = known[who].charges.pop() {
-                        tree.release(known[who].family, &amounts);
+                    let process = which % known.len();
+                    if let Some(amounts) = known[process].charges.pop() {
+                        tree.release(known[process].family, &amounts);
                     }
                 }
-                Step::Limit { who, kind, limit } => {
-                    let who = who % known.len();
-                    if who > 0 && known[who].lives {
-                        tree.set_limit(known[who].family, Kind::ALL[kind], limit).unwrap();
+                Step::Limit { process, kind, limit } => {
+                    let process = process % known.len();
+                    if process > 0 && known[process].lives {
+                        tree.set_limit(known[process].family, Kind::ALL[kind], limit).unwrap();
                     }
                 }
             }

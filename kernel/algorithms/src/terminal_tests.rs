@@ -184,7 +184,7 @@ fn keys_pass_unedited_and_interrupts_do_not() {
 }
 
 #[test]
-fn seats_are_for_those_who_were_given_one() {
+fn seats_are_for_processes_that_were_given_one() {
     let mut terminal = Terminal::new();
     assert_eq!(terminal.hand_over(OTHER, SHELL, OTHER, EDITED), Err(Refusal::NoSeat));
     terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
@@ -228,13 +228,18 @@ fn no_input_makes_it_fail_or_look_at_more_than_a_step() {
         let mut terminal = with_shell();
         for _ in 0..200 {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let (what, who, byte) = (seed >> 28, 1 + (seed >> 24) % 4, (seed >> 8) as u8);
+            let (what, process, byte) = (seed >> 28, 1 + (seed >> 24) % 4, (seed >> 8) as u8);
             match what {
-                0 => drop(terminal.hand_over(who, SHELL, 1 + u32::from(byte) % 4, Mode(byte % 4))),
-                1 if who != SHELL => drop(terminal.remove(who)),
+                0 => drop(terminal.hand_over(
+                    process,
+                    SHELL,
+                    1 + u32::from(byte) % 4,
+                    Mode(byte % 4),
+                )),
+                1 if process != SHELL => drop(terminal.remove(process)),
                 2 => {
                     let (mut bytes, mut echo) = ([0; 64], Echo::new());
-                    terminal.read(who, &mut bytes[..usize::from(byte) % 64], &mut echo);
+                    terminal.read(process, &mut bytes[..usize::from(byte) % 64], &mut echo);
                     assert!(echo.bytes().len() <= ECHO_BYTES);
                 }
                 _ => drop(terminal.arrive(byte)),

@@ -335,10 +335,10 @@ fn no_interleaving_of_reads_writes_and_cancels_loses_a_wake() {
     while let Some(world) = todo.pop() {
         let next = world.successors();
         let is_any = |which: &dyn Fn(&Reader) -> bool| world.readers.iter().any(which);
-        let goes_on = is_any(&|reader| {
+        let continues = is_any(&|reader| {
             matches!(reader, Reader::ToInsert | Reader::ToLook | Reader::Awake | Reader::Took)
         });
-        let is_lost = world.is_ready() && !goes_on && is_any(&|reader| *reader == Reader::Asleep);
+        let is_lost = world.is_ready() && !continues && is_any(&|reader| *reader == Reader::Asleep);
         assert!(!is_lost, "a reader sleeps although there is something to read: {world:?}");
         if next.is_empty() {
             ends += 1;

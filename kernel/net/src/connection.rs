@@ -375,7 +375,7 @@ impl Drop for Connection {
         let shared = &self.stack.shared;
         if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
             match (stream.in_table, socket.state()) {
-                (false, _) => stream.owner = Owner::Nobody,
+                (false, _) => stream.owner = Owner::None,
                 _ => stream.disown(socket, shared.clock.now_microseconds()),
             }
         }

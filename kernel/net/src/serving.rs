@@ -40,7 +40,7 @@ impl LinkCore {
             counters.timeouts.add(1);
             stream.abort(socket, Error::TimedOut, counters);
         }
-        if matches!(stream.owner, Owner::Nobody) && socket.can_recv() && socket.is_open() {
+        if matches!(stream.owner, Owner::None) && socket.can_recv() && socket.is_open() {
             // The owner is gone, so these bytes will never be read, whether they arrived before or
             // after. The peer must learn that (RFC 1122, section 4.2.2.13; Linux does the same).
             stream.abort(socket, Error::ConnectionAborted, counters);
@@ -74,7 +74,7 @@ impl LinkCore {
         } else if !matches!(socket.state(), State::SynReceived) {
             backlog.forget(endpoint);
             // A listening socket that rejected its SYN, or was reset, sends nothing.
-            stream.owner = Owner::Nobody;
+            stream.owner = Owner::None;
             if socket.is_listening() {
                 socket.close();
             }
@@ -97,7 +97,7 @@ impl LinkCore {
             // peer's next segment finds no connection and is answered with another one.
             return self.retire(endpoint, state);
         }
-        if let (State::TimeWait, Owner::Nobody, Some((numbers, entered_at))) =
+        if let (State::TimeWait, Owner::None, Some((numbers, entered_at))) =
             (socket.state(), &stream.owner, stream.time_wait)
         {
             let key = stream.key;

@@ -124,7 +124,7 @@ impl Stack {
                 return false;
             };
             if let Some((socket, stream)) = endpoint.state.lock().stream() {
-                stream.owner = Owner::Nobody;
+                stream.owner = Owner::None;
                 stream.abort(socket, Error::ConnectionAborted, &self.shared.counters);
             }
             if let Some(link) = self.link(endpoint.link) {

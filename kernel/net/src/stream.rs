@@ -32,7 +32,7 @@ pub(crate) enum Owner {
     /// A [`Connection`](crate::Connection).
     Handle,
     /// No owner: the stack closes the connection.
-    Nobody,
+    None,
 }
 
 /// The state of one TCP socket besides smoltcp's.
@@ -201,7 +201,7 @@ impl Stream {
     /// Called when the owner is gone: closes the connection normally (RFC 9293, section 3.6). If
     /// there are unread bytes, the next service aborts it.
     pub(crate) fn disown(&mut self, socket: &mut Socket<'_>, now: u64) {
-        self.owner = Owner::Nobody;
+        self.owner = Owner::None;
         self.waiting_since = Some(now);
         socket.close();
     }
@@ -272,7 +272,7 @@ impl Stream {
         configuration: &Configuration,
         now: u64,
     ) -> Option<u64> {
-        let orphan = matches!(self.owner, Owner::Nobody);
+        let orphan = matches!(self.owner, Owner::None);
         let limit = match socket.state() {
             State::SynSent => Some(configuration.connect_timeout_microseconds),
             State::SynReceived => Some(configuration.handshake_timeout_microseconds),
@@ -308,7 +308,7 @@ impl Stream {
     pub(crate) fn holds_unread_past_time_wait(&self, socket: &Socket<'_>, now: u64) -> bool {
         socket.state() == State::TimeWait
             && socket.can_recv()
-            && !matches!(self.owner, Owner::Nobody)
+            && !matches!(self.owner, Owner::None)
             && self.time_wait.is_some_and(|(_, entered_at)| {
                 now >= entered_at + crate::time_wait::TIME_WAIT_MICROSECONDS
             })

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_lost_when_the_set_overflows() {
+    fn no_waker_is_lost_when_the_set_overflows() {
         let counts: Vec<_> = (0..100).map(|_| Arc::new(Count::default())).collect();
         let mut set = WakerSet::default();
         for count in &counts {

@@ -7,7 +7,7 @@ use common::*;
 use cops_net::{Error, Shutdown};
 
 #[test]
-fn half_close_lets_the_other_direction_go_on() {
+fn half_close_leaves_the_other_direction_open() {
     let mut world = World::new();
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
     let (client, server) = world.pair(&listener);

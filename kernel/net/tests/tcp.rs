@@ -60,7 +60,7 @@ fn a_lost_arp_request_is_repeated() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener_resets() {
     let mut world = World::new();
     let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
     let (flag, waker) = Flag::new();
@@ -114,7 +114,7 @@ fn half_open_connections_count_and_expire() {
 }
 
 #[test]
-fn dropping_a_listener_resets_who_was_not_accepted() {
+fn dropping_a_listener_resets_what_was_not_accepted() {
     let mut world = World::new();
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
     let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();

@@ -186,7 +186,7 @@ fn an_answer_to_another_request_costs_the_connection() {
 }
 
 #[test]
-fn a_stalled_server_is_charged_for_everybody_who_waits() {
+fn a_stalled_server_is_charged_for_every_request_that_waits() {
     let line = "--connections 4 --period-ms 10 --seconds 2 --warmup-seconds 0";
     let ran = run("stall", Fault::Stall, line);
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);

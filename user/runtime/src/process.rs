@@ -106,8 +106,8 @@ pub fn ceiling() -> Priority {
 ///
 /// # Errors
 /// `EPERM` if `level` is more urgent than its ceiling.
-pub fn lower_ceiling(level: Priority) -> Result<()> {
-    Ok(system::set_ceiling(0, level)?)
+pub fn lower_ceiling(priority: Priority) -> Result<()> {
+    Ok(system::set_ceiling(0, priority)?)
 }
 
 /// Guarantees `per_mille` of each hart's time to virtual CPUs that are ready but not the most
@@ -308,8 +308,8 @@ impl Child {
     ///
     /// # Errors
     /// `EPERM` if `level` is more urgent than this process's own ceiling; `ESRCH` if it has ended.
-    pub fn set_ceiling(&mut self, level: Priority) -> Result<()> {
-        Ok(system::set_ceiling(self.pid, level)?)
+    pub fn set_ceiling(&mut self, priority: Priority) -> Result<()> {
+        Ok(system::set_ceiling(self.pid, priority)?)
     }
 
     /// Makes the child the foreground process: it reads what is typed, in `mode`, until it ends or

@@ -127,7 +127,7 @@ pub(crate) unsafe fn spawn_process(
     ceiling: Option<Priority>,
     console: Option<usize>,
 ) -> CallResult {
-    let ceiling = ceiling.map_or(0, |level| usize::from(level.level()) + 1);
+    let ceiling = ceiling.map_or(0, |ceiling| usize::from(ceiling.level()) + 1);
     let console = console.map_or(0, |mode| mode + 1);
     let arguments = [path.as_ptr().addr(), arguments.as_ptr().addr(), ceiling, console];
     // SAFETY: the path is a C string, and this function's contract covers the arguments; the kernel
@@ -272,9 +272,9 @@ pub(crate) fn set_call_priority(handle: u64, priority: Priority) {
         unsafe { call(number::COPS_SET_CALL_PRIORITY, [handle as usize, priority.level().into()]) };
 }
 
-pub(crate) fn set_ceiling(pid: u32, level: Priority) -> Result<(), Errno> {
+pub(crate) fn set_ceiling(pid: u32, priority: Priority) -> Result<(), Errno> {
     // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
-    unsafe { call(number::COPS_SET_CEILING, [pid as usize, level.level().into()]) }.map(drop)
+    unsafe { call(number::COPS_SET_CEILING, [pid as usize, priority.level().into()]) }.map(drop)
 }
 
 /// Hands the console to this process (0) or a child.

@@ -4,8 +4,8 @@
 //! *Rule.* The holder of a mutex inherits the priority of the first in its queue, if that is more
 //! urgent; of several, the most urgent. A holder that itself waits in the table stands there by the
 //! priority it has with that, so the rule carries on from mutex to mutex. It is established again
-//! by [`Locked::propagate`] whenever something changes: a record is marked when the first of its queue
-//! has changed, and for each marked record the holder's inheritance is computed anew from all
+//! by [`Locked::propagate`] whenever something changes: a record is marked when the first of its
+//! queue has changed, and for each marked record the holder's inheritance is computed anew from all
 //! records it holds; if that changes how urgent it is, it moves in the queues where it waits, and
 //! those records are marked.
 //!

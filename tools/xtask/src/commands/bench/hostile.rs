@@ -50,7 +50,7 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
         "# An honest program beside programs that mean harm\n\nLatencies of `/bin/victim` (a timer, then a byte there and back through two pipes), from the moment the timer \
          was to ring, in microseconds. `ratio`: its p99, by that of the victim alone; `to busy`: by its p99 beside a program that computes on all harts at \
          the least urgent level, which on four harts is what the emulator's host makes of it. `back`: every frame, process, kernel coroutine and call was freed afterwards. \
-         The second table of each machine: the share of the CPU that a program that computes on all harts has beside one and beside three hostile equals, \
+         The second table of each machine: the share of the CPU that a program that computes on all harts has beside one and beside three hostile peers, \
          by what it has alone; its goal is nine tenths of 1/(n+1).\n",
     );
     for setting in settings {

@@ -1,14 +1,17 @@
 //! Plain English stays plain: words that CONTRIBUTING.md forbids are errors in Markdown, in
-//! comments and in messages.
+//! comments, in messages and in names.
 //!
 //! - [`text`]: the prose of a file, without its code
+//! - [`names`]: the names in a file's code, as prose
 //! - [`words`]: the word list, and where its words occur
 //!
-//! Three lists lie beside this file. `words.txt` has the words, each with its replacement.
+//! Four lists lie beside this file. `words.txt` has the words, each with its replacement;
+//! `names.txt` has those that are not used in names.
 //! `exceptions.txt` has the places where a word is right, each with the reason. `pending.txt` has
 //! the files and folders that are not clean yet; an entry without a fault must be taken out, so
 //! that the list only shrinks.
 
+mod names;
 mod text;
 mod words;
 
@@ -22,6 +25,7 @@ use words::WordList;
 
 /// The lists. They are parts of this program, so that a test without a repository can replace them.
 const WORDS: &str = include_str!("words.txt");
+const NAMES: &str = include_str!("names.txt");
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 const PENDING: &str = include_str!("pending.txt");
 /// Where the lists are, for messages.
@@ -40,7 +44,7 @@ const GENERATED: [&str; 6] = [
 
 /// What is wrong with the text of the repository.
 pub fn judge(root: &Path) -> Outcome<Vec<String>> {
-    let mut checker = Checker::new(WORDS, EXCEPTIONS, PENDING);
+    let mut checker = Checker::new(WORDS, NAMES, EXCEPTIONS, PENDING);
     for path in files_below(root, |path| Kind::of(path).is_some())? {
         let (name, text) = read(root, &path)?;
         checker.look_at(&name, &text);
@@ -73,6 +77,7 @@ struct Pending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Words,
+    Names,
     Columns,
 }
 
@@ -80,6 +85,7 @@ impl Rule {
     const fn name(self) -> &'static str {
         match self {
             Self::Words => "words",
+            Self::Names => "names",
             Self::Columns => "columns",
         }
     }
@@ -87,16 +93,19 @@ impl Rule {
 
 struct Checker {
     words: WordList,
+    names: WordList,
     exceptions: Vec<Exception>,
     pending: Vec<Pending>,
     wrong: Vec<String>,
 }
 
 impl Checker {
-    fn new(words: &str, exceptions: &str, pending: &str) -> Self {
-        let (words, mut wrong) = WordList::parse(words);
+    fn new(words: &str, names: &str, exceptions: &str, pending: &str) -> Self {
+        let (words, mut wrong) = WordList::parse("words.txt", words);
+        let (names, wrong_names) = WordList::parse("names.txt", names);
+        wrong.extend(wrong_names);
         let mut checker =
-            Self { words, exceptions: Vec::new(), pending: Vec::new(), wrong: Vec::new() };
+            Self { words, names, exceptions: Vec::new(), pending: Vec::new(), wrong: Vec::new() };
         for (line, fields) in list_entries(exceptions) {
             match fields.as_slice() {
                 [file, text, reason] if !text.is_empty() && !reason.is_empty() => checker
@@ -110,10 +119,11 @@ impl Checker {
         for (line, fields) in list_entries(pending) {
             let rule = match fields.as_slice() {
                 [_, "words"] => Rule::Words,
+                [_, "names"] => Rule::Names,
                 [_, "columns"] => Rule::Columns,
                 _ => {
                     wrong.push(format!(
-                        "{HERE}/pending.txt:{line}: not `PATH | words` or `PATH | columns`"
+                        "{HERE}/pending.txt:{line}: not `PATH | words`, `names` or `columns`"
                     ));
                     continue;
                 }
@@ -127,9 +137,16 @@ impl Checker {
     /// Notes what is wrong in one file.
     fn look_at(&mut self, name: &str, text: &str) {
         let Some(kind) = Kind::of(Path::new(name)) else { return };
-        let prose = text::prose(text, kind);
         let lines: Vec<&str> = text.split('\n').collect();
-        for found in self.words.find(&prose) {
+        let in_prose = self.words.find(&text::prose(text, kind)).into_iter();
+        let in_names = match kind {
+            Kind::Rust => self.names.find(&names::sentences(text)),
+            Kind::Markdown | Kind::Plain => Vec::new(),
+        };
+        let found_by_rule = in_prose
+            .map(|found| (Rule::Words, found))
+            .chain(in_names.into_iter().map(|found| (Rule::Names, found)));
+        for (rule, found) in found_by_rule {
             let line = lines.get(found.line - 1).copied().unwrap_or_default();
             let exception = self.exceptions.iter_mut().find(|known| known.covers(name, line));
             if let Some(exception) = exception {
@@ -138,7 +155,7 @@ impl Checker {
                 self.complain(
                     name,
                     found.line,
-                    Rule::Words,
+                    rule,
                     &format!("{:?}: {}", found.word, found.advice),
                 );
             }
@@ -199,8 +216,10 @@ mod tests {
 
     const LIST: &str = "nobody | say what is empty\ngive back | free\nwho | name the thing\n";
 
+    const NAME_LIST: &str = "give way | need_resched\n";
+
     fn judged(exceptions: &str, pending: &str, files: &[(&str, &str)]) -> Vec<String> {
-        let mut checker = Checker::new(LIST, exceptions, pending);
+        let mut checker = Checker::new(LIST, NAME_LIST, exceptions, pending);
         for (name, text) in files {
             checker.look_at(name, text);
         }
@@ -220,6 +239,15 @@ mod tests {
             ),
             ["a/b.md:3: \"nobody\": say what is empty", "c.rs:1: \"who\": name the thing"]
         );
+    }
+
+    #[test]
+    fn a_name_is_found_in_code_only_and_has_pending_entries_of_its_own() {
+        let files = [("a/b.rs", "fn give_way() {}\n"), ("c.md", "`give_way()`\n")];
+        let fault = ["a/b.rs:1: \"give way\": need_resched"];
+        assert_eq!(judged("", "", &files), fault);
+        assert_eq!(judged("", "a | names", &files), Vec::<String>::new());
+        assert_eq!(judged("", "a | words", &files).len(), 2, "another rule");
     }
 
     #[test]
@@ -254,7 +282,7 @@ mod tests {
         for malformed in ["a | spelling", "a", "a | words | until later"] {
             assert_eq!(
                 judged("", malformed, &faulty)[0],
-                format!("{HERE}/pending.txt:1: not `PATH | words` or `PATH | columns`")
+                format!("{HERE}/pending.txt:1: not `PATH | words`, `names` or `columns`")
             );
         }
         assert_eq!(
@@ -278,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_lists_of_the_repository_can_be_read() {
-        let checker = Checker::new(WORDS, EXCEPTIONS, PENDING);
+        let checker = Checker::new(WORDS, NAMES, EXCEPTIONS, PENDING);
         assert_eq!(checker.wrong, Vec::<String>::new());
     }
 }

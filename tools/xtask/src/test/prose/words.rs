@@ -63,8 +63,9 @@ impl Entry {
 }
 
 impl WordList {
-    /// Reads lines `WORD OR PHRASE | WHAT TO DO`; what cannot be read is returned beside the list.
-    pub fn parse(list: &str) -> (Self, Vec<String>) {
+    /// Reads lines `WORD OR PHRASE | WHAT TO DO` of `file`; what cannot be read is returned beside
+    /// the list.
+    pub fn parse(file: &str, list: &str) -> (Self, Vec<String>) {
         let (mut entries, mut wrong) = (Vec::new(), Vec::new());
         for (line, fields) in list_entries(list) {
             let entry = match fields.as_slice() {
@@ -74,7 +75,7 @@ impl WordList {
             match entry {
                 Some(entry) => entries.push(entry),
                 None => {
-                    wrong.push(format!("{}/words.txt:{line}: not `WORD | WHAT TO DO`", super::HERE))
+                    wrong.push(format!("{}/{file}:{line}: not `WORD | WHAT TO DO`", super::HERE))
                 }
             }
         }
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     fn found(prose: &str) -> Vec<(usize, String)> {
-        let (list, wrong) = WordList::parse("# a comment\nwho | x\nlet go of | drop\n");
+        let (list, wrong) = WordList::parse("list", "# a comment\nwho | x\nlet go of | drop\n");
         assert!(wrong.is_empty());
         list.find(prose).into_iter().map(|found| (found.line, found.word)).collect()
     }
@@ -194,7 +195,7 @@ mod tests {
         for malformed in
             ["who", "whose |", "| name it", "give-back | free", "... | shorten", "a | b | c"]
         {
-            assert_eq!(WordList::parse(malformed).1.len(), 1, "{malformed}");
+            assert_eq!(WordList::parse("list", malformed).1.len(), 1, "{malformed}");
         }
     }
 }

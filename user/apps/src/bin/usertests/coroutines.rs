@@ -22,7 +22,7 @@ tests! { coroutines:
     peers_take_turns,
     priority_can_change,
     wake_up_is_idempotent,
-    dead_ids_wake_nobody,
+    dead_ids_wake_nothing,
     aborted,
     thousands,
 }
@@ -271,7 +271,7 @@ async fn wake_up_is_idempotent() -> Outcome {
 }
 
 /// Ids of coroutines that have ended refer to none, even when their slot is reused.
-async fn dead_ids_wake_nobody() -> Outcome {
+async fn dead_ids_wake_nothing() -> Outcome {
     let dead: Vec<CoroutineId> =
         (0..100).map(|_| task::spawn(async {}, Priority::DEFAULT)).collect();
     let_others_run().await?;

@@ -17,7 +17,7 @@ use crate::tests;
 tests! { memory:
     fault_program,
     kernel_memory,
-    addresses_of_nobody,
+    addresses_of_no_region,
     write_xor_execute,
     shared_pages,
     stack_guard,
@@ -63,7 +63,7 @@ async fn kernel_memory() -> Outcome {
     .await
 }
 
-async fn addresses_of_nobody() -> Outcome {
+async fn addresses_of_no_region() -> Outcome {
     die(
         &[
             "read-null",

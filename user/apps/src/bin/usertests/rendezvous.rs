@@ -26,7 +26,7 @@ tests! { rendezvous:
     bounded,
     order_does_not_matter,
     mutex_raises_its_holder,
-    semaphore_raises_nobody,
+    semaphore_raises_no_holder,
     locks_stay_out_of_the_kernel,
     runner_until_stalled,
     runner_until_empty,
@@ -233,7 +233,7 @@ async fn mutex_raises_its_holder() -> Outcome {
 
 /// The counter-test: a semaphore does not know which coroutine will release a permit, so it raises
 /// none, and the spinner in between takes all its turns.
-async fn semaphore_raises_nobody() -> Outcome {
+async fn semaphore_raises_no_holder() -> Outcome {
     static PERMITS: Semaphore = Semaphore::new(1);
     let Inversion { spins, raised, after } = invert(|| {
         Box::pin(async {

@@ -38,7 +38,7 @@ tests! { scheduling:
     another_hart_is_interrupted,
     order_across_processes,
     fair_to_a_single_virtual_cpu,
-    fair_to_who_does_not_fork,
+    fair_to_processes_that_do_not_fork,
     share_for_the_less_urgent,
     set_priority_reaches_calls_in_flight,
     set_priority_reaches_the_kernels_half,
@@ -573,7 +573,7 @@ async fn fair_to_a_single_virtual_cpu() -> Outcome {
     fair_beside("spin-on-all").await
 }
 
-async fn fair_to_who_does_not_fork() -> Outcome {
+async fn fair_to_processes_that_do_not_fork() -> Outcome {
     let outcome = fair_beside("spin-in-children").await;
     // The children of the killed processes are orphans and continue to run: the end of the test
     // would wait for them in vain.

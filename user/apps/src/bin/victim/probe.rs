@@ -23,9 +23,10 @@ struct Sample {
 /// Measures and prints.
 pub async fn run(options: &Options) -> ExitCode {
     let options = options.clone();
-    let level = Priority::saturating(options.level.into());
+    let priority = Priority::saturating(options.level.into());
     let bound = options.bound_milliseconds;
-    let measured = task::spawn_join(async move { measure(&options, level).await }, level).await;
+    let measured =
+        task::spawn_join(async move { measure(&options, priority).await }, priority).await;
     let Ok(Ok(samples)) = measured else {
         println!("probe: could not measure");
         return ExitCode::FAILURE;
@@ -40,7 +41,7 @@ pub async fn run(options: &Options) -> ExitCode {
     ExitCode(u8::from(worst / 1_000_000 > bound))
 }
 
-async fn measure(options: &Options, level: Priority) -> io::Result<Vec<Sample>> {
+async fn measure(options: &Options, priority: Priority) -> io::Result<Vec<Sample>> {
     let (mut here, mut to_here) = pipe()?;
     let (mut there, mut to_there) = pipe()?;
     task::spawn(
@@ -50,7 +51,7 @@ async fn measure(options: &Options, level: Priority) -> io::Result<Vec<Sample>> 
                 && to_here.write_all(&byte).await.is_ok()
             {}
         },
-        level,
+        priority,
     );
     let mut random = 0x9e37_79b9_7f4a_7c15u64 ^ options.seed;
     let mut samples = Vec::with_capacity(options.samples);

@@ -17,7 +17,7 @@ const ROUND: usize = 200;
 
 /// Works, and prints the result.
 pub async fn run(options: &Options) -> ExitCode {
-    let level = Priority::saturating(options.level.into());
+    let priority = Priority::saturating(options.level.into());
     let harts = inspect::harts().map_or(1, |harts| harts.len());
     if harts > 1 && task::alloc_cpu(harts - 1).is_err() {
         println!("work: no virtual CPUs");
@@ -25,7 +25,7 @@ pub async fn run(options: &Options) -> ExitCode {
     }
     let begin = Instant::now() + Duration::from_millis(options.delay_milliseconds);
     let end = begin + Duration::from_millis(options.work_milliseconds);
-    let parts = (0..harts).map(|_| task::spawn_join(part(begin, end), level));
+    let parts = (0..harts).map(|_| task::spawn_join(part(begin, end), priority));
     let mut rounds = 0;
     for part in join_all(parts).await {
         rounds += part.unwrap_or(0);
