@@ -129,10 +129,10 @@
 //!   bytes a coroutine beside its future.
 //! - **Memory.** A slot (those 40 bytes) that a coroutine has left is used again by the next one on
 //!   any worker, and is never freed, because a waker may refer to it for ever. So an executor holds
-//!   slots for the most coroutines that were alive at the same time, rounded up to 256: 4 MB after a
-//!   peak of 100,000. ([`core::memory_for`]. `tests/slots.rs`. Where a lock stays held for 200 looks,
-//!   a spawn takes a new slot rather than wait.) The futures themselves are freed; with `std` up to
-//!   64 MiB of each size are kept for coroutines to come.
+//!   slots for the most coroutines that were alive at the same time, rounded up to 256: 4 MB after
+//!   a peak of 100,000 ([`core::memory_for`], `tests/slots.rs`). Where a lock stays held for 200
+//!   looks, a spawn takes a new slot rather than wait. The futures themselves are freed; with `std`
+//!   up to 64 MiB of each size are kept for coroutines to come.
 //!
 //! # Contexts
 //!

@@ -38,8 +38,8 @@ use crate::core::{CoroutineId, FutureVTable};
 /// A future of a coroutine's output.
 ///
 /// Dropping it, as the statement `spawn(future);` does, detaches the coroutine, which runs on: see
-/// [`abort_on_drop`](JoinHandle::abort_on_drop) for the other choice. Awaiting is cancel-safe: the output stays
-/// until a poll of the handle returns it. Polling again after that panics.
+/// [`abort_on_drop`](JoinHandle::abort_on_drop) for the other choice. Awaiting is cancel-safe: the
+/// output stays until a poll of the handle returns it. Polling again after that panics.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority};

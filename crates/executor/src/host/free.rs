@@ -154,8 +154,8 @@ pub fn sleep(duration: Duration) -> Sleep<'static, HostClock> {
 ///
 /// To be awaited in a runtime, as [`sleep`].
 ///
-/// A [`JoinHandle`] that is dropped detaches its coroutine, which runs on. To cancel the coroutine at
-/// the limit, pass [`abort_on_drop`](JoinHandle::abort_on_drop).
+/// A [`JoinHandle`] that is dropped detaches its coroutine, which runs on. To cancel the coroutine
+/// at the limit, pass [`abort_on_drop`](JoinHandle::abort_on_drop).
 ///
 /// # Errors
 ///
