@@ -270,9 +270,8 @@ impl LinkCore {
             Some(at) if at <= now => Some(now + IDLE_RETRY_MICROSECONDS),
             wish => wish,
         };
-        if let Some(deadline) = [wish, also].into_iter().flatten().min() {
-            self.timers.arm(endpoint, &mut state.armed, deadline);
-        }
+        let deadline = [wish, also].into_iter().flatten().min();
+        self.timers.arm(endpoint, &mut state.armed, deadline);
     }
 
     /// The next deadline of this interface.

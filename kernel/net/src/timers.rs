@@ -1,8 +1,9 @@
 //! The timer queue of an interface: the next endpoint to be polled, and when.
 //!
 //! Each endpoint has at most one entry. When a deadline becomes later, the entry stays where it is;
-//! when the entry is due, the endpoint is asked again. So the retransmission timer, which moves
-//! with every packet, does not change the tree; only a deadline that becomes earlier does.
+//! when the entry is due, it is put back for the later deadline. So the retransmission timer, which
+//! moves with every packet, does not change the tree, and a delayed acknowledgement that went out
+//! with an answer costs one step of the tree but no service of its endpoint.
 
 use alloc::sync::Arc;
 
@@ -17,15 +18,17 @@ type Key = (u64, u64);
 /// An endpoint's record of its entry, protected by the endpoint's lock. Its memory is allocated
 /// with the endpoint, so that arming a timer cannot fail.
 pub(crate) struct Armed {
-    /// The deadline of the entry.
+    /// The deadline of the entry: at most `wanted`, if there is one.
     deadline: Option<u64>,
+    /// When the endpoint is next to be served.
+    wanted: Option<u64>,
     /// Memory for an entry, while there is none.
     room: Option<Spare<Key, Arc<Endpoint>>>,
 }
 
 impl Armed {
     pub(crate) fn try_new() -> Result<Armed, cops_fallible::OutOfMemory> {
-        Ok(Armed { deadline: None, room: Some(Spare::try_new()?) })
+        Ok(Armed { deadline: None, wanted: None, room: Some(Spare::try_new()?) })
     }
 }
 
@@ -41,22 +44,21 @@ pub(crate) struct Due {
     room: Spare<Key, Arc<Endpoint>>,
 }
 
-impl Due {
-    /// Clears the endpoint's record, under its lock.
-    pub(crate) fn note(self, armed: &mut Armed) -> Arc<Endpoint> {
-        armed.deadline = None;
-        armed.room = Some(self.room);
-        self.endpoint
-    }
-}
-
 impl TimerQueue {
-    /// Makes sure that `endpoint` is due no later than `deadline`.
-    pub(crate) fn arm(&mut self, endpoint: &Arc<Endpoint>, armed: &mut Armed, deadline: u64) {
+    /// `endpoint` is to be served at `deadline`, and not because of an earlier call; `None`: not
+    /// because of the time.
+    pub(crate) fn arm(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        armed: &mut Armed,
+        deadline: Option<u64>,
+    ) {
+        armed.wanted = deadline;
+        let Some(deadline) = deadline else { return };
         if armed.deadline.is_some_and(|current| current <= deadline) {
             return;
         }
-        self.disarm(endpoint, armed);
+        self.remove(endpoint, armed);
         if let Some(room) = armed.room.take() {
             self.entries.insert_with(room, (deadline, endpoint.number), endpoint.clone());
             armed.deadline = Some(deadline);
@@ -65,6 +67,11 @@ impl TimerQueue {
 
     /// Removes the entry of `endpoint`.
     pub(crate) fn disarm(&mut self, endpoint: &Endpoint, armed: &mut Armed) {
+        armed.wanted = None;
+        self.remove(endpoint, armed);
+    }
+
+    fn remove(&mut self, endpoint: &Endpoint, armed: &mut Armed) {
         if let Some(current) = armed.deadline.take()
             && let Some((_, room)) = self.entries.take(&(current, endpoint.number))
         {
@@ -72,8 +79,10 @@ impl TimerQueue {
         }
     }
 
-    /// Takes the first endpoint that is due at `now`. The caller must pass its record to
-    /// [`Due::note`].
+    /// Takes the first entry that is due at `now`. The caller passes it to [`is_wanted`] with the
+    /// endpoint's record.
+    ///
+    /// [`is_wanted`]: Self::is_wanted
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<Due> {
         let (&key, _) = self.entries.first()?;
         if key.0 > now {
@@ -83,7 +92,19 @@ impl TimerQueue {
         Some(Due { endpoint, room })
     }
 
-    /// The earliest deadline.
+    /// Whether the endpoint of `due` is to be served at `now`. If it is to be served later, it gets
+    /// its entry back.
+    pub(crate) fn is_wanted(&mut self, due: Due, armed: &mut Armed, now: u64) -> bool {
+        armed.deadline = None;
+        armed.room = Some(due.room);
+        let is_wanted = armed.wanted.is_some_and(|at| at <= now);
+        if !is_wanted {
+            self.arm(&due.endpoint, armed, armed.wanted);
+        }
+        is_wanted
+    }
+
+    /// The earliest deadline of an entry.
     pub(crate) fn earliest(&self) -> Option<u64> {
         self.entries.first().map(|((deadline, _), _)| *deadline)
     }

@@ -36,10 +36,11 @@ impl LinkCore {
         while *steps > 0 {
             let Some(due) = self.timers.pop_due(now) else { return more_records };
             let endpoint = due.endpoint.clone();
-            due.note(&mut endpoint.state.lock().armed);
-            shared.counters.timers_fired.add(1);
             let before = self.frames_moved;
-            self.serve(shared, &endpoint, None);
+            if self.timers.is_wanted(due, &mut endpoint.state.lock().armed, now) {
+                shared.counters.timers_fired.add(1);
+                self.serve(shared, &endpoint, None);
+            }
             self.count(before, steps);
         }
         more_records || self.timers.earliest().is_some_and(|deadline| deadline <= now)

@@ -308,3 +308,25 @@ fn a_steady_stream_never_waits_for_a_delayed_acknowledgement() {
         }
     }
 }
+
+#[test]
+fn an_acknowledgement_that_went_out_with_an_answer_asks_for_no_service() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    world.run_for(SECOND);
+    let before = world.b.stack.statistics().timers_fired;
+    let mut byte = [0];
+    for round in 0..200 {
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            from.try_send(&[round]).unwrap();
+            assert!(world.run_until(SECOND, |_| to.unread_bytes() == 1));
+            assert_eq!(to.try_receive(&mut byte), Ok(1));
+            assert_eq!(byte, [round]);
+        }
+        world.run_for(1_000);
+    }
+    // Each request was acknowledged by its answer, each answer by the next request, long before the
+    // times at which acknowledgements of their own were due.
+    assert_eq!(world.b.stack.statistics().timers_fired, before);
+}
