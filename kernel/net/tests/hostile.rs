@@ -194,41 +194,56 @@ proptest! {
             1..200,
         ),
     ) {
-        let mut scene = scene();
-        let port = scene.client.local_address().port();
-        let last = scene.recorded.iter().rev().find(|frame| {
-            frame[12..14] == [8, 0] && frame.get(23) == Some(&6) && frame[34..36] == port.to_be_bytes()
-        });
-        let last = last.unwrap().clone();
-        let number = |at: usize| u32::from_be_bytes(last[at..at + 4].try_into().unwrap());
-        for (flags, sequence, acknowledgement, window, length, action) in segments {
-            let mut frame = last[..54].to_vec();
-            frame.extend(vec![0x55; length]);
-            let total = (frame.len() - 14) as u16;
-            frame[16..18].copy_from_slice(&total.to_be_bytes());
-            frame[38..42].copy_from_slice(&number(38).wrapping_add_signed(sequence).to_be_bytes());
-            frame[42..46].copy_from_slice(&number(42).wrapping_add_signed(acknowledgement).to_be_bytes());
-            frame[46] = 0x50;
-            // Resets and SYNs would end the connection early, so they are rare.
-            frame[47] = if action == 0 { flags } else { flags & !(RST | SYN) | ACK };
-            frame[48..50].copy_from_slice(&window.to_be_bytes());
-            repair_checksums(&mut frame);
-            scene.world.b.stack.receive(&frame);
-            let _ = match action {
-                1 => scene.server.shutdown(Shutdown::Write).map(|()| 0),
-                2 => scene.client.shutdown(Shutdown::Write).map(|()| 0),
-                3..=5 => {
-                    scene.world.run_for(u64::from(window) * 100);
-                    Ok(0)
-                }
-                6..=15 => scene.server.try_send(&[1; 700]),
-                16..=20 => scene.server.try_receive(&mut [0; 500]),
-                21..=25 => scene.client.try_send(&[2; 700]),
-                _ => Ok(0),
-            };
-        }
-        still_in_order(scene);
+        receive_segments(segments);
     }
+}
+
+/// Flags, distance of both numbers from the right ones, window, bytes, and what the programs do next.
+type Change = (u8, i32, i32, u16, usize, u8);
+
+/// Passes changed segments of the live connection to the stack.
+fn receive_segments(segments: Vec<Change>) {
+    let mut scene = scene();
+    let port = scene.client.local_address().port();
+    let last = scene.recorded.iter().rev().find(|frame| {
+        frame[12..14] == [8, 0] && frame.get(23) == Some(&6) && frame[34..36] == port.to_be_bytes()
+    });
+    let last = last.unwrap().clone();
+    let number = |at: usize| u32::from_be_bytes(last[at..at + 4].try_into().unwrap());
+    for (flags, sequence, acknowledgement, window, length, action) in segments {
+        let mut frame = last[..54].to_vec();
+        frame.extend(vec![0x55; length]);
+        let total = (frame.len() - 14) as u16;
+        frame[16..18].copy_from_slice(&total.to_be_bytes());
+        frame[38..42].copy_from_slice(&number(38).wrapping_add_signed(sequence).to_be_bytes());
+        frame[42..46]
+            .copy_from_slice(&number(42).wrapping_add_signed(acknowledgement).to_be_bytes());
+        frame[46] = 0x50;
+        // Resets and SYNs would end the connection early, so they are rare.
+        frame[47] = if action == 0 { flags } else { flags & !(RST | SYN) | ACK };
+        frame[48..50].copy_from_slice(&window.to_be_bytes());
+        repair_checksums(&mut frame);
+        scene.world.b.stack.receive(&frame);
+        let _ = match action {
+            1 => scene.server.shutdown(Shutdown::Write).map(|()| 0),
+            2 => scene.client.shutdown(Shutdown::Write).map(|()| 0),
+            3..=5 => {
+                scene.world.run_for(u64::from(window) * 100);
+                Ok(0)
+            }
+            6..=15 => scene.server.try_send(&[1; 700]),
+            16..=20 => scene.server.try_receive(&mut [0; 500]),
+            21..=25 => scene.client.try_send(&[2; 700]),
+            _ => Ok(0),
+        };
+    }
+    still_in_order(scene);
+}
+
+/// A case that once failed: a segment without flags and bytes that repeats the last numbers.
+#[test]
+fn a_segment_without_flags() {
+    receive_segments(vec![(0, 0, 0, 0, 0, 0)]);
 }
 
 #[test]
