@@ -198,7 +198,8 @@ proptest! {
     }
 }
 
-/// Flags, distance of both numbers from the right ones, window, bytes, and what the programs do next.
+/// Flags, distance of both numbers from the right ones, window, bytes, and what the programs do
+/// next.
 type Change = (u8, i32, i32, u16, usize, u8);
 
 /// Passes changed segments of the live connection to the stack.
