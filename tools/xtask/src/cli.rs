@@ -41,6 +41,8 @@ pub enum Command {
     Bench(Bench),
     /// Run with tracing on, and write a file for Perfetto or Chrome's trace viewer
     Trace(Trace),
+    /// Count the instructions of every function on every call path; compare two profiles
+    Profile(Profile),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
     /// The data under docs/results: list them, measure them again, insert them into the documents
@@ -297,6 +299,53 @@ pub struct Trace {
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "PROGRAM [ARGS]"
+    )]
+    pub argv: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every instruction is counted, by a plugin in QEMU 7.2 to 8.2, on one hart with counted instructions\n\
+    (docs/decisions/0023-profiles.md). The folder gets three files: profile.txt, the tables by side, crate and\n\
+    function; profile.svg, the flame graph; profile.folded, the instructions by call path, for --compare.\n\n\
+    Examples:\n  \
+    ./cops profile run\n  \
+    ./cops profile --rows 50 /bin/measure costs\n  \
+    ./cops profile --out before run; git switch faster; ./cops profile --out after run\n  \
+    ./cops profile --compare before after"
+)]
+pub struct Profile {
+    /// Compare two profiles: folders that this command has written, or their profile.folded
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["argv", "out", "add", "connections", "requests"])]
+    pub compare: Option<Vec<PathBuf>>,
+    /// The folder to write [default: results/profile in the target folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// Maximum number of rows of a table
+    #[arg(long, default_value_t = 30, value_name = "N")]
+    pub rows: usize,
+    /// With run: TCP connections
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub connections: u32,
+    /// With run: requests of each connection that are counted
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub requests: u32,
+    /// Add the files of this folder to the root image (repeatable; later ones win)
+    #[arg(long, value_name = "HOST_DIR")]
+    pub add: Vec<PathBuf>,
+    /// Memory of the machine
+    #[arg(long, default_value = "512M", value_name = "SIZE", value_parser = parse_memory)]
+    pub mem: String,
+    /// Also show the kernel's log and the firmware's messages (on standard error)
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// The program in the root image and its arguments; or `run`: the matrix server, per request of
+    /// a closed loop with 1 x 1 matrices
+    #[arg(
+        required_unless_present = "compare",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS] | run"
     )]
     pub argv: Vec<String>,
 }

@@ -5,6 +5,7 @@
 //! - `build` builds what is booted.
 //! - `qemu` boots it and reads its output.
 //! - `service` is the matrix server with its client.
+//! - `trace` and `profile` are what they tell of a run.
 //! - `commands` are the commands of `./cops`.
 //! - `test` runs everything that CI runs.
 //!
@@ -19,6 +20,7 @@ mod figures;
 mod interrupt;
 mod packages;
 mod process;
+mod profile;
 mod qemu;
 mod repository;
 mod service;
@@ -68,6 +70,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Serve(options) => commands::serve::run(&workspace, &options),
         Command::Top(options) => commands::top::run(&workspace, &options),
         Command::Bench(options) => commands::bench::run(&workspace, &options),
+        Command::Profile(options) => commands::profile::run(&workspace, &options),
         Command::Trace(options) => commands::trace::run(&workspace, &options),
         Command::Debug(options) => commands::debug::run(&workspace, &options),
         Command::Fuzz(options) => commands::fuzz::run(&workspace, &options),

@@ -19,6 +19,14 @@ pub fn load_generator(workspace: &Workspace, progress: Progress) -> Outcome<Path
     Ok(workspace.target.join("release/cops-loadgen"))
 }
 
+/// Builds the plugin with which QEMU counts for `./cops profile`, and returns its path.
+pub fn profiler(workspace: &Workspace, progress: Progress) -> Outcome<PathBuf> {
+    let mut step = Step::begin(progress, "profiler");
+    run_step(cargo(workspace).args(["build", "--release", "-p", "cops-profiler"]), &mut step)?;
+    step.done();
+    Ok(workspace.target.join("release/libcops_profiler.so"))
+}
+
 /// Makes sure that a tool such as `cargo-fmt` is installed. Debian's package is installed if
 /// necessary. Rustup's is part of every default installation; if it is missing, the error names the
 /// command that adds it.

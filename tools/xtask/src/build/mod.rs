@@ -95,6 +95,7 @@ fn build_kernel(
     Ok(target.join(GUEST_TRIPLE).join("guest/cops-kernel"))
 }
 
-fn read(path: &Path) -> Outcome<Vec<u8>> {
+/// The bytes of a file that was built.
+pub fn read(path: &Path) -> Outcome<Vec<u8>> {
     std::fs::read(path).because(|| format!("cannot read {}", path.display()))
 }

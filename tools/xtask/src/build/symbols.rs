@@ -51,7 +51,7 @@ fn functions<'data>(
 }
 
 /// The name without mangling and hash, on one line.
-fn readable(name: &str) -> String {
+pub fn readable(name: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(name)).replace(char::is_control, "?")
 }
 

@@ -7,6 +7,7 @@ pub mod clean;
 pub mod debug;
 pub mod exec;
 pub mod fuzz;
+pub mod profile;
 pub mod report;
 pub mod run;
 pub mod serve;
@@ -63,6 +64,7 @@ impl Prepared {
             count_instructions: None,
             seed: 1,
             gdb_port: None,
+            plugin: None,
         })
     }
 }

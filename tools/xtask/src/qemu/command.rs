@@ -72,6 +72,8 @@ pub struct Boot {
     pub seed: u32,
     /// Start stopped, with a gdb server on this port of the loopback.
     pub gdb_port: Option<u16>,
+    /// The plugin that QEMU loads: its file, and its arguments.
+    pub plugin: Option<(PathBuf, Vec<String>)>,
 }
 
 impl Boot {
@@ -109,6 +111,13 @@ impl Boot {
         }
         if let Some(port) = self.gdb_port {
             add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
+        }
+        if let Some((file, options)) = &self.plugin {
+            // QEMU takes two commas for one within a value.
+            let escaped = |text: &str| text.replace(',', ",,");
+            let options = options.iter().map(|option| format!(",{}", escaped(option)));
+            let file = escaped(&file.to_string_lossy());
+            add(&["-plugin", &format!("file={file}{}", options.collect::<String>())]);
         }
         add(&["-global", "virtio-mmio.force-legacy=false"]);
         if self.count_instructions.is_none() {
@@ -172,6 +181,7 @@ mod tests {
             count_instructions: None,
             seed: 5,
             gdb_port: None,
+            plugin: None,
         }
     }
 
@@ -199,11 +209,13 @@ mod tests {
         let mut boot = boot();
         boot.count_instructions = Some(Idle::Skipped);
         boot.gdb_port = Some(1234);
+        boot.plugin = Some(("/a,b/p.so".into(), vec!["out=/c,d".into(), "mark=1".into()]));
         boot.network = Network::Tap("tap0".into());
         let line = line(&boot);
         for part in [
             "-icount shift=0,sleep=off -seed 5 -rtc base=2026-01-01T00:00:00,clock=vm",
             "-S -gdb tcp:127.0.0.1:1234",
+            "-plugin file=/a,,b/p.so,out=/c,,d,mark=1 -global",
             "-netdev tap,id=net0,ifname=tap0,script=no",
         ] {
             assert!(line.contains(part), "{part} is not in {line}");

@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::process::shown;
 
 /// How long a guest may take to power off after its exit record, or after the request to power off.
-const POWER_OFF_LIMIT: Duration = Duration::from_secs(5);
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running machine. Dropping it kills QEMU.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ const READY: &[u8] = b"listening on port";
 /// Boot and start take about a second; the limit is for a heavily loaded host.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long an orderly power-off may take before the machine is killed.
-const SHUT_DOWN_LIMIT: Duration = Duration::from_secs(3);
+const SHUT_DOWN_LIMIT: Duration = Duration::from_secs(20);
 /// How long the kernel may take to print its counters.
 const STATISTICS_LIMIT: Duration = Duration::from_secs(5);
 /// Interval between two readings of counters that have not reached the expected values.

@@ -33,6 +33,13 @@ impl Qemu {
     }
 }
 
+impl Qemu {
+    /// Major and minor number.
+    pub fn numbers(&self) -> Option<(u32, u32)> {
+        parse_version(&self.version)
+    }
+}
+
 fn version_of(program: &Path) -> Outcome<String> {
     let output = Command::new(program)
         .arg("--version")

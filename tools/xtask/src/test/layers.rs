@@ -14,7 +14,7 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 15] = [
+const PACKAGES: [(&str, &[&str]); 16] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
@@ -37,6 +37,7 @@ const PACKAGES: [(&str, &[&str]); 15] = [
     ("cops", &["cops-abi", "cops-executor", "cops-macros", "cops-memcpy"]),
     ("matrix-message", &[]),
     ("cops-apps", &["cops", "matrix-message"]),
+    ("cops-profiler", &[]),
     ("xtask", &[]),
     ("cops-report", &[]),
     ("cops-loadgen", &["matrix-message", "cops-report"]),

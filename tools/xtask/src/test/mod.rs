@@ -22,6 +22,7 @@ mod miri;
 mod msrv;
 mod mutations;
 mod portions;
+mod profile;
 mod prose;
 mod references;
 mod rust_source;
@@ -120,7 +121,7 @@ struct Stage {
 }
 
 /// All stages, in order: those that fail fast first.
-const STAGES: [Stage; 21] = [
+const STAGES: [Stage; 22] = [
     Stage {
         name: "fmt",
         about: "cargo fmt --check",
@@ -253,6 +254,13 @@ const STAGES: [Stage; 21] = [
         is_long: false,
         can_choose: false,
         run: top::run,
+    },
+    Stage {
+        name: "profile",
+        about: "./cops profile: every instruction is counted once, for its function; what a system call may cost",
+        is_long: false,
+        can_choose: false,
+        run: profile::run,
     },
     Stage {
         name: "boots",

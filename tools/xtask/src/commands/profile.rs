@@ -1,0 +1,271 @@
+//! `./cops profile`: an exact profile of a counted run, by function and call path, flat and as a
+//! flame graph; and the comparison of two.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use super::Prepared;
+use crate::build::host;
+use crate::cli::{Machine as MachineOptions, Model, Profile as Options};
+use crate::error::{Because, Failure, Outcome};
+use crate::profile::images::Images;
+use crate::profile::paths::Profile;
+use crate::profile::record::Record;
+use crate::profile::{flames, tables};
+use crate::qemu::command::{Boot, Idle};
+use crate::qemu::console::{PassThrough, follow};
+use crate::qemu::machine::Machine;
+use crate::qemu::server::Server;
+use crate::qemu::version::Qemu;
+use crate::service::{self, Client, Load, Pace};
+use crate::terminal::Progress;
+use crate::workspace::{Scratch, Workspace};
+
+/// Versions of QEMU's plugin interface that the plugin uses: from and below.
+const QEMU_VERSIONS: [(u32, u32); 2] = [(7, 2), (9, 0)];
+/// Requests of each connection before those that are counted: their first run makes what later ones
+/// find.
+const WARM_UP_REQUESTS: u32 = 20;
+/// Time limit of the load.
+const LIMIT_SECONDS: u32 = 600;
+/// How far the kernel's count of instructions may be from the profile's, per mille of the profile.
+pub const TOLERATED_PER_MILLE: f64 = 0.2;
+
+pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
+    if let Some([before, after]) = options.compare.as_deref() {
+        print!("{}", tables::compare(&read(before)?, &read(after)?, options.rows));
+        return Ok(0);
+    }
+    let is_service = options.argv == ["run"];
+    let progress = if is_service { Progress::Lines } else { Progress::Transient };
+    let profiler = Profiler::new(workspace, Prepared::new(workspace, progress)?, progress)?;
+    let mut wrong = false;
+    let (profile, title, check, status) = if is_service {
+        let served = profiler.serve(workspace, options.connections, options.requests)?;
+        let check = served.check();
+        wrong = served.deviation_per_mille().abs() > TOLERATED_PER_MILLE;
+        let title = format!(
+            "one request of {} connections in a closed loop, 1 x 1 matrices",
+            options.connections
+        );
+        (served.profile, title, check, 0)
+    } else {
+        let (profile, status) = profiler.execute(options)?;
+        (profile, options.argv.join(" "), "firmware, boot and power-off included".into(), status)
+    };
+    let origin = format!(
+        "counted by a plugin of QEMU {}, each instruction, on one hart; {check}; commit {}",
+        profiler.prepared.qemu.version,
+        workspace.commit()
+    );
+    let text = format!("{title}\n{origin}\n\n{}", tables::flat(&profile, options.rows));
+    let folder = options.out.clone().unwrap_or_else(|| workspace.results_folder().join("profile"));
+    write(&folder, "profile.txt", &text)?;
+    write(&folder, "profile.folded", &profile.to_text())?;
+    write(&folder, "profile.svg", &flames::draw(&profile, &title, &origin))?;
+    // Standard output is the program's, if one was run.
+    if is_service {
+        print!("{text}");
+    } else {
+        eprint!("{text}");
+    }
+    eprintln!("tables, flame graph and paths: {}", folder.display());
+    if wrong {
+        return Err(Failure::new(format!("the profile is wrong: {check}")));
+    }
+    Ok(status)
+}
+
+/// Reads a profile from its file, or from the folder with it.
+fn read(path: &Path) -> Outcome<Profile> {
+    let file = if path.is_dir() { path.join("profile.folded") } else { path.to_owned() };
+    let text =
+        std::fs::read_to_string(&file).because(|| format!("cannot read {}", file.display()))?;
+    Profile::parse(&text)
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Outcome<()> {
+    let file = folder.join(name);
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&file, text))
+        .because(|| format!("cannot write {}", file.display()))
+}
+
+/// A guest, and a QEMU that counts.
+pub struct Profiler<'a> {
+    prepared: Held<'a>,
+    plugin: PathBuf,
+    images: Images,
+    scratch: Scratch,
+}
+
+/// A prepared guest, of a command or of the tests.
+pub enum Held<'a> {
+    Own(Box<Prepared>),
+    Lent(&'a Prepared),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Prepared;
+
+    fn deref(&self) -> &Prepared {
+        match self {
+            Held::Own(prepared) => prepared,
+            Held::Lent(prepared) => prepared,
+        }
+    }
+}
+
+impl From<Prepared> for Held<'_> {
+    fn from(prepared: Prepared) -> Self {
+        Held::Own(Box::new(prepared))
+    }
+}
+
+impl<'a> From<&'a Prepared> for Held<'a> {
+    fn from(prepared: &'a Prepared) -> Self {
+        Held::Lent(prepared)
+    }
+}
+
+/// The profile of a served load.
+pub struct Served {
+    /// Of all requests.
+    pub profile: Profile,
+    /// The kernel's own count of instructions for the same time.
+    pub counted: i64,
+}
+
+impl Served {
+    /// How much more the profile has than the kernel counted, without what the kernel does not
+    /// count.
+    pub fn deviation_per_mille(&self) -> f64 {
+        let total = self.profile.total();
+        let excess = total - self.profile.going_to_sleep() - self.counted;
+        1000.0 * excess as f64 / total.max(1) as f64
+    }
+
+    /// Says so.
+    pub fn check(&self) -> String {
+        format!(
+            "{} instructions, {} of them on the way into sleep; the others differ from the kernel's count by {:+.2} \
+             per mille",
+            self.profile.total(),
+            self.profile.going_to_sleep(),
+            self.deviation_per_mille()
+        )
+    }
+}
+
+impl<'a> Profiler<'a> {
+    /// Builds the plugin, and reads the guest's images.
+    pub fn new(
+        workspace: &Workspace,
+        prepared: impl Into<Held<'a>>,
+        progress: Progress,
+    ) -> Outcome<Self> {
+        let prepared = prepared.into();
+        check_version(&prepared.qemu)?;
+        let images = Images::read(&prepared.guest)?;
+        let plugin = host::profiler(workspace, progress)?;
+        Ok(Self { prepared, plugin, images, scratch: workspace.scratch()? })
+    }
+
+    /// Makes a boot count.
+    fn instrument(&self, boot: &mut Boot) {
+        let arguments = vec![
+            format!("out={}", self.record_file().display()),
+            format!("vector={:x}", self.images.trap_vector),
+            format!("mark={:x}", self.images.statistics),
+        ];
+        boot.plugin = Some((self.plugin.clone(), arguments));
+    }
+
+    fn record_file(&self) -> PathBuf {
+        self.scratch.file("record.txt")
+    }
+
+    fn record(&self) -> Outcome<Record> {
+        let file = self.record_file();
+        let text = std::fs::read_to_string(&file)
+            .because(|| "QEMU has written no record: it could not load the plugin".into())?;
+        // Not needed any more, and the next run must not find it.
+        std::fs::remove_file(&file).because(|| format!("cannot remove {}", file.display()))?;
+        Record::parse(&text)
+    }
+
+    /// The profile of a program from reset to power-off, and its exit code.
+    fn execute(&self, options: &Options) -> Outcome<(Profile, u8)> {
+        let machine = machine(options.mem.clone(), options.verbose);
+        let mut boot = self.prepared.boot(&machine, &options.argv, &options.add)?;
+        boot.make_repeatable(boot.seed);
+        self.instrument(&mut boot);
+        let machine = Machine::start(&self.prepared.qemu, &boot)?;
+        let mut sink = PassThrough { show_firmware: options.verbose, show_stdout: true };
+        let ending = follow(machine, None, &mut sink);
+        super::exec::report(&ending, None);
+        let at_end = |times: &[u64]| times.last().map_or(0, |times| times.cast_signed());
+        let profile = Profile::of(&self.record()?, &self.images, at_end);
+        Ok((profile, ending.exit_status()))
+    }
+
+    /// The profile of this many requests on each of this many connections.
+    ///
+    /// The load runs twice, first with few requests and then with that many more, and the profile
+    /// is the difference: opening and closing connections is not in it. The counts are those at
+    /// the moments when the kernel reads its counters.
+    pub fn serve(&self, workspace: &Workspace, connections: u32, requests: u32) -> Outcome<Served> {
+        let client = Client::build(workspace, Progress::Transient)?;
+        let argv = service::server_arguments(Model::Kcuc, 1);
+        let mut boot = self.prepared.boot(&machine("512M".into(), false), &argv, &[])?;
+        // The peer is outside of the machine.
+        boot.count_instructions = Some(Idle::Waited);
+        self.instrument(&mut boot);
+        let sink = PassThrough { show_firmware: false, show_stdout: false };
+        let (mut server, port) =
+            Server::start_on_free_port(&self.prepared.qemu, &boot, service::PORT, sink)?;
+        let mut counted = vec![server.statistics()?];
+        for requests in [WARM_UP_REQUESTS, WARM_UP_REQUESTS + requests] {
+            let load = Load {
+                connections,
+                matrix: 1,
+                pace: Pace::Counted { requests },
+                seconds: LIMIT_SECONDS,
+                warm_up_seconds: 0,
+                drain_seconds: service::DRAIN_SECONDS,
+            };
+            let mut command = client.load(port, &load, &self.scratch.file("load.json"));
+            if !service::drive(&mut server, command.stdout(Stdio::null()))? {
+                return Err(Failure::new("the client saw errors in the counted run"));
+            }
+            counted.push(server.statistics()?);
+        }
+        server.shut_down();
+        let record = self.record()?;
+        // The server itself has read the counters before. After the last moment comes the end.
+        let Some(first) = record.moments().checked_sub(counted.len()) else {
+            return Err(Failure::new("the kernel has printed its counters without reading them"));
+        };
+        let second_less_first = |times: &[u64]| match times[first..] {
+            [start, few, many, _] => (many - few).cast_signed() - (few - start).cast_signed(),
+            _ => 0,
+        };
+        let mut profile = Profile::of(&record, &self.images, second_less_first);
+        profile.requests = Some(u64::from(connections) * u64::from(requests));
+        let growth = |at: usize| counted[at + 1].growth(&counted[at], "instructions");
+        Ok(Served { profile, counted: growth(1) - growth(0) })
+    }
+}
+
+fn machine(mem: String, verbose: bool) -> MachineOptions {
+    MachineOptions { smp: 1, mem, verbose }
+}
+
+fn check_version(qemu: &Qemu) -> Outcome<()> {
+    let [oldest, too_new] = QEMU_VERSIONS;
+    match qemu.numbers() {
+        Some(numbers) if (oldest..too_new).contains(&numbers) => Ok(()),
+        _ => Err(Failure::new(format!("QEMU {} has another plugin interface", qemu.version))
+            .advise("QEMU 7.2 to 8.2 is needed; COPS_QEMU names another one")),
+    }
+}

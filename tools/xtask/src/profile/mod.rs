@@ -1,0 +1,13 @@
+//! Profiles: how many instructions each function executed, on which call path.
+//!
+//! - `record` is what QEMU's plugin (tools/profiler) has counted.
+//! - `images` knows the functions of the firmware, the kernel, the vDSO and the programs.
+//! - `paths` is a profile: instructions by call path, as a file of "folded stacks".
+//! - `tables` are its flat tables, and the comparison of two profiles.
+//! - `flames` is its flame graph.
+
+pub mod flames;
+pub mod images;
+pub mod paths;
+pub mod record;
+pub mod tables;
