@@ -88,7 +88,7 @@ impl Counts {
         if place.address == self.mark {
             self.moments.push(self.times.clone());
         }
-        let node = self.stacks.go_on(before, place, part);
+        let node = self.stacks.follow(before, place, part);
         self.current = Some((next, node));
     }
 

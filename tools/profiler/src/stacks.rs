@@ -113,7 +113,7 @@ impl Stacks {
     }
 
     /// After `before`, the code at `next` is executed, in `part`. Returns its path.
-    pub fn go_on(&mut self, before: Option<Executed>, next: Place, part: Part) -> Node {
+    pub fn follow(&mut self, before: Option<Executed>, next: Place, part: Part) -> Node {
         // The firmware's own interrupts may come anywhere, and it returns there.
         if part == Part::Firmware {
             if let Some(before) = before.filter(|before| before.part != Part::Firmware) {
@@ -271,30 +271,30 @@ mod tests {
     fn calls_and_returns_are_followed() {
         let mut stacks = Stacks::new(VECTOR);
         let kernel = |end, last| executed(Part::Kernel, end, last);
-        let root = stacks.go_on(None, place(A), Part::Kernel);
-        let callee = stacks.go_on(kernel(End::Call, A + 8), place(B), Part::Kernel);
+        let root = stacks.follow(None, place(A), Part::Kernel);
+        let callee = stacks.follow(kernel(End::Call, A + 8), place(B), Part::Kernel);
         assert_ne!(callee, root);
         assert_eq!(stacks.frames()[callee as usize].return_address, A + 12);
-        let tail = stacks.go_on(kernel(End::Indirect, B), place(B + 64), Part::Kernel);
+        let tail = stacks.follow(kernel(End::Indirect, B), place(B + 64), Part::Kernel);
         assert_eq!(tail, callee, "a jump stays on the path");
-        assert_eq!(stacks.go_on(kernel(End::Return, B + 64), place(A + 12), Part::Kernel), root);
-        assert_eq!(stacks.go_on(kernel(End::Call, A + 8), place(B), Part::Kernel), callee);
+        assert_eq!(stacks.follow(kernel(End::Return, B + 64), place(A + 12), Part::Kernel), root);
+        assert_eq!(stacks.follow(kernel(End::Call, A + 8), place(B), Part::Kernel), callee);
         // To an address to which no call returns: a jump through a link register.
-        assert_eq!(stacks.go_on(kernel(End::Return, B), place(B + 8), Part::Kernel), callee);
+        assert_eq!(stacks.follow(kernel(End::Return, B), place(B + 8), Part::Kernel), callee);
     }
 
     #[test]
     fn a_trap_in_the_kernel_is_a_frame_until_it_returns() {
         let mut stacks = Stacks::new(VECTOR);
         let kernel = |end, last| executed(Part::Kernel, end, last);
-        let root = stacks.go_on(None, place(A), Part::Kernel);
-        let trap = stacks.go_on(kernel(End::Plain, A), place(VECTOR), Part::Kernel);
+        let root = stacks.follow(None, place(A), Part::Kernel);
+        let trap = stacks.follow(kernel(End::Plain, A), place(VECTOR), Part::Kernel);
         assert_eq!(stacks.frames()[trap as usize].return_address, A | TRAP);
-        let handler = stacks.go_on(kernel(End::Call, VECTOR + 4), place(B), Part::Kernel);
-        assert_eq!(stacks.go_on(kernel(End::Return, B), place(VECTOR + 8), Part::Kernel), trap);
+        let handler = stacks.follow(kernel(End::Call, VECTOR + 4), place(B), Part::Kernel);
+        assert_eq!(stacks.follow(kernel(End::Return, B), place(VECTOR + 8), Part::Kernel), trap);
         assert_ne!(handler, trap);
         assert_eq!(
-            stacks.go_on(kernel(End::TrapReturn, VECTOR + 8), place(A + 4), Part::Kernel),
+            stacks.follow(kernel(End::TrapReturn, VECTOR + 8), place(A + 4), Part::Kernel),
             root
         );
     }
@@ -304,22 +304,22 @@ mod tests {
         let mut stacks = Stacks::new(VECTOR);
         let kernel = |end, last| executed(Part::Kernel, end, last);
         let firmware = || executed(Part::Firmware, End::TrapReturn, 0x8000_0000);
-        let root = stacks.go_on(None, place(A), Part::Kernel);
+        let root = stacks.follow(None, place(A), Part::Kernel);
         // After the call, before its function.
-        let trap = stacks.go_on(kernel(End::Call, A), place(VECTOR), Part::Kernel);
-        let again = stacks.go_on(kernel(End::TrapReturn, VECTOR + 8), place(VECTOR), Part::Kernel);
+        let trap = stacks.follow(kernel(End::Call, A), place(VECTOR), Part::Kernel);
+        let again = stacks.follow(kernel(End::TrapReturn, VECTOR + 8), place(VECTOR), Part::Kernel);
         assert_eq!(again, trap, "the second trap at the same place");
-        let function = stacks.go_on(kernel(End::TrapReturn, VECTOR + 8), place(B), Part::Kernel);
+        let function = stacks.follow(kernel(End::TrapReturn, VECTOR + 8), place(B), Part::Kernel);
         assert_eq!(stacks.frames()[function as usize].return_address, A + 4);
         // The firmware's interrupt behind the return, and one of the kernel before it continues.
         let monitor = place(0x8000_0000);
-        let in_firmware = stacks.go_on(kernel(End::Return, B), monitor, Part::Firmware);
+        let in_firmware = stacks.follow(kernel(End::Return, B), monitor, Part::Firmware);
         let frame = stacks.frames()[in_firmware as usize];
         assert_eq!((frame.parent, frame.return_address), (root, B | TRAP));
-        assert_eq!(stacks.go_on(firmware(), monitor, Part::Firmware), in_firmware);
-        let trap = stacks.go_on(firmware(), place(VECTOR), Part::Kernel);
+        assert_eq!(stacks.follow(firmware(), monitor, Part::Firmware), in_firmware);
+        let trap = stacks.follow(firmware(), place(VECTOR), Part::Kernel);
         assert_eq!(stacks.frames()[trap as usize].parent, root);
-        let after = stacks.go_on(kernel(End::TrapReturn, VECTOR + 8), place(A + 4), Part::Kernel);
+        let after = stacks.follow(kernel(End::TrapReturn, VECTOR + 8), place(A + 4), Part::Kernel);
         assert_eq!(after, root);
     }
 
@@ -327,9 +327,9 @@ mod tests {
     fn a_program_that_is_interrupted_at_once_leaves_no_frame() {
         let mut stacks = Stacks::new(VECTOR);
         let kernel = |end, last| executed(Part::Kernel, end, last);
-        stacks.go_on(None, place(A), Part::Kernel);
-        let inner = stacks.go_on(kernel(End::Call, A), place(B), Part::Kernel);
-        let vector = stacks.go_on(kernel(End::TrapReturn, B), place(VECTOR), Part::Kernel);
+        stacks.follow(None, place(A), Part::Kernel);
+        let inner = stacks.follow(kernel(End::Call, A), place(B), Part::Kernel);
+        let vector = stacks.follow(kernel(End::TrapReturn, B), place(VECTOR), Part::Kernel);
         assert_eq!(vector, inner);
     }
 
@@ -338,31 +338,31 @@ mod tests {
         let mut stacks = Stacks::new(VECTOR);
         let user = |end, last| executed(Part::Program, end, last);
         let enter = executed(Part::Kernel, End::TrapReturn, A);
-        stacks.go_on(enter, place(USER), Part::Program);
-        let inner = stacks.go_on(user(End::Call, USER + 4), place(USER + 64), Part::Program);
+        stacks.follow(enter, place(USER), Part::Program);
+        let inner = stacks.follow(user(End::Call, USER + 4), place(USER + 64), Part::Program);
         // A system call, and one of another virtual CPU in between.
         let kernel =
-            stacks.go_on(user(End::EnvironmentCall, USER + 64), place(VECTOR), Part::Kernel);
-        let other = stacks.go_on(enter, place(USER + 900), Part::Program);
+            stacks.follow(user(End::EnvironmentCall, USER + 64), place(VECTOR), Part::Kernel);
+        let other = stacks.follow(enter, place(USER + 900), Part::Program);
         assert_ne!(other, inner);
         let again =
-            stacks.go_on(user(End::EnvironmentCall, USER + 900), place(VECTOR), Part::Kernel);
+            stacks.follow(user(End::EnvironmentCall, USER + 900), place(VECTOR), Part::Kernel);
         assert_eq!(again, kernel, "a trap continues the kernel's path");
-        assert_eq!(stacks.go_on(enter, place(USER + 68), Part::Program), inner);
+        assert_eq!(stacks.follow(enter, place(USER + 68), Part::Program), inner);
         // An interrupt behind a branch, and its target.
-        stacks.go_on(
+        stacks.follow(
             user(End::Branch { target: USER + 8 }, USER + 72),
             place(VECTOR),
             Part::Kernel,
         );
-        assert_eq!(stacks.go_on(enter, place(USER + 8), Part::Program), inner);
+        assert_eq!(stacks.follow(enter, place(USER + 8), Part::Program), inner);
         // The same address in other memory is another program.
         let at = |memory| Place { address: USER, memory };
         let left =
             Executed { part: Part::Program, end: End::Plain, last: at(0x7000), behind: at(0x7004) };
-        stacks.go_on(Some(left), place(VECTOR), Part::Kernel);
-        assert_eq!(stacks.go_on(enter, at(0x9000), Part::Program), PROGRAM);
-        assert_eq!(stacks.go_on(enter, at(0x7000), Part::Program), inner);
+        stacks.follow(Some(left), place(VECTOR), Part::Kernel);
+        assert_eq!(stacks.follow(enter, at(0x9000), Part::Program), PROGRAM);
+        assert_eq!(stacks.follow(enter, at(0x7000), Part::Program), inner);
     }
 
     #[test]
@@ -370,12 +370,12 @@ mod tests {
         let mut stacks = Stacks::new(VECTOR);
         let mut node = 0;
         for _ in 0..2 * DEPTH_MAX {
-            node = stacks.go_on(executed(Part::Kernel, End::Call, A), place(A), Part::Kernel);
+            node = stacks.follow(executed(Part::Kernel, End::Call, A), place(A), Part::Kernel);
         }
         assert_eq!(stacks.frames()[node as usize].depth, DEPTH_MAX);
         for address in 0..10 * LEFT_MAX as u64 {
             let left = executed(Part::Program, End::Plain, USER + 8 * address);
-            stacks.go_on(left, place(VECTOR), Part::Kernel);
+            stacks.follow(left, place(VECTOR), Part::Kernel);
         }
         assert!(stacks.left.len() <= 4 * LEFT_MAX, "{}", stacks.left.len());
     }
