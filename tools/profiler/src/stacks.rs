@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_goes_on_where_it_was_left() {
+    fn a_program_continues_where_it_was_left() {
         let mut stacks = Stacks::new(VECTOR);
         let user = |end, last| executed(Part::Program, end, last);
         let enter = executed(Part::Kernel, End::TrapReturn, A);
