@@ -30,7 +30,7 @@ pub struct AddressSpace {
     current_harts: AtomicU64,
     pub(super) inner: Mutex<Inner>,
     root: Arc<Root>,
-    /// Where it keeps what is left of it when it is dropped.
+    /// Where it keeps what is left of it when it is dropped; `None` once that has been taken.
     place: Option<Place>,
 }
 
@@ -272,8 +272,13 @@ impl AddressSpace {
     /// [`Remains::free_some`].
     ///
     /// For the only user of a space that is about to drop it without time to free everything at
-    /// once.
+    /// once. The drop is short then.
     pub(crate) fn take_remains(&mut self) -> Remains {
+        self.place = None;
+        self.detach()
+    }
+
+    fn detach(&mut self) -> Remains {
         let inner = self.inner.get_mut();
         let lower = inner.table.detach_lower();
         let regions = core::mem::replace(&mut inner.regions, Regions::new());
@@ -397,9 +402,9 @@ impl Drop for AddressSpace {
     /// Frees a little of the memory at once and leaves the rest to the reaper: a program that could
     /// not be started may be large.
     fn drop(&mut self) {
-        let remains = self.take_remains();
+        let left = self.place.take().map(|place| (self.detach(), place));
         self.root.retire();
-        if let Some(place) = self.place.take() {
+        if let Some((remains, place)) = left {
             remains.free_or_abandon(place);
         }
     }

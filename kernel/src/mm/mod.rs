@@ -51,7 +51,7 @@ pub use cops_algorithms::user_range::{UserRange, own_pages};
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use pinned::PinnedBuffer;
-pub(crate) use remains::{Remains, any_abandoned, take_abandoned};
+pub(crate) use remains::{Abandoned, AbandonedList, Remains, any_abandoned, take_abandoned};
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
 

@@ -43,18 +43,16 @@ impl Remains {
         if self.free_some(FRAMES_AT_ONCE) {
             let mut abandoned = place.0;
             abandoned.remains = Some(self);
-            let mut first = ABANDONED.lock();
-            abandoned.next = first.take();
-            *first = Some(abandoned);
+            ABANDONED.lock().push(Abandoned(abandoned));
         }
     }
 }
 
 /// Frames that a dropped space frees before it leaves the rest to the reaper.
-const FRAMES_AT_ONCE: usize = 16;
+const FRAMES_AT_ONCE: usize = 4;
 
 /// Memory for what will be left of a space.
-pub(super) struct Place(Box<Abandoned>);
+pub(super) struct Place(Box<Node>);
 
 impl Place {
     /// Allocates it.
@@ -62,27 +60,68 @@ impl Place {
     /// # Errors
     /// [`OutOfMemory`].
     pub(super) fn try_new() -> Result<Self, OutOfMemory> {
-        Ok(Self(try_box(Abandoned { remains: None, next: None })?))
+        Ok(Self(try_box(Node { remains: None, next: None })?))
     }
 }
 
-struct Abandoned {
+struct Node {
     remains: Option<Remains>,
-    next: Option<Box<Abandoned>>,
+    next: Option<Box<Node>>,
 }
 
-/// What is left of dropped spaces, the last one first.
-static ABANDONED: Mutex<Option<Box<Abandoned>>> = Mutex::new(None);
+/// What is left of a dropped address space and still has to be freed. It can be put into lists
+/// without allocating memory.
+pub(crate) struct Abandoned(Box<Node>);
+
+impl Abandoned {
+    /// The family that it is charged to.
+    pub(crate) fn family(&self) -> Option<Family> {
+        self.0.remains.as_ref().map(Remains::family)
+    }
+
+    /// What has to be freed.
+    pub(crate) fn into_remains(mut self) -> Option<Remains> {
+        self.0.remains.take()
+    }
+}
+
+/// A list of abandoned memory, the last one first.
+pub(crate) struct AbandonedList(Option<Box<Node>>);
+
+impl AbandonedList {
+    /// An empty list.
+    pub(crate) const fn new() -> Self {
+        Self(None)
+    }
+
+    /// Adds one.
+    pub(crate) fn push(&mut self, mut abandoned: Abandoned) {
+        abandoned.0.next = self.0.take();
+        self.0 = Some(abandoned.0);
+    }
+
+    /// Removes the one that was added last.
+    pub(crate) fn pop(&mut self) -> Option<Abandoned> {
+        let mut node = self.0.take()?;
+        self.0 = node.next.take();
+        Some(Abandoned(node))
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// What is left of dropped spaces.
+static ABANDONED: Mutex<AbandonedList> = Mutex::new(AbandonedList::new());
 
 /// Whether there is something for [`take_abandoned`].
 pub(crate) fn any_abandoned() -> bool {
-    ABANDONED.lock().is_some()
+    !ABANDONED.lock().is_empty()
 }
 
 /// The memory of a dropped address space that still has to be freed, for the reaper.
-pub(crate) fn take_abandoned() -> Option<Remains> {
-    let mut first = ABANDONED.lock();
-    let mut abandoned = first.take()?;
-    *first = abandoned.next.take();
-    abandoned.remains.take()
+pub(crate) fn take_abandoned() -> Option<Abandoned> {
+    ABANDONED.lock().pop()
 }

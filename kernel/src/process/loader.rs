@@ -114,8 +114,11 @@ struct Piece {
 
 /// A program that is being loaded. Dropping it frees everything.
 pub struct Loading {
-    /// The number reserved for the process; 0 once the process uses it or it is freed.
+    /// The number reserved for the process; 0 before that, and once the process uses it or it is
+    /// freed.
     id: ProcessId,
+    /// The process that starts it.
+    parent: ProcessId,
     name: &'static str,
     arguments: Arguments,
     ceiling: Priority,
@@ -129,12 +132,16 @@ pub struct Loading {
     piece: Option<Piece>,
     /// Set if a note says that this is a program for this kernel.
     is_native: bool,
+    /// The files, until there is memory.
+    files: Option<FileTable>,
     /// The memory and the files, until they are passed to the process.
     parts: Option<(AddressSpace, FileTable)>,
     /// The frames that the process shares with the kernel, until they are passed to it.
     pages: Option<Pages>,
     process: Option<Arc<Process>>,
-    /// Where its first virtual CPU begins, once the process has a stack.
+    /// The top of the stack, once the process has one.
+    stack_top: Option<usize>,
+    /// Where its first virtual CPU begins, once its arguments are on the stack.
     start: Option<Start>,
 }
 
@@ -150,14 +157,13 @@ impl Loading {
     /// `parent` and with this `ceiling`.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is not a program for this machine and ABI
-    /// version, `ENOMEM`, `EAGAIN` if there are too many processes.
+    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is not a program for this machine, `ENOMEM`.
     pub fn new(
         path: &str,
         arguments: Arguments,
         parent: ProcessId,
         ceiling: Priority,
-        mut files: FileTable,
+        files: FileTable,
     ) -> Result<Self, Errno> {
         mm::admit()?;
         if path.is_empty() {
@@ -168,12 +174,9 @@ impl Loading {
             Node::Directory(_) => return Err(Errno::EISDIR),
         };
         parse(program.data)?;
-        // Before the long work, which would otherwise be useless. Everything is charged to the new
-        // process.
-        let id = children::reserve(parent)?;
-        // Frees the number if anything fails.
-        let mut loading = Self {
-            id,
+        Ok(Self {
+            id: 0,
+            parent,
             name: &program.path,
             arguments,
             ceiling,
@@ -182,15 +185,13 @@ impl Loading {
             segments_done: 0,
             piece: None,
             is_native: false,
+            files: Some(files),
             parts: None,
             pages: None,
             process: None,
+            stack_top: None,
             start: None,
-        };
-        let family = children::family(id).ok_or(Errno::ESRCH)?;
-        files.charge_to(family)?;
-        loading.parts = Some((AddressSpace::new(family)?, files));
-        Ok(loading)
+        })
     }
 
     /// Makes the process start in the foreground of the console, which its parent hands over.
@@ -203,7 +204,8 @@ impl Loading {
     /// process, which is a child of `parent` and runs.
     ///
     /// # Errors
-    /// `ENOMEM`, `ENOEXEC`.
+    /// `ENOMEM`, `ENOEXEC`, also for a program for another ABI version, `EAGAIN` if there are too
+    /// many processes.
     pub fn resume(&mut self, parent: Option<&Process>) -> Option<Result<Arc<Process>, Errno>> {
         let started = match self.start {
             Some(start) => self.start(start),
@@ -233,8 +235,14 @@ impl Loading {
 
     fn load_some(&mut self, parent: Option<&Process>) -> Result<(), Errno> {
         if let Some(process) = &self.process {
-            self.start = Some(self.make_stack(process)?);
+            match self.stack_top {
+                None => self.stack_top = Some(make_stack(process)?),
+                Some(top) => self.start = Some(self.fill_stack(process, top)?),
+            }
             return Ok(());
+        }
+        if self.files.is_some() {
+            return self.prepare();
         }
         if let (Some(piece), Some((space, _))) = (&mut self.piece, &self.parts) {
             let done = space.fill_page(piece.address, piece.bytes).map_err(errno)?;
@@ -253,11 +261,18 @@ impl Loading {
         if !self.is_native {
             return Err(Errno::ENOEXEC);
         }
-        let Some(pages) = self.pages.take() else {
+        let Some(pages) = &mut self.pages else {
             self.pages = Some(Pages::allocate()?);
             return Ok(());
         };
-        let (space, files) = self.parts.take().ok_or(Errno::ENOMEM)?;
+        if let Some((space, _)) = &self.parts
+            && pages.map_some(space)?
+        {
+            return Ok(());
+        }
+        let (Some((space, files)), Some(pages)) = (self.parts.take(), self.pages.take()) else {
+            return Err(Errno::ENOMEM);
+        };
         self.process =
             Some(Process::new(self.id, parent, self.ceiling, self.name, space, files, pages)?);
         Ok(())
@@ -287,10 +302,24 @@ impl Loading {
         Ok(true)
     }
 
-    fn make_stack(&self, process: &Process) -> Result<Start, Errno> {
+    /// Reserves a number, then makes the memory. Before the long work, which would otherwise be
+    /// useless. Everything is charged to the new process.
+    fn prepare(&mut self) -> Result<(), Errno> {
+        if self.id == 0 {
+            self.id = children::reserve(self.parent)?;
+            return Ok(());
+        }
+        let family = children::family(self.id).ok_or(Errno::ESRCH)?;
+        if let Some(mut files) = self.files.take() {
+            files.charge_to(family)?;
+            self.parts = Some((AddressSpace::new(family)?, files));
+        }
+        Ok(())
+    }
+
+    fn fill_stack(&self, process: &Process, stack_top: usize) -> Result<Start, Errno> {
         let entry =
             usize::try_from(parse(self.bytes)?.0.ehdr.e_entry).map_err(|_| Errno::ENOEXEC)?;
-        let stack_top = process.map_stack(0)?;
         let trace_pages = if process.is_traced() { layout::TRACE_PAGES } else { 0 };
         let stack_pointer =
             fill_stack(&process.space, stack_top, entry, trace_pages, &self.arguments)?;
@@ -320,6 +349,16 @@ impl Drop for Loading {
             reaper::look();
         }
     }
+}
+
+/// Maps the stack of the first virtual CPU of `process` and allocates its first page. Returns its
+/// top.
+fn make_stack(process: &Process) -> Result<usize, Errno> {
+    let top = process.map_stack(0)?;
+    let first =
+        UserRange::new(top - size_of::<usize>(), size_of::<usize>()).ok_or(Errno::ENOMEM)?;
+    process.space.copy_out(first, &[0; size_of::<usize>()]).map_err(|_| Errno::ENOMEM)?;
+    Ok(top)
 }
 
 /// The file as an ELF program for this machine, and its program headers.

@@ -92,6 +92,8 @@ pub struct Process {
 pub struct Pages {
     page: SharedFrame<ProcessPage>,
     ring: WakeRing,
+    /// Number of portions of [`Self::map_some`] that are done.
+    mapped: usize,
 }
 
 impl Pages {
@@ -101,12 +103,40 @@ impl Pages {
     /// `ENOMEM`.
     pub fn allocate() -> Result<Self, Errno> {
         let page = SharedFrame::new(Frame::allocate_zeroed()?);
-        Ok(Self { page, ring: WakeRing::new()? })
+        Ok(Self { page, ring: WakeRing::new()?, mapped: 0 })
+    }
+
+    /// Maps some of what the program and the kernel share into `space`: these frames, the system
+    /// page, and the vDSO. Returns whether there was anything left to map.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map_some(&mut self, space: &AddressSpace) -> Result<bool, Errno> {
+        match self.mapped {
+            0 => {
+                let frame = self.page.frame().clone();
+                space.map_frame(layout::PROCESS_PAGE, frame, Rights::READ_WRITE)?;
+            }
+            1 => {
+                for (index, frame) in self.ring.frames().enumerate() {
+                    let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
+                    space.map_frame(address, frame.clone(), Rights::READ_WRITE)?;
+                }
+            }
+            2 => {
+                let frame = system_page().frame().clone();
+                space.map_frame(layout::SYSTEM_PAGE, frame, Rights::READ)?;
+            }
+            3 => space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?,
+            _ => return Ok(false),
+        }
+        self.mapped += 1;
+        Ok(true)
     }
 }
 
 impl Process {
-    /// Maps the shared pages into `space` and makes a process with it, without virtual CPUs.
+    /// Makes a process with `space`, where `pages` are mapped, without virtual CPUs.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -119,16 +149,9 @@ impl Process {
         files: FileTable,
         pages: Pages,
     ) -> Result<Arc<Self>, Errno> {
-        let Pages { page, ring } = pages;
+        let Pages { page, ring, .. } = pages;
         page.version.store(note::ABI_VERSION, Relaxed);
         page.ceiling.store(ceiling.level().into(), Relaxed);
-        space.map_frame(layout::PROCESS_PAGE, page.frame().clone(), Rights::READ_WRITE)?;
-        for (index, frame) in ring.frames().enumerate() {
-            let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
-            space.map_frame(address, frame.clone(), Rights::READ_WRITE)?;
-        }
-        space.map_frame(layout::SYSTEM_PAGE, system_page().frame().clone(), Rights::READ)?;
-        space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?;
         let family = children::family(id).ok_or(Errno::ESRCH)?;
         let parent_id = parent.map_or(0, |parent| parent.id);
         let account = Account::of_child(id, parent.map(|parent| (parent.id, &parent.account)))?;

@@ -4,30 +4,36 @@
 //! table. The reaper also frees the memory of programs that could not be started.
 //!
 //! Processes are freed in the order of their parents' ceilings, each at that level: a program with
-//! a low ceiling delays nothing more urgent by starting and ending others. While a process is freed
-//! and the parent of another one is more urgent, the reaper works at the level of that parent.
+//! a low ceiling delays nothing more urgent by starting and ending others. The same holds for the
+//! memory of programs that could not be started. While the reaper works for one parent and a more
+//! urgent parent has work for it, it works at the level of the latter.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
 use core::task::Poll;
 
 use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::levels::LEVELS;
 use cops_algorithms::priority::Rank;
 use cops_executor::yield_now;
 use cops_fallible::Map;
 use cops_fallible::map::Spare;
-use spin::Mutex;
+use spin::{Mutex, MutexGuard};
 
 use super::undelivered::calls;
 use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children};
 use crate::arch;
-use crate::mm::{self, Remains};
+use crate::mm::{self, Abandoned, AbandonedList, Remains};
 use crate::sched::{Service, set_priority};
 
-/// Ended processes that have not been freed.
+/// Ended processes that have not been freed, and memory of programs that could not be started.
 struct Ended {
     waiting: Map<Key, ProcessId>,
     next_number: u64,
+    /// Memory that is to be freed, by level.
+    memory: [AbandonedList; LEVELS],
+    /// A bit for each level with such memory.
+    memory_levels: u64,
 }
 
 /// The place of an ended process: the level at which it is freed, and a number. Those that have
@@ -36,11 +42,15 @@ type Key = (Option<Rank>, u64);
 /// Memory for the place of an ended process, allocated when the process is created.
 pub type Place = Spare<Key, ProcessId>;
 
-static ENDED: Mutex<Ended> = Mutex::new(Ended { waiting: Map::new(), next_number: 0 });
-/// The level at which the reaper sorts what has arrived, and at which it frees the memory of
-/// programs that could not be started.
+static ENDED: Mutex<Ended> = Mutex::new(Ended {
+    waiting: Map::new(),
+    next_number: 0,
+    memory: [const { AbandonedList::new() }; LEVELS],
+    memory_levels: 0,
+});
+/// The level at which the reaper sorts what has arrived.
 const SORTING: Priority = Priority::DEFAULT;
-/// Maximum number of processes sorted in one portion.
+/// Maximum number of processes, and of programs that could not be started, sorted in one portion.
 const PORTION_ARRIVED: usize = 4;
 /// Number of frames freed in one portion, which takes some microseconds. A program often has to
 /// wait for several portions in succession.
@@ -61,29 +71,67 @@ impl Ended {
         self.waiting.take(&key)
     }
 
-    /// Removes the process that is to be freed first, with its level, if all have one.
-    fn take_sorted(&mut self) -> Option<(Priority, ProcessId)> {
-        let (&key, _) = self.waiting.first()?;
-        let Rank(priority) = key.0?;
-        Some((priority, self.waiting.remove(&key)?))
+    fn insert_memory(&mut self, priority: Priority, memory: Abandoned) {
+        self.memory[usize::from(priority.level())].push(memory);
+        self.memory_levels |= priority.bit();
     }
+
+    /// The priority of the next work: `None` if there is none, `Some(None)` if there is something
+    /// to be sorted first.
+    fn next_priority(&self) -> Option<Option<Priority>> {
+        let process = self.waiting.first().map(|(&(priority, _), _)| priority);
+        let memory = Priority::most_urgent_in(self.memory_levels);
+        match (process, memory) {
+            (Some(None), _) => Some(None),
+            (Some(Some(Rank(process))), Some(memory)) => Some(Some(process.more_urgent_of(memory))),
+            (Some(Some(Rank(priority))), None) | (None, Some(priority)) => Some(Some(priority)),
+            (None, None) => None,
+        }
+    }
+
+    /// Removes what is to be freed first, if all have a priority. Of one priority, the processes
+    /// come first.
+    fn take_sorted(&mut self) -> Option<Next> {
+        let priority = self.next_priority()??;
+        if let Some((&key, _)) = self.waiting.first()
+            && key.0 == Some(Rank(priority))
+        {
+            return Some(Next::Process { priority, id: self.waiting.remove(&key)? });
+        }
+        let list = &mut self.memory[usize::from(priority.level())];
+        let memory = list.pop()?;
+        if list.is_empty() {
+            self.memory_levels &= !priority.bit();
+        }
+        Some(Next::Memory { priority, memory })
+    }
+}
+
+/// What is freed next, at this priority.
+enum Next {
+    Process { priority: Priority, id: ProcessId },
+    Memory { priority: Priority, memory: Abandoned },
 }
 
 /// Accepts a process with no virtual CPU that runs or will ever run.
 pub fn take(process: ProcessId, place: Place) {
     let mut ended = ENDED.lock();
     ended.insert(place, None, process);
+    wake(ended);
+}
+
+/// Makes the reaper check for memory that dropped address spaces have left.
+pub fn look() {
+    wake(ENDED.lock());
+}
+
+fn wake(ended: MutexGuard<'_, Ended>) {
     if let Some(id) = REAPER.id() {
         // It may be at work for something less urgent. Under the lock, as in `become_due`, so that
         // the reaper does not overwrite this.
         raise(id, SORTING);
     }
     drop(ended);
-    look();
-}
-
-/// Makes the reaper check for memory that dropped address spaces have left.
-pub fn look() {
     REAPER.wake();
 }
 
@@ -91,7 +139,7 @@ pub fn look() {
 #[allow(clippy::large_enum_variant, reason = "there is one, in the service's own coroutine")]
 enum Task {
     End { process: Arc<Process>, priority: Priority },
-    Free(Remains),
+    Free { remains: Remains, priority: Priority },
 }
 
 /// Waits for the next task. Sorts at first what has arrived.
@@ -104,28 +152,44 @@ async fn next_task() -> Task {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let first = ENDED.lock().take_sorted();
-        let ended = first.and_then(|(priority, id)| {
-            children::find(id).map(|process| Task::End { process, priority })
-        });
-        ended.or_else(|| mm::take_abandoned().map(Task::Free)).map_or(Poll::Pending, Poll::Ready)
+        let Some(next) = ENDED.lock().take_sorted() else { return Poll::Pending };
+        let task = match next {
+            Next::Process { priority, id } => {
+                children::find(id).map(|process| Task::End { process, priority })
+            }
+            Next::Memory { priority, memory } => {
+                memory.into_remains().map(|remains| Task::Free { remains, priority })
+            }
+        };
+        if task.is_none() {
+            context.waker().wake_by_ref();
+        }
+        task.map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }
 
-/// Sorts some of the processes that have arrived. Each is freed at the level of its parent, which
-/// may be waiting for that, or of the nearest living ancestor. Returns whether there are more.
+/// Sorts some of what has arrived. Each process is freed at the priority of its parent, which may
+/// be waiting for that, or of the nearest living ancestor; memory likewise. Returns whether there
+/// is more.
 fn sort_some() -> bool {
     for _ in 0..PORTION_ARRIVED {
-        let Some((id, place)) = ENDED.lock().take_arrived() else { return false };
-        let Some(process) = children::find(id) else { continue };
-        let priority = priority_of(children::payer(process.family, id).as_deref());
-        ENDED.lock().insert(place, Some(Rank(priority)), id);
+        let arrived = ENDED.lock().take_arrived();
+        if let Some((id, place)) = arrived {
+            let Some(process) = children::find(id) else { continue };
+            let priority = priority_of(children::payer(process.family, id).as_deref());
+            ENDED.lock().insert(place, Some(Rank(priority)), id);
+        } else if let Some(memory) = mm::take_abandoned() {
+            let payer = memory.family().and_then(|family| children::payer(family, 0));
+            ENDED.lock().insert_memory(priority_of(payer.as_deref()), memory);
+        } else {
+            return false;
+        }
     }
     true
 }
 
-/// The level for work that `payer` is charged for.
+/// The priority for work that `payer` is charged for.
 fn priority_of(payer: Option<&Process>) -> Priority {
     payer.map_or(SORTING, |payer| payer.ceiling.cap(SORTING))
 }
@@ -137,12 +201,12 @@ async fn become_due(priority: Priority) {
         yield_now().await;
         sort_some();
         let ended = ENDED.lock();
-        let first = ended.waiting.first().map(|(&(rank, _), _)| rank);
-        let has_arrived = first == Some(None);
-        let wanted = match first {
-            None => priority,
-            Some(first) => first.map_or(SORTING, |Rank(first)| first).more_urgent_of(priority),
-        };
+        let next = ended.next_priority();
+        let has_arrived = next == Some(None) || mm::any_abandoned();
+        let mut wanted = next.flatten().map_or(priority, |next| next.more_urgent_of(priority));
+        if has_arrived {
+            wanted = wanted.more_urgent_of(SORTING);
+        }
         let Some(id) = cops_executor::current() else { return };
         let before = cops_executor::priority(id).unwrap_or(SORTING);
         set_priority(id, wanted);
@@ -167,8 +231,9 @@ pub async fn service(first_ended: fn(WaitStatus)) {
     loop {
         let (process, priority) = match next_task().await {
             Task::End { process, priority } => (process, priority),
-            Task::Free(mut remains) => {
-                let mut portions = Portions::begin(children::payer(remains.family(), 0), SORTING);
+            Task::Free { mut remains, priority } => {
+                become_due(priority).await;
+                let mut portions = Portions::begin(children::payer(remains.family(), 0), priority);
                 while remains.free_some(PORTION_FRAMES) {
                     portions.let_others().await;
                 }
@@ -223,7 +288,7 @@ struct Portions {
     /// The parent, or the nearest living ancestor if the parent has ended: each portion is charged
     /// to it as it ends. It is freed by the reaper, so not before this task is done.
     payer: Option<Arc<Process>>,
-    /// The level of the task.
+    /// The priority of the task.
     priority: Priority,
     begin_ticks: u64,
 }

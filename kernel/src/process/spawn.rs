@@ -16,7 +16,7 @@ use crate::fs::{ConsoleMode, FileTable};
 use crate::mm::UserRange;
 
 /// Number of pieces of arguments that one portion copies.
-const PORTION_PIECES: usize = 16;
+const PORTION_PIECES: usize = 2;
 /// Maximum size of a piece in bytes.
 const PIECE_BYTES: usize = 256;
 
@@ -31,6 +31,8 @@ pub struct Spawning {
     at: Option<usize>,
     arguments: Arguments,
     /// Set once all arguments are collected.
+    is_collected: bool,
+    /// Set once the program has been found.
     loading: Option<Loading>,
 }
 
@@ -39,7 +41,16 @@ impl Spawning {
     /// the arguments, `ceiling` the child's.
     pub fn new(path: Text, argv: usize, ceiling: Priority, console: Option<ConsoleMode>) -> Self {
         let arguments = Arguments::default();
-        Self { path, ceiling, console, next: argv, at: None, arguments, loading: None }
+        Self {
+            path,
+            ceiling,
+            console,
+            next: argv,
+            at: None,
+            arguments,
+            is_collected: false,
+            loading: None,
+        }
     }
 
     /// Executes a portion on behalf of `process`. `None` if there is more to do; the result is the
@@ -49,11 +60,12 @@ impl Spawning {
             let started = loading.resume(Some(process))?;
             return Some(started.map(|child| child.id as usize));
         }
-        self.prepare(process).err().map(Err)
+        let done = if self.is_collected { self.load(process) } else { self.collect(process) };
+        done.err().map(Err)
     }
 
-    /// Collects some of the arguments; after the last one, examines the program.
-    fn prepare(&mut self, process: &Arc<Process>) -> Result<(), Errno> {
+    /// Collects some of the arguments.
+    fn collect(&mut self, process: &Arc<Process>) -> Result<(), Errno> {
         for _ in 0..PORTION_PIECES {
             let at = match self.at {
                 Some(at) => at,
@@ -62,7 +74,8 @@ impl Spawning {
                     copy_in(process, self.next, &mut pointer)?;
                     let pointer = usize::from_le_bytes(pointer);
                     if pointer == 0 {
-                        return self.load(process);
+                        self.is_collected = true;
+                        return Ok(());
                     }
                     if self.arguments.len() >= ARGUMENTS_MAX {
                         return Err(Errno::E2BIG);
@@ -99,6 +112,7 @@ impl Spawning {
         })
     }
 
+    /// Examines the program.
     fn load(&mut self, process: &Process) -> Result<(), Errno> {
         let arguments = core::mem::take(&mut self.arguments);
         let files = FileTable::with_console()?;

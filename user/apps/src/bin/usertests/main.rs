@@ -38,6 +38,7 @@ mod hostile_values;
 mod inspection;
 mod interrupts;
 mod leak;
+mod leftovers;
 mod limits;
 mod memory_ends;
 mod network;
@@ -97,6 +98,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         processes::TESTS,
         authority::TESTS,
         quotas::TESTS,
+        leftovers::TESTS,
         pipes::TESTS,
         results::TESTS,
         limits::TESTS,

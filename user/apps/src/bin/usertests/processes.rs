@@ -14,7 +14,8 @@ use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
 use crate::{
-    authority, bounded, check, check_equal, interrupts, quotas, raw, registers, scheduling, tests,
+    authority, bounded, check, check_equal, interrupts, leftovers, quotas, raw, registers,
+    scheduling, tests,
 };
 
 tests! { processes:
@@ -67,6 +68,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
         other => authority::help(other)
             .or_else(|| quotas::help(other))
             .or_else(|| scheduling::help(other))
+            .or_else(|| leftovers::help(other))
             .unwrap_or(ExitCode(98)),
     }
 }
