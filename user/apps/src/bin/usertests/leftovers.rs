@@ -15,7 +15,7 @@ tests! { leftovers:
     a_failed_start_does_not_wait_for_less_urgent_work,
 }
 
-/// The pages of a process whose end takes the reaper hundreds of portions.
+/// The pages of a process: its end takes the reaper hundreds of portions.
 const PAGES: u64 = 4096;
 /// Other memory that the process which looks at its quota may need meanwhile. The program that it
 /// cannot start is larger.
