@@ -261,7 +261,8 @@ fn machine(mem: String, verbose: bool) -> MachineOptions {
     MachineOptions { smp: 1, mem, verbose }
 }
 
-fn check_version(qemu: &Qemu) -> Outcome<()> {
+/// Whether this version of QEMU has the plugin interface that the profiler is written for.
+pub fn check_version(qemu: &Qemu) -> Outcome<()> {
     let [oldest, too_new] = QEMU_VERSIONS;
     match qemu.numbers() {
         Some(numbers) if (oldest..too_new).contains(&numbers) => Ok(()),

@@ -101,12 +101,12 @@ fn block<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Block> {
     let digits = words.next()?;
     let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
     let bytes = (0..digits.len()).step_by(2).map(byte).collect::<Option<_>>()?;
-    Some(Block { address, memory, bytes })
+    words.next().is_none().then_some(Block { address, memory, bytes })
 }
 
 fn node<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Node> {
-    let parent = words.next()?.parse().ok()?;
-    Some(Node { parent, return_address: hexadecimal(words.next()?)? })
+    let (parent, return_address) = (words.next()?.parse().ok()?, hexadecimal(words.next()?)?);
+    words.next().is_none().then_some(Node { parent, return_address })
 }
 
 fn count<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Count> {

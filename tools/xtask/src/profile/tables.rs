@@ -144,8 +144,8 @@ mod tests {
         let text = compare(&before, &after, 10);
         let rows: Vec<_> = text.lines().map(str::trim).collect();
         assert_eq!(rows[0], "per request");
-        assert_eq!(rows[8], "before          after     difference  by function");
-        assert_eq!(rows[9], "10.0            5.0           -5.0  kernel  a::f");
-        assert_eq!(rows[12], "11.0            8.0           -3.0  all");
+        assert_eq!(rows[9], "before          after     difference  by function");
+        assert_eq!(rows[10], "10.0            5.0           -5.0  kernel  a::f");
+        assert_eq!(rows[13], "11.0            8.0           -3.0  all");
     }
 }
