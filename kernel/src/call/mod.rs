@@ -188,7 +188,7 @@ pub fn set_priority(process: &Arc<Process>, handle: u64, priority: Priority) -> 
 }
 
 /// Cells that the reaper looks at in one portion when a process ends.
-const PORTION_CELLS: usize = 16;
+const PORTION_CELLS: usize = 8;
 
 /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on.
 /// Returns the number to go on with, if there is more to look at. For the reaper.
