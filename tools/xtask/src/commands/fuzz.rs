@@ -12,7 +12,7 @@ use super::Prepared;
 use crate::cli::{Fuzz, Machine as MachineOptions};
 use crate::error::{Because, Outcome};
 use crate::process::last_lines;
-use crate::qemu::command::{Idle, Network};
+use crate::qemu::command::Network;
 use crate::qemu::console::{Ending, Sink, follow_while_it_writes};
 use crate::qemu::demux::Channel;
 use crate::qemu::machine::Machine;
@@ -65,8 +65,10 @@ pub fn campaign(
         format!("first={}", wanted.first),
     ];
     let mut boot = prepared.boot(&machine(wanted.harts), &argv, &[])?;
-    boot.count_instructions = (wanted.harts == 1).then_some(Idle::Skipped);
     boot.network = Network::Isolated;
+    if wanted.harts == 1 {
+        boot.make_repeatable(boot.seed);
+    }
     let machine = Machine::start(&prepared.qemu, &boot)?;
     let mut console = Console { text: Vec::new(), line: Vec::new(), progress };
     let ending = follow_while_it_writes(machine, SILENCE, &mut console);
