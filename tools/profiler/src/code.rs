@@ -67,36 +67,24 @@ fn full(word: u32, address: u64) -> End {
     }
 }
 
+/// For each bit of an offset in a short instruction: its place in the instruction, and in the
+/// offset. The last one is the sign.
+type Bits = [(u16, u16)];
+const JUMP: &Bits =
+    &[(3, 1), (4, 2), (5, 3), (11, 4), (2, 5), (7, 6), (6, 7), (9, 8), (10, 9), (8, 10), (12, 11)];
+const SHORT_BRANCH: &Bits = &[(3, 1), (4, 2), (10, 3), (11, 4), (2, 5), (5, 6), (6, 7), (12, 8)];
+
 fn compressed(word: u16, address: u64) -> End {
-    let bit = |from: u16, to: u16| i64::from(word >> from & 1) << to;
+    let branch = |bits: &Bits| {
+        let offset = bits.iter().map(|&(from, to)| i64::from(word >> from & 1) << to).sum();
+        let sign_bit = bits.last().map_or(0, |&(_, sign_bit)| sign_bit);
+        End::Branch { target: address.wrapping_add_signed(sign_extended(offset, sign_bit)) }
+    };
     match (word & 3, word >> 13) {
         // c.j
-        (1, 5) => {
-            let offset = bit(12, 11)
-                + bit(11, 4)
-                + bit(10, 9)
-                + bit(9, 8)
-                + bit(8, 10)
-                + bit(7, 6)
-                + bit(6, 7)
-                + bit(5, 3)
-                + bit(4, 2)
-                + bit(3, 1)
-                + bit(2, 5);
-            End::Branch { target: address.wrapping_add_signed(sign_extended(offset, 11)) }
-        }
+        (1, 5) => branch(JUMP),
         // c.beqz, c.bnez
-        (1, 6 | 7) => {
-            let offset = bit(12, 8)
-                + bit(11, 4)
-                + bit(10, 3)
-                + bit(6, 7)
-                + bit(5, 6)
-                + bit(4, 2)
-                + bit(3, 1)
-                + bit(2, 5);
-            End::Branch { target: address.wrapping_add_signed(sign_extended(offset, 8)) }
-        }
+        (1, 6 | 7) => branch(SHORT_BRANCH),
         // c.jr, c.jalr; without the second source register, which c.mv and c.add have.
         (2, 4) if word >> 2 & 31 == 0 && word >> 7 & 31 != 0 => {
             match (word >> 12 & 1, is_link((word >> 7 & 31).into())) {
@@ -109,7 +97,7 @@ fn compressed(word: u16, address: u64) -> End {
     }
 }
 
-fn sign_extended(value: i64, sign_bit: u32) -> i64 {
+fn sign_extended(value: i64, sign_bit: u16) -> i64 {
     let unused = 63 - sign_bit;
     value << unused >> unused
 }

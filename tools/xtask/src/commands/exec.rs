@@ -14,7 +14,8 @@ pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
     let mut boot = prepared.boot(&options.machine, &options.argv, &options.add)?;
     if options.icount {
-        boot.make_repeatable(options.seed);
+        boot.seed = options.seed;
+        boot.make_repeatable();
     }
     let deadline = options.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut machine = Machine::start(&prepared.qemu, &boot)?;

@@ -67,7 +67,7 @@ pub fn campaign(
     let mut boot = prepared.boot(&machine(wanted.harts), &argv, &[])?;
     boot.network = Network::Isolated;
     if wanted.harts == 1 {
-        boot.make_repeatable(boot.seed);
+        boot.make_repeatable();
     }
     let machine = Machine::start(&prepared.qemu, &boot)?;
     let mut console = Console { text: Vec::new(), line: Vec::new(), progress };

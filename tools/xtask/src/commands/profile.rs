@@ -38,7 +38,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
     }
     let is_service = options.argv == ["run"];
     let progress = if is_service { Progress::Lines } else { Progress::Transient };
-    let profiler = Profiler::new(workspace, Prepared::new(workspace, progress)?, progress)?;
+    let prepared = Prepared::new(workspace, progress)?;
+    let profiler = Profiler::new(workspace, &prepared, progress)?;
     let mut wrong = false;
     let (profile, title, check, status) = if is_service {
         let served = profiler.serve(workspace, options.connections, options.requests)?;
@@ -55,7 +56,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
     };
     let origin = format!(
         "counted by a plugin of QEMU {}, each instruction, on one hart; {check}; commit {}",
-        profiler.prepared.qemu.version,
+        prepared.qemu.version,
         workspace.commit()
     );
     let text = format!("{title}\n{origin}\n\n{}", tables::flat(&profile, options.rows));
@@ -93,39 +94,10 @@ fn write(folder: &Path, name: &str, text: &str) -> Outcome<()> {
 
 /// A guest, and a QEMU that counts.
 pub struct Profiler<'a> {
-    prepared: Held<'a>,
+    prepared: &'a Prepared,
     plugin: PathBuf,
     images: Images,
     scratch: Scratch,
-}
-
-/// A prepared guest, of a command or of the tests.
-pub enum Held<'a> {
-    Own(Box<Prepared>),
-    Lent(&'a Prepared),
-}
-
-impl std::ops::Deref for Held<'_> {
-    type Target = Prepared;
-
-    fn deref(&self) -> &Prepared {
-        match self {
-            Held::Own(prepared) => prepared,
-            Held::Lent(prepared) => prepared,
-        }
-    }
-}
-
-impl From<Prepared> for Held<'_> {
-    fn from(prepared: Prepared) -> Self {
-        Held::Own(Box::new(prepared))
-    }
-}
-
-impl<'a> From<&'a Prepared> for Held<'a> {
-    fn from(prepared: &'a Prepared) -> Self {
-        Held::Lent(prepared)
-    }
 }
 
 /// The profile of a served load.
@@ -159,12 +131,7 @@ impl Served {
 
 impl<'a> Profiler<'a> {
     /// Builds the plugin, and reads the guest's images.
-    pub fn new(
-        workspace: &Workspace,
-        prepared: impl Into<Held<'a>>,
-        progress: Progress,
-    ) -> Outcome<Self> {
-        let prepared = prepared.into();
+    pub fn new(workspace: &Workspace, prepared: &'a Prepared, progress: Progress) -> Outcome<Self> {
         check_version(&prepared.qemu)?;
         let images = Images::read(&prepared.guest)?;
         let plugin = host::profiler(workspace, progress)?;
@@ -198,7 +165,7 @@ impl<'a> Profiler<'a> {
     fn execute(&self, options: &Options) -> Outcome<(Profile, u8)> {
         let machine = machine(options.mem.clone(), options.verbose);
         let mut boot = self.prepared.boot(&machine, &options.argv, &options.add)?;
-        boot.make_repeatable(boot.seed);
+        boot.make_repeatable();
         self.instrument(&mut boot);
         let machine = Machine::start(&self.prepared.qemu, &boot)?;
         let mut sink = PassThrough { show_firmware: options.verbose, show_stdout: true };

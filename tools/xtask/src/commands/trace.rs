@@ -57,7 +57,7 @@ fn boot(prepared: &Prepared, options: &Trace, argv: &[String]) -> Outcome<Boot> 
     let mut boot = prepared.boot(&options.machine, argv, &options.add)?;
     boot.boot_arguments.push(format!("trace={}", options.records));
     if options.icount {
-        boot.make_repeatable(boot.seed);
+        boot.make_repeatable();
     }
     Ok(boot)
 }

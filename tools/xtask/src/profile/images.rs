@@ -17,6 +17,12 @@ const VDSO_IN_PROCESS: u64 = 0x3f_0020_0000;
 /// Bytes of the vDSO, rounded up generously.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
 const USER_END: u64 = 1 << 38;
+/// Code at physical addresses: the reset vector below the programs, OpenSBI, and the beginning of
+/// the kernel.
+const PROGRAMS: u64 = 0x1_0000;
+const FIRMWARE_CODE: u64 = 0x8000_0000;
+const KERNEL_LOADED: u64 = 0x8020_0000;
+const KERNEL_LOADED_END: u64 = 0x8100_0000;
 /// The kernel is linked this far above the physical addresses at which it begins.
 const KERNEL_OFFSET: u64 = 0xffff_ffc0_0000_0000;
 const PAGE_BITS: u32 = 12;
@@ -152,8 +158,8 @@ impl Images {
     /// of programs.
     pub fn function(&self, address: u64, program: Option<usize>) -> String {
         let (side, name) = match address {
-            ..0x1_0000 | 0x8000_0000..0x8020_0000 => (FIRMWARE, Some("OpenSBI")),
-            0x8020_0000..0x8100_0000 => (KERNEL, self.kernel.at(address + KERNEL_OFFSET)),
+            ..PROGRAMS | FIRMWARE_CODE..KERNEL_LOADED => (FIRMWARE, Some("OpenSBI")),
+            KERNEL_LOADED..KERNEL_LOADED_END => (KERNEL, self.kernel.at(address + KERNEL_OFFSET)),
             VDSO_IN_PROCESS..USER_END => (VDSO, self.vdso.at(address - VDSO_IN_PROCESS)),
             ..USER_END => match program.and_then(|number| self.programs.get(number)) {
                 Some(program) => (program.name.as_str(), program.functions.at(address)),
@@ -173,5 +179,6 @@ const STATISTICS: &str = "cops_kernel::inspect::statistics::statistics";
 
 /// Whether it is an address of a program's own code.
 fn is_of_program(address: u64) -> bool {
-    (0x1_0000..VDSO_IN_PROCESS).contains(&address) && !(0x8000_0000..0x8100_0000).contains(&address)
+    (PROGRAMS..VDSO_IN_PROCESS).contains(&address)
+        && !(FIRMWARE_CODE..KERNEL_LOADED_END).contains(&address)
 }

@@ -52,7 +52,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 
     let machine = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
     let mut boot = prepared.boot(&machine, &["/bin/measure".into(), "costs".into()], &[])?;
-    boot.make_repeatable(boot.seed);
+    boot.make_repeatable();
     let mut transcript = Transcript::default();
     follow_while_it_writes(Machine::start(&prepared.qemu, &boot)?, SILENCE, &mut transcript);
     cases.push(Case::judged("costs of entering the kernel", &costs(&transcript.stdout)));

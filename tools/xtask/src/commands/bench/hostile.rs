@@ -128,7 +128,7 @@ fn boot(
     machine.smp = setting.harts;
     let mut boot = prepared.boot(&machine, &argv, &[])?;
     if setting.clock != "wall" {
-        boot.make_repeatable(boot.seed);
+        boot.make_repeatable();
     }
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
     let rows = rows(&said.lines, setting)?;

@@ -115,7 +115,7 @@ impl Setting {
         }
         match idle {
             _ if self.clock == "wall" => {}
-            Idle::Skipped => boot.make_repeatable(boot.seed),
+            Idle::Skipped => boot.make_repeatable(),
             // The benchmark's peer is outside.
             Idle::Waited => boot.count_instructions = Some(idle),
         }

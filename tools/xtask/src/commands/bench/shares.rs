@@ -34,7 +34,7 @@ pub fn run(prepared: &Prepared, machine: &Machine, counted: bool, words: &[&str]
         ["/bin/victim", "shares"].iter().chain(words).map(|&word| word.to_owned()).collect();
     let mut boot = prepared.boot(machine, &argv, &[])?;
     if counted {
-        boot.make_repeatable(boot.seed);
+        boot.make_repeatable();
     }
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
     match said.ending {
