@@ -111,18 +111,23 @@ impl Profile {
     /// Reads the text of a file.
     pub fn parse(text: &str) -> Outcome<Self> {
         let mut profile = Self::default();
+        // Of the numbers' absolute values: no sum of some of them overflows if this does not.
+        let mut all = 0_i64;
         for line in text.lines() {
-            if let Some(requests) = line.strip_prefix("# requests ") {
-                profile.requests = requests.parse().ok();
-                continue;
-            }
-            let parsed = line
-                .rsplit_once(' ')
-                .and_then(|(path, instructions)| Some((path, instructions.parse::<i64>().ok()?)));
-            let (path, instructions) = parsed
+            let mut read = || {
+                if let Some(requests) = line.strip_prefix("# requests ") {
+                    profile.requests = Some(requests.parse().ok()?);
+                    return Some(());
+                }
+                let (path, instructions) = line.rsplit_once(' ')?;
+                let instructions: i64 = instructions.parse().ok()?;
+                all = all.checked_add(instructions.checked_abs()?)?;
+                let path = path.split(';').map(str::to_owned).collect();
+                *profile.paths.entry(path).or_default() += instructions;
+                Some(())
+            };
+            read()
                 .ok_or_else(|| Failure::new(format!("this is no line of a profile: {line:?}")))?;
-            *profile.paths.entry(path.split(';').map(str::to_owned).collect()).or_default() +=
-                instructions;
         }
         Ok(profile)
     }
@@ -138,7 +143,9 @@ mod tests {
         let profile = Profile::parse(text).unwrap();
         assert_eq!((profile.requests, profile.total()), (Some(7), 9));
         assert_eq!(Profile::parse(&profile.to_text()).unwrap(), profile);
-        for wrong in ["a", "a b", "# a"] {
+        let too_many = format!("a {}\na 1", i64::MAX);
+        let too_few = format!("a {}", i64::MIN);
+        for wrong in ["a", "a b", "# a", "# requests x", "# requests -1", &too_many, &too_few] {
             assert!(Profile::parse(wrong).is_err(), "{wrong:?}");
         }
     }
