@@ -120,8 +120,8 @@ fn echo_server(listener: Arc<Listener>, rounds: usize) {
     assert_eq!(end, Ok(0));
 }
 
-/// Waits until the stacks have no connection any more. The last handle may leave the end of its
-/// handshake to the poller, which is told of it but may run late: it must not be stopped before.
+/// Waits until the stacks have no connection any more. The last handle may leave the end of a
+/// handshake to the poller, which is woken but may run late: it must not be stopped before.
 fn wait_until_closed(stacks: &[&Stack]) {
     let begin = Instant::now();
     while stacks.iter().any(|stack| stack.statistics().connections_now > 0) {
