@@ -198,14 +198,14 @@
 //! marked in V's record: in `posted` while it is in the inbox (the mark is set before the
 //! announcement ends, and is cleared only when the inbox is emptied), in `ready` while it waits in
 //! the list, and on its way from one to the other in `ready` before it goes from `posted`
-//! ([`WorkerState::waiting`]). At a scheduling point a worker files its own inbox and looks at the
+//! ([`WorkerState::waiting`]). At a scheduling point a worker drains its own inbox and looks at the
 //! marks of all others. If V is itself, it begins the most urgent of its lists, which is at least
-//! as urgent as U. If V is another and shows something more urgent than the worker has, it takes
-//! V's lock, files V's inbox, and takes the most urgent there, if that is as urgent as what was
-//! shown; otherwise it looks again. If V's lock is held, a thread is at a scheduling point there
-//! and takes the most urgent; the worker looks again rather than run something less urgent. (The
-//! scheduling points of `poll_in_turn`, which are shorter, are those at which none of this would
-//! find anything: it leaves as soon as one of the marks it looks at says otherwise.)
+//! as urgent as U. If V is another and publishes something more urgent than the worker has, it
+//! takes V's lock, drains V's inbox, and takes the most urgent there, if that is as urgent as what
+//! was published; otherwise it looks again. If V's lock is held, a thread is at a scheduling point
+//! there and takes the most urgent; the worker looks again rather than run something less urgent.
+//! (The fast path between two polls is taken only while none of this would find anything: it ends
+//! as soon as one of the marks that it looks at says otherwise.)
 //!
 //! *Limits.* Looking again ends after 200 times: if the host suspends a worker under the lock (some
 //! tens of instructions), the others go on with what they have, and count that in
@@ -219,13 +219,14 @@
 //! `tests/simulator` has several workers take turns in virtual time and asserts the bound at each
 //! of some hundred thousand polls.
 //!
-//! # Equals, and those that starve
+//! # Peers and starvation
 //!
-//! Equal priorities are served round-robin by each worker. Between workers the balance is kept by
-//! stealing alone: one that runs out takes half of what waits at another, and one that has less
-//! urgent work takes what is more urgent. No worker takes an equal. So a worker that always has
-//! something more urgent does not serve its less urgent ones, and if the others always have some of
-//! their own, those wait, though their equals elsewhere run.
+//! Peers are coroutines of the same priority. Each worker serves its peers round-robin. Between
+//! workers only stealing keeps the balance: a worker with nothing ready takes half of what waits at
+//! another, and a worker takes what is more urgent than its own. No worker steals a peer of what it
+//! has. So a worker that always has something more urgent does not serve its less urgent
+//! coroutines, and if the other workers always have some of their own, these wait, although their
+//! peers elsewhere run.
 //!
 //! Strict priorities starve less urgent coroutines as long as there is enough more urgent work;
 //! that is their purpose. [`Executor::set_aging`] gives every waiting level a share: of every so

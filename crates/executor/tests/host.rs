@@ -29,7 +29,7 @@ fn watched<T>(what: &str, test: impl FnOnce() -> T) -> T {
     })
 }
 
-fn level(level: u8) -> Priority {
+fn at_level(level: u8) -> Priority {
     Priority::new(level).unwrap()
 }
 
@@ -108,7 +108,7 @@ fn threads_that_spawn_find_workers_that_sleep() {
                             yield_now().await;
                             ran.fetch_add(1, Ordering::SeqCst);
                         };
-                        let joined = handle.spawn_at(counting, level(spawner * 16));
+                        let joined = handle.spawn_at(counting, at_level(spawner * 16));
                         if n % 3 == 0 {
                             handle.block_on(joined).unwrap();
                         }
@@ -163,7 +163,8 @@ fn one_worker_keeps_to_priorities() {
             .into_iter()
             .map(|priority| {
                 let log = log.clone();
-                runtime.spawn_at(async move { log.lock().unwrap().push(priority) }, level(priority))
+                runtime
+                    .spawn_at(async move { log.lock().unwrap().push(priority) }, at_level(priority))
             })
             .collect();
         go.send(()).unwrap();
@@ -193,7 +194,7 @@ fn the_end_drops_every_future_once_and_polls_none() {
                             if n % 3 == 0 { pending::<()>().await } else { yield_now().await }
                         }
                     },
-                    level((n % 64) as u8),
+                    at_level((n % 64) as u8),
                 ));
             }
             thread::sleep(Duration::from_millis(2));
@@ -400,7 +401,7 @@ fn finish_waits_for_those_that_come_later_too() {
             }
             if left != 0 {
                 let handle = Handle::current().unwrap();
-                drop(handle.spawn_at(chain(left - 1, ended.clone()), level((left % 64) as u8)));
+                drop(handle.spawn_at(chain(left - 1, ended.clone()), at_level((left % 64) as u8)));
             }
             ended.fetch_add(1, Ordering::SeqCst);
         })

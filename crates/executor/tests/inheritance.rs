@@ -20,7 +20,7 @@ macro_rules! executor {
     }};
 }
 
-fn level(level: u8) -> Priority {
+fn at_level(level: u8) -> Priority {
     Priority::new(level).unwrap()
 }
 
@@ -65,7 +65,7 @@ fn start(
     future: impl Future<Output = ()> + Send + 'static,
     of: u8,
 ) -> CoroutineId {
-    let id = executor.spawn(future, level(of)).unwrap();
+    let id = executor.spawn(future, at_level(of)).unwrap();
     executor.run_until_stalled(0);
     id
 }
@@ -89,7 +89,7 @@ fn a_chain_of_three_is_raised_and_lowered() {
     };
     let urgent = start(executor, urgent, 3);
     assert_eq!(levels(&[low, middle, urgent]), [Some(3), Some(3), Some(3)]);
-    assert_eq!(base_priority(low), Some(level(50)));
+    assert_eq!(base_priority(low), Some(at_level(50)));
     events[0].set();
     executor.run(0, 1);
     // The low one has unlocked, in its last poll.
@@ -130,9 +130,9 @@ fn a_waiter_that_gives_up_or_changes_is_followed_at_once() {
     let lock = || async { drop(mutexes[0].lock().await) };
     let (one, two) = (start(executor, lock(), 10), start(executor, lock(), 20));
     let mut seen = levels(&[id]);
-    set_priority(one, level(5));
+    set_priority(one, at_level(5));
     seen.extend(levels(&[id]));
-    set_priority(one, level(40));
+    set_priority(one, at_level(40));
     seen.extend(levels(&[id]));
     cancel(two);
     executor.run_until_stalled(0);
@@ -158,15 +158,15 @@ fn set_priority_on_a_holder_changes_what_it_goes_back_to() {
     };
     let id = start(executor, keeper, 60);
     start(executor, async { drop(mutexes[0].lock().await) }, 10);
-    set_priority(id, level(50));
-    assert_eq!((priority(id), base_priority(id)), (Some(level(10)), Some(level(50))));
-    set_priority(id, level(4));
-    assert_eq!((priority(id), base_priority(id)), (Some(level(4)), Some(level(4))));
-    set_priority(id, level(55));
-    assert_eq!(priority(id), Some(level(10)));
+    set_priority(id, at_level(50));
+    assert_eq!((priority(id), base_priority(id)), (Some(at_level(10)), Some(at_level(50))));
+    set_priority(id, at_level(4));
+    assert_eq!((priority(id), base_priority(id)), (Some(at_level(4)), Some(at_level(4))));
+    set_priority(id, at_level(55));
+    assert_eq!(priority(id), Some(at_level(10)));
     events[0].set();
     executor.run_until_stalled(0);
-    assert_eq!((priority(id), base_priority(id)), (Some(level(55)), Some(level(55))));
+    assert_eq!((priority(id), base_priority(id)), (Some(at_level(55)), Some(at_level(55))));
     events[1].set();
     executor.run_until_stalled(0);
     assert_eq!(executor.live_count(), 0);
@@ -202,14 +202,14 @@ fn a_child_does_not_begin_with_what_its_parent_inherits() {
         let _guard = mutex.lock().await;
         event.wait().await;
         let id = current().unwrap();
-        assert_eq!(priority(id), Some(level(10)));
+        assert_eq!(priority(id), Some(at_level(10)));
         *child.lock().unwrap() = executor.spawn_inheriting(std::future::pending()).ok();
     };
     start(executor, parent, 60);
     start(executor, async { drop(mutex.lock().await) }, 10);
     event.set();
     executor.run_until_stalled(0);
-    assert_eq!(child.lock().unwrap().and_then(priority), Some(level(60)));
+    assert_eq!(child.lock().unwrap().and_then(priority), Some(at_level(60)));
 }
 
 #[test]
@@ -417,7 +417,7 @@ proptest! {
             match step {
                 Step::SetPriority(actor, of) => {
                     bases[actor] = of * 9;
-                    prop_assert!(set_priority(ids[actor], level(of * 9)));
+                    prop_assert!(set_priority(ids[actor], at_level(of * 9)));
                     // At once; no actor is polled in between.
                     if !is_circle(&actors) {
                         prop_assert_eq!(levels(&ids), by_the_rule(&bases, &actors));

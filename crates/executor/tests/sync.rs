@@ -19,7 +19,7 @@ macro_rules! executor {
     }};
 }
 
-fn level(level: u8) -> Priority {
+fn at_level(level: u8) -> Priority {
     Priority::new(level).unwrap()
 }
 
@@ -65,7 +65,7 @@ fn takers(
             let _permit = semaphore.acquire(1).await;
             log.push(number as u32);
         };
-        let id = executor.spawn(taker, level(of)).unwrap();
+        let id = executor.spawn(taker, at_level(of)).unwrap();
         // So that they come in this order, whatever their levels.
         executor.run_until_stalled(0);
         id
@@ -86,7 +86,7 @@ fn lockers(
             *mutex.lock().await += 1;
             log.push(number as u32);
         };
-        let id = executor.spawn(locker, level(of)).unwrap();
+        let id = executor.spawn(locker, at_level(of)).unwrap();
         executor.run_until_stalled(0);
         id
     };
@@ -123,30 +123,30 @@ fn the_priority_that_counts_is_that_of_the_hand_over() {
     let held = mutex.try_lock().unwrap();
     let ids = lockers(executor, mutex, &log, &[20, 20, 20, 20]);
     // No coroutine is polled between this and the unlock.
-    assert!(set_priority(ids[2], level(5)));
-    assert!(set_priority(ids[0], level(21)));
+    assert!(set_priority(ids[2], at_level(5)));
+    assert!(set_priority(ids[0], at_level(21)));
     drop(held);
     executor.run_until_stalled(0);
     assert_eq!(log.take(), [2, 1, 3, 0]);
 
     let semaphore = leak(Semaphore::new(0));
     let ids = takers(executor, semaphore, &log, &[20, 20, 20, 20]);
-    assert!(set_priority(ids[2], level(5)));
-    assert!(set_priority(ids[0], level(21)));
+    assert!(set_priority(ids[2], at_level(5)));
+    assert!(set_priority(ids[0], at_level(21)));
     semaphore.add_permits(1);
     executor.run_until_stalled(0);
     assert_eq!(log.take(), [2, 1, 3, 0]);
 }
 
 #[test]
-fn a_priority_that_changes_and_changes_back_puts_a_waiter_behind_its_equals_once_it_was_seen() {
+fn a_priority_that_changes_and_changes_back_puts_a_waiter_behind_its_peers_once_it_was_seen() {
     let (executor, log) = (executor!(12), Log::default());
     let semaphore = leak(Semaphore::new(0));
     let ids = takers(executor, semaphore, &log, &[20, 20, 20]);
-    set_priority(ids[0], level(30));
+    set_priority(ids[0], at_level(30));
     // It is woken, and takes its new place.
     executor.run_until_stalled(0);
-    set_priority(ids[0], level(20));
+    set_priority(ids[0], at_level(20));
     executor.run_until_stalled(0);
     semaphore.add_permits(1);
     executor.run_until_stalled(0);
@@ -179,7 +179,7 @@ fn what_was_handed_over_is_not_taken_by_those_that_come_by() {
 }
 
 #[test]
-fn who_gives_up_passes_on_what_it_was_granted() {
+fn a_waiter_that_is_dropped_passes_on_what_it_was_granted() {
     let (executor, log) = (executor!(14), Log::default());
     let (mutex, semaphore) = (leak(Mutex::new(0)), leak(Semaphore::new(0)));
     let held = mutex.try_lock().unwrap();
@@ -227,7 +227,7 @@ fn asking_for_many_permits_is_not_starved() {
         large_log.push(100);
         drop(permit);
     };
-    let large = executor.spawn(large, level(20)).unwrap();
+    let large = executor.spawn(large, at_level(20)).unwrap();
     executor.run_until_stalled(0);
     // One is free, but the others are not more urgent.
     assert!(semaphore.try_acquire(1).is_none());
@@ -247,7 +247,7 @@ fn a_large_demand_that_is_withdrawn_lets_small_ones_go() {
     let (executor, log) = (executor!(17), Log::default());
     let semaphore = leak(Semaphore::new(1));
     let large = async { semaphore.acquire(5).await.forget() };
-    let large = executor.spawn(large, level(20)).unwrap();
+    let large = executor.spawn(large, at_level(20)).unwrap();
     executor.run_until_stalled(0);
     takers(executor, semaphore, &log, &[30]);
     assert_eq!(log.take(), []);
@@ -261,11 +261,11 @@ fn a_waiter_that_is_raised_takes_what_it_may_have_now() {
     let (executor, log) = (executor!(18), Log::default());
     let semaphore = leak(Semaphore::new(1));
     let large = async { semaphore.acquire(5).await.forget() };
-    executor.spawn(large, level(20)).unwrap();
+    executor.spawn(large, at_level(20)).unwrap();
     executor.run_until_stalled(0);
     let ids = takers(executor, semaphore, &log, &[30]);
     assert_eq!(log.take(), []);
-    set_priority(ids[0], level(19));
+    set_priority(ids[0], at_level(19));
     executor.run_until_stalled(0);
     assert_eq!(log.take(), [0]);
 }
@@ -281,7 +281,7 @@ fn an_event_releases_all_waiters_by_priority_also_if_it_is_cleared_at_once() {
             event.wait().await;
             log.push(number);
         };
-        executor.spawn(waiter, level((number % 4) as u8)).unwrap();
+        executor.spawn(waiter, at_level((number % 4) as u8)).unwrap();
     }
     executor.run_until_stalled(0);
     event.set();
@@ -290,7 +290,7 @@ fn an_event_releases_all_waiters_by_priority_also_if_it_is_cleared_at_once() {
         let mut wait = Box::pin(event.wait());
         move |context| wait.as_mut().poll(context)
     });
-    let late = executor.spawn(late, level(0)).unwrap();
+    let late = executor.spawn(late, at_level(0)).unwrap();
     executor.run_until_stalled(0);
     let order = log.take();
     let expected: Vec<u32> =
@@ -312,7 +312,7 @@ fn a_channel_is_bounded_keeps_the_order_and_returns_what_no_receiver_will_take()
     assert_eq!(sender.try_send(3), Err(TrySendError::Full(3)));
     let sending = {
         let sender = sender.clone();
-        executor.spawn_join(async move { sender.send(3).await }, level(9)).unwrap()
+        executor.spawn_join(async move { sender.send(3).await }, at_level(9)).unwrap()
     };
     executor.run_until_stalled(0);
     assert!(!sending.is_finished());
@@ -326,7 +326,7 @@ fn a_channel_is_bounded_keeps_the_order_and_returns_what_no_receiver_will_take()
     sender.try_send(6).unwrap();
     let waiting = {
         let sender = sender.clone();
-        executor.spawn_join(async move { sender.send(7).await }, level(9)).unwrap()
+        executor.spawn_join(async move { sender.send(7).await }, at_level(9)).unwrap()
     };
     executor.run_until_stalled(0);
     drop(receiver);
@@ -353,13 +353,13 @@ fn receivers_get_what_is_left_after_the_senders_are_gone() {
 }
 
 #[test]
-fn who_waits_to_receive_is_released_when_the_last_sender_goes() {
+fn a_waiting_receiver_is_released_when_the_last_sender_goes() {
     let executor = executor!(22);
     let (sender, receiver) = channel::<u32>(1);
     let waiting: Vec<_> = (0..40)
         .map(|_| {
             let receiver = receiver.clone();
-            executor.spawn_join(async move { receiver.receive().await }, level(9)).unwrap()
+            executor.spawn_join(async move { receiver.receive().await }, at_level(9)).unwrap()
         })
         .collect();
     executor.run_until_stalled(0);
@@ -383,7 +383,7 @@ fn a_receiver_that_gives_up_leaves_its_value_to_another() {
             let receiving = async move {
                 log.push(receiver.receive().await.unwrap_or(99) * 10 + number);
             };
-            executor.spawn(receiving, level(9)).unwrap()
+            executor.spawn(receiving, at_level(9)).unwrap()
         })
         .collect();
     executor.run_until_stalled(0);
@@ -432,7 +432,8 @@ fn values_are_dropped_once_wherever_they_are() {
 fn a_oneshot_that_is_never_sent_ends_the_wait() {
     let executor = executor!(24);
     let (sender, mut receiver) = oneshot::<u32>();
-    let waiting = executor.spawn_join(async move { receiver.receive().await }, level(9)).unwrap();
+    let waiting =
+        executor.spawn_join(async move { receiver.receive().await }, at_level(9)).unwrap();
     executor.run_until_stalled(0);
     drop(sender);
     assert_eq!(executor.block_on(waiting), Ok(None));
@@ -448,7 +449,7 @@ fn signals_and_waits_meet_in_whatever_order() {
             meet.wait_on(key).await;
             log.push(number);
         };
-        let id = executor.spawn(wait, level(of)).unwrap();
+        let id = executor.spawn(wait, at_level(of)).unwrap();
         executor.run_until_stalled(0);
         id
     };
@@ -484,7 +485,7 @@ fn signals_and_waits_meet_in_whatever_order() {
 fn a_rendezvous_refuses_what_it_could_not_remember() {
     let executor = executor!(26);
     let meet = leak(Rendezvous::<2>::new());
-    let id = executor.spawn(meet.wait_on(1), level(9)).unwrap();
+    let id = executor.spawn(meet.wait_on(1), at_level(9)).unwrap();
     executor.run_until_stalled(0);
     // On its way, and so counted: it might have to be remembered.
     meet.signal(1).unwrap();
@@ -555,7 +556,7 @@ fn a_future_may_move_to_another_coroutine_while_it_waits() {
         let _permit = wait.await;
         mover_log.push(9);
     };
-    executor.spawn(mover, level(1)).unwrap();
+    executor.spawn(mover, at_level(1)).unwrap();
     executor.run_until_stalled(0);
     semaphore.add_permits(1);
     executor.run_until_stalled(0);

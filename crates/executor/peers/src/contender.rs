@@ -117,7 +117,7 @@ impl Contender {
             (EmbassyBoxed, Operation::Spawn { .. }) => true,
             (CopsRuntime, Operation::Spawn { .. } | Operation::Join) => true,
             (CopsSlots | CopsRuntime | EmbassyBoxed, _) => false,
-            // Sorting 100,000 equals takes their square of steps; the others have no part for
+            // Sorting 100,000 peers takes their square of steps; the others have no part for
             // priorities.
             (EmbassyPriority, Operation::Yield { coroutines, .. }) => coroutines <= 1_000,
             (EmbassyPriority, Operation::Spawn { batch }) => batch <= 1_000,

@@ -39,8 +39,8 @@ impl Worker {
         let less_urgent = levels & levels.wrapping_sub(1);
         let last = self.aged_level.load(Ordering::Relaxed);
         let later = less_urgent & (!1u64).wrapping_shl(last);
-        let level = Priority::most_urgent_in(later).or(Priority::most_urgent_in(less_urgent))?;
-        self.aged_level.store(level.level() as u32, Ordering::Relaxed);
-        Some(level)
+        let priority = Priority::most_urgent_in(later).or(Priority::most_urgent_in(less_urgent))?;
+        self.aged_level.store(priority.level() as u32, Ordering::Relaxed);
+        Some(priority)
     }
 }

@@ -93,7 +93,7 @@ pub(super) const ATTENTION_STOP: u32 = 1;
 /// There is a hook `external` to call.
 pub(super) const ATTENTION_EXTERNAL: u32 = 2;
 /// There are several workers.
-pub(super) const ATTENTION_FELLOWS: u32 = 4;
+pub(super) const ATTENTION_OTHER_WORKERS: u32 = 4;
 
 impl Executor {
     /// An executor that has no hooks and no workers yet.
@@ -214,8 +214,8 @@ impl Executor {
         // The limit goes up last: a reader that sees the new limit finds the worker.
         worker.store(memory, Ordering::Release);
         if self.worker_limit.fetch_max(number.wrapping_add(1), Ordering::Release) != 0 {
-            self.attention.fetch_or(ATTENTION_FELLOWS, Ordering::SeqCst);
-            self.clear_all_steady();
+            self.attention.fetch_or(ATTENTION_OTHER_WORKERS, Ordering::SeqCst);
+            self.close_all_fast_paths();
         }
         STATUS_OK
     }
@@ -265,13 +265,13 @@ impl Executor {
     /// ```
     pub fn set_aging(&self, period: u32) {
         self.aging_period.store(period, Ordering::Relaxed);
-        self.clear_all_steady();
+        self.close_all_fast_paths();
     }
 
-    fn clear_all_steady(&self) {
+    fn close_all_fast_paths(&self) {
         (0..self.worker_limit())
             .filter_map(|number| self.worker(number))
-            .for_each(Worker::clear_steady);
+            .for_each(Worker::close_fast_path);
     }
 
     /// Makes every `run` return at its next scheduling point, and parked workers wake up, until it
@@ -290,7 +290,7 @@ impl Executor {
     pub fn request_stop(&self, stop: bool) {
         if stop {
             self.attention.fetch_or(ATTENTION_STOP, Ordering::SeqCst);
-            self.clear_all_steady();
+            self.close_all_fast_paths();
             self.unpark_all();
         } else {
             self.attention.fetch_and(!ATTENTION_STOP, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What is done under a worker's lock: its lists, and what was left for it to file.
+//! What is done under a worker's lock: its lists, and moving what is in its inbox into them.
 
 use super::atomic::Ordering;
 
@@ -38,71 +38,71 @@ impl Locked<'_> {
         self.0.state().ready.store(levels, Ordering::Relaxed);
     }
 
-    /// Publishes that a coroutine waits at `level`. True if any waited before, at any level.
+    /// Publishes that a coroutine waits at `priority`. True if any waited before, at any level.
     #[inline(always)]
-    fn show(&self, level: Priority) -> bool {
+    fn publish(&self, priority: Priority) -> bool {
         let waiting = self.waiting();
         // The record's line, which other workers read, is written only if it changes.
-        if waiting & level.bit() == 0 {
-            self.set_waiting(waiting | level.bit());
+        if waiting & priority.bit() == 0 {
+            self.set_waiting(waiting | priority.bit());
         }
         waiting != 0
     }
 
-    /// Publishes that no coroutine waits at `level`.
+    /// Publishes that no coroutine waits at `priority`.
     #[inline(always)]
-    fn hide(&self, level: Priority) {
+    fn withdraw(&self, priority: Priority) {
         let waiting = self.waiting();
-        if waiting & level.bit() != 0 {
-            self.set_waiting(waiting & !level.bit());
+        if waiting & priority.bit() != 0 {
+            self.set_waiting(waiting & !priority.bit());
         }
     }
 
-    /// Appends a coroutine with list `level` of this worker as its place that is not linked yet.
-    /// True if others wait here.
+    /// Enqueues a coroutine that is not linked yet, although its state word names the list of
+    /// `priority` of this worker as its place. True if others wait here.
     #[inline(always)]
-    pub fn push(&self, slot: &Slot, level: Priority) -> bool {
-        self.push_unpublished(slot, level);
-        self.show(level)
+    pub fn enqueue(&self, slot: &Slot, priority: Priority) -> bool {
+        self.enqueue_unpublished(slot, priority);
+        self.publish(priority)
     }
 
-    /// As `push`, for a caller that publishes the level itself.
+    /// As `enqueue`, for a caller that publishes the level itself.
     #[inline(always)]
-    fn push_unpublished(&self, slot: &Slot, level: Priority) {
-        self.0.lists.push(slot, level);
-        if (level.level() as u32) < self.0.running_level.load(Ordering::Relaxed) {
-            self.0.clear_steady();
+    fn enqueue_unpublished(&self, slot: &Slot, priority: Priority) {
+        self.0.lists.enqueue(slot, priority);
+        if (priority.level() as u32) < self.0.running_level.load(Ordering::Relaxed) {
+            self.0.close_fast_path();
         }
     }
 
-    /// Moves one that waits from the list `from` to the tail of the list `to`. True if others wait
-    /// here.
+    /// Moves a waiting coroutine from the list of `from` to the tail of the list of `to`. True if
+    /// others wait here.
     ///
-    /// The new level is published before the old one is taken back, so that a worker that looks
+    /// The new level is published before the old one is withdrawn, so that a worker that looks
     /// without the lock, to park, sees at least one of the two.
-    fn relist(&self, slab: &Slab, slot: &Slot, from: Priority, to: Priority) -> bool {
-        let has_equals = self.waiting() & to.bit() != 0;
-        self.show(to);
+    fn move_to_list(&self, slab: &Slab, slot: &Slot, from: Priority, to: Priority) -> bool {
+        let has_peers = self.waiting() & to.bit() != 0;
+        self.publish(to);
         self.remove(slab, slot, from);
-        self.push_unpublished(slot, to);
-        has_equals || self.waiting() & !to.bit() != 0
+        self.enqueue_unpublished(slot, to);
+        has_peers || self.waiting() & !to.bit() != 0
     }
 
-    /// The head of list `level`, which is not empty, is about to be polled. From now on it stays
+    /// Begins the poll of the head of the list of `priority`, which is not empty. The head stays
     /// there until it is settled.
     #[inline(always)]
-    pub fn begin<'s>(&self, slab: &'s Slab, level: Priority) -> &'s Slot {
-        self.0.running_level.store(level.level() as u32, Ordering::Relaxed);
-        self.0.steady.store(1, Ordering::Relaxed);
-        let slot = self.0.lists.list(level).first(slab);
+    pub fn begin<'s>(&self, slab: &'s Slab, priority: Priority) -> &'s Slot {
+        self.0.running_level.store(priority.level() as u32, Ordering::Relaxed);
+        self.0.fast_path_open.store(1, Ordering::Relaxed);
+        let slot = self.0.lists.list(priority).first(slab);
         if slot.is_alone() {
-            self.hide(level);
+            self.withdraw(priority);
         }
         slot
     }
 
     /// Ends the state of being polled. The coroutine is still the head of its list; returns the
-    /// level of that list.
+    /// priority of that list.
     #[inline(always)]
     pub fn end(&self) -> Priority {
         let level = self.0.running_level.load(Ordering::Relaxed);
@@ -110,46 +110,46 @@ impl Locked<'_> {
         Priority::saturating(level)
     }
 
-    /// What was polled, the head of its list, waits again, at the tail.
+    /// Ends the poll of the head of a list, and requeues it at the tail.
     pub fn end_and_rotate(&self, slab: &Slab) {
-        let level = self.end();
-        let list = self.0.lists.list(level);
+        let priority = self.end();
+        let list = self.0.lists.list(priority);
         let first = list.first(slab);
         list.rotate_to(first, first.next(slab));
-        self.show(level);
+        self.publish(priority);
     }
 
-    /// Takes one that waits out of list `level`.
-    fn remove(&self, slab: &Slab, slot: &Slot, level: Priority) {
-        self.0.lists.remove(slab, slot, level);
-        let polled = self.0.running_level.load(Ordering::Relaxed) == level.level() as u32;
-        if self.bitmap() & level.bit() == 0
-            || polled && self.0.lists.list(level).first(slab).is_alone()
+    /// Takes a waiting coroutine out of the list of `priority`.
+    fn remove(&self, slab: &Slab, slot: &Slot, priority: Priority) {
+        self.0.lists.remove(slab, slot, priority);
+        let polled = self.0.running_level.load(Ordering::Relaxed) == priority.level() as u32;
+        if self.bitmap() & priority.bit() == 0
+            || polled && self.0.lists.list(priority).first(slab).is_alone()
         {
-            self.hide(level);
+            self.withdraw(priority);
         }
     }
 
-    /// Whether nothing has happened since the worker last looked at everything, but what is done
-    /// in turn (`turns`).
+    /// Whether nothing has happened since the worker last looked at everything, except what the
+    /// fast path does.
     #[inline(always)]
-    pub fn is_steady(&self) -> bool {
-        self.0.steady.load(Ordering::Relaxed) != 0
+    pub fn is_fast_path_open(&self) -> bool {
+        self.0.fast_path_open.load(Ordering::Relaxed) != 0
     }
 
-    /// If all is steady: what was polled, the head of `list`, is taken out, and `next`, which came
-    /// after it, begins. `None` if it was alone: then nothing begins.
+    /// If the fast path is open: takes out what was polled, the head of `list`, and begins `next`,
+    /// which came after it. `None` if it was alone: then nothing begins.
     #[inline(always)]
     pub fn remove_and_begin<'s>(
         &self,
         slab: &'s Slab,
         list: &List,
-        level: Priority,
+        priority: Priority,
         next: &'s Slot,
     ) -> Option<&'s Slot> {
-        let next = self.0.lists.remove_followed(slab, list, level.bit(), next);
+        let next = self.0.lists.remove_followed(slab, list, priority.bit(), next);
         match next {
-            Some(next) if next.is_alone() => self.hide(level),
+            Some(next) if next.is_alone() => self.withdraw(priority),
             Some(_) => {}
             None => {
                 self.end();
@@ -169,8 +169,8 @@ impl Locked<'_> {
     /// Takes what was polled, the head of its list, out. `next` is what came after it. Nothing
     /// begins.
     pub fn end_and_remove(&self, slab: &Slab, next: &Slot) {
-        let level = self.end();
-        self.0.lists.remove_followed(slab, self.0.lists.list(level), level.bit(), next);
+        let priority = self.end();
+        self.0.lists.remove_followed(slab, self.0.lists.list(priority), priority.bit(), next);
     }
 
     /// Makes the slot of a coroutine that has exited, and is in no list any more, free.
@@ -204,39 +204,39 @@ impl Locked<'_> {
         }
     }
 
-    /// Migrates the first that waits in list `level`, which is one of `waiting`, to the worker
-    /// `to`. Returns the list there in which it is now.
+    /// Migrates the first coroutine that waits in the list of `priority`, which is one of
+    /// `waiting`, to the worker `to`. Returns the priority of the list in which it is there.
     ///
     /// That is another list if the coroutine's priority was changed a moment ago by a caller that
     /// could not take the lock here. That caller's note is at this worker, which no longer has the
     /// coroutine, so the note would have no effect: the change is made during the move instead. A
     /// change that comes after the transition finds the coroutine at its new worker.
     #[must_use]
-    pub fn migrate(&self, slab: &Slab, level: Priority, to: &Locked<'_>) -> Priority {
-        let head = self.0.lists.list(level).first(slab);
-        let polled = self.0.running_level.load(Ordering::Relaxed) == level.level() as u32;
+    pub fn migrate(&self, slab: &Slab, priority: Priority, to: &Locked<'_>) -> Priority {
+        let head = self.0.lists.list(priority).first(slab);
+        let polled = self.0.running_level.load(Ordering::Relaxed) == priority.level() as u32;
         let slot = if polled { head.next(slab) } else { head };
-        self.remove(slab, slot, level);
+        self.remove(slab, slot, priority);
         let word = slot.state.migrate(self.0.number(), to.0.number());
-        let moved = if word.is_misfiled() {
+        let moved = if word.is_misplaced() {
             slot.state.relevel(word.generation(), to.0.number())
         } else {
             None
         };
-        let level = moved.map_or(level, |(_, level)| level);
-        to.push(slot, level);
-        level
+        let priority = moved.map_or(priority, |(_, priority)| priority);
+        to.enqueue(slot, priority);
+        priority
     }
 
     /// Migrates up to half of what waits here, most urgent first, to the worker `to`.
     pub fn migrate_half(&self, slab: &Slab, to: &Locked<'_>) {
         let mut left = self.count_waiting(slab, 2 * MIGRATED_AT_ONCE) / 2;
         while left != 0
-            && let Some(level) = Priority::most_urgent_in(self.waiting())
+            && let Some(priority) = Priority::most_urgent_in(self.waiting())
         {
             // Which list it came to makes no difference: the thief begins with the most urgent of
             // all that it has then.
-            let _list = self.migrate(slab, level, to);
+            let _list = self.migrate(slab, priority, to);
             left = left.wrapping_sub(1);
         }
     }
@@ -246,11 +246,11 @@ impl Locked<'_> {
         let mut count: u32 = 0;
         let mut levels = self.bitmap();
         let running = self.0.running_level.load(Ordering::Relaxed);
-        while let Some(level) = Priority::most_urgent_in(levels) {
-            levels &= !level.bit();
-            let head = self.0.lists.list(level).first(slab);
+        while let Some(priority) = Priority::most_urgent_in(levels) {
+            levels &= !priority.bit();
+            let head = self.0.lists.list(priority).first(slab);
             let mut slot = head;
-            if running != level.level() as u32 {
+            if running != priority.level() as u32 {
                 count = count.wrapping_add(1);
             }
             while count < limit && !::core::ptr::eq(slot.next(slab), head) {
@@ -261,27 +261,27 @@ impl Locked<'_> {
         count
     }
 
-    /// Moves a coroutine that is in a list of this worker, but not that of its priority, to the
-    /// tail of that.
-    pub fn refile(&self, slab: &Slab, slot: &Slot, generation: u32) -> Refiled {
+    /// Requeues a coroutine that is in a list of this worker, but not that of its priority: it
+    /// moves to the tail of the latter.
+    pub fn requeue(&self, slab: &Slab, slot: &Slot, generation: u32) -> Requeued {
         let word = slot.state.load();
         if word.names(generation) && word.place() == Place::List && word.worker() != self.0.number()
         {
-            return Refiled::Elsewhere;
+            return Requeued::Elsewhere;
         }
         if self.is_polled(slab, slot) {
             // It settles before anything else happens here.
-            self.0.clear_steady();
-            return Refiled::Done;
+            self.0.close_fast_path();
+            return Requeued::Done;
         }
         // Those that became ready before shall come first.
         self.drain(slab);
         match slot.state.relevel(generation, self.0.number()) {
             Some((from, to)) => {
-                let busy = self.relist(slab, slot, from, to);
-                Refiled::Moved { priority: to, busy }
+                let busy = self.move_to_list(slab, slot, from, to);
+                Requeued::Moved { priority: to, busy }
             }
-            None => Refiled::Done,
+            None => Requeued::Done,
         }
     }
 
@@ -291,7 +291,8 @@ impl Locked<'_> {
             && ::core::ptr::eq(self.0.lists.list(Priority::saturating(running)).first(slab), slot)
     }
 
-    /// Files everything in the inbox under its priority. May miss what is just being announced.
+    /// Moves everything in the inbox to the list of its priority. May miss what is just being
+    /// announced.
     #[inline(always)]
     pub fn drain(&self, slab: &Slab) {
         if self.0.state().posted.load(Ordering::Relaxed) != 0 {
@@ -299,7 +300,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Files everything in the inbox; true if there was anything.
+    /// As `drain`, and misses nothing; true if there was anything.
     #[cold]
     pub fn drain_unannounced(&self, slab: &Slab) -> bool {
         let filled = !self.0.inbox.is_empty();
@@ -324,61 +325,61 @@ impl Locked<'_> {
             state.posted.fetch_and(!posted, Ordering::SeqCst);
         }
         self.0.inbox.drain(slab, |slot| {
-            let level = slot.state.take_from_inbox(number);
-            self.push_unpublished(slot, level);
-            waiting |= level.bit();
+            let priority = slot.state.take_from_inbox(number);
+            self.enqueue_unpublished(slot, priority);
+            waiting |= priority.bit();
         });
         self.set_waiting(waiting);
-        if self.0.misfiled.load(Ordering::Relaxed) != 0 {
-            self.refile_noted(slab);
+        if self.0.misplaced.load(Ordering::Relaxed) != 0 {
+            self.requeue_noted(slab);
         }
     }
 
-    /// Goes through the lists in which a coroutine is misfiled. Takes time in their length; but it
-    /// takes an interrupt or a thief in the very instructions of a scheduling point for this to be
-    /// needed.
+    /// Requeues the coroutines that are in another list than that of their priority. Takes time
+    /// proportional to the length of these lists; needed only if an interrupt or a thief came in
+    /// the middle of a scheduling point.
     #[cold]
-    fn refile_noted(&self, slab: &Slab) {
-        let mut levels = self.0.misfiled.swap(0, Ordering::SeqCst) & self.bitmap();
-        while let Some(level) = Priority::most_urgent_in(levels) {
-            levels &= !level.bit();
-            let head = self.0.lists.list(level).first(slab);
+    fn requeue_noted(&self, slab: &Slab) {
+        let mut levels = self.0.misplaced.swap(0, Ordering::SeqCst) & self.bitmap();
+        while let Some(priority) = Priority::most_urgent_in(levels) {
+            levels &= !priority.bit();
+            let head = self.0.lists.list(priority).first(slab);
             // From the second to the last, then the head: what is moved away has been passed by
             // then, and what is moved into the list comes after the last.
             let mut slot = head.next(slab);
-            let last = self.0.lists.list(level).last(slab);
+            let last = self.0.lists.list(priority).last(slab);
             while !::core::ptr::eq(slot, head) {
                 let (next, was_last) = (slot.next(slab), ::core::ptr::eq(slot, last));
-                self.refile_one(slab, slot);
+                self.requeue_one(slab, slot);
                 if was_last {
                     break;
                 }
                 slot = next;
             }
             if self.is_polled(slab, head) {
-                self.0.clear_steady();
+                self.0.close_fast_path();
             } else {
-                self.refile_one(slab, head);
+                self.requeue_one(slab, head);
             }
         }
     }
 
-    fn refile_one(&self, slab: &Slab, slot: &Slot) {
+    fn requeue_one(&self, slab: &Slab, slot: &Slot) {
         let generation = slot.state.peek().generation();
         if let Some((from, to)) = slot.state.relevel(generation, self.0.number()) {
-            self.relist(slab, slot, from, to);
+            self.move_to_list(slab, slot, from, to);
         }
     }
 }
 
-/// What came of `Locked::refile`.
+/// What came of `Locked::requeue`.
 #[must_use]
-pub(crate) enum Refiled {
+pub(crate) enum Requeued {
     /// It is in a list of another worker now.
     Elsewhere,
     /// There is nothing to be done, or the worker does it when the present poll has ended.
     Done,
-    /// It waits in list `priority` now; `busy`: so do others on this worker.
+    /// It waits in the list of `priority` now; `busy`: so do others on this worker.
     Moved { priority: Priority, busy: bool },
 }
 

@@ -7,11 +7,12 @@
 //!
 //! Reading order: `priority`, `id`, `snapshot` and `state` (the heart), `slot`, `slab`, `inbox`,
 //! `ready`, `record`, `worker`, `locked`, `executor`, `requests` (spawn, wake, cancel,
-//! set_priority), `schedule` (run), `turns`, `steal`, `aging`, `park`.
+//! set_priority), `schedule` (run), `fast_path`, `steal`, `aging`, `park`.
 
 mod aging;
 pub(crate) mod atomic;
 mod executor;
+mod fast_path;
 mod hooks;
 pub(crate) mod id;
 mod inbox;
@@ -29,7 +30,6 @@ mod slot;
 mod snapshot;
 mod state;
 mod steal;
-mod turns;
 mod verify;
 mod worker;
 

@@ -313,7 +313,7 @@ impl Executor {
             if !polls || level <= priority.level() as u32 {
                 continue;
             }
-            // The target is preferred among equals, and the caller before all: it need not be
+            // The target is preferred among peers, and the caller before all: it need not be
             // interrupted.
             if level > least || level == least && (number == here || number == target.number()) {
                 least = level;

@@ -50,18 +50,18 @@ impl ReadyLists {
     }
 
     #[inline(always)]
-    pub fn list(&self, level: Priority) -> &List {
-        &self.lists[level.index()]
+    pub fn list(&self, priority: Priority) -> &List {
+        &self.lists[priority.index()]
     }
 
     /// Appends a slot that is in no list.
     #[inline(always)]
-    pub fn push(&self, slot: &Slot, level: Priority) {
-        let list = self.list(level);
+    pub fn enqueue(&self, slot: &Slot, priority: Priority) {
+        let list = self.list(priority);
         let bitmap = self.bitmap();
         let this = slot.as_pointer();
-        if bitmap & level.bit() == 0 {
-            self.bitmap.store(bitmap | level.bit(), Relaxed);
+        if bitmap & priority.bit() == 0 {
+            self.bitmap.store(bitmap | priority.bit(), Relaxed);
             list.first.store(this, Relaxed);
             slot.next.store(this, Relaxed);
             slot.previous.store(slot.handle(), Relaxed);
@@ -81,11 +81,11 @@ impl ReadyLists {
     }
 
     /// Takes a slot out of the list it is in.
-    pub fn remove(&self, slab: &Slab, slot: &Slot, level: Priority) {
-        let list = self.list(level);
+    pub fn remove(&self, slab: &Slab, slot: &Slot, priority: Priority) {
+        let list = self.list(priority);
         if list.is_first(slot) {
             // The next one is of no interest: nothing begins.
-            let _next = self.remove_first(slab, list, level.bit());
+            let _next = self.remove_first(slab, list, priority.bit());
             return;
         }
         // SAFETY: not the first, so there is another one on either side; module documentation.

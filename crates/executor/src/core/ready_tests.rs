@@ -60,7 +60,7 @@ proptest! {
             match step {
                 Step::Push(level) => {
                     let slot = slab.allocate(0, &hooks).unwrap();
-                    lists.push(slot, Priority::new(level).unwrap());
+                    lists.enqueue(slot, Priority::new(level).unwrap());
                     model[level as usize].push_back(slot.handle());
                 }
                 Step::Pop => {

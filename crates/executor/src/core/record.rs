@@ -1,10 +1,10 @@
-//! The record in which a worker shows what it does: to the other workers, to `ps`, to a kernel.
+//! The record in which a worker publishes what it does: to the other workers, to `ps`, to a kernel.
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::priority::Priority;
 
-/// What a worker shows to others: to the other workers, to `ps`, and, if it is in a page shared
+/// What a worker publishes: to the other workers, to `ps`, and, if it is in a page shared
 /// with the kernel, to the kernel. The executor only ever takes these fields for hints about *when*
 /// to look.
 ///

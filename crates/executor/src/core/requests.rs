@@ -11,7 +11,7 @@ use super::atomic::{Ordering, spin_loop};
 use super::executor::Executor;
 use super::id::CoroutineId;
 use super::interface::{STATUS_NO_MEMORY, STATUS_NOT_INITIALISED};
-use super::locked::{Locked, Refiled};
+use super::locked::{Locked, Requeued};
 use super::priority::Priority;
 use super::slot::{FutureVTable, Slot};
 use super::snapshot::Snapshot;
@@ -288,7 +288,7 @@ impl Executor {
         here: u32,
         result: R,
     ) -> R {
-        let busy = locked.push(slot, priority);
+        let busy = locked.enqueue(slot, priority);
         drop(locked);
         self.tell(worker, priority, here, busy, result)
     }
@@ -349,8 +349,8 @@ impl Executor {
     }
 
     fn changed(&self, slot: &Slot, generation: u32, request: Request, here: u32) -> bool {
-        // Its own worker shows the new urgency at once: others use it to decide which worker to
-        // interrupt.
+        // Its own worker publishes the new priority at once: others use it to decide which worker
+        // to interrupt.
         if request != Request::Gone
             && let Some(worker) = self.worker(here)
             && worker.state().current_id.load(Ordering::Relaxed)
@@ -412,29 +412,29 @@ impl Executor {
             }
             Request::Note { worker } => {
                 if let Some(worker) = self.worker(worker) {
-                    worker.clear_steady();
+                    worker.close_fast_path();
                 }
             }
-            Request::Move => self.refile(slot, generation, here),
+            Request::Move => self.requeue(slot, generation, here),
         }
         true
     }
 
     /// Moves a coroutine that is in a list, but not in that of its priority, or leaves that to the
     /// worker that has it in its list.
-    fn refile(&self, slot: &Slot, generation: u32, here: u32) {
+    fn requeue(&self, slot: &Slot, generation: u32, here: u32) {
         let mut tries = TRIES_FOR_LOCK;
         loop {
             let word = slot.state.load();
-            if !word.names(generation) || !word.is_misfiled() {
+            if !word.names(generation) || !word.is_misplaced() {
                 return;
             }
             let Some(worker) = self.worker(word.worker()) else { return };
             if let Some(locked) = worker.try_lock() {
-                match locked.refile(&self.slab, slot, generation) {
-                    Refiled::Elsewhere => continue,
-                    Refiled::Done => return,
-                    Refiled::Moved { priority, busy } => {
+                match locked.requeue(&self.slab, slot, generation) {
+                    Requeued::Elsewhere => continue,
+                    Requeued::Done => return,
+                    Requeued::Moved { priority, busy } => {
                         drop(locked);
                         return self.tell(worker, priority, here, busy, ());
                     }
@@ -445,7 +445,7 @@ impl Executor {
                 spin_loop();
                 continue;
             }
-            worker.note_misfiled(word.level(), word.priority());
+            worker.note_misplaced(word.listed_at(), word.priority());
             // If a thief has moved it before this mark was set, no worker would search for it.
             if slot.state.load().worker() == word.worker() {
                 return self.tell(worker, word.priority(), here, true, ());

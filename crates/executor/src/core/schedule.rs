@@ -1,13 +1,14 @@
 //! Running: pick the most urgent coroutine, poll it, see to what became of it.
 //!
 //! `run_marked` is the loop. `schedule` is the scheduling point, under the worker's own lock: it
-//! puts what was polled where it belongs now, files the inbox, compares the lists with the bitmaps
-//! of the other workers (`steal`), and begins the most urgent coroutine. What it comes to most of
-//! the time is in `turns`.
+//! requeues or removes what was polled, drains the inbox into the lists, compares these with the
+//! bitmaps of the other workers (`steal`), and begins the most urgent coroutine. `fast_path` does
+//! most of the time what it would do.
 
 use super::atomic::{Ordering, compiler_fence};
 
 use super::executor::{ATTENTION_STOP, Executor};
+use super::fast_path::FastPath;
 use super::hooks::Hooks;
 use super::interface::{RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED};
 use super::locked::Locked;
@@ -16,11 +17,10 @@ use super::record::{NO_PRIORITY, PHASE_OUTSIDE, PHASE_RUNNING, WorkerState};
 use super::slot::Slot;
 use super::snapshot::Snapshot;
 use super::state::Settled;
-use super::turns::Turns;
 use super::worker::Worker;
 
-/// After so many polls in turn a worker looks at everything, whatever happens.
-const POLLS_IN_TURN: u64 = 256;
+/// After so many polls on the fast path a worker looks at everything, whatever happens.
+const POLLS_ON_FAST_PATH: u64 = 256;
 
 /// A coroutine that this worker polls: the head of one of its lists. Its future is ours.
 #[derive(Clone, Copy)]
@@ -105,28 +105,28 @@ impl Executor {
                 has_offered = true;
                 self.offer_rest();
             }
-            let allowed = budget.min(POLLS_IN_TURN).min(until_aged).max(1);
+            let allowed = budget.min(POLLS_ON_FAST_PATH).min(until_aged).max(1);
             state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
-            let mut turns = Turns::new(worker, begun.word.level(), allowed);
+            let mut path = FastPath::new(worker, begun.word.listed_at(), allowed);
             // Read after `schedule` has recorded that nothing happened: a request for attention
             // clears that.
             let attention = self.attention.load(Ordering::Relaxed);
-            if attention & ATTENTION_STOP != 0 || !begun.word.is(turns.plain) {
-                turns.left = allowed.wrapping_sub(1);
-                turns.polled = Some(Polled { begun, outcome: poll_once(state, begun) });
+            if attention & ATTENTION_STOP != 0 || !begun.word.is(path.plain) {
+                path.left = allowed.wrapping_sub(1);
+                path.polled = Some(Polled { begun, outcome: poll_once(state, begun) });
             } else if attention == 0 {
-                self.poll_in_turn::<true>(worker, begun, &mut turns);
+                self.poll_on_fast_path::<true>(worker, begun, &mut path);
             } else {
-                self.poll_in_turn::<false>(worker, begun, &mut turns);
+                self.poll_on_fast_path::<false>(worker, begun, &mut path);
             }
-            polled = turns.polled;
-            let made = allowed.wrapping_sub(turns.left);
+            polled = path.polled;
+            let made = allowed.wrapping_sub(path.left);
             budget = budget.wrapping_sub(made);
             worker.note_polls(made, until_aged == 0);
         }
     }
 
-    /// One scheduling point: settles `polled`, files the inbox, and begins the most urgent
+    /// One scheduling point: settles `polled`, drains the inbox, and begins the most urgent
     /// coroutine or, if `aged`, a less urgent one.
     #[inline(always)]
     fn schedule<'a>(
@@ -136,14 +136,13 @@ impl Executor {
         aged: bool,
     ) -> Option<Begun<'a>> {
         let mut locked = worker.lock();
-        // Those that became ready during the poll are filed before it is settled: it yields to
-        // them.
+        // What became ready during the poll is enqueued before `polled` is: that one yields to it.
         locked.drain(&self.slab);
         let mut has_ended = false;
         if let Some(polled) = polled {
             if !self.settle(&locked, polled) {
                 drop(locked);
-                drop_shown(worker.state(), polled.begun);
+                drop_as_current(worker.state(), polled.begun);
                 locked = worker.lock();
                 locked.drain(&self.slab);
                 locked.exited(&self.slab, polled.begun.slot);
@@ -157,12 +156,14 @@ impl Executor {
         let more_urgent = (own & own.wrapping_neg()).wrapping_sub(1);
         let aged = if aged { worker.next_aged_level(own) } else { None };
         let begun = if own == 0
-            || aged.is_none() && self.worker_limit() != 1 && self.others_show(worker, more_urgent)
+            || aged.is_none()
+                && self.worker_limit() != 1
+                && self.others_publish(worker, more_urgent)
         {
             self.pick(worker, locked)
         } else {
-            let level = aged.or(Priority::most_urgent_in(own));
-            level.map(|level| begin(&locked, &self.slab, level))
+            let priority = aged.or(Priority::most_urgent_in(own));
+            priority.map(|priority| begin(&locked, &self.slab, priority))
         };
         if has_ended {
             // Without the lock, since it may notify.
@@ -191,7 +192,7 @@ impl Executor {
             Settled::Stays => locked.end_and_rotate(&self.slab),
             Settled::Moves { to } => {
                 locked.end_and_remove(&self.slab, next);
-                locked.push(slot, to);
+                locked.enqueue(slot, to);
             }
             Settled::Blocks => locked.end_and_remove(&self.slab, next),
             Settled::Ends => return false,
@@ -199,7 +200,8 @@ impl Executor {
         true
     }
 
-    /// The last scheduling point of a `run` that shall not poll any more: files what there is.
+    /// The last scheduling point of a `run` that shall not poll any more: drains the inbox and
+    /// settles what was polled.
     #[cold]
     fn settle_last(&self, worker: &Worker, polled: Option<Polled<'_>>) {
         let locked = worker.lock();
@@ -208,7 +210,7 @@ impl Executor {
         let has_settled = self.settle(&locked, polled);
         drop(locked);
         if !has_settled {
-            drop_shown(worker.state(), polled.begun);
+            drop_as_current(worker.state(), polled.begun);
             worker.lock().exited(&self.slab, polled.begun.slot);
         }
         if !has_settled || polled.outcome == Outcome::Ended {
@@ -234,14 +236,14 @@ impl Executor {
     }
 }
 
-/// The head of list `level` begins.
+/// Begins the head of the list of `priority`.
 #[inline(always)]
 pub(super) fn begin<'a>(
     locked: &Locked<'_>,
     slab: &'a super::slab::Slab,
-    level: Priority,
+    priority: Priority,
 ) -> Begun<'a> {
-    let slot = locked.begin(slab, level);
+    let slot = locked.begin(slab, priority);
     let word = slot.state.peek();
     // Woken while it waited: this poll is what the wake asked for.
     let word = if word.is_untouched() { word } else { slot.state.begin() };
@@ -252,7 +254,7 @@ pub(super) fn begin<'a>(
 #[inline(never)]
 fn poll_once(state: &WorkerState, begun: Begun<'_>) -> Outcome {
     if begun.word.is_cancelled() {
-        drop_shown(state, begun);
+        drop_as_current(state, begun);
         return Outcome::Ended;
     }
     let id = begun.word.id_high() | begun.slot.handle() as u64;
@@ -265,7 +267,7 @@ fn poll_once(state: &WorkerState, begun: Begun<'_>) -> Outcome {
     }
 }
 
-/// What became of the coroutine of a poll that is pending. It is not shown any more.
+/// What became of the coroutine of a poll that is pending. It is no longer published.
 #[inline(always)]
 pub(super) fn pending(state: &WorkerState, id: u64) -> Outcome {
     // The order matters: `WorkerState::wakes_itself`.
@@ -274,8 +276,8 @@ pub(super) fn pending(state: &WorkerState, id: u64) -> Outcome {
     if woke_itself(state, id) { Outcome::Yields } else { Outcome::Waits }
 }
 
-/// Polls the future of `slot`, which is shown as the current coroutine and not cancelled; true if
-/// it is finished.
+/// Polls the future of `slot`, which is published as the current coroutine and not cancelled; true
+/// if it is finished.
 #[allow(unsafe_code)]
 #[inline(always)]
 pub(super) fn poll_current(state: &WorkerState, slot: &Slot, id: u64) -> bool {
@@ -298,13 +300,13 @@ pub(super) fn woke_itself(state: &WorkerState, id: u64) -> bool {
     true
 }
 
-/// Shows a cancelled coroutine as the current one, and drops its future.
-fn drop_shown(state: &WorkerState, begun: Begun<'_>) {
+/// Publishes a cancelled coroutine as the current one, and drops its future.
+fn drop_as_current(state: &WorkerState, begun: Begun<'_>) {
     state.current_id.store(begun.word.id_high() | begun.slot.handle() as u64, Ordering::Relaxed);
     drop_future(state, begun.slot);
 }
 
-/// Drops the future of `slot`, which is finished or cancelled and is shown as the current
+/// Drops the future of `slot`, which is finished or cancelled and is published as the current
 /// coroutine. It is the head of its list until the next scheduling point.
 #[allow(unsafe_code)]
 #[inline(always)]

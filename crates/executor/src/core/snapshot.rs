@@ -30,7 +30,7 @@ pub(crate) enum Place {
     Blocked = 1 << PLACE_SHIFT,
     /// In the inbox of `worker`.
     Inbox = 2 << PLACE_SHIFT,
-    /// In the list `level` of `worker`, where it stays while it is polled.
+    /// In the list of `listed_at` of `worker`, where it stays while it is polled.
     List = 3 << PLACE_SHIFT,
 }
 
@@ -49,12 +49,12 @@ impl Snapshot {
         Snapshot(id_high | place as u64 | NOTHING_INHERITED | numbers)
     }
 
-    /// The low half of all words that are in list `level` of `worker` and ask for nothing but a
-    /// poll: not woken again, not cancelled, nothing inherited, and their priority is their
-    /// level's.
+    /// The low half of all words that are in the list of `priority` of `worker` and ask for nothing
+    /// but a poll: not woken again, not cancelled, nothing inherited, and their priority is their
+    /// list's.
     #[inline(always)]
-    pub fn plain(level: Priority, worker: u32) -> u64 {
-        Snapshot::born(0, Place::List, level, worker).0
+    pub fn plain(priority: Priority, worker: u32) -> u64 {
+        Snapshot::born(0, Place::List, priority, worker).0
     }
 
     /// The word of a coroutine of this id, of which that is the low half.
@@ -98,9 +98,9 @@ impl Snapshot {
         Priority::from_bits(self.0 >> BASE_SHIFT)
     }
 
-    /// The list in which it is, if it is in one; else that of its priority.
+    /// The priority of the list in which it is, if it is in one; else its own.
     #[inline(always)]
-    pub fn level(self) -> Priority {
+    pub fn listed_at(self) -> Priority {
         Priority::from_bits(self.0 >> LEVEL_SHIFT)
     }
 
@@ -131,8 +131,8 @@ impl Snapshot {
 
     /// In a list that is not that of its priority: a request to change it has not been carried out
     /// yet.
-    pub fn is_misfiled(self) -> bool {
-        self.place() == Place::List && self.level() != self.priority()
+    pub fn is_misplaced(self) -> bool {
+        self.place() == Place::List && self.listed_at() != self.priority()
     }
 
     /// Whether this is the coroutine that an id of `generation` names.

@@ -42,9 +42,9 @@
 //!   that blocks a coroutine has read what comes after it before.
 //! - The place is List, and `worker` and `level` while it is, change under the lock of that worker
 //!   only. Inbox becomes List under the lock of the worker that owns the inbox.
-//! - `level` is the list in which a coroutine is; it differs from its priority only while the
-//!   thread that has changed that is about to move it (`Executor::refile`), or has left that to the
-//!   worker. In no list, it is the priority: so a wake need not work that out.
+//! - `level` is that of the list in which a coroutine is; it differs from its priority only while
+//!   the thread that has changed that is about to move it (`Executor::requeue`), or has left that
+//!   to the worker. In no list, it is the priority: so a wake need not work that out.
 //!
 //! # Orderings
 //!
@@ -181,7 +181,7 @@ impl State {
     #[inline(always)]
     pub fn wake_listed(&self, seen: Snapshot, worker: u32) -> Option<Priority> {
         let next = seen.with_worker(worker).at(Place::List);
-        self.replace(seen, next).then_some(seen.level())
+        self.replace(seen, next).then_some(seen.listed_at())
     }
 
     /// (2) `near` is the worker to post to; without one the coroutine goes back to where it was.
@@ -228,7 +228,7 @@ impl State {
                     Place::Inbox if priority != word.priority() => {
                         Request::Announce { worker, priority }
                     }
-                    Place::List if next.is_misfiled() => Request::Move,
+                    Place::List if next.is_misplaced() => Request::Move,
                     _ => Request::Done,
                 },
             ))
@@ -240,17 +240,17 @@ impl State {
     #[must_use]
     pub fn take_from_inbox(&self, worker: u32) -> Priority {
         self.update(Priority::DEFAULT, |word| {
-            Some((word.with_worker(worker).at(Place::List), word.level()))
+            Some((word.with_worker(worker).at(Place::List), word.listed_at()))
         })
     }
 
-    /// (5) From which list to which the caller moves it, if it is misfiled. The caller holds the
+    /// (5) From which list to which the caller moves it, if it is misplaced. The caller holds the
     /// lock of `worker`, in a list of which the coroutine may be, and not be polled.
     #[must_use]
     pub fn relevel(&self, generation: u32, worker: u32) -> Option<(Priority, Priority)> {
         self.update(None, |word| {
-            let here = word.names(generation) && word.worker() == worker && word.is_misfiled();
-            here.then(|| (word.levelled(), Some((word.level(), word.priority()))))
+            let here = word.names(generation) && word.worker() == worker && word.is_misplaced();
+            here.then(|| (word.levelled(), Some((word.listed_at(), word.priority()))))
         })
     }
 
@@ -261,7 +261,7 @@ impl State {
         Snapshot(self.0.fetch_and(!WOKEN, Ordering::AcqRel)).without(WOKEN)
     }
 
-    /// (6) at its shortest, for one that has not woken itself and is not misfiled. False, without
+    /// (6) at its shortest, for one that has not woken itself and is not misplaced. False, without
     /// any effect, if the word was changed since it was `begun` without changes.
     #[must_use]
     #[inline(always)]
@@ -276,10 +276,10 @@ impl State {
         // Usually the word has not been changed during the poll.
         if woken {
             let word = self.peek();
-            if word.is_untouched() && !word.is_misfiled() {
+            if word.is_untouched() && !word.is_misplaced() {
                 return Settled::Stays;
             }
-        } else if begun.is_untouched() && !begun.is_misfiled() && self.block(begun) {
+        } else if begun.is_untouched() && !begun.is_misplaced() && self.block(begun) {
             return Settled::Blocks;
         }
         self.settle_touched(woken)
@@ -294,8 +294,8 @@ impl State {
             let next = word.without(WOKEN).levelled();
             Some(if !word.has(WOKEN) && !woken {
                 (next.at(Place::Blocked), Settled::Blocks)
-            } else if word.is_misfiled() {
-                (next, Settled::Moves { to: next.level() })
+            } else if word.is_misplaced() {
+                (next, Settled::Moves { to: next.listed_at() })
             } else {
                 (next, Settled::Stays)
             })
@@ -336,7 +336,10 @@ impl State {
 #[inline(always)]
 fn post(word: Snapshot, near: Option<u32>) -> (Snapshot, Request) {
     let worker = near.unwrap_or(word.worker());
-    (word.at(Place::Inbox).with_worker(worker), Request::Post { worker, priority: word.level() })
+    (
+        word.at(Place::Inbox).with_worker(worker),
+        Request::Post { worker, priority: word.listed_at() },
+    )
 }
 
 #[cfg(test)]

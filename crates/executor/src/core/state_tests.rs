@@ -177,32 +177,32 @@ fn a_priority_changes_in_place_until_a_list_is_concerned() {
     let state = listed();
     assert_eq!(state.set_base(FIRST, P), Request::Done);
     assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
-    assert!(state.load().is_misfiled() && state.load().level() == P);
+    assert!(state.load().is_misplaced() && state.load().listed_at() == P);
     assert_eq!(state.set_base(FIRST, P), Request::Done, "there and back again moves nothing");
 }
 
 #[test]
 fn the_more_urgent_of_own_and_inherited_counts() {
-    let level = |level| Priority::new(level).unwrap();
+    let at_level = |level| Priority::new(level).unwrap();
     let state = blocked();
-    assert_eq!(state.set_inherited(FIRST, level(10)), Request::Done);
-    assert_eq!((state.load().priority(), state.load().base()), (level(10), P));
-    assert_eq!(state.set_base(FIRST, level(40)), Request::Done);
-    assert_eq!((state.load().priority(), state.load().base()), (level(10), level(40)));
-    assert_eq!(state.set_base(FIRST, level(5)), Request::Done);
-    assert_eq!(state.load().priority(), level(5));
+    assert_eq!(state.set_inherited(FIRST, at_level(10)), Request::Done);
+    assert_eq!((state.load().priority(), state.load().base()), (at_level(10), P));
+    assert_eq!(state.set_base(FIRST, at_level(40)), Request::Done);
+    assert_eq!((state.load().priority(), state.load().base()), (at_level(10), at_level(40)));
+    assert_eq!(state.set_base(FIRST, at_level(5)), Request::Done);
+    assert_eq!(state.load().priority(), at_level(5));
     assert_eq!(state.set_base(FIRST, P), Request::Done);
-    assert_eq!(state.load().priority(), level(10), "what was lent is not forgotten");
-    assert_eq!(state.wake(FIRST, None), Request::Post { worker: 3, priority: level(10) });
-    assert_eq!(state.take_from_inbox(3), level(10));
-    assert!(!state.load().is(Snapshot::plain(level(10), 3)), "it is to be settled with care");
+    assert_eq!(state.load().priority(), at_level(10), "what was lent is not forgotten");
+    assert_eq!(state.wake(FIRST, None), Request::Post { worker: 3, priority: at_level(10) });
+    assert_eq!(state.take_from_inbox(3), at_level(10));
+    assert!(!state.load().is(Snapshot::plain(at_level(10), 3)), "it is to be settled with care");
     assert_eq!(state.set_inherited(FIRST, Priority::LEAST_URGENT), Request::Move);
-    assert_eq!(state.relevel(FIRST, 3), Some((level(10), P)));
+    assert_eq!(state.relevel(FIRST, 3), Some((at_level(10), P)));
     assert!(state.load().is(Snapshot::plain(P, 3)));
 }
 
 #[test]
-fn only_what_is_misfiled_here_is_moved_by_its_worker() {
+fn only_what_is_misplaced_here_is_moved_by_its_worker() {
     let state = listed();
     assert_eq!(state.relevel(FIRST, 3), None);
     assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
@@ -266,7 +266,10 @@ fn fields_do_not_overlap() {
             assert_eq!(state.occupy_listed(priority, worker), 42 << GENERATION_SHIFT);
             let plain = state.load();
             assert_eq!(plain.0 & NOTHING_INHERITED, NOTHING_INHERITED);
-            assert_eq!((plain.level(), plain.base(), plain.worker()), (priority, priority, worker));
+            assert_eq!(
+                (plain.listed_at(), plain.base(), plain.worker()),
+                (priority, priority, worker)
+            );
             assert!(plain.is(Snapshot::plain(priority, worker)));
             assert_eq!(plain.id_high_of(Snapshot::plain(priority, worker)), 42 << GENERATION_SHIFT);
             let _ = state.set_base(42, opposite);
@@ -275,7 +278,7 @@ fn fields_do_not_overlap() {
             let _ = state.wake(42, None);
             let word = state.migrate(worker, 63 - worker);
             assert_eq!(
-                (word.level(), word.base(), word.worker()),
+                (word.listed_at(), word.base(), word.worker()),
                 (priority, opposite, 63 - worker)
             );
             assert_eq!(word.priority(), priority.more_urgent_of(opposite));

@@ -17,23 +17,25 @@ const LOOKS_AT_LOCKED_WORKERS: u32 = if cfg!(loom) { 2 } else { 200 };
 
 /// What came of looking at the other workers.
 enum Stolen {
-    /// The thief has a coroutine of the level that the victim published, and none that is more
+    /// The thief has a coroutine of the priority that the victim published, and none that is more
     /// urgent.
-    AsShown,
+    AsPublished,
     /// Something is published, but could not be taken now.
     Contended,
     Nothing,
 }
 
 impl Executor {
-    /// Whether any other worker shows one of `levels`. Called after each poll with several workers.
+    /// Whether any other worker publishes one of `levels`. Called after each poll with several
+    /// workers.
     #[inline(never)]
-    pub(super) fn others_show(&self, worker: &Worker, levels: u64) -> bool {
-        let (me, shows) = (worker.number(), |state: &WorkerState| state.waiting() & levels != 0);
+    pub(super) fn others_publish(&self, worker: &Worker, levels: u64) -> bool {
+        let (me, publishes) =
+            (worker.number(), |state: &WorkerState| state.waiting() & levels != 0);
         if self.worker_limit() == 2 {
-            return self.record(me ^ 1).is_some_and(shows);
+            return self.record(me ^ 1).is_some_and(publishes);
         }
-        self.records().any(|(number, state)| number != me && shows(state))
+        self.records().any(|(number, state)| number != me && publishes(state))
     }
 
     /// The rest of a scheduling point, if there is something to steal, or nothing to begin.
@@ -58,15 +60,15 @@ impl Executor {
                     locked.drain(&self.slab);
                     continue;
                 }
-                Stolen::AsShown | Stolen::Contended | Stolen::Nothing => {}
+                Stolen::AsPublished | Stolen::Contended | Stolen::Nothing => {}
             }
-            if let Some(level) = Priority::most_urgent_in(locked.bitmap()) {
+            if let Some(priority) = Priority::most_urgent_in(locked.bitmap()) {
                 if matches!(stolen, Stolen::Contended) {
                     let skipped = &worker.state().skipped_steals;
                     skipped
                         .store(skipped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 }
-                return Some(begin(&locked, &self.slab, level));
+                return Some(begin(&locked, &self.slab, priority));
             }
             if !locked.drain_unannounced(&self.slab) {
                 return None;
@@ -78,7 +80,7 @@ impl Executor {
     /// one of `levels`; and half of the others that wait there, if the thief has none at all. The
     /// thief's lock is held, and its list of that level is empty.
     fn steal(&self, thief: &Worker, own: &Locked<'_>, levels: u64) -> Stolen {
-        let Some((victim, shown)) = self.most_urgent_victim(thief.number(), levels) else {
+        let Some((victim, published)) = self.most_urgent_victim(thief.number(), levels) else {
             return Stolen::Nothing;
         };
         let Some(locked) = victim.try_lock() else {
@@ -86,9 +88,9 @@ impl Executor {
         };
         locked.drain(&self.slab);
         let found = Priority::most_urgent_in(locked.waiting());
-        let Some(level) = found.filter(|found| !shown.is_more_urgent_than(*found)) else {
-            // What was shown is gone, or has another priority now; others may have something more
-            // urgent than what is here.
+        let Some(priority) = found.filter(|found| !published.is_more_urgent_than(*found)) else {
+            // What was published is gone, or has another priority now; others may have something
+            // more urgent than what is here.
             return Stolen::Contended;
         };
         let had_nothing = own.bitmap() == 0;
@@ -96,28 +98,28 @@ impl Executor {
         // moment sees why.
         let steals = thief.state().steals.load(Ordering::Relaxed);
         thief.state().steals.store(steals.wrapping_add(1), Ordering::Relaxed);
-        let list = locked.migrate(&self.slab, level, own);
+        let list = locked.migrate(&self.slab, priority, own);
         if had_nothing {
             locked.migrate_half(&self.slab, own);
         }
         // If its priority was changed on the way, another worker may have something more urgent
         // than what is here now.
-        if list == level { Stolen::AsShown } else { Stolen::Contended }
+        if list == priority { Stolen::AsPublished } else { Stolen::Contended }
     }
 
-    /// The worker other than `thief` that shows the most urgent of `levels`, and which that is.
+    /// The worker other than `thief` that publishes the most urgent of `levels`, and which that is.
     fn most_urgent_victim(&self, thief: u32, levels: u64) -> Option<(&Worker, Priority)> {
         let mut best = None;
         let mut wanted = levels;
         for (number, state) in self.records() {
             if number != thief
-                && let Some(shown) = Priority::most_urgent_in(state.waiting() & wanted)
+                && let Some(published) = Priority::most_urgent_in(state.waiting() & wanted)
             {
-                best = Some((number, shown));
-                wanted = shown.bit().wrapping_sub(1);
+                best = Some((number, published));
+                wanted = published.bit().wrapping_sub(1);
             }
         }
-        let (number, shown) = best?;
-        Some((self.worker(number)?, shown))
+        let (number, published) = best?;
+        Some((self.worker(number)?, published))
     }
 }

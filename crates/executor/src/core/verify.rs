@@ -125,9 +125,9 @@ impl Executor {
             return Err("the levels that wait are not those of the lists");
         }
         let mut levels = locked.bitmap();
-        while let Some(level) = Priority::most_urgent_in(levels) {
-            levels &= !level.bit();
-            let list = worker.list(level);
+        while let Some(priority) = Priority::most_urgent_in(levels) {
+            levels &= !priority.bit();
+            let list = worker.list(priority);
             let (first, last) = (list.first(&self.slab), list.last(&self.slab));
             let mut slot = first;
             loop {
@@ -139,10 +139,10 @@ impl Executor {
                 if word.place() != Place::List || word.worker() != worker.number() {
                     return Err("a list holds a slot that is not of this list's worker");
                 }
-                if word.level() != level {
+                if word.listed_at() != priority {
                     return Err("a list holds a slot of another level");
                 }
-                if word.is_misfiled() && worker.misfiled.load(Relaxed) & level.bit() == 0 {
+                if word.is_misplaced() && worker.misplaced.load(Relaxed) & priority.bit() == 0 {
                     return Err(
                         "a slot waits at another level than its priority, and no note says so",
                     );

@@ -48,15 +48,15 @@ const LOOKS_BEFORE_RELAX: u32 = if cfg!(loom) { 1 } else { 100 };
 /// value.
 #[repr(C, align(64))]
 pub(crate) struct Worker {
-    /// Guards `lists`, `waiting`, `free`, `running_level`, `steady`. Only the worker itself, in
-    /// `run`, ever waits for it; interrupt handlers and other workers take it if it is free, or do
-    /// without it. Held for some tens of instructions; no foreign code runs under it. 1 if it is
-    /// held: a word, since machines set a bit of a word in one instruction, but of a byte in many.
+    /// Guards `lists`, `waiting`, `free`, `running_level`, `fast_path_open`. Only the worker
+    /// itself, in `run`, ever waits for it; interrupt handlers and other workers take it if it is
+    /// free, or do without it. Held for some tens of instructions; no foreign code runs under it. 1
+    /// if it is held: a word, since machines set a bit of a word in one instruction, but of a byte
+    /// in many.
     pub(super) lock: AtomicU32,
-    /// Not 0: since the worker last looked at everything, nothing has happened except that
-    /// coroutines of `running_level` yielded to each other. Cleared without the lock too, by a
-    /// caller that wants the worker to look.
-    pub(super) steady: AtomicU32,
+    /// Not 0: since the worker last looked at everything, nothing has happened except what the fast
+    /// path does. Cleared without the lock too, by a caller that wants the worker to look.
+    pub(super) fast_path_open: AtomicU32,
     /// The head of this list is being polled. 64 if nothing is.
     pub(super) running_level: AtomicU32,
     number: AtomicU32,
@@ -77,9 +77,9 @@ pub(crate) struct Worker {
     pub(super) waiting: AtomicU64,
     /// Others write here: not on the line that the worker writes at each scheduling point.
     pub inbox: OwnLine<Inbox>,
-    /// Bit l: a coroutine in list l is misfiled, and the caller that changed its priority could not
+    /// Bit l: a coroutine in list l has another priority, and the caller that changed it could not
     /// get the lock.
-    pub(super) misfiled: OwnLine<AtomicU64>,
+    pub(super) misplaced: OwnLine<AtomicU64>,
     pub(super) lists: ReadyLists,
 }
 
@@ -189,26 +189,26 @@ impl Worker {
         }
     }
 
-    /// Has the worker look at everything at its next scheduling point, rather than turn from one
-    /// coroutine of a list to the next.
+    /// Makes the worker's next scheduling point a complete one. In any context; not only under the
+    /// lock.
     #[inline(always)]
-    pub fn clear_steady(&self) {
-        self.steady.store(0, Ordering::Relaxed);
+    pub fn close_fast_path(&self) {
+        self.fast_path_open.store(0, Ordering::Relaxed);
     }
 
-    /// Leaves word that a coroutine in list `level` is misfiled, and has `priority` now.
+    /// Records that a coroutine in the list of `listed_at` has another priority now.
     ///
     /// The mark in `posted` comes last: with it the worker, or a thief, looks.
-    pub fn note_misfiled(&self, level: Priority, priority: Priority) {
-        self.misfiled.fetch_or(level.bit(), Ordering::SeqCst);
+    pub fn note_misplaced(&self, listed_at: Priority, priority: Priority) {
+        self.misplaced.fetch_or(listed_at.bit(), Ordering::SeqCst);
         self.state().posted.fetch_or(priority.bit(), Ordering::SeqCst);
-        self.clear_steady();
+        self.close_fast_path();
     }
 
-    /// The list from which the worker is polling: what `Locked::turn` turns.
+    /// The ready list of `priority`.
     #[inline(always)]
-    pub fn list(&self, level: Priority) -> &List {
-        self.lists.list(level)
+    pub fn list(&self, priority: Priority) -> &List {
+        self.lists.list(priority)
     }
 
     pub fn is_locked(&self) -> bool {

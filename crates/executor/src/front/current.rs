@@ -71,11 +71,11 @@ mod provided {
 
     /// The record of a thread that is no worker: it never polls anything. So callers need not check
     /// whether there is a record.
-    static NOBODY: WorkerState = WorkerState::new();
+    static NOT_A_WORKER: WorkerState = WorkerState::new();
 
     std::thread_local! {
         static CURRENT: Cell<Current> =
-            const { Cell::new(Current { state: &NOBODY, word: super::NO_CURRENT_WORKER }) };
+            const { Cell::new(Current { state: &NOT_A_WORKER, word: super::NO_CURRENT_WORKER }) };
     }
 
     #[inline(always)]
@@ -93,7 +93,7 @@ mod provided {
     pub struct Entered(Current);
 
     pub fn enter(word: u32, state: Option<&'static WorkerState>) -> Entered {
-        Entered(CURRENT.replace(Current { state: state.unwrap_or(&NOBODY), word }))
+        Entered(CURRENT.replace(Current { state: state.unwrap_or(&NOT_A_WORKER), word }))
     }
 
     impl Drop for Entered {

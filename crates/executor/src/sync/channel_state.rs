@@ -134,7 +134,7 @@ impl<T> Resource for State<T> {
         }
     }
 
-    fn give_back(&mut self, side: Side, grant: Grant, _: &mut Wakes) {
+    fn release_grant(&mut self, side: Side, grant: Grant, _: &mut Wakes) {
         match (side, grant) {
             (Side::Send, Grant::Claim) => self.places_claimed -= 1,
             (Side::Receive, Grant::Claim) => self.values_claimed -= 1,

@@ -74,7 +74,7 @@ impl Resource for Happened {
         }
     }
 
-    fn give_back(&mut self, _: u64, (): (), _: &mut Wakes) {}
+    fn release_grant(&mut self, _: u64, (): (), _: &mut Wakes) {}
 }
 
 impl Event {

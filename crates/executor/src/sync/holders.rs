@@ -50,7 +50,7 @@ impl Locked<'_> {
         let first = self.held_by(holder).first();
         // SAFETY: the table's lock is held; a record of the list is valid, and linked among those
         // of its holder.
-        (!first.is_null()).then(|| unsafe { Held::level_of(first) })
+        (!first.is_null()).then(|| unsafe { Held::linked_priority(first) })
     }
 
     /// Changes the list of a holder, and puts the first of it into the index.
@@ -86,7 +86,7 @@ impl Locked<'_> {
     pub unsafe fn add_held(&self, here: Link<Record>) {
         // SAFETY: the table's lock is held; by contract the record is valid and in no list of a
         // holder.
-        unsafe { self.change(holder_of(here), |held| held.link(here, node::level(here))) }
+        unsafe { self.change(holder_of(here), |held| held.link(here, node::priority(here))) }
     }
 
     /// Removes a record from those of its holder.
@@ -107,7 +107,7 @@ impl Locked<'_> {
     pub unsafe fn update_held(&self, here: Link<Record>) {
         // SAFETY: the table's lock is held; by contract the record is in the list of its holder.
         unsafe {
-            if Held::level_of(here) != node::level(here) {
+            if Held::linked_priority(here) != node::priority(here) {
                 self.remove_held(here);
                 self.add_held(here);
             }

@@ -21,7 +21,7 @@ use ::core::ptr;
 use ::core::task::Waker;
 
 use super::contended::{CONTENDED, FREE, Locked, NO_COROUTINE, Record, table, word_of};
-use super::queue::{Link, Place, Queue, level_of, node};
+use super::queue::{Link, Place, Queue, node, priority_of};
 use super::waiting::{self, FOR_MUTEXES, FOR_OTHERS};
 use crate::core::atomic::{AtomicU64, Ordering};
 use crate::core::{CoroutineId, Priority};
@@ -61,16 +61,16 @@ fn priority_changed(id: CoroutineId) {
         waiting::note_change();
         registry::wake_up(id);
     }
-    if FOR_MUTEXES.may_contain(id) && !try_refile(id) {
+    if FOR_MUTEXES.may_contain(id) && !try_requeue(id) {
         registry::wake_up(id);
     }
 }
 
 /// Moves a coroutine in `FOR_MUTEXES` after a change of its priority. False if the table is in use;
 /// it does not wait.
-fn try_refile(id: CoroutineId) -> bool {
+fn try_requeue(id: CoroutineId) -> bool {
     let Some(table) = table().try_lock() else { return false };
-    table.refile_waits_of(id);
+    table.requeue_waits_of(id);
     table.propagate();
     true
 }
@@ -122,7 +122,7 @@ impl Locked<'_> {
         unsafe {
             node::set_owner(here, owner);
             node::set_data(here, Record::of(key));
-            queue.link(here, level_of(owner));
+            queue.link(here, priority_of(owner));
             self.enter_waiter(here);
             if first.is_null() {
                 // Without a record, CONTENDED is left over from a future that was leaked: it is
@@ -192,7 +192,7 @@ impl Locked<'_> {
                 self.enter_waiter(here);
                 FOR_MUTEXES.leave(before);
             }
-            self.refile(here);
+            self.requeue(here);
         }
         self.propagate();
     }
@@ -247,16 +247,16 @@ impl Locked<'_> {
             registry::wake_up(id);
         }
         if FOR_MUTEXES.may_contain(id) {
-            self.refile_waits_of(id);
+            self.requeue_waits_of(id);
         }
     }
 
     /// After a change of a coroutine's priority, moves it in all queues where it waits, and marks
     /// those.
-    fn refile_waits_of(&self, id: CoroutineId) {
+    fn requeue_waits_of(&self, id: CoroutineId) {
         for here in self.waits_of(id) {
             // SAFETY: what is entered as waiting is linked in the queue of its mutex.
-            unsafe { self.refile(here) };
+            unsafe { self.requeue(here) };
         }
     }
 
@@ -265,19 +265,19 @@ impl Locked<'_> {
     /// # Safety
     ///
     /// The node is entered as waiting.
-    unsafe fn refile(&self, here: Link<Record>) {
+    unsafe fn requeue(&self, here: Link<Record>) {
         // SAFETY: the table's lock is held; by contract the node is in the queue of its mutex, so
         // that mutex has a record.
         unsafe {
-            let level = level_of(node::owner(here));
-            if level == node::level(here) {
+            let priority = priority_of(node::owner(here));
+            if priority == node::priority(here) {
                 return;
             }
             let first = self.find(node::data(here).key);
             let holder = node::data(first).holder;
             let mut queue = Queue::from_first(first);
             queue.unlink(here);
-            queue.link(here, level);
+            queue.link(here, priority);
             self.replace(first, queue.first(), holder);
         }
     }

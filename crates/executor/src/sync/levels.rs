@@ -32,7 +32,7 @@ pub(super) struct Links<N> {
     /// Of a leader: the neighbouring leaders.
     next_leader: *const N,
     previous_leader: *const N,
-    level: Priority,
+    priority: Priority,
     is_leader: bool,
 }
 
@@ -44,7 +44,7 @@ impl<N> Links<N> {
             previous: none,
             next_leader: none,
             previous_leader: none,
-            level: Priority::DEFAULT,
+            priority: Priority::DEFAULT,
             is_leader: false,
         }
     }
@@ -92,15 +92,15 @@ impl<N: Linked<K>, K> Levels<N, K> {
         self.first
     }
 
-    /// The level under which an element is linked, or was last.
+    /// The priority under which an element is linked, or was last.
     ///
     /// # Safety
     ///
     /// That of the module.
-    pub unsafe fn level_of(here: *const N) -> Priority {
+    pub unsafe fn linked_priority(here: *const N) -> Priority {
         // SAFETY: by contract of the module the element is valid and no reference to its links
         // exists.
-        unsafe { link!(here, level) }
+        unsafe { link!(here, priority) }
     }
 
     /// The element that comes after a linked one, null after the last.
@@ -116,22 +116,22 @@ impl<N: Linked<K>, K> Levels<N, K> {
         }
     }
 
-    /// Appends an element to its level.
+    /// Appends an element to the level of `priority`.
     ///
     /// # Safety
     ///
     /// That of the module, and the element is in no list of this kind.
-    pub unsafe fn link(&mut self, here: *const N, level: Priority) {
+    pub unsafe fn link(&mut self, here: *const N, priority: Priority) {
         // SAFETY: the contract; linked elements and their neighbours are valid.
         unsafe {
-            link!(here, level) = level;
+            link!(here, priority) = priority;
             let (mut before, mut leader) = (ptr::null(), self.first);
-            while !leader.is_null() && link!(leader, level).is_more_urgent_than(level) {
+            while !leader.is_null() && link!(leader, priority).is_more_urgent_than(priority) {
                 steps::count();
                 before = leader;
                 leader = link!(leader, next_leader);
             }
-            if !leader.is_null() && link!(leader, level) == level {
+            if !leader.is_null() && link!(leader, priority) == priority {
                 let tail = link!(leader, previous);
                 link!(here, is_leader) = false;
                 link!(here, next) = leader;

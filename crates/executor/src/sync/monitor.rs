@@ -12,7 +12,7 @@ use ::core::pin::Pin;
 use ::core::ptr;
 use ::core::task::{Context, Poll, Waker};
 
-use super::queue::{Link, Node, Place, Queue, level_of, node};
+use super::queue::{Link, Node, Place, Queue, node, priority_of};
 use super::waiting::{self, FOR_OTHERS};
 use crate::core::CoroutineId;
 use crate::core::atomic::{AtomicU64, Ordering};
@@ -43,8 +43,8 @@ pub(super) trait Resource: Sized {
     /// Grants to the waiters what is available, until `wakes` is full.
     fn distribute(&mut self, wakes: &mut Wakes);
 
-    /// Takes back what was granted to a future that was dropped before it saw it.
-    fn give_back(&mut self, demand: Self::Demand, grant: Self::Grant, wakes: &mut Wakes);
+    /// Releases what was granted to a future that was dropped before it saw the grant.
+    fn release_grant(&mut self, demand: Self::Demand, grant: Self::Grant, wakes: &mut Wakes);
 }
 
 /// A demand, and what was granted.
@@ -67,14 +67,14 @@ impl<R: Resource> Line<R> {
         let changes = waiting::changes();
         if self.in_order_at != changes {
             self.in_order_at = changes;
-            self.refile();
+            self.requeue();
         }
     }
 
     #[cold]
-    fn refile(&mut self) {
+    fn requeue(&mut self) {
         // SAFETY: a line is reached under its monitor's lock only.
-        unsafe { self.queue.refile() };
+        unsafe { self.queue.requeue() };
     }
 
     /// The demand of the first waiter.
@@ -98,7 +98,7 @@ impl<R: Resource> Line<R> {
         self.put_in_order();
         // SAFETY: the monitor's lock is held, and the queue is not empty, so its first node is
         // linked and valid.
-        level_of(owner).is_more_urgent_than(unsafe { node::level(self.queue.first()) })
+        priority_of(owner).is_more_urgent_than(unsafe { node::priority(self.queue.first()) })
     }
 
     /// Grants to the first waiter, if there is one.
@@ -318,7 +318,7 @@ impl<'a, R: Resource> Ticket<'a, R> {
                 unsafe {
                     node::set_owner(here, owner);
                     waker = waker.take().and_then(|waker| node::set_waker(here, waker));
-                    resource.line(*demand).queue.link(here, level_of(owner));
+                    resource.line(*demand).queue.link(here, priority_of(owner));
                 }
                 return Poll::Pending;
             }
@@ -339,11 +339,11 @@ impl<'a, R: Resource> Ticket<'a, R> {
                     node::set_owner(here, owner);
                     FOR_OTHERS.leave(before);
                 }
-                let level = level_of(owner);
-                if level != node::level(here) {
+                let priority = priority_of(owner);
+                if priority != node::priority(here) {
                     let line = resource.line(*demand);
                     line.queue.unlink(here);
-                    line.queue.link(here, level);
+                    line.queue.link(here, priority);
                 }
             }
             Poll::Pending
@@ -363,7 +363,7 @@ impl<R: Resource> Drop for Ticket<'_, R> {
             unsafe {
                 FOR_OTHERS.leave(node::owner(here));
                 match (node::place(here), node::data(here).1) {
-                    (Place::Granted, Some(grant)) => resource.give_back(demand, grant, wakes),
+                    (Place::Granted, Some(grant)) => resource.release_grant(demand, grant, wakes),
                     _ => resource.line(demand).queue.unlink(here),
                 }
                 node::take_waker(here)

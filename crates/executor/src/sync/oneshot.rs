@@ -35,7 +35,7 @@ impl<T> Resource for Place<T> {
         }
     }
 
-    fn give_back(&mut self, (): (), (): (), _: &mut Wakes) {}
+    fn release_grant(&mut self, (): (), (): (), _: &mut Wakes) {}
 }
 
 /// Makes a channel for a single value: one allocation, none later.

@@ -2,7 +2,7 @@
 //! waiters' own futures.
 //!
 //! The order is that of `levels`: no operation depends on the number of waiters, except updating
-//! the places of waiters after a change of their priority ([`Queue::refile`]).
+//! the places of waiters after a change of their priority ([`Queue::requeue`]).
 //!
 //! # Rules (the safety argument of every block here)
 //!
@@ -23,7 +23,7 @@ use crate::core::{CoroutineId, Priority};
 use crate::front::registry;
 
 /// The current priority: that of a coroutine of an executor, the default for all others.
-pub(super) fn level_of(owner: Option<CoroutineId>) -> Priority {
+pub(super) fn priority_of(owner: Option<CoroutineId>) -> Priority {
     owner.and_then(registry::priority).unwrap_or(Priority::DEFAULT)
 }
 
@@ -92,10 +92,10 @@ pub(super) mod node {
         unsafe { field!(node, place) }
     }
 
-    pub unsafe fn level<D>(node: Link<D>) -> Priority {
+    pub unsafe fn priority<D>(node: Link<D>) -> Priority {
         // SAFETY: the rules of the module hold for `node`: it is valid, and this is under its lock
         // or by its owner.
-        unsafe { Order::<D>::level_of(node) }
+        unsafe { Order::<D>::linked_priority(node) }
     }
 
     pub unsafe fn owner<D>(node: Link<D>) -> Option<CoroutineId> {
@@ -177,16 +177,16 @@ impl<D> Queue<D> {
         self.first().is_null()
     }
 
-    /// Appends a node to its level.
+    /// Appends a node to the level of `priority`.
     ///
     /// # Safety
     ///
     /// The rules of the module, and the node is in no queue.
-    pub unsafe fn link(&mut self, node: Link<D>, level: Priority) {
+    pub unsafe fn link(&mut self, node: Link<D>, priority: Priority) {
         // SAFETY: by contract the rules of the module hold for the node, and it is in no queue.
         unsafe {
             field!(node, place) = Place::Queued;
-            self.order.link(node, level);
+            self.order.link(node, priority);
         }
     }
 
@@ -223,7 +223,7 @@ impl<D> Queue<D> {
     /// # Safety
     ///
     /// The rules of the module.
-    pub unsafe fn refile(&mut self) -> bool {
+    pub unsafe fn requeue(&mut self) -> bool {
         let (mut moved_first, mut moved_last): (Link<D>, Link<D>) = (ptr::null(), ptr::null());
         let mut next = self.first();
         // SAFETY: the contract. What follows a node is read before it is unlinked, and is linked
@@ -232,7 +232,7 @@ impl<D> Queue<D> {
             while !next.is_null() {
                 let here = next;
                 next = node::following(here);
-                if level_of(field!(here, owner)) != node::level(here) {
+                if priority_of(field!(here, owner)) != node::priority(here) {
                     self.unlink(here);
                     Order::<D>::chain(here, ptr::null());
                     if moved_last.is_null() {
@@ -247,7 +247,7 @@ impl<D> Queue<D> {
             while !next.is_null() {
                 let here = next;
                 next = Order::<D>::chained(here);
-                self.link(here, level_of(field!(here, owner)));
+                self.link(here, priority_of(field!(here, owner)));
             }
         }
         !moved_first.is_null()

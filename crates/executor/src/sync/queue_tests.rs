@@ -64,7 +64,7 @@ proptest! {
                     // SAFETY: the nodes are boxed, used by this thread only, and this one is in the
                     // queue according to the model.
                     unsafe {
-                        prop_assert_eq!(node::level(here).level(), level);
+                        prop_assert_eq!(node::priority(here).level(), level);
                         if let Step::Unlink(_) = step {
                             queue.unlink(here);
                             prop_assert_eq!(node::place(here), Place::Out);

@@ -119,7 +119,7 @@ impl<const KEYS: usize> Resource for Keys<KEYS> {
     /// Nothing: signals are handed over as they come.
     fn distribute(&mut self, _: &mut Wakes) {}
 
-    fn give_back(&mut self, key: u64, met: Met, wakes: &mut Wakes) {
+    fn release_grant(&mut self, key: u64, met: Met, wakes: &mut Wakes) {
         if let Met::OnItsWay = met {
             self.on_their_way -= 1;
             // There is room now; of 2^32 signals of a key one may be lost.

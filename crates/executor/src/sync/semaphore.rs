@@ -77,7 +77,7 @@ impl Resource for Permits {
         }
     }
 
-    fn give_back(&mut self, demand: usize, (): (), _: &mut Wakes) {
+    fn release_grant(&mut self, demand: usize, (): (), _: &mut Wakes) {
         self.available = self.available.saturating_add(demand);
     }
 }

@@ -36,7 +36,7 @@ impl Waiting {
         &self.0[id.index() as usize % COUNTERS]
     }
 
-    /// To be called before the priority is looked up by which the wait is filed.
+    /// To be called before the priority is read at which the wait is enqueued.
     ///
     /// Either that look sees a change, or the change of the priority sees this: each side has a
     /// fence between what it writes and what it reads.

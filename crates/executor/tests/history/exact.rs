@@ -2,7 +2,7 @@
 //!
 //! 64 deques, and a list of requests (the coroutines that were made ready since the last scheduling
 //! point). What a coroutine makes ready goes into its deque at once, unless there are requests
-//! before it; a coroutine that is moved, after them. A scheduling point files the requests in
+//! before it; a coroutine that is moved, after them. A scheduling point enqueues the requests in
 //! order, then the coroutine that was polled, then takes from the most urgent deque.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use super::model::{Model, Modelled, Phase};
 pub struct Exact {
     coroutines: Vec<Modelled>,
     /// By key: the deque in which it is, and whether a request for it is on the way.
-    filed: Vec<Option<u8>>,
+    listed: Vec<Option<u8>>,
     requested: Vec<bool>,
     requests: Vec<usize>,
     lists: Vec<VecDeque<usize>>,
@@ -31,27 +31,27 @@ impl Exact {
         }
     }
 
-    fn file(&mut self, key: usize) {
+    fn enqueue(&mut self, key: usize) {
         let priority = self.coroutines[key].priority;
-        self.filed[key] = Some(priority);
+        self.listed[key] = Some(priority);
         self.lists[priority as usize].push_back(key);
     }
 
-    fn file_requests(&mut self) {
+    fn enqueue_requests(&mut self) {
         for key in std::mem::take(&mut self.requests) {
             self.requested[key] = false;
-            self.file(key);
+            self.enqueue(key);
         }
     }
 
-    /// Files requests, then what was polled.
+    /// Enqueues the requests, then what was polled.
     fn settle(&mut self) {
-        self.file_requests();
+        self.enqueue_requests();
         if let Some(key) = self.running.take() {
             let one = &mut self.coroutines[key];
             if std::mem::take(&mut one.woken) {
                 one.phase = Phase::Ready;
-                self.file(key);
+                self.enqueue(key);
             } else {
                 one.phase = Phase::Blocked;
             }
@@ -61,7 +61,7 @@ impl Exact {
     fn pick(&mut self) -> Option<usize> {
         self.settle();
         let key = self.lists.iter_mut().find_map(VecDeque::pop_front)?;
-        self.filed[key] = None;
+        self.listed[key] = None;
         Some(key)
     }
 }
@@ -77,14 +77,14 @@ impl Model for Exact {
 
     fn add(&mut self, id: u64, priority: u8) {
         self.coroutines.push(Modelled::new(id, priority));
-        self.filed.push(None);
+        self.listed.push(None);
         self.requested.push(false);
     }
 
     fn make_ready(&mut self, key: usize, directly: bool, here: Option<usize>) {
         self.coroutines[key].phase = Phase::Ready;
         if directly && here.is_some() && self.requests.is_empty() && !self.requested[key] {
-            self.file(key);
+            self.enqueue(key);
         } else {
             self.request(key);
         }
@@ -92,11 +92,11 @@ impl Model for Exact {
 
     fn moved(&mut self, key: usize) {
         if !self.requested[key] {
-            self.file_requests();
-            if let Some(level) = self.filed[key] {
+            self.enqueue_requests();
+            if let Some(level) = self.listed[key] {
                 self.lists[level as usize].retain(|&other| other != key);
             }
-            self.file(key);
+            self.enqueue(key);
         }
     }
 

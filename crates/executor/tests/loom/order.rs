@@ -65,7 +65,7 @@ fn cancel_against_poll() {
 }
 
 #[test]
-fn cancel_against_yield_in_turn() {
+fn cancel_against_yield_on_fast_path() {
     explore(|| {
         let scene = Scene::new(1);
         let (task, id) = scene.spawn(Script::Yield(2), 32);

@@ -15,9 +15,9 @@ mod common;
 
 mod aging;
 mod batch;
-mod equals;
 mod load;
 mod monitor;
+mod peers;
 mod random;
 mod stage;
 mod storm;

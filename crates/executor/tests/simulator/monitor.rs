@@ -32,7 +32,7 @@ struct Watched {
     cancelled: bool,
     /// While ready: less urgent polls that began, by worker.
     passed: Vec<u32>,
-    /// While ready: polls that began of equals which became ready later.
+    /// While ready: polls that began of peers which became ready later.
     overtaken: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct Seen {
     pub passed_on_one_worker: u32,
     /// The same for all workers together.
     pub passed: u32,
-    /// The most equals that became ready after one of the class and were polled before it.
+    /// The most peers that became ready after one of the class and were polled before it.
     pub overtaken: u32,
 }
 

@@ -67,7 +67,7 @@ fn a_storm_of_priorities() {
                 }
             },
         );
-        // Those that were moved while they waited are not asked about equals.
+        // Those that were moved while they waited are not compared with their peers.
         judge(workers, &report);
         let seen = &report.classes[0];
         table.row([

@@ -14,7 +14,7 @@ const COLUMNS: [&str; 10] =
 const INTRODUCTION: &str = "\
 Jobs arrive at random, from outside, at all levels alike; each is one to three polls of 5 to 15 µs, and is done by a coroutine \
 that is woken, or spawned if none is idle. A wait is from becoming ready (arrival, or a yield) to the poll. *passed*: the most \
-less urgent polls that one worker began while a coroutine was ready. *overtaken*: the most polls of equals that became ready \
+less urgent polls that one worker began while a coroutine was ready. *overtaken*: the most polls of peers that became ready \
 after it and began before it.";
 
 /// `levels` of the classes, and how many of those go into one row.

@@ -135,7 +135,7 @@ const TITLES: [&str; 9] = [
     "Urgent work beside long polls",
     "An urgent wake among 1,000 that are ready",
     "A storm of priorities",
-    "Equals share",
+    "Peers share",
     "Aging",
 ];
 

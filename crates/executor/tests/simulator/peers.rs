@@ -66,9 +66,9 @@ fn polls_of_each(workers: usize, count: usize, urgent: Urgent) -> Vec<u64> {
 }
 
 #[test]
-fn equals_share() {
+fn peers_share() {
     let mut table = Table::new(
-        "Equals share",
+        "Peers share",
         "Coroutines of one level that yield after polls of 5 to 15 µs, for 20,000 µs, beside something urgent that takes a part of \
          one worker's time, or not. Polls that each of them made.",
         &["workers", "coroutines", "urgent", "fewest", "mean", "most"],
