@@ -400,7 +400,7 @@ fn is_circle(actors: &[Arc<PlainMutex<Actor>>]) -> bool {
 static HISTORIES: Executor = Executor::with_number(18);
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn random_histories_obey_the_rule(steps in proptest::collection::vec(step(), 1..60)) {

@@ -57,12 +57,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(), 1..if cfg!(miri) { 16 } else { 80 })
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
-}
-
 proptest! {
-    #![proptest_config(config(CASES))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
     fn one_worker_does_what_the_model_does(steps in steps()) {
@@ -76,7 +72,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(CASES_OF_BYTES))]
+    #![proptest_config(ProptestConfig::with_cases(CASES_OF_BYTES))]
 
     #[test]
     fn any_bytes_are_a_history_that_holds(bytes in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES)) {

@@ -258,7 +258,7 @@ fn threads_sleep_drop_and_fire_at_once() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 300 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
 
     #[test]
     fn each_sleep_is_woken_at_the_first_firing_after_its_deadline(

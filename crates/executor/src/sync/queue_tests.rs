@@ -39,7 +39,7 @@ fn order(queue: &Queue<u32>) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 500 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 500 }))]
 
     #[test]
     fn behaves_as_a_list_sorted_by_level(steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 30 } else { 120 })) {

@@ -39,7 +39,7 @@ fn check(node: Link, parent: Link) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 500 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 500 }))]
 
     #[test]
     fn behaves_as_a_sorted_list(steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 30 } else { 150 })) {
