@@ -36,7 +36,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
         print!("{}", tables::compare(&read(before)?, &read(after)?, options.rows));
         return Ok(0);
     }
-    let is_service = options.argv == ["run"];
+    let is_service = names_service(&options.argv)?;
     let progress = if is_service { Progress::Lines } else { Progress::Transient };
     let prepared = Prepared::new(workspace, progress)?;
     let profiler = Profiler::new(workspace, &prepared, progress)?;
@@ -224,6 +224,20 @@ impl<'a> Profiler<'a> {
     }
 }
 
+/// Whether these words mean the matrix server instead of a program. What follows a program's name
+/// is the program's, but `run` takes no arguments.
+fn names_service(argv: &[String]) -> Outcome<bool> {
+    match argv {
+        [name] if name == "run" => Ok(true),
+        [name, rest @ ..] if name == "run" => {
+            let rest = rest.join(" ");
+            Err(Failure::new(format!("`run` takes no arguments, but there are: {rest}"))
+                .advise(format!("options come before it: ./cops profile {rest} run")))
+        }
+        _ => Ok(false),
+    }
+}
+
 fn machine(mem: String, verbose: bool) -> MachineOptions {
     MachineOptions { smp: 1, mem, verbose }
 }
@@ -235,5 +249,21 @@ pub fn check_version(qemu: &Qemu) -> Outcome<()> {
         Some(numbers) if (oldest..too_new).contains(&numbers) => Ok(()),
         _ => Err(Failure::new(format!("QEMU {} has another plugin interface", qemu.version))
             .advise("QEMU 7.2 to 8.2 is needed; COPS_QEMU names another one")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_after_run_are_refused() {
+        let names = |words: &[&str]| {
+            names_service(&words.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert!(matches!(names(&["run"]), Ok(true)));
+        assert!(matches!(names(&["/bin/echo", "run"]), Ok(false)));
+        let error = names(&["run", "--out", "x"]).unwrap_err().to_string();
+        assert!(error.contains("--out x"), "{error}");
     }
 }
