@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use cops_executor::core::begin_model;
 use cops_executor::modelled_join::{Side, sides};
-use cops_executor::sync::{Event, Mutex, Semaphore, begin_sync_model};
+use cops_executor::sync::{Event, Mutex, Semaphore, begin_sync_model, spsc};
 use cops_executor::{JoinError, JoinHandle, JoinSet, current};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
@@ -153,6 +153,30 @@ fn one_gives_up_and_the_next_gets_it() {
         drop(first);
         thread.join().unwrap();
         assert!(!mutex.is_locked());
+    });
+}
+
+#[test]
+fn one_sends_and_one_receives() {
+    explore("a channel of one place: send against receive", || {
+        let (mut sender, mut receiver) = spsc::channel(1);
+        assert_eq!(sender.try_send(0), Ok(()));
+        // Waits for a place, and then the receiver waits for the value.
+        let thread = thread::spawn(move || assert_eq!(block_on(sender.send(1)), Ok(())));
+        assert_eq!(receiver.try_receive(), Ok(0));
+        assert_eq!(block_on(receiver.receive()), Some(1));
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn the_end_of_the_receiver_against_a_send() {
+    explore("a full channel: send against the end of the receiver", || {
+        let (mut sender, receiver) = spsc::channel(1);
+        assert_eq!(sender.try_send(0), Ok(()));
+        let thread = thread::spawn(move || drop(receiver));
+        assert!(block_on(sender.send(1)).is_err());
+        thread.join().unwrap();
     });
 }
 

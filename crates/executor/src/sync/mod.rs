@@ -1,5 +1,5 @@
 //! What coroutines share: [`Mutex`] with priority inheritance, [`Semaphore`], [`Event`],
-//! [`channel()`], [`oneshot()`], [`Rendezvous`].
+//! [`channel()`], [`spsc`], [`oneshot()`], [`Rendezvous`].
 //!
 //! # Order
 //!
@@ -77,6 +77,8 @@ mod oneshot;
 mod queue;
 mod rendezvous;
 mod semaphore;
+#[cfg(feature = "alloc")]
+pub mod spsc;
 mod steps;
 mod waiting;
 

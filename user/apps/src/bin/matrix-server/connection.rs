@@ -10,7 +10,7 @@
 
 use cops::io::{Read, Write};
 use cops::net::{OwnedReadHalf, OwnedWriteHalf, Shutdown, TcpStream};
-use cops::sync::{Receiver, Sender, channel};
+use cops::sync::spsc::{Receiver, Sender, channel};
 use cops::task::{self, Priority};
 use cops::time::{Duration, timeout};
 use matrix_message::{Direction, ELEMENT_BYTES, HEADER_BYTES, Header};
@@ -37,7 +37,7 @@ pub async fn receive(stream: TcpStream) {
     if let Some(id) = task::current() {
         task::set_priority(id, priority);
     }
-    let Some(requests) = start(writer, priority) else { return };
+    let Some(mut requests) = start(writer, priority) else { return };
     while requests.send(request).await.is_ok() {
         match self::request(&mut reader).await {
             Some((_, next)) => request = next,
@@ -78,7 +78,7 @@ async fn request(reader: &mut OwnedReadHalf) -> Option<(Header, Message)> {
 }
 
 /// Multiplies requests and queues the answers.
-async fn multiply(requests: Receiver<Message>, answers: Sender<Message>) {
+async fn multiply(mut requests: Receiver<Message>, mut answers: Sender<Message>) {
     while let Some(request) = requests.receive().await {
         let Some(answer) = request.answer() else { return };
         if answers.send(answer).await.is_err() {
@@ -88,7 +88,7 @@ async fn multiply(requests: Receiver<Message>, answers: Sender<Message>) {
 }
 
 /// Sends answers. When it ends, it drops the stream's writing half, so the client sees the end.
-async fn send(answers: Receiver<Message>, mut writer: OwnedWriteHalf) {
+async fn send(mut answers: Receiver<Message>, mut writer: OwnedWriteHalf) {
     while let Some(answer) = answers.receive().await {
         match timeout(PATIENCE, writer.write_all(answer.bytes())).await {
             Ok(Ok(())) => {}

@@ -1,0 +1,307 @@
+//! A bounded channel with a single sender and a single receiver.
+//!
+//! There is no queue of waiters, and therefore no choice by priority: each end waits for the other
+//! one only. Where many may send or receive, use [`channel`](super::channel()).
+#![allow(unsafe_code)]
+
+use ::core::cell::UnsafeCell;
+use ::core::fmt;
+use ::core::future::poll_fn;
+use ::core::mem::swap;
+use ::core::task::{Context, Poll, Waker};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use super::channel_error::{SendError, TryReceiveError, TrySendError};
+use crate::front::lock::SpinLock;
+
+/// Makes a channel that holds at most `capacity` values. It allocates here, for all of them, and
+/// never again.
+///
+/// ```
+/// # use cops_executor::{Executor, Priority};
+/// use cops_executor::sync::spsc;
+/// # static EXECUTOR: Executor = Executor::new();
+/// # EXECUTOR.start_on_host(1)?;
+/// let (mut sender, mut receiver) = spsc::channel(2);
+/// EXECUTOR.spawn(
+///     async move {
+///         for number in 1..=10 {
+///             sender.send(number).await.expect("there is a receiver");
+///         }
+///     },
+///     Priority::DEFAULT,
+/// )?;
+/// let sum = async move {
+///     let mut sum = 0;
+///     while let Some(number) = receiver.receive().await {
+///         sum += number;
+///     }
+///     sum
+/// };
+/// let sum = EXECUTOR.spawn_join(sum, Priority::DEFAULT)?;
+/// assert_eq!(EXECUTOR.block_on(sum)?, 55);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// If `capacity` is 0, or there is no memory for so many values.
+#[must_use]
+pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(capacity != 0, "a channel holds at least one value");
+    let shared = Arc::new(Shared {
+        lock: SpinLock::new(),
+        state: UnsafeCell::new(State {
+            values: VecDeque::with_capacity(capacity),
+            capacity,
+            sender: None,
+            receiver: None,
+            is_closed: false,
+        }),
+    });
+    (Sender { shared: shared.clone() }, Receiver { shared })
+}
+
+struct State<T> {
+    values: VecDeque<T>,
+    capacity: usize,
+    /// The end that waits.
+    sender: Option<Waker>,
+    receiver: Option<Waker>,
+    /// One of the two ends is gone.
+    is_closed: bool,
+}
+
+struct Shared<T> {
+    lock: SpinLock,
+    state: UnsafeCell<State<T>>,
+}
+
+// SAFETY: `state` is accessed only by `with`, by one thread at a time. The values move from one
+// thread to another.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// Acts on the state under the lock. `act` must not run foreign code: no waker is cloned,
+    /// woken or dropped, and no value is dropped.
+    #[inline]
+    fn with<R>(&self, act: impl FnOnce(&mut State<T>) -> R) -> R {
+        self.lock.lock();
+        // SAFETY: the lock is held, and this is the only place where the state is borrowed.
+        let result = act(unsafe { &mut *self.state.get() });
+        self.lock.release();
+        result
+    }
+
+    /// Sets `is_closed`, and wakes the other end.
+    fn close(&self, other: impl FnOnce(&mut State<T>) -> Option<Waker>) {
+        let waker = self.with(|state| {
+            state.is_closed = true;
+            other(state)
+        });
+        wake(waker);
+    }
+}
+
+#[inline]
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// The end of a [`channel`] where values go in.
+///
+/// When it is dropped, the receiver gets what is in the channel, and then `None`. Not to be dropped
+/// in interrupt handlers.
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// The end of a [`channel`] where values come out.
+///
+/// When it is dropped, what is in the channel is dropped, and nothing can be sent any more. Not to
+/// be dropped in interrupt handlers.
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Sender<T> {
+    /// Sends a value, once there is a place for it.
+    ///
+    /// Cancel-safe in that a future that is dropped before it is ready has sent nothing; the value
+    /// is dropped with it. Not in interrupt handlers.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the value, if the receiver is gone.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, sync::{SendError, spsc}};
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let (mut sender, receiver) = spsc::channel(1);
+    /// drop(receiver);
+    /// assert_eq!(EXECUTOR.block_on(sender.send("back")), Err(SendError("back")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn send(&mut self, value: T) -> Result<(), SendError<T>> {
+        let mut value = Some(value);
+        poll_fn(|context| self.poll_send(context, &mut value)).await
+    }
+
+    fn poll_send(
+        &mut self,
+        context: &Context<'_>,
+        value: &mut Option<T>,
+    ) -> Poll<Result<(), SendError<T>>> {
+        let mut waker = None;
+        while let Some(unsent) = value.take() {
+            match self.push(unsent, &mut waker) {
+                Ok(()) => break,
+                Err(TrySendError::Closed(unsent)) => return Poll::Ready(Err(SendError(unsent))),
+                Err(TrySendError::Full(unsent)) => *value = Some(unsent),
+            }
+            if waker.is_some() {
+                return Poll::Pending;
+            }
+            waker = Some(context.waker().clone());
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends a value if that needs no waiting. Not in interrupt handlers.
+    ///
+    /// # Errors
+    ///
+    /// [`TrySendError`], with the value.
+    ///
+    /// ```
+    /// # use cops_executor::sync::{TrySendError, spsc};
+    /// let (mut sender, mut receiver) = spsc::channel(1);
+    /// assert_eq!(sender.try_send(1), Ok(()));
+    /// assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
+    /// assert_eq!(receiver.try_receive(), Ok(1));
+    /// ```
+    pub fn try_send(&mut self, value: T) -> Result<(), TrySendError<T>> {
+        self.push(value, &mut None)
+    }
+
+    /// If the channel is full, a `waker` is registered; the previous one replaces it.
+    fn push(&self, value: T, waker: &mut Option<Waker>) -> Result<(), TrySendError<T>> {
+        let receiver = self.shared.with(|state| {
+            if state.is_closed {
+                return Err(TrySendError::Closed(value));
+            }
+            if state.values.len() >= state.capacity {
+                if waker.is_some() {
+                    swap(&mut state.sender, waker);
+                }
+                return Err(TrySendError::Full(value));
+            }
+            state.values.push_back(value);
+            Ok(state.receiver.take())
+        })?;
+        wake(receiver);
+        Ok(())
+    }
+}
+
+impl<T> Receiver<T> {
+    /// The next value; `None` once the sender is gone and the channel is empty.
+    ///
+    /// Cancel-safe: a future that is dropped takes nothing. Not in interrupt handlers.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, sync::spsc};
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let (mut sender, mut receiver) = spsc::channel(1);
+    /// sender.try_send(1)?;
+    /// drop(sender);
+    /// assert_eq!(EXECUTOR.block_on(receiver.receive()), Some(1));
+    /// assert_eq!(EXECUTOR.block_on(receiver.receive()), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn receive(&mut self) -> Option<T> {
+        poll_fn(|context| self.poll_receive(context)).await
+    }
+
+    fn poll_receive(&mut self, context: &Context<'_>) -> Poll<Option<T>> {
+        let mut waker = None;
+        loop {
+            match self.pop(&mut waker) {
+                Ok(value) => return Poll::Ready(Some(value)),
+                Err(TryReceiveError::Closed) => return Poll::Ready(None),
+                Err(TryReceiveError::Empty) if waker.is_some() => return Poll::Pending,
+                Err(TryReceiveError::Empty) => waker = Some(context.waker().clone()),
+            }
+        }
+    }
+
+    /// The next value, if there is one. Not in interrupt handlers.
+    ///
+    /// # Errors
+    ///
+    /// [`TryReceiveError`].
+    ///
+    /// ```
+    /// # use cops_executor::sync::{TryReceiveError, spsc};
+    /// let (mut sender, mut receiver) = spsc::channel(1);
+    /// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Empty));
+    /// sender.try_send(7).unwrap();
+    /// drop(sender);
+    /// assert_eq!(receiver.try_receive(), Ok(7));
+    /// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
+    /// ```
+    pub fn try_receive(&mut self) -> Result<T, TryReceiveError> {
+        self.pop(&mut None)
+    }
+
+    /// If the channel is empty, a `waker` is registered; the previous one replaces it.
+    fn pop(&self, waker: &mut Option<Waker>) -> Result<T, TryReceiveError> {
+        let (value, sender) = self.shared.with(|state| match state.values.pop_front() {
+            Some(value) => Ok((value, state.sender.take())),
+            None if state.is_closed => Err(TryReceiveError::Closed),
+            None => {
+                if waker.is_some() {
+                    swap(&mut state.receiver, waker);
+                }
+                Err(TryReceiveError::Empty)
+            }
+        })?;
+        wake(sender);
+        Ok(value)
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.shared.close(|state| state.receiver.take());
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut values = VecDeque::new();
+        self.shared.close(|state| {
+            swap(&mut state.values, &mut values);
+            state.sender.take()
+        });
+        // Without the lock, because a value may do anything when it is dropped.
+        drop(values);
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
