@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::net::IpAddr;
 
-use cops_fallible::OutOfMemory;
+use cops_fallible::{OutOfMemory, try_box};
 use smoltcp::iface::{Config, Interface};
 use smoltcp::socket::dhcpv4;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Cidr, Ipv6Address};
@@ -15,6 +15,7 @@ use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
 use crate::link_core::{LinkCore, instant};
 use crate::loopback::LoopbackQueue;
+use crate::path::EthernetHeader;
 use crate::shared::Shared;
 use crate::work::give_turn;
 
@@ -53,7 +54,9 @@ pub(crate) fn ethernet(
     }
     let mut transport = Transport::ethernet(device)?;
     let interface = interface(shared, hardware_address.into(), &mut transport);
+    let direct = direct_interface(shared, &mut transport)?;
     let mut core = LinkCore::new(shared, LinkKind::Ethernet, interface, transport);
+    core.direct = Some(direct);
     let own_link_local = link_local(hardware_address);
     match &shared.configuration.ethernet {
         EthernetAddressing::Dhcp => {
@@ -88,6 +91,28 @@ fn interface(
     Interface::new(config, &mut Adapter::new(transport, &shared.counters, None), now)
 }
 
+/// Creates the direct interface for connections over Ethernet (see `path`).
+///
+/// It is large, and not inlined so that no more than one is on the stack at a time.
+///
+/// # Errors
+/// [`OutOfMemory`].
+#[inline(never)]
+fn direct_interface(
+    shared: &Shared,
+    transport: &mut Transport,
+) -> Result<Box<Interface>, OutOfMemory> {
+    // The seed is of no use: only segments of established connections come here, and smoltcp
+    // chooses nothing at random for them.
+    let config = Config::new(HardwareAddress::Ip);
+    let now = instant(shared.clock.now_microseconds());
+    let mut adapter = Adapter::direct(transport, &shared.counters, None, EthernetHeader::default());
+    let mut interface = Interface::new(config, &mut adapter, now);
+    // It has no addresses: only packets for this host come here.
+    interface.set_any_ip(true);
+    try_box(interface)
+}
+
 /// The address if it is usable as our own; smoltcp would panic on an unusable one.
 fn cidr(address: IpAddr, prefix_length: u8) -> Option<IpCidr> {
     let longest = if address.is_ipv4() { 32 } else { 128 };
@@ -111,6 +136,7 @@ fn link_local(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> IpCidr {
 
 impl LinkCore {
     fn set_addresses(&mut self, new: impl Iterator<Item = IpCidr>) {
+        self.begin_epoch();
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
             // There is room for eight addresses; as documented, further ones are dropped.
@@ -124,6 +150,7 @@ impl LinkCore {
         if !is_host(gateway) {
             return;
         }
+        self.begin_epoch();
         let routes = self.interface.routes_mut();
         // Cannot fail: there is room for four routes, and only the two default routes are ever set.
         let _ = match gateway {
@@ -150,6 +177,7 @@ impl LinkCore {
             }
         };
         let lease = lease.filter(|(address, _)| is_host(address.address().into()));
+        self.begin_epoch();
         self.interface.routes_mut().remove_default_ipv4_route();
         self.interface.update_ip_addrs(|addresses| {
             addresses.retain(|address| matches!(address, IpCidr::Ipv6(_)));

@@ -14,6 +14,7 @@ use smoltcp::time::Instant;
 
 use crate::checksum;
 use crate::loopback::LoopbackQueue;
+use crate::path::EthernetHeader;
 use crate::statistics::Counters;
 
 /// The clock of the stack.
@@ -146,6 +147,18 @@ impl Transport {
     }
 }
 
+impl Transport {
+    /// What the direct interface is told: packets of the same size without Ethernet, and no
+    /// checksums, since this crate checks and writes them.
+    pub(crate) fn direct_capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = self.capabilities();
+        capabilities.max_transmission_unit = capabilities.ip_mtu();
+        capabilities.medium = Medium::Ip;
+        capabilities.checksum = ChecksumCapabilities::ignored();
+        capabilities
+    }
+}
+
 /// What one pass of egress over one socket set did.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct EgressReport {
@@ -156,6 +169,8 @@ pub(crate) struct EgressReport {
     pub(crate) delivered: u32,
     /// There was no room.
     pub(crate) device_full: bool,
+    /// The header of the last frame, if that was a TCP segment over IPv4 and Ethernet.
+    pub(crate) header: Option<EthernetHeader>,
 }
 
 /// A device for smoltcp that has received at most one frame.
@@ -163,6 +178,8 @@ pub(crate) struct Adapter<'a> {
     pub(crate) transport: &'a mut Transport,
     pub(crate) counters: &'a Counters,
     pub(crate) frame: Option<&'a [u8]>,
+    /// What is to precede each packet, if smoltcp is to read and write packets instead of frames.
+    pub(crate) header: Option<EthernetHeader>,
     pub(crate) report: EgressReport,
 }
 
@@ -172,7 +189,18 @@ impl<'a> Adapter<'a> {
         counters: &'a Counters,
         frame: Option<&'a [u8]>,
     ) -> Adapter<'a> {
-        Adapter { transport, counters, frame, report: EgressReport::default() }
+        Adapter { transport, counters, frame, header: None, report: EgressReport::default() }
+    }
+
+    /// For the direct interface (see `path`): `packet` is a received IPv4 packet, and the packets
+    /// that smoltcp writes are sent with `header`.
+    pub(crate) fn direct(
+        transport: &'a mut Transport,
+        counters: &'a Counters,
+        packet: Option<&'a [u8]>,
+        header: EthernetHeader,
+    ) -> Adapter<'a> {
+        Adapter { header: Some(header), ..Adapter::new(transport, counters, packet) }
     }
 }
 
@@ -190,12 +218,7 @@ impl Device for Adapter<'_> {
     /// frame instead would lose more.
     fn receive(&mut self, _now: Instant) -> Option<(OneFrame<'_>, Room<'_>)> {
         let frame = self.frame.take()?;
-        let room = Room {
-            transport: self.transport,
-            counters: self.counters,
-            delivered: &mut self.report.delivered,
-        };
-        Some((OneFrame(frame), room))
+        Some((OneFrame(frame), self.room()))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Room<'_>> {
@@ -204,15 +227,25 @@ impl Device for Adapter<'_> {
             return None;
         }
         self.report.wanted += 1;
-        Some(Room {
-            transport: self.transport,
-            counters: self.counters,
-            delivered: &mut self.report.delivered,
-        })
+        Some(self.room())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        self.transport.capabilities()
+        match self.header {
+            Some(_) => self.transport.direct_capabilities(),
+            None => self.transport.capabilities(),
+        }
+    }
+}
+
+impl Adapter<'_> {
+    fn room(&mut self) -> Room<'_> {
+        Room {
+            transport: self.transport,
+            counters: self.counters,
+            header: self.header.as_ref(),
+            report: &mut self.report,
+        }
     }
 }
 
@@ -227,23 +260,33 @@ impl RxToken for OneFrame<'_> {
 pub(crate) struct Room<'a> {
     transport: &'a mut Transport,
     counters: &'a Counters,
-    delivered: &'a mut u32,
+    header: Option<&'a EthernetHeader>,
+    report: &'a mut EgressReport,
 }
 
 impl TxToken for Room<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
         let ethernet = matches!(self.transport, Transport::Ethernet(..));
+        let before = self.header.map_or(0, |header| header.len());
         let mut write = Some(write);
         let mut result = None;
         let mut solicitation = false;
-        let outcome = self.transport.transmit(self.counters, length, &mut |buffer| {
-            if let Some(write) = write.take() {
-                result = Some(write(buffer));
-                solicitation = ethernet && is_neighbour_traffic(buffer);
+        let mut header = None;
+        let outcome = self.transport.transmit(self.counters, before + length, &mut |buffer| {
+            let Some(write) = write.take() else { return };
+            let (head, packet) = buffer.split_at_mut(before);
+            result = Some(write(packet));
+            if let Some(header) = self.header {
+                head.copy_from_slice(header);
+                checksum::complete_ipv4_header(packet);
+            } else if ethernet {
+                solicitation = is_neighbour_traffic(packet);
+                header = header_of_tcp(packet);
             }
         });
         if outcome.is_ok() && !solicitation {
-            *self.delivered += 1;
+            self.report.delivered += 1;
+            self.report.header = header;
         }
         match (result, write) {
             (Some(result), _) => result,
@@ -256,6 +299,12 @@ impl TxToken for Room<'_> {
             (None, None) => unreachable!("the writer is gone only after it has returned a result"),
         }
     }
+}
+
+/// The Ethernet header of a TCP segment over IPv4 without options.
+fn header_of_tcp(frame: &[u8]) -> Option<EthernetHeader> {
+    let is_tcp = frame.get(12..15) == Some(&[8, 0, 0x45]) && frame.get(23) == Some(&6);
+    frame.first_chunk().filter(|_| is_tcp).copied()
 }
 
 /// Whether this is ARP or ICMPv6 (neighbour discovery), which is sent before a packet to an unknown

@@ -18,6 +18,7 @@ use spin::Mutex;
 use crate::chain::Links;
 use crate::error::Error;
 use crate::frame::FlowKey;
+use crate::path::Path;
 use crate::shared::{ConnectionSlot, Shared};
 use crate::stream::{Owner, Stream};
 use crate::timers::Armed;
@@ -60,6 +61,8 @@ pub(crate) struct EndpointState {
     pub(crate) neighbour_room: Option<Spare<u64, Arc<Endpoint>>>,
     /// Whether it is in the interface's list of endpoints that wait for room in the device.
     pub(crate) blocked: bool,
+    /// The direct way of its segments, for TCP over IPv4 and Ethernet.
+    pub(crate) path: Path,
     pub(crate) protocol: Protocol,
 }
 
@@ -180,6 +183,7 @@ impl Endpoint {
                 awaiting_neighbour: false,
                 neighbour_room,
                 blocked: false,
+                path: Path::default(),
                 protocol,
             }),
         })?;

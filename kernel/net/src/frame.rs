@@ -1,11 +1,14 @@
 //! Parses just enough of a frame to find its endpoint, and drops what smoltcp must not get.
 //!
-//! All input is untrusted: this module uses smoltcp's checked packet views and no indexing. It
-//! drops the following, because smoltcp would not:
+//! All input is untrusted: this module uses smoltcp's checked packet views, and indexes only arrays,
+//! by constants. It drops the following, because smoltcp would not:
 //! - Fragments: without reassembly, smoltcp treats a fragment as a whole packet.
 //! - IPv6 extension headers: a TCP segment behind one would be given to an empty socket set, and
 //!   the resulting reset would end a live connection with the same addresses.
 //! - Martians: a segment "from" our own address, or for `::1`, that arrives from the network.
+
+use core::hash::{Hash, Hasher};
+use core::net::Ipv4Addr;
 
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpEndpoint, IpProtocol,
@@ -15,14 +18,30 @@ use smoltcp::wire::{
 use crate::checksum;
 
 /// The two addresses of a connection, from this side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowKey {
     pub(crate) local: IpEndpoint,
     pub(crate) remote: IpEndpoint,
 }
 
+impl Hash for FlowKey {
+    /// The same as the derived one, in two words instead of eight pieces for IPv4.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match (self.local.addr, self.remote.addr) {
+            (IpAddress::Ipv4(local), IpAddress::Ipv4(remote)) => {
+                state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
+            }
+            (local, remote) => {
+                local.hash(state);
+                remote.hash(state);
+            }
+        }
+        state.write_u32(u32::from(self.local.port) << 16 | u32::from(self.remote.port));
+    }
+}
+
 /// The TCP header of a received segment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Segment<'a> {
     pub(crate) key: FlowKey,
     pub(crate) synchronize: bool,
@@ -91,6 +110,59 @@ pub(crate) fn classify_ethernet<'a>(
 ) -> Inbound<'a> {
     ethernet(frame, hardware_address, is_ours).unwrap_or_else(Inbound::Drop)
 }
+
+/// Reads a TCP segment in a frame of the usual form: to this hardware address, IPv4 without options,
+/// not a fragment. `None` means only that the form is another one.
+///
+/// Checks everything that [`classify_ethernet`] and smoltcp check and that does not follow from the
+/// two addresses and ports. So a frame for which this finds the addresses and ports of an accepted
+/// segment would be accepted as well.
+pub(crate) fn plain_segment(
+    frame: &[u8],
+    hardware_address: EthernetAddress,
+) -> Option<Segment<'_>> {
+    let head = frame.first_chunk::<PLAIN_HEADERS>()?;
+    let number = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let [d0, d1, d2, d3, d4, d5, s0, ..] = *head;
+    let for_us = [d0, d1, d2, d3, d4, d5] == hardware_address.0;
+    let from_one_host = s0 & 1 == 0;
+    let ipv4_without_options = number(12) == 0x0800 && head[14] == 0x45;
+    // More fragments, or not the first one.
+    let whole = number(20) & 0x3fff == 0;
+    let tcp = head[23] == u8::from(IpProtocol::Tcp);
+    if !(for_us && from_one_host && ipv4_without_options && whole && tcp) {
+        return None;
+    }
+    let bytes = frame.get(34..14 + usize::from(number(16)))?;
+    let header_length = usize::from(head[46] >> 4) * 4;
+    let payload_length = bytes.len().checked_sub(header_length)?;
+    let (remote_port, local_port, flags) = (number(34), number(36), head[47]);
+    if header_length < 20 || remote_port == 0 || local_port == 0 {
+        return None;
+    }
+    if !checksum::ipv4_header_is_right(head[14..].first_chunk()?) {
+        return None;
+    }
+    let address = |at| IpAddress::Ipv4(Ipv4Addr::from_bits(word(at)));
+    Some(Segment {
+        key: FlowKey {
+            local: IpEndpoint::new(address(30), local_port),
+            remote: IpEndpoint::new(address(26), remote_port),
+        },
+        synchronize: flags & 0x02 != 0,
+        acknowledge: flags & 0x10 != 0,
+        finish: flags & 0x01 != 0,
+        reset: flags & 0x04 != 0,
+        sequence: TcpSeqNumber(word(38) as i32),
+        acknowledgement: TcpSeqNumber(word(42) as i32),
+        payload_length,
+        bytes,
+    })
+}
+
+/// Length of the headers of Ethernet, IPv4 and TCP without options.
+const PLAIN_HEADERS: usize = 14 + 20 + 20;
 
 /// Classifies a packet of the loopback interface. Its source and destination are always ours.
 pub(crate) fn classify_loopback(packet: &[u8]) -> Inbound<'_> {
@@ -231,4 +303,100 @@ fn udp((source, target): Addresses, bytes: &[u8]) -> Result<Inbound<'_>, Reason>
         local: IpEndpoint::new(target, view.dst_port()),
         remote: IpEndpoint::new(source, view.src_port()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OURS: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 1]);
+    const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+    /// A segment of the usual form.
+    fn plain(ports: (u16, u16), numbers: (i32, i32), flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::from([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+        frame.resize(PLAIN_HEADERS, 0);
+        frame.extend_from_slice(payload);
+        let mut packet = Ipv4Packet::new_unchecked(&mut frame[14..]);
+        packet.set_version(4);
+        packet.set_header_len(20);
+        packet.set_total_len(40 + payload.len() as u16);
+        packet.set_dont_frag(true);
+        packet.set_hop_limit(64);
+        packet.set_next_header(IpProtocol::Tcp);
+        packet.set_src_addr(REMOTE);
+        packet.set_dst_addr(LOCAL);
+        packet.fill_checksum();
+        let mut segment = TcpPacket::new_unchecked(&mut frame[34..]);
+        segment.set_src_port(ports.0);
+        segment.set_dst_port(ports.1);
+        segment.set_seq_number(TcpSeqNumber(numbers.0));
+        segment.set_ack_number(TcpSeqNumber(numbers.1));
+        segment.set_header_len(20);
+        frame[47] = flags;
+        frame
+    }
+
+    /// What the complete checks and smoltcp say about a frame between the two hosts.
+    fn completely(frame: &[u8]) -> Option<Segment<'_>> {
+        let is_ours = |address| address == IpAddress::Ipv4(LOCAL);
+        let Inbound::Tcp(segment) = classify_ethernet(frame, OURS, is_ours) else { return None };
+        let between_the_two =
+            segment.key.local.addr == LOCAL.into() && segment.key.remote.addr == REMOTE.into();
+        let packet = Ipv4Packet::new_checked(frame.get(14..)?).ok()?;
+        (between_the_two && packet.verify_checksum()).then_some(segment)
+    }
+
+    fn same_addresses<'a>(segment: &Segment<'a>) -> Option<Segment<'a>> {
+        let (local, remote) = (segment.key.local.addr, segment.key.remote.addr);
+        (local == LOCAL.into() && remote == REMOTE.into()).then_some(*segment)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+        /// For a connection of two hosts, the short check and the complete ones accept the same
+        /// frames, except for the forms that only the complete ones know.
+        #[test]
+        fn the_short_check_is_the_complete_one(
+            ports in (1..=u16::MAX, 1..=u16::MAX),
+            numbers: (i32, i32),
+            flags in 0..64u8,
+            payload in prop::collection::vec(any::<u8>(), 0..40),
+            changes in prop::collection::vec((0..70usize, any::<u8>(), any::<bool>()), 0..4),
+            length in 0..120usize,
+            keep_length: bool,
+            repair: bool,
+        ) {
+            let mut frame = plain(ports, numbers, flags, &payload);
+            prop_assert_eq!(plain_segment(&frame, OURS), completely(&frame));
+            prop_assert!(plain_segment(&frame, OURS).is_some());
+            for (at, value, flip) in changes {
+                if let Some(byte) = frame.get_mut(at) {
+                    *byte = if flip { *byte ^ (1 << (value % 8)) } else { value };
+                }
+            }
+            if !keep_length {
+                frame.resize(length, 0xee);
+            }
+            if repair && let Some(header) = frame.get_mut(14..34) {
+                header[10..12].fill(0);
+                checksum::complete_ipv4_header(header);
+            }
+            let short = plain_segment(&frame, OURS);
+            let short = short.as_ref().and_then(same_addresses);
+            let complete = completely(&frame);
+            if short.is_some() {
+                prop_assert_eq!(short, complete);
+            } else if complete.is_some() {
+                // Options of IPv4, or a frame to everyone.
+                prop_assert!(frame[14] != 0x45 || frame[0] & 1 == 1);
+            }
+        }
+    }
 }

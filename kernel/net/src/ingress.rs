@@ -26,6 +26,9 @@ impl LinkCore {
             LinkKind::Ethernet => {
                 shared.counters.frames_received.add(1);
                 shared.counters.bytes_received.add(frame.len() as u64);
+                if self.receive_directly(shared, frame) {
+                    return;
+                }
                 frame::classify_ethernet(frame, self.hardware_address(), |address| {
                     self.interface.has_ip_addr(address)
                 })
@@ -43,6 +46,25 @@ impl LinkCore {
         }
     }
 
+    /// Processes a segment of an established connection of which the path is known. Returns `false`
+    /// if it is something else, and then has done nothing.
+    fn receive_directly(&mut self, shared: &Arc<Shared>, frame: &[u8]) -> bool {
+        let Some(segment) = frame::plain_segment(frame, self.hardware_address()) else {
+            return false;
+        };
+        let Some(endpoint) = self.flows.get(&segment.key).cloned() else { return false };
+        let now = self.now(shared);
+        let mut state = endpoint.state.lock();
+        let Some(header) = self.path_of(&mut state, now) else { return false };
+        if segment.checksum_is_right() {
+            let arrival = Arrival { frame, segment: Some(&segment), direct: Some(header) };
+            self.serve_locked(shared, &endpoint, state, Some(arrival), now);
+        } else {
+            shared.counters.dropped_checksum.add(1);
+        }
+        true
+    }
+
     fn receive_segment(&mut self, shared: &Arc<Shared>, frame: &[u8], segment: &Segment<'_>) {
         // Loopback packets have no checksums, because they cannot be damaged.
         if self.kind == LinkKind::Ethernet && !segment.checksum_is_right() {
@@ -50,7 +72,7 @@ impl LinkCore {
             return;
         }
         if let Some(endpoint) = self.flows.get(&segment.key).cloned() {
-            let arrival = Arrival { frame, segment: Some(segment) };
+            let arrival = Arrival::complete(frame, Some(segment));
             return self.serve(shared, &endpoint, Some(arrival));
         }
         let now = self.now(shared);
@@ -112,7 +134,7 @@ impl LinkCore {
         }
         // There is room: it was reserved before the endpoint was created.
         let _ = self.flows.try_insert(segment.key, endpoint.clone());
-        self.serve(shared, endpoint, Some(Arrival { frame, segment: Some(segment) }));
+        self.serve(shared, endpoint, Some(Arrival::complete(frame, Some(segment))));
     }
 
     fn receive_datagram(
@@ -125,7 +147,7 @@ impl LinkCore {
         if let Some(dhcp) = self.dhcp.clone()
             && (remote.port, local.port) == (DHCP_SERVER_PORT, DHCP_CLIENT_PORT)
         {
-            return self.serve(shared, &dhcp, Some(Arrival { frame, segment: None }));
+            return self.serve(shared, &dhcp, Some(Arrival::complete(frame, None)));
         }
         let bound_to = |endpoint: &&Arc<Endpoint>| {
             let mut state = endpoint.state.lock();
@@ -138,7 +160,7 @@ impl LinkCore {
         let endpoint =
             self.datagrams.get(&local.port).and_then(|bound| bound.iter().find(bound_to)).cloned();
         match endpoint {
-            Some(endpoint) => self.serve(shared, &endpoint, Some(Arrival { frame, segment: None })),
+            Some(endpoint) => self.serve(shared, &endpoint, Some(Arrival::complete(frame, None))),
             None => self.answer_without_endpoint(shared, frame),
         }
     }

@@ -17,6 +17,7 @@
 //! | `link` | the interface's lock, and why no work is left behind it |
 //! | `link_core`, `serving`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
 //! | `ingress`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
+//! | `path` | the direct way of the segments of a connection |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of a socket, connection, listener |
 //! | `registry`, `timers`, `wakers`, `shared`, `statistics` | ports, timers, waiters, shared state, counters |
@@ -57,6 +58,7 @@ mod link_core;
 mod listener;
 mod loopback;
 mod opening;
+mod path;
 mod readiness;
 mod registry;
 mod serving;

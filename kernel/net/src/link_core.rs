@@ -5,16 +5,19 @@
 //! endpoints. Finding the endpoint of a received frame is in `ingress`, addresses and DHCP are in
 //! `addressing`.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use cops_fallible::{List, Map, Table};
 use smoltcp::iface::{Interface, SocketSet};
 use smoltcp::time::Instant;
+use spin::MutexGuard;
 
 use crate::chain::{BLOCKED, Chain, TURN};
 use crate::device::{Adapter, EgressReport, Transport};
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::frame::{FlowKey, Segment};
+use crate::path::EthernetHeader;
 use crate::shared::Shared;
 use crate::time_wait::TimeWaitTable;
 use crate::timers::TimerQueue;
@@ -33,6 +36,10 @@ const STUCK_DATAGRAM_MICROSECONDS: u64 = 3_000_000;
 pub(crate) struct LinkCore {
     pub(crate) kind: LinkKind,
     pub(crate) interface: Interface,
+    /// The interface for segments of connections of which the path is known (see `path`), and the
+    /// number of the present epoch of those paths.
+    pub(crate) direct: Option<Box<Interface>>,
+    epoch: u64,
     pub(crate) transport: Transport,
     /// TCP endpoints by their pair of addresses.
     pub(crate) flows: Table<FlowKey, Arc<Endpoint>>,
@@ -65,6 +72,15 @@ pub(crate) struct Arrival<'a> {
     pub(crate) frame: &'a [u8],
     /// `Some` for TCP.
     pub(crate) segment: Option<&'a Segment<'a>>,
+    /// The Ethernet header for the reply, if the segment goes the direct way.
+    pub(crate) direct: Option<EthernetHeader>,
+}
+
+impl<'a> Arrival<'a> {
+    /// A frame that goes the complete way.
+    pub(crate) fn complete(frame: &'a [u8], segment: Option<&'a Segment<'a>>) -> Arrival<'a> {
+        Arrival { frame, segment, direct: None }
+    }
 }
 
 impl LinkCore {
@@ -78,6 +94,8 @@ impl LinkCore {
         LinkCore {
             kind,
             interface,
+            direct: None,
+            epoch: 1,
             transport,
             flows: Table::new(seed),
             datagrams: Table::new(seed),
@@ -101,6 +119,11 @@ impl LinkCore {
         self.latest
     }
 
+    /// The paths of all connections are to be found anew (see `path`).
+    pub(crate) fn begin_epoch(&mut self) {
+        self.epoch += 1;
+    }
+
     /// Passes `arrival` to `endpoint`, sends what the endpoint has to send, and updates its state.
     pub(crate) fn serve(
         &mut self,
@@ -109,7 +132,25 @@ impl LinkCore {
         arrival: Option<Arrival<'_>>,
     ) {
         let now = self.now(shared);
-        let mut guard = endpoint.state.lock();
+        self.serve_locked(shared, endpoint, endpoint.state.lock(), arrival, now);
+    }
+
+    /// The Ethernet header for replies to a segment of `endpoint`, if the segment may go the direct
+    /// way.
+    pub(crate) fn path_of(&self, state: &mut EndpointState, now: u64) -> Option<EthernetHeader> {
+        let header = state.path.to_receive(self.epoch, now).filter(|_| self.direct.is_some())?;
+        state.stream().filter(|(_, stream)| stream.established).map(|_| header)
+    }
+
+    /// Like [`serve`](Self::serve), with the endpoint's lock held.
+    pub(crate) fn serve_locked(
+        &mut self,
+        shared: &Arc<Shared>,
+        endpoint: &Arc<Endpoint>,
+        mut guard: MutexGuard<'_, EndpointState>,
+        arrival: Option<Arrival<'_>>,
+        now: u64,
+    ) {
         let state = &mut *guard;
         match state.protocol {
             Protocol::Stream(_) => self.serve_stream(shared, endpoint, state, arrival, now),
@@ -118,7 +159,7 @@ impl LinkCore {
                 if let Some(arrival) = arrival {
                     self.ingress(shared, &mut state.sockets, arrival.frame, now);
                 }
-                let wish = self.egress(shared, endpoint, state, now);
+                let wish = self.egress(shared, endpoint, state, now, true);
                 self.rearm(endpoint, state, wish, None, now);
                 drop(guard);
                 self.apply_lease(shared, endpoint);
@@ -144,7 +185,7 @@ impl LinkCore {
         if let Some(arrival) = arrival {
             self.ingress(shared, &mut state.sockets, arrival.frame, now);
         }
-        self.egress(shared, endpoint, state, now);
+        self.egress(shared, endpoint, state, now, true);
         self.unblock_datagrams(endpoint, state, now);
         let wish = self.wish(shared, state, now);
         if let Some((socket, datagram)) = state.datagram() {
@@ -189,28 +230,49 @@ impl LinkCore {
         shared.counters.socket_polls.add(1);
     }
 
+    /// The same for a frame of the endpoint `state` that goes the direct way.
+    pub(crate) fn direct_ingress(
+        &mut self,
+        shared: &Shared,
+        sockets: &mut SocketSet<'static>,
+        frame: &[u8],
+        header: EthernetHeader,
+        now: u64,
+    ) {
+        let Some(interface) = &mut self.direct else { return };
+        let packet = frame.get(header.len()..);
+        let mut adapter = Adapter::direct(&mut self.transport, &shared.counters, packet, header);
+        interface.poll_ingress_single(instant(now), &mut adapter, sockets);
+        self.frames_moved += 1;
+        shared.counters.socket_polls.add(1);
+        shared.counters.frames_direct.add(1);
+    }
+
+    /// Notes that a segment of the endpoint `state` has passed the complete checks.
+    pub(crate) fn note_heard(&self, state: &mut EndpointState, now: u64) {
+        state.path.note_heard(self.epoch, now);
+    }
+
     /// Sends what the endpoint has to send, until there is no more, the device is full, a neighbour
     /// is unknown, or the endpoint's turn ends. Returns the time at which smoltcp wants to be
     /// polled again, in microseconds.
     ///
-    /// smoltcp is asked to send only after `poll_at` said that it would. That question costs a
-    /// third of an attempt that sends nothing, and after most received segments there is nothing to
-    /// send.
+    /// With `ask_first`, smoltcp is asked to send only after `poll_at` said that it would. That
+    /// question costs a third of an attempt that sends nothing, and after most received segments
+    /// there is nothing to send.
     pub(crate) fn egress(
         &mut self,
         shared: &Shared,
         endpoint: &Arc<Endpoint>,
         state: &mut EndpointState,
         now: u64,
+        ask_first: bool,
     ) -> Option<u64> {
         let mut report = EgressReport::default();
         let mut turns = 0;
-        let mut wish = self.wish(shared, state, now);
+        let mut wish = if ask_first { self.wish(shared, state, now) } else { Some(now) };
         while turns < FRAMES_PER_TURN && wish.is_some_and(|at| at <= now) {
-            let mut adapter = Adapter::new(&mut self.transport, &shared.counters, None);
-            self.interface.poll_egress(instant(now), &mut adapter, &mut state.sockets);
-            shared.counters.socket_polls.add(1);
-            report = adapter.report;
+            report = self.egress_once(shared, state, now);
             wish = self.wish(shared, state, now);
             if report.delivered == 0 {
                 break;
@@ -237,6 +299,31 @@ impl LinkCore {
             self.awaiting_neighbour.insert_with(room, endpoint.number, endpoint.clone());
         }
         wish
+    }
+
+    /// Lets smoltcp send one frame of the endpoint `state`, the direct way if its path is known.
+    fn egress_once(
+        &mut self,
+        shared: &Shared,
+        state: &mut EndpointState,
+        now: u64,
+    ) -> EgressReport {
+        shared.counters.socket_polls.add(1);
+        let (transport, counters) = (&mut self.transport, &shared.counters);
+        if let Some(direct) = &mut self.direct
+            && let Some(header) = state.path.to_send(self.epoch, now)
+        {
+            let mut adapter = Adapter::direct(transport, counters, None, header);
+            direct.poll_egress(instant(now), &mut adapter, &mut state.sockets);
+            return adapter.report;
+        }
+        let mut adapter = Adapter::new(transport, counters, None);
+        self.interface.poll_egress(instant(now), &mut adapter, &mut state.sockets);
+        let report = adapter.report;
+        if let Some(header) = report.header {
+            state.path.note_sent(header, self.epoch, now);
+        }
+        report
     }
 
     /// The time at which smoltcp wants to be asked to send, in microseconds; a time in the past
@@ -271,7 +358,7 @@ impl LinkCore {
             wish => wish,
         };
         let deadline = [wish, also].into_iter().flatten().min();
-        self.timers.arm(endpoint, &mut state.armed, deadline);
+        self.timers.arm(endpoint, &mut state.armed, deadline, now);
     }
 
     /// The next deadline of this interface.
@@ -279,7 +366,7 @@ impl LinkCore {
         [self.timers.earliest(), self.time_wait.earliest()].into_iter().flatten().min()
     }
 
-    /// Number of armed timers.
+    /// Number of entries in the timer queue.
     pub(crate) fn timers_armed(&self) -> usize {
         self.timers.len()
     }

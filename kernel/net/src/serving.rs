@@ -25,9 +25,15 @@ impl LinkCore {
         if !stream.in_table {
             return;
         }
-        if let Some(Arrival { frame, segment }) = arrival {
+        let ask_first = arrival.is_some();
+        if let Some(Arrival { frame, segment, direct }) = arrival {
             let before = Snapshot::of(socket);
-            self.ingress(shared, &mut state.sockets, frame, now);
+            if let Some(header) = direct {
+                self.direct_ingress(shared, &mut state.sockets, frame, header, now);
+            } else {
+                self.note_heard(state, now);
+                self.ingress(shared, &mut state.sockets, frame, now);
+            }
             let Some((socket, stream)) = state.stream() else { return };
             stream.observe(socket, before, segment, now, counters);
         }
@@ -49,7 +55,7 @@ impl LinkCore {
             return;
         }
         let before = Snapshot::of(socket);
-        let wish = self.egress(shared, endpoint, state, now);
+        let wish = self.egress(shared, endpoint, state, now, ask_first);
         let Some((socket, stream)) = state.stream() else { return };
         stream.observe(socket, before, None, now, counters);
 

@@ -18,6 +18,7 @@ use crate::link::{Link, LinkGuard, Remainder};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::stream::Owner;
+use crate::timers::Armed;
 
 /// Maximum number of timers that one `poll` runs and frames that it moves, on both interfaces
 /// together.
@@ -178,17 +179,17 @@ impl Stack {
     pub fn memory_per_connection(&self) -> usize {
         let configuration = &self.shared.configuration;
         let table_entry = Table::<FlowKey, Arc<Endpoint>>::ENTRY_BYTES;
-        let timer_entry = Map::<(u64, u64), Arc<Endpoint>>::ENTRY_BYTES;
         let neighbour_entry = Map::<u64, Arc<Endpoint>>::ENTRY_BYTES;
         configuration.receive_buffer_bytes
             + configuration.transmit_buffer_bytes
             + Endpoint::overhead_bytes()
             + table_entry
-            + timer_entry
+            + Armed::ENTRY_BYTES
             + neighbour_entry
     }
 
-    /// Number of sockets with an armed timer, on both interfaces.
+    /// Number of entries for sockets in the timer queues of both interfaces. An entry may outlive
+    /// its socket by 30 ms.
     pub fn timers_armed(&self) -> usize {
         let ethernet = self.ethernet.as_ref().map_or(0, |link| link.lock().timers_armed());
         self.loopback.lock().timers_armed() + ethernet

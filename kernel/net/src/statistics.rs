@@ -37,6 +37,8 @@ counters! {
     loopback_packets,
     /// Dropped on receipt: a header is truncated or inconsistent.
     dropped_malformed,
+    /// Received segments of connections that went the direct way, without the complete checks.
+    frames_direct,
     /// Dropped on receipt: another host's address.
     dropped_not_for_us,
     /// Dropped on receipt: an address that cannot be the source, or the destination, of such a

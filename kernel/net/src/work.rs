@@ -25,6 +25,7 @@ impl LinkCore {
     /// A neighbour may have become known: every endpoint that waits for one is to try again.
     /// smoltcp suppresses, at little cost, those with a neighbour that is still unknown.
     pub(crate) fn neighbour_appeared(&mut self) {
+        self.begin_epoch();
         self.to_retry = self.awaiting_neighbour.len();
     }
 
@@ -35,11 +36,16 @@ impl LinkCore {
         self.note_time_wait(shared);
         while *steps > 0 {
             let Some(due) = self.timers.pop_due(now) else { return more_records };
-            let endpoint = due.endpoint.clone();
             let before = self.frames_moved;
-            if self.timers.is_wanted(due, &mut endpoint.state.lock().armed, now) {
-                shared.counters.timers_fired.add(1);
-                self.serve(shared, &endpoint, None);
+            if let Some(endpoint) = due.endpoint.clone() {
+                let is_wanted = {
+                    let armed = &mut endpoint.state.lock().armed;
+                    self.timers.is_wanted(due, &endpoint, armed, now)
+                };
+                if is_wanted {
+                    shared.counters.timers_fired.add(1);
+                    self.serve(shared, &endpoint, None);
+                }
             }
             self.count(before, steps);
         }

@@ -200,6 +200,8 @@ pub struct Host {
     pub incoming: Arc<Mutex<Wire>>,
     /// Frames on the wire from this host.
     pub outgoing: Arc<Mutex<Wire>>,
+    /// A frame that this host receives before each other one.
+    pub before_each_frame: Option<Vec<u8>>,
     flag: Arc<Flag>,
     waker: Waker,
     deadline: Option<u64>,
@@ -208,7 +210,8 @@ pub struct Host {
 impl Host {
     fn new(stack: Arc<Stack>, incoming: Arc<Mutex<Wire>>, outgoing: Arc<Mutex<Wire>>) -> Host {
         let (flag, waker) = Flag::new();
-        Host { stack, incoming, outgoing, flag, waker, deadline: Some(0) }
+        let before_each_frame = None;
+        Host { stack, incoming, outgoing, before_each_frame, flag, waker, deadline: Some(0) }
     }
 
     fn poll_if_due(&mut self, now: u64) -> bool {
@@ -228,6 +231,9 @@ impl Host {
         }
         let mut batch = self.stack.receive_batch();
         for frame in &frames {
+            if let Some(before) = &self.before_each_frame {
+                batch.receive(before);
+            }
             batch.receive(frame);
         }
         !frames.is_empty()
