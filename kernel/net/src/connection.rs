@@ -282,12 +282,13 @@ impl Connection {
         readiness.unwrap_or_default()
     }
 
-    /// Registers `waker` to be woken when receiving may have become possible. Check again
-    /// afterwards.
-    pub fn register_receive_waker(&self, waker: &Waker) {
-        if let Some((_, stream)) = self.endpoint.state.lock().stream() {
-            stream.receivers.register(waker);
-        }
+    /// Registers `waker` to be woken when receiving may have become possible. Returns whether it is
+    /// possible already; then the waker may not be woken for that.
+    pub fn register_receive_waker(&self, waker: &Waker) -> bool {
+        let mut state = self.endpoint.state.lock();
+        let Some((socket, stream)) = state.stream() else { return true };
+        stream.receivers.register(waker);
+        !matches!(stream.check_receivable(socket, None), Err(Error::WouldBlock))
     }
 
     /// Registers `waker` to be woken when sending may have become possible, or the handshake is

@@ -72,7 +72,7 @@ fn a_reset_in_the_middle_of_a_transfer() {
     client.try_send(&[1; 3000]).unwrap();
     world.run_for(SECOND);
     let (flag, waker) = Flag::new();
-    client.register_receive_waker(&waker);
+    assert!(!client.register_receive_waker(&waker), "there is nothing to receive yet");
     server.abort();
     assert!(world.run_until(SECOND, |_| flag.take()), "the reader is woken");
     assert_eq!(client.try_receive(&mut [0; 10]), Err(Error::ConnectionReset));
@@ -85,6 +85,27 @@ fn a_reset_in_the_middle_of_a_transfer() {
     assert_eq!(server.try_receive(&mut buffer), Err(Error::ConnectionAborted));
     assert_eq!(world.a.stack.statistics().resets_received, 1);
     assert_eq!(world.b.stack.statistics().resets_sent, 1);
+}
+
+#[test]
+fn registering_says_whether_there_is_something_to_receive_already() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    let (flag, waker) = Flag::new();
+    assert!(!client.register_receive_waker(&waker));
+    server.try_send(b"x").unwrap();
+    world.run_for(SECOND);
+    assert!(flag.take());
+    assert!(client.register_receive_waker(&waker), "a byte");
+    assert_eq!(client.try_receive(&mut [0; 1]), Ok(1));
+    assert!(!client.register_receive_waker(&waker));
+    drop(server);
+    world.run_for(SECOND);
+    assert!(flag.take());
+    assert!(client.register_receive_waker(&waker), "the end of the stream");
+    client.abort();
+    assert!(client.register_receive_waker(&waker), "an error");
 }
 
 #[test]

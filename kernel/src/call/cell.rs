@@ -93,10 +93,11 @@ impl Call {
         coroutine: CoroutineId,
     ) -> Option<CallResult> {
         let waiter = Waiter { number: cell.number(), coroutine, priority: self.priority };
-        if let Err(error) = self.operation.insert_waiter(&self.process, waiter) {
-            return Some(Err(error.into()));
+        match self.operation.insert_waiter(&self.process, waiter) {
+            Ok(true) => self.operation.attempt(&self.process),
+            Ok(false) => None,
+            Err(error) => Some(Err(error.into())),
         }
-        self.operation.attempt(&self.process)
     }
 }
 

@@ -97,8 +97,8 @@ impl Operation {
         }
     }
 
-    /// Registers `waiter` to be woken when an attempt may succeed. The caller attempts once more
-    /// afterwards.
+    /// Registers `waiter` to be woken when an attempt may succeed. Returns whether the caller is to
+    /// attempt now, because the event may have happened before.
     ///
     /// # Errors
     /// [`OutOfMemory`], only the first time.
@@ -106,7 +106,7 @@ impl Operation {
         &mut self,
         process: &Arc<Process>,
         waiter: Waiter,
-    ) -> Result<(), OutOfMemory> {
+    ) -> Result<bool, OutOfMemory> {
         match self {
             Operation::Sleep { deadline_ticks, timer } => {
                 if timer.is_none() {
@@ -123,11 +123,11 @@ impl Operation {
             Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
             other => {
                 if let Some((file, waiting)) = other.file() {
-                    file.insert_waiter(waiting, waiter);
+                    return Ok(file.insert_waiter(waiting, waiter));
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it

@@ -80,14 +80,15 @@ impl File {
         }
     }
 
-    /// Registers `waiter` to be woken when its attempt in this direction may succeed. It attempts
-    /// once more afterwards.
-    pub fn insert_waiter(&self, waiting: Waiting, waiter: Waiter) {
+    /// Registers `waiter` to be woken when its attempt in this direction may succeed. Returns
+    /// whether it is to attempt now, because the event may have happened before.
+    pub fn insert_waiter(&self, waiting: Waiting, waiter: Waiter) -> bool {
         if let Some((queue, _)) = self.queue(waiting) {
             queue.insert(waiter);
         }
-        if let File::Socket(socket) = self {
-            socket.listen_for(waiting);
+        match self {
+            File::Socket(socket) => socket.listen_for(waiting),
+            _ => true,
         }
     }
 

@@ -246,20 +246,21 @@ impl Socket {
     }
 
     /// Registers with the stack, which wakes one call of this direction's queue, once, when an
-    /// attempt may succeed.
-    pub fn listen_for(&self, waiting: Waiting) {
+    /// attempt may succeed. Returns whether one may succeed now.
+    pub fn listen_for(&self, waiting: Waiting) -> bool {
         let waker = Waker::from(self.shared_queue(waiting).clone());
         match (&*self.state.read(), waiting) {
-            (State::Listening(listener), _) => listener.register_waker(&waker),
             (State::Connected(connection), Waiting::ToRead) => {
-                connection.register_receive_waker(&waker)
+                return connection.register_receive_waker(&waker);
             }
             (State::Connected(connection), Waiting::ToWrite) => {
                 connection.register_send_waker(&waker)
             }
+            (State::Listening(listener), _) => listener.register_waker(&waker),
             // Attempts in these states fail immediately.
             (State::Fresh(_) | State::Bound(_), _) => {}
         }
+        true
     }
 
     /// Closes one direction or both.
