@@ -4,6 +4,7 @@
 //! Safe code only; user memory is accessed only through pinned buffers.
 #![forbid(unsafe_code)]
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 
@@ -37,7 +38,7 @@ impl AddressOut {
     }
 }
 
-/// A call that can wait.
+/// A call that can wait. It is moved into its cell and out of it, so what is large and rare is boxed.
 pub enum Operation {
     /// Read from `file` into `buffer`.
     Read { file: Arc<File>, buffer: PinnedBuffer },
@@ -46,7 +47,7 @@ pub enum Operation {
     /// Write `buffer` to `file`.
     Write { file: Arc<File>, buffer: PinnedBuffer },
     /// Accept a connection from the listening socket `file`.
-    Accept { file: Arc<File>, peer: Option<AddressOut> },
+    Accept { file: Arc<File>, peer: Option<Box<AddressOut>> },
     /// Wait until the connection of `file` is established.
     Connect { file: Arc<File> },
     /// Wait until the clock reaches `deadline_ticks`.
@@ -54,6 +55,8 @@ pub enum Operation {
     /// Wait until a child (`None`: any child) has ended.
     WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
 }
+
+const _: () = assert!(size_of::<Operation>() <= 48);
 
 impl Operation {
     /// The number of the operation for measurements (docs/abi.md, section 5).
@@ -74,7 +77,7 @@ impl Operation {
             Operation::Read { file, buffer } => file.attempt_read(buffer),
             Operation::ReadConsole { read } => read.attempt(process.id),
             Operation::Write { file, buffer } => file.attempt_write(buffer),
-            Operation::Accept { file, peer } => accept(process, file, peer.as_ref()),
+            Operation::Accept { file, peer } => accept(process, file, peer.as_deref()),
             Operation::Connect { file } => match &**file {
                 File::Socket(socket) => socket.attempt_connect(),
                 _ => Some(Err(cops_abi::Errno::ENOTSOCK)),

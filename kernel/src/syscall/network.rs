@@ -7,7 +7,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::socket::{AF_INET, AF_INET6, SOCK_STREAM};
 
-use cops_fallible::try_arc;
+use cops_fallible::{try_arc, try_box};
 
 use super::arguments::SocketFile;
 use crate::call::{AddressOut, Operation};
@@ -49,6 +49,7 @@ pub fn listen(socket: &SocketFile, backlog: usize) -> Result<Option<usize>, Errn
 /// `accept4(fd, *mut sockaddr, *mut u32, flags)`.
 pub fn accept(socket: SocketFile, peer: Option<AddressOut>) -> Result<Operation, Errno> {
     mm::admit()?;
+    let peer = peer.map(try_box).transpose()?;
     Ok(Operation::Accept { file: socket.into_file(), peer })
 }
 
