@@ -12,7 +12,7 @@ use cops_fallible::Text;
 
 use crate::drivers::console::{self, Channel, Request};
 use crate::drivers::{power, random, rtc};
-use crate::fs::{self, FileTable};
+use crate::fs;
 use crate::inspect::{self, report};
 use crate::log;
 use crate::machine::device_tree;
@@ -88,8 +88,8 @@ async fn start_first_program() {
     let path =
         words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
     let started = async {
-        let (arguments, files) = (process::arguments(words)?, FileTable::with_console()?);
-        process::start_program(path, arguments, Priority::MOST_URGENT, files).await
+        let arguments = process::Arguments::of_words(words)?;
+        process::start_program(path, arguments, Priority::MOST_URGENT).await
     };
     let started = started.await;
     if let Err(error) = started {

@@ -50,8 +50,8 @@ pub struct FileTable {
     /// A bit for each chunk without a free number.
     full: [u64; CHUNKS_MAX.div_ceil(64)],
     count: usize,
-    /// The charge for the files: for at least `count` files, once the table belongs to a process.
-    charge: Option<Charge>,
+    /// The charge for the files: for at least `count` files.
+    charge: Charge,
 }
 
 /// Memory for a descriptor: its place in the table and the file.
@@ -60,8 +60,8 @@ const DESCRIPTOR_BYTES: u64 = 512;
 const SOCKET_BYTES: u64 = 8192;
 
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
-fn extra(file: &File) -> Amounts {
-    Amounts::of(Kind::Memory, if matches!(file, File::Socket(_)) { SOCKET_BYTES } else { 0 })
+fn extra(file: &File) -> Option<Amounts> {
+    matches!(file, File::Socket(_)).then(|| Amounts::of(Kind::Memory, SOCKET_BYTES))
 }
 
 fn descriptors(count: usize) -> Amounts {
@@ -70,42 +70,30 @@ fn descriptors(count: usize) -> Amounts {
 }
 
 impl FileTable {
-    /// A table with standard input, output and error on the console.
+    /// A table with standard input, output and error on the console. These, and all later files,
+    /// are charged to `family`.
     ///
     /// # Errors
-    /// `ENOMEM`.
-    pub fn with_console() -> Result<Self, Errno> {
-        let mut table = Self {
-            chunks: List::new(),
-            full: [0; CHUNKS_MAX.div_ceil(64)],
-            count: 0,
-            charge: None,
-        };
-        for file in [File::ConsoleInput, File::ConsoleOutput, File::ConsoleError] {
+    /// `EMFILE`, `ENOMEM`.
+    pub fn with_console(family: Family) -> Result<Self, Errno> {
+        let console = [File::ConsoleInput, File::ConsoleOutput, File::ConsoleError];
+        let charge = Charge::new(family, &descriptors(console.len()))?;
+        let mut table =
+            Self { chunks: List::new(), full: [0; CHUNKS_MAX.div_ceil(64)], count: 0, charge };
+        for file in console {
             table.insert(try_arc(file)?)?;
         }
         Ok(table)
     }
 
-    /// Charges the open files, and all later ones, to `family`.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENOMEM`.
-    pub fn charge_to(&mut self, family: Family) -> Result<(), Errno> {
-        self.charge = Some(Charge::new(family, &descriptors(self.count))?);
-        Ok(())
+    /// Number of files that are charged.
+    fn charged(&self) -> usize {
+        self.charge.amounts().get(Kind::Descriptors) as usize
     }
 
-    /// Changes the charge to this number of files.
-    fn charge(&mut self, count: usize) -> Result<(), Errno> {
-        let Some(charge) = &mut self.charge else { return Ok(()) };
-        let charged = charge.amounts().get(Kind::Descriptors) as usize;
-        if count > charged {
-            charge.grow(&descriptors(count - charged))?;
-        } else {
-            charge.shrink(&descriptors(charged - count));
-        }
-        Ok(())
+    /// Releases the charge for what was reserved and not used.
+    fn release_unused(&mut self) {
+        self.charge.shrink(&descriptors(self.charged() - self.count));
     }
 
     /// Ensures that [`Self::insert`] will succeed `more` times, at most twice.
@@ -116,13 +104,9 @@ impl FileTable {
         if self.count + more > OPEN_FILES_MAX {
             return Err(Errno::EMFILE);
         }
-        let wanted = self.count + more;
-        if self
-            .charge
-            .as_ref()
-            .is_some_and(|held| held.amounts().get(Kind::Descriptors) < wanted as u64)
-        {
-            self.charge(wanted)?;
+        let missing = (self.count + more).saturating_sub(self.charged());
+        if missing > 0 {
+            self.charge.grow(&descriptors(missing))?;
         }
         while self.chunks.len() * CHUNK_FILES < self.count + more {
             self.grow()?;
@@ -141,8 +125,8 @@ impl FileTable {
     /// `EMFILE`, `ENOMEM`; the file is dropped, that is, closed.
     pub fn insert(&mut self, file: Arc<File>) -> Result<Descriptor, Errno> {
         self.reserve(1)?;
-        if let Some(charge) = &mut self.charge {
-            charge.grow(&extra(&file))?;
+        if let Some(extra) = extra(&file) {
+            self.charge.grow(&extra)?;
         }
         let with_room = self.full.iter().enumerate().find(|&(_, &word)| word != u64::MAX);
         let number = with_room
@@ -178,11 +162,10 @@ impl FileTable {
         chunk.taken &= !(1 << place);
         self.full[index / 64] &= !(1 << (index % 64));
         self.count -= 1;
-        if let Some(charge) = &mut self.charge {
-            charge.shrink(&extra(&file));
+        if let Some(extra) = extra(&file) {
+            self.charge.shrink(&extra);
         }
-        // Also releases what was reserved and not used.
-        self.charge(self.count)?;
+        self.release_unused();
         Ok(file)
     }
 
@@ -195,10 +178,10 @@ impl FileTable {
                 chunk.taken &= !(1 << place);
                 self.count -= 1;
                 let file = chunk.files[place as usize].take();
-                if let (Some(charge), Some(file)) = (&mut self.charge, &file) {
-                    charge.shrink(&extra(file));
+                if let Some(extra) = file.as_deref().and_then(extra) {
+                    self.charge.shrink(&extra);
                 }
-                let _ = self.charge(self.count);
+                self.release_unused();
                 return Some(file);
             }
             self.chunks.pop();

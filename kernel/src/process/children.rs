@@ -61,30 +61,29 @@ impl Table {
 static TABLE: Mutex<Table> =
     Mutex::new(Table { records: Map::new(), families: Map::new(), ended: Map::new(), next: 1 });
 
-/// Reserves a number for a new process of `parent`.
+/// Reserves a number for a new process of `parent`, with the family that it is the head of.
 ///
 /// # Errors
 /// `EAGAIN` if there are too many processes, `ENOMEM`.
-pub fn reserve(parent: ProcessId) -> Result<ProcessId, Errno> {
+pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
     let mut table = TABLE.lock();
     let membership = match table.records.get(&parent) {
         Some(record) => Membership::new(record.membership.family())?,
         // The first process, the only child of the kernel.
         None => Membership::first(),
     };
-    let charge = Charge::new(
-        membership.family(),
-        &Amounts::of(Kind::Processes, 1).and(Kind::Memory, RECORD_BYTES),
-    )?;
+    let family = membership.family();
+    let amounts = Amounts::of(Kind::Processes, 1).and(Kind::Memory, RECORD_BYTES);
+    let charge = Charge::new(family, &amounts)?;
     let id = table.next;
     membership.set_head(id);
-    let family = Spare::try_new()?;
+    let place = Spare::try_new()?;
     let room = Some(Spare::try_new()?);
     let record = Record { parent, process: None, status: None, room, _charge: charge, membership };
     table.records.try_insert(id, record)?;
-    table.families.insert_with(family, (parent, id), ());
+    table.families.insert_with(place, (parent, id), ());
     table.next += 1;
-    Ok(id)
+    Ok((id, family))
 }
 
 /// Inserts the process for which the number was reserved.
@@ -92,11 +91,6 @@ pub fn insert(process: &Arc<Process>) {
     if let Some(record) = TABLE.lock().records.get_mut(&process.id) {
         record.process = Some(process.clone());
     }
-}
-
-/// The family of the process with this number, until it has been waited for.
-pub fn family(id: ProcessId) -> Option<Family> {
-    Some(TABLE.lock().records.get(&id)?.membership.family())
 }
 
 /// Frees a number that no process uses.

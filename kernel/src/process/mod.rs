@@ -22,10 +22,11 @@ mod wake_ring;
 pub use crate::sched::{FIRST_PROCESS, ProcessId};
 
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
-pub use loader::{Arguments, Loading, arguments, start_program};
+pub use loader::{Arguments, Loading, start_program};
 pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -33,7 +34,7 @@ use cops_abi::page::ProcessPage;
 use cops_abi::{Errno, Priority, layout, note};
 use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_fallible::map::Spare;
-use cops_fallible::try_arc;
+use cops_fallible::{try_arc, try_box};
 use spin::Mutex;
 
 use crate::fs::FileTable;
@@ -88,75 +89,69 @@ pub struct Process {
     cpu_count: AtomicUsize,
 }
 
-/// The frames that a process shares with the kernel.
-pub struct Pages {
+/// The parts of a process that exist while its program is loaded.
+struct Parts {
+    family: Family,
+    space: AddressSpace,
+    files: FileTable,
     page: SharedFrame<ProcessPage>,
     ring: WakeRing,
-    /// Number of portions of [`Self::map_some`] that are done.
-    mapped: usize,
 }
 
-impl Pages {
-    /// Allocates them, zeroed.
+impl Parts {
+    /// An empty space, files on the console, and zeroed frames, charged to `family`.
     ///
     /// # Errors
-    /// `ENOMEM`.
-    pub fn allocate() -> Result<Self, Errno> {
+    /// `ENOMEM`, `EMFILE`.
+    fn allocate(family: Family) -> Result<Box<Self>, Errno> {
+        let files = FileTable::with_console(family)?;
+        let space = AddressSpace::new(family)?;
         let page = SharedFrame::new(Frame::allocate_zeroed()?);
-        Ok(Self { page, ring: WakeRing::new()?, mapped: 0 })
+        Ok(try_box(Self { family, space, files, page, ring: WakeRing::new()? })?)
     }
 
-    /// Maps some of what the program and the kernel share into `space`: these frames, the system
-    /// page, and the vDSO. Returns whether there was anything left to map.
+    /// Maps area `index` of what the program and the kernel share: these frames, the system page,
+    /// and the vDSO. Returns whether there is one with this number.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn map_some(&mut self, space: &AddressSpace) -> Result<bool, Errno> {
-        match self.mapped {
-            0 => {
-                let frame = self.page.frame().clone();
-                space.map_frame(layout::PROCESS_PAGE, frame, Rights::READ_WRITE)?;
-            }
+    fn map_shared(&self, index: usize) -> Result<bool, Errno> {
+        let map =
+            |address, frame: &Frame, rights| self.space.map_frame(address, frame.clone(), rights);
+        match index {
+            0 => map(layout::PROCESS_PAGE, self.page.frame(), Rights::READ_WRITE)?,
             1 => {
-                for (index, frame) in self.ring.frames().enumerate() {
-                    let address = layout::RING_PAGES + index * layout::PAGE_BYTES;
-                    space.map_frame(address, frame.clone(), Rights::READ_WRITE)?;
+                let addresses = (layout::RING_PAGES..).step_by(layout::PAGE_BYTES);
+                for (address, frame) in addresses.zip(self.ring.frames()) {
+                    map(address, frame, Rights::READ_WRITE)?;
                 }
             }
-            2 => {
-                let frame = system_page().frame().clone();
-                space.map_frame(layout::SYSTEM_PAGE, frame, Rights::READ)?;
-            }
-            3 => space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?,
+            2 => map(layout::SYSTEM_PAGE, system_page().frame(), Rights::READ)?,
+            3 => self.space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?,
             _ => return Ok(false),
         }
-        self.mapped += 1;
         Ok(true)
     }
 }
 
 impl Process {
-    /// Makes a process with `space`, where `pages` are mapped, without virtual CPUs.
+    /// Makes a process of `parts`, without virtual CPUs.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(
+    fn new(
         id: ProcessId,
         parent: Option<&Process>,
         ceiling: Priority,
         name: &'static str,
-        space: AddressSpace,
-        files: FileTable,
-        pages: Pages,
+        Parts { family, space, files, page, ring }: Parts,
     ) -> Result<Arc<Self>, Errno> {
-        let Pages { page, ring, .. } = pages;
         page.version.store(note::ABI_VERSION, Relaxed);
         page.ceiling.store(ceiling.level().into(), Relaxed);
-        let family = children::family(id).ok_or(Errno::ESRCH)?;
         let parent_id = parent.map_or(0, |parent| parent.id);
         let account = Account::of_child(id, parent.map(|parent| (parent.id, &parent.account)))?;
         let trace_pages = if trace::is_on() { Some(TracePages::new(&space)?) } else { None };
-        let process = try_arc(Self {
+        Ok(try_arc(Self {
             id,
             family,
             parent: AtomicU32::new(parent_id),
@@ -180,8 +175,7 @@ impl Process {
             interrupt_priority: AtomicOptionalPriority::none(),
             is_ending: AtomicBool::new(false),
             cpu_count: AtomicUsize::new(0),
-        })?;
-        Ok(process)
+        })?)
     }
 
     /// Checks that this process may kill `other` and set its ceiling and quotas, that is, that

@@ -7,12 +7,13 @@
 use alloc::sync::Arc;
 
 use cops_abi::errno::CallResult;
+use cops_abi::layout::PAGE_BYTES;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_abi::{Errno, Priority};
 use cops_fallible::Text;
 
 use super::{Arguments, Loading, Process};
-use crate::fs::{ConsoleMode, FileTable};
+use crate::fs::ConsoleMode;
 use crate::mm::UserRange;
 
 /// Number of pieces of arguments that one portion copies.
@@ -21,19 +22,23 @@ const PORTION_PIECES: usize = 2;
 const PIECE_BYTES: usize = 256;
 
 /// A process that is being started.
-pub struct Spawning {
+pub enum Spawning {
+    /// Its arguments are being collected.
+    Collecting(Request),
+    /// Its program is being loaded.
+    Loading(Loading),
+}
+
+/// What is to be started, with the arguments collected so far.
+pub struct Request {
     path: Text,
     ceiling: Priority,
     console: Option<ConsoleMode>,
     /// Address of the pointer to the next argument.
     next: usize,
     /// Address of the rest of an argument that has been copied in part.
-    at: Option<usize>,
+    rest: Option<usize>,
     arguments: Arguments,
-    /// Set once all arguments are collected.
-    is_collected: bool,
-    /// Set once the program has been found.
-    loading: Option<Loading>,
 }
 
 impl Spawning {
@@ -41,41 +46,44 @@ impl Spawning {
     /// the arguments, `ceiling` the child's.
     pub fn new(path: Text, argv: usize, ceiling: Priority, console: Option<ConsoleMode>) -> Self {
         let arguments = Arguments::default();
-        Self {
-            path,
-            ceiling,
-            console,
-            next: argv,
-            at: None,
-            arguments,
-            is_collected: false,
-            loading: None,
-        }
+        Self::Collecting(Request { path, ceiling, console, next: argv, rest: None, arguments })
     }
 
     /// Executes a portion on behalf of `process`. `None` if there is more to do; the result is the
     /// number of the new process.
     pub fn resume(&mut self, process: &Arc<Process>) -> Option<CallResult> {
-        if let Some(loading) = &mut self.loading {
-            let started = loading.resume(Some(process))?;
-            return Some(started.map(|child| child.id as usize));
-        }
-        let done = if self.is_collected { self.load(process) } else { self.collect(process) };
-        done.err().map(Err)
+        self.step(process).transpose()
     }
 
-    /// Collects some of the arguments.
-    fn collect(&mut self, process: &Arc<Process>) -> Result<(), Errno> {
+    fn step(&mut self, process: &Process) -> Result<Option<usize>, Errno> {
+        match self {
+            Self::Loading(loading) => {
+                Ok(loading.resume(Some(process))?.map(|child| child.id as usize))
+            }
+            Self::Collecting(request) => {
+                if !request.collect(process)? {
+                    let arguments = core::mem::take(&mut request.arguments);
+                    let Request { path, ceiling, console, .. } = request;
+                    *self = Self::Loading(Loading::new(path, arguments, *ceiling, *console)?);
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Request {
+    /// Collects some of the arguments. Returns whether there may be more.
+    fn collect(&mut self, process: &Process) -> Result<bool, Errno> {
         for _ in 0..PORTION_PIECES {
-            let at = match self.at {
+            let at = match self.rest {
                 Some(at) => at,
                 None => {
                     let mut pointer = [0; size_of::<usize>()];
                     copy_in(process, self.next, &mut pointer)?;
                     let pointer = usize::from_le_bytes(pointer);
                     if pointer == 0 {
-                        self.is_collected = true;
-                        return Ok(());
+                        return Ok(false);
                     }
                     if self.arguments.len() >= ARGUMENTS_MAX {
                         return Err(Errno::E2BIG);
@@ -85,16 +93,15 @@ impl Spawning {
                     pointer
                 }
             };
-            self.at = self.take_piece(process, at)?;
+            self.rest = self.take_piece(process, at)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Copies the part of an argument at `at`, at most up to the end of the page, because the next
     /// one may not be mapped and may not be needed. Returns the address of the rest, `None` at the
     /// end.
     fn take_piece(&mut self, process: &Process, at: usize) -> Result<Option<usize>, Errno> {
-        const PAGE_BYTES: usize = cops_abi::layout::PAGE_BYTES;
         let mut piece = [0; PIECE_BYTES];
         let piece = &mut piece[..(PAGE_BYTES - at % PAGE_BYTES).min(PIECE_BYTES)];
         copy_in(process, at, piece)?;
@@ -105,20 +112,10 @@ impl Spawning {
             return Err(Errno::E2BIG);
         }
         self.arguments.append(piece)?;
-        Ok(if end.is_some() {
-            None
-        } else {
-            Some(at.checked_add(piece.len()).ok_or(Errno::EFAULT)?)
-        })
-    }
-
-    /// Examines the program.
-    fn load(&mut self, process: &Process) -> Result<(), Errno> {
-        let arguments = core::mem::take(&mut self.arguments);
-        let files = FileTable::with_console()?;
-        let loading = Loading::new(&self.path, arguments, process.id, self.ceiling, files)?;
-        self.loading = Some(loading.in_foreground(self.console));
-        Ok(())
+        if end.is_some() {
+            return Ok(None);
+        }
+        at.checked_add(piece.len()).map(Some).ok_or(Errno::EFAULT)
     }
 }
 
