@@ -40,7 +40,7 @@ fn enter_boot_hart(hart_id: usize, tree_physical: usize) -> ! {
     console::initialise();
     log::initialise();
 
-    let mut reserved = FixedList::<_, 17>::new(0..0);
+    let mut reserved = FixedList::<_, 18>::new(0..0);
     facts.reserved.iter().cloned().chain([image::physical()]).for_each(|range| {
         reserved.push(range);
     });
@@ -50,7 +50,7 @@ fn enter_boot_hart(hart_id: usize, tree_physical: usize) -> ! {
     unsafe {
         frames::initialise(
             &facts.memory,
-            &reserved,
+            reserved,
             device_tree::boot_argument("junk") == Some("on"),
         )
     };

@@ -31,6 +31,8 @@
 //! way to user mode. `Wait` ends the virtual CPU because its call is already in flight; the reaper
 //! cancels the call.
 
+use cops_abi::interrupt::CpuPhase;
+
 /// The state of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuState {
@@ -47,6 +49,20 @@ pub enum CpuState {
     Waiting,
     /// Ended.
     Ended,
+}
+
+impl CpuState {
+    /// The state without the hart, for the process's page.
+    #[must_use]
+    pub const fn phase(self) -> CpuPhase {
+        match self {
+            Self::Runnable => CpuPhase::Runnable,
+            Self::Running { .. } => CpuPhase::Running,
+            Self::Parked => CpuPhase::Parked,
+            Self::Waiting => CpuPhase::Waiting,
+            Self::Ended => CpuPhase::Ended,
+        }
+    }
 }
 
 /// An event of a virtual CPU.

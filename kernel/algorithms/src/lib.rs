@@ -9,7 +9,9 @@
 
 extern crate alloc;
 
+pub mod archive;
 pub mod buddy;
+pub mod byte_queue;
 pub mod chance;
 pub mod compensation;
 pub mod cpu_state;
@@ -17,14 +19,17 @@ pub mod deadlines;
 pub mod frame_cache;
 pub mod holes;
 pub mod levels;
+pub mod multiplexer;
 pub mod only_child;
 pub mod priority;
+pub mod promised;
 pub mod quota;
 pub mod range_map;
 pub mod ring;
 pub mod shares;
 pub mod slice;
 pub mod switchers;
+pub mod tags;
 pub mod terminal;
 pub mod turn;
 pub mod user_range;

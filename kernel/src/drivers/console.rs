@@ -14,16 +14,16 @@
 //! [`Emergency`](super::emergency::Emergency).
 
 use super::interrupt::Line;
-use super::multiplexer::{Demultiplexer, GROWTH, Multiplexer, Received, SWITCH_BYTES};
 use super::uart::Uart;
 use crate::arch;
 use crate::machine::device_tree;
+use cops_algorithms::multiplexer::{Demultiplexer, GROWTH, Multiplexer, Received, SWITCH_BYTES};
 use cops_algorithms::ring::Ring;
-use core::fmt;
+use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 use spin::{Mutex, Once};
 
-pub use super::multiplexer::{Channel, Request};
+pub use cops_algorithms::multiplexer::{Channel, Request};
 
 const OUTPUT_BYTES: usize = 16 * 1024;
 /// Bytes of the queue that are reserved for the kernel.
@@ -59,7 +59,7 @@ pub(super) struct Output {
 
 /// The destination of input. The console's coroutine calls its functions.
 pub trait InputSink: Sync {
-    /// Whether it can take another byte. If not, it calls [`resume_input`] once it can.
+    /// Whether it can take another byte. If not, it calls [`accept_input`] once it can.
     fn has_room(&self) -> bool;
 
     /// Takes a byte that was typed. There is room for it.
@@ -173,7 +173,7 @@ struct ChannelWriter<'a> {
     channel: Channel,
 }
 
-impl fmt::Write for ChannelWriter<'_> {
+impl Write for ChannelWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for part in text.as_bytes().chunks(PART_BYTES) {
             if self.output.has_room_for_message(part.len()) {
@@ -224,10 +224,7 @@ impl Output {
             0 => {}
             lost => {
                 let mut writer = ChannelWriter { output: self, channel: Channel::Kernel };
-                let _ = fmt::write(
-                    &mut writer,
-                    format_args!("({lost} messages of the kernel were lost)\n"),
-                );
+                let _ = writeln!(writer, "({lost} messages of the kernel were lost)");
             }
         }
         true
@@ -291,13 +288,9 @@ fn update_interrupts(port: &Uart, wants_room: bool) {
     port.interrupt_on(wants_input, wants_room);
 }
 
-/// The sink has room again: takes the input that waits in the port.
-pub fn resume_input() {
-    accept_input(true);
-}
-
-/// Enables or disables interrupts for input. While disabled, bytes stay in the port.
-fn accept_input(accept: bool) {
+/// Enables or disables interrupts for input. While disabled, bytes stay in the port. A sink that has
+/// room again enables them.
+pub fn accept_input(accept: bool) {
     WANTS_INPUT.store(accept, Ordering::Relaxed);
     let mut output = OUTPUT.lock();
     output.send(); // tells the port what to interrupt for

@@ -1,9 +1,9 @@
 //! The console after a panic and at power off: by polling, whatever state the console is in.
 
 use super::console::{Channel, OUTPUT, PORT};
-use super::multiplexer::Multiplexer;
 use crate::arch;
 use crate::machine::device_tree;
+use cops_algorithms::multiplexer::Multiplexer;
 use core::fmt;
 
 /// The console after a panic and at power off. It takes the port over and polls it, even if another

@@ -14,7 +14,6 @@
 pub mod console;
 pub mod emergency;
 pub mod interrupt;
-mod multiplexer;
 #[allow(unsafe_code)]
 pub mod power;
 pub mod random;

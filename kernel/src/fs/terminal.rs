@@ -150,7 +150,7 @@ fn step(reader: u32, bytes: &mut [u8]) -> Read {
     }
     drop(state);
     if resume {
-        console::resume_input();
+        console::accept_input(true);
     }
     read
 }

@@ -114,22 +114,9 @@ impl Process {
         })
     }
 
-    /// Whether it has trace pages.
-    pub fn is_traced(&self) -> bool {
-        self.trace_pages.is_some()
-    }
-
     /// The coroutine that virtual CPU `index` claims to run, for trace events; 0 if none.
     pub fn current_coroutine(&self, index: usize) -> u64 {
         self.page.workers[index % MAX_CPUS].current_id.load(Relaxed)
-    }
-
-    /// Moves the trace events of virtual CPU `index`, which has just entered the kernel, to this
-    /// hart's ring.
-    pub fn collect_trace(&self, index: usize) {
-        if let Some(pages) = &self.trace_pages {
-            pages.collect(self.id, index);
-        }
     }
 }
 

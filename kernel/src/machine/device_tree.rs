@@ -62,6 +62,9 @@ pub struct Facts {
     pub boot_arguments: &'static str,
 }
 
+/// Names of the interrupt controller that the kernel knows.
+const INTERRUPT_CONTROLLERS: [&str; 2] = ["sifive,plic-1.0.0", "riscv,plic0"];
+
 static FACTS: Once<Facts> = Once::new();
 
 /// The contents of the device tree.
@@ -123,11 +126,9 @@ pub fn discover(physical: usize) {
 
 fn read(tree: &Fdt<'static>, physical: usize) -> Facts {
     let chosen = tree.find_node("/chosen");
-    let text =
-        |name| chosen.and_then(|node| node.property(name)).and_then(|property| property.as_str());
-    let number =
-        |name| chosen.and_then(|node| node.property(name)).and_then(|property| property.as_usize());
-    let root_image = match (number("linux,initrd-start"), number("linux,initrd-end")) {
+    let text = |name| chosen.and_then(|node| node.property(name)?.as_str());
+    let initrd = |name| chosen.and_then(|node| number(&node, name));
+    let root_image = match (initrd("linux,initrd-start"), initrd("linux,initrd-end")) {
         (Some(start), Some(end)) if start < end => Some(start..end),
         _ => None,
     };
@@ -158,7 +159,7 @@ fn read(tree: &Fdt<'static>, physical: usize) -> Facts {
     }
 
     let (harts, timebase_hertz, supervisor_timer) = read_harts(tree);
-    let controller = tree.find_compatible(&["sifive,plic-1.0.0", "riscv,plic0"]);
+    let device = |names| tree.find_compatible(names).and_then(|node| registers(node).next());
     let mut virtio = FixedList::new(VirtioFacts { registers: 0..0, interrupt: None });
     for node in tree.all_nodes().filter(|node| is_compatible(node, "virtio,mmio")) {
         for registers in registers(node) {
@@ -172,13 +173,11 @@ fn read(tree: &Fdt<'static>, physical: usize) -> Facts {
         supervisor_timer,
         memory,
         reserved,
-        interrupt_controller: controller.and_then(|node| registers(node).next()),
+        interrupt_controller: device(&INTERRUPT_CONTROLLERS),
         uart: find_uart(tree, text("stdout-path")),
         virtio,
-        test_device: tree
-            .find_compatible(&["sifive,test0"])
-            .and_then(|node| registers(node).next()),
-        rtc: tree.find_compatible(&["google,goldfish-rtc"]).and_then(|node| registers(node).next()),
+        test_device: device(&["sifive,test0"]),
+        rtc: device(&["google,goldfish-rtc"]),
         random_seed: chosen
             .and_then(|node| node.property("rng-seed"))
             .map_or(&[], |property| property.value),
@@ -193,11 +192,9 @@ fn read_harts(tree: &Fdt<'static>) -> (FixedList<HartFacts, MAX_HARTS>, u64, boo
     let mut supervisor_timer = true;
     let mut timebase = None;
     if let Some(cpus) = tree.find_node("/cpus") {
-        timebase = cpus.property("timebase-frequency").and_then(|property| property.as_usize());
+        timebase = number(&cpus, "timebase-frequency");
         for node in cpus.children().filter(|node| text_is(node, "device_type", "cpu")) {
-            timebase = timebase.or_else(|| {
-                node.property("timebase-frequency").and_then(|property| property.as_usize())
-            });
+            timebase = timebase.or_else(|| number(&node, "timebase-frequency"));
             let usable = node.property("status").is_none() || text_is(&node, "status", "okay");
             let Some(id) = registers(node).next().map(|range| range.start) else { continue };
             if !usable {
@@ -206,7 +203,7 @@ fn read_harts(tree: &Fdt<'static>) -> (FixedList<HartFacts, MAX_HARTS>, u64, boo
             let phandle = node
                 .children()
                 .find(|child| child.property("interrupt-controller").is_some())
-                .and_then(|child| child.property("phandle")?.as_usize());
+                .and_then(|child| number(&child, "phandle"));
             let interrupt_context = phandle.and_then(|phandle| find_context(tree, phandle));
             if harts.push(HartFacts { id, interrupt_context }) {
                 supervisor_timer &= has_extension(&node, "sstc");
@@ -223,7 +220,7 @@ fn read_harts(tree: &Fdt<'static>) -> (FixedList<HartFacts, MAX_HARTS>, u64, boo
 /// Interrupt 9 is "external, supervisor mode".
 fn find_context(tree: &Fdt<'static>, hart_controller: usize) -> Option<usize> {
     const SUPERVISOR_EXTERNAL: u32 = 9;
-    let controller = tree.find_compatible(&["sifive,plic-1.0.0", "riscv,plic0"])?;
+    let controller = tree.find_compatible(&INTERRUPT_CONTROLLERS)?;
     let list = controller.property("interrupts-extended")?.value;
     list.chunks_exact(8).position(|pair| {
         let (phandle, cause) = (big_endian(&pair[..4]), big_endian(&pair[4..]));
@@ -248,11 +245,10 @@ fn find_uart(tree: &Fdt<'static>, path: Option<&str>) -> Option<UartFacts> {
     };
     let named = path.and_then(|path| tree.find_node(path.split(':').next()?)).filter(is_uart);
     let node = named.or_else(|| tree.all_nodes().find(is_uart))?;
-    let number = |name| node.property(name).and_then(|property| property.as_usize());
     Some(UartFacts {
         registers: registers(node).next()?,
-        register_shift: number("reg-shift").unwrap_or(0) as u32,
-        wide_registers: number("reg-io-width") == Some(4),
+        register_shift: number(&node, "reg-shift").unwrap_or(0) as u32,
+        wide_registers: number(&node, "reg-io-width") == Some(4),
         interrupt: node.interrupts().next(),
     })
 }
@@ -263,6 +259,10 @@ fn registers(node: FdtNode<'_, 'static>) -> impl Iterator<Item = Range<usize>> {
         let start = region.starting_address as usize;
         start..start.saturating_add(region.size.unwrap_or(0))
     })
+}
+
+fn number(node: &FdtNode<'_, 'static>, name: &str) -> Option<usize> {
+    node.property(name)?.as_usize()
 }
 
 fn text_is(node: &FdtNode<'_, 'static>, name: &str, value: &str) -> bool {

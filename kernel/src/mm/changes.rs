@@ -1,10 +1,10 @@
 //! Changes of many pages of an address space: unmapping and changing rights, in portions.
 
-use super::address_space::{
-    AddressSpace, Inner, check_range, check_rights, is_promised, promised_pages,
-};
+use super::address_space::AddressSpace;
+use super::contents::{Contents, check_range, check_rights};
 use super::{MapError, Rights, layout};
 use crate::arch;
+use cops_algorithms::promised::{is_promised, promised_pages};
 use core::ops::Range;
 
 /// Maximum number of frames removed from the table before one flush. It bounds how long the lock is
@@ -23,12 +23,12 @@ impl AddressSpace {
     /// its record); nothing has changed then.
     pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
         check_range(range)?;
-        let inner = &mut *self.inner.lock();
-        let limit = inner.regions.removable(range)?;
-        let (pages, covered) = inner.table.first_pages(range.start..limit, HOLES);
+        let contents = &mut *self.contents.lock();
+        let limit = contents.regions.removable(range)?;
+        let (pages, covered) = contents.table.first_pages(range.start..limit, HOLES);
         let (start, mut end) = (pages.start, pages.end);
         let (mut count, mut touched) = (0, 0);
-        inner.table.for_each_present(start..end, |address, _| {
+        contents.table.for_each_present(start..end, |address, _| {
             count += 1;
             touched += usize::from(is_promised(address));
             if count == BATCH {
@@ -36,32 +36,32 @@ impl AddressSpace {
             }
             count < BATCH
         });
-        let promised = inner
+        let promised = contents
             .regions
             .ranges_in(range.start..end)
             .map(|part| promised_pages(&part))
             .sum::<usize>();
         // Nothing after this step can fail.
-        inner.regions.remove(range.start..end)?;
+        contents.regions.remove(range.start..end)?;
         let mut frames = [const { None }; BATCH];
         let mut places = frames.iter_mut();
-        inner.table.for_each_present(start..end, |_, mut slot| {
+        contents.table.for_each_present(start..end, |_, mut slot| {
             if let Some(place) = places.next() {
                 *place = slot.take();
             }
             true
         });
         if count > 0 {
-            inner.pages -= count;
+            contents.pages -= count;
             self.flush(start..end);
         }
         if start < end && (end == range.end || end == covered) {
-            self.free_empty_tables(inner, &(start..end));
+            self.free_empty_tables(contents, &(start..end));
         }
-        inner.promised -= promised - touched;
+        contents.promised -= promised - touched;
         // The frames are freed only at the end of this function; for this short time they are not
         // charged.
-        inner.adjust_charge();
+        contents.adjust_charge();
         Ok((end < range.end).then_some(end..range.end))
     }
 
@@ -78,15 +78,15 @@ impl AddressSpace {
     ) -> Result<Option<Range<usize>>, MapError> {
         check_range(range)?;
         check_rights(rights)?;
-        let inner = &mut *self.inner.lock();
-        inner.admit_regions()?;
-        let limit = inner.regions.protectable(range)?;
-        let (pages, _) = inner.table.first_pages(range.start..limit, HOLES);
+        let contents = &mut *self.contents.lock();
+        contents.admit_regions()?;
+        let limit = contents.regions.protectable(range)?;
+        let (pages, _) = contents.table.first_pages(range.start..limit, HOLES);
         let end = pages.end;
-        inner.regions.protect(range.start..end, rights)?;
-        inner.adjust_charge();
+        contents.regions.protect(range.start..end, rights)?;
+        contents.adjust_charge();
         let mut any = false;
-        inner.table.for_each_present(pages, |_, mut slot| {
+        contents.table.for_each_present(pages, |_, mut slot| {
             slot.set_rights(rights);
             any = true;
             true
@@ -101,13 +101,13 @@ impl AddressSpace {
     }
 
     /// Frees the tables for `range` that are now empty.
-    fn free_empty_tables(&self, inner: &mut Inner, range: &Range<usize>) {
+    fn free_empty_tables(&self, contents: &mut Contents, range: &Range<usize>) {
         let span = arch::page_size_of_level(1);
         let mut at = range.start & !(span - 1);
         while at < range.end {
-            match inner.table.next_table(at) {
+            match contents.table.next_table(at) {
                 Ok(()) => {
-                    if let Some(table) = inner.table.detach_if_empty(at) {
+                    if let Some(table) = contents.table.detach_if_empty(at) {
                         // The caches may contain the table itself, for any address.
                         self.flush(0..layout::USER_END);
                         drop(table);

@@ -9,6 +9,7 @@
 
 use super::{OutOfMemory, layout};
 use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
+use crate::machine::fixed_list::FixedList;
 use crate::machine::image;
 use cops_algorithms::buddy::{self, Buddy, Links, ORDERS};
 use cops_algorithms::frame_cache::{BATCH, FrameCache};
@@ -67,19 +68,24 @@ static CACHED: AtomicUsize = AtomicUsize::new(0);
 static JUNK_ON_FREE: AtomicBool = AtomicBool::new(false);
 const JUNK: u8 = 0xa5;
 
-/// Takes over the memory in `ram`, except the ranges in `reserved`. The records of all frames are
-/// put into the first hole with enough room. Called once, by the boot hart.
+/// Takes over the memory in `ram`, except the ranges in `reserved`, which has room for one more. The
+/// records of all frames are put into the first hole with enough room. Called once, by the boot
+/// hart.
 ///
 /// # Safety
 /// Every byte of `ram` outside `reserved` is unused memory, mapped in the direct map.
-pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_on_free: bool) {
+pub unsafe fn initialise<const N: usize>(
+    ram: &[Range<usize>],
+    mut reserved: FixedList<Range<usize>, N>,
+    junk_on_free: bool,
+) {
     let base = layout::page_down(
         ram.iter().map(|range| range.start).min().expect("the tree names memory"),
     );
     let end = layout::page_down(ram.iter().map(|range| range.end).max().unwrap_or(base));
     let count = (end - base) / FRAME_BYTES;
     let record_bytes = (count * size_of::<FrameRecord>()).next_multiple_of(FRAME_BYTES);
-    let place = first_hole(ram, reserved, record_bytes, FRAME_BYTES)
+    let place = first_hole(ram, &reserved, record_bytes, FRAME_BYTES)
         .expect("no room for the frame records");
 
     let first = layout::direct(place).cast::<FrameRecord>();
@@ -92,10 +98,9 @@ pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_o
     };
 
     let mut buddy = Buddy::new();
-    let mut taken = [const { 0..0 }; 24];
-    let holes_in = collect(reserved, place..place + record_bytes, &mut taken);
+    assert!(reserved.push(place..place + record_bytes), "more reserved ranges than expected");
     for range in ram {
-        for_each_hole(range, holes_in, |hole| {
+        for_each_hole(range, &reserved, |hole| {
             let number = |address: usize| ((address - base) / FRAME_BYTES) as u32;
             let (start, end) =
                 (hole.start.next_multiple_of(FRAME_BYTES), layout::page_down(hole.end));
@@ -108,19 +113,6 @@ pub unsafe fn initialise(ram: &[Range<usize>], reserved: &[Range<usize>], junk_o
     let total = buddy.free_frames();
     FREE.store(total, Ordering::Relaxed);
     TABLE.call_once(|| Table { base, records, buddy: Mutex::new(buddy), total });
-}
-
-/// Copies `reserved` and `extra` into `into`.
-fn collect<'a>(
-    reserved: &[Range<usize>],
-    extra: Range<usize>,
-    into: &'a mut [Range<usize>],
-) -> &'a [Range<usize>] {
-    let count = reserved.len() + 1;
-    assert!(count <= into.len(), "more reserved ranges than expected");
-    into[..reserved.len()].clone_from_slice(reserved);
-    into[reserved.len()] = extra;
-    &into[..count]
 }
 
 /// The amount of memory, in frames.

@@ -19,10 +19,10 @@ use super::{OutOfMemory, layout};
 use crate::arch;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use talc::DefaultBinning;
 use talc::base::{Talc, binning::Binning};
 use talc::source::Source;
-use talc::{DefaultBinning, lock_api};
 
 /// Requests larger than this, in bytes, get whole frames.
 const SMALL_BYTES: usize = FRAME_BYTES / 2;
@@ -42,33 +42,6 @@ fn frames_of(request: &Layout) -> Option<usize> {
 static RESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of frames given to large requests.
 static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// The lock around talc. Held for a few hundred instructions, never by an interrupt handler.
-struct SpinLock(AtomicBool);
-
-// SAFETY: `lock` and `try_lock` succeed only for the caller that changed the flag from false to
-// true, and only `unlock` changes it back.
-unsafe impl lock_api::RawMutex for SpinLock {
-    #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = Self(AtomicBool::new(false));
-    type GuardMarker = lock_api::GuardSend;
-
-    fn lock(&self) {
-        while !self.try_lock() {
-            while self.0.load(Ordering::Relaxed) {
-                core::hint::spin_loop();
-            }
-        }
-    }
-
-    fn try_lock(&self) -> bool {
-        self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    unsafe fn unlock(&self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
 
 /// Where talc gets its memory: aligned blocks of frames.
 #[derive(Debug)]
@@ -126,7 +99,8 @@ unsafe impl Source for FrameSource {
     }
 }
 
-struct KernelHeap(talc::sync::TalcLock<SpinLock, FrameSource, DefaultBinning>);
+/// The lock is held for a few hundred instructions, never by an interrupt handler.
+struct KernelHeap(talc::sync::TalcLock<spin::Mutex<()>, FrameSource, DefaultBinning>);
 
 #[global_allocator]
 static HEAP: KernelHeap = KernelHeap(talc::sync::TalcLock::new(FrameSource));

@@ -5,7 +5,8 @@
 //! - `kernel_space` maps the kernel.
 //! - `table` has the tables of a process, `page_table` walks through them, and `lower_half` frees
 //!   them at the end. `kernel_table` is the same for the kernel's half.
-//! - `region` records what a program has mapped; `address_space` combines it with the page table.
+//! - `region` records what a program has mapped; `contents` combines it with the page table and
+//!   charges for both; `address_space` is their lock, and the harts that use them.
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
@@ -19,6 +20,7 @@
 pub mod address_space;
 pub mod asid;
 mod changes;
+mod contents;
 mod error;
 #[allow(unsafe_code)]
 pub mod frames;
@@ -54,6 +56,7 @@ pub use pinned::PinnedBuffer;
 pub(crate) use remains::{Abandoned, AbandonedList, Remains, any_abandoned, take_abandoned};
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
+pub use user::STRING_PIECE_BYTES;
 
 use cops_abi::Errno;
 

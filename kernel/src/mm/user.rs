@@ -13,6 +13,9 @@ use cops_abi::Errno;
 use cops_algorithms::user_range::{Part, UserRange};
 use cops_fallible::{List, Text};
 
+/// Maximum number of bytes of a string that are copied at once.
+pub const STRING_PIECE_BYTES: usize = 256;
+
 impl AddressSpace {
     /// Copies the first `into.len()` bytes of `range` from the program.
     ///
@@ -49,26 +52,37 @@ impl AddressSpace {
     /// `EFAULT`; `ENAMETOOLONG` without a zero byte within that length; `EINVAL` if the bytes are
     /// not UTF-8; `ENOMEM`.
     pub fn copy_in_string(&self, address: usize, max_bytes: usize) -> Result<Text, Errno> {
-        let mut bytes = List::new();
-        let mut at = address;
+        let (mut bytes, mut at) = (List::new(), address);
         loop {
-            // At most to the end of the page, because the next page may not be mapped and may not
-            // be needed.
-            let in_page = FRAME_BYTES - at % FRAME_BYTES;
-            let mut chunk = [0; 256];
-            let chunk = &mut chunk[..in_page.min(256)];
-            self.copy_in(UserRange::new(at, chunk.len()).ok_or(Errno::EFAULT)?, chunk)?;
-            let end = chunk.iter().position(|&byte| byte == 0);
-            let part = &chunk[..end.unwrap_or(chunk.len())];
-            if bytes.len() + part.len() > max_bytes {
+            let mut piece = [0; STRING_PIECE_BYTES];
+            let (piece, is_last) = self.copy_in_piece(at, &mut piece)?;
+            if bytes.len() + piece.len() > max_bytes {
                 return Err(Errno::ENAMETOOLONG);
             }
-            bytes.try_extend_from_slice(part)?;
-            if end.is_some() {
+            bytes.try_extend_from_slice(piece)?;
+            if is_last {
                 return Text::from_utf8(bytes).ok_or(Errno::EINVAL);
             }
-            at += chunk.len();
+            at += piece.len();
         }
+    }
+
+    /// Copies the piece of a string at `address` into `into`: at most up to the end of the page,
+    /// because the next page may not be mapped and may not be needed. Returns it without the zero
+    /// byte after the string, and whether there was one.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn copy_in_piece<'a>(
+        &self,
+        address: usize,
+        into: &'a mut [u8; STRING_PIECE_BYTES],
+    ) -> Result<(&'a [u8], bool), Errno> {
+        let in_page = FRAME_BYTES - address % FRAME_BYTES;
+        let piece = &mut into[..in_page.min(STRING_PIECE_BYTES)];
+        self.copy_in(UserRange::new(address, piece.len()).ok_or(Errno::EFAULT)?, piece)?;
+        let end = piece.iter().position(|&byte| byte == 0);
+        Ok((&piece[..end.unwrap_or(piece.len())], end.is_some()))
     }
 
     /// Calls `visit(part, pointer)` for the part of the first `bytes` bytes of `range` in each

@@ -125,7 +125,7 @@ pub fn lower_some(family: Family, priority: Priority, from: ProcessId) -> Option
     for _ in 0..PORTION_PROCESSES {
         let Entry { id, process, .. } = at_or_after(next)?;
         if let Some(process) = process
-            && process.is_of(family)
+            && quota::is_within(process.family, family)
         {
             process.lower_ceiling_to(priority);
         }

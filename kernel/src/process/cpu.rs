@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-use cops_abi::interrupt::{CpuPhase, CpuRecord};
+use cops_abi::interrupt::CpuRecord;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state;
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
@@ -20,17 +20,6 @@ use crate::arch::UserContext;
 use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue};
 use crate::trace::Event;
-
-/// The phase for the process's page: the state without the hart.
-fn phase(state: CpuState) -> CpuPhase {
-    match state {
-        CpuState::Runnable => CpuPhase::Runnable,
-        CpuState::Running { .. } => CpuPhase::Running,
-        CpuState::Parked => CpuPhase::Parked,
-        CpuState::Waiting => CpuPhase::Waiting,
-        CpuState::Ended => CpuPhase::Ended,
-    }
-}
 
 /// What others may read and change of a virtual CPU; guarded by its process's lock.
 #[derive(Debug)]
@@ -76,7 +65,7 @@ impl CpuStatus {
 
     fn publish(&self, record: Option<&CpuRecord>) {
         if let Some(record) = record {
-            record.phase.store(phase(self.state) as u32, Relaxed);
+            record.phase.store(self.state.phase() as u32, Relaxed);
         }
     }
 }

@@ -7,11 +7,6 @@ use super::{Process, WaitStatus};
 use crate::fs::File;
 
 impl Process {
-    /// How it ended or is going to, if it does.
-    pub fn ending(&self) -> Option<WaitStatus> {
-        self.cpus.lock().ending()
-    }
-
     /// Whether it has ended or is going to.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Acquire)
@@ -57,7 +52,7 @@ impl Process {
         // 22,000 instructions.
         drop(one);
         if !has_more {
-            self.publish_nothing();
+            self.published.replace(0);
         }
         has_more
     }

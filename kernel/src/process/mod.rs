@@ -28,6 +28,7 @@ pub use user_mode::Outcome;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::ProcessPage;
@@ -187,11 +188,6 @@ impl Process {
         if quota::is_within(other.family, self.family) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    /// Whether it belongs to this family.
-    pub fn is_of(&self, family: Family) -> bool {
-        quota::is_within(self.family, family)
-    }
-
     /// Checks that this process may change settings that concern all processes, such as tracing and
     /// the share of less urgent processes. Only the first process may, which has authority over all
     /// others.
@@ -205,6 +201,13 @@ impl Process {
     /// Number of its virtual CPUs, running or not.
     pub fn cpu_count(&self) -> usize {
         self.cpu_count.load(Relaxed)
+    }
+}
+
+/// For messages.
+impl fmt::Display for Process {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "process {} ({})", self.id, self.name)
     }
 }
 

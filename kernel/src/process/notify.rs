@@ -5,7 +5,7 @@ use core::sync::atomic::{Ordering::*, fence};
 
 use alloc::sync::Arc;
 use cops_abi::Priority;
-use cops_abi::interrupt::{CpuRecord, cause, status};
+use cops_abi::interrupt::{cause, status};
 use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 
@@ -50,7 +50,9 @@ impl Process {
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
         self.woken.fetch_or(priority.bit(), SeqCst);
-        self.publish_result(priority);
+        if self.published.levels() & priority.bit() == 0 {
+            self.publish();
+        }
         self.notify(occupancy as usize, priority);
         delivered
     }
@@ -235,10 +237,8 @@ impl Process {
             }
             _ => return,
         }
-        let (Some(record), handler) = (self.record(index), self.page.posted.handler.load(Relaxed))
-        else {
-            return;
-        };
+        let Some(record) = self.page.cpus.get(index) else { return };
+        let handler = self.page.posted.handler.load(Relaxed);
         let state = record.status.load(Relaxed);
         if handler == 0 || state & status::ENABLE == 0 {
             return;
@@ -252,15 +252,11 @@ impl Process {
 
     /// `uret`: the interrupt handler of virtual CPU `index` has finished.
     pub fn return_from_interrupt(&self, index: usize, context: &mut UserContext) {
-        let Some(record) = self.record(index) else { return };
+        let Some(record) = self.page.cpus.get(index) else { return };
         let state = record.status.load(Relaxed);
         let enable = if state & status::PREVIOUS_ENABLE != 0 { status::ENABLE } else { 0 };
         record.status.store(state & !(status::ENABLE | status::PREVIOUS_ENABLE) | enable, Relaxed);
         context.end_user_interrupt(record);
-    }
-
-    fn record(&self, index: usize) -> Option<&CpuRecord> {
-        self.page.cpus.get(index)
     }
 
     /// Moves waiting results into the ring as far as it has room. Returns how many still wait.

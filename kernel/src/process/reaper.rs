@@ -89,28 +89,28 @@ impl Ended {
         }
     }
 
-    /// Removes what is to be freed first, if all have a priority. Of one priority, the processes
+    /// Removes what is to be freed first, with its priority, if all have one. Of one priority, the processes
     /// come first.
-    fn take_sorted(&mut self) -> Option<Next> {
+    fn take_sorted(&mut self) -> Option<(Priority, Next)> {
         let priority = self.next_priority()??;
         if let Some((&key, _)) = self.waiting.first()
             && key.0 == Some(Rank(priority))
         {
-            return Some(Next::Process { priority, id: self.waiting.remove(&key)? });
+            return Some((priority, Next::Process(self.waiting.remove(&key)?)));
         }
         let list = &mut self.memory[usize::from(priority.level())];
         let memory = list.pop()?;
         if list.is_empty() {
             self.memory_levels &= !priority.bit();
         }
-        Some(Next::Memory { priority, memory })
+        Some((priority, Next::Memory(memory)))
     }
 }
 
-/// What is freed next, at this priority.
+/// What is freed next.
 enum Next {
-    Process { priority: Priority, id: ProcessId },
-    Memory { priority: Priority, memory: Abandoned },
+    Process(ProcessId),
+    Memory(Abandoned),
 }
 
 /// Accepts a process with no virtual CPU that runs or will ever run.
@@ -138,12 +138,12 @@ fn wake(ended: MutexGuard<'_, Ended>) {
 /// The reaper's next task.
 #[allow(clippy::large_enum_variant, reason = "there is one, in the service's own coroutine")]
 enum Task {
-    End { process: Arc<Process>, priority: Priority },
-    Free { remains: Remains, priority: Priority },
+    End(Arc<Process>),
+    Free(Remains),
 }
 
-/// Waits for the next task. Sorts at first what has arrived.
-async fn next_task() -> Task {
+/// Waits for the next task, and returns it with its priority. Sorts at first what has arrived.
+async fn next_task() -> (Priority, Task) {
     poll_fn(|context| {
         if let Some(id) = cops_executor::current() {
             set_priority(id, SORTING);
@@ -152,19 +152,15 @@ async fn next_task() -> Task {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Some(next) = ENDED.lock().take_sorted() else { return Poll::Pending };
+        let Some((priority, next)) = ENDED.lock().take_sorted() else { return Poll::Pending };
         let task = match next {
-            Next::Process { priority, id } => {
-                children::find(id).map(|process| Task::End { process, priority })
-            }
-            Next::Memory { priority, memory } => {
-                memory.into_remains().map(|remains| Task::Free { remains, priority })
-            }
+            Next::Process(id) => children::find(id).map(Task::End),
+            Next::Memory(memory) => memory.into_remains().map(Task::Free),
         };
         if task.is_none() {
             context.waker().wake_by_ref();
         }
-        task.map_or(Poll::Pending, Poll::Ready)
+        task.map_or(Poll::Pending, |task| Poll::Ready((priority, task)))
     })
     .await
 }
@@ -229,58 +225,62 @@ fn raise(id: CoroutineId, priority: Priority) {
 pub async fn service(first_ended: fn(WaitStatus)) {
     REAPER.begin();
     loop {
-        let (process, priority) = match next_task().await {
-            Task::End { process, priority } => (process, priority),
-            Task::Free { mut remains, priority } => {
-                become_due(priority).await;
-                let mut portions = Portions::begin(children::payer(remains.family(), 0), priority);
-                while remains.free_some(PORTION_FRAMES) {
-                    portions.let_others().await;
-                }
-                drop(remains);
-                portions.end();
-                continue;
-            }
-        };
+        let (priority, task) = next_task().await;
         become_due(priority).await;
-        let id = process.id;
-        let mut portions = Portions::begin(children::payer(process.family, id), priority);
-        // First the calls with results, so that the rest of the calls counted as in flight really
-        // are.
-        while process.close_ring_some() {
-            portions.let_others().await;
+        match task {
+            Task::End(process) => {
+                let (id, payer) = (process.id, children::payer(process.family, process.id));
+                let mut portions = Portions::begin(payer, priority);
+                let status = end(process, &mut portions).await;
+                if id == FIRST_PROCESS {
+                    first_ended(status);
+                }
+                portions.end();
+            }
+            Task::Free(remains) => {
+                let mut portions = Portions::begin(children::payer(remains.family(), 0), priority);
+                free(remains, &mut portions).await;
+                portions.end();
+            }
         }
-        let mut first = 0;
-        while let Some(next) = calls().cancel_some(&process, first) {
-            first = next;
-            portions.let_others().await;
-        }
-        while calls().shrink() {
-            portions.let_others().await;
-        }
-        while let Some(file) = process.next_file() {
-            // Closing a file has effects such as waking other processes.
-            drop(file);
-            portions.let_others().await;
-        }
-        while process.remove_cpu() {
-            portions.let_others().await;
-        }
-        portions.let_others().await;
-        if let Some(payer) = &portions.payer {
-            RUN_QUEUE.inherit_debt(&process.account, &payer.account);
-        }
-        let status = process.ending().unwrap_or_default();
-        release(process, &mut portions).await;
-        while children::orphan_some(id) {
-            portions.let_others().await;
-        }
-        children::ended(id, status);
-        if id == FIRST_PROCESS {
-            first_ended(status);
-        }
-        portions.end();
     }
+}
+
+/// Frees an ended process. Returns how it ended.
+async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
+    let id = process.id;
+    // First the calls with results, so that the rest of the calls counted as in flight really
+    // are.
+    while process.close_ring_some() {
+        portions.let_others().await;
+    }
+    let mut first = 0;
+    while let Some(next) = calls().cancel_some(&process, first) {
+        first = next;
+        portions.let_others().await;
+    }
+    while calls().shrink() {
+        portions.let_others().await;
+    }
+    while let Some(file) = process.next_file() {
+        // Closing a file has effects such as waking other processes.
+        drop(file);
+        portions.let_others().await;
+    }
+    while process.remove_cpu() {
+        portions.let_others().await;
+    }
+    portions.let_others().await;
+    if let Some(payer) = &portions.payer {
+        RUN_QUEUE.inherit_debt(&process.account, &payer.account);
+    }
+    let status = process.cpus.lock().ending().unwrap_or_default();
+    release(process, portions).await;
+    while children::orphan_some(id) {
+        portions.let_others().await;
+    }
+    children::ended(id, status);
+    status
 }
 
 /// The portions of the reaper's work on one task.
@@ -323,18 +323,20 @@ async fn release(mut process: Arc<Process>, portions: &mut Portions) {
     children::forget(process.id);
     loop {
         match Arc::try_unwrap(process) {
-            Ok(process) => return free(process, portions).await,
+            Ok(mut process) => {
+                let remains = process.space.take_remains();
+                drop(process);
+                portions.let_others().await;
+                return free(remains, portions).await;
+            }
             Err(shared) => process = shared,
         }
         portions.let_others().await;
     }
 }
 
-/// Frees a process and its memory in portions.
-async fn free(mut process: Process, portions: &mut Portions) {
-    let mut remains = process.space.take_remains();
-    drop(process);
-    portions.let_others().await;
+/// Frees memory in portions.
+async fn free(mut remains: Remains, portions: &mut Portions) {
     while remains.free_some(PORTION_FRAMES) {
         portions.let_others().await;
     }

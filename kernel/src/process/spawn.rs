@@ -7,19 +7,16 @@
 use alloc::sync::Arc;
 
 use cops_abi::errno::CallResult;
-use cops_abi::layout::PAGE_BYTES;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_abi::{Errno, Priority};
 use cops_fallible::Text;
 
 use super::{Arguments, Loading, Process};
 use crate::fs::ConsoleMode;
-use crate::mm::UserRange;
+use crate::mm::{STRING_PIECE_BYTES, UserRange};
 
 /// Number of pieces of arguments that one portion copies.
 const PORTION_PIECES: usize = 2;
-/// Maximum size of a piece in bytes.
-const PIECE_BYTES: usize = 256;
 
 /// A process that is being started.
 pub enum Spawning {
@@ -80,7 +77,8 @@ impl Request {
                 Some(at) => at,
                 None => {
                     let mut pointer = [0; size_of::<usize>()];
-                    copy_in(process, self.next, &mut pointer)?;
+                    let place = UserRange::new(self.next, pointer.len()).ok_or(Errno::EFAULT)?;
+                    process.space.copy_in(place, &mut pointer)?;
                     let pointer = usize::from_le_bytes(pointer);
                     if pointer == 0 {
                         return Ok(false);
@@ -98,29 +96,19 @@ impl Request {
         Ok(true)
     }
 
-    /// Copies the part of an argument at `at`, at most up to the end of the page, because the next
-    /// one may not be mapped and may not be needed. Returns the address of the rest, `None` at the
-    /// end.
+    /// Copies a piece of an argument at `at`. Returns the address of the rest, `None` at the end.
     fn take_piece(&mut self, process: &Process, at: usize) -> Result<Option<usize>, Errno> {
-        let mut piece = [0; PIECE_BYTES];
-        let piece = &mut piece[..(PAGE_BYTES - at % PAGE_BYTES).min(PIECE_BYTES)];
-        copy_in(process, at, piece)?;
-        let end = piece.iter().position(|&byte| byte == 0);
-        // Including the zero at the end.
-        let piece = &piece[..end.map_or(piece.len(), |end| end + 1)];
-        if self.arguments.byte_count() + piece.len() > ARGUMENT_BYTES_MAX {
+        let mut piece = [0; STRING_PIECE_BYTES];
+        let (piece, is_last) = process.space.copy_in_piece(at, &mut piece)?;
+        let bytes = piece.len() + usize::from(is_last);
+        if self.arguments.byte_count() + bytes > ARGUMENT_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
         self.arguments.append(piece)?;
-        if end.is_some() {
+        if is_last {
+            self.arguments.append(&[0])?;
             return Ok(None);
         }
-        at.checked_add(piece.len()).map(Some).ok_or(Errno::EFAULT)
+        at.checked_add(bytes).map(Some).ok_or(Errno::EFAULT)
     }
-}
-
-/// Copies `into.len()` bytes at `address` from the program.
-fn copy_in(process: &Process, address: usize, into: &mut [u8]) -> Result<(), Errno> {
-    let range = UserRange::new(address, into.len()).ok_or(Errno::EFAULT)?;
-    Ok(process.space.copy_in(range, into)?)
 }

@@ -81,13 +81,6 @@ impl Process {
         priority
     }
 
-    /// A result of `priority` has arrived.
-    pub(super) fn publish_result(&self, priority: Priority) {
-        if self.published.levels() & priority.bit() == 0 {
-            self.publish();
-        }
-    }
-
     /// Counts what the process shows now in the system bitmap: everything that waits, and
     /// everything that its workers poll.
     pub fn publish(&self) {
@@ -98,10 +91,5 @@ impl Process {
             }
         }
         self.published.replace(levels);
-    }
-
-    /// The process has ended.
-    pub(super) fn publish_nothing(&self) {
-        self.published.replace(0);
     }
 }

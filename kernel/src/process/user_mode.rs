@@ -166,7 +166,9 @@ fn run_until_stopped(
 #[cold]
 #[inline(never)]
 fn trace_trap(cpu: &VirtualCpu, trap: UserTrap, context: &UserContext) {
-    cpu.process.collect_trace(cpu.index);
+    if let Some(pages) = &cpu.process.trace_pages {
+        pages.collect(cpu.process.id, cpu.index);
+    }
     let coroutine = cpu.process.current_coroutine(cpu.index);
     let event = cpu.event(|process, cpu| match trap {
         UserTrap::Interrupt => Event::Interrupted { process, cpu, coroutine },
@@ -249,11 +251,7 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
         Fault::Page { address, access } => match process.space.handle_fault(address, access) {
             Ok(()) => return,
             Err(FaultError::OutOfMemory) => {
-                log::warn!(
-                    "process {} ({}): killed: out of memory at {address:#x}",
-                    process.id,
-                    process.name
-                );
+                log::warn!("{process}: killed: out of memory at {address:#x}");
                 process.end(wait_status::signalled(signal::SIGKILL));
                 return;
             }
@@ -273,15 +271,9 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
                     Access::Write => "write",
                     Access::Execute => "execute",
                 };
-                log::warn!(
-                    "process {} ({}): cannot {verb} {address:#x} at pc {pc:#x}",
-                    process.id,
-                    process.name
-                );
+                log::warn!("{process}: cannot {verb} {address:#x} at pc {pc:#x}");
             }
-            ref other => {
-                log::warn!("process {} ({}): {other} at pc {pc:#x}", process.id, process.name)
-            }
+            ref other => log::warn!("{process}: {other} at pc {pc:#x}"),
         }
     }
 }

@@ -99,7 +99,7 @@ pub fn fill(
         (auxv::AT_COPS_PROCESS_PAGE, layout::PROCESS_PAGE),
         (auxv::AT_COPS_RING, layout::RING_PAGES),
         (auxv::AT_COPS_SYSTEM_PAGE, layout::SYSTEM_PAGE),
-        (auxv::AT_COPS_TRACE, if process.is_traced() { layout::TRACE_PAGES } else { 0 }),
+        (auxv::AT_COPS_TRACE, if process.trace_pages.is_some() { layout::TRACE_PAGES } else { 0 }),
         (auxv::AT_NULL, 0),
     ];
     let words = once(arguments.len())

@@ -46,6 +46,8 @@ pub struct Multiplexer {
 }
 
 impl Multiplexer {
+    /// Bytes are sent unchanged unless it is `enabled`.
+    #[must_use]
     pub const fn new(enabled: bool) -> Self {
         Self { enabled, current: None }
     }
@@ -117,10 +119,13 @@ pub struct Demultiplexer {
 }
 
 impl Demultiplexer {
+    /// Bytes are received unchanged unless it is `enabled`.
+    #[must_use]
     pub const fn new(enabled: bool) -> Self {
         Self { enabled, escaped: false }
     }
 
+    /// The meaning of the next byte.
     pub fn decode(&mut self, byte: u8) -> Received {
         match (self.enabled, core::mem::take(&mut self.escaped), byte) {
             (false, _, _) | (true, true, ESCAPE) => Received::Byte(byte),
@@ -135,6 +140,87 @@ impl Demultiplexer {
             (true, true, b'i') => Received::Request(Request::Inspect),
             (true, true, b'd') => Received::EndOfInput,
             (true, true, _) => Received::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const CHANNELS: [Channel; 5] =
+        [Channel::Kernel, Channel::Output, Channel::Error, Channel::Trace, Channel::Inspection];
+
+    /// What the host makes of the stream: the bytes of each channel, and the exit status.
+    fn decoded(stream: &[u8]) -> ([Vec<u8>; 5], Option<u8>) {
+        let mut channels = [const { Vec::new() }; 5];
+        let (mut current, mut bytes) = (None::<usize>, stream.iter());
+        while let Some(&byte) = bytes.next() {
+            let escaped = (byte == ESCAPE).then(|| *bytes.next().unwrap());
+            match escaped {
+                Some(b'x') => {
+                    let digits: Vec<u8> =
+                        bytes.copied().take_while(|&digit| digit != b'\n').collect();
+                    return (channels, Some(str::from_utf8(&digits).unwrap().parse().unwrap()));
+                }
+                None | Some(ESCAPE) => channels[current.unwrap()].push(byte),
+                Some(letter) => {
+                    current = CHANNELS.iter().position(|channel| channel.letter() == letter);
+                }
+            }
+        }
+        (channels, None)
+    }
+
+    proptest! {
+        #[test]
+        fn channels_are_separated_and_bounded(
+            parts in prop::collection::vec((0..5usize, prop::collection::vec(prop_oneof![Just(ESCAPE), any::<u8>()], 0..20)), 0..20),
+            status in any::<u8>(),
+        ) {
+            let (mut multiplexer, mut stream) = (Multiplexer::new(true), Vec::new());
+            let mut expected = [const { Vec::new() }; 5];
+            for (channel, bytes) in &parts {
+                let before = stream.len();
+                multiplexer.encode(CHANNELS[*channel], bytes, |byte| stream.push(byte));
+                prop_assert!(stream.len() - before <= bytes.len() * GROWTH + SWITCH_BYTES);
+                expected[*channel].extend_from_slice(bytes);
+            }
+            multiplexer.encode_exit(status, |byte| stream.push(byte));
+            prop_assert_eq!(decoded(&stream), (expected, Some(status)));
+        }
+    }
+
+    #[test]
+    fn without_multiplexing_bytes_are_unchanged() {
+        let (mut multiplexer, mut stream) = (Multiplexer::new(false), Vec::new());
+        multiplexer.encode(Channel::Error, &[ESCAPE, b'x'], |byte| stream.push(byte));
+        multiplexer.encode_exit(3, |byte| stream.push(byte));
+        assert_eq!(stream, [ESCAPE, b'x']);
+        let mut input = Demultiplexer::new(false);
+        assert_eq!(input.decode(ESCAPE), Received::Byte(ESCAPE));
+        assert_eq!(input.decode(b'q'), Received::Byte(b'q'));
+    }
+
+    #[test]
+    fn escapes_of_the_host_are_requests() {
+        let mut input = Demultiplexer::new(true);
+        for (letter, meaning) in [
+            (b'q', Received::Request(Request::Quit)),
+            (b's', Received::Request(Request::Report)),
+            (b't', Received::Request(Request::Trace)),
+            (b'i', Received::Request(Request::Inspect)),
+            (b'd', Received::EndOfInput),
+            (ESCAPE, Received::Byte(ESCAPE)),
+            (b'?', Received::Nothing),
+        ] {
+            assert_eq!(input.decode(ESCAPE), Received::Nothing);
+            assert_eq!(input.decode(letter), meaning);
+            // The escape counts once.
+            assert_eq!(input.decode(b'q'), Received::Byte(b'q'));
         }
     }
 }

@@ -1,0 +1,206 @@
+//! What an address space contains: its regions, its page table, and what is charged for them.
+//!
+//! Regions and table agree: an entry is present only within a region and has its rights. No mapping
+//! is both writable and executable. Flushing the harts' caches is up to
+//! [`AddressSpace`](super::AddressSpace).
+
+use super::frames::Frame;
+use super::page_table::PageTable;
+use super::quota::{Amounts, Charge, Family, Kind};
+use super::region::{Backing, Region, Regions};
+use super::remains::Remains;
+use super::table::Slot;
+use super::{FaultError, MapError, OutOfMemory, Rights, layout};
+use crate::arch::{self, Access, Entry};
+use cops_algorithms::promised::{is_promised, promised_pages};
+use core::ops::Range;
+
+/// The regions and the page table of one space, with their charge.
+pub(super) struct Contents {
+    pub(super) table: PageTable,
+    pub(super) regions: Regions,
+    /// Present pages, those shared with the kernel included.
+    pub(super) pages: usize,
+    /// Pages that are charged and not yet accessed: the first access cannot fail because of the
+    /// quota.
+    pub(super) promised: usize,
+    /// The charge for present and promised pages, tables, and the records of regions.
+    memory: Charge,
+}
+
+/// The maximum memory for a region's record.
+const REGION_BYTES: usize = 64;
+
+fn memory(bytes: usize) -> Amounts {
+    Amounts::of(Kind::Memory, bytes as u64)
+}
+
+impl Contents {
+    /// No mappings, charged to `family`.
+    pub(super) fn new(family: Family) -> Result<Self, OutOfMemory> {
+        let memory = Charge::new(family, &memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)?;
+        let (table, regions) = (PageTable::new()?, Regions::new());
+        Ok(Self { table, regions, pages: 0, promised: 0, memory })
+    }
+
+    /// Removes everything; the caller flushes before it frees the result.
+    pub(super) fn detach(&mut self) -> Remains {
+        let lower = self.table.detach_lower();
+        let regions = core::mem::replace(&mut self.regions, Regions::new());
+        let nothing = Charge::nothing(self.memory.family());
+        Remains::new(lower, regions, core::mem::replace(&mut self.memory, nothing))
+    }
+
+    /// Charges a page before it is allocated.
+    fn charge_page(&mut self) -> Result<(), OutOfMemory> {
+        self.memory.grow(&memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)
+    }
+
+    /// Checks that a few more regions can be charged.
+    pub(super) fn admit_regions(&mut self) -> Result<(), OutOfMemory> {
+        let few = memory(4 * REGION_BYTES);
+        self.memory.grow(&few).map_err(|_| OutOfMemory)?;
+        self.memory.shrink(&few);
+        Ok(())
+    }
+
+    /// Adjusts the charge to what is held now. Tables and records that have already been created
+    /// are charged even beyond the limit: there are at most two tables for each permitted page.
+    pub(super) fn adjust_charge(&mut self) {
+        let frames = self.pages + self.promised + self.table.frame_count();
+        let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
+        let charged = self.memory.amounts().get(Kind::Memory);
+        if held > charged {
+            self.memory.grow_forced(&Amounts::of(Kind::Memory, held - charged));
+        } else if held < charged {
+            self.memory.shrink(&Amounts::of(Kind::Memory, charged - held));
+        }
+    }
+
+    /// Adds a region of anonymous memory and charges its promised pages.
+    pub(super) fn insert_anonymous(
+        &mut self,
+        range: Range<usize>,
+        rights: Rights,
+    ) -> Result<(), MapError> {
+        check_range(&range)?;
+        let promised = promised_pages(&range);
+        self.memory
+            .grow(&memory(promised * layout::PAGE_BYTES))
+            .map_err(|_| MapError::OutOfMemory)?;
+        let inserted = self.insert(range, rights, Backing::Anonymous);
+        if inserted.is_ok() {
+            self.promised += promised;
+        }
+        self.adjust_charge();
+        inserted
+    }
+
+    /// Adds a region after checking all arguments.
+    pub(super) fn insert(
+        &mut self,
+        range: Range<usize>,
+        rights: Rights,
+        backing: Backing,
+    ) -> Result<(), MapError> {
+        check_range(&range)?;
+        check_rights(rights)?;
+        self.admit_regions()?;
+        self.regions.insert(range, Region { rights, backing })?;
+        Ok(())
+    }
+
+    /// Puts a frame where a region has none.
+    pub(super) fn put(
+        &mut self,
+        address: usize,
+        frame: Frame,
+        rights: Rights,
+    ) -> Result<(), OutOfMemory> {
+        self.table.find_or_make(address)?.put(frame, rights);
+        self.pages += 1;
+        self.adjust_charge();
+        Ok(())
+    }
+
+    /// Writes the beginning of `bytes` to `address`, in a page of an anonymous region that has not
+    /// been accessed. Returns the number of bytes written.
+    pub(super) fn fill_page(&mut self, address: usize, bytes: &[u8]) -> Result<usize, MapError> {
+        let rights = self.regions.at(address).ok_or(MapError::BadRange)?.rights;
+        let page = layout::page_down(address);
+        let bytes = &bytes[..bytes.len().min(page + layout::PAGE_BYTES - address)];
+        if !is_promised(page) {
+            self.charge_page()?;
+        }
+        let frame = Frame::allocate_zeroed()?;
+        frame.write(address - page, bytes);
+        self.table.find_or_make(page)?;
+        self.promised -= usize::from(is_promised(page));
+        self.put(page, frame, rights)?;
+        if rights.execute {
+            arch::sync_instruction_stream();
+        }
+        Ok(bytes.len())
+    }
+
+    /// Calls `use_slot` with the entry for `address`, if it permits the access. A missing page is
+    /// allocated if its region permits the access.
+    pub(super) fn resolve<R>(
+        &mut self,
+        address: usize,
+        access: Access,
+        use_slot: impl FnOnce(&Slot<'_>) -> R,
+    ) -> Result<R, FaultError> {
+        if address >= layout::USER_END {
+            return Err(FaultError::NotAllowed);
+        }
+        // Entries have the rights of their region, so a present entry can be judged without the
+        // regions.
+        if let Some(slot) = self.table.find(address) {
+            let entry = slot.get();
+            if entry != Entry::EMPTY {
+                let allowed = entry.is_valid() && entry.rights().allow(access);
+                return if allowed { Ok(use_slot(&slot)) } else { Err(FaultError::NotAllowed) };
+            }
+        }
+        let region = self.regions.at(address).ok_or(FaultError::NotAllowed)?;
+        if region.backing != Backing::Anonymous || !region.rights.allow(access) {
+            return Err(FaultError::NotAllowed);
+        }
+        let rights = region.rights;
+        if !is_promised(address) {
+            self.charge_page()?;
+        }
+        let used = match self.table.find_or_make(address) {
+            Ok(mut slot) => Frame::allocate_zeroed().map(|frame| {
+                slot.put(frame, rights);
+                use_slot(&slot)
+            }),
+            Err(error) => Err(error),
+        };
+        if used.is_ok() {
+            self.pages += 1;
+            self.promised -= usize::from(is_promised(address));
+        }
+        self.adjust_charge();
+        let used = used?;
+        if rights.execute {
+            // The new zeros may be where the instruction cache has the code of another program.
+            arch::sync_instruction_stream();
+        }
+        Ok(used)
+    }
+}
+
+pub(super) fn check_range(range: &Range<usize>) -> Result<(), MapError> {
+    let aligned = range.start.is_multiple_of(layout::PAGE_BYTES)
+        && range.end.is_multiple_of(layout::PAGE_BYTES);
+    let within = layout::USER_START <= range.start
+        && range.start < range.end
+        && range.end <= layout::USER_END;
+    if aligned && within { Ok(()) } else { Err(MapError::BadRange) }
+}
+
+pub(super) fn check_rights(rights: Rights) -> Result<(), MapError> {
+    if rights.write && rights.execute { Err(MapError::WriteAndExecute) } else { Ok(()) }
+}
