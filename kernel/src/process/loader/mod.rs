@@ -174,6 +174,10 @@ impl Loading {
     ) -> Result<Arc<Process>, Errno> {
         let process = &unstarted.process;
         children::insert(process);
+        if let Some(parent) = parent {
+            // The ceilings of the family may have been lowered since the start was requested.
+            process.lower_ceiling_to(parent.ceiling.priority());
+        }
         if let (Some(mode), Some(parent)) = (self.console, parent) {
             fs::hand_over_console(parent.id, process.id, mode)?;
         }
