@@ -33,6 +33,7 @@ tests! { scheduling:
     ceilings_are_inherited,
     ceilings_are_not_raised,
     ceilings_by_the_parent_later,
+    ceilings_of_starts_in_flight,
     ceiling_caps_a_lying_bitmap,
     urgent_beside_spinners,
     another_hart_is_interrupted,
@@ -63,6 +64,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["ceiling-of-child", ceiling] => ceiling_of_child(ceiling),
         ["claim-everything"] => claim_everything(),
         ["spin-at", at] => spin_at(at),
+        ["start-some"] => start_some(),
         ["spin-on-all"] => spin_on_all(),
         ["spin-in-children"] => spin_in_children(),
         ["work", milliseconds] => {
@@ -206,6 +208,48 @@ async fn ceilings_by_the_parent_later() -> Outcome {
     let wrong = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [child.id() as usize, 64]);
     check_equal!(wrong, Err(Errno::EINVAL), "a level that is none");
     end_all(&mut [child]).await
+}
+
+/// Number of processes that [`start_some`] starts.
+const STARTED: usize = 12;
+
+/// Starts processes, then sleeps.
+fn start_some() -> ExitCode {
+    let children: Result<Vec<_>, _> =
+        (0..STARTED).map(|_| start(&[HELPER, "sleep", "100000"])).collect();
+    let slept = cops::sleep!(Duration::from_secs(100));
+    ExitCode(u8::from(children.is_err() || slept.is_err()))
+}
+
+/// A ceiling that is set while a process starts others holds for those whose start has begun, too.
+async fn ceilings_of_starts_in_flight() -> Outcome {
+    // More urgent than the child, so that it is interrupted in the middle of a start.
+    become_level(5).await;
+    for round in 0..12 {
+        let mut child = start(&[HELPER, "start-some"])?;
+        let begun = || -> Result<Vec<inspect::ProcessRecord>, Failure> {
+            let all = inspect::processes()?.into_iter();
+            Ok(all.filter(|process| process.parent == child.id()).collect())
+        };
+        while begun()?.is_empty() {
+            sleep(Duration::from_micros(100)).await;
+        }
+        sleep(Duration::from_micros(61 * round)).await;
+        let lowered =
+            crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [child.id() as usize, 50]);
+        check_equal!(lowered, Ok(0), "lowering the ceiling of a process that starts others");
+        until("all are started", || {
+            let begun = begun()?;
+            Ok(begun.len() == STARTED && begun.iter().all(|process| process.polls > 0))
+        })
+        .await?;
+        for process in begun()? {
+            check_equal!(process.ceiling, 50, "round {round}: the ceiling of a grandchild");
+            process::kill(process.process, cops::abi::syscall::signal::SIGKILL)?;
+        }
+        end_all(core::slice::from_mut(&mut child)).await?;
+    }
+    Ok(())
 }
 
 /// Publishes the most urgent levels in its page and spins.
