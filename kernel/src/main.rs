@@ -28,8 +28,9 @@ mod syscall;
 mod trace;
 mod vdso;
 
+use cops_algorithms::fixed_list::FixedList;
 use drivers::console;
-use machine::{device_tree, fixed_list::FixedList, image, layout};
+use machine::{device_tree, image, layout};
 use mm::{asid, frames, kernel_space};
 
 /// The boot hart, on the boot stack, with the early page table: reads the machine's description and

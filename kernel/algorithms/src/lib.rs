@@ -16,6 +16,8 @@ pub mod chance;
 pub mod compensation;
 pub mod cpu_state;
 pub mod deadlines;
+pub mod device_tree;
+pub mod fixed_list;
 pub mod frame_cache;
 pub mod holes;
 pub mod levels;

@@ -3,7 +3,6 @@
 
 #[allow(unsafe_code)]
 pub mod device_tree;
-pub mod fixed_list;
 #[allow(unsafe_code)]
 pub mod image;
 pub mod layout;

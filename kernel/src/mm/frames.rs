@@ -9,9 +9,9 @@
 
 use super::{OutOfMemory, layout};
 use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
-use crate::machine::fixed_list::FixedList;
 use crate::machine::image;
 use cops_algorithms::buddy::{self, Buddy, Links, ORDERS};
+use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::frame_cache::{BATCH, FrameCache};
 use cops_algorithms::holes::{first_hole, for_each_hole};
 use core::mem::ManuallyDrop;

@@ -1,6 +1,7 @@
 //! A list with a fixed capacity, for what must be stored before there is a heap.
 
 /// Up to `N` values. [`FixedList::push`] drops a value that does not fit and returns false.
+#[derive(Debug)]
 pub struct FixedList<T, const N: usize> {
     values: [T; N],
     count: usize,
@@ -26,5 +27,17 @@ impl<T, const N: usize> core::ops::Deref for FixedList<T, N> {
 
     fn deref(&self) -> &[T] {
         &self.values[..self.count]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_list_takes_no_more() {
+        let mut list = FixedList::<_, 2>::new(9);
+        assert!(list.is_empty() && list.push(1) && list.push(2) && !list.push(3));
+        assert_eq!(*list, [1, 2]);
     }
 }
