@@ -17,6 +17,7 @@ pub mod compensation;
 pub mod cpu_state;
 pub mod deadlines;
 pub mod device_tree;
+pub mod dirent;
 pub mod fixed_list;
 pub mod frame_cache;
 pub mod holes;

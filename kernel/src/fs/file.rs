@@ -2,6 +2,7 @@
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_algorithms::dirent;
 use cops_fallible::Text;
 use spin::Mutex;
 
@@ -148,25 +149,15 @@ impl File {
     /// # Errors
     /// `ENOTDIR`; `EINVAL` if not even one record fits.
     pub fn list(&self, bytes: &mut [u8]) -> CallResult {
-        const HEADER_BYTES: usize = 19;
-        const DIRECTORY: u8 = 4;
-        const REGULAR: u8 = 8;
         let File::Directory { path, listed } = self else { return Err(Errno::ENOTDIR) };
         let mut listed = listed.lock();
-        let names = root().list(path);
         let mut used = 0;
-        for (index, (name, is_directory)) in names.enumerate().skip(*listed) {
-            let length = (HEADER_BYTES + name.len() + 1).next_multiple_of(8);
-            let Some(record) = bytes.get_mut(used..used + length) else {
-                return if used == 0 { Err(Errno::EINVAL) } else { Ok(used) };
-            };
-            record.fill(0);
-            record[0..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
-            record[8..16].copy_from_slice(&(index as u64 + 1).to_le_bytes());
-            record[16..18].copy_from_slice(&(length as u16).to_le_bytes());
-            record[18] = if is_directory { DIRECTORY } else { REGULAR };
-            record[HEADER_BYTES..HEADER_BYTES + name.len()].copy_from_slice(name.as_bytes());
-            used += length;
+        for (index, (name, is_directory)) in root().list(path).enumerate().skip(*listed) {
+            match dirent::put(&mut bytes[used..], index as u64 + 1, name, is_directory) {
+                Some(length) => used += length,
+                None if used == 0 => return Err(Errno::EINVAL),
+                None => break,
+            }
             *listed = index + 1;
         }
         Ok(used)

@@ -147,16 +147,22 @@ pub enum Found {
     Coroutine(CoroutineRecord),
 }
 
+impl Found {
+    fn from(slot: Inspected, record: impl FnOnce(Inspection) -> CoroutineRecord) -> Self {
+        match slot {
+            Inspected::End => Self::End,
+            Inspected::Empty => Self::Empty,
+            Inspected::Coroutine(found) => Self::Coroutine(record(found)),
+        }
+    }
+}
+
 /// The kernel's coroutine in slot `slot`, from 1 on.
 pub fn kernel_coroutine(slot: u32) -> Found {
-    match executor().inspect_slot(slot) {
-        Inspected::End => Found::End,
-        Inspected::Empty => Found::Empty,
-        Inspected::Coroutine(found) => Found::Coroutine(CoroutineRecord {
-            name: trace::name_of(found.id.raw()),
-            ..record(&found)
-        }),
-    }
+    Found::from(executor().inspect_slot(slot), |found| CoroutineRecord {
+        name: trace::name_of(found.id.raw()),
+        ..record(&found)
+    })
 }
 
 fn record(found: &Inspection) -> CoroutineRecord {
@@ -181,18 +187,14 @@ pub fn user_coroutine(process: &Process, slot: u32) -> Found {
         Some(u64::from_le_bytes(bytes))
     };
     let executor = process.page.executor.load(Relaxed);
-    match Executor::inspect_remote(executor, EXECUTOR_NUMBER, slot, read) {
-        Inspected::End => Found::End,
-        Inspected::Empty => Found::Empty,
-        Inspected::Coroutine(found) => {
-            let polls_it = |cpu: &_| process.current_coroutine(*cpu) == found.id.raw();
-            let polled_by = (0..process.cpu_count()).find(polls_it);
-            let state = match polled_by.and_then(|cpu| process.cpu_record(cpu)) {
-                Some(cpu) if cpu.state == state::RUNNING => state::RUNNING,
-                Some(_) => state::SUSPENDED,
-                None => record(&found).state,
-            };
-            Found::Coroutine(CoroutineRecord { process: process.id, state, ..record(&found) })
-        }
-    }
+    Found::from(Executor::inspect_remote(executor, EXECUTOR_NUMBER, slot, read), |found| {
+        let polls_it = |cpu: &_| process.current_coroutine(*cpu) == found.id.raw();
+        let polled_by = (0..process.cpu_count()).find(polls_it);
+        let state = match polled_by.and_then(|cpu| process.cpu_record(cpu)) {
+            Some(cpu) if cpu.state == state::RUNNING => state::RUNNING,
+            Some(_) => state::SUSPENDED,
+            None => record(&found).state,
+        };
+        CoroutineRecord { process: process.id, state, ..record(&found) }
+    })
 }

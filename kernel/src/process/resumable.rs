@@ -67,19 +67,18 @@ pub fn resume(
 impl Resumable {
     fn resume(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
-            Resumable::Unmap(rest) => advance(rest, |range| process.space.unmap_some(range)),
+            Resumable::Unmap(rest) => {
+                let left = process.space.unmap_some(rest);
+                advance(rest, left)
+            }
             Resumable::Protect(rest, rights) => {
-                advance(rest, |range| process.space.protect_some(range, *rights))
+                let left = process.space.protect_some(rest, *rights);
+                advance(rest, left)
             }
             Resumable::Spawn(spawning) => spawning.resume(process),
             Resumable::Lower { family, priority, next } => {
-                match children::lower_some(*family, *priority, *next) {
-                    Some(more) => {
-                        *next = more;
-                        None
-                    }
-                    None => Some(Ok(0)),
-                }
+                let left = children::lower_some(*family, *priority, *next);
+                advance(next, Ok(left))
             }
             Resumable::Trace(making) => match making.resume() {
                 Ok(true) => None,
@@ -90,12 +89,9 @@ impl Resumable {
     }
 }
 
-/// Applies `step` to `rest`, which becomes what is left.
-fn advance(
-    rest: &mut Range<usize>,
-    step: impl FnOnce(&Range<usize>) -> Result<Option<Range<usize>>, MapError>,
-) -> Option<CallResult> {
-    match step(rest) {
+/// Replaces `rest` by what is left of it; the result if nothing is left.
+fn advance<T>(rest: &mut T, left: Result<Option<T>, MapError>) -> Option<CallResult> {
+    match left {
         Ok(Some(left)) => {
             *rest = left;
             None
