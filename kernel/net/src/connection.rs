@@ -232,7 +232,7 @@ impl Connection {
             let before = socket.recv_queue();
             // `Err` cannot happen: there are bytes.
             let taken = socket.recv_slice(buffer).map_err(|_| Error::NotConnected)?;
-            Ok((taken, wants_service(socket, before, taken)))
+            Ok((taken, wants_service(socket, stream, before, taken)))
         })?;
         self.after_receive(taken, serve);
         Ok(taken)
@@ -254,7 +254,7 @@ impl Connection {
                 (length, (length, result))
             });
             let (taken, result) = received.map_err(|_| Error::NotConnected)?;
-            Ok((taken, wants_service(socket, before, taken), result))
+            Ok((taken, wants_service(socket, stream, before, taken), result))
         })?;
         self.after_receive(taken, serve);
         Ok(result)
@@ -386,9 +386,10 @@ impl Drop for Connection {
 
 /// Whether reading `taken` of `before` bytes may change what the peer should be told. If the window
 /// was still wide open, taking the interface's lock is not worthwhile: the next ACK announces the
-/// window.
-fn wants_service(socket: &Socket<'_>, before: usize, taken: usize) -> bool {
-    taken > 0 && (before >= socket.recv_capacity() / 4 || socket.state() == State::TimeWait)
+/// window. While an acknowledgement waits for the answer, the window is still wide open, too.
+fn wants_service(socket: &Socket<'_>, stream: &Stream, before: usize, taken: usize) -> bool {
+    let may_matter = before >= socket.recv_capacity() / 4 && !stream.acknowledgements.is_deferred();
+    taken > 0 && (may_matter || socket.state() == State::TimeWait)
 }
 
 fn pending_if_blocked<R>(result: Result<R, Error>) -> Poll<Result<R, Error>> {

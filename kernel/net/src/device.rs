@@ -171,6 +171,8 @@ pub(crate) struct EgressReport {
     pub(crate) device_full: bool,
     /// The header of the last frame, if that was a TCP segment over IPv4 and Ethernet.
     pub(crate) header: Option<EthernetHeader>,
+    /// Length of the data of the last segment, if that went the direct way and has no options.
+    pub(crate) payload: usize,
 }
 
 /// A device for smoltcp that has received at most one frame.
@@ -272,6 +274,7 @@ impl TxToken for Room<'_> {
         let mut result = None;
         let mut solicitation = false;
         let mut header = None;
+        let mut payload = 0;
         let outcome = self.transport.transmit(self.counters, before + length, &mut |buffer| {
             let Some(write) = write.take() else { return };
             let (head, packet) = buffer.split_at_mut(before);
@@ -279,6 +282,7 @@ impl TxToken for Room<'_> {
             if let Some(header) = self.header {
                 head.copy_from_slice(header);
                 checksum::complete_ipv4_header(packet);
+                payload = payload_of_tcp(packet);
             } else if ethernet {
                 solicitation = is_neighbour_traffic(packet);
                 header = header_of_tcp(packet);
@@ -287,6 +291,7 @@ impl TxToken for Room<'_> {
         if outcome.is_ok() && !solicitation {
             self.report.delivered += 1;
             self.report.header = header;
+            self.report.payload = payload;
         }
         match (result, write) {
             (Some(result), _) => result,
@@ -305,6 +310,14 @@ impl TxToken for Room<'_> {
 fn header_of_tcp(frame: &[u8]) -> Option<EthernetHeader> {
     let is_tcp = frame.get(12..15) == Some(&[8, 0, 0x45]) && frame.get(23) == Some(&6);
     frame.first_chunk().filter(|_| is_tcp).copied()
+}
+
+/// Length of the data of a TCP segment in an IPv4 packet; 0 if either has options.
+fn payload_of_tcp(packet: &[u8]) -> usize {
+    match packet.first_chunk::<40>() {
+        Some(head) if head[0] == 0x45 && head[32] >> 4 == 5 => packet.len() - head.len(),
+        _ => 0,
+    }
 }
 
 /// Whether this is ARP or ICMPv6 (neighbour discovery), which is sent before a packet to an unknown

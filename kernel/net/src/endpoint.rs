@@ -93,6 +93,15 @@ impl EndpointState {
         }
     }
 
+    /// Whether this is an established connection of which the last `length` bytes in the transmit
+    /// buffer are all. If they have just been sent, there is nothing more to send before the peer
+    /// acknowledges them or the retransmission timer expires.
+    pub(crate) fn has_in_flight_only(&mut self, length: usize) -> bool {
+        self.stream().is_some_and(|(socket, _)| {
+            socket.state() == tcp::State::Established && socket.send_queue() == length
+        })
+    }
+
     /// The UDP socket and its state; `None` if this is not a UDP endpoint.
     pub(crate) fn datagram(&mut self) -> Option<(&mut udp::Socket<'static>, &mut Datagram)> {
         match &mut self.protocol {

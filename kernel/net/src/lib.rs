@@ -20,6 +20,7 @@
 //! | `path` | the direct way of the segments of a connection |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of a socket, connection, listener |
+//! | `acknowledgements` | which acknowledgements wait for the answer |
 //! | `registry`, `timers`, `wakers`, `shared`, `statistics` | ports, timers, waiters, shared state, counters |
 //!
 //! # Locks
@@ -42,6 +43,7 @@
 
 extern crate alloc;
 
+mod acknowledgements;
 mod addressing;
 mod backlog;
 mod chain;

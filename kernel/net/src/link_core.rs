@@ -56,6 +56,8 @@ pub(crate) struct LinkCore {
     pub(crate) to_retry: usize,
     pub(crate) retry_from: u64,
     pub(crate) blocked: Chain<BLOCKED>,
+    /// Whether the interface is marked as blocked (see `serve_pending`).
+    pub(crate) is_marked_blocked: bool,
     /// Endpoints that were taken out of the outbox and not yet served, and those that have work
     /// left after their turn.
     pub(crate) turns: Chain<TURN>,
@@ -65,6 +67,18 @@ pub(crate) struct LinkCore {
     latest: u64,
     /// This interface's contribution to the counter of TIME-WAIT records.
     counted_time_wait: u64,
+}
+
+/// smoltcp's shortest retransmission timer. An assertion fails in tests if it becomes shorter.
+const RETRANSMISSION_MICROSECONDS_MIN: u64 = 1_000_000;
+
+/// What [`LinkCore::egress`] did.
+pub(crate) struct Egress {
+    /// The time at which smoltcp is to be polled again, in microseconds; at the latest, the one at
+    /// which it wants to be.
+    pub(crate) wish: Option<u64>,
+    /// At least one frame was sent.
+    pub(crate) sent: bool,
 }
 
 /// A received frame for an endpoint.
@@ -106,6 +120,7 @@ impl LinkCore {
             to_retry: 0,
             retry_from: 0,
             blocked: Chain::default(),
+            is_marked_blocked: false,
             turns: Chain::default(),
             frames_moved: 0,
             latest: 0,
@@ -159,7 +174,7 @@ impl LinkCore {
                 if let Some(arrival) = arrival {
                     self.ingress(shared, &mut state.sockets, arrival.frame, now);
                 }
-                let wish = self.egress(shared, endpoint, state, now, true);
+                let Egress { wish, .. } = self.egress(shared, endpoint, state, now, true);
                 self.rearm(endpoint, state, wish, None, now);
                 drop(guard);
                 self.apply_lease(shared, endpoint);
@@ -254,12 +269,13 @@ impl LinkCore {
     }
 
     /// Sends what the endpoint has to send, until there is no more, the device is full, a neighbour
-    /// is unknown, or the endpoint's turn ends. Returns the time at which smoltcp wants to be
-    /// polled again, in microseconds.
+    /// is unknown, or the endpoint's turn ends.
     ///
     /// With `ask_first`, smoltcp is asked to send only after `poll_at` said that it would. That
     /// question costs a third of an attempt that sends nothing, and after most received segments
-    /// there is nothing to send.
+    /// there is nothing to send. Nor is it asked after a segment with all that was in the buffer,
+    /// but polled again when the retransmission timer, which is always longer, cannot have expired
+    /// before.
     pub(crate) fn egress(
         &mut self,
         shared: &Shared,
@@ -267,13 +283,19 @@ impl LinkCore {
         state: &mut EndpointState,
         now: u64,
         ask_first: bool,
-    ) -> Option<u64> {
+    ) -> Egress {
         let mut report = EgressReport::default();
         let mut turns = 0;
         let mut wish = if ask_first { self.wish(shared, state, now) } else { Some(now) };
         while turns < FRAMES_PER_TURN && wish.is_some_and(|at| at <= now) {
             report = self.egress_once(shared, state, now);
-            wish = self.wish(shared, state, now);
+            wish = if report.payload > 0 && state.has_in_flight_only(report.payload) {
+                let wish = now + RETRANSMISSION_MICROSECONDS_MIN;
+                debug_assert!(self.wish(shared, state, now).is_none_or(|at| at >= wish));
+                Some(wish)
+            } else {
+                self.wish(shared, state, now)
+            };
             if report.delivered == 0 {
                 break;
             }
@@ -298,7 +320,7 @@ impl LinkCore {
             state.awaiting_neighbour = true;
             self.awaiting_neighbour.insert_with(room, endpoint.number, endpoint.clone());
         }
-        wish
+        Egress { wish, sent: turns > 0 }
     }
 
     /// Lets smoltcp send one frame of the endpoint `state`, the direct way if its path is known.
@@ -363,7 +385,10 @@ impl LinkCore {
 
     /// The next deadline of this interface.
     pub(crate) fn earliest_deadline(&self) -> Option<u64> {
-        [self.timers.earliest(), self.time_wait.earliest()].into_iter().flatten().min()
+        match (self.timers.earliest(), self.time_wait.earliest()) {
+            (Some(timer), Some(record)) => Some(timer.min(record)),
+            (timer, record) => timer.or(record),
+        }
     }
 
     /// Number of entries in the timer queue.

@@ -67,6 +67,10 @@ impl LoopbackQueue {
         Ok(())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
     pub(crate) fn pop(&mut self) -> Option<List<u8>> {
         self.packets.pop_front()
     }

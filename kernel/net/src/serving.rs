@@ -4,9 +4,9 @@ use alloc::sync::Arc;
 
 use smoltcp::socket::tcp::State;
 
-use crate::endpoint::{Endpoint, EndpointState};
+use crate::endpoint::{Endpoint, EndpointState, LinkKind};
 use crate::error::Error;
-use crate::link_core::{Arrival, LinkCore};
+use crate::link_core::{Arrival, Egress, LinkCore};
 use crate::shared::Shared;
 use crate::stream::{Owner, Snapshot};
 use crate::time_wait::TIME_WAIT_MICROSECONDS;
@@ -36,6 +36,12 @@ impl LinkCore {
             }
             let Some((socket, stream)) = state.stream() else { return };
             stream.observe(socket, before, segment, now, counters);
+            if endpoint.link == LinkKind::Ethernet
+                && let Some(segment) = segment
+                && let Some(due) = stream.defer_acknowledgement(socket, before, segment, now)
+            {
+                return self.rearm(endpoint, state, Some(due), None, now);
+            }
         }
 
         let Some((socket, stream)) = state.stream() else { return };
@@ -55,9 +61,12 @@ impl LinkCore {
             return;
         }
         let before = Snapshot::of(socket);
-        let wish = self.egress(shared, endpoint, state, now, ask_first);
+        let Egress { wish, sent } = self.egress(shared, endpoint, state, now, ask_first);
         let Some((socket, stream)) = state.stream() else { return };
         stream.observe(socket, before, None, now, counters);
+        if sent {
+            stream.note_sent(socket, now);
+        }
 
         self.hand_to_listener(shared, endpoint, state);
         self.finish_stream(shared, endpoint, state, wish, now);

@@ -13,6 +13,7 @@ use core::task::Waker;
 
 use smoltcp::socket::tcp::{Socket, State};
 
+use crate::acknowledgements::Acknowledgements;
 use crate::backlog::Backlog;
 use crate::configuration::Configuration;
 use crate::error::Error;
@@ -60,6 +61,8 @@ pub(crate) struct Stream {
     /// When the last segment of the peer arrived, and since when the peer has owed an answer.
     last_heard: u64,
     waiting_since: Option<u64>,
+    /// What is known about acknowledgements of the peer's data.
+    pub(crate) acknowledgements: Acknowledgements,
     /// The sequence numbers when TIME-WAIT was entered, and that time.
     pub(crate) time_wait: Option<(FinalNumbers, u64)>,
     _slot: ConnectionSlot,
@@ -100,6 +103,7 @@ impl Stream {
             senders: WakerSet::default(),
             last_heard: now,
             waiting_since: None,
+            acknowledgements: Acknowledgements::default(),
             time_wait: None,
             _slot: slot,
         }
@@ -131,6 +135,36 @@ impl Stream {
         if changed || after.received > before.received {
             self.receivers.wake_all();
         }
+    }
+
+    /// Whether the acknowledgement of the data of `segment`, which has just been received, waits
+    /// for the answer; if so, until when at most (see `acknowledgements`). smoltcp has nothing to
+    /// send until then.
+    pub(crate) fn defer_acknowledgement(
+        &mut self,
+        socket: &Socket<'_>,
+        before: Snapshot,
+        segment: &Segment<'_>,
+        now: u64,
+    ) -> Option<u64> {
+        let after = Snapshot::of(socket);
+        let length = segment.payload_length;
+        let only_data = length > 0 && !(segment.synchronize || segment.finish || segment.reset);
+        let in_order = after.received == before.received + length;
+        let quiet = before.state == State::Established
+            && after.state == State::Established
+            && after.unacknowledged == 0
+            && self.keep_alive.is_none()
+            && matches!(self.owner, Owner::Handle);
+        let half = socket.recv_capacity() / 2;
+        let acknowledgements = &mut self.acknowledgements;
+        acknowledgements.received(length, only_data && in_order && quiet, half, now)
+    }
+
+    /// A frame was sent, which contains an acknowledgement.
+    pub(crate) fn note_sent(&mut self, socket: &Socket<'_>, now: u64) {
+        let window = socket.recv_capacity() - socket.recv_queue();
+        self.acknowledgements.sent(socket.send_queue() > 0, window, now);
     }
 
     fn observe_transition(

@@ -134,6 +134,8 @@ impl Drop for Wheel {
 pub(crate) struct TimerQueue {
     wheel: Wheel,
     ordered: Map<Key, Arc<Endpoint>>,
+    /// The first key of the map.
+    first: Option<Key>,
 }
 
 /// A due entry.
@@ -175,8 +177,12 @@ impl TimerQueue {
         }
         self.remove_ordered(endpoint, armed);
         if let Some(room) = armed.ordered_room.take() {
-            self.ordered.insert_with(room, (deadline, endpoint.number), endpoint.clone());
+            let key = (deadline, endpoint.number);
+            self.ordered.insert_with(room, key, endpoint.clone());
             armed.ordered = Some(deadline);
+            if self.first.is_none_or(|first| key < first) {
+                self.first = Some(key);
+            }
         }
     }
 
@@ -188,10 +194,18 @@ impl TimerQueue {
 
     fn remove_ordered(&mut self, endpoint: &Endpoint, armed: &mut Armed) {
         if let Some(current) = armed.ordered.take()
-            && let Some((_, room)) = self.ordered.take(&(current, endpoint.number))
+            && let Some((_, room)) = self.take_ordered((current, endpoint.number))
         {
             armed.ordered_room = Some(room);
         }
+    }
+
+    fn take_ordered(&mut self, key: Key) -> Option<(Arc<Endpoint>, Spare<Key, Arc<Endpoint>>)> {
+        let taken = self.ordered.take(&key);
+        if self.first == Some(key) {
+            self.first = self.ordered.first().map(|(&key, _)| key);
+        }
+        taken
     }
 
     /// Takes the first entry that is due at `now`. The caller passes it to [`is_wanted`] with the
@@ -199,7 +213,7 @@ impl TimerQueue {
     ///
     /// [`is_wanted`]: Self::is_wanted
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<Due> {
-        let ordered = self.ordered.first().map(|(&key, _)| key).filter(|key| key.0 <= now);
+        let ordered = self.first.filter(|key| key.0 <= now);
         let near = self.wheel.earliest.filter(|&end| end <= now);
         match (near, ordered) {
             (Some(near), ordered) if ordered.is_none_or(|key| near <= key.0) => {
@@ -208,7 +222,7 @@ impl TimerQueue {
                 Some(Due { endpoint, room: Room::Near(entry) })
             }
             (_, Some(key)) => {
-                let (endpoint, room) = self.ordered.take(&key)?;
+                let (endpoint, room) = self.take_ordered(key)?;
                 Some(Due { endpoint: Some(endpoint), room: Room::Ordered(room) })
             }
             _ => None,
@@ -237,8 +251,11 @@ impl TimerQueue {
 
     /// The earliest deadline of an entry.
     pub(crate) fn earliest(&self) -> Option<u64> {
-        let ordered = self.ordered.first().map(|((deadline, _), _)| *deadline);
-        [self.wheel.earliest, ordered].into_iter().flatten().min()
+        let ordered = self.first.map(|(deadline, _)| deadline);
+        match (self.wheel.earliest, ordered) {
+            (Some(near), Some(ordered)) => Some(near.min(ordered)),
+            (near, ordered) => near.or(ordered),
+        }
     }
 
     /// Number of entries.

@@ -1,0 +1,105 @@
+//! Which acknowledgements wait for the answer.
+//!
+//! smoltcp acknowledges data after 10 ms, or at once if there is more than a segment of it. So a
+//! request of two segments was answered with two frames: an acknowledgement, and then the answer,
+//! which acknowledges as well. Here the acknowledgement of a connection that *answers* waits for the
+//! answer, for at most the same 10 ms. A connection answers if it last sent data within 10 ms after
+//! data arrived; it does not any more when an acknowledgement has waited in vain. (Linux calls this
+//! the ping-pong mode.)
+//!
+//! An acknowledgement waits only while the peer may send half of a receive buffer more before it
+//! gets one, so the window does not hold the peer up: otherwise smoltcp decides. So a one-way
+//! stream, with segments of the usual size, is acknowledged at every second segment, as without
+//! this. The caller excludes everything but plain
+//! data in order: gaps, duplicates, FIN and window probes are answered at once.
+
+/// smoltcp's delay of an acknowledgement.
+const DELAY_MICROSECONDS: u64 = 10_000;
+
+/// What is known about the data of one peer. Protected by the endpoint's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledgements {
+    /// When data last arrived.
+    received_at: Option<u64>,
+    /// Bytes that arrived since the last frame was sent.
+    waiting: usize,
+    /// When the acknowledgement of these bytes is to be sent without an answer, if it waits.
+    due: Option<u64>,
+    /// The window that the last frame announced.
+    window: usize,
+    /// Whether the connection answers.
+    answers: bool,
+}
+
+impl Acknowledgements {
+    /// A segment with `length` bytes has arrived. Returns until when its acknowledgement waits, if
+    /// it does; `may_wait`: nothing else forbids that. `room`: how much of the window must be left.
+    pub(crate) fn received(
+        &mut self,
+        length: usize,
+        may_wait: bool,
+        room: usize,
+        now: u64,
+    ) -> Option<u64> {
+        if length > 0 {
+            self.received_at = Some(now);
+            self.waiting += length;
+        }
+        if !(self.answers && may_wait && self.waiting + room <= self.window) {
+            self.due = None;
+            return None;
+        }
+        let due = *self.due.get_or_insert(now + DELAY_MICROSECONDS);
+        (now < due).then_some(due)
+    }
+
+    /// A frame was sent, which announced `window`; `with_data`: it contains data, or data is in
+    /// flight.
+    pub(crate) fn sent(&mut self, with_data: bool, window: usize, now: u64) {
+        self.window = window;
+        let in_vain = self.due.take().is_some_and(|due| due <= now);
+        self.waiting = 0;
+        if with_data {
+            let recently = |at: u64| now < at + DELAY_MICROSECONDS;
+            self.answers = self.received_at.take().map_or(self.answers, recently);
+        } else if in_vain {
+            self.answers = false;
+        }
+    }
+
+    /// Whether an acknowledgement waits for the answer.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.due.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_once_the_connection_answers_and_until_it_does_not() {
+        let mut state = Acknowledgements::default();
+        assert_eq!(state.received(100, true, 2048, 0), None, "the first request");
+        state.sent(true, 4096, 50);
+        assert_eq!(state.received(1448, true, 2048, 1_000), Some(11_000));
+        assert_eq!(state.received(500, true, 2048, 1_100), Some(11_000), "the same request");
+        state.sent(true, 4096, 2_000);
+        assert!(!state.is_deferred());
+        assert_eq!(state.received(1448, true, 2048, 3_000), Some(13_000));
+        assert_eq!(state.received(1448, true, 2048, 3_100), None, "too much for the window");
+        state.sent(false, 4096, 3_100);
+        assert_eq!(state.received(1, false, 2048, 4_000), None, "not plain data");
+        state.sent(false, 4096, 4_000);
+        assert_eq!(state.received(1, true, 2048, 5_000), Some(15_000), "it still answers");
+        state.sent(false, 4096, 15_000);
+        assert_eq!(state.received(1, true, 2048, 16_000), None, "it waited in vain");
+        state.sent(true, 4096, 40_000);
+        assert_eq!(state.received(1, true, 2048, 41_000), None, "no answer, but a message");
+        state.sent(true, 4096, 42_000);
+        assert_eq!(state.received(1, true, 2048, 43_000), Some(53_000), "it answers again");
+        state.sent(true, 3000, 44_000);
+        assert_eq!(state.received(900, true, 2048, 45_000), Some(55_000), "the window is open");
+        assert_eq!(state.received(100, true, 2048, 45_000), None, "the window is nearly used up");
+    }
+}
