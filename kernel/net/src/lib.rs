@@ -15,7 +15,7 @@
 //! | `stack` | the two interfaces; what the driver and the timer coroutine call |
 //! | `opening`, `listener`, `connection`, `udp` | what system calls use |
 //! | `link` | the interface's lock, and why no work is left behind it |
-//! | `link_core`, `serving`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
+//! | `link_core`, `serving`, `egress`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
 //! | `ingress`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
 //! | `path` | the direct way of the segments of a connection |
 //! | `addressing` | addresses, routes, DHCP |
@@ -51,6 +51,7 @@ mod checksum;
 mod configuration;
 mod connection;
 mod device;
+mod egress;
 mod endpoint;
 mod error;
 mod frame;

@@ -4,9 +4,10 @@ use alloc::sync::Arc;
 
 use smoltcp::socket::tcp::State;
 
+use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind};
 use crate::error::Error;
-use crate::link_core::{Arrival, Egress, LinkCore};
+use crate::link_core::{Arrival, LinkCore};
 use crate::shared::Shared;
 use crate::stream::{Owner, Snapshot};
 use crate::time_wait::TIME_WAIT_MICROSECONDS;
