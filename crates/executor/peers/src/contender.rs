@@ -101,6 +101,12 @@ impl Contender {
         matches!(self, Cops | TokioMulti | AsyncExecutor)
     }
 
+    /// Whether a runtime's own thread takes part in a count: then it varies with how the threads
+    /// meet.
+    pub fn is_counted_with_threads(self) -> bool {
+        matches!(self, CopsRuntime | TokioMulti)
+    }
+
     /// Whether the operation means something here, and comes to an end.
     pub fn takes(self, operation: Operation) -> bool {
         match (self, operation) {

@@ -21,6 +21,26 @@ const LIMITS: [(&str, Contender, f64); 11] = [
     ("mixed", Cops, 402.0),
 ];
 
+/// The rows that have a limit.
+pub fn rows() -> impl Iterator<Item = &'static str> {
+    LIMITS.iter().map(|&(row, ..)| row)
+}
+
+/// The contenders that have one: the crate's own.
+pub fn contenders() -> [Contender; 2] {
+    [Cops, CopsRuntime]
+}
+
+/// In words, each limit without a figure.
+pub fn not_counted(results: &Results) -> Vec<String> {
+    let missing = LIMITS.iter().filter(|&&(row, contender, _)| {
+        results.get(&(row, contender.key())).and_then(|cell| cell.instructions).is_none()
+    });
+    missing
+        .map(|(row, contender, _)| format!("{row} of {}: not counted", contender.key()))
+        .collect()
+}
+
 /// In words, each figure above its limit. What was not counted is not judged.
 pub fn exceeded(results: &Results) -> Vec<String> {
     let judged = LIMITS.iter().filter_map(|&(row, contender, limit)| {
@@ -43,6 +63,7 @@ mod tests {
         for (row, contender, _) in LIMITS {
             let operation = Row::from_key(row).expect("there is such a row").operation;
             assert!(operation.counts_instructions() && contender.takes(operation), "{row}");
+            assert!(contenders().contains(&contender), "{row}");
         }
     }
 
@@ -54,5 +75,8 @@ mod tests {
         results.insert(("ring", Cops.key()), cell(Some(253.7)));
         results.insert(("join", Cops.key()), cell(None));
         assert_eq!(exceeded(&results), ["mixed of cops: 410.0 instructions, the limit is 402"]);
+        let missing = not_counted(&results);
+        assert_eq!(missing.len(), LIMITS.len() - 2, "all but mixed and ring");
+        assert!(missing.contains(&"join of cops: not counted".to_owned()));
     }
 }

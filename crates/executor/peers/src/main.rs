@@ -21,6 +21,7 @@ use cops_executor_peers::rows::TABLES;
     Examples (after `cargo run --release --manifest-path crates/executor/peers/Cargo.toml --`):\n  \
     --counts --times-of docs/results/executor.json --output docs/results\n  \
     --counts                         no times: for a machine that has other things to do\n  \
+    --limits                         what `./cops test --only peers` counts\n  \
     --only yield --contender cops --contender embassy\n  \
     --only urgent-2\n  \
     --times --only contended --runs 100\n  \
@@ -30,6 +31,9 @@ struct Arguments {
     /// Only instructions, bytes and polls: nothing that depends on the machine's load
     #[arg(long, visible_alias = "instructions", conflicts_with = "times")]
     counts: bool,
+    /// Only the instructions that src/limits.rs limits; it is an error if one is not counted
+    #[arg(long, conflicts_with_all = ["times", "only", "contender", "quick"])]
+    limits: bool,
     /// Only times
     #[arg(long, visible_alias = "time")]
     times: bool,
@@ -88,25 +92,34 @@ fn main() -> ExitCode {
             "this build has debug assertions: its figures are of no use (cargo run --release)"
         );
     }
+    let (only, contenders) = if arguments.limits {
+        (limits::rows().map(str::to_owned).collect(), limits::contenders().to_vec())
+    } else {
+        (arguments.only, arguments.contender)
+    };
     let plan = Plan {
-        only: arguments.only,
-        contenders: arguments.contender,
+        only,
+        contenders,
         counts: !arguments.times,
-        times: !arguments.counts,
+        times: !arguments.counts && !arguments.limits,
         runs: if arguments.quick { 5 } else { arguments.runs },
         is_quick: arguments.quick,
     };
-    measure(&plan, arguments.times_of, arguments.output, arguments.json)
+    measure(&plan, arguments.limits, arguments.times_of, arguments.output, arguments.json)
 }
 
 fn measure(
     plan: &Plan,
+    needs_all_limits: bool,
     times_of: Option<PathBuf>,
     output: Option<PathBuf>,
     json: Option<PathBuf>,
 ) -> ExitCode {
     let mut outcome = driver::execute(plan);
-    let exceeded = limits::exceeded(&outcome.results);
+    let mut exceeded = limits::exceeded(&outcome.results);
+    if needs_all_limits {
+        exceeded.extend(limits::not_counted(&outcome.results));
+    }
     exceeded.iter().for_each(|words| eprintln!("{words}"));
     if let Some(file) = times_of
         && let Err(error) = earlier::take_times(&mut outcome, &file)

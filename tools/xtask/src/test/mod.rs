@@ -21,6 +21,7 @@ mod links;
 mod miri;
 mod msrv;
 mod mutations;
+mod peers;
 mod portions;
 mod profile;
 mod prose;
@@ -121,7 +122,7 @@ struct Stage {
 }
 
 /// All stages, in order: those that fail fast first.
-const STAGES: [Stage; 22] = [
+const STAGES: [Stage; 23] = [
     Stage {
         name: "fmt",
         about: "cargo fmt --check",
@@ -177,6 +178,13 @@ const STAGES: [Stage; 22] = [
         is_long: true,
         can_choose: false,
         run: executor::stress,
+    },
+    Stage {
+        name: "peers",
+        about: "the executor beside others: each operation answers; the instructions of ours have limits",
+        is_long: true,
+        can_choose: true,
+        run: peers::run,
     },
     Stage {
         name: "firmware",
@@ -437,8 +445,8 @@ mod tests {
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
             [
-                "docs", "host", "loom", "firmware", "guest", "starve", "portions", "fuzz", "exec",
-                "shell", "debug", "system"
+                "docs", "host", "loom", "peers", "firmware", "guest", "starve", "portions", "fuzz",
+                "exec", "shell", "debug", "system"
             ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());

@@ -171,6 +171,10 @@ impl Checker {
                 &format!("longer than {COLUMNS} columns: wrap it"),
             );
         }
+        for line in text::broken_rows(text, kind) {
+            let what = "a table's row is one line, however long";
+            self.complain(name, line, Rule::Columns, what);
+        }
     }
 
     /// Notes a fault, unless the file is listed as not clean yet.

@@ -78,6 +78,27 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
     wide
 }
 
+/// The rows of tables that go on in the next line, counted from 1. Markdown takes what follows for
+/// another row.
+pub fn broken_rows(text: &str, kind: Kind) -> Vec<usize> {
+    let mut broken = Vec::new();
+    let mut is_fenced = false;
+    for (index, line) in text.split('\n').enumerate() {
+        let is_documentation =
+            ["///", "//!"].iter().any(|mark| line.trim_start().starts_with(mark));
+        let row = match kind {
+            Kind::Rust if is_documentation => without_marks(line),
+            Kind::Markdown => line.trim_start(),
+            Kind::Rust | Kind::Plain => continue,
+        };
+        is_fenced ^= row.starts_with("```");
+        if !is_fenced && row.starts_with('|') && !row.trim_end().ends_with('|') {
+            broken.push(index + 1);
+        }
+    }
+    broken
+}
+
 /// Text without fenced code and code spans. In Rust's documentation a fence without a language is
 /// code, in Markdown it is text.
 fn without_code(text: &str, kind: Kind) -> String {
@@ -132,6 +153,15 @@ mod tests {
         );
         leaves("/// ```\n/// let who = 1;\n/// ```\n/// text\n", Kind::Rust, "/// text");
         leaves("//! ```text\n//! drawn\n//! ```\n", Kind::Rust, "//! drawn");
+    }
+
+    #[test]
+    fn a_row_of_a_table_is_one_line() {
+        let table = "/// | a | b |\n/// | --- | --- |\n/// | c | d\n/// e |\n";
+        assert_eq!(broken_rows(table, Kind::Rust), [3]);
+        assert_eq!(broken_rows(&table.replace("/// ", ""), Kind::Markdown), [3]);
+        assert!(broken_rows("// | drawn\nlet a = b\n    | c;\n", Kind::Rust).is_empty());
+        assert!(broken_rows("/// ```\n/// | c\n/// ```\n", Kind::Rust).is_empty());
     }
 
     #[test]
