@@ -34,27 +34,21 @@
 //! | --- | --- |
 //! | a program of one thread, or futures that are not `Send` | [`block_on`], or [`LocalRuntime`] |
 //! | a program with several threads | [`Runtime`], and its [`Handle`] for other threads |
-//! | either | [`spawn`] (the caller's priority), [`spawn_at`], [`spawn_local`], [`JoinSet`],
-//! [`sleep`], [`timeout`], [`yield_now`](yield_now()) |
-//! | values to pass, or something to share | [`sync::channel()`] (bounded, several senders),
-//! [`sync::oneshot()`], [`sync::Mutex`], [`sync::Semaphore`], [`sync::Event`] |
-//! | threads of your own that shall be workers, in a program with `std` | [`Executor`] in a static,
-//! [`start_on_host`](Executor::start_on_host) |
-//! | firmware without an allocator | [`Executor`], [`StaticTask`], [`StaticMemory`],
-//! [`time::Timers`] |
+//! | either | [`spawn`] (the caller's priority), [`spawn_at`], [`spawn_local`], [`JoinSet`], [`sleep`], [`timeout`], [`yield_now`](yield_now()) |
+//! | values to pass, or something to share | [`sync::channel()`] (bounded, several senders), [`sync::oneshot()`], [`sync::Mutex`], [`sync::Semaphore`], [`sync::Event`] |
+//! | threads of your own that shall be workers, in a program with `std` | [`Executor`] in a static, [`start_on_host`](Executor::start_on_host) |
+//! | firmware without an allocator | [`Executor`], [`StaticTask`], [`StaticMemory`], [`time::Timers`] |
 //! | a kernel | [`Executor`], [`Hooks`], [`WorkerState`] |
 //!
-//! # Rooms
+//! # Modules and features
 //!
-//! Each may use those before it, and no other (`tests/rooms.rs`).
+//! Each module may use those before it, and no other (`tests/rooms.rs`).
 //!
 //! | | |
 //! | --- | --- |
-//! | [`core`] | the scheduler. It knows no types, has no statics and cannot panic: it is what COPS
-//! links into the image that its kernel and its processes share |
+//! | [`core`] | the scheduler. It knows no types, has no statics and cannot panic: it is what COPS links into the image that its kernel and its processes share |
 //! | `image` | for COPS: a core in such an image, found by name and called through a table |
-//! | `front` | what is compiled into each program: generic spawn, join handles, wakers, the
-//! registry that finds an executor by an id. All of it is at the root of this documentation |
+//! | `front` | what is compiled into each program: generic spawn, join handles, wakers, the registry that finds an executor by an id. All of it is at the root of this documentation |
 //! | [`sync`] | mutex with inheritance, semaphore, event, channels |
 //! | [`time`] | sleeping and time limits by a clock of the program's choice |
 //! | `host` | threads as workers, the reactor, the host's clock. At the root too |
@@ -66,10 +60,8 @@
 //! | `alloc`, `front` | all of the front, over a core that is linked |
 //! | `image` | all of the front, over a core in an image |
 //! | `exports` | the list of the core's functions, for what builds an image |
-//! | `std` (default) | the front on a host: workers are threads (`Runtime`), and a panic ends one
-//! coroutine |
-//! | `reactor` | on a host: idle workers drive the reactor of `async-io`, so its sockets and timers
-//! work |
+//! | `std` (default) | the front on a host: workers are threads (`Runtime`), and a panic ends one coroutine |
+//! | `reactor` | on a host: idle workers drive the reactor of `async-io`, so its sockets and timers work |
 //!
 //! Without `std` the program identifies the current worker by a function that the linker finds, and
 //! supplies memory and notification by [`Hooks`]:
@@ -81,8 +73,8 @@
 //! }
 //! ```
 //!
-//! It must be right, also inside interrupt handlers: a coroutine that wakes itself is noted at its
-//! worker without an atomic update.
+//! It must name the right worker inside interrupt handlers too: the wake of a coroutine by itself
+//! is noted at its worker without an atomic update.
 //!
 //! Without an allocator, [`StaticTask`] is where coroutines live, and [`StaticMemory`] what the
 //! executor itself needs. The repository has programs for a bare RV32IMAC machine, with timers, in
@@ -101,8 +93,8 @@
 //!   portable-atomic = { version = "1.15", features = ["unsafe-assume-privileged"] }
 //!   ```
 //!
-//! With its feature `fallback` alone, they are made by locks that an interrupt handler may find
-//! held by the code that it interrupts: then nothing may be woken in interrupt handlers.
+//!   With its feature `fallback` alone, they are made by locks that an interrupt handler may find
+//!   held by the code that it interrupts: then nothing may be woken in interrupt handlers.
 //! - **Numbers**: four executors (256 with `std`), each of up to 4,095 coroutines at once; memory
 //!   is taken for 16 of them at a time. A coroutine is 32 bytes beside its future.
 //! - **A slot serves 1,048,575 coroutines**, then it is retired, so that no waker, however old,
@@ -136,19 +128,18 @@
 //!
 //! # Contexts
 //!
-//! Kernel and user mode make no difference: no system call is made but by the program's [`Hooks`]
-//! and `park` and, with `std`, to let threads sleep. What says nothing else may be called on any
-//! thread or hart, in coroutines and outside of them, but not in interrupt handlers.
+//! Unless its documentation says otherwise, a function may be called on any thread or hart, in
+//! coroutines and outside of them, but not in interrupt handlers. Kernel and user mode make no
+//! difference: only the program's [`Hooks`] and `park` make system calls and, with `std`, threads
+//! that go to sleep.
 //!
 //! | | in a coroutine | outside of one | in an interrupt handler |
 //! | --- | --- | --- | --- |
 //! | wakers, `wake_up`, `cancel`, `set_priority`, `AbortHandle::abort` | yes | yes | yes |
-//! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `coroutines`,
-//! `most_urgent`, `waiting` | yes | yes | yes |
+//! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `coroutines`, `most_urgent`, `waiting` | yes | yes | yes |
 //! | `Event::set`, `Semaphore::add_permits`, `Mutex::try_lock`, `Timers::fire_due`, `set_aging` |
 //! yes | yes | yes |
-//! | `spawn_static`, `spawn_raw`, `request_stop` | yes | yes | if its hook (`grow`, `notify`) may
-//! be |
+//! | `spawn_static`, `spawn_raw`, `request_stop` | yes | yes | if its hook (`grow`, `notify`) may be |
 //! | other spawns, dropping a `MutexGuard`, all else of `sync` and `time` | yes | yes | no |
 //! | awaiting | yes | under `block_on` or any other executor | no |
 //! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic |
@@ -172,18 +163,13 @@
 //! | [`JoinSet::join_next`] | nothing was taken; dropping the set itself cancels its members |
 //! | [`JoinSet::shutdown`] | the members are cancelled, and some may not be dropped yet |
 //! | [`yield_now()`] | nothing |
-//! | [`Mutex::lock`](sync::Mutex::lock) | the place is given up, what was lent to the holder ends;
-//! if the lock was granted, the next has it |
-//! | [`Semaphore::acquire`](sync::Semaphore::acquire) | the place is given up, granted permits go
-//! to the next |
+//! | [`Mutex::lock`](sync::Mutex::lock) | the place is given up, what was lent to the holder ends; if the lock was granted, the next has it |
+//! | [`Semaphore::acquire`](sync::Semaphore::acquire) | the place is given up, granted permits go to the next |
 //! | [`Event::wait`](sync::Event::wait) | nothing |
 //! | [`Sender::send`](sync::Sender::send) | nothing was sent; the value is dropped |
-//! | [`Receiver::receive`](sync::Receiver::receive),
-//! [`OneshotReceiver::receive`](sync::OneshotReceiver::receive) | nothing was taken |
-//! | [`Rendezvous::wait_on`](sync::Rendezvous::wait_on) | a signal that was granted goes to the
-//! next, or is remembered |
-//! | [`Sleep`](time::Sleep), [`Interval::tick`](time::Interval::tick) | the deadline is forgotten;
-//! a tick is not lost |
+//! | [`Receiver::receive`](sync::Receiver::receive), [`OneshotReceiver::receive`](sync::OneshotReceiver::receive) | nothing was taken |
+//! | [`Rendezvous::wait_on`](sync::Rendezvous::wait_on) | a signal that was granted goes to the next, or is remembered |
+//! | [`Sleep`](time::Sleep), [`Interval::tick`](time::Interval::tick) | the deadline is forgotten; a tick is not lost |
 //! | [`timeout`], [`Timers::timeout`](time::Timers::timeout) | its future is dropped |
 //!
 //! # Proposition: priorities with several workers

@@ -8,10 +8,12 @@ use super::snapshot::Place;
 /// What a coroutine is doing.
 ///
 /// ```
-/// use cops_executor::{Phase, block_on, spawn, Handle, yield_now};
-/// let seen = block_on(async {
-///     spawn(async { Handle::current().unwrap().coroutines().map(|one|
-/// one.phase).collect::<Vec<_>>() }).await });
+/// use cops_executor::{Handle, Phase, block_on, spawn};
+/// let phases = async {
+///     let runtime = Handle::current().unwrap();
+///     runtime.coroutines().map(|one| one.phase).collect::<Vec<_>>()
+/// };
+/// let seen = block_on(async { spawn(phases).await });
 /// assert_eq!(seen, Ok(vec![Phase::Running]));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

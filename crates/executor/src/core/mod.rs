@@ -6,8 +6,8 @@
 //! was registered with.
 //!
 //! Reading order: `priority`, `id`, `snapshot` and `state` (the heart), `slot`, `slab`, `inbox`,
-//! `ready`, `record`, `worker`, `locked`, `executor`, `requests` (spawn, wake, cancel,
-//! set_priority), `schedule` (run), `fast_path`, `steal`, `aging`, `park`.
+//! `ready`, `record`, `worker`, `locked`, `executor`, `spawn`, `requests` (wake,
+//! cancel, `set_priority`), `schedule` (run), `fast_path`, `steal`, `aging`, `park`.
 
 mod aging;
 pub(crate) mod atomic;
@@ -28,6 +28,7 @@ mod schedule;
 mod slab;
 mod slot;
 mod snapshot;
+mod spawn;
 mod state;
 mod steal;
 mod verify;

@@ -25,12 +25,15 @@ struct Census {
 }
 
 impl Executor {
-    /// Checks every invariant of the lists, inboxes, free slots and bitmaps. `Err` names the first
-    /// that does not hold.
+    /// Checks every invariant of the lists, inboxes, free slots and bitmaps.
     ///
     /// The answer means something only while no worker is in `run` and no other call is under way:
     /// a test stops its workers first. It takes the workers' locks one after the other, and time
     /// proportional to the number of slots.
+    ///
+    /// # Errors
+    ///
+    /// The first invariant that does not hold, in words.
     ///
     /// ```
     /// # use cops_executor::{Executor, Priority};

@@ -1,18 +1,13 @@
 //! The executor as a program sees it.
 
 use crate::core::atomic::unmodelled::{AtomicPtr, AtomicU32, Ordering};
-#[cfg(feature = "alloc")]
-use ::core::future::Future;
 use ::core::ptr;
 
-use super::outcome::{AddWorkerError, RunOutcome, SpawnError, StartError};
+use super::outcome::{AddWorkerError, RunOutcome, StartError};
 use super::{calls, current, registry};
-#[cfg(feature = "alloc")]
-use super::{cell, join::JoinHandle};
 use crate::core::{
-    self, CoroutineId, FutureVTable, Hooks, INTERFACE_VERSION, MAX_WORKERS, Priority,
-    RUN_BUDGET_USED, RUN_STALLED, RUN_STOP_REQUESTED, STATUS_ALREADY_DONE, STATUS_NO_MEMORY,
-    STATUS_OK, WorkerState, id::LAST_EXECUTOR,
+    self, Hooks, INTERFACE_VERSION, MAX_WORKERS, RUN_BUDGET_USED, RUN_STALLED, RUN_STOP_REQUESTED,
+    STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState, id::LAST_EXECUTOR,
 };
 
 const _: () = assert!(INTERFACE_VERSION >> 32 == 4);
@@ -108,11 +103,12 @@ impl Executor {
     /// # unsafe extern "C" fn release(_: *mut (), _: *mut u8, _: usize) {}
     /// # unsafe extern "C" fn notify(_: *mut (), _: u32) {}
     /// # let context = std::ptr::null_mut();
-    /// let hooks = Hooks { context, grow, release, notify, preempt: None, external: None, relax:
-    /// None }; // SAFETY: these hooks hand out nothing, which they may.
+    /// # let (preempt, external, relax) = (None, None, None);
+    /// let hooks = Hooks { context, grow, release, notify, preempt, external, relax };
+    /// // SAFETY: these hooks hand out nothing, which they may.
     /// unsafe { EXECUTOR.start(&hooks) }?;
-    /// assert_eq!(EXECUTOR.spawn(async {}, Priority::DEFAULT), Err(SpawnError::NotStarted), "there
-    /// is no worker");
+    /// let spawned = EXECUTOR.spawn(async {}, Priority::DEFAULT);
+    /// assert_eq!(spawned, Err(SpawnError::NotStarted), "there is no worker");
     /// # Ok::<(), cops_executor::StartError>(())
     /// ```
     #[allow(unsafe_code)]
@@ -227,207 +223,6 @@ impl Executor {
         current::worker_of(self.number.load(Ordering::Relaxed))
     }
 
-    /// Makes a coroutine of `future`, ready to run. It runs until it ends or is cancelled, whatever
-    /// becomes of the id. Its output is dropped.
-    ///
-    /// Boxes the future; may call `Hooks::grow`. Otherwise lock-free. Not in interrupt handlers,
-    /// because of the box: [`spawn_static`](Executor::spawn_static) makes none.
-    ///
-    /// ```
-    /// # use cops_executor::{Executor, Priority, RunOutcome};
-    /// # static EXECUTOR: Executor = Executor::new();
-    /// # EXECUTOR.start_on_host(1)?;
-    /// let id = EXECUTOR.spawn(async { println!("on a worker") }, Priority::DEFAULT)?;
-    /// assert_eq!(cops_executor::priority(id), Some(Priority::DEFAULT));
-    /// assert_eq!(EXECUTOR.run_until_stalled(0), RunOutcome::Stalled);
-    /// assert_eq!(cops_executor::priority(id), None, "it has exited");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`SpawnError::OutOfMemory`], [`SpawnError::NotStarted`]: the future has been dropped.
-    #[cfg(feature = "alloc")]
-    #[inline]
-    pub fn spawn<F>(&self, future: F, priority: Priority) -> Result<CoroutineId, SpawnError>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let (data, vtable) = cell::boxed(future);
-        // SAFETY: `boxed` makes what `spawn` of the core asks for of a future that is Send and
-        // 'static.
-        #[allow(unsafe_code)]
-        let raw =
-            unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here()) };
-        // SAFETY: on an error it is still ours.
-        #[allow(unsafe_code)]
-        CoroutineId::from_raw(raw).ok_or_else(|| unsafe { refused::<F>(data, raw) })
-    }
-
-    /// As [`spawn`](Executor::spawn), with a handle that yields the output and can cancel.
-    ///
-    /// ```
-    /// # use cops_executor::{Executor, JoinError, Priority};
-    /// # static EXECUTOR: Executor = Executor::new();
-    /// # EXECUTOR.start_on_host(1)?;
-    /// let product = EXECUTOR.spawn_join(async { 6 * 7 }, Priority::DEFAULT)?;
-    /// let endless = EXECUTOR.spawn_join(std::future::pending::<()>(), Priority::DEFAULT)?;
-    /// endless.abort();
-    /// assert_eq!(EXECUTOR.block_on(product), Ok(42));
-    /// assert_eq!(EXECUTOR.block_on(endless), Err(JoinError::Cancelled));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As `spawn`.
-    #[cfg(feature = "alloc")]
-    #[inline]
-    pub fn spawn_join<F>(
-        &self,
-        future: F,
-        priority: Priority,
-    ) -> Result<JoinHandle<F::Output>, SpawnError>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        self.spawn_join_on(future, priority, self.here())
-    }
-
-    /// As `spawn_join`, by a caller that knows which worker of this executor it is.
-    #[cfg(feature = "alloc")]
-    #[inline(always)]
-    pub(crate) fn spawn_join_on<F>(
-        &self,
-        future: F,
-        priority: Priority,
-        here: u32,
-    ) -> Result<JoinHandle<F::Output>, SpawnError>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        // SAFETY: any worker may poll and drop what is Send.
-        #[allow(unsafe_code)]
-        unsafe {
-            self.spawn_join_unchecked(future, priority, here)
-        }
-    }
-
-    /// As `spawn_join_on`, of a future that need not be Send.
-    ///
-    /// # Safety
-    ///
-    /// If the future or its output is not Send, this thread alone runs workers of this executor,
-    /// as long as the coroutine lives.
-    #[cfg(feature = "alloc")]
-    #[allow(unsafe_code)]
-    #[inline(always)]
-    pub(crate) unsafe fn spawn_join_unchecked<F>(
-        &self,
-        future: F,
-        priority: Priority,
-        here: u32,
-    ) -> Result<JoinHandle<F::Output>, SpawnError>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        let (data, vtable, handle) = JoinHandle::prepare(future);
-        // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is 'static,
-        // and by contract it is polled and dropped where it may be.
-        let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, here) };
-        if let Some(id) = CoroutineId::from_raw(raw) {
-            return Ok(handle.finish(id));
-        }
-        // SAFETY: it was not spawned, so it is ours to drop, once.
-        unsafe { (vtable.drop)(data) };
-        Err(refusal(raw))
-    }
-
-    /// Makes a coroutine of a future that the caller keeps in its own way.
-    ///
-    /// # Safety
-    ///
-    /// `data` and `vtable` obey the rules of [`FutureVTable`], and may be polled and dropped on any
-    /// worker. On an error `data` is still the caller's.
-    ///
-    /// # Errors
-    ///
-    /// [`SpawnError::OutOfMemory`], [`SpawnError::NotStarted`].
-    ///
-    /// ```
-    /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new();
-    /// # EXECUTOR.start_on_host(1)?;
-    /// use cops_executor::FutureVTable;
-    /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
-    /// # unsafe extern "C" fn drop_future(_data: *mut ()) {}
-    /// // Of functions that poll and drop what `data` points to; here it is ready at once.
-    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future };
-    /// // SAFETY: they need no data, and any worker may call them.
-    /// let id = unsafe { EXECUTOR.spawn_raw(std::ptr::null_mut(), &READY, Priority::DEFAULT) }?;
-    /// EXECUTOR.run_until_stalled(0);
-    /// assert!(!cops_executor::wake_up(id), "it has exited");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[allow(unsafe_code)]
-    #[inline]
-    pub unsafe fn spawn_raw(
-        &self,
-        data: *mut (),
-        vtable: &'static FutureVTable,
-        priority: Priority,
-    ) -> Result<CoroutineId, SpawnError> {
-        // SAFETY: this function has the same contract for `data` and `vtable`.
-        spawned(unsafe {
-            calls::spawn(&self.core, data, vtable, priority.level() as u32, self.here())
-        })
-    }
-
-    /// As [`spawn_raw`](Executor::spawn_raw), but the coroutine is not polled before it is woken:
-    /// for a caller that knows the future to be pending and registers the id where it waits. A wake
-    /// that comes before the registration is the caller's to find, by looking again after it.
-    ///
-    /// # Safety
-    ///
-    /// As `spawn_raw`.
-    ///
-    /// # Errors
-    ///
-    /// As `spawn_raw`; `data` is still the caller's then.
-    ///
-    /// ```
-    /// # use cops_executor::{Executor, Priority};
-    /// # static EXECUTOR: Executor = Executor::new();
-    /// # EXECUTOR.start_on_host(1)?;
-    /// use cops_executor::FutureVTable;
-    /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
-    /// # unsafe extern "C" fn drop_future(_data: *mut ()) {}
-    /// // As for `spawn_raw`.
-    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future };
-    /// // SAFETY: they need no data, and any worker may call them.
-    /// let id = unsafe { EXECUTOR.spawn_raw_blocked(std::ptr::null_mut(), &READY,
-    /// Priority::DEFAULT) }?; EXECUTOR.run_until_stalled(0);
-    /// assert_eq!(EXECUTOR.live_count(), 1, "it waits");
-    /// assert!(cops_executor::wake_up(id));
-    /// EXECUTOR.run_until_stalled(0);
-    /// assert_eq!(EXECUTOR.live_count(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[allow(unsafe_code)]
-    pub unsafe fn spawn_raw_blocked(
-        &self,
-        data: *mut (),
-        vtable: &'static FutureVTable,
-        priority: Priority,
-    ) -> Result<CoroutineId, SpawnError> {
-        let level = priority.level() as u32;
-        // SAFETY: this function has the same contract for `data` and `vtable`.
-        spawned(unsafe { calls::spawn_blocked(&self.core, data, vtable, level, self.here()) })
-    }
-
     /// Polls coroutines on worker `worker` until nothing is ready.
     ///
     /// One thread or hart at a time may do so for each worker.
@@ -500,31 +295,4 @@ impl Default for Executor {
     fn default() -> Executor {
         Executor::new()
     }
-}
-
-/// Why the future of `data` was not spawned; drops it.
-///
-/// # Safety
-///
-/// `data` is from `cell::boxed::<F>`, and the caller's.
-#[cfg(feature = "alloc")]
-#[allow(unsafe_code)]
-#[cold]
-unsafe fn refused<F>(data: *mut (), status: u64) -> SpawnError {
-    // SAFETY: by contract `data` is from `cell::boxed::<F>`, and nothing else uses it after the
-    // refused spawn.
-    unsafe { cell::unbox::<F>(data) };
-    refusal(status)
-}
-
-/// What a status of the core's spawns means.
-#[cold]
-fn refusal(status: u64) -> SpawnError {
-    if status == STATUS_NO_MEMORY as u64 { SpawnError::OutOfMemory } else { SpawnError::NotStarted }
-}
-
-/// What the core's spawns return: an id, or a status.
-#[inline]
-fn spawned(raw: u64) -> Result<CoroutineId, SpawnError> {
-    CoroutineId::from_raw(raw).ok_or_else(|| refusal(raw))
 }

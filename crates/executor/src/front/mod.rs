@@ -20,6 +20,8 @@ mod join_error;
 #[cfg(feature = "alloc")]
 mod join_set;
 pub(crate) mod lock;
+#[cfg(feature = "std")]
+mod magazines;
 pub(crate) mod outcome;
 mod poll;
 #[cfg(feature = "alloc")]
@@ -28,6 +30,7 @@ pub(crate) mod registry;
 #[cfg(feature = "std")]
 pub(crate) mod relax;
 mod run_until_empty;
+mod spawn;
 mod static_memory;
 mod static_task;
 mod waker;

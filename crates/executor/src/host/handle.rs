@@ -20,8 +20,11 @@ use ::core::sync::atomic::Ordering;
 /// use cops_executor::{Handle, Priority, Runtime};
 /// let runtime = Runtime::new(1)?;
 /// let handle: Handle = runtime.handle();
-/// let answer = std::thread::spawn(move || handle.block_on(handle.spawn_at(async { 42 },
-/// Priority::DEFAULT))); assert_eq!(answer.join().unwrap(), Ok(42));
+/// let answer = std::thread::spawn(move || {
+///     let sum = handle.spawn_at(async { 40 + 2 }, Priority::MOST_URGENT);
+///     handle.block_on(sum)
+/// });
+/// assert_eq!(answer.join().unwrap(), Ok(42));
 /// # Ok::<(), cops_executor::BuildError>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -35,11 +38,12 @@ impl Handle {
     /// one (or the executor in a static) that the thread is a worker of; `None` elsewhere.
     ///
     /// ```
-    /// use cops_executor::{Handle, Priority, Runtime};
+    /// use cops_executor::{Handle, Runtime};
     ///
     /// let runtime = Runtime::new(1)?;
-    /// let outer = runtime.spawn(async { Handle::current().unwrap().spawn(async { "inner" }).await
-    /// }); assert_eq!(runtime.block_on(outer)?, Ok("inner"));
+    /// let outer = async { Handle::current().unwrap().spawn(async { "inner" }).await };
+    /// let outer = runtime.spawn(outer);
+    /// assert_eq!(runtime.block_on(outer)?, Ok("inner"));
     /// assert!(Handle::current().is_none(), "this thread is in no runtime");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -99,8 +103,9 @@ impl Handle {
     ///
     /// let runtime = Runtime::new(1)?;
     /// let handle = runtime.handle();
-    /// let sum = std::thread::spawn(move || handle.spawn_at(async { 2 + 2 },
-    /// Priority::DEFAULT)).join().unwrap(); assert_eq!(handle.block_on(sum), Ok(4));
+    /// let spawns = move || handle.spawn_at(async { 2 + 2 }, Priority::DEFAULT);
+    /// let sum = std::thread::spawn(spawns).join().unwrap();
+    /// assert_eq!(handle.block_on(sum), Ok(4));
     /// drop(runtime);
     /// let late = handle.spawn_at(async { 2 + 2 }, Priority::DEFAULT);
     /// assert_eq!(handle.block_on(late), Err(JoinError::Cancelled));
@@ -213,8 +218,9 @@ impl Handle {
     /// # use cops_executor::{Priority, Runtime};
     /// # let runtime = Runtime::new(1)?;
     /// let endless = runtime.spawn_at(std::future::pending::<()>(), Priority::LEAST_URGENT);
-    /// let seen: Vec<_> = runtime.handle().coroutines().map(|one| (one.id,
-    /// one.priority)).collect(); assert_eq!(seen, [(endless.id(), Priority::LEAST_URGENT)]);
+    /// let handle = runtime.handle();
+    /// let seen: Vec<_> = handle.coroutines().map(|one| (one.id, one.priority)).collect();
+    /// assert_eq!(seen, [(endless.id(), Priority::LEAST_URGENT)]);
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
     pub fn coroutines(&self) -> impl Iterator<Item = Inspection> {

@@ -89,8 +89,9 @@ impl LocalRuntime {
     /// # use cops_executor::LocalRuntime;
     /// let runtime = LocalRuntime::new()?;
     /// let handle = runtime.handle();
-    /// let spawned = std::thread::spawn(move || handle.spawn(async { "from elsewhere"
-    /// })).join().unwrap(); assert_eq!(runtime.block_on(spawned), Ok("from elsewhere"));
+    /// let spawns = move || handle.spawn(async { "from elsewhere" });
+    /// let spawned = std::thread::spawn(spawns).join().unwrap();
+    /// assert_eq!(runtime.block_on(spawned), Ok("from elsewhere"));
     /// # Ok::<(), cops_executor::BuildError>(())
     /// ```
     pub fn handle(&self) -> Handle {

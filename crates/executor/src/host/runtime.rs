@@ -83,8 +83,8 @@ impl Runtime {
         Runtime::builder().workers(workers).build()
     }
 
-    /// Says how a runtime shall be. Without further words: a worker for each processor this program
-    /// may use.
+    /// Begins to configure a runtime. By default it has a worker for each processor that this
+    /// program may use.
     ///
     /// ```
     /// # use cops_executor::Runtime;
