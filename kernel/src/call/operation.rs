@@ -38,7 +38,8 @@ impl AddressOut {
     }
 }
 
-/// A call that can wait. It is moved into its cell and out of it, so what is large and rare is boxed.
+/// A call that can wait. It is moved into its cell and out of it, so what is large and rare is
+/// boxed.
 pub enum Operation {
     /// Read from `file` into `buffer`.
     Read { file: Arc<File>, buffer: PinnedBuffer },

@@ -115,6 +115,15 @@ fn wake(waker: Option<Waker>) {
 ///
 /// When it is dropped, the receiver gets what is in the channel, and then `None`. Not to be dropped
 /// in interrupt handlers.
+///
+/// ```
+/// # use cops_executor::sync::{TryReceiveError, spsc};
+/// let (mut sender, mut receiver) = spsc::channel(2);
+/// sender.try_send(1).unwrap();
+/// drop(sender);
+/// assert_eq!(receiver.try_receive(), Ok(1));
+/// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
+/// ```
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -123,6 +132,13 @@ pub struct Sender<T> {
 ///
 /// When it is dropped, what is in the channel is dropped, and nothing can be sent any more. Not to
 /// be dropped in interrupt handlers.
+///
+/// ```
+/// # use cops_executor::sync::{TrySendError, spsc};
+/// let (mut sender, receiver) = spsc::channel(2);
+/// drop(receiver);
+/// assert_eq!(sender.try_send(1), Err(TrySendError::Closed(1)));
+/// ```
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }

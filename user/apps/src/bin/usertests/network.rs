@@ -13,7 +13,7 @@ use cops::{accept, connect};
 use crate::harness::{Failure, Outcome, errno, soon};
 use crate::{check, check_equal, tests};
 
-tests! { net:
+tests! { network:
     echo,
     addresses,
     refused,

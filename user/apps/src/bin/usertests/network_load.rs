@@ -15,7 +15,7 @@ use crate::harness::Outcome;
 use crate::network::listen;
 use crate::{check, check_equal, tests};
 
-tests! { load:
+tests! { network_load:
     connections_256,
     connections_256_on_four_cpus,
     idle_connections_1000,
