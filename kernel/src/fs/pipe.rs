@@ -73,7 +73,7 @@ impl PipeReader {
         if buffer.len() == 0 {
             return Some(Ok(0));
         }
-        if state.bytes.len() == 0 {
+        if state.bytes.is_empty() {
             return (state.writers == 0).then_some(Ok(0));
         }
         let count = state.bytes.take(buffer.len(), |at, bytes| buffer.write_at(at, bytes));
@@ -85,7 +85,7 @@ impl PipeReader {
     /// The waiting readers, and whether an attempt would succeed now.
     pub fn queue(&self) -> (&WaitQueue, bool) {
         let state = self.0.state.lock();
-        (&self.0.readable, state.bytes.len() > 0 || state.writers == 0)
+        (&self.0.readable, !state.bytes.is_empty() || state.writers == 0)
     }
 }
 
@@ -98,7 +98,7 @@ impl PipeWriter {
         }
         let count = state.bytes.append(buffer.len(), |at, bytes| buffer.read_at(at, bytes));
         if count == 0 && buffer.len() > 0 {
-            return (state.bytes.len() == 0).then_some(Err(Errno::ENOMEM));
+            return state.bytes.is_empty().then_some(Err(Errno::ENOMEM));
         }
         drop(state);
         self.0.readable.wake_one();
