@@ -1,5 +1,6 @@
 //! Times of an earlier run, beside the counts of this one: instructions can be counted on a machine
-//! that has other things to do, times cannot be measured there.
+//! that has other things to do, times cannot be measured there. Neither can the polls that several
+//! threads make side by side, so these are taken over too.
 
 use std::io;
 use std::path::Path;
@@ -31,6 +32,10 @@ fn take_times_of(outcome: &mut Outcome, data: &Value) -> Option<()> {
             cell.nanoseconds = numbers(&figures["ns_of_runs"]);
             cell.cpu_nanoseconds = numbers(&figures["cpu_ns_of_runs"]);
         }
+        if cell.counts.is_empty() && row.operation.count_depends_on_load() {
+            let polls = figures["polls_before_urgent"].as_array();
+            cell.counts = polls.into_iter().flatten().filter_map(Value::as_u64).collect();
+        }
     }
     outcome.times_of_commit = Some(commit.to_owned());
     Some(())
@@ -56,14 +61,21 @@ mod tests {
         let row = |row: &str, times: &[f64]| json!({"row": row, "contender": "cops", "ns_of_runs": times});
         let data = json!({
             "config": {"commit": "newer", "times_of_commit": "older"},
-            "rows": [row("yield-10", &[7.5, 8.0]), row("ring", &[2.0]), row("gone", &[3.0])],
+            "rows": [
+                row("yield-10", &[7.5, 8.0]), row("ring", &[2.0]), row("gone", &[3.0]),
+                {"row": "urgent-1", "contender": "cops", "polls_before_urgent": [1]},
+                {"row": "urgent-2", "contender": "cops", "polls_before_urgent": [0, 2]},
+            ],
         });
         assert_eq!(take_times_of(&mut outcome, &data), Some(()));
         assert_eq!(outcome.times_of_commit.as_deref(), Some("older"));
         let cell = &outcome.results[&("yield-10", "cops")];
         assert_eq!((cell.instructions, &cell.nanoseconds[..]), (Some(60.0), &[7.5, 8.0][..]));
         assert_eq!(outcome.results[&("ring", "cops")].nanoseconds, [1.0]);
-        assert_eq!(outcome.results.len(), 2);
+        let polls = |row| &outcome.results[&(row, "cops")].counts;
+        assert!(polls("urgent-1").is_empty(), "one thread: this run counts it");
+        assert_eq!(*polls("urgent-2"), [0, 2]);
+        assert_eq!(outcome.results.len(), 4);
         assert_eq!(take_times_of(&mut outcome, &json!({})), None);
     }
 }

@@ -52,7 +52,7 @@ struct Arguments {
     /// Write executor.md and executor.json into this folder
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
-    /// With --counts: take the times from this file, which an earlier run wrote
+    /// With --counts: take what depends on load from this file, which an earlier run wrote
     #[arg(long, value_name = "FILE", requires = "counts")]
     times_of: Option<PathBuf>,
     /// Write the data into this file too

@@ -186,6 +186,9 @@ fn count(plan: &Plan, row: &'static Row, binaries: &Binaries, outcome: &mut Outc
     if row.operation.is_timed() && !(by_valgrind && outcome.valgrind.is_some()) {
         return;
     }
+    if row.operation.count_depends_on_load() && !plan.times {
+        return;
+    }
     eprint!("{}: counting", row.key);
     for contender in plan.contenders(row.operation) {
         if by_valgrind && contender == Contender::Threads {

@@ -76,6 +76,12 @@ impl Operation {
         !matches!(self, Self::Urgent { .. } | Self::Bytes)
     }
 
+    /// Whether what is counted depends on what else the machine does: polls that several threads
+    /// make side by side.
+    pub fn count_depends_on_load(self) -> bool {
+        matches!(self, Self::Urgent { workers, is_foreign } if workers > 1 || is_foreign)
+    }
+
     /// Operations in a round.
     pub fn per_round(self) -> u64 {
         match self {

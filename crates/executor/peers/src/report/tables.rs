@@ -27,8 +27,9 @@ pub fn head(plan: &Plan, outcome: &Outcome, machine: &Machine) -> String {
         valgrind,
         machine.peers.join(", "),
         match &outcome.times_of_commit {
-            Some(commit) =>
-                format!("Counts are of this run, times of an earlier one, of commit {commit}."),
+            Some(commit) => format!(
+                "Counts are of this run. Polls that several threads make side by side, and times, are of earlier ones, the times of commit {commit}."
+            ),
             None => "Every figure is of this run.".to_owned(),
         },
         plan.runs,
