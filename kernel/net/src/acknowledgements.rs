@@ -2,10 +2,10 @@
 //!
 //! smoltcp acknowledges data after 10 ms, or at once if there is more than a segment of it. So a
 //! request of two segments was answered with two frames: an acknowledgement, and then the answer,
-//! which acknowledges as well. Here the acknowledgement of a connection that *answers* waits for the
-//! answer, for at most the same 10 ms. A connection answers if it last sent data within 10 ms after
-//! data arrived; it does not any more when an acknowledgement has waited in vain. (Linux calls this
-//! the ping-pong mode.)
+//! which acknowledges as well. Here the acknowledgement of a connection that *answers* waits for
+//! the answer, for at most the same 10 ms. A connection answers if it last sent data within 10 ms
+//! after data arrived; it does not any more when an acknowledgement has waited in vain. (Linux
+//! calls this the ping-pong mode.)
 //!
 //! An acknowledgement waits only while the peer may send half of a receive buffer more before it
 //! gets one, so the window does not hold the peer up: otherwise smoltcp decides. So a one-way

@@ -1,8 +1,8 @@
 //! TCP's checksum, computed eight bytes at a time.
 //!
-//! smoltcp adds two bytes at a time, the largest single cost of a long segment. So the stack declares
-//! to smoltcp that the device computes TCP's checksum, and this module does it. For segments that go
-//! the direct way (see `path`) it also does that for the header of IPv4.
+//! smoltcp adds two bytes at a time, the largest single cost of a long segment. So the stack
+//! declares to smoltcp that the device computes TCP's checksum, and this module does it. For
+//! segments that go the direct way (see `path`) it also does that for the header of IPv4.
 
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,

@@ -148,7 +148,7 @@ impl Transport {
 }
 
 impl Transport {
-    /// What the direct interface is told: packets of the same size without Ethernet, and no
+    /// The capabilities for the direct interface: packets of the same size without Ethernet, and no
     /// checksums, since this crate checks and writes them.
     pub(crate) fn direct_capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = self.capabilities();

@@ -1,7 +1,7 @@
 //! Parses just enough of a frame to find its endpoint, and drops what smoltcp must not get.
 //!
-//! All input is untrusted: this module uses smoltcp's checked packet views, and indexes only arrays,
-//! by constants. It drops the following, because smoltcp would not:
+//! All input is untrusted: this module uses smoltcp's checked packet views, and indexes only
+//! arrays, by constants. It drops the following, because smoltcp would not:
 //! - Fragments: without reassembly, smoltcp treats a fragment as a whole packet.
 //! - IPv6 extension headers: a TCP segment behind one would be given to an empty socket set, and
 //!   the resulting reset would end a live connection with the same addresses.
@@ -111,8 +111,8 @@ pub(crate) fn classify_ethernet<'a>(
     ethernet(frame, hardware_address, is_ours).unwrap_or_else(Inbound::Drop)
 }
 
-/// Reads a TCP segment in a frame of the usual form: to this hardware address, IPv4 without options,
-/// not a fragment. `None` means only that the form is another one.
+/// Reads a TCP segment in a frame of the usual form: to this hardware address, IPv4 without
+/// options, not a fragment. `None` means only that the form is another one.
 ///
 /// Checks everything that [`classify_ethernet`] and smoltcp check and that does not follow from the
 /// two addresses and ports. So a frame for which this finds the addresses and ports of an accepted
@@ -394,7 +394,7 @@ mod tests {
             if short.is_some() {
                 prop_assert_eq!(short, complete);
             } else if complete.is_some() {
-                // Options of IPv4, or a frame to everyone.
+                // Options of IPv4, or a broadcast or multicast frame.
                 prop_assert!(frame[14] != 0x45 || frame[0] & 1 == 1);
             }
         }

@@ -8,8 +8,8 @@
 //!    the interface's lock once more.
 //! 3. A holder checks the outbox after it has released the interface. If there is an entry, the
 //!    holder tries the lock again; if it gets it, it empties the outbox, serves the endpoints, and
-//!    starts over. (A holder with other work also empties the outbox before the release, which saves
-//!    one round.)
+//!    starts over. (A holder with other work also empties the outbox before the release, which
+//!    saves one round.)
 //!
 //! *No entry is left in the outbox.* Let A push in step 2 and fail its second attempt, and let B be
 //! the last to release the interface before that attempt could have succeeded. The outbox's lock

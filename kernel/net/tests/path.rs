@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use std::sync::{Arc, Mutex};
 
-/// An ARP request of 10.0.0.1, which has the hardware address `sender`, to everyone.
+/// An ARP request of 10.0.0.1, which has the hardware address `sender`, as a broadcast.
 fn arp_request(sender: [u8; 6], target: [u8; 4]) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(sender);
