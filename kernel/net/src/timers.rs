@@ -23,6 +23,8 @@ use crate::endpoint::Endpoint;
 
 /// The deadline in microseconds, and the endpoint's number to distinguish equal deadlines.
 type Key = (u64, u64);
+/// What an entry of the map contained, and its memory.
+type Taken = (Arc<Endpoint>, Spare<Key, Arc<Endpoint>>);
 
 /// An endpoint's record of its entries, protected by the endpoint's lock. Their memory is allocated
 /// with the endpoint, so that arming a timer cannot fail.
@@ -200,7 +202,7 @@ impl TimerQueue {
         }
     }
 
-    fn take_ordered(&mut self, key: Key) -> Option<(Arc<Endpoint>, Spare<Key, Arc<Endpoint>>)> {
+    fn take_ordered(&mut self, key: Key) -> Option<Taken> {
         let taken = self.ordered.take(&key);
         if self.first == Some(key) {
             self.first = self.ordered.first().map(|(&key, _)| key);
