@@ -137,13 +137,11 @@
 //! | --- | --- | --- | --- |
 //! | wakers, `wake_up`, `cancel`, `set_priority`, `AbortHandle::abort` | yes | yes | yes |
 //! | looking: `current`, `priority`, `base_priority`, `live_count`, `inspect`, `coroutines`, `most_urgent`, `waiting` | yes | yes | yes |
-//! | `Event::set`, `Semaphore::add_permits`, `Mutex::try_lock`, `Timers::fire_due`, `set_aging` |
-//! yes | yes | yes |
+//! | `Event::set`, `Semaphore::add_permits`, `Mutex::try_lock`, `Timers::fire_due`, `set_aging` | yes | yes | yes |
 //! | `spawn_static`, `spawn_raw`, `request_stop` | yes | yes | if its hook (`grow`, `notify`) may be |
 //! | other spawns, dropping a `MutexGuard`, all else of `sync` and `time` | yes | yes | no |
 //! | awaiting | yes | under `block_on` or any other executor | no |
-//! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic |
-//! one thread or hart for each worker | no |
+//! | `run` and its kin, `block_on`, `prepare_park` | not of the same worker: refused, or a panic | one thread or hart for each worker | no |
 //!
 //! A signal handler counts as an interrupt handler where `std` parks threads without a lock: Linux,
 //! Android, FreeBSD, OpenBSD, Windows. There a wake makes at most one system call, which does not

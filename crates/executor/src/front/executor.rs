@@ -64,7 +64,8 @@ impl Executor {
     /// # Panics
     ///
     /// Where pointers have 32 bits and there is no `std`, if the number is above 3 (see
-    /// [`CoroutineId`]): for an executor in a static that is an error of compilation.
+    /// [`CoroutineId`](crate::CoroutineId)): for an executor in a static that is an error of
+    /// compilation.
     ///
     /// ```
     /// # use cops_executor::Executor;

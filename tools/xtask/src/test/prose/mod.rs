@@ -172,7 +172,7 @@ impl Checker {
             );
         }
         for line in text::broken_rows(text, kind) {
-            let what = "a table's row is one line, however long";
+            let what = "not a row of its table: a row is one line, however long, with a cell for each column";
             self.complain(name, line, Rule::Columns, what);
         }
     }

@@ -78,21 +78,28 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
     wide
 }
 
-/// The rows of tables that go on in the next line, counted from 1. Markdown takes what follows for
-/// another row.
+/// The rows of tables that are not like their table's head, counted from 1: those that continue in
+/// the next line, which Markdown takes for another row, and those with other numbers of cells.
 pub fn broken_rows(text: &str, kind: Kind) -> Vec<usize> {
     let mut broken = Vec::new();
     let mut is_fenced = false;
+    let mut bars_of_head = None;
     for (index, line) in text.split('\n').enumerate() {
         let is_documentation =
             ["///", "//!"].iter().any(|mark| line.trim_start().starts_with(mark));
         let row = match kind {
             Kind::Rust if is_documentation => without_marks(line),
             Kind::Markdown => line.trim_start(),
-            Kind::Rust | Kind::Plain => continue,
+            Kind::Rust | Kind::Plain => "",
         };
         is_fenced ^= row.starts_with("```");
-        if !is_fenced && row.starts_with('|') && !row.trim_end().ends_with('|') {
+        if is_fenced || !row.starts_with('|') {
+            bars_of_head = None;
+            continue;
+        }
+        let bars = row.matches('|').count() - row.matches("\\|").count();
+        let is_complete = row.trim_end().ends_with('|');
+        if !is_complete || bars != *bars_of_head.get_or_insert(bars) {
             broken.push(index + 1);
         }
     }
@@ -160,6 +167,8 @@ mod tests {
         let table = "/// | a | b |\n/// | --- | --- |\n/// | c | d\n/// e |\n";
         assert_eq!(broken_rows(table, Kind::Rust), [3]);
         assert_eq!(broken_rows(&table.replace("/// ", ""), Kind::Markdown), [3]);
+        let narrow = "| a | b |\n| --- | --- |\n| c |\n| `x\\|y` | d |\n\n| e |\n";
+        assert_eq!(broken_rows(narrow, Kind::Markdown), [3], "an escaped bar is no border");
         assert!(broken_rows("// | drawn\nlet a = b\n    | c;\n", Kind::Rust).is_empty());
         assert!(broken_rows("/// ```\n/// | c\n/// ```\n", Kind::Rust).is_empty());
     }
