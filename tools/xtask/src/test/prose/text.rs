@@ -57,13 +57,7 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
             Kind::Markdown => {
                 let is_fence = trimmed.starts_with("```");
                 is_fenced ^= is_fence;
-                let was_comment = in_comment;
-                if let Some(last) = line.rfind("<!--") {
-                    in_comment = !line[last..].contains("-->");
-                } else if line.contains("-->") {
-                    in_comment = false;
-                }
-                let in_html = was_comment || line.contains("<!--") || line.contains("-->");
+                let in_html = touches_html_comment(line, &mut in_comment);
                 !is_fenced && !is_fence && !in_html && !trimmed.starts_with('|')
             }
         };
@@ -78,19 +72,31 @@ pub fn wide_lines(text: &str, kind: Kind, columns: usize) -> Vec<usize> {
     wide
 }
 
+/// Whether a part of the line of Markdown is in a comment of HTML; `in_comment` says whether one is
+/// open, before the line and after it.
+fn touches_html_comment(line: &str, in_comment: &mut bool) -> bool {
+    let was_comment = *in_comment;
+    if let Some(last) = line.rfind("<!--") {
+        *in_comment = !line[last..].contains("-->");
+    } else if line.contains("-->") {
+        *in_comment = false;
+    }
+    was_comment || line.contains("<!--") || line.contains("-->")
+}
+
 /// The rows of tables that are not like their table's head, counted from 1: those that continue in
 /// the next line, which Markdown takes for another row, and those with other numbers of cells.
 pub fn broken_rows(text: &str, kind: Kind) -> Vec<usize> {
     let mut broken = Vec::new();
-    let mut is_fenced = false;
+    let (mut is_fenced, mut in_comment) = (false, false);
     let mut bars_of_head = None;
     for (index, line) in text.split('\n').enumerate() {
         let is_documentation =
             ["///", "//!"].iter().any(|mark| line.trim_start().starts_with(mark));
         let row = match kind {
             Kind::Rust if is_documentation => without_marks(line),
-            Kind::Markdown => line.trim_start(),
-            Kind::Rust | Kind::Plain => "",
+            Kind::Markdown if !touches_html_comment(line, &mut in_comment) => line.trim_start(),
+            Kind::Rust | Kind::Markdown | Kind::Plain => "",
         };
         is_fenced ^= row.starts_with("```");
         if is_fenced || !row.starts_with('|') {
@@ -169,6 +175,8 @@ mod tests {
         assert_eq!(broken_rows(&table.replace("/// ", ""), Kind::Markdown), [3]);
         let narrow = "| a | b |\n| --- | --- |\n| c |\n| `x\\|y` | d |\n\n| e |\n";
         assert_eq!(broken_rows(narrow, Kind::Markdown), [3], "an escaped bar is no border");
+        let template = "<!-- figures:\n| a | b |\n| {c|d} | e |\n-->\n| a | b |\n| c |\n";
+        assert_eq!(broken_rows(template, Kind::Markdown), [6], "not in a comment of HTML");
         assert!(broken_rows("// | drawn\nlet a = b\n    | c;\n", Kind::Rust).is_empty());
         assert!(broken_rows("/// ```\n/// | c\n/// ```\n", Kind::Rust).is_empty());
     }
