@@ -13,6 +13,14 @@ impl<T: Clone, const N: usize> FixedList<T, N> {
         Self { values: core::array::from_fn(|_| filler.clone()), count: 0 }
     }
 
+    /// The same in a constant, for types whose values are copied.
+    pub const fn of_copies(filler: T) -> Self
+    where
+        T: Copy,
+    {
+        Self { values: [filler; N], count: 0 }
+    }
+
     /// Appends `value`. Returns false if the list is full.
     pub fn push(&mut self, value: T) -> bool {
         let Some(place) = self.values.get_mut(self.count) else { return false };

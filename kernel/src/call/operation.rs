@@ -15,7 +15,7 @@ use super::CellIndex;
 use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
-use crate::fs::{ConsoleRead, Descriptor, File};
+use crate::fs::{ConsoleRead, File};
 use crate::mm::PinnedBuffer;
 use crate::process::{Process, ProcessId, children};
 use crate::sched::{Timer, Waiter, Waiting};
@@ -194,5 +194,5 @@ fn accept(process: &Process, file: &File, peer: Option<&AddressOut>) -> Option<C
         peer.store(address);
     }
     let file = try_arc(File::Socket(connection));
-    Some(file.map_err(Into::into).and_then(|file| files.insert(file)).map(Descriptor::number))
+    Some(file.map_err(Into::into).and_then(|file| files.insert(file)).map(|file| file.0))
 }

@@ -22,21 +22,9 @@ const CHUNK_FILES: usize = 128;
 const CHUNKS_PER_PORTION: usize = 8;
 const CHUNKS_MAX: usize = OPEN_FILES_MAX / CHUNK_FILES;
 
-/// The number by which a program names a file.
+/// The number by which a program names a file, which need not be open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Descriptor(usize);
-
-impl Descriptor {
-    /// The descriptor with this number; the file need not be open.
-    pub const fn new(number: usize) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    pub const fn number(self) -> usize {
-        self.0
-    }
-}
+pub struct Descriptor(pub usize);
 
 struct Chunk {
     files: [Option<Arc<File>>; CHUNK_FILES],

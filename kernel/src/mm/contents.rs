@@ -127,19 +127,9 @@ impl Contents {
     /// been accessed. Returns the number of bytes written.
     pub(super) fn fill_page(&mut self, address: usize, bytes: &[u8]) -> Result<usize, MapError> {
         let rights = self.regions.at(address).ok_or(MapError::BadRange)?.rights;
-        let page = layout::page_down(address);
-        let bytes = &bytes[..bytes.len().min(page + layout::PAGE_BYTES - address)];
-        if !is_promised(page) {
-            self.charge_page()?;
-        }
-        let frame = Frame::allocate_zeroed()?;
-        frame.write(address - page, bytes);
-        self.table.find_or_make(page)?;
-        self.promised -= usize::from(is_promised(page));
-        self.put(page, frame, rights)?;
-        if rights.execute {
-            arch::sync_instruction_stream();
-        }
+        let in_page = layout::PAGE_BYTES - address % layout::PAGE_BYTES;
+        let bytes = &bytes[..bytes.len().min(in_page)];
+        self.make_page(address, bytes, rights, |_| ())?;
         Ok(bytes.len())
     }
 
@@ -167,28 +157,38 @@ impl Contents {
         if region.backing != Backing::Anonymous || !region.rights.allow(access) {
             return Err(FaultError::NotAllowed);
         }
-        let rights = region.rights;
+        Ok(self.make_page(address, &[], region.rights, use_slot)?)
+    }
+
+    /// Allocates the page around `address`, which is missing, and writes `bytes` to `address`.
+    fn make_page<R>(
+        &mut self,
+        address: usize,
+        bytes: &[u8],
+        rights: Rights,
+        use_slot: impl FnOnce(&Slot<'_>) -> R,
+    ) -> Result<R, OutOfMemory> {
         if !is_promised(address) {
             self.charge_page()?;
         }
-        let used = match self.table.find_or_make(address) {
-            Ok(mut slot) => Frame::allocate_zeroed().map(|frame| {
-                slot.put(frame, rights);
-                use_slot(&slot)
-            }),
-            Err(error) => Err(error),
-        };
+        let used = self.table.find_or_make(address).and_then(|mut slot| {
+            let frame = Frame::allocate_zeroed()?;
+            if !bytes.is_empty() {
+                frame.write(address % layout::PAGE_BYTES, bytes);
+            }
+            slot.put(frame, rights);
+            Ok(use_slot(&slot))
+        });
         if used.is_ok() {
             self.pages += 1;
             self.promised -= usize::from(is_promised(address));
         }
         self.adjust_charge();
-        let used = used?;
-        if rights.execute {
-            // The new zeros may be where the instruction cache has the code of another program.
+        if rights.execute && used.is_ok() {
+            // The new bytes may be where the instruction cache has the code of another program.
             arch::sync_instruction_stream();
         }
-        Ok(used)
+        used
     }
 }
 

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use core::future::poll_fn;
 use core::task::Poll;
 
-use cops_abi::{CoroutineId, Priority};
+use cops_abi::Priority;
 use cops_algorithms::levels::LEVELS;
 use cops_algorithms::priority::Rank;
 use cops_executor::yield_now;
@@ -126,10 +126,12 @@ pub fn look() {
 }
 
 fn wake(ended: MutexGuard<'_, Ended>) {
-    if let Some(id) = REAPER.id() {
-        // It may be at work for something less urgent. Under the lock, as in `become_due`, so that
-        // the reaper does not overwrite this.
-        raise(id, SORTING);
+    // It may be at work for something less urgent. Under the lock, as in `become_due`, so that the
+    // reaper does not overwrite this.
+    if let Some(id) = REAPER.id()
+        && cops_executor::priority(id).is_some_and(|now| SORTING.is_more_urgent_than(now))
+    {
+        set_priority(id, SORTING);
     }
     drop(ended);
     REAPER.wake();
@@ -211,13 +213,6 @@ async fn become_due(priority: Priority) {
         if !has_arrived && !before.is_more_urgent_than(wanted) {
             return;
         }
-    }
-}
-
-/// Makes coroutine `id` as urgent as `priority`, unless it is more urgent.
-fn raise(id: CoroutineId, priority: Priority) {
-    if cops_executor::priority(id).is_some_and(|now| priority.is_more_urgent_than(now)) {
-        set_priority(id, priority);
     }
 }
 

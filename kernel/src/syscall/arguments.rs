@@ -335,7 +335,7 @@ impl<'a> Arguments<'a> {
 
     /// The number of a file, which may be open or not.
     pub fn descriptor(&self, index: usize) -> Descriptor {
-        Descriptor::new(self.registers[index])
+        Descriptor(self.registers[index])
     }
 
     /// The open file with this number; `EBADF`.

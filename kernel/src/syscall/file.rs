@@ -35,7 +35,7 @@ pub fn open(process: &Process, directory: Directory, path: &Text, flags: usize) 
         Err(Errno::ENOENT) if flags & CREATE != 0 => return Err(Errno::EROFS),
         file => file?,
     };
-    process.files.lock().insert(try_arc(file)?).map(Descriptor::number)
+    process.files.lock().insert(try_arc(file)?).map(|file| file.0)
 }
 
 /// `close(fd)`.
@@ -58,8 +58,8 @@ pub fn pipe(process: &Process, numbers: UserRange) -> CallResult {
     files.reserve(2)?;
     let reader = files.insert(reader)?;
     let writer = files.insert(writer)?;
-    numbers.write_at(0, &(reader.number() as u32).to_le_bytes());
-    numbers.write_at(4, &(writer.number() as u32).to_le_bytes());
+    numbers.write_at(0, &(reader.0 as u32).to_le_bytes());
+    numbers.write_at(4, &(writer.0 as u32).to_le_bytes());
     Ok(0)
 }
 

@@ -11,7 +11,7 @@ use cops_fallible::{try_arc, try_box};
 
 use super::arguments::SocketFile;
 use crate::call::{AddressOut, Operation};
-use crate::fs::{Descriptor, File};
+use crate::fs::File;
 use crate::mm;
 use crate::net::{Shutdown, Socket};
 use crate::process::Process;
@@ -28,7 +28,7 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
     }
     mm::admit()?;
     let socket = try_arc(File::Socket(Socket::new(family == AF_INET6)?))?;
-    process.files.lock().insert(socket).map(Descriptor::number)
+    process.files.lock().insert(socket).map(|file| file.0)
 }
 
 /// `bind(fd, *const sockaddr, length)`.

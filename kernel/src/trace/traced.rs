@@ -5,6 +5,7 @@ use core::future::{Future, poll_fn};
 use core::pin::pin;
 
 use cops_abi::inspect::portion;
+use cops_algorithms::fixed_list::FixedList;
 use spin::Mutex;
 
 use super::{Event, current_number, emit, is_on};
@@ -47,40 +48,29 @@ const NAMES_MAX: usize = 32;
 
 type Named = (u64, [u8; NAME_BYTES]);
 
-struct Names {
-    list: [Named; NAMES_MAX],
-    count: usize,
-}
-
-static NAMES: Mutex<Names> =
-    Mutex::new(Names { list: [(0, [0; NAME_BYTES]); NAMES_MAX], count: 0 });
+static NAMES: Mutex<FixedList<Named, NAMES_MAX>> =
+    Mutex::new(FixedList::of_copies((0, [0; NAME_BYTES])));
 
 /// Names a coroutine that never ends, for `ps` and traces. A longer name is cut; names beyond
 /// [`NAMES_MAX`] are dropped.
 pub fn name(coroutine: u64, name: &str) {
-    let mut names = NAMES.lock();
     let mut bytes = [0; NAME_BYTES];
     for (place, byte) in bytes.iter_mut().zip(name.bytes()) {
         *place = byte;
     }
-    let count = names.count;
-    if let Some(place) = names.list.get_mut(count) {
-        *place = (coroutine, bytes);
-        names.count += 1;
-    }
+    NAMES.lock().push((coroutine, bytes));
 }
 
 /// The name of a kernel coroutine; zeros if it has none.
 pub fn name_of(coroutine: u64) -> [u8; NAME_BYTES] {
     let names = NAMES.lock();
-    let found = names.list[..names.count].iter().find(|(id, _)| *id == coroutine);
+    let found = names.iter().find(|(id, _)| *id == coroutine);
     found.map_or([0; NAME_BYTES], |(_, name)| *name)
 }
 
 /// Calls `each` with every named coroutine. `each` must not name a coroutine.
 pub(super) fn for_each_name(mut each: impl FnMut(u64, [u8; NAME_BYTES])) {
-    let names = NAMES.lock();
-    for &(coroutine, name) in &names.list[..names.count] {
+    for &(coroutine, name) in &**NAMES.lock() {
         each(coroutine, name);
     }
 }
