@@ -46,9 +46,12 @@ impl LinkCore {
         }
 
         let Some((socket, stream)) = state.stream() else { return };
-        if stream
-            .silence_deadline(socket, &shared.configuration, now)
-            .is_some_and(|deadline| deadline <= now)
+        // A peer of which a segment has just arrived is not silent, and a connection without an
+        // owner has a timer.
+        if !ask_first
+            && stream
+                .silence_deadline(socket, &shared.configuration, now)
+                .is_some_and(|deadline| deadline <= now)
         {
             counters.timeouts.add(1);
             stream.abort(socket, Error::TimedOut, counters);
@@ -67,6 +70,10 @@ impl LinkCore {
         stream.observe(socket, before, None, now, counters);
         if sent {
             stream.note_sent(socket, now);
+        }
+        if socket.state() == State::Established && matches!(stream.owner, Owner::Handle) {
+            let silence = stream.silence_deadline(socket, &shared.configuration, now);
+            return self.rearm(endpoint, state, wish, silence, now);
         }
 
         self.hand_to_listener(shared, endpoint, state);
