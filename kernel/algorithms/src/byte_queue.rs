@@ -1,7 +1,7 @@
 //! A bounded queue of bytes in chunks that are allocated as it fills and freed as it drains.
 //!
-//! No chunk is larger than a frame, so fragmented memory is sufficient. An empty queue keeps at most
-//! a small chunk, so that short messages need no allocation.
+//! No chunk is larger than a frame, so fragmented memory is sufficient. An empty queue keeps at
+//! most a small chunk, so that short messages need no allocation.
 
 use cops_fallible::{List, OutOfMemory};
 

@@ -86,7 +86,7 @@ impl Builder {
 const TREE: usize = 0x9fe0_0000;
 const LIMIT: usize = 0x1_0000_0000;
 
-/// A machine like QEMU's, whose harts have these properties besides.
+/// A machine like QEMU's. In addition, each hart has one of these properties.
 fn machine(harts: &[(&str, &str)]) -> Builder {
     let mut tree = Builder::default();
     tree.begin("").words("#address-cells", &[2]).words("#size-cells", &[2]);

@@ -13,7 +13,7 @@ impl<T: Clone, const N: usize> FixedList<T, N> {
         Self { values: core::array::from_fn(|_| filler.clone()), count: 0 }
     }
 
-    /// The same in a constant, for types whose values are copied.
+    /// The same in a constant, for types that are `Copy`.
     pub const fn of_copies(filler: T) -> Self
     where
         T: Copy,

@@ -288,8 +288,8 @@ fn update_interrupts(port: &Uart, wants_room: bool) {
     port.interrupt_on(wants_input, wants_room);
 }
 
-/// Enables or disables interrupts for input. While disabled, bytes stay in the port. A sink that has
-/// room again enables them.
+/// Enables or disables interrupts for input. While disabled, bytes stay in the port. A sink that
+/// has room again enables them.
 pub fn accept_input(accept: bool) {
     WANTS_INPUT.store(accept, Ordering::Relaxed);
     let mut output = OUTPUT.lock();

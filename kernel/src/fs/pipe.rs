@@ -1,6 +1,6 @@
 //! Anonymous pipes: a bounded byte queue with a reading and a writing end.
 //!
-//! The bytes are in a [`ByteQueue`], whose chunks are allocated as the pipe fills and freed as it
+//! The bytes are in a [`ByteQueue`]. Its chunks are allocated as the pipe fills and freed as it
 //! drains.
 //!
 //! When memory is used up, a writer writes what fits into the existing chunks. If nothing fits, it

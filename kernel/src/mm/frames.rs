@@ -68,8 +68,8 @@ static CACHED: AtomicUsize = AtomicUsize::new(0);
 static JUNK_ON_FREE: AtomicBool = AtomicBool::new(false);
 const JUNK: u8 = 0xa5;
 
-/// Takes over the memory in `ram`, except the ranges in `reserved`, which has room for one more. The
-/// records of all frames are put into the first hole with enough room. Called once, by the boot
+/// Takes over the memory in `ram`, except the ranges in `reserved`, which has room for one more.
+/// The records of all frames are put into the first hole with enough room. Called once, by the boot
 /// hart.
 ///
 /// # Safety

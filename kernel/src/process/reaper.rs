@@ -89,8 +89,8 @@ impl Ended {
         }
     }
 
-    /// Removes what is to be freed first, with its priority, if all have one. Of one priority, the processes
-    /// come first.
+    /// Removes what is to be freed first, with its priority, if all have one. Of one priority, the
+    /// processes come first.
     fn take_sorted(&mut self) -> Option<(Priority, Next)> {
         let priority = self.next_priority()??;
         if let Some((&key, _)) = self.waiting.first()

@@ -5,8 +5,8 @@
 //! `place::name()` `` is a function defined in one of the files that this chapter names; `place` is
 //! a word of that file, or the name of the file or its folder.
 //!
-//! `` `./cops test --only guest name` `` runs tests, so a group of them, or one of them, has this in
-//! its name. Text in fences is not checked.
+//! `` `./cops test --only guest name` `` runs tests, so a group of them, or one of them, has this
+//! in its name. Text in fences is not checked.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -221,7 +221,7 @@ fn start_some() -> ExitCode {
     ExitCode(u8::from(children.is_err() || slept.is_err()))
 }
 
-/// A ceiling that is set while a process starts others holds for those whose start has begun, too.
+/// A ceiling that is set while a process starts others also holds for a start that has begun.
 async fn ceilings_of_starts_in_flight() -> Outcome {
     // More urgent than the child, so that it is interrupted in the middle of a start.
     become_level(5).await;
