@@ -145,9 +145,7 @@ impl Transport {
         }
         capabilities
     }
-}
 
-impl Transport {
     /// The capabilities for the direct interface: packets of the same size without Ethernet, and no
     /// checksums, since this crate checks and writes them.
     pub(crate) fn direct_capabilities(&self) -> DeviceCapabilities {

@@ -169,7 +169,7 @@ impl LinkCore {
     /// connections.
     fn answer_without_endpoint(&mut self, shared: &Shared, frame: &[u8]) {
         let now = self.now(shared);
-        self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, now);
+        self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, None, now);
     }
 
     /// Answers a segment of a connection in TIME-WAIT with an empty ACK in the opposite direction.

@@ -151,8 +151,10 @@ impl LinkGuard<'_> {
         let mut remainder = Remainder { deadline: None, more: false };
         let mut again = false;
         while let Some(mut core) = self.core.take() {
+            // Only holders of the lock set the mark, so this sees the last one.
+            let is_marked = link.blocked.load(Ordering::Relaxed);
             // The usual case: nothing has gathered. What is in the outbox is seen below.
-            remainder.more = if again || core.has_pending() {
+            remainder.more = if again || is_marked || core.has_pending() {
                 core.serve_pending(&link.shared, &link.outbox, &link.blocked, steps)
             } else {
                 core.transport_flush();

@@ -21,7 +21,7 @@ use crate::frame::{FlowKey, Segment};
 use crate::path::EthernetHeader;
 use crate::shared::Shared;
 use crate::time_wait::TimeWaitTable;
-use crate::timers::TimerQueue;
+use crate::timers::{TimerQueue, earlier};
 
 /// If smoltcp asks to be polled "now" but sends nothing, it is polled again after this time. So no
 /// state of a socket can make the poller a busy loop.
@@ -53,8 +53,6 @@ pub(crate) struct LinkCore {
     pub(crate) to_retry: usize,
     pub(crate) retry_from: u64,
     pub(crate) blocked: Chain<BLOCKED>,
-    /// Whether the interface is marked as blocked (see `serve_pending`).
-    pub(crate) is_marked_blocked: bool,
     /// Endpoints that were taken out of the outbox and not yet served, and those that have work
     /// left after their turn.
     pub(crate) turns: Chain<TURN>,
@@ -105,7 +103,6 @@ impl LinkCore {
             to_retry: 0,
             retry_from: 0,
             blocked: Chain::default(),
-            is_marked_blocked: false,
             turns: Chain::default(),
             frames_moved: 0,
             latest: 0,
@@ -157,7 +154,7 @@ impl LinkCore {
             Protocol::Datagram(_) => self.serve_datagram(shared, endpoint, state, arrival, now),
             Protocol::Dhcp => {
                 if let Some(arrival) = arrival {
-                    self.ingress(shared, &mut state.sockets, arrival.frame, now);
+                    self.ingress(shared, &mut state.sockets, arrival.frame, None, now);
                 }
                 let Egress { wish, .. } = self.egress(shared, endpoint, state, now, true);
                 self.rearm(endpoint, state, wish, None, now);
@@ -183,7 +180,7 @@ impl LinkCore {
         }
         let (received, queued) = (socket.recv_queue(), socket.send_queue());
         if let Some(arrival) = arrival {
-            self.ingress(shared, &mut state.sockets, arrival.frame, now);
+            self.ingress(shared, &mut state.sockets, arrival.frame, None, now);
         }
         self.egress(shared, endpoint, state, now, true);
         self.unblock_datagrams(endpoint, state, now);
@@ -216,41 +213,28 @@ impl LinkCore {
         }
     }
 
-    /// Passes `frame` to smoltcp together with `sockets`.
+    /// Passes `frame` to smoltcp together with `sockets`, the direct way if there is a header for
+    /// the reply.
     pub(crate) fn ingress(
         &mut self,
         shared: &Shared,
         sockets: &mut SocketSet<'static>,
         frame: &[u8],
+        direct: Option<EthernetHeader>,
         now: u64,
     ) {
-        let mut adapter = Adapter::new(&mut self.transport, &shared.counters, Some(frame));
-        self.interface.poll_ingress_single(instant(now), &mut adapter, sockets);
+        let (transport, counters) = (&mut self.transport, &shared.counters);
         self.frames_moved += 1;
-        shared.counters.socket_polls.add(1);
-    }
-
-    /// The same for a frame of the endpoint `state` that goes the direct way.
-    pub(crate) fn direct_ingress(
-        &mut self,
-        shared: &Shared,
-        sockets: &mut SocketSet<'static>,
-        frame: &[u8],
-        header: EthernetHeader,
-        now: u64,
-    ) {
-        let Some(interface) = &mut self.direct else { return };
-        let packet = frame.get(header.len()..);
-        let mut adapter = Adapter::direct(&mut self.transport, &shared.counters, packet, header);
-        interface.poll_ingress_single(instant(now), &mut adapter, sockets);
-        self.frames_moved += 1;
-        shared.counters.socket_polls.add(1);
-        shared.counters.frames_direct.add(1);
-    }
-
-    /// Notes that a segment of the endpoint `state` has passed the complete checks.
-    pub(crate) fn note_heard(&self, state: &mut EndpointState, now: u64) {
-        state.path.note_heard(self.epoch, now);
+        counters.socket_polls.add(1);
+        if let (Some(header), Some(interface)) = (direct, &mut self.direct) {
+            counters.frames_direct.add(1);
+            let packet = frame.get(header.len()..);
+            let mut adapter = Adapter::direct(transport, counters, packet, header);
+            interface.poll_ingress_single(instant(now), &mut adapter, sockets);
+        } else {
+            let mut adapter = Adapter::new(transport, counters, Some(frame));
+            self.interface.poll_ingress_single(instant(now), &mut adapter, sockets);
+        }
     }
 
     pub(crate) fn stop_awaiting(&mut self, endpoint: &Endpoint, state: &mut EndpointState) {
@@ -276,16 +260,12 @@ impl LinkCore {
             Some(at) if at <= now => Some(now + IDLE_RETRY_MICROSECONDS),
             wish => wish,
         };
-        let deadline = [wish, also].into_iter().flatten().min();
-        self.timers.arm(endpoint, &mut state.armed, deadline, now);
+        self.timers.arm(endpoint, &mut state.armed, earlier(wish, also), now);
     }
 
     /// The next deadline of this interface.
     pub(crate) fn earliest_deadline(&self) -> Option<u64> {
-        match (self.timers.earliest(), self.time_wait.earliest()) {
-            (Some(timer), Some(record)) => Some(timer.min(record)),
-            (timer, record) => timer.or(record),
-        }
+        earlier(self.timers.earliest(), self.time_wait.earliest())
     }
 
     /// Number of entries in the timer queue.

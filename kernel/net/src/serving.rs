@@ -29,12 +29,10 @@ impl LinkCore {
         let ask_first = arrival.is_some();
         if let Some(Arrival { frame, segment, direct }) = arrival {
             let before = Snapshot::of(socket);
-            if let Some(header) = direct {
-                self.direct_ingress(shared, &mut state.sockets, frame, header, now);
-            } else {
-                self.note_heard(state, now);
-                self.ingress(shared, &mut state.sockets, frame, now);
+            if direct.is_none() {
+                state.path.note_heard(self.epoch, now);
             }
+            self.ingress(shared, &mut state.sockets, frame, direct, now);
             let Some((socket, stream)) = state.stream() else { return };
             stream.observe(socket, before, segment, now, counters);
             if endpoint.link == LinkKind::Ethernet
@@ -71,13 +69,16 @@ impl LinkCore {
         if sent {
             stream.note_sent(socket, now);
         }
-        if socket.state() == State::Established && matches!(stream.owner, Owner::Handle) {
-            let silence = stream.silence_deadline(socket, &shared.configuration, now);
-            return self.rearm(endpoint, state, wish, silence, now);
+        let is_open = socket.state() == State::Established;
+        if !(is_open && matches!(stream.owner, Owner::Handle)) {
+            self.hand_to_listener(shared, endpoint, state);
+            if self.retire_if_over(shared, endpoint, state, wish, now) {
+                return;
+            }
         }
-
-        self.hand_to_listener(shared, endpoint, state);
-        self.finish_stream(shared, endpoint, state, wish, now);
+        let Some((socket, stream)) = state.stream() else { return };
+        let silence = stream.silence_deadline(socket, &shared.configuration, now);
+        self.rearm(endpoint, state, wish, silence, now);
     }
 
     /// Removes a connection that is complete, or has failed, from its listener's half-open
@@ -104,21 +105,22 @@ impl LinkCore {
         }
     }
 
-    /// Retires a connection that has ended; arms the timer of any other. `wish` is from
+    /// Retires a connection that has ended. Returns whether it has. `wish` is from
     /// [`Self::egress`].
-    fn finish_stream(
+    fn retire_if_over(
         &mut self,
         shared: &Arc<Shared>,
         endpoint: &Arc<Endpoint>,
         state: &mut EndpointState,
         wish: Option<u64>,
         now: u64,
-    ) {
-        let Some((socket, stream)) = state.stream() else { return };
+    ) -> bool {
+        let Some((socket, stream)) = state.stream() else { return false };
         if socket.state() == State::Closed {
             // If a reset had to be sent, `egress` has tried. It is not repeated: if it is lost, the
             // peer's next segment finds no connection and is answered with another one.
-            return self.retire(endpoint, state);
+            self.retire(endpoint, state);
+            return true;
         }
         if let (State::TimeWait, Owner::None, Some((numbers, entered_at))) =
             (socket.state(), &stream.owner, stream.time_wait)
@@ -131,11 +133,11 @@ impl LinkCore {
                 let evicted = self.time_wait.insert(key, numbers, now, maximum);
                 shared.counters.time_wait_evicted.add(evicted);
                 self.note_time_wait(shared);
-                return self.retire(endpoint, state);
+                self.retire(endpoint, state);
+                return true;
             }
         }
-        let silence = stream.silence_deadline(socket, &shared.configuration, now);
-        self.rearm(endpoint, state, wish, silence, now);
+        false
     }
 
     /// Removes a connection from every table. Its memory is freed with the last reference.

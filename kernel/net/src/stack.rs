@@ -19,6 +19,7 @@ use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::stream::Owner;
 use crate::timers::Armed;
+use crate::timers::earlier;
 
 /// Maximum number of timers that one `poll` runs and frames that it moves, on both interfaces
 /// together.
@@ -111,7 +112,7 @@ impl Stack {
             let due = guard.run_timers(&self.shared, &mut steps);
             let Remainder { deadline, more } = guard.release(&mut steps);
             let deadline = if due || more { Some(0) } else { deadline };
-            earliest = [earliest, deadline].into_iter().flatten().min();
+            earliest = earlier(earliest, deadline);
         }
         self.shared.deadline.promise(earliest);
         earliest

@@ -68,6 +68,14 @@ const SLOT_BITS: u32 = 11;
 /// Number of slots.
 const SLOTS: usize = 16;
 
+/// The earlier of two deadlines, of which there may be none.
+pub(crate) fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// The end of the slot to which a deadline belongs.
 fn end_of_slot(deadline: u64) -> u64 {
     deadline.div_ceil(1 << SLOT_BITS) << SLOT_BITS
@@ -253,11 +261,7 @@ impl TimerQueue {
 
     /// The earliest deadline of an entry.
     pub(crate) fn earliest(&self) -> Option<u64> {
-        let ordered = self.first.map(|(deadline, _)| deadline);
-        match (self.wheel.earliest, ordered) {
-            (Some(near), Some(ordered)) => Some(near.min(ordered)),
-            (near, ordered) => near.or(ordered),
-        }
+        earlier(self.wheel.earliest, self.first.map(|(deadline, _)| deadline))
     }
 
     /// Number of entries.

@@ -83,8 +83,7 @@ impl LinkCore {
             self.transport_flush();
             // The mark is set before the device is asked. If room appears in between, either the
             // driver sees the mark and calls `transmit_ready`, or this check sees the room.
-            self.is_marked_blocked = !self.blocked.is_empty();
-            blocked.store(self.is_marked_blocked, Ordering::SeqCst);
+            blocked.store(!self.blocked.is_empty(), Ordering::SeqCst);
             let unblocked = !self.blocked.is_empty() && self.transport.has_room();
             if *steps == 0 {
                 return true;
@@ -95,17 +94,14 @@ impl LinkCore {
         }
     }
 
-    /// Whether `serve_pending` has more to do than to empty the outbox.
+    /// Whether `serve_pending` has more to do than to empty the outbox and to remove the mark that
+    /// endpoints wait for the device.
     pub(crate) fn has_pending(&self) -> bool {
         let packets = match &self.transport {
             Transport::Loopback(queue) => !queue.is_empty(),
             Transport::Ethernet(..) => false,
         };
-        packets
-            || self.to_retry > 0
-            || !self.turns.is_empty()
-            || !self.blocked.is_empty()
-            || self.is_marked_blocked
+        packets || self.to_retry > 0 || !self.turns.is_empty() || !self.blocked.is_empty()
     }
 
     pub(crate) fn transport_flush(&mut self) {
