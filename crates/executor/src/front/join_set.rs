@@ -5,11 +5,7 @@
 //! outputs come in the order in which the members finished.
 //!
 //! A notice allocates nothing: the queue has room for every member (`JoinSet::insert`).
-//!
-//! Unsafe: the queue, guarded by a lock of `sync`.
-#![allow(unsafe_code)]
 
-use ::core::cell::UnsafeCell;
 use ::core::fmt;
 use ::core::future::{Future, poll_fn};
 use ::core::mem;
@@ -23,7 +19,7 @@ use alloc::vec::Vec;
 use super::child::AbortHandle;
 use super::join::JoinHandle;
 use super::join_error::JoinError;
-use super::lock::SpinLock;
+use super::lock::Guarded;
 use crate::core::CoroutineId;
 
 /// Coroutines that belong together: their outputs are taken as they finish, and they are cancelled
@@ -69,36 +65,16 @@ enum Member<T> {
 }
 
 /// Places of members that have finished, and the task that awaits one.
-struct Queue {
-    lock: SpinLock,
-    state: UnsafeCell<Finished>,
-}
-
 #[derive(Default)]
 struct Finished {
     places: VecDeque<usize>,
     waiter: Option<Waker>,
 }
 
-// SAFETY: `state` is reached under the lock only, and may go to other threads.
-unsafe impl Send for Queue {}
-// SAFETY: `state` is reached under the lock only.
-unsafe impl Sync for Queue {}
+/// What the members' wakers share with the set.
+type Queue = Guarded<Finished>;
 
 impl Queue {
-    fn new() -> Arc<Queue> {
-        Arc::new(Queue { lock: SpinLock::new(), state: UnsafeCell::new(Finished::default()) })
-    }
-
-    /// `act` must neither allocate, nor call foreign code, nor panic.
-    fn with<R>(&self, act: impl FnOnce(&mut Finished) -> R) -> R {
-        self.lock.lock();
-        // SAFETY: the lock is held, and `act` does not reach this function.
-        let result = act(unsafe { &mut *self.state.get() });
-        self.lock.release();
-        result
-    }
-
     /// The member at `place` has finished.
     fn push(&self, place: usize) {
         let waiter = self.with(|finished| {
@@ -134,7 +110,12 @@ impl<T> JoinSet<T> {
     /// assert!(cops_executor::JoinSet::<u32>::new().is_empty());
     /// ```
     pub fn new() -> JoinSet<T> {
-        JoinSet { members: Vec::new(), free: Vec::new(), room: 0, queue: Queue::new() }
+        JoinSet {
+            members: Vec::new(),
+            free: Vec::new(),
+            room: 0,
+            queue: Arc::new(Queue::new(Finished::default())),
+        }
     }
 
     /// Makes a coroutine a member, whatever has spawned it, and of whichever executor it is. What

@@ -3,8 +3,11 @@
 //!
 //! One word. A signal from an interrupt handler must not wait for a lock that the interrupted
 //! coroutine may hold: such a caller takes the lock if it is free, and otherwise leaves a note, and
-//! the holder of the lock does the work before it unlocks. May touch nothing but the word, and the
-//! hook.
+//! the holder of the lock does the work before it unlocks. May touch nothing but the word, the
+//! hook, and the value that it guards.
+
+#[cfg(feature = "alloc")]
+use ::core::cell::UnsafeCell;
 
 use crate::core::atomic::{AtomicU32, Ordering, spin_loop};
 
@@ -87,6 +90,38 @@ impl SpinLock {
     pub fn release(&self) {
         // Not a store, which loom may take to come before a note that has not seen it.
         self.0.swap(0, Ordering::Release);
+    }
+}
+
+/// A value that is reached under its own lock only.
+#[cfg(feature = "alloc")]
+pub(crate) struct Guarded<T> {
+    lock: SpinLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `with`, the only function that reaches the value, holds the lock meanwhile. So one thread
+// at a time has it, which is as if it were sent from one to the next.
+#[cfg(feature = "alloc")]
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+#[cfg(feature = "alloc")]
+impl<T> Guarded<T> {
+    pub const fn new(value: T) -> Guarded<T> {
+        Guarded { lock: SpinLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// Acts on the value under the lock. `act` must neither allocate, nor run foreign code (clone,
+    /// wake or drop a waker, drop what others have put in), nor panic, nor call this again.
+    #[inline]
+    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        self.lock.lock();
+        // SAFETY: the lock is held, and this is the only place where the value is borrowed.
+        #[allow(unsafe_code)]
+        let result = act(unsafe { &mut *self.value.get() });
+        self.lock.release();
+        result
     }
 }
 

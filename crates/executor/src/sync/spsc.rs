@@ -2,9 +2,7 @@
 //!
 //! There is no queue of waiters, and therefore no choice by priority: each end waits for the other
 //! one only. Where many may send or receive, use [`channel`](super::channel()).
-#![allow(unsafe_code)]
 
-use ::core::cell::UnsafeCell;
 use ::core::fmt;
 use ::core::future::poll_fn;
 use ::core::mem::swap;
@@ -13,7 +11,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use super::channel_error::{SendError, TryReceiveError, TrySendError};
-use crate::front::lock::SpinLock;
+use crate::front::lock::Guarded;
 
 /// Makes a channel that holds at most `capacity` values. It allocates here, for all of them, and
 /// never again.
@@ -50,17 +48,14 @@ use crate::front::lock::SpinLock;
 #[must_use]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity != 0, "a channel holds at least one value");
-    let shared = Arc::new(Shared {
-        lock: SpinLock::new(),
-        state: UnsafeCell::new(State {
-            values: VecDeque::with_capacity(capacity),
-            capacity,
-            sender: None,
-            receiver: None,
-            is_closed: false,
-        }),
-    });
-    (Sender { shared: shared.clone() }, Receiver { shared })
+    let state = Arc::new(Guarded::new(State {
+        values: VecDeque::with_capacity(capacity),
+        capacity,
+        sender: None,
+        receiver: None,
+        is_closed: false,
+    }));
+    (Sender { state: state.clone() }, Receiver { state })
 }
 
 struct State<T> {
@@ -73,35 +68,13 @@ struct State<T> {
     is_closed: bool,
 }
 
-struct Shared<T> {
-    lock: SpinLock,
-    state: UnsafeCell<State<T>>,
-}
-
-// SAFETY: `state` is accessed only by `with`, by one thread at a time. The values move from one
-// thread to another.
-unsafe impl<T: Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// Acts on the state under the lock. `act` must not run foreign code: no waker is cloned,
-    /// woken or dropped, and no value is dropped.
-    #[inline]
-    fn with<R>(&self, act: impl FnOnce(&mut State<T>) -> R) -> R {
-        self.lock.lock();
-        // SAFETY: the lock is held, and this is the only place where the state is borrowed.
-        let result = act(unsafe { &mut *self.state.get() });
-        self.lock.release();
-        result
-    }
-
-    /// Sets `is_closed`, and wakes the other end.
-    fn close(&self, other: impl FnOnce(&mut State<T>) -> Option<Waker>) {
-        let waker = self.with(|state| {
-            state.is_closed = true;
-            other(state)
-        });
-        wake(waker);
-    }
+/// Sets `is_closed`, and wakes the other end.
+fn close<T>(state: &Guarded<State<T>>, other: impl FnOnce(&mut State<T>) -> Option<Waker>) {
+    let waker = state.with(|state| {
+        state.is_closed = true;
+        other(state)
+    });
+    wake(waker);
 }
 
 #[inline]
@@ -125,7 +98,7 @@ fn wake(waker: Option<Waker>) {
 /// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
 /// ```
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    state: Arc<Guarded<State<T>>>,
 }
 
 /// The end of a [`channel`] where values come out.
@@ -140,7 +113,7 @@ pub struct Sender<T> {
 /// assert_eq!(sender.try_send(1), Err(TrySendError::Closed(1)));
 /// ```
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    state: Arc<Guarded<State<T>>>,
 }
 
 impl<T> Sender<T> {
@@ -206,7 +179,7 @@ impl<T> Sender<T> {
 
     /// If the channel is full, a `waker` is registered; the previous one replaces it.
     fn push(&self, value: T, waker: &mut Option<Waker>) -> Result<(), TrySendError<T>> {
-        let receiver = self.shared.with(|state| {
+        let receiver = self.state.with(|state| {
             if state.is_closed {
                 return Err(TrySendError::Closed(value));
             }
@@ -277,7 +250,7 @@ impl<T> Receiver<T> {
 
     /// If the channel is empty, a `waker` is registered; the previous one replaces it.
     fn pop(&self, waker: &mut Option<Waker>) -> Result<T, TryReceiveError> {
-        let (value, sender) = self.shared.with(|state| match state.values.pop_front() {
+        let (value, sender) = self.state.with(|state| match state.values.pop_front() {
             Some(value) => Ok((value, state.sender.take())),
             None if state.is_closed => Err(TryReceiveError::Closed),
             None => {
@@ -294,14 +267,14 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.shared.close(|state| state.receiver.take());
+        close(&self.state, |state| state.receiver.take());
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut values = VecDeque::new();
-        self.shared.close(|state| {
+        close(&self.state, |state| {
             swap(&mut state.values, &mut values);
             state.sender.take()
         });
