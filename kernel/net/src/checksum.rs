@@ -64,15 +64,9 @@ fn complete_plain_tcp(frame: &mut [u8]) -> Option<()> {
         return None;
     }
     let length = usize::from(u16::from_be_bytes([head[16], head[17]]));
-    // The two addresses are adjacent, and the order of bytes does not matter before the end.
-    let addresses = u64::from_ne_bytes(*head[26..].first_chunk()?);
-    let segment = frame.get_mut(34..14 + length)?;
-    let field = segment.get_mut(16..18)?;
-    field.copy_from_slice(&[0, 0]);
-    let protocol = u16::from(u8::from(IpProtocol::Tcp));
-    let rest = u64::from(protocol.to_be()) + u64::from((segment.len() as u16).to_be());
-    let total = (addresses >> 32) + (addresses & 0xffff_ffff) + native_sum(segment) + rest;
-    segment[16..18].copy_from_slice(&(!fold(total)).to_ne_bytes());
+    let address = |at| IpAddress::v4(head[at], head[at + 1], head[at + 2], head[at + 3]);
+    let (source, target) = (address(26), address(30));
+    complete_segment(source, target, frame.get_mut(34..14 + length)?);
     Some(())
 }
 
