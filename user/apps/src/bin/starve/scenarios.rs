@@ -7,6 +7,7 @@ use alloc::vec;
 use core::future::Future;
 use core::pin::Pin;
 
+use cops::abi::socket::{ADDRESS_BYTES_MAX, AF_INET, SOCK_STREAM};
 use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection};
 use cops::io::{Read, Write, pipe};
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -39,6 +40,7 @@ scenarios! {
     children,
     virtual_cpus,
     network,
+    peer_addresses,
     tracing,
 }
 
@@ -171,6 +173,19 @@ async fn network() {
         let _ = client.shutdown(cops::net::Shutdown::Write);
         let _ = timeout(MOMENT, client.read(&mut [0])).await;
     }
+}
+
+/// The library does not ask `accept` for the peer's address. (This socket does not listen, so the
+/// call does not wait.)
+async fn peer_addresses() {
+    let Ok(socket) = call(number::SOCKET, [usize::from(AF_INET), SOCK_STREAM, 0]) else { return };
+    let mut address = [0u8; ADDRESS_BYTES_MAX];
+    let mut length = (address.len() as u32).to_le_bytes();
+    for accept in [number::ACCEPT, number::ACCEPT4] {
+        let out = [socket, address.as_mut_ptr().addr(), length.as_mut_ptr().addr()];
+        let _ = call(accept, out);
+    }
+    let _ = call(number::CLOSE, [socket]);
 }
 
 async fn tracing() {
