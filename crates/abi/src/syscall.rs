@@ -70,6 +70,9 @@ numbers! {
     SHUTDOWN = 210;
     /// `munmap(address, length)`.
     MUNMAP = 215;
+    /// `clone(flags, stack or 0, *mut i32, tls, *mut i32) -> pid`, 0 in the child: starts a copy of
+    /// this process, with the [`clone_flags`] that Linux's `fork` and `vfork` pass.
+    CLONE = 220;
     /// `mmap(0, length, protection, flags: private anonymous, -1, 0) -> address`.
     MMAP = 222;
     /// `mprotect(address, length, protection)`.
@@ -172,6 +175,26 @@ pub mod console_mode {
     pub const INTERRUPT: usize = 2;
 }
 
+/// Flags of `clone`. The low byte is the signal that the parent gets when the child ends; it must
+/// be [`signal::SIGCHLD`].
+pub mod clone_flags {
+    /// The low byte.
+    pub const EXIT_SIGNAL: usize = 0xff;
+    /// Share the memory. Only together with [`VFORK`]; the child gets a copy all the same.
+    pub const VM: usize = 0x100;
+    /// Suspend the parent until the child has ended or called `execve`: has no effect, because the
+    /// child has memory of its own.
+    pub const VFORK: usize = 0x4000;
+    /// The fourth argument is the child's thread pointer.
+    pub const SET_TLS: usize = 0x8_0000;
+    /// Store the child's number at the third argument, in the parent.
+    pub const PARENT_SET_TID: usize = 0x10_0000;
+    /// Clear the word at the fifth argument when the child ends and another thread of it exists.
+    pub const CHILD_CLEAR_TID: usize = 0x20_0000;
+    /// Store the child's number at the fifth argument, in the child.
+    pub const CHILD_SET_TID: usize = 0x100_0000;
+}
+
 /// Protection bits of `mmap` and `mprotect`.
 pub mod protection {
     /// May be read.
@@ -227,6 +250,8 @@ pub mod signal {
     pub const SIGSEGV: u8 = 11;
     /// Termination request.
     pub const SIGTERM: u8 = 15;
+    /// A child has ended.
+    pub const SIGCHLD: u8 = 17;
 }
 
 #[cfg(test)]

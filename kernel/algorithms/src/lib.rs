@@ -28,6 +28,7 @@ pub mod priority;
 pub mod promised;
 pub mod quota;
 pub mod range_map;
+pub mod references;
 pub mod ring;
 pub mod shares;
 pub mod slice;

@@ -74,6 +74,35 @@ impl FileTable {
         Ok(table)
     }
 
+    /// A table without files, which is to get copies of those of another table.
+    pub const fn empty(family: Family) -> Self {
+        let charge = Charge::nothing(family);
+        Self { chunks: List::new(), full: [0; CHUNKS_MAX.div_ceil(64)], count: 0, charge }
+    }
+
+    /// Opens the files of a chunk of `from` here too, with the same numbers; all chunks before it
+    /// have been copied, and this table is otherwise unused. Returns whether there is a chunk with
+    /// this index.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub fn copy_chunk(&mut self, from: &FileTable, index: usize) -> Result<bool, Errno> {
+        let Some(chunk) = from.chunks.get(index) else { return Ok(false) };
+        let count = chunk.taken.count_ones() as usize;
+        let mut amounts = descriptors(count);
+        let extras = chunk.files.iter().flatten().filter_map(|file| extra(file));
+        extras.for_each(|extra| amounts.add(&extra));
+        self.charge.grow(&amounts)?;
+        let files = core::array::from_fn(|place| chunk.files[place].clone());
+        let copy = try_box(Chunk { files, taken: chunk.taken })?;
+        if copy.taken == u128::MAX {
+            self.full[index / 64] |= 1 << (index % 64);
+        }
+        self.chunks.try_push(copy)?;
+        self.count += count;
+        Ok(true)
+    }
+
     /// Number of files that are charged.
     fn charged(&self) -> usize {
         self.charge.amounts().get(Kind::Descriptors) as usize

@@ -6,12 +6,13 @@
 //! A space may be dropped while harts have it loaded (see `root`): they then see an empty lower
 //! half.
 
-use super::contents::{Contents, check_range};
+use super::contents::{Contents, Resolved, check_range};
 use super::frames::Frame;
 use super::quota::Family;
 use super::region::Backing;
 use super::remains::{Place, Remains};
 use super::root::Root;
+use super::table::Slot;
 use super::{FaultError, MapError, OutOfMemory, Rights, layout};
 use crate::arch::{self, Access};
 use alloc::sync::Arc;
@@ -136,8 +137,7 @@ impl AddressSpace {
     /// # Errors
     /// `NotAllowed` if the program is at fault.
     pub fn handle_fault(&self, address: usize, access: Access) -> Result<(), FaultError> {
-        let mut contents = self.contents.lock();
-        contents.resolve(address, access, |_| ())?;
+        self.resolve(&mut self.contents.lock(), address, access, |_| ())?;
         // The entry may have been valid before: another hart has resolved the same fault, or this
         // hart had cached the absence of the entry.
         arch::flush_local(address);
@@ -150,8 +150,32 @@ impl AddressSpace {
     /// # Errors
     /// `NotAllowed` if the program could not make this access.
     pub fn translate_for(&self, address: usize, access: Access) -> Result<Frame, FaultError> {
-        let shared = self.contents.lock().resolve(address, access, |slot| slot.share())?;
+        let shared =
+            self.resolve(&mut self.contents.lock(), address, access, |slot| slot.share())?;
         shared.ok_or(FaultError::NotAllowed)
+    }
+
+    /// Like [`Contents::resolve`], and makes a page own if that is what the access needs.
+    #[inline]
+    fn resolve<R>(
+        &self,
+        contents: &mut Contents,
+        address: usize,
+        access: Access,
+        use_slot: impl Fn(&Slot<'_>) -> R,
+    ) -> Result<R, FaultError> {
+        loop {
+            match contents.resolve(address, access, &use_slot)? {
+                Resolved::Done(result) => return Ok(result),
+                Resolved::MustBeOwn => {
+                    let before = contents.make_own(address)?;
+                    // Other harts may still read the frame that was there.
+                    let page = layout::page_down(address);
+                    self.flush(page..page + layout::PAGE_BYTES);
+                    drop(before);
+                }
+            }
+        }
     }
 
     /// Calls `work` with the direct-map address of the page around `address`, which stays mapped
@@ -166,7 +190,7 @@ impl AddressSpace {
         work: impl FnOnce(*mut u8) -> R,
     ) -> Result<R, FaultError> {
         let mut contents = self.contents.lock();
-        let physical = contents.resolve(address, access, |slot| slot.physical())?;
+        let physical = self.resolve(&mut contents, address, access, |slot| slot.physical())?;
         Ok(work(layout::direct(physical)))
     }
 

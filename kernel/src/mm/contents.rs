@@ -28,6 +28,14 @@ pub(super) struct Contents {
     memory: Charge,
 }
 
+/// The result of [`Contents::resolve`].
+pub(super) enum Resolved<R> {
+    /// The access is possible.
+    Done(R),
+    /// It will be when the page has a frame of its own.
+    MustBeOwn,
+}
+
 /// The maximum memory for a region's record.
 const REGION_BYTES: usize = 64;
 
@@ -52,7 +60,7 @@ impl Contents {
     }
 
     /// Charges a page before it is allocated.
-    fn charge_page(&mut self) -> Result<(), OutOfMemory> {
+    pub(super) fn charge_page(&mut self) -> Result<(), OutOfMemory> {
         self.memory.grow(&memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)
     }
 
@@ -134,30 +142,60 @@ impl Contents {
     }
 
     /// Calls `use_slot` with the entry for `address`, if it permits the access. A missing page is
-    /// allocated if its region permits the access.
+    /// allocated if its region permits the access. [`Resolved::MustBeOwn`]: the program may write
+    /// to the page, but the frame is common; [`Self::make_own`] changes that.
+    #[inline]
     pub(super) fn resolve<R>(
         &mut self,
         address: usize,
         access: Access,
         use_slot: impl FnOnce(&Slot<'_>) -> R,
-    ) -> Result<R, FaultError> {
+    ) -> Result<Resolved<R>, FaultError> {
         if address >= layout::USER_END {
             return Err(FaultError::NotAllowed);
         }
-        // Entries have the rights of their region, so a present entry can be judged without the
-        // regions.
+        // Entries have the rights of their region, except that to write to a common frame. So an
+        // entry that permits the access can be judged without the regions.
         if let Some(slot) = self.table.find(address) {
             let entry = slot.get();
             if entry != Entry::EMPTY {
-                let allowed = entry.is_valid() && entry.rights().allow(access);
-                return if allowed { Ok(use_slot(&slot)) } else { Err(FaultError::NotAllowed) };
+                if entry.is_valid() && entry.rights().allow(access) {
+                    return Ok(Resolved::Done(use_slot(&slot)));
+                }
+                let must_be_own = access == Access::Write && self.may_be_written(address);
+                return if must_be_own {
+                    Ok(Resolved::MustBeOwn)
+                } else {
+                    Err(FaultError::NotAllowed)
+                };
             }
         }
         let region = self.regions.at(address).ok_or(FaultError::NotAllowed)?;
         if region.backing != Backing::Anonymous || !region.rights.allow(access) {
             return Err(FaultError::NotAllowed);
         }
-        Ok(self.make_page(address, &[], region.rights, use_slot)?)
+        Ok(Resolved::Done(self.make_page(address, &[], region.rights, use_slot)?))
+    }
+
+    /// Whether the program may write to its own page at `address`.
+    #[cold]
+    fn may_be_written(&self, address: usize) -> bool {
+        let region = self.regions.at(address);
+        region.is_some_and(|region| region.backing == Backing::Anonymous && region.rights.write)
+    }
+
+    /// Makes the page around `address`, of which the frame is common, one that the program can
+    /// write: the same frame if nothing else refers to it, otherwise a copy. Returns the frame that
+    /// was there before, if it is another one; the caller flushes before it drops it.
+    #[cold]
+    pub(super) fn make_own(&mut self, address: usize) -> Result<Option<Frame>, FaultError> {
+        let region = self.regions.at(address).ok_or(FaultError::NotAllowed)?;
+        let mut slot = self.table.find(address).ok_or(FaultError::NotAllowed)?;
+        if slot.claim(region.rights) {
+            return Ok(None);
+        }
+        let copy = slot.try_copy()?;
+        Ok(Some(slot.replace(copy, region.rights)))
     }
 
     /// Allocates the page around `address`, which is missing, and writes `bytes` to `address`.

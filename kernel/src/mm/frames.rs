@@ -14,10 +14,11 @@ use cops_algorithms::buddy::{self, Buddy, Links, ORDERS};
 use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::frame_cache::{BATCH, FrameCache};
 use cops_algorithms::holes::{first_hole, for_each_hole};
+use cops_algorithms::references::References;
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU32;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spin::{Mutex, Once};
 
 /// Bytes in a frame.
@@ -25,14 +26,14 @@ pub const FRAME_BYTES: usize = layout::PAGE_BYTES;
 
 /// The record of a frame.
 struct FrameRecord {
-    /// Number of [`Frame`]s for it. At boot, 1 for each frame that is not free.
-    references: AtomicU32,
+    /// The [`Frame`]s for it. At boot, one for each frame that is not free.
+    references: References,
     links: Links,
 }
 
 impl FrameRecord {
     const fn in_use() -> Self {
-        Self { references: AtomicU32::new(1), links: Links::in_use() }
+        Self { references: References::one(), links: Links::in_use() }
     }
 }
 
@@ -209,7 +210,7 @@ impl Frame {
             return Err(OutOfMemory);
         }
         let number = take_frame().ok_or(OutOfMemory)?;
-        table().records[number as usize].references.store(1, Ordering::Relaxed);
+        table().records[number as usize].references.reset();
         Ok(Self::from_number(number))
     }
 
@@ -219,6 +220,21 @@ impl Frame {
 
     fn number(&self) -> usize {
         self.0.get() as usize - 1
+    }
+
+    /// A new frame with the contents of this one, as of some moment during the call.
+    pub(super) fn try_copy(&self) -> Result<Self, OutOfMemory> {
+        let copy = Self::allocate()?;
+        // SAFETY: both frames are mapped in the direct map as long as these references exist, and
+        // `allocate` has just returned the only reference to the copy. `copy_shared` permits
+        // concurrent writes by others.
+        unsafe { arch::copy_shared(copy.bytes(), self.bytes(), FRAME_BYTES) };
+        Ok(copy)
+    }
+
+    /// The count of references to this frame.
+    pub(super) fn references(&self) -> &'static References {
+        &table().records[self.number()].references
     }
 
     /// Another reference to the frame at `physical`.
@@ -231,6 +247,12 @@ impl Frame {
         // this function's contract exists during the call.
         let frame = ManuallyDrop::new(unsafe { Self::from_physical(physical) });
         Self::clone(&frame)
+    }
+
+    /// The count of references to the frame at `physical`.
+    pub(super) fn references_at(physical: usize) -> &'static References {
+        let table = table();
+        &table.records[(physical - table.base) / FRAME_BYTES].references
     }
 
     /// A reference to the frame at `physical` in the kernel's image.
@@ -304,20 +326,14 @@ fn assert_within(offset: usize, length: usize) {
 
 impl Clone for Frame {
     fn clone(&self) -> Self {
-        // Relaxed is enough: the reference that is cloned keeps the frame allocated.
-        let before = table().records[self.number()].references.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(before > 0);
+        self.references().add();
         Self(self.0)
     }
 }
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        // Every decrement is a Release and the last one is followed by an Acquire fence, so all
-        // uses of the frame happen before its next allocation.
-        let references = &table().records[self.number()].references;
-        if references.fetch_sub(1, Ordering::Release) == 1 {
-            core::sync::atomic::fence(Ordering::Acquire);
+        if self.references().remove() {
             if JUNK_ON_FREE.load(Ordering::Relaxed) {
                 // SAFETY: the count has just become zero, so nothing else uses the frame, and it is
                 // not yet in the cache of free frames.

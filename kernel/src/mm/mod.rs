@@ -6,7 +6,8 @@
 //! - `table` has the tables of a process, `page_table` walks through them, and `lower_half` frees
 //!   them at the end. `kernel_table` is the same for the kernel's half.
 //! - `region` records what a program has mapped; `contents` combines it with the page table and
-//!   charges for both; `address_space` is their lock, and the harts that use them.
+//!   charges for both; `address_space` is their lock, and the harts that use them. `changes`
+//!   unmaps and changes rights, `fork` copies a space for a child.
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
@@ -22,6 +23,7 @@ pub mod asid;
 mod changes;
 mod contents;
 mod error;
+mod fork;
 #[allow(unsafe_code)]
 pub mod frames;
 #[allow(unsafe_code)]

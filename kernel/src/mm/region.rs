@@ -4,7 +4,7 @@
 //! portions.
 
 use super::{MapError, OutOfMemory, Rights, frames, layout};
-use cops_algorithms::range_map::{RangeError, RangeMap};
+use cops_algorithms::range_map::{RangeError, RangeMap, Span};
 use core::ops::Range;
 
 /// Maximum number of regions of a process: as on Linux. Each takes 24 bytes of kernel memory, at
@@ -48,6 +48,11 @@ impl Regions {
     /// The region around `address`.
     pub(super) fn at(&self, address: usize) -> Option<Region> {
         self.map.at(address).map(|span| span.value)
+    }
+
+    /// The first region that ends above `address`.
+    pub(super) fn first_above(&self, address: usize) -> Option<Span<Region>> {
+        self.map.first_above(address)
     }
 
     /// Adds a region, joined with neighbours that have equal properties.

@@ -10,9 +10,10 @@
 //!    this module and [`LowerHalf`](super::lower_half) have its address.
 //! 2. A valid entry above the lowest level is stored only by [`Table::below_or_make`]. It owns a
 //!    reference to the frame of a table of the next level.
-//! 3. An entry of the lowest level that is not empty is stored only by [`Slot::put`] or
-//!    [`Slot::set_rights`]. It owns a reference to its frame, even if it grants no rights and the
-//!    hardware ignores it.
+//! 3. An entry of the lowest level that is not empty is stored only by [`Slot::put`],
+//!    [`Slot::replace`] or [`Slot::set_rights`]. It owns a reference to its frame, even if it
+//!    grants no rights and the hardware ignores it. It grants the right to write only if its frame
+//!    is own, not common (`cops_algorithms::references`).
 //! 4. An entry is emptied only during an exclusive borrow of its tree, by a function that passes
 //!    the reference on to its caller.
 //!
@@ -21,6 +22,7 @@
 use super::frames::Frame;
 use super::{OutOfMemory, Rights, kernel_space, layout};
 use crate::arch::{self, Entry, TABLE_ENTRIES, TABLE_LEVELS};
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of entries of a root that belong to the program.
@@ -192,18 +194,68 @@ impl Slot<'_> {
         self.get().physical()
     }
 
-    /// Puts `frame` into the entry, which is empty.
+    /// Puts `frame` into the entry, which is empty. The entry gets `rights`, but not to write to a
+    /// common frame.
+    #[inline]
     pub(super) fn put(&mut self, frame: Frame, rights: Rights) {
         debug_assert!(self.get() == Entry::EMPTY);
         self.set(Entry::user_leaf(frame.into_physical(), rights));
     }
 
-    /// Changes the rights of the entry unless it is empty.
+    /// Changes the rights of the entry unless it is empty. A common frame does not become writable.
     pub(super) fn set_rights(&mut self, rights: Rights) {
         let entry = self.get();
         if entry != Entry::EMPTY {
+            let is_common = rights.write && Frame::references_at(entry.physical()).is_common();
+            let rights = if is_common { rights.without_write() } else { rights };
             self.set(Entry::user_leaf(entry.physical(), rights));
         }
+    }
+
+    /// Another reference to the frame, for the table of another address space; the frame is common
+    /// then, and neither entry permits writing. `None`, and nothing has changed, if a call in
+    /// flight may write to the frame. The entry is not empty. The caller flushes.
+    pub(super) fn share_with_another_space(&mut self, rights: Rights) -> Option<Frame> {
+        let physical = self.physical();
+        if !Frame::references_at(physical).share() {
+            return None;
+        }
+        self.set(Entry::user_leaf(physical, rights.without_write()));
+        // SAFETY: `share` has added a reference, which the result now stands for.
+        Some(unsafe { Frame::from_physical(physical) })
+    }
+
+    /// Whether a call in flight may write to the frame of the entry, which is not empty.
+    pub(super) fn is_in_use(&self) -> bool {
+        !Frame::references_at(self.physical()).can_be_shared()
+    }
+
+    /// A copy of the frame in the entry, which is not empty.
+    pub(super) fn try_copy(&self) -> Result<Frame, OutOfMemory> {
+        // SAFETY: the entry owns a reference (3), which nothing takes during this call, because
+        // this slot borrows the tree exclusively (4). This value is never dropped.
+        let frame = ManuallyDrop::new(unsafe { Frame::from_physical(self.physical()) });
+        frame.try_copy()
+    }
+
+    /// Makes the frame of the entry own and gives it these rights, if the entry has the only
+    /// reference. Returns whether it did.
+    pub(super) fn claim(&mut self, rights: Rights) -> bool {
+        let is_own = Frame::references_at(self.physical()).claim();
+        if is_own {
+            self.set_rights(rights);
+        }
+        is_own
+    }
+
+    /// Puts an own `frame` in the place of the one in the entry, which is not empty, and returns
+    /// that. The caller flushes before it drops it.
+    pub(super) fn replace(&mut self, frame: Frame, rights: Rights) -> Frame {
+        let before = self.physical();
+        self.set(Entry::user_leaf(frame.into_physical(), rights));
+        // SAFETY: the entry owned that reference (3) and has just been overwritten, and no other
+        // borrower can take it (4).
+        unsafe { Frame::from_physical(before) }
     }
 
     /// Empties the entry and returns the frame that was in it. The caller flushes before it drops

@@ -8,8 +8,10 @@ pub mod children;
 mod cpu;
 mod cpus;
 mod ending;
+mod fork;
 mod loader;
 mod notify;
+mod number;
 pub mod reaper;
 pub mod resumable;
 mod running;
@@ -22,6 +24,7 @@ mod wake_ring;
 pub use crate::sched::{FIRST_PROCESS, ProcessId};
 
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
+pub use fork::Forking;
 pub use loader::{Arguments, Loading, start_program};
 pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
@@ -82,7 +85,7 @@ pub struct Process {
     pub(crate) woken: AtomicU64,
     /// Level of the result for which a virtual CPU is to be interrupted, if one is.
     pub(crate) interrupt_priority: AtomicOptionalPriority,
-    /// Set if it was started while tracing was on.
+    /// Set if it, or a process of which it is a copy, was started while tracing was on.
     pub(crate) trace_pages: Option<TracePages>,
     /// Whether `cpus` is ending, for the check at every trap.
     is_ending: AtomicBool,
@@ -105,7 +108,18 @@ impl Parts {
     /// # Errors
     /// `ENOMEM`, `EMFILE`.
     fn allocate(family: Family) -> Result<Box<Self>, Errno> {
-        let files = FileTable::with_console(family)?;
+        Self::with_files(family, FileTable::with_console(family)?)
+    }
+
+    /// Like [`Self::allocate`], without files.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    fn without_files(family: Family) -> Result<Box<Self>, Errno> {
+        Self::with_files(family, FileTable::empty(family))
+    }
+
+    fn with_files(family: Family, files: FileTable) -> Result<Box<Self>, Errno> {
         let space = AddressSpace::new(family)?;
         let page = SharedFrame::new(Frame::allocate_zeroed()?);
         Ok(try_box(Self { family, space, files, page, ring: WakeRing::new()? })?)
@@ -136,7 +150,8 @@ impl Parts {
 }
 
 impl Process {
-    /// Makes a process of `parts`, without virtual CPUs.
+    /// Makes a process of `parts`, without virtual CPUs. `is_traced`: it has trace pages even if
+    /// tracing is off.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -145,13 +160,15 @@ impl Process {
         parent: Option<&Process>,
         ceiling: Priority,
         name: &'static str,
+        is_traced: bool,
         Parts { family, space, files, page, ring }: Parts,
     ) -> Result<Arc<Self>, Errno> {
         page.version.store(note::ABI_VERSION, Relaxed);
         page.ceiling.store(ceiling.level().into(), Relaxed);
         let parent_id = parent.map_or(0, |parent| parent.id);
         let account = Account::of_child(id, parent.map(|parent| (parent.id, &parent.account)))?;
-        let trace_pages = if trace::is_on() { Some(TracePages::new(&space)?) } else { None };
+        let trace_pages =
+            if is_traced || trace::is_on() { Some(TracePages::new(&space)?) } else { None };
         Ok(try_arc(Self {
             id,
             family,

@@ -15,7 +15,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 
 use super::spawn::Spawning;
-use super::{Process, ProcessId, VirtualCpu, children};
+use super::{Forking, Process, ProcessId, VirtualCpu, children};
 use crate::arch::SyscallFrame;
 use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights};
@@ -29,6 +29,8 @@ pub enum Resumable {
     Protect(Range<usize>, Rights),
     /// Load a program and start it.
     Spawn(Box<Spawning>),
+    /// Start a copy of the process.
+    Fork(Box<Forking>),
     /// Lower the ceilings of the processes of this family, from this number on, to this level.
     Lower { family: Family, priority: Priority, next: ProcessId },
     /// Allocate the trace's rings, and switch tracing on.
@@ -76,6 +78,7 @@ impl Resumable {
                 advance(rest, left)
             }
             Resumable::Spawn(spawning) => spawning.resume(process),
+            Resumable::Fork(forking) => forking.resume(process),
             Resumable::Lower { family, priority, next } => {
                 let left = children::lower_some(*family, *priority, *next);
                 advance(next, Ok(left))

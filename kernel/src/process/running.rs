@@ -50,6 +50,21 @@ impl Process {
         Ok(index)
     }
 
+    /// Adds the first virtual CPU of a copy of another process, with these registers.
+    ///
+    /// # Errors
+    /// `ESRCH` if the process is ending, `EAGAIN`, `ENOMEM`.
+    pub(super) fn add_copy(self: &Arc<Self>, context: UserContext) -> Result<(), Errno> {
+        let mut cpus = self.cpus.lock();
+        let index = cpus.reserve()?;
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
+        cpus.push(cpu.clone())?;
+        self.cpu_count.store(cpus.len(), Relaxed);
+        drop(cpus);
+        self.queue(cpu);
+        Ok(())
+    }
+
     /// Maps the stack of virtual CPU `index`, allocated on access, and returns its top.
     ///
     /// # Errors

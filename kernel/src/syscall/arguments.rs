@@ -11,7 +11,8 @@ use core::net::SocketAddr;
 use core::ops::{Deref, Range};
 
 use cops_abi::syscall::{
-    AT_FDCWD, CLOCK_MONOTONIC, CLOCK_REALTIME, PATH_BYTES_MAX, map_flags, protection,
+    AT_FDCWD, CLOCK_MONOTONIC, CLOCK_REALTIME, PATH_BYTES_MAX, clone_flags, map_flags, protection,
+    signal,
 };
 use cops_abi::{Errno, Priority, inspect, layout, quota, socket, trace};
 use cops_fallible::Text;
@@ -68,6 +69,18 @@ pub struct Mapping {
     /// Bytes, not yet rounded up to pages.
     pub length: usize,
     pub rights: Rights,
+}
+
+/// A copy of the process that `clone` is asked for.
+pub struct Fork {
+    /// The child's stack pointer, if it gets another one.
+    pub stack_pointer: Option<usize>,
+    /// The child's thread pointer, if it gets another one.
+    pub thread_pointer: Option<usize>,
+    /// Where the parent's memory gets the child's number.
+    pub parent_number: Option<UserRange>,
+    /// Where the child's memory gets the child's number.
+    pub child_number: Option<UserRange>,
 }
 
 /// An open file that is a socket.
@@ -295,6 +308,30 @@ impl<'a> Arguments<'a> {
             return Err(Errno::EINVAL);
         }
         Ok(Mapping { length, rights: self.rights(2)? })
+    }
+
+    /// The arguments of `clone`; `EINVAL` for anything but a copy of the process.
+    pub fn fork(&self) -> Result<Fork, Errno> {
+        use clone_flags::*;
+        let [flags, stack, _, tls, ..] = *self.registers;
+        let shares = flags & (VM | VFORK);
+        let ids = PARENT_SET_TID | CHILD_CLEAR_TID | CHILD_SET_TID;
+        let known = EXIT_SIGNAL | VM | VFORK | SET_TLS | ids;
+        if flags & !known != 0
+            || flags & EXIT_SIGNAL != usize::from(signal::SIGCHLD)
+            || shares == VM
+        {
+            return Err(Errno::EINVAL);
+        }
+        let place = |flag, index| {
+            if flags & flag != 0 { UserRange::new(self.registers[index], 4) } else { None }
+        };
+        Ok(Fork {
+            stack_pointer: (stack != 0).then_some(stack),
+            thread_pointer: (flags & SET_TLS != 0).then_some(tls),
+            parent_number: place(PARENT_SET_TID, 2),
+            child_number: place(CHILD_SET_TID, 4),
+        })
     }
 
     // What user memory contains.

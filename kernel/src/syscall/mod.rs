@@ -82,7 +82,7 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         return Outcome::Return;
     }
     context.skip_syscall();
-    match dispatch(cpu, &frame).unwrap_or_else(|error| Reply::Done(Err(error))) {
+    match dispatch(cpu, &frame, context).unwrap_or_else(|error| Reply::Done(Err(error))) {
         Reply::Done(result) => finish(context, frame.coroutine, result),
         Reply::Again => {
             context.repeat_syscall();
@@ -137,7 +137,11 @@ fn finish(context: &mut UserContext, coroutine: usize, result: CallResult) -> Ou
 }
 
 /// Decodes the arguments and executes the call. The error of an argument is the result of the call.
-fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno> {
+fn dispatch(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    context: &mut UserContext,
+) -> Result<Reply, Errno> {
     let process: &Arc<Process> = &cpu.process;
     let args = Arguments::new(process, frame);
     Ok(match frame.number {
@@ -171,6 +175,7 @@ fn dispatch(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame) -> Result<Reply, Errno>
             let status = args.optional_structure(1, process::STATUS_BYTES)?;
             submit(cpu, frame, process::wait(process, child, status, options)?)
         }
+        number::CLONE => process::fork(cpu, frame, context, &args.fork()?).into(),
         number::COPS_SPAWN_PROCESS => resumable::resume(cpu, frame, |process| {
             let console = args.optional_console_mode(3)?;
             let ceiling = scheduling::ceiling_for_child(process, args.optional_priority(2)?)?;

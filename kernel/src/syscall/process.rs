@@ -6,12 +6,16 @@ use core::sync::atomic::Ordering::*;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{WNOHANG, wait_status};
+use cops_fallible::try_box;
 
 use super::Reply;
+use super::arguments::Fork;
+use crate::arch::{SyscallFrame, UserContext};
 use crate::call::Operation;
 use crate::fs::{self, ConsoleMode};
 use crate::mm::{Access, PinnedBuffer, UserRange};
-use crate::process::{Outcome, Process, ProcessId, VirtualCpu, children};
+use crate::process::resumable::{self, Resumable};
+use crate::process::{Forking, Outcome, Process, ProcessId, VirtualCpu, children};
 
 /// Size of the status that `wait4` stores.
 pub const STATUS_BYTES: usize = 4;
@@ -37,6 +41,30 @@ pub fn kill(caller: &Process, id: ProcessId, signal: u8) -> CallResult {
         process.end(wait_status::signalled(signal));
     }
     Ok(0)
+}
+
+/// `clone(flags, stack, ..)` of a process: starts a copy of it.
+pub fn fork(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    context: &mut UserContext,
+    request: &Fork,
+) -> Result<Option<usize>, Errno> {
+    if cpu.index != 0 {
+        // The child has a virtual CPU 0 only, and the library knows on which one it runs.
+        return Err(Errno::EINVAL);
+    }
+    let child = resumable::resume(cpu, frame, |_| {
+        context.save_floating_point();
+        let copy = context.copy(request.stack_pointer, request.thread_pointer);
+        Ok(Resumable::Fork(try_box(Forking::new(copy, request.child_number)?)?))
+    });
+    let child = child.transpose()?;
+    if let (Some(child), Some(place)) = (child, request.parent_number) {
+        // As on Linux, a bad address does not undo the start.
+        let _ = cpu.process.space.copy_out(place, &(child as u32).to_le_bytes());
+    }
+    Ok(child)
 }
 
 /// `console(pid or 0, mode)`.

@@ -26,6 +26,12 @@ impl Rights {
     pub const READ_WRITE: Self = Self { read: true, write: true, execute: false };
     pub const READ_EXECUTE: Self = Self { read: true, write: false, execute: true };
 
+    /// These rights without that to write. What the program can read because it can write stays
+    /// readable, as the format has it.
+    pub const fn without_write(self) -> Self {
+        Self { read: self.read || self.write, write: false, execute: self.execute }
+    }
+
     /// Whether these rights permit `access`.
     pub fn allow(self, access: crate::arch::Access) -> bool {
         match access {

@@ -23,6 +23,7 @@ pub struct UserContext {
 }
 
 pub(super) const REGISTER_SP: usize = 2;
+const REGISTER_TP: usize = 4;
 const REGISTER_T0: usize = 5;
 const REGISTER_A0: usize = 10;
 const REGISTER_A6: usize = 16;
@@ -203,6 +204,24 @@ impl UserContext {
             status: csr::FLOATING_POINT_OFF,
             floating_point: FloatingPoint::new(),
         }
+    }
+
+    /// The registers of a copy of the thread that has just made a system call, with result 0; on
+    /// another stack and with another thread pointer if these are given. The floating-point
+    /// registers have been [saved](Self::save_floating_point).
+    pub fn copy(&self, stack_pointer: Option<usize>, thread_pointer: Option<usize>) -> Self {
+        let mut copy = self.clone();
+        copy.set_results(
+            0,
+            if self.syscall().coroutine == 0 { copy.registers[REGISTER_A0 + 1] } else { 0 },
+        );
+        if let Some(stack_pointer) = stack_pointer {
+            copy.registers[REGISTER_SP] = stack_pointer;
+        }
+        if let Some(thread_pointer) = thread_pointer {
+            copy.registers[REGISTER_TP] = thread_pointer;
+        }
+        copy
     }
 
     /// Number and arguments of the system call that the thread makes.

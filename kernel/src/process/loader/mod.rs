@@ -16,10 +16,10 @@ use alloc::sync::Arc;
 use cops_abi::{Errno, Priority};
 use cops_executor::yield_now;
 
-use super::{Parts, Process, ProcessId, children, reaper};
+use super::number::{Number, Unstarted};
+use super::{Parts, Process, reaper};
 use crate::fs::{self, ConsoleMode};
 use crate::mm;
-use crate::mm::quota::Family;
 use elf::{Program, Segments};
 use stack::Start;
 
@@ -71,25 +71,6 @@ enum Stage {
     Complete(Unstarted, Start),
 }
 
-/// A process that is not in the table yet. The number is freed first.
-struct Unstarted {
-    number: Number,
-    process: Arc<Process>,
-}
-
-/// A number that is reserved for a process. Dropping it frees the number.
-struct Number {
-    id: ProcessId,
-    family: Family,
-}
-
-impl Drop for Number {
-    fn drop(&mut self) {
-        children::release(self.id);
-        fs::release_console(self.id);
-    }
-}
-
 impl Loading {
     /// Examines the program at `path`, which is to be started with `arguments` and this `ceiling`,
     /// and in the foreground of the console if its parent hands that over with `console`.
@@ -126,10 +107,7 @@ impl Loading {
         self.stage = match core::mem::take(&mut self.stage) {
             // Before the long work, which would otherwise be useless. Everything is charged to the
             // new process.
-            Stage::Nothing => {
-                let (id, family) = children::reserve(parent.map_or(0, |parent| parent.id))?;
-                Stage::Numbered(Number { id, family })
-            }
+            Stage::Nothing => Stage::Numbered(Number::reserve(parent)?),
             Stage::Numbered(number) => {
                 let parts = Parts::allocate(number.family)?;
                 Stage::Mapping(number, parts, Segments::default())
@@ -146,7 +124,8 @@ impl Loading {
                     Stage::Sharing(number, parts, count + 1)
                 } else {
                     let name = self.program.name;
-                    let process = Process::new(number.id, parent, self.ceiling, name, *parts)?;
+                    let process =
+                        Process::new(number.id, parent, self.ceiling, name, false, *parts)?;
                     Stage::Created(Unstarted { number, process })
                 }
             }
@@ -172,20 +151,12 @@ impl Loading {
         start: Start,
         parent: Option<&Process>,
     ) -> Result<Arc<Process>, Errno> {
-        let process = &unstarted.process;
-        children::insert(process);
-        if let Some(parent) = parent {
-            // The ceilings of the family may have been lowered since the start was requested.
-            process.lower_ceiling_to(parent.ceiling.priority());
-        }
-        if let (Some(mode), Some(parent)) = (self.console, parent) {
-            fs::hand_over_console(parent.id, process.id, mode)?;
-        }
-        process.add_cpu(start.entry, Some(start.stack_pointer))?;
-        let Unstarted { number, process } = unstarted;
-        // The process uses it now.
-        core::mem::forget(number);
-        Ok(process)
+        unstarted.start(parent, |process| {
+            if let (Some(mode), Some(parent)) = (self.console, parent) {
+                fs::hand_over_console(parent.id, process.id, mode)?;
+            }
+            process.add_cpu(start.entry, Some(start.stack_pointer)).map(drop)
+        })
     }
 }
 

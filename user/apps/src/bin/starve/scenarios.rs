@@ -8,7 +8,7 @@ use core::future::Future;
 use core::pin::Pin;
 
 use cops::abi::socket::{ADDRESS_BYTES_MAX, AF_INET, SOCK_STREAM};
-use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection};
+use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection, signal};
 use cops::io::{Read, Write, pipe};
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process;
@@ -38,6 +38,7 @@ scenarios! {
     cancelled_calls,
     memory,
     children,
+    copies,
     virtual_cpus,
     network,
     peer_addresses,
@@ -142,6 +143,28 @@ async fn children() {
     }
     let _ = process::spawn("/bin/none", &["none"]);
     let _ = process::lower_ceiling(Priority::DEFAULT);
+}
+
+/// A copy of this process, with memory that both write to and a read in flight.
+async fn copies() {
+    let Ok((mut reader, _writer)) = pipe() else { return };
+    let mut memory = vec![1u8; 40_000];
+    let mut place = vec![0u8; 5_000];
+    let _ = timeout(Duration::from_micros(200), reader.read(&mut place)).await;
+    let flags = usize::from(signal::SIGCHLD);
+    match call(number::CLONE, [flags, 0, 0, 0, 0]) {
+        Ok(0) => {
+            memory.fill(2);
+            loop {
+                let _ = call(number::EXIT_GROUP, [usize::from(memory[39_999])]);
+            }
+        }
+        Ok(child) => {
+            memory.fill(3);
+            let _ = call(number::WAIT4, [child, 0, 0, 0]);
+        }
+        Err(_) => {}
+    }
 }
 
 extern "C" fn end_at_once(_cpu: usize) -> ! {

@@ -23,7 +23,7 @@ use crate::harness::{Failure, Outcome, soon, start};
 use crate::processes::HELPER;
 use crate::raw::{self, Asked};
 use crate::results::own_calls;
-use crate::{check, check_equal, tests};
+use crate::{check, check_equal, forks, tests};
 
 tests! { bounded:
     many_regions,
@@ -33,6 +33,7 @@ tests! { bounded:
     end_with_many_results,
     many_arguments,
     many_children,
+    copies_of_large_processes,
     long_output,
     long_lists,
 }
@@ -275,6 +276,33 @@ async fn many_children() -> Outcome {
     }
     check!(count > 20, "only {count} children");
     check_equal!(lowered, Ok(0), "set_ceiling");
+    watch.end()
+}
+
+/// Copies of a process with many regions, some of their pages present, and of one with many pages
+/// and reads in flight.
+async fn copies_of_large_processes() -> Outcome {
+    let watch = Watch::begin()?;
+    // Each region is charged to the copy too.
+    let regions = regions()? / 4 & !1;
+    let mapped = make_regions(regions)?;
+    for page in (1..regions).step_by(2) {
+        raw::poke(mapped + page * PAGE_BYTES, page as u64);
+    }
+    let mut ends = [0u32; 2];
+    raw::call(number::PIPE2, [ends.as_mut_ptr().expose_provenance(), 0])?;
+    for page in (1..regions).step_by(2).take(100) {
+        let read = [ends[0] as usize, mapped + page * PAGE_BYTES, PAGE_BYTES];
+        check!(matches!(raw::ask(number::READ, read), Asked::InFlight(_)), "a read did not wait");
+    }
+    let child = forks::fork(|| {
+        for page in (1..regions).step_by(2) {
+            raw::poke(mapped + page * PAGE_BYTES, 1);
+        }
+        0
+    })?;
+    let (_, status) = cops::wait!(Some(child))?;
+    check!(status.success(), "the copy ended with {status}");
     watch.end()
 }
 

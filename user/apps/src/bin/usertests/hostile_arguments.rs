@@ -82,6 +82,8 @@ async fn known_numbers_with_garbage() -> Outcome {
         number::COPS_SET_CEILING,
         number::COPS_SET_SHARE,
         number::COPS_URET,
+        // A copy of the process would go on with the tests.
+        number::CLONE,
     ];
     let mut garbage = Garbage::new(0xfeed);
     let calls: Vec<usize> = number::ALL

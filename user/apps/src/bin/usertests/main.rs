@@ -29,6 +29,7 @@ mod chance;
 mod channels;
 mod coroutines;
 mod files;
+mod forks;
 mod harness;
 mod heap;
 mod holdings;
@@ -96,6 +97,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         hostile_memory::TESTS,
         files::TESTS,
         processes::TESTS,
+        forks::TESTS,
         authority::TESTS,
         quotas::TESTS,
         leftovers::TESTS,

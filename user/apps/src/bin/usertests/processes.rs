@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
 use crate::{
-    authority, bounded, check, check_equal, interrupts, leftovers, quotas, raw, registers,
+    authority, bounded, check, check_equal, forks, interrupts, leftovers, quotas, raw, registers,
     scheduling, tests,
 };
 
@@ -69,6 +69,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
             .or_else(|| quotas::help(other))
             .or_else(|| scheduling::help(other))
             .or_else(|| leftovers::help(other))
+            .or_else(|| forks::help(other))
             .unwrap_or(ExitCode(98)),
     }
 }

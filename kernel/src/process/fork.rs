@@ -1,0 +1,149 @@
+//! Starting a process as a copy of another one (decision 28), in portions: files, memory, and the
+//! registers of the calling virtual CPU.
+#![forbid(unsafe_code)]
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::mem::offset_of;
+
+use cops_abi::errno::CallResult;
+use cops_abi::interrupt::{CpuRecord, PostedDescriptor};
+use cops_abi::page::ProcessPage;
+use cops_abi::{Errno, layout};
+
+use super::number::{Number, Unstarted};
+use super::{Parts, Process, reaper};
+use crate::arch::UserContext;
+use crate::mm::{self, UserRange};
+
+/// A copy that is being made. Dropping it frees everything.
+pub struct Forking {
+    /// The registers with which the child begins.
+    context: UserContext,
+    /// Where the child's memory gets the child's number.
+    child_number: Option<UserRange>,
+    stage: Stage,
+}
+
+/// What exists of the child. Each stage has what the next portion needs.
+#[derive(Default)]
+enum Stage {
+    /// Nothing, also after the last portion and after a portion that failed.
+    #[default]
+    Nothing,
+    /// Its number.
+    Numbered(Number),
+    /// Its memory and files, with so many chunks of the parent's files.
+    Opening(Number, Box<Parts>, usize),
+    /// Its files, and the first so many of the areas that it shares with the kernel.
+    Sharing(Number, Box<Parts>, usize),
+    /// Its files, and the parent's memory below this address.
+    Copying(Number, Box<Parts>, usize),
+    /// The process, without a virtual CPU.
+    Created(Unstarted),
+}
+
+impl Forking {
+    /// A copy that begins with the registers in `context`, and gets its number at `child_number`.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(context: UserContext, child_number: Option<UserRange>) -> Result<Self, Errno> {
+        mm::admit()?;
+        Ok(Self { context, child_number, stage: Stage::Nothing })
+    }
+
+    /// Executes a portion on behalf of `parent`. `None` if there is more to do; the result is the
+    /// number of the child.
+    pub fn resume(&mut self, parent: &Arc<Process>) -> Option<CallResult> {
+        let step = self.step(parent);
+        if step.is_err() {
+            // Another virtual CPU of the parent may already be waiting for the child.
+            parent.child_ended.wake_all();
+        }
+        step.transpose()
+    }
+
+    fn step(&mut self, parent: &Arc<Process>) -> Result<Option<usize>, Errno> {
+        self.stage = match core::mem::take(&mut self.stage) {
+            Stage::Nothing => Stage::Numbered(Number::reserve(Some(parent))?),
+            Stage::Numbered(number) => {
+                let parts = Parts::without_files(number.family)?;
+                Stage::Opening(number, parts, 0)
+            }
+            Stage::Opening(number, mut parts, chunk) => {
+                if parts.files.copy_chunk(&parent.files.lock(), chunk)? {
+                    Stage::Opening(number, parts, chunk + 1)
+                } else {
+                    Stage::Sharing(number, parts, 0)
+                }
+            }
+            Stage::Sharing(number, parts, count) => {
+                if parts.map_shared(count)? {
+                    Stage::Sharing(number, parts, count + 1)
+                } else {
+                    Stage::Copying(number, parts, 0)
+                }
+            }
+            Stage::Copying(number, parts, from) => {
+                match parent.space.copy_some(&parts.space, from)? {
+                    Some(next) => Stage::Copying(number, parts, next),
+                    None => {
+                        let ceiling = parent.ceiling.priority();
+                        let is_traced = parent.trace_pages.is_some();
+                        let (id, name) = (number.id, parent.name);
+                        let process =
+                            Process::new(id, Some(parent), ceiling, name, is_traced, *parts)?;
+                        Stage::Created(Unstarted { number, process })
+                    }
+                }
+            }
+            Stage::Created(unstarted) => return self.start(unstarted, parent).map(Some),
+        };
+        Ok(None)
+    }
+
+    fn start(&self, unstarted: Unstarted, parent: &Process) -> Result<usize, Errno> {
+        copy_records(parent, &unstarted.process);
+        if let Some(place) = self.child_number {
+            // As on Linux, an address that the child cannot write to is the child's affair.
+            let number = unstarted.process.id.to_le_bytes();
+            let _ = unstarted.process.space.copy_out(place, &number);
+        }
+        let child = unstarted.start(Some(parent), |child| child.add_copy(self.context.clone()))?;
+        Ok(child.id as usize)
+    }
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        // If the parent ended before the copy was complete.
+        self.stage = Stage::Nothing;
+        if mm::any_abandoned() {
+            reaper::look();
+        }
+    }
+}
+
+/// Parts of the process page that a native program's library keeps there for virtual CPU 0: offset
+/// and size. The rest of the child's page is that of a new process.
+const RECORDS: [(usize, usize); 5] = [
+    (offset_of!(ProcessPage, flags), 4),
+    (offset_of!(ProcessPage, posted) + offset_of!(PostedDescriptor, handler), 8),
+    (offset_of!(ProcessPage, workers), RECORD_BYTES_MAX),
+    (offset_of!(ProcessPage, cpus), size_of::<CpuRecord>()),
+    (offset_of!(ProcessPage, executor), 8),
+];
+const RECORD_BYTES_MAX: usize = 128;
+
+const _: () = assert!(size_of::<ProcessPage>() == layout::PAGE_BYTES);
+
+/// Copies [`RECORDS`]. The parent can have written anything there.
+fn copy_records(parent: &Process, child: &Process) {
+    for (offset, length) in RECORDS {
+        let mut bytes = [0; RECORD_BYTES_MAX];
+        let bytes = &mut bytes[..length];
+        parent.page.frame().read(offset, bytes);
+        child.page.frame().write(offset, bytes);
+    }
+}
