@@ -11,9 +11,13 @@ pub const USER_END: usize = 1 << 38;
 /// pointer with an offset faults.
 pub const USER_START: usize = 0x1_0000;
 /// Start of the area for anonymous mappings, which are placed from the lowest address upwards.
+/// Their pages are charged when they are mapped.
 pub const MAP_START: usize = 0x10_0000_0000;
-/// One past the last address of the mapping area.
-pub const MAP_END: usize = 0x38_0000_0000;
+/// One past the last address of the mapping area, and start of the *lazy* area: for mappings of
+/// Linux programs that are charged page by page on first access.
+pub const MAP_END: usize = 0x20_0000_0000;
+/// One past the last address of the lazy area.
+pub const LAZY_END: usize = 0x3c_0000_0000;
 /// Stacks of virtual CPUs: number `n` ends at `STACK_TOP - n * STACK_STRIDE`.
 pub const STACK_TOP: usize = 0x3e_0000_0000;
 /// Distance between the tops of two stacks. The part that a stack does not use is unmapped and
@@ -21,6 +25,8 @@ pub const STACK_TOP: usize = 0x3e_0000_0000;
 pub const STACK_STRIDE: usize = 16 << 20;
 /// Size of a virtual CPU's stack, in bytes; its pages are allocated on first use.
 pub const STACK_BYTES: usize = 1 << 20;
+/// Size of the stack of a Linux program's first thread, likewise.
+pub const LINUX_STACK_BYTES: usize = 8 << 20;
 /// The process page ([`crate::page::ProcessPage`]), read-write.
 pub const PROCESS_PAGE: usize = 0x3f_0000_0000;
 /// The wake ring's entries ([`crate::ring::RingPage`]), read-write, directly after the process
@@ -34,5 +40,6 @@ pub const TRACE_PAGES: usize = 0x3f_0018_0000;
 /// The vDSO image, read-execute.
 pub const VDSO: usize = 0x3f_0020_0000;
 
-const _: () = assert!(VDSO < USER_END && STACK_TOP < PROCESS_PAGE && MAP_END < STACK_TOP);
-const _: () = assert!(MAP_END + (crate::page::MAX_CPUS + 1) * STACK_STRIDE < STACK_TOP);
+const _: () = assert!(VDSO < USER_END && STACK_TOP < PROCESS_PAGE && MAP_END < LAZY_END);
+const _: () = assert!(LAZY_END + (crate::page::MAX_CPUS + 1) * STACK_STRIDE < STACK_TOP);
+const _: () = assert!(LINUX_STACK_BYTES < STACK_STRIDE);

@@ -16,6 +16,7 @@ pub mod errno;
 pub mod inspect;
 pub mod interrupt;
 pub mod layout;
+pub mod linux;
 pub mod note;
 pub mod page;
 pub mod quota;

@@ -5,7 +5,7 @@
 use core::fmt::{self, Write};
 
 use cops_abi::inspect::{PortionRecord, portion, text};
-use cops_abi::syscall;
+use cops_abi::{linux, syscall};
 
 use crate::drivers::console::{self, Channel};
 use crate::portions;
@@ -24,7 +24,10 @@ pub fn print() {
 fn print_record(record: &PortionRecord) {
     let service = name_of(record);
     let what = match record.kind {
-        portion::SYSTEM_CALL => syscall::name(record.detail as usize).unwrap_or("unknown"),
+        portion::SYSTEM_CALL => {
+            let number = record.detail as usize;
+            syscall::name(number).or_else(|| linux::name(number)).unwrap_or("unknown")
+        }
         portion::SERVICE => text(&service),
         portion::CALL => operation(record.detail),
         portion::RUN_QUEUE => name_of_hold(record.detail),

@@ -10,7 +10,12 @@
 //! The kernel image is in the direct map at its physical address, in 4 KiB pages with the rights of
 //! its sections. So no second mapping makes its code writable.
 
-pub use cops_abi::layout::{MAP_END, MAP_START, PAGE_BYTES, USER_END, USER_START};
+pub use cops_abi::layout::{LAZY_END, MAP_END, MAP_START, PAGE_BYTES, USER_END, USER_START};
+
+/// Where mappings are placed that are charged at once.
+pub const MAP_AREA: core::ops::Range<usize> = MAP_START..MAP_END;
+/// Where mappings are placed that are charged page by page on first access.
+pub const LAZY_AREA: core::ops::Range<usize> = MAP_END..LAZY_END;
 
 /// The kernel's virtual address of physical address 0.
 pub const DIRECT_MAP: usize = 0xffff_ffc0_0000_0000;

@@ -46,6 +46,11 @@ impl AddressSpace {
         })
     }
 
+    /// The rights of `range`, if it is within one region of anonymous memory.
+    pub fn rights_of(&self, range: &Range<usize>) -> Option<Rights> {
+        self.contents.lock().regions.rights_of(range)
+    }
+
     /// Present pages, those shared with the kernel included.
     pub fn page_count(&self) -> usize {
         self.contents.lock().pages
@@ -69,16 +74,21 @@ impl AddressSpace {
         self.contents.lock().insert_anonymous(range, rights)
     }
 
-    /// Like [`AddressSpace::map_anonymous`], at any address with room for `length` bytes, which is
-    /// rounded up to pages. Returns the address.
+    /// Like [`AddressSpace::map_anonymous`], at any address in `area` with room for `length` bytes,
+    /// which is rounded up to pages. Returns the address.
     ///
     /// # Errors
     /// See [`MapError`].
-    pub fn map_anonymous_anywhere(&self, length: usize, rights: Rights) -> Result<usize, MapError> {
+    pub fn map_anonymous_anywhere(
+        &self,
+        area: Range<usize>,
+        length: usize,
+        rights: Rights,
+    ) -> Result<usize, MapError> {
         let length =
             layout::page_up(length).filter(|&length| length > 0).ok_or(MapError::BadRange)?;
         let mut contents = self.contents.lock();
-        let start = contents.regions.find_free(length).ok_or(MapError::OutOfMemory)?;
+        let start = contents.regions.find_free(area, length).ok_or(MapError::OutOfMemory)?;
         contents.insert_anonymous(start..start + length, rights)?;
         Ok(start)
     }

@@ -65,6 +65,41 @@ impl AddressSpace {
         Ok((end < range.end).then_some(end..range.end))
     }
 
+    /// Frees the pages in the first part of `range`, in a few microseconds: the next access to one
+    /// finds zeros. Holes and the kernel's pages stay as they are. Returns the rest of the range,
+    /// `None` if it is complete.
+    ///
+    /// # Errors
+    /// `BadRange`; nothing has changed then.
+    pub fn discard_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
+        check_range(range)?;
+        let contents = &mut *self.contents.lock();
+        let limit = contents.regions.discardable(range);
+        let (pages, _) = contents.table.first_pages(range.start..limit, HOLES);
+        let mut end = pages.end;
+        let mut frames = [const { None }; BATCH];
+        let (mut count, mut promised) = (0, 0);
+        let regions = &contents.regions;
+        contents.table.for_each_present(pages.start..end, |address, mut slot| {
+            if regions.is_anonymous(address) {
+                frames[count] = slot.take();
+                count += 1;
+                promised += usize::from(is_promised(address));
+            }
+            if count == BATCH {
+                end = address + layout::PAGE_BYTES;
+            }
+            count < BATCH
+        });
+        if count > 0 {
+            contents.pages -= count;
+            contents.promised += promised;
+            self.flush(pages.start..end);
+            contents.adjust_charge();
+        }
+        Ok((end < range.end).then_some(end..range.end))
+    }
+
     /// Changes the rights of the first part of `range`, in a few microseconds. Returns the rest of
     /// the range, `None` if it is complete.
     ///

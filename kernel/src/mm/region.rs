@@ -80,6 +80,24 @@ impl Regions {
         Ok(end)
     }
 
+    /// The end of the part of `range` that one portion of `madvise` processes: the end of `range`
+    /// or an earlier address.
+    pub(super) fn discardable(&self, range: &Range<usize>) -> usize {
+        let last = self.map.spans(range.clone()).nth(PORTION_REGIONS - 1);
+        last.map_or(range.end, |span| span.end.min(range.end))
+    }
+
+    /// The rights of `range`, if it is within one region of anonymous memory.
+    pub(super) fn rights_of(&self, range: &Range<usize>) -> Option<Rights> {
+        let span = self.map.at(range.start).filter(|span| span.end >= range.end)?;
+        (span.value.backing == Backing::Anonymous).then_some(span.value.rights)
+    }
+
+    /// Whether `address` is in anonymous memory.
+    pub(super) fn is_anonymous(&self, address: usize) -> bool {
+        self.at(address).is_some_and(|region| region.backing == Backing::Anonymous)
+    }
+
     /// Removes everything in `range`, which [`Self::removable`] has permitted.
     ///
     /// # Errors
@@ -123,9 +141,9 @@ impl Regions {
         spans.map(move |span| span.start.max(range.start)..span.end.min(range.end))
     }
 
-    /// The lowest free range of `length` bytes (page aligned) in the mmap area.
-    pub(super) fn find_free(&self, length: usize) -> Option<usize> {
-        self.map.find_gap(layout::MAP_START..layout::MAP_END, length)
+    /// The lowest free range of `length` bytes (page aligned) in `area`.
+    pub(super) fn find_free(&self, area: Range<usize>, length: usize) -> Option<usize> {
+        self.map.find_gap(area, length)
     }
 
     /// Removes some regions of a space that no longer exists. Returns whether there are more.

@@ -115,6 +115,11 @@ impl VirtualCpu {
         event(self.process.id, self.index as u8)
     }
 
+    /// Ticks during which it had a hart, those since its last switch not included.
+    pub fn used_ticks(&self) -> u64 {
+        self.run_ticks.load(Relaxed)
+    }
+
     /// The priority with which it was last made runnable.
     pub fn priority(&self) -> Priority {
         self.entity.priority()

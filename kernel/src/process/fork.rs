@@ -75,7 +75,11 @@ impl Forking {
                 if parts.files.copy_chunk(&parent.files.lock(), chunk)? {
                     Stage::Opening(number, parts, chunk + 1)
                 } else {
-                    Stage::Sharing(number, parts, 0)
+                    // A Linux program sees none of the shared areas.
+                    match parent.personality.is_linux() {
+                        true => Stage::Copying(number, parts, 0),
+                        false => Stage::Sharing(number, parts, 0),
+                    }
                 }
             }
             Stage::Sharing(number, parts, count) => {
@@ -91,9 +95,9 @@ impl Forking {
                     None => {
                         let ceiling = parent.ceiling.priority();
                         let is_traced = parent.trace_pages.is_some();
-                        let (id, name) = (number.id, parent.name);
-                        let process =
-                            Process::new(id, Some(parent), ceiling, name, is_traced, *parts)?;
+                        let what = (parent.name, parent.personality.copy());
+                        let (id, parent) = (number.id, Some(&**parent));
+                        let process = Process::new(id, parent, ceiling, is_traced, what, *parts)?;
                         Stage::Created(Unstarted { number, process })
                     }
                 }

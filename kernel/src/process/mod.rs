@@ -12,6 +12,7 @@ mod fork;
 mod loader;
 mod notify;
 mod number;
+mod personality;
 pub mod reaper;
 pub mod resumable;
 mod running;
@@ -26,6 +27,7 @@ pub use crate::sched::{FIRST_PROCESS, ProcessId};
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use fork::Forking;
 pub use loader::{Arguments, Loading, start_program};
+pub use personality::{Linux, Personality};
 pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
 
@@ -64,6 +66,8 @@ pub struct Process {
     pub family: Family,
     /// The name of its program, for messages.
     pub name: &'static str,
+    /// What its program was built for.
+    pub personality: Personality,
     /// Its memory.
     pub space: AddressSpace,
     /// Its open files.
@@ -159,21 +163,22 @@ impl Process {
         id: ProcessId,
         parent: Option<&Process>,
         ceiling: Priority,
-        name: &'static str,
         is_traced: bool,
+        (name, personality): (&'static str, Personality),
         Parts { family, space, files, page, ring }: Parts,
     ) -> Result<Arc<Self>, Errno> {
         page.version.store(note::ABI_VERSION, Relaxed);
         page.ceiling.store(ceiling.level().into(), Relaxed);
         let parent_id = parent.map_or(0, |parent| parent.id);
         let account = Account::of_child(id, parent.map(|parent| (parent.id, &parent.account)))?;
-        let trace_pages =
-            if is_traced || trace::is_on() { Some(TracePages::new(&space)?) } else { None };
+        let is_traced = (is_traced || trace::is_on()) && !personality.is_linux();
+        let trace_pages = if is_traced { Some(TracePages::new(&space)?) } else { None };
         Ok(try_arc(Self {
             id,
             family,
             parent: AtomicU32::new(parent_id),
             name,
+            personality,
             space,
             files: Mutex::new(files),
             child_ended: WaitQueue::new(),

@@ -25,6 +25,12 @@ use crate::trace;
 pub enum Resumable {
     /// Unmap this range.
     Unmap(Range<usize>),
+    /// Unmap this range, which a Linux program's `brk` or `mremap` frees, and return this address.
+    Shrink(Range<usize>, usize),
+    /// Unmap what is left of this range, then map it anew; the result is its start.
+    Replace(Replacing),
+    /// Free the pages of this range.
+    Discard(Range<usize>),
     /// Give these rights to this range.
     Protect(Range<usize>, Rights),
     /// Load a program and start it.
@@ -37,10 +43,51 @@ pub enum Resumable {
     Trace(trace::Making),
 }
 
+/// A mapping at an address that the program has chosen, and that replaces what is there.
+pub struct Replacing {
+    range: Range<usize>,
+    rights: Rights,
+    /// What has not been unmapped yet.
+    rest: Option<Range<usize>>,
+}
+
+impl Replacing {
+    /// A mapping of `range` with these rights.
+    pub fn new(range: Range<usize>, rights: Rights) -> Self {
+        Self { rest: Some(range.clone()), range, rights }
+    }
+
+    fn resume(&mut self, process: &Process) -> Option<CallResult> {
+        if let Some(rest) = &self.rest {
+            return match process.space.unmap_some(rest) {
+                Ok(left) => {
+                    self.rest = left;
+                    None
+                }
+                Err(error) => Some(Err(error.into())),
+            };
+        }
+        match process.space.map_anonymous(self.range.clone(), self.rights) {
+            Ok(()) => Some(Ok(self.range.start)),
+            // Another thread has mapped something there in the meantime.
+            Err(MapError::Overlap) => {
+                self.rest = Some(self.range.clone());
+                None
+            }
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+}
+
 /// A resumable call between two portions, and the registers that requested it.
 pub struct Unfinished {
     frame: SyscallFrame,
     call: Resumable,
+}
+
+/// Whether `cpu` has begun the work that `frame` requests, and it is not complete.
+pub fn is_unfinished(cpu: &VirtualCpu, frame: &SyscallFrame) -> bool {
+    cpu.unfinished.lock().as_ref().is_some_and(|unfinished| unfinished.frame == *frame)
 }
 
 /// Executes a portion of the work that `frame` requests; `begin` creates the work if it has not
@@ -71,6 +118,15 @@ impl Resumable {
         match self {
             Resumable::Unmap(rest) => {
                 let left = process.space.unmap_some(rest);
+                advance(rest, left)
+            }
+            Resumable::Shrink(rest, result) => {
+                let left = process.space.unmap_some(rest);
+                advance(rest, left).map(|done| done.map(|_| *result))
+            }
+            Resumable::Replace(replacing) => replacing.resume(process),
+            Resumable::Discard(rest) => {
+                let left = process.space.discard_some(rest);
                 advance(rest, left)
             }
             Resumable::Protect(rest, rights) => {

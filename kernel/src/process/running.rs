@@ -23,8 +23,8 @@ impl Process {
     /// Adds a virtual CPU that starts at `entry` on the stack for its number, with that number as
     /// its argument.
     ///
-    /// `initial_stack_pointer`: for the first one, where stack pointer and argument point to the
-    /// program's arguments.
+    /// `initial_stack_pointer`: for the first one, where the stack pointer points to the program's
+    /// arguments. So does the argument of a native program; that of a Linux program is 0.
     ///
     /// # Errors
     /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
@@ -36,12 +36,16 @@ impl Process {
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve()?;
         let stack_pointer = initial_stack_pointer.unwrap_or(stack_top(index));
-        let context =
-            UserContext::new(entry, stack_pointer, initial_stack_pointer.unwrap_or(index));
+        let argument = match initial_stack_pointer {
+            Some(_) if self.personality.is_linux() => 0,
+            Some(arguments) => arguments,
+            None => index,
+        };
+        let context = UserContext::new(entry, stack_pointer, argument);
         let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
         if initial_stack_pointer.is_none() {
             // Last, because it would not be undone.
-            self.map_stack(index)?;
+            self.map_stack(index, layout::STACK_BYTES)?;
         }
         cpus.push(cpu.clone())?;
         self.cpu_count.store(cpus.len(), Relaxed);
@@ -65,13 +69,14 @@ impl Process {
         Ok(())
     }
 
-    /// Maps the stack of virtual CPU `index`, allocated on access, and returns its top.
+    /// Maps the stack of virtual CPU `index`, of so many bytes, allocated on access, and returns its
+    /// top.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn map_stack(&self, index: usize) -> Result<usize, Errno> {
+    pub fn map_stack(&self, index: usize, bytes: usize) -> Result<usize, Errno> {
         let top = stack_top(index);
-        self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
+        self.space.map_anonymous(top - bytes..top, Rights::READ_WRITE)?;
         Ok(top)
     }
 

@@ -19,7 +19,7 @@ pub fn map(process: &Process, mapping: Mapping) -> CallResult {
     mm::admit()?;
     // Charged here, so that a later access cannot fail because of the quota; frames are allocated
     // on first access.
-    Ok(process.space.map_anonymous_anywhere(length, mapping.rights)?)
+    Ok(process.space.map_anonymous_anywhere(mm::layout::MAP_AREA, length, mapping.rights)?)
 }
 
 /// `getrandom(buffer, length, flags)`; of the buffer at most [`random::BYTES_MAX`] bytes.

@@ -8,6 +8,7 @@ mod arguments;
 mod cops;
 mod file;
 mod inspect;
+mod linux;
 mod memory;
 mod network;
 mod process;
@@ -70,20 +71,41 @@ impl From<Result<Option<usize>, Errno>> for Reply {
 
 /// Executes the system call of which `context` has the registers.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
+    if cpu.process.personality.is_linux() {
+        return linux::handle(cpu, context);
+    }
     let frame = context.syscall();
-    portions::is(portion::SYSTEM_CALL, || {
-        let known = number::name(frame.number).map_or(0, |_| frame.number as u32);
-        let [first, second, third, fourth, ..] = frame.arguments;
-        (known, [first, second, third, fourth].map(|argument| argument as u64))
-    });
+    measure(&frame);
     if frame.number == number::COPS_URET {
         // All registers are restored, so there is no result and no instruction to skip.
         cpu.process.return_from_interrupt(cpu.index, context);
         return Outcome::Return;
     }
     context.skip_syscall();
-    match dispatch(cpu, &frame, context).unwrap_or_else(|error| Reply::Done(Err(error))) {
-        Reply::Done(result) => finish(context, frame.coroutine, result),
+    let reply = dispatch(cpu, &frame, context).unwrap_or_else(|error| Reply::Done(Err(error)));
+    conclude(context, frame.coroutine, reply)
+}
+
+/// Names the portion that begins with this call.
+#[inline(always)]
+fn measure(frame: &SyscallFrame) {
+    portions::is(portion::SYSTEM_CALL, || {
+        let known = name(frame.number).map_or(0, |_| frame.number as u32);
+        let [first, second, third, fourth, ..] = frame.arguments;
+        (known, [first, second, third, fourth].map(|argument| argument as u64))
+    });
+}
+
+/// The name of a call that any program can make.
+fn name(number: usize) -> Option<&'static str> {
+    number::name(number).or_else(|| cops_abi::linux::name(number))
+}
+
+/// Writes the reply to a call into the registers.
+#[inline(always)]
+fn conclude(context: &mut UserContext, coroutine: usize, reply: Reply) -> Outcome {
+    match reply {
+        Reply::Done(result) => finish(context, coroutine, result),
         Reply::Again => {
             context.repeat_syscall();
             Outcome::Return
@@ -95,7 +117,7 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         Reply::Waits => Outcome::Sleep,
         Reply::Outcome(outcome) => {
             // The result is 0 when the virtual CPU continues.
-            let _ = finish(context, frame.coroutine, Ok(0));
+            let _ = finish(context, coroutine, Ok(0));
             outcome
         }
     }

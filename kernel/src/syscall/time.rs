@@ -16,6 +16,19 @@ const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 /// Size of a `timespec`.
 pub const TIMESPEC_BYTES: usize = 16;
 
+/// Nanoseconds as a `timespec`.
+pub fn timespec(nanoseconds: u64) -> [u8; TIMESPEC_BYTES] {
+    let mut bytes = [0; TIMESPEC_BYTES];
+    bytes[..8].copy_from_slice(&(nanoseconds / NANOSECONDS_PER_SECOND).to_le_bytes());
+    bytes[8..].copy_from_slice(&(nanoseconds % NANOSECONDS_PER_SECOND).to_le_bytes());
+    bytes
+}
+
+/// The time of a clock, in nanoseconds.
+pub fn now_nanoseconds(clock: Clock) -> u64 {
+    timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(offset_of(clock))
+}
+
 /// The time of `clock` when the monotonic clock is 0, in nanoseconds.
 fn offset_of(clock: Clock) -> u64 {
     match clock {
@@ -26,12 +39,7 @@ fn offset_of(clock: Clock) -> u64 {
 
 /// `clock_gettime(clock, *mut timespec)`.
 pub fn get(process: &Process, clock: Clock, into: UserRange) -> CallResult {
-    let nanoseconds =
-        timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(offset_of(clock));
-    let mut bytes = [0; TIMESPEC_BYTES];
-    bytes[..8].copy_from_slice(&(nanoseconds / NANOSECONDS_PER_SECOND).to_le_bytes());
-    bytes[8..].copy_from_slice(&(nanoseconds % NANOSECONDS_PER_SECOND).to_le_bytes());
-    process.space.copy_out(into, &bytes)?;
+    process.space.copy_out(into, &timespec(now_nanoseconds(clock)))?;
     Ok(0)
 }
 

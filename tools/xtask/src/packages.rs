@@ -49,6 +49,16 @@ pub const VALGRIND: Need = Need {
     is_present: || find_program("valgrind").is_some(),
 };
 
+/// A C compiler for Linux on RISC-V, with the static C library.
+pub const LINUX_GCC: Need = Need {
+    what: "riscv64-linux-gnu-gcc with a static C library for riscv64",
+    packages: &[&["gcc-riscv64-linux-gnu"], &["libc6-dev-riscv64-cross"]],
+    is_present: || {
+        find_program("riscv64-linux-gnu-gcc").is_some()
+            && Path::new("/usr/riscv64-linux-gnu/lib/libc.a").exists()
+    },
+};
+
 /// Debian's Rust with the library sources, for building for the guest without rustup (SPEC 1.3 b).
 pub const DEBIAN_RUST: Need = Need {
     what: "Debian's Rust 1.95 or newer with its library sources, and the linker ld.lld",

@@ -40,6 +40,17 @@ pub use trap::{
 };
 pub use user::{UserContext, enter_user_unless};
 
+/// What a Linux program learns about the processor: a bit for each letter of `imafdc`.
+pub const HARDWARE_CAPABILITIES: usize = 1 << (b'i' - b'a')
+    | 1 << (b'm' - b'a')
+    | 1
+    | 1 << (b'f' - b'a')
+    | 1 << (b'd' - b'a')
+    | 1 << (b'c' - b'a');
+
+/// What Linux calls the machine.
+pub const LINUX_NAME: &str = "riscv64";
+
 /// The machine type of programs in ELF files.
 pub use elf::abi::EM_RISCV as ELF_MACHINE;
 

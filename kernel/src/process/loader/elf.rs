@@ -4,22 +4,27 @@
 //! A file with program headers of more than 64 KiB is not a program, as on Linux. Nothing in the
 //! file is trusted.
 
-use cops_abi::{Errno, layout, note};
+use cops_abi::{Errno, note};
 use elf::ElfBytes;
 use elf::abi::{ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
 use elf::endian::LittleEndian;
 use elf::note::{Note, NoteIterator};
 use elf::segment::{ProgramHeader, SegmentTable};
 
+use super::super::Personality;
 use crate::arch;
 use crate::fs::{Node, root};
-use crate::mm::{AddressSpace, MapError, Rights};
+use crate::log;
+use crate::mm::{AddressSpace, MapError, Rights, layout};
 
 /// Number of headers that one portion examines; a note ends the portion.
 const PORTION_SEGMENTS: usize = 16;
 
 /// Maximum size of a program's headers in bytes, as on Linux.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// The entry point of programs for the tutorial's kernel. Linux programs begin elsewhere.
+const TUTORIAL_ENTRY: usize = 0x1_0000;
 
 /// Maximum number of bytes examined in a segment of notes.
 const NOTE_BYTES_MAX: usize = 1024;
@@ -81,19 +86,31 @@ impl Program {
         Ok((!bytes.is_empty()).then_some(Piece { address: start, bytes }))
     }
 
-    /// Whether a note in this segment says that the program uses this kernel's ABI version.
-    fn has_native_note(&self, header: &ProgramHeader) -> bool {
-        let Ok(data) = self.file.segment_data(header) else { return false };
+    /// If a note in this segment is COPS's: whether it names this kernel's ABI version.
+    fn native_note(&self, header: &ProgramHeader) -> Option<bool> {
+        let data = self.file.segment_data(header).ok()?;
         let data = &data[..data.len().min(NOTE_BYTES_MAX)];
         let align = (header.p_align as usize).clamp(4, 8);
-        NoteIterator::new(LittleEndian, self.file.ehdr.class, align, data).any(|note| match note {
+        let mut notes = NoteIterator::new(LittleEndian, self.file.ehdr.class, align, data);
+        notes.find_map(|note| match note {
             Note::Unknown(any) => {
-                any.n_type == u64::from(note::TYPE_ABI_VERSION)
-                    && any.name.strip_suffix(&[0]).unwrap_or(any.name) == &note::NAME[..4]
-                    && any.desc == note::ABI_VERSION.to_le_bytes()
+                let is_ours = any.n_type == u64::from(note::TYPE_ABI_VERSION)
+                    && any.name.strip_suffix(&[0]).unwrap_or(any.name) == &note::NAME[..4];
+                is_ours.then(|| any.desc == note::ABI_VERSION.to_le_bytes())
             }
-            _ => false,
+            _ => None,
         })
+    }
+
+    /// Where a segment has the program headers in memory, if it does.
+    fn headers_in(&self, header: &ProgramHeader) -> Option<usize> {
+        let offset = self.file.ehdr.e_phoff.checked_sub(header.p_offset)?;
+        (offset < header.p_filesz).then(|| header.p_vaddr.wrapping_add(offset) as usize)
+    }
+
+    /// Number and size of the program headers.
+    pub fn header_count_and_bytes(&self) -> (usize, usize) {
+        (self.headers.len(), self.file.ehdr.e_phentsize.into())
     }
 }
 
@@ -110,8 +127,12 @@ pub struct Segments {
     headers_done: usize,
     /// What still has to be copied of the last segment.
     piece: Option<Piece>,
-    /// Set if a note says that this is a program for this kernel.
-    is_native: bool,
+    /// What COPS's note says, if there is one: whether the program is for this kernel.
+    native: Option<bool>,
+    /// One past the last address of any segment.
+    end: usize,
+    /// Where the program headers are in memory; 0 if they are not.
+    headers: usize,
 }
 
 impl Segments {
@@ -132,15 +153,17 @@ impl Segments {
         }
         for _ in 0..PORTION_SEGMENTS {
             if self.headers_done >= program.headers.len() {
-                // Programs for the tutorial's kernel and for Linux are not supported yet. It would
-                // be wrong to run them as native ones.
-                return if self.is_native { Ok(false) } else { Err(Errno::ENOEXEC) };
+                return Ok(false);
             }
             let header = program.headers.get(self.headers_done).map_err(|_| Errno::ENOEXEC)?;
             self.headers_done += 1;
             match header.p_type {
-                PT_LOAD => self.piece = program.map(&header, space)?,
-                PT_NOTE => self.is_native |= program.has_native_note(&header),
+                PT_LOAD => {
+                    self.piece = program.map(&header, space)?;
+                    self.end = self.end.max((header.p_vaddr + header.p_memsz) as usize);
+                    self.headers = program.headers_in(&header).unwrap_or(self.headers);
+                }
+                PT_NOTE => self.native = self.native.or(program.native_note(&header)),
                 PT_INTERP => return Err(Errno::ENOEXEC),
                 _ => {}
             }
@@ -149,6 +172,32 @@ impl Segments {
             }
         }
         Ok(true)
+    }
+
+    /// The personality for the program, of which all segments are mapped (decision 27).
+    ///
+    /// # Errors
+    /// `ENOEXEC` for a program of another version of this kernel's ABI, and for one of the
+    /// tutorial's kernel, which is logged.
+    pub fn personality(&self, program: &Program) -> Result<Personality, Errno> {
+        match self.native {
+            Some(true) => Ok(Personality::Native),
+            Some(false) => Err(Errno::ENOEXEC),
+            None if program.entry() == TUTORIAL_ENTRY => {
+                let name = program.name;
+                log::warn!("{name}: programs for the tutorial's kernel are not supported");
+                Err(Errno::ENOEXEC)
+            }
+            None => {
+                let end = layout::page_up(self.end).ok_or(Errno::ENOEXEC)?;
+                Ok(Personality::linux(end))
+            }
+        }
+    }
+
+    /// Where the program headers are in memory; 0 if they are not.
+    pub fn headers(&self) -> usize {
+        self.headers
     }
 }
 

@@ -17,11 +17,11 @@ use cops_abi::{Errno, Priority};
 use cops_executor::yield_now;
 
 use super::number::{Number, Unstarted};
-use super::{Parts, Process, reaper};
+use super::{Parts, Personality, Process, reaper};
 use crate::fs::{self, ConsoleMode};
 use crate::mm;
 use elf::{Program, Segments};
-use stack::Start;
+use stack::{ProgramFacts, Start};
 
 /// Starts the program at `path` with `arguments` as the first process.
 ///
@@ -48,6 +48,8 @@ pub struct Loading {
     ceiling: Priority,
     /// The mode in which the program gets the console, before its first instruction.
     console: Option<ConsoleMode>,
+    /// Where the program headers are in memory, once that is known.
+    headers: usize,
     stage: Stage,
 }
 
@@ -63,6 +65,8 @@ enum Stage {
     Mapping(Number, Box<Parts>, Segments),
     /// Its memory with the program, where the first so many of the shared areas are mapped.
     Sharing(Number, Box<Parts>, usize),
+    /// Its memory, complete.
+    Mapped(Number, Box<Parts>, Personality),
     /// The process, without a stack.
     Created(Unstarted),
     /// The process, with an empty stack that has this top.
@@ -85,7 +89,7 @@ impl Loading {
     ) -> Result<Self, Errno> {
         mm::admit()?;
         let program = Program::find(path)?;
-        Ok(Self { program, arguments, ceiling, console, stage: Stage::Nothing })
+        Ok(Self { program, arguments, ceiling, console, headers: 0, stage: Stage::Nothing })
     }
 
     /// Executes a portion of some microseconds. `None` if there is more to do; otherwise the
@@ -116,26 +120,37 @@ impl Loading {
                 if segments.map_some(&self.program, &parts.space)? {
                     Stage::Mapping(number, parts, segments)
                 } else {
-                    Stage::Sharing(number, parts, 0)
+                    self.headers = segments.headers();
+                    match segments.personality(&self.program)? {
+                        Personality::Native => Stage::Sharing(number, parts, 0),
+                        // It sees none of the shared areas.
+                        linux => Stage::Mapped(number, parts, linux),
+                    }
                 }
             }
             Stage::Sharing(number, parts, count) => {
                 if parts.map_shared(count)? {
                     Stage::Sharing(number, parts, count + 1)
                 } else {
-                    let name = self.program.name;
-                    let process =
-                        Process::new(number.id, parent, self.ceiling, name, false, *parts)?;
-                    Stage::Created(Unstarted { number, process })
+                    Stage::Mapped(number, parts, Personality::Native)
                 }
+            }
+            Stage::Mapped(number, parts, personality) => {
+                let what = (self.program.name, personality);
+                let process = Process::new(number.id, parent, self.ceiling, false, what, *parts)?;
+                Stage::Created(Unstarted { number, process })
             }
             Stage::Created(unstarted) => {
                 let top = stack::make(&unstarted.process)?;
                 Stage::WithStack(unstarted, top)
             }
             Stage::WithStack(unstarted, top) => {
-                let entry = self.program.entry();
-                let start = stack::fill(&unstarted.process, top, entry, &self.arguments)?;
+                let program = ProgramFacts {
+                    entry: self.program.entry(),
+                    headers: self.headers,
+                    header_count_and_bytes: self.program.header_count_and_bytes(),
+                };
+                let start = stack::fill(&unstarted.process, top, &program, &self.arguments)?;
                 Stage::Complete(unstarted, start)
             }
             Stage::Complete(unstarted, start) => {

@@ -6,6 +6,7 @@ use cops_abi::{Errno, auxv, layout};
 use cops_fallible::List;
 
 use super::super::Process;
+use crate::arch;
 use crate::drivers::random;
 use crate::mm::UserRange;
 
@@ -58,6 +59,16 @@ impl Arguments {
     }
 }
 
+/// What a program learns about itself from the auxiliary vector.
+pub struct ProgramFacts {
+    /// Where it begins.
+    pub entry: usize,
+    /// Where its program headers are; 0 if they are not in memory.
+    pub headers: usize,
+    /// Their number, and the size of one.
+    pub header_count_and_bytes: (usize, usize),
+}
+
 /// The beginning of a program.
 #[derive(Clone, Copy)]
 pub struct Start {
@@ -71,41 +82,40 @@ pub struct Start {
 /// # Errors
 /// `ENOMEM`.
 pub fn make(process: &Process) -> Result<usize, Errno> {
-    let top = process.map_stack(0)?;
+    let is_linux = process.personality.is_linux();
+    let bytes = if is_linux { layout::LINUX_STACK_BYTES } else { layout::STACK_BYTES };
+    let top = process.map_stack(0, bytes)?;
     store(process, top - size_of::<usize>(), &[0; size_of::<usize>()])?;
     Ok(top)
 }
 
 /// Builds the same stack as Linux, from `top` down: argument count, arguments, environment (empty),
-/// auxiliary vector.
+/// auxiliary vector. The path of the program follows the arguments.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn fill(
     process: &Process,
     top: usize,
-    entry: usize,
+    program: &ProgramFacts,
     arguments: &Arguments,
 ) -> Result<Start, Errno> {
     let mut chance = [0; 16];
     random::fill(&mut chance);
-    let strings_start = (top - arguments.byte_count() - chance.len()) & !15;
-    let random_start = strings_start + arguments.byte_count();
-    let vector = [
-        (auxv::AT_PAGESZ, layout::PAGE_BYTES),
-        (auxv::AT_ENTRY, entry),
-        (auxv::AT_RANDOM, random_start),
-        (auxv::AT_SYSINFO_EHDR, layout::VDSO),
-        (auxv::AT_COPS_PROCESS_PAGE, layout::PROCESS_PAGE),
-        (auxv::AT_COPS_RING, layout::RING_PAGES),
-        (auxv::AT_COPS_SYSTEM_PAGE, layout::SYSTEM_PAGE),
-        (auxv::AT_COPS_TRACE, if process.trace_pages.is_some() { layout::TRACE_PAGES } else { 0 }),
-        (auxv::AT_NULL, 0),
-    ];
+    let path_bytes = process.name.len() + 1;
+    let strings_bytes = arguments.byte_count() + path_bytes;
+    let strings_start = (top - strings_bytes - chance.len()) & !15;
+    let path_start = strings_start + arguments.byte_count();
+    let random_start = path_start + path_bytes;
+    let vector = if process.personality.is_linux() {
+        linux_vector(program, path_start, random_start)?
+    } else {
+        native_vector(process, program.entry, random_start)?
+    };
     let words = once(arguments.len())
         .chain(arguments.starts.iter().map(|&start| strings_start + start as usize))
         .chain([0, 0])
-        .chain(vector.into_iter().flat_map(|(key, value)| [key, value]));
+        .chain(vector.iter().flat_map(|&(key, value)| [key, value]));
     let mut bytes =
         List::try_with_capacity((3 + arguments.len() + 2 * vector.len()) * size_of::<usize>())?;
     for word in words {
@@ -113,9 +123,60 @@ pub fn fill(
     }
     let stack_pointer = (strings_start - bytes.len()) & !15;
     store(process, strings_start, &arguments.bytes)?;
+    store(process, path_start, process.name.as_bytes())?;
     store(process, random_start, &chance)?;
     store(process, stack_pointer, &bytes)?;
-    Ok(Start { entry, stack_pointer })
+    Ok(Start { entry: program.entry, stack_pointer })
+}
+
+/// The auxiliary vector of a native program.
+fn native_vector(
+    process: &Process,
+    entry: usize,
+    random_start: usize,
+) -> Result<List<(usize, usize)>, Errno> {
+    let trace_pages = if process.trace_pages.is_some() { layout::TRACE_PAGES } else { 0 };
+    Ok(List::try_from_slice(&[
+        (auxv::AT_PAGESZ, layout::PAGE_BYTES),
+        (auxv::AT_ENTRY, entry),
+        (auxv::AT_RANDOM, random_start),
+        (auxv::AT_SYSINFO_EHDR, layout::VDSO),
+        (auxv::AT_COPS_PROCESS_PAGE, layout::PROCESS_PAGE),
+        (auxv::AT_COPS_RING, layout::RING_PAGES),
+        (auxv::AT_COPS_SYSTEM_PAGE, layout::SYSTEM_PAGE),
+        (auxv::AT_COPS_TRACE, trace_pages),
+        (auxv::AT_NULL, 0),
+    ])?)
+}
+
+/// The auxiliary vector of a Linux program. The vDSO is not in it: it is not Linux's.
+fn linux_vector(
+    program: &ProgramFacts,
+    path_start: usize,
+    random_start: usize,
+) -> Result<List<(usize, usize)>, Errno> {
+    /// What every Linux says.
+    const CLOCK_TICKS: usize = 100;
+    let (header_count, header_bytes) = program.header_count_and_bytes;
+    Ok(List::try_from_slice(&[
+        (auxv::AT_PHDR, program.headers),
+        (auxv::AT_PHENT, header_bytes),
+        (auxv::AT_PHNUM, header_count),
+        (auxv::AT_PAGESZ, layout::PAGE_BYTES),
+        (auxv::AT_BASE, 0),
+        (auxv::AT_FLAGS, 0),
+        (auxv::AT_ENTRY, program.entry),
+        (auxv::AT_UID, 0),
+        (auxv::AT_EUID, 0),
+        (auxv::AT_GID, 0),
+        (auxv::AT_EGID, 0),
+        (auxv::AT_SECURE, 0),
+        (auxv::AT_HWCAP, arch::HARDWARE_CAPABILITIES),
+        (auxv::AT_CLKTCK, CLOCK_TICKS),
+        (auxv::AT_RANDOM, random_start),
+        (auxv::AT_EXECFN, path_start),
+        (auxv::AT_NULL, 0),
+    ])?)
 }
 
 /// Writes to the stack.

@@ -134,7 +134,7 @@ pub fn boots(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Runs this program as `./cops exec`.
-fn cops_exec(name: &str, arguments: &[&str]) -> Outcome<Captured> {
+pub(super) fn cops_exec(name: &str, arguments: &[&str]) -> Outcome<Captured> {
     let mut step = step(name);
     let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
     capture(Command::new(ourselves).arg("exec").args(arguments), Some(LIMIT), |line| {
@@ -142,7 +142,7 @@ fn cops_exec(name: &str, arguments: &[&str]) -> Outcome<Captured> {
     })
 }
 
-fn status(result: &Captured, expected: i32) -> Vec<String> {
+pub(super) fn status(result: &Captured, expected: i32) -> Vec<String> {
     let code = result.status.and_then(|status| status.code());
     if code == Some(expected) {
         Vec::new()

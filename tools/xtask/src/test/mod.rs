@@ -18,6 +18,7 @@ mod host;
 mod hostile;
 mod layers;
 mod links;
+mod linux;
 mod miri;
 mod msrv;
 mod mutations;
@@ -122,7 +123,7 @@ struct Stage {
 }
 
 /// All stages, in order: those that fail fast first.
-const STAGES: [Stage; 23] = [
+const STAGES: [Stage; 24] = [
     Stage {
         name: "fmt",
         about: "cargo fmt --check",
@@ -241,6 +242,13 @@ const STAGES: [Stage; 23] = [
         is_long: false,
         can_choose: true,
         run: exec::run,
+    },
+    Stage {
+        name: "linux",
+        about: "static C programs for Linux, unmodified: output and exit codes, with 1 hart and with 4",
+        is_long: false,
+        can_choose: true,
+        run: linux::run,
     },
     Stage {
         name: "shell",
@@ -446,7 +454,7 @@ mod tests {
             names(&["--filter", "x"]).unwrap(),
             [
                 "docs", "host", "loom", "peers", "firmware", "guest", "starve", "portions", "fuzz",
-                "exec", "shell", "debug", "system"
+                "exec", "linux", "shell", "debug", "system"
             ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());

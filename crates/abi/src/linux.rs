@@ -1,0 +1,140 @@
+//! The system calls that only programs of the Linux personality can make, with Linux's numbers for
+//! riscv64. The calls that native programs have too are in [`crate::syscall`].
+
+macro_rules! numbers {
+    ($($(#[$doc:meta])+ $name:ident = $number:literal;)*) => {
+        $($(#[$doc])+ pub const $name: usize = $number;)*
+
+        /// Every call of this module, with its name.
+        pub const ALL: &[(usize, &str)] = &[$(($number, stringify!($name))),*];
+    };
+}
+
+numbers! {
+    /// `set_tid_address(address) -> thread`: the word at `address` becomes 0 when the thread ends.
+    SET_TID_ADDRESS = 96;
+    /// `nanosleep(*const timespec, *mut timespec)`. Can wait.
+    NANOSLEEP = 101;
+    /// `clock_getres(clock, *mut timespec or 0)`.
+    CLOCK_GETRES = 114;
+    /// `sched_getaffinity(thread, bytes, *mut mask) -> bytes`.
+    SCHED_GETAFFINITY = 123;
+    /// `tkill(thread, signal)`.
+    TKILL = 130;
+    /// `tgkill(process, thread, signal)`.
+    TGKILL = 131;
+    /// `rt_sigaction(signal, action, old, bytes)`.
+    RT_SIGACTION = 134;
+    /// `rt_sigprocmask(how, set, old, bytes)`.
+    RT_SIGPROCMASK = 135;
+    /// `uname(*mut utsname)`.
+    UNAME = 160;
+    /// `getrlimit(resource, *mut rlimit)`.
+    GETRLIMIT = 163;
+    /// `gettimeofday(*mut timeval or 0, _)`.
+    GETTIMEOFDAY = 169;
+    /// `getuid() -> 0`.
+    GETUID = 174;
+    /// `geteuid() -> 0`.
+    GETEUID = 175;
+    /// `getgid() -> 0`.
+    GETGID = 176;
+    /// `getegid() -> 0`.
+    GETEGID = 177;
+    /// `gettid() -> thread`.
+    GETTID = 178;
+    /// `sysinfo(*mut sysinfo)`.
+    SYSINFO = 179;
+    /// `brk(address or 0) -> end of the heap`.
+    BRK = 214;
+    /// `mremap(address, length, new length, flags) -> address`.
+    MREMAP = 216;
+    /// `madvise(address, length, advice)`.
+    MADVISE = 233;
+    /// `prlimit64(process or 0, resource, new = 0, *mut rlimit or 0)`.
+    PRLIMIT64 = 261;
+}
+
+/// More flags of `mmap`.
+pub mod map_flags {
+    /// The address is not a hint; what is mapped there is replaced.
+    pub const FIXED: usize = 0x10;
+    /// The mapping grows downwards, which it does not here: it has its full size from the start.
+    pub const GROWSDOWN: usize = 0x100;
+    /// Pages are charged when they are first accessed.
+    pub const NORESERVE: usize = 0x4000;
+    /// For a stack.
+    pub const STACK: usize = 0x2_0000;
+    /// The address is not a hint, and `EEXIST` if anything is mapped there.
+    pub const FIXED_NOREPLACE: usize = 0x10_0000;
+    /// Flags without an effect: executable or denied to writers (old), locked, populated.
+    pub const WITHOUT_EFFECT: usize = 0x800 | 0x1000 | 0x2000 | 0x8000 | 0x1_0000;
+}
+
+/// Flags of `mremap`.
+pub mod remap_flags {
+    /// The mapping may get another address.
+    pub const MAYMOVE: usize = 1;
+}
+
+/// Advice of `madvise`.
+pub mod advice {
+    /// The pages are not needed: the next access finds zeros.
+    pub const DONTNEED: usize = 4;
+    /// The pages are not needed if memory is short.
+    pub const FREE: usize = 8;
+    /// The highest advice that is accepted without an effect.
+    pub const LAST: usize = 25;
+}
+
+/// Clocks of `clock_gettime` beside [`crate::syscall::CLOCK_REALTIME`] and
+/// [`crate::syscall::CLOCK_MONOTONIC`].
+pub mod clock {
+    /// The time for which the threads of the process had a hart.
+    pub const PROCESS_CPUTIME: usize = 2;
+    /// The time for which the calling thread had a hart.
+    pub const THREAD_CPUTIME: usize = 3;
+    /// The same as the monotonic clock.
+    pub const MONOTONIC_RAW: usize = 4;
+    /// The same as the real-time clock.
+    pub const REALTIME_COARSE: usize = 5;
+    /// The same as the monotonic clock.
+    pub const MONOTONIC_COARSE: usize = 6;
+    /// The same as the monotonic clock.
+    pub const BOOTTIME: usize = 7;
+}
+
+/// Resources of `prlimit64`.
+pub mod resource {
+    /// Bytes of the first thread's stack, and default for the stacks of other threads.
+    pub const STACK: usize = 3;
+    /// Processes of a user.
+    pub const PROCESSES: usize = 6;
+    /// Open files.
+    pub const FILES: usize = 7;
+    /// One past the last resource.
+    pub const COUNT: usize = 16;
+    /// No limit.
+    pub const INFINITY: u64 = u64::MAX;
+}
+
+/// The name of a call of this module.
+#[must_use]
+pub fn name(number: usize) -> Option<&'static str> {
+    let place = ALL.binary_search_by_key(&number, |&(number, _)| number).ok()?;
+    Some(ALL[place].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_distinct_sorted_and_not_native() {
+        assert!(ALL.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        for &(number, text) in ALL {
+            assert_eq!(name(number), Some(text));
+            assert!(crate::syscall::ALL.iter().all(|&(other, _)| other != number), "{text}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The system calls of Linux programs: those that only they can make, and those with arguments that
+//! differ from the native ones. All others are the native calls (decision 27).
+#![forbid(unsafe_code)]
+
+mod memory;
+mod system;
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::linux::{self as number, clock};
+use cops_abi::syscall::{self as native, CLOCK_MONOTONIC, CLOCK_REALTIME};
+
+use super::arguments::{Arguments, Clock};
+use super::{Reply, conclude, measure, submit, time};
+use crate::arch::{SyscallFrame, UserContext};
+use crate::log;
+use crate::process::{Linux, Outcome, VirtualCpu};
+
+/// COPS's own calls begin at this number. Linux programs cannot make them.
+const FIRST_OWN: usize = native::COPS_PARK;
+
+/// Executes the system call of which `context` has the registers.
+///
+/// Out of line: a native program's call only branches over it.
+#[cold]
+#[inline(never)]
+pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
+    // The registers of coroutine and token belong to the program: no call is asynchronous.
+    let mut frame = SyscallFrame { coroutine: 0, token: 0, ..context.syscall() };
+    measure(&frame);
+    context.skip_syscall();
+    let reply = match cpu.process.personality.as_linux() {
+        Some(linux) => dispatch(cpu, linux, &mut frame, context),
+        None => Err(Errno::ENOSYS),
+    };
+    conclude(context, 0, reply.unwrap_or_else(|error| Reply::Done(Err(error))))
+}
+
+/// Decodes the arguments and executes the call.
+fn dispatch(
+    cpu: &Arc<VirtualCpu>,
+    linux: &Linux,
+    frame: &mut SyscallFrame,
+    context: &mut UserContext,
+) -> Result<Reply, Errno> {
+    let process = &cpu.process;
+    match frame.number {
+        native::CLOCK_GETTIME | native::CLOCK_NANOSLEEP | number::CLOCK_GETRES => {
+            frame.arguments[0] = match frame.arguments[0] {
+                clock::MONOTONIC_RAW | clock::MONOTONIC_COARSE | clock::BOOTTIME => CLOCK_MONOTONIC,
+                clock::REALTIME_COARSE => CLOCK_REALTIME,
+                other => other,
+            };
+        }
+        _ => {}
+    }
+    let args = Arguments::new(process, frame);
+    Ok(match frame.number {
+        number::BRK => memory::set_break(cpu, linux, frame, args.number(0)),
+        native::MMAP => memory::map(cpu, frame, &args)?,
+        native::MPROTECT if args.number(1) == 0 => Reply::Done(Ok(0)),
+        number::MREMAP => memory::remap(cpu, frame, &args)?,
+        number::MADVISE => memory::advise(cpu, frame, &args)?,
+
+        native::CLOCK_GETTIME if args.number(0) == clock::PROCESS_CPUTIME => {
+            system::cpu_time(process, process.account.used_ticks(), args.structure(1, 16)?).into()
+        }
+        native::CLOCK_GETTIME if args.number(0) == clock::THREAD_CPUTIME => {
+            system::cpu_time(process, cpu.used_ticks(), args.structure(1, 16)?).into()
+        }
+        number::CLOCK_GETRES => {
+            let clock = args.number(0);
+            if clock != clock::PROCESS_CPUTIME && clock != clock::THREAD_CPUTIME {
+                args.clock(0)?;
+            }
+            system::resolution(process, args.optional_structure(1, time::TIMESPEC_BYTES)?).into()
+        }
+        number::NANOSLEEP => {
+            let duration = args.structure(0, time::TIMESPEC_BYTES)?;
+            submit(cpu, frame, time::sleep(process, Clock::Monotonic, 0, duration)?)
+        }
+        number::GETTIMEOFDAY => {
+            system::time_of_day(process, args.optional_structure(0, 16)?).into()
+        }
+
+        number::UNAME => system::name(process, args.number(0)).into(),
+        number::SYSINFO => system::information(process, args.number(0)).into(),
+        number::GETUID | number::GETEUID | number::GETGID | number::GETEGID => Reply::Done(Ok(0)),
+        number::PRLIMIT64 => {
+            system::limit(process, args.number(0), args.number(1), args.number(2), args.number(3))
+                .into()
+        }
+        number::GETRLIMIT => system::limit(process, 0, args.number(0), 0, args.number(1)).into(),
+        number::SCHED_GETAFFINITY => {
+            system::affinity(process, args.number(1), args.number(2)).into()
+        }
+
+        number::GETTID | number::SET_TID_ADDRESS => Reply::Done(Ok(process.id as usize)),
+        number::TKILL => {
+            system::signal_thread(process, None, args.number(0), args.signal(1)?).into()
+        }
+        number::TGKILL => {
+            let group = Some(args.process_id(0)?);
+            system::signal_thread(process, group, args.number(1), args.signal(2)?).into()
+        }
+        number::RT_SIGACTION => system::signal_action(process, args.number(2)).into(),
+        number::RT_SIGPROCMASK => system::signal_mask(process, args.number(2)).into(),
+
+        other if other < FIRST_OWN && native::name(other).is_some() => {
+            return super::dispatch(cpu, frame, context);
+        }
+        other => {
+            if linux.is_new_unknown_call(other) {
+                log::warn!("{process}: system call {other} does not exist here");
+            }
+            return Err(Errno::ENOSYS);
+        }
+    })
+}

@@ -1,0 +1,163 @@
+//! What Linux programs ask of the system and of themselves: names, limits, times, signals to
+//! threads.
+#![forbid(unsafe_code)]
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::layout;
+use cops_abi::linux::resource;
+use cops_abi::syscall::{signal, wait_status};
+
+use super::super::arguments::Clock;
+use super::super::time;
+use crate::arch;
+use crate::mm::quota::{self, Kind};
+use crate::mm::{UserRange, frames};
+use crate::process::{Process, ProcessId, children};
+use crate::sched::timer;
+
+/// Copies `bytes` to `address`.
+fn store(process: &Process, address: usize, bytes: &[u8]) -> Result<(), Errno> {
+    let range = UserRange::new(address, bytes.len()).ok_or(Errno::EFAULT)?;
+    Ok(process.space.copy_out(range, bytes)?)
+}
+
+/// `clock_gettime` of a clock that counts time on harts.
+pub fn cpu_time(process: &Process, ticks: u64, into: UserRange) -> CallResult {
+    let nanoseconds = timer::nanoseconds_from_ticks(ticks);
+    process.space.copy_out(into, &time::timespec(nanoseconds))?;
+    Ok(0)
+}
+
+/// `clock_getres(clock, *mut timespec or 0)`: all clocks count the same ticks.
+pub fn resolution(process: &Process, into: Option<UserRange>) -> CallResult {
+    if let Some(into) = into {
+        let nanoseconds = timer::nanoseconds_from_ticks(1).max(1);
+        process.space.copy_out(into, &time::timespec(nanoseconds))?;
+    }
+    Ok(0)
+}
+
+/// `gettimeofday(*mut timeval or 0, _)`: a time zone is not stored, as on Linux without one.
+pub fn time_of_day(process: &Process, into: Option<UserRange>) -> CallResult {
+    if let Some(into) = into {
+        let nanoseconds = time::now_nanoseconds(Clock::Real);
+        let mut bytes = time::timespec(nanoseconds);
+        let microseconds = nanoseconds % 1_000_000_000 / 1000;
+        bytes[8..].copy_from_slice(&microseconds.to_le_bytes());
+        process.space.copy_out(into, &bytes)?;
+    }
+    Ok(0)
+}
+
+/// `uname(*mut utsname)`: six fields of 65 bytes.
+pub fn name(process: &Process, address: usize) -> CallResult {
+    const FIELD_BYTES: usize = 65;
+    let fields = [
+        "Linux",
+        "cops",
+        "6.1.0-cops",
+        concat!("COPS ", env!("CARGO_PKG_VERSION")),
+        arch::LINUX_NAME,
+        "(none)",
+    ];
+    let mut bytes = [0; 6 * FIELD_BYTES];
+    for (field, text) in bytes.chunks_mut(FIELD_BYTES).zip(fields) {
+        field[..text.len()].copy_from_slice(text.as_bytes());
+    }
+    store(process, address, &bytes)?;
+    Ok(0)
+}
+
+/// `sysinfo(*mut sysinfo)`: seconds since boot, memory and processes; loads and swap are 0.
+pub fn information(process: &Process, address: usize) -> CallResult {
+    const BYTES: usize = 112;
+    let memory = frames::statistics();
+    let seconds = time::now_nanoseconds(Clock::Monotonic) / 1_000_000_000;
+    let mut bytes = [0; BYTES];
+    let mut put = |offset: usize, value: u64, length: usize| {
+        bytes[offset..offset + length].copy_from_slice(&value.to_le_bytes()[..length]);
+    };
+    put(0, seconds, 8);
+    put(32, memory.total as u64, 8);
+    put(40, memory.free as u64, 8);
+    put(80, children::count() as u64, 2);
+    // The unit of the figures of memory.
+    put(104, layout::PAGE_BYTES as u64, 4);
+    store(process, address, &bytes)?;
+    Ok(0)
+}
+
+/// `prlimit64(process, resource, new, *mut rlimit)`: the caller's limits only, and they cannot be
+/// changed: what a process may use is decided by its quotas.
+pub fn limit(process: &Process, id: usize, which: usize, new: usize, old: usize) -> CallResult {
+    if id != 0 && id != process.id as usize {
+        return Err(Errno::ESRCH);
+    }
+    if which >= resource::COUNT {
+        return Err(Errno::EINVAL);
+    }
+    if new != 0 {
+        return Err(Errno::EPERM);
+    }
+    if old != 0 {
+        let of_quota = |kind| {
+            quota::state(process.family).map_or(resource::INFINITY, |(limits, _)| limits.get(kind))
+        };
+        let value = match which {
+            resource::STACK => layout::LINUX_STACK_BYTES as u64,
+            resource::PROCESSES => of_quota(Kind::Cpus),
+            resource::FILES => of_quota(Kind::Descriptors),
+            _ => resource::INFINITY,
+        };
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&value.to_le_bytes());
+        bytes[8..].copy_from_slice(&value.to_le_bytes());
+        store(process, old, &bytes)?;
+    }
+    Ok(0)
+}
+
+/// `sched_getaffinity(_, bytes, *mut mask)`: any thread runs on any hart.
+pub fn affinity(process: &Process, bytes: usize, address: usize) -> CallResult {
+    let mask = u64::MAX >> (64 - arch::hart_count());
+    if bytes < size_of_val(&mask) || !bytes.is_multiple_of(size_of_val(&mask)) {
+        return Err(Errno::EINVAL);
+    }
+    store(process, address, &mask.to_le_bytes())?;
+    Ok(size_of_val(&mask))
+}
+
+/// `tkill` and `tgkill`: there are no handlers, so every signal except 0 ends the process. Only
+/// the caller's own threads can be named.
+pub fn signal_thread(
+    process: &Process,
+    group: Option<ProcessId>,
+    thread: usize,
+    number: u8,
+) -> CallResult {
+    if group.is_some_and(|group| group != process.id) || thread != process.id as usize {
+        return Err(Errno::ESRCH);
+    }
+    if number != 0 {
+        process.end(wait_status::signalled(number));
+    }
+    Ok(0)
+}
+
+/// `rt_sigaction(_, _, *mut action, _)`: no signal has a handler, and the old action is the default.
+pub fn signal_action(process: &Process, old: usize) -> CallResult {
+    const BYTES: usize = 24;
+    if old != 0 {
+        store(process, old, &[0; BYTES])?;
+    }
+    Ok(0)
+}
+
+/// `rt_sigprocmask(_, _, *mut mask, _)`: no signal is blocked.
+pub fn signal_mask(process: &Process, old: usize) -> CallResult {
+    if old != 0 {
+        store(process, old, &[0; 8])?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,127 @@
+//! Programs for Linux in `./cops exec`: C programs of `user/linux`, built with the static C library
+//! of Debian. Each prints what it finds wrong; a few outputs are compared.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::exec::{cops_exec, status};
+use super::{Case, Context, step};
+use crate::error::{Because, Outcome};
+use crate::packages;
+use crate::process::{Captured, run_step};
+use crate::terminal::Progress;
+use crate::workspace::Workspace;
+
+/// A run of a program.
+struct Test {
+    name: &'static str,
+    /// The file in `user/linux`, without `.c`.
+    program: &'static str,
+    arguments: &'static [&'static str],
+    /// Numbers of harts, each for a run of its own.
+    harts: &'static [&'static str],
+    status: i32,
+    /// The last line of standard output.
+    last_line: &'static str,
+    /// A part of standard error; empty for no line beside those about unknown calls.
+    message: &'static str,
+}
+
+const ONE: &[&str] = &["1"];
+
+const TESTS: [Test; 7] = [
+    Test {
+        name: "hello: stdio, arguments, clocks, exit code",
+        program: "hello",
+        arguments: &["a", "b c"],
+        harts: &["1", "4"],
+        status: 7,
+        last_line: "line 999",
+        message: "system call 4096 does not exist here",
+    },
+    Test {
+        name: "memory: malloc, mmap, mremap, madvise, brk",
+        program: "memory",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "memory is in order",
+        message: "",
+    },
+    Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },
+    Test { status: 139, message: "cannot write", ..fault("a write to code", &["write"]) },
+    Test { status: 139, message: "cannot write", ..fault("a stack without end", &["stack"]) },
+    Test { status: 132, message: "illegal", ..fault("an illegal instruction", &["illegal"]) },
+    Test { status: 134, ..fault("abort", &["abort"]) },
+];
+
+/// A program that the kernel ends, by the argument that says how.
+const fn fault(name: &'static str, arguments: &'static [&'static str]) -> Test {
+    Test {
+        name,
+        program: "fault",
+        arguments,
+        harts: ONE,
+        status: 0,
+        last_line: "before the end",
+        message: "",
+    }
+}
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let chosen: Vec<&Test> = TESTS.iter().filter(|test| context.is_chosen(test.name)).collect();
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    packages::ensure(&[packages::LINUX_GCC], Progress::Lines)?;
+    context.prepared()?;
+    let folder = build(context.workspace, &chosen)?;
+    let folder = folder.to_string_lossy();
+    let mut cases = Vec::new();
+    for test in chosen {
+        for harts in test.harts {
+            let name = format!("{}, {harts} hart(s)", test.name);
+            let program = format!("/{}", test.program);
+            let mut words = vec!["--smp", harts, "--add", &*folder, &*program];
+            words.extend(test.arguments);
+            let result = cops_exec(&name, &words)?;
+            cases.push(Case::judged(name, &judge(test, &result)));
+        }
+    }
+    Ok(cases)
+}
+
+/// Builds the programs; returns the folder that has them, and nothing else.
+fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
+    let folder = workspace.target.join("linux");
+    // A program of an earlier run would be in every root image.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
+    let mut step = step("programs for Linux");
+    for test in tests {
+        let program = folder.join(test.program);
+        if program.exists() {
+            continue;
+        }
+        let source = workspace.root.join("user/linux").join(test.program).with_extension("c");
+        let mut compiler = Command::new("riscv64-linux-gnu-gcc");
+        compiler.args(["-static", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
+        run_step(compiler.arg(&program).arg(source), &mut step)?;
+    }
+    step.done();
+    Ok(folder)
+}
+
+fn judge(test: &Test, result: &Captured) -> Vec<String> {
+    let mut wrong = status(result, test.status);
+    if result.stdout.lines().last() != Some(test.last_line) {
+        wrong.push(format!("the last line of standard output is not {:?}", test.last_line));
+    }
+    if !result.stderr.contains(test.message) {
+        wrong.push(format!("standard error does not contain {:?}", test.message));
+    }
+    if !wrong.is_empty() {
+        wrong.push(result.everything());
+    }
+    wrong
+}

@@ -1,0 +1,138 @@
+/* malloc, realloc and free of small and large blocks; mmap, munmap, mprotect, mremap, madvise and
+   brk with good and bad arguments. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define CHECK(what) \
+    do { \
+        if (!(what)) { \
+            printf("line %d: %s, errno %d\n", __LINE__, #what, errno); \
+            exit(1); \
+        } \
+    } while (0)
+#define FAILS(what, error) \
+    do { \
+        errno = 0; \
+        long result = (long)(what); \
+        if (result != -1 || errno != (error)) { \
+            printf("line %d: %s is %ld, errno %d\n", __LINE__, #what, result, errno); \
+            exit(1); \
+        } \
+    } while (0)
+
+enum { PAGE = 4096, BLOCKS = 2000 };
+static uint32_t state = 1;
+static uint32_t draw(void) { return state = state * 1664525u + 1013904223u, state >> 8; }
+
+static void heap(void) {
+    static struct { unsigned char *at; size_t length; unsigned char fill; } block[BLOCKS];
+    for (int step = 0; step < 20000; step++) {
+        int i = draw() % BLOCKS;
+        size_t length = draw() % 16 == 0 ? draw() % 400000 : draw() % 300;
+        for (size_t k = 0; k < block[i].length; k += 97)
+            CHECK(block[i].at[k] == block[i].fill);
+        if (draw() % 3 == 0) {
+            free(block[i].at);
+            block[i].at = NULL;
+            block[i].length = 0;
+            continue;
+        }
+        size_t kept = length < block[i].length ? length : block[i].length;
+        unsigned char *at = realloc(block[i].at, length + 1);
+        CHECK(at != NULL);
+        for (size_t k = 0; k < kept; k += 97)
+            CHECK(at[k] == block[i].fill);
+        block[i].fill = (unsigned char)draw();
+        memset(at, block[i].fill, length + 1);
+        block[i].at = at;
+        block[i].length = length;
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        free(block[i].at);
+    unsigned char *zeros = calloc(1, 3 << 20);
+    CHECK(zeros != NULL);
+    for (size_t k = 0; k < 3 << 20; k += PAGE / 2)
+        CHECK(zeros[k] == 0);
+    free(zeros);
+    /* More than the machine has. */
+    CHECK(malloc((size_t)1 << 36) == NULL && errno == ENOMEM);
+}
+
+static void mappings(void) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *at = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+    CHECK(at != MAP_FAILED);
+    memset(at, 1, 8 * PAGE);
+    /* MAP_FIXED replaces a part; the rest stays. */
+    CHECK(mmap(at + 2 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0) == at + 2 * PAGE);
+    CHECK(at[2 * PAGE] == 0 && at[4 * PAGE - 1] == 0 && at[2 * PAGE - 1] == 1 && at[4 * PAGE] == 1);
+    FAILS(mmap(at, PAGE, PROT_READ, flags | MAP_FIXED_NOREPLACE, -1, 0), EEXIST);
+    /* A hint is taken if it is free, and otherwise another address is found. */
+    char *hint = (char *)0x2000000000 + 100 * PAGE;
+    CHECK(mmap(hint, PAGE, PROT_READ, flags, -1, 0) == hint);
+    char *other = mmap(hint, PAGE, PROT_READ, flags, -1, 0);
+    CHECK(other != MAP_FAILED && other != hint);
+    CHECK(munmap(hint, PAGE) == 0 && munmap(other, PAGE) == 0);
+    /* Advice. */
+    CHECK(madvise(at, PAGE, MADV_DONTNEED) == 0 && at[0] == 0 && at[PAGE] == 1);
+    CHECK(madvise(at, PAGE, MADV_WILLNEED) == 0);
+    FAILS(madvise(at, PAGE, 77), EINVAL);
+    FAILS(madvise(at + 1, PAGE, MADV_DONTNEED), EINVAL);
+    /* Shrinking, growing in place, and growing where the next page is in use. */
+    CHECK(mremap(at, 8 * PAGE, 4 * PAGE, 0) == at);
+    CHECK(mremap(at, 4 * PAGE, 6 * PAGE, 0) == at && at[5 * PAGE] == 0 && at[PAGE] == 1);
+    char *next = mmap(at + 6 * PAGE, PAGE, PROT_NONE, flags | MAP_FIXED, -1, 0);
+    CHECK(next == at + 6 * PAGE);
+    FAILS(mremap(at, 6 * PAGE, 7 * PAGE, 0), ENOMEM);
+    FAILS(mremap(at + 9 * PAGE, PAGE, 2 * PAGE, 0), EFAULT);
+    FAILS(mremap(at + 1, PAGE, 2 * PAGE, 0), EINVAL);
+    CHECK(mprotect(at, 0, PROT_READ) == 0);
+    CHECK(mprotect(at, PAGE, PROT_NONE) == 0 && mprotect(at, PAGE, PROT_READ) == 0);
+    CHECK(munmap(at, 7 * PAGE) == 0);
+    /* 64 GiB of addresses cost nothing until they are used. */
+    char *large = mmap(NULL, (size_t)1 << 36, PROT_NONE, flags | MAP_NORESERVE, -1, 0);
+    CHECK(large != MAP_FAILED);
+    CHECK(mprotect(large + ((size_t)1 << 35), PAGE, PROT_READ | PROT_WRITE) == 0);
+    large[(size_t)1 << 35] = 1;
+    CHECK(munmap(large, (size_t)1 << 36) == 0);
+    /* Refused. */
+    FAILS(mmap(NULL, (size_t)1 << 36, PROT_READ | PROT_WRITE, flags, -1, 0), ENOMEM);
+    FAILS(mmap(NULL, 0, PROT_READ, flags, -1, 0), EINVAL);
+    FAILS(mmap(NULL, PAGE, PROT_WRITE | PROT_EXEC, flags, -1, 0), EACCES);
+    FAILS(mmap((void *)0x3f00000000, PAGE, PROT_READ, flags | MAP_FIXED, -1, 0), EINVAL);
+    FAILS(mmap((void *)1, PAGE, PROT_READ, flags | MAP_FIXED, -1, 0), EINVAL);
+    FAILS(munmap((void *)0x3f00000000, PAGE), EINVAL);
+}
+
+static void program_break(void) {
+    char *end = sbrk(0);
+    CHECK(sbrk(5 * PAGE + 1) == end && end[5 * PAGE] == 0);
+    memset(end, 1, 5 * PAGE);
+    CHECK(sbrk(-5 * PAGE) == end + 5 * PAGE + 1);
+    CHECK(sbrk(5 * PAGE) != (void *)-1 && end[4 * PAGE] == 0);
+    FAILS(brk((void *)0x3000000000), ENOMEM);
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur == 8 << 20);
+}
+
+static int deep(int depth) {
+    volatile char space[PAGE];
+    space[0] = (char)depth;
+    return depth == 0 ? 0 : deep(depth - 1) + space[0] - (char)depth;
+}
+
+int main(void) {
+    heap();
+    mappings();
+    program_break();
+    CHECK(deep(1500) == 0); /* Six of the stack's eight MiB. */
+    printf("memory is in order\n");
+    return 0;
+}
