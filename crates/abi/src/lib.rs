@@ -13,6 +13,7 @@
 pub mod auxv;
 pub mod bootargs;
 pub mod errno;
+pub mod file;
 pub mod inspect;
 pub mod interrupt;
 pub mod layout;

@@ -22,11 +22,22 @@ macro_rules! numbers {
 }
 
 numbers! {
+    /// `dup(fd) -> fd`.
+    DUP = 23;
+    /// `dup3(fd, new fd, flags: close on exec) -> new fd`.
+    DUP3 = 24;
+    /// `fcntl(fd, command, argument)`: see [`crate::file::control`].
+    FCNTL = 25;
+    /// `ioctl(fd, request, argument)`: see [`crate::file::ioctl`].
+    IOCTL = 29;
+    /// `faccessat(directory fd, path, mode)`.
+    FACCESSAT = 48;
     /// `openat(directory fd or AT_FDCWD, path, flags, mode) -> fd`.
     OPENAT = 56;
     /// `close(fd)`.
     CLOSE = 57;
-    /// `pipe2(*mut [i32; 2], flags = 0)`: fds of the reading and the writing end.
+    /// `pipe2(*mut [i32; 2], flags: close on exec, non-blocking)`: fds of the reading and the
+    /// writing end.
     PIPE2 = 59;
     /// `getdents64(fd, buffer, length) -> bytes`.
     GETDENTS64 = 61;
@@ -36,6 +47,22 @@ numbers! {
     READ = 63;
     /// `write(fd, buffer, length) -> bytes`. Can wait.
     WRITE = 64;
+    /// `readv(fd, *const iovec, count) -> bytes`. Can wait.
+    READV = 65;
+    /// `writev(fd, *const iovec, count) -> bytes`. Can wait.
+    WRITEV = 66;
+    /// `pread64(fd, buffer, length, offset) -> bytes`. Can wait.
+    PREAD64 = 67;
+    /// `pwrite64(fd, buffer, length, offset) -> bytes`. Can wait.
+    PWRITE64 = 68;
+    /// `preadv(fd, *const iovec, count, offset) -> bytes`. Can wait.
+    PREADV = 69;
+    /// `pwritev(fd, *const iovec, count, offset) -> bytes`. Can wait.
+    PWRITEV = 70;
+    /// `newfstatat(directory fd, path, *mut stat, flags)`.
+    NEWFSTATAT = 79;
+    /// `fstat(fd, *mut stat)`.
+    FSTAT = 80;
     /// `exit(code)`: ends this virtual CPU; the last one ends the process.
     EXIT = 93;
     /// `exit_group(code)`: ends the process.
@@ -77,13 +104,18 @@ numbers! {
     MMAP = 222;
     /// `mprotect(address, length, protection)`.
     MPROTECT = 226;
-    /// `accept4(fd, *mut sockaddr or 0, *mut u32 length, flags = 0) -> fd`. Can wait.
+    /// `accept4(fd, *mut sockaddr or 0, *mut u32 length, flags: close on exec, non-blocking)`.
+    /// Can wait.
     ACCEPT4 = 242;
     /// `wait4(pid or -1, *mut i32 status, options: 1 no hang, 0) -> pid`. Can wait.
     WAIT4 = 260;
     /// `getrandom(buffer, length, flags) -> bytes`: at most 256 in one call; `docs/abi.md` says how
     /// good they are.
     GETRANDOM = 278;
+    /// `statx(directory fd, path, flags, mask, *mut statx)`.
+    STATX = 291;
+    /// `faccessat2(directory fd, path, mode, flags)`.
+    FACCESSAT2 = 439;
 
     /// `park()`: suspends this virtual CPU until it is unparked; returns at once if that has
     /// already happened.
@@ -160,7 +192,11 @@ pub const TIMER_ABSTIME: usize = 1;
 /// Maximum number of asynchronous calls of a process in flight; one more fails with `EAGAIN`.
 pub const CALLS_IN_FLIGHT_MAX: usize = 32_768;
 /// Maximum length of a path in bytes, including the terminating zero.
-pub const PATH_BYTES_MAX: usize = 256;
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Maximum length of a name in a path, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Maximum number of buffers of `readv` and its relatives.
+pub const BUFFERS_MAX: usize = 1024;
 /// Maximum size of all arguments in bytes, including their zeros.
 pub const ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of arguments.

@@ -10,6 +10,8 @@
 //! ahead is processed in the mode of the process that finally reads it. The one exception is
 //! Ctrl-C, which takes effect on arrival.
 
+use cops_abi::file::terminal::{BYTES, CANONICAL, ECHO, SIGNALS};
+
 use super::ring::Ring;
 
 /// The mode in which the foreground process gets its input: a set of bits.
@@ -26,6 +28,45 @@ impl Mode {
     #[must_use]
     pub const fn has(self, other: Mode) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Linux's `struct termios` for this mode. What does not exist here has its usual value.
+    #[must_use]
+    pub fn settings(self) -> [u8; BYTES] {
+        // Carriage return becomes a new line; a new line is printed as both; 8 bits.
+        const INPUT: u32 = 0o400;
+        const OUTPUT: u32 = 5;
+        const CONTROL: u32 = 0o277;
+        /// Interrupt, quit, erase, kill, end of input; no time; one character.
+        const CHARACTERS: [u8; 7] = [CONTROL_C, 0x1c, DELETE, CONTROL_U, CONTROL_D, 0, 1];
+        let mut local = 0;
+        if self.has(Mode::LINES) {
+            local |= CANONICAL | ECHO;
+        }
+        if self.has(Mode::INTERRUPT) {
+            local |= SIGNALS;
+        }
+        let mut bytes = [0; BYTES];
+        let words = bytes.as_chunks_mut().0.iter_mut();
+        for (place, word) in words.zip([INPUT, OUTPUT, CONTROL, local]) {
+            *place = word.to_le_bytes();
+        }
+        bytes[CHARACTERS_AT..CHARACTERS_AT + CHARACTERS.len()].copy_from_slice(&CHARACTERS);
+        bytes
+    }
+
+    /// The mode that a `struct termios` asks for.
+    #[must_use]
+    pub fn of_settings(settings: &[u8; BYTES]) -> Self {
+        let [_, _, _, local] = [0, 4, 8, 12].map(|at| {
+            settings
+                .get(at..)
+                .and_then(<[u8]>::first_chunk)
+                .map_or(0, |word| u32::from_le_bytes(*word))
+        });
+        let lines = if local & CANONICAL != 0 { Mode::LINES.0 } else { 0 };
+        let interrupt = if local & SIGNALS != 0 { Mode::INTERRUPT.0 } else { 0 };
+        Mode(lines | interrupt)
     }
 }
 
@@ -51,6 +92,9 @@ const STEP_BYTES: usize = 128;
 const ECHO_GROWTH: usize = 6;
 /// Maximum size of the echo of one call of [`Terminal::read`], in bytes.
 pub const ECHO_BYTES: usize = STEP_BYTES * ECHO_GROWTH;
+
+/// Where the characters begin in a `struct termios`.
+const CHARACTERS_AT: usize = 17;
 
 const CONTROL_C: u8 = 3;
 const CONTROL_D: u8 = 4;
@@ -148,6 +192,13 @@ impl Terminal {
             read: None,
             has_ended: false,
         }
+    }
+
+    /// The mode in which `process` reads: that of its seat, or bytes as they were typed.
+    #[must_use]
+    pub fn mode(&self, process: u32) -> Mode {
+        let own = self.seats[..self.seated].iter().find(|seat| seat.process == process);
+        own.map_or(Mode::default(), |seat| seat.mode)
     }
 
     /// Free space for bytes that arrive.

@@ -248,3 +248,26 @@ fn no_input_makes_it_fail_or_look_at_more_than_a_step() {
         }
     }
 }
+
+#[test]
+fn a_mode_is_what_its_settings_say() {
+    for bits in 0..4 {
+        let settings = Mode(bits).settings();
+        assert_eq!(Mode::of_settings(&settings), Mode(bits));
+        // The character of an interrupt, and that one character is enough for a read.
+        assert_eq!((settings[17], settings[23]), (3, 1));
+    }
+    let mut other = Mode(0).settings();
+    other[12] = 2;
+    assert_eq!(Mode::of_settings(&other), Mode::LINES);
+}
+
+#[test]
+fn each_process_has_the_mode_of_its_seat() {
+    let mut terminal = Terminal::new();
+    assert_eq!(terminal.mode(1), Mode(0));
+    terminal.hand_over(1, 1, 1, Mode::LINES).unwrap();
+    terminal.hand_over(1, 1, 2, Mode::INTERRUPT).unwrap();
+    assert_eq!((terminal.mode(1), terminal.mode(2)), (Mode::LINES, Mode::INTERRUPT));
+    assert_eq!(terminal.mode(3), Mode(0));
+}

@@ -26,9 +26,11 @@
 mod cell;
 mod operation;
 mod pool;
+mod transfer;
 
 pub use operation::{AddressOut, Operation};
 use pool::CellIndex;
+pub use transfer::Transfer;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
@@ -88,6 +90,11 @@ pub fn submit(
             COUNTERS.calls_completed_at_once.add(1);
         }
         return Submitted::Done(result);
+    }
+    if let Delivery::Cpu { .. } = delivery
+        && let Some(error) = operation.error_instead_of_waiting()
+    {
+        return Submitted::Done(Err(error));
     }
     // Back-pressure: the attempt has not consumed or changed anything, so the caller may just try
     // again.

@@ -9,13 +9,15 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 
 use cops_abi::errno::CallResult;
-use cops_abi::{Priority, socket};
+use cops_abi::file::open;
+use cops_abi::{Errno, Priority, socket};
 
 use super::CellIndex;
 use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
-use crate::fs::{ConsoleRead, File};
+use super::transfer::Transfer;
+use crate::fs::{ConsoleRead, File, Object};
 use crate::mm::PinnedBuffer;
 use crate::process::{Process, ProcessId, children};
 use crate::sched::{Timer, Waiter, Waiting};
@@ -47,8 +49,10 @@ pub enum Operation {
     ReadConsole { read: ConsoleRead },
     /// Write `buffer` to `file`.
     Write { file: Arc<File>, buffer: PinnedBuffer },
+    /// Read or write several buffers, or at a given offset.
+    Transfer(Box<Transfer>),
     /// Accept a connection from the listening socket `file`.
-    Accept { file: Arc<File>, peer: Option<Box<AddressOut>> },
+    Accept { file: Arc<File>, peer: Option<Box<AddressOut>>, flags: u32 },
     /// Wait until the connection of `file` is established.
     Connect { file: Arc<File> },
     /// Wait until the clock reaches `deadline_ticks`.
@@ -65,6 +69,7 @@ impl Operation {
         match self {
             Operation::Read { .. } | Operation::ReadConsole { .. } => 1,
             Operation::Write { .. } => 2,
+            Operation::Transfer(transfer) => transfer.number(),
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
             Operation::Sleep { .. } => 5,
@@ -78,10 +83,13 @@ impl Operation {
             Operation::Read { file, buffer } => file.attempt_read(buffer),
             Operation::ReadConsole { read } => read.attempt(process.id),
             Operation::Write { file, buffer } => file.attempt_write(buffer),
-            Operation::Accept { file, peer } => accept(process, file, peer.as_deref()),
-            Operation::Connect { file } => match &**file {
-                File::Socket(socket) => socket.attempt_connect(),
-                _ => Some(Err(cops_abi::Errno::ENOTSOCK)),
+            Operation::Transfer(transfer) => transfer.attempt(),
+            Operation::Accept { file, peer, flags } => {
+                accept(process, file, peer.as_deref(), *flags)
+            }
+            Operation::Connect { file } => match &file.object {
+                Object::Socket(socket) => socket.attempt_connect(),
+                _ => Some(Err(Errno::ENOTSOCK)),
             },
             Operation::Sleep { deadline_ticks, .. } => {
                 (arch::now_ticks() >= *deadline_ticks).then_some(Ok(0))
@@ -162,6 +170,21 @@ impl Operation {
         true
     }
 
+    /// The error of a synchronous call that would have to wait for a file in non-blocking mode.
+    /// `None`: it waits.
+    pub fn error_instead_of_waiting(&self) -> Option<Errno> {
+        let is_non_blocking = match (self, self.file()) {
+            (Operation::ReadConsole { read }, _) => read.is_non_blocking(),
+            (_, Some((file, _))) => file.is_non_blocking(),
+            _ => false,
+        };
+        let error = match self {
+            Operation::Connect { .. } => Errno::EINPROGRESS,
+            _ => Errno::EAGAIN,
+        };
+        is_non_blocking.then_some(error)
+    }
+
     /// The file and the direction that it waits for, if it waits for a file.
     fn file(&self) -> Option<(&File, Waiting)> {
         match self {
@@ -171,6 +194,7 @@ impl Operation {
             Operation::Write { file, .. } | Operation::Connect { file } => {
                 Some((file, Waiting::ToWrite))
             }
+            Operation::Transfer(transfer) => Some(transfer.file()),
             Operation::ReadConsole { .. }
             | Operation::Sleep { .. }
             | Operation::WaitChild { .. } => None,
@@ -180,8 +204,13 @@ impl Operation {
 
 /// The table's lock is held all the time, so that a connection taken from the backlog certainly
 /// gets a number.
-fn accept(process: &Process, file: &File, peer: Option<&AddressOut>) -> Option<CallResult> {
-    let File::Socket(listener) = file else { return Some(Err(cops_abi::Errno::ENOTSOCK)) };
+fn accept(
+    process: &Process,
+    file: &File,
+    peer: Option<&AddressOut>,
+    flags: u32,
+) -> Option<CallResult> {
+    let Object::Socket(listener) = &file.object else { return Some(Err(Errno::ENOTSOCK)) };
     let mut files = process.files.lock();
     if let Err(error) = files.reserve(1) {
         return Some(Err(error));
@@ -193,6 +222,7 @@ fn accept(process: &Process, file: &File, peer: Option<&AddressOut>) -> Option<C
     if let Some(peer) = peer {
         peer.store(address);
     }
-    let file = try_arc(File::Socket(connection));
-    Some(file.map_err(Into::into).and_then(|file| files.insert(file)).map(|file| file.0))
+    let file = try_arc(File::new(Object::Socket(connection), open::READ_WRITE | flags));
+    let closes = flags & open::CLOSE_ON_EXEC != 0;
+    Some(file.map_err(Into::into).and_then(|file| files.insert(file, closes)).map(|file| file.0))
 }

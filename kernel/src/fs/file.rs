@@ -1,7 +1,10 @@
-//! Open files: one enum with one way to attempt an operation and one way to wait.
+//! Open files: one enum of objects, with one way to attempt an operation and one way to wait.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::file::{Status, device_number, mode, open};
 use cops_algorithms::dirent;
 use cops_fallible::Text;
 use spin::Mutex;
@@ -13,9 +16,17 @@ use crate::mm::PinnedBuffer;
 use crate::net::Socket;
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
-/// A file that a process has open. Shared by all descriptors and calls that use it; closed when the
-/// last of them drops it.
-pub enum File {
+/// An open file: what `open`, `pipe2`, `socket` and so on make. All descriptors that are duplicates
+/// of each other, and all calls in flight, share it; it is closed when the last of them drops it.
+pub struct File {
+    /// What is open.
+    pub object: Object,
+    /// Access mode and status flags, as `fcntl` shows them.
+    status: AtomicU32,
+}
+
+/// What can be open.
+pub enum Object {
     /// Standard input.
     ConsoleInput,
     /// Standard output.
@@ -35,49 +46,141 @@ pub enum File {
 }
 
 impl File {
+    /// An open file with these flags of `open`, of which it keeps the access mode and the status.
+    pub fn new(object: Object, flags: u32) -> Self {
+        Self { object, status: AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS)) }
+    }
+
+    /// Standard input, output and error.
+    pub fn standard() -> [Self; 3] {
+        [
+            Self::new(Object::ConsoleInput, open::READ_ONLY),
+            Self::new(Object::ConsoleOutput, open::WRITE_ONLY),
+            Self::new(Object::ConsoleError, open::WRITE_ONLY),
+        ]
+    }
+
     /// Opens the file or directory at `path` in the root image, for reading.
     ///
     /// # Errors
     /// `ENOENT`, `ENOMEM`.
-    pub fn open(path: &str) -> Result<File, Errno> {
-        Ok(match root().look_up(path)? {
-            Node::File(entry) => File::Image { entry, offset_bytes: Mutex::new(0) },
-            Node::Directory(path) => File::Directory { path, listed: Mutex::new(0) },
+    pub fn open(path: &str, flags: u32) -> Result<File, Errno> {
+        let object = match root().look_up(path)? {
+            Node::File(entry) => Object::Image { entry, offset_bytes: Mutex::new(0) },
+            Node::Directory(path) => Object::Directory { path, listed: Mutex::new(0) },
+        };
+        Ok(Self::new(object, flags))
+    }
+
+    /// Access mode and status flags.
+    pub fn flags(&self) -> u32 {
+        self.status.load(Relaxed)
+    }
+
+    /// Replaces the status flags by those in `flags`; the access mode stays.
+    pub fn set_flags(&self, flags: u32) {
+        let access = self.flags() & open::ACCESS_MODE;
+        self.status.store(access | flags & open::STATUS, Relaxed);
+    }
+
+    /// Whether a synchronous call that would have to wait fails with `EAGAIN` instead.
+    pub fn is_non_blocking(&self) -> bool {
+        self.flags() & open::NON_BLOCKING != 0
+    }
+
+    /// What `fstat` reports.
+    pub fn status(&self) -> Status {
+        let (kind, permissions, size) = match &self.object {
+            Object::ConsoleInput | Object::ConsoleOutput | Object::ConsoleError => {
+                let console = Status::new(mode::CHARACTER_DEVICE, 0o620);
+                return Status { device: device_number(5, 1), number: 1, ..console };
+            }
+            Object::Image { entry, .. } => (mode::REGULAR, 0o555, entry.data.len()),
+            Object::Directory { .. } => (mode::DIRECTORY, 0o555, 0),
+            Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600, 0),
+            Object::Socket(_) => (mode::SOCKET, 0o777, 0),
+        };
+        let number = core::ptr::from_ref(self).addr() as u64;
+        Status { size: size as u64, number, ..Status::new(kind, permissions) }
+    }
+
+    /// Number of bytes that a read would return at once, as `FIONREAD` reports it.
+    ///
+    /// # Errors
+    /// `ENOTTY` if the file does not know.
+    pub fn unread_bytes(&self) -> Result<usize, Errno> {
+        match &self.object {
+            Object::PipeReader(pipe) => Ok(pipe.unread_bytes()),
+            Object::Socket(socket) => Ok(socket.unread_bytes()),
+            Object::Image { entry, offset_bytes } => {
+                Ok(entry.data.len().saturating_sub(*offset_bytes.lock()))
+            }
+            Object::ConsoleInput => Ok(super::terminal::unread_bytes()),
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self.object, Object::Directory { .. })
+    }
+
+    /// Whether it is the console.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.object, Object::ConsoleInput | Object::ConsoleOutput | Object::ConsoleError)
+    }
+
+    /// Reads at `offset`, without using or changing the position; `None` if the call has to wait.
+    pub fn attempt_read_at(&self, offset: u64, buffer: &PinnedBuffer) -> Option<CallResult> {
+        Some(match &self.object {
+            Object::Image { entry, .. } => {
+                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                Ok(read_image(entry, offset, buffer))
+            }
+            Object::Directory { .. } => Err(Errno::EISDIR),
+            _ => Err(Errno::ESPIPE),
+        })
+    }
+
+    /// Writes at `offset`, without using or changing the position; `None` if the call has to wait.
+    pub fn attempt_write_at(&self, _offset: u64, _buffer: &PinnedBuffer) -> Option<CallResult> {
+        Some(match &self.object {
+            Object::Image { .. } | Object::Directory { .. } => Err(Errno::EBADF),
+            _ => Err(Errno::ESPIPE),
         })
     }
 
     /// Reads available bytes into `buffer`; `None` if there are none yet and the call has to wait.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
-        match self {
-            File::Image { entry, offset_bytes } => {
+        match &self.object {
+            Object::Image { entry, offset_bytes } => {
                 let mut offset = offset_bytes.lock();
-                let rest = entry.data.get(*offset..).unwrap_or_default();
-                let count = rest.len().min(buffer.len());
-                buffer.write_at(0, &rest[..count]);
+                let count = read_image(entry, *offset, buffer);
                 *offset += count;
                 Some(Ok(count))
             }
-            File::Directory { .. } => Some(Err(Errno::EISDIR)),
-            File::PipeReader(pipe) => pipe.attempt(buffer),
-            File::Socket(socket) => socket.attempt_read(buffer),
+            Object::Directory { .. } => Some(Err(Errno::EISDIR)),
+            Object::PipeReader(pipe) => pipe.attempt(buffer),
+            Object::Socket(socket) => socket.attempt_read(buffer),
             // Console input is read by a `ConsoleRead`.
-            File::ConsoleInput | File::ConsoleOutput | File::ConsoleError | File::PipeWriter(_) => {
-                Some(Err(Errno::EBADF))
-            }
+            Object::ConsoleInput
+            | Object::ConsoleOutput
+            | Object::ConsoleError
+            | Object::PipeWriter(_) => Some(Err(Errno::EBADF)),
         }
     }
 
     /// Writes bytes from `buffer` as far as there is room; `None` if there is none and the call has
     /// to wait.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
-        match self {
-            File::ConsoleOutput => write_console(Channel::Output, buffer),
-            File::ConsoleError => write_console(Channel::Error, buffer),
-            File::PipeWriter(pipe) => pipe.attempt(buffer),
-            File::Socket(socket) => socket.attempt_write(buffer),
-            File::Image { .. } => Some(Err(Errno::EROFS)),
-            File::Directory { .. } => Some(Err(Errno::EISDIR)),
-            File::ConsoleInput | File::PipeReader(_) => Some(Err(Errno::EBADF)),
+        match &self.object {
+            Object::ConsoleOutput => write_console(Channel::Output, buffer),
+            Object::ConsoleError => write_console(Channel::Error, buffer),
+            Object::PipeWriter(pipe) => pipe.attempt(buffer),
+            Object::Socket(socket) => socket.attempt_write(buffer),
+            Object::Image { .. } => Some(Err(Errno::EBADF)),
+            Object::Directory { .. } => Some(Err(Errno::EBADF)),
+            Object::ConsoleInput | Object::PipeReader(_) => Some(Err(Errno::EBADF)),
         }
     }
 
@@ -87,8 +190,8 @@ impl File {
         if let Some((queue, _)) = self.queue(waiting) {
             queue.insert(waiter);
         }
-        match self {
-            File::Socket(socket) => socket.listen_for(waiting),
+        match &self.object {
+            Object::Socket(socket) => socket.listen_for(waiting),
             _ => true,
         }
     }
@@ -111,15 +214,15 @@ impl File {
     /// The calls that wait for this direction, and whether an attempt may succeed now. `None` if
     /// attempts never wait.
     fn queue(&self, waiting: Waiting) -> Option<(&WaitQueue, bool)> {
-        match self {
-            File::PipeReader(pipe) => Some(pipe.queue()),
-            File::PipeWriter(pipe) => Some(pipe.queue()),
+        match &self.object {
+            Object::PipeReader(pipe) => Some(pipe.queue()),
+            Object::PipeWriter(pipe) => Some(pipe.queue()),
             // Checking would cost as much as an attempt.
-            File::Socket(socket) => Some((socket.queue(waiting), true)),
-            File::ConsoleOutput | File::ConsoleError => {
+            Object::Socket(socket) => Some((socket.queue(waiting), true)),
+            Object::ConsoleOutput | Object::ConsoleError => {
                 Some((&CONSOLE_WRITERS, console::has_room()))
             }
-            File::ConsoleInput | File::Image { .. } | File::Directory { .. } => None,
+            Object::ConsoleInput | Object::Image { .. } | Object::Directory { .. } => None,
         }
     }
 
@@ -129,7 +232,7 @@ impl File {
     /// `ESPIPE` for a file without a position, `EINVAL` for a negative position or an unknown
     /// `whence`.
     pub fn seek(&self, offset: isize, whence: usize) -> CallResult {
-        let File::Image { entry, offset_bytes } = self else { return Err(Errno::ESPIPE) };
+        let Object::Image { entry, offset_bytes } = &self.object else { return Err(Errno::ESPIPE) };
         let mut place = offset_bytes.lock();
         let base = match whence {
             0 => 0,
@@ -149,7 +252,7 @@ impl File {
     /// # Errors
     /// `ENOTDIR`; `EINVAL` if not even one record fits.
     pub fn list(&self, bytes: &mut [u8]) -> CallResult {
-        let File::Directory { path, listed } = self else { return Err(Errno::ENOTDIR) };
+        let Object::Directory { path, listed } = &self.object else { return Err(Errno::ENOTDIR) };
         let mut listed = listed.lock();
         let mut used = 0;
         for (index, (name, is_directory)) in root().list(path).enumerate().skip(*listed) {
@@ -162,6 +265,14 @@ impl File {
         }
         Ok(used)
     }
+}
+
+/// Copies what follows `offset` in a file of the root image. Returns the number of bytes.
+fn read_image(entry: &Entry, offset: usize, buffer: &PinnedBuffer) -> usize {
+    let rest = entry.data.get(offset..).unwrap_or_default();
+    let count = rest.len().min(buffer.len());
+    buffer.write_at(0, &rest[..count]);
+    count
 }
 
 /// Calls that wait for room in the console's queue.

@@ -8,8 +8,10 @@ mod table;
 mod terminal;
 
 pub use cops_algorithms::terminal::Mode as ConsoleMode;
-pub use file::{File, console_has_room};
+pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
 pub use pipe::pipe;
 pub use table::{Descriptor, FileTable};
-pub use terminal::{ConsoleRead, TERMINAL, console_mode, hand_over_console, release_console};
+pub use terminal::{
+    ConsoleRead, TERMINAL, console_mode, hand_over_console, release_console, set_settings, settings,
+};

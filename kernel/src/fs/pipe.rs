@@ -82,6 +82,11 @@ impl PipeReader {
         Some(Ok(count))
     }
 
+    /// Number of bytes that a read finds.
+    pub fn unread_bytes(&self) -> usize {
+        self.0.state.lock().bytes.len()
+    }
+
     /// The waiting readers, and whether an attempt would succeed now.
     pub fn queue(&self) -> (&WaitQueue, bool) {
         let state = self.0.state.lock();

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_fallible::{List, OutOfMemory, try_arc, try_box};
 
-use super::File;
+use super::file::{File, Object};
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 
 /// Maximum number of open files of a process: enough for ten thousand connections.
@@ -30,11 +30,14 @@ struct Chunk {
     files: [Option<Arc<File>>; CHUNK_FILES],
     /// A bit for each number in use.
     taken: u128,
+    /// A bit for each number that `exec` closes; only of numbers in use.
+    close_on_exec: u128,
 }
 
 /// Descriptor numbers and their files. A new file gets the lowest free number, as POSIX requires.
 pub struct FileTable {
-    chunks: List<Box<Chunk>>,
+    /// `None`: all of its numbers are free, and it has not been needed.
+    chunks: List<Option<Box<Chunk>>>,
     /// A bit for each chunk without a free number.
     full: [u64; CHUNKS_MAX.div_ceil(64)],
     count: usize,
@@ -42,6 +45,8 @@ pub struct FileTable {
     charge: Charge,
 }
 
+/// Memory for a chunk.
+const CHUNK_BYTES: u64 = size_of::<Chunk>() as u64;
 /// Memory for a descriptor: its place in the table and the file.
 const DESCRIPTOR_BYTES: u64 = 512;
 /// Additional memory for a socket: a connection's buffers.
@@ -49,7 +54,7 @@ const SOCKET_BYTES: u64 = 8192;
 
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Option<Amounts> {
-    matches!(file, File::Socket(_)).then(|| Amounts::of(Kind::Memory, SOCKET_BYTES))
+    matches!(file.object, Object::Socket(_)).then(|| Amounts::of(Kind::Memory, SOCKET_BYTES))
 }
 
 fn descriptors(count: usize) -> Amounts {
@@ -64,12 +69,9 @@ impl FileTable {
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub fn with_console(family: Family) -> Result<Self, Errno> {
-        let console = [File::ConsoleInput, File::ConsoleOutput, File::ConsoleError];
-        let charge = Charge::new(family, &descriptors(console.len()))?;
-        let mut table =
-            Self { chunks: List::new(), full: [0; CHUNKS_MAX.div_ceil(64)], count: 0, charge };
-        for file in console {
-            table.insert(try_arc(file)?)?;
+        let mut table = Self::empty(family);
+        for file in File::standard() {
+            table.insert(try_arc(file)?, false)?;
         }
         Ok(table)
     }
@@ -88,17 +90,23 @@ impl FileTable {
     /// `EMFILE`, `ENOMEM`.
     pub fn copy_chunk(&mut self, from: &FileTable, index: usize) -> Result<bool, Errno> {
         let Some(chunk) = from.chunks.get(index) else { return Ok(false) };
+        let Some(chunk) = chunk else {
+            self.chunks.try_push(None)?;
+            return Ok(true);
+        };
         let count = chunk.taken.count_ones() as usize;
         let mut amounts = descriptors(count);
+        amounts.add(&Amounts::of(Kind::Memory, CHUNK_BYTES));
         let extras = chunk.files.iter().flatten().filter_map(|file| extra(file));
         extras.for_each(|extra| amounts.add(&extra));
         self.charge.grow(&amounts)?;
         let files = core::array::from_fn(|place| chunk.files[place].clone());
-        let copy = try_box(Chunk { files, taken: chunk.taken })?;
-        if copy.taken == u128::MAX {
+        let Chunk { taken, close_on_exec, .. } = **chunk;
+        let copy = try_box(Chunk { files, taken, close_on_exec })?;
+        if taken == u128::MAX {
             self.full[index / 64] |= 1 << (index % 64);
         }
-        self.chunks.try_push(copy)?;
+        self.chunks.try_push(Some(copy))?;
         self.count += count;
         Ok(true)
     }
@@ -113,11 +121,21 @@ impl FileTable {
         self.charge.shrink(&descriptors(self.charged() - self.count));
     }
 
-    /// Ensures that [`Self::insert`] will succeed `more` times, at most twice.
+    /// Ensures that [`Self::insert`] will succeed `more` times.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub fn reserve(&mut self, more: usize) -> Result<(), Errno> {
+        self.reserve_charge(more)?;
+        let (mut index, mut free) = (self.first_with_room(), 0);
+        while free < more {
+            free += self.chunk(index)?.taken.count_zeros() as usize;
+            index += 1;
+        }
+        Ok(())
+    }
+
+    fn reserve_charge(&mut self, more: usize) -> Result<(), Errno> {
         if self.count + more > OPEN_FILES_MAX {
             return Err(Errno::EMFILE);
         }
@@ -125,64 +143,203 @@ impl FileTable {
         if missing > 0 {
             self.charge.grow(&descriptors(missing))?;
         }
-        while self.chunks.len() * CHUNK_FILES < self.count + more {
-            self.grow()?;
-        }
         Ok(())
     }
 
-    fn grow(&mut self) -> Result<(), OutOfMemory> {
-        let chunk = try_box(Chunk { files: [const { None }; CHUNK_FILES], taken: 0 })?;
-        self.chunks.try_push(chunk)
+    /// The first chunk with a free number, which need not exist.
+    fn first_with_room(&self) -> usize {
+        let with_room = self.full.iter().enumerate().find(|&(_, &word)| word != u64::MAX);
+        with_room.map_or(usize::MAX, |(index, word)| index * 64 + word.trailing_ones() as usize)
+    }
+
+    /// Chunk `index`, allocated and charged if it does not exist.
+    fn chunk(&mut self, index: usize) -> Result<&mut Chunk, Errno> {
+        if index >= CHUNKS_MAX {
+            return Err(Errno::EMFILE);
+        }
+        while self.chunks.len() <= index {
+            self.chunks.try_push(None)?;
+        }
+        let place = &mut self.chunks[index];
+        if place.is_none() {
+            let files = [const { None }; CHUNK_FILES];
+            let chunk = try_box(Chunk { files, taken: 0, close_on_exec: 0 })?;
+            self.charge.grow(&Amounts::of(Kind::Memory, CHUNK_BYTES))?;
+            *place = Some(chunk);
+        }
+        place.as_deref_mut().ok_or(Errno::ENOMEM)
+    }
+
+    /// The chunk of a number and the number's place in it, if the chunk exists.
+    fn place(&self, Descriptor(number): Descriptor) -> Result<(&Chunk, usize), Errno> {
+        let chunk = self.chunks.get(number / CHUNK_FILES).and_then(Option::as_deref);
+        Ok((chunk.ok_or(Errno::EBADF)?, number % CHUNK_FILES))
     }
 
     /// Opens `file` with the lowest free number.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`; the file is dropped, that is, closed.
-    pub fn insert(&mut self, file: Arc<File>) -> Result<Descriptor, Errno> {
+    pub fn insert(&mut self, file: Arc<File>, close_on_exec: bool) -> Result<Descriptor, Errno> {
         self.reserve(1)?;
         if let Some(extra) = extra(&file) {
             self.charge.grow(&extra)?;
         }
-        let with_room = self.full.iter().enumerate().find(|&(_, &word)| word != u64::MAX);
-        let number = with_room
-            .map_or(usize::MAX, |(index, word)| index * 64 + word.trailing_ones() as usize);
-        let chunk = self.chunks.get_mut(number).ok_or(Errno::EMFILE)?;
+        let number = self.first_with_room();
+        let chunk = self.chunk(number)?;
         let place = chunk.taken.trailing_ones() as usize;
+        let descriptor = Descriptor(number * CHUNK_FILES + place);
+        self.put(descriptor, file, close_on_exec);
+        Ok(descriptor)
+    }
+
+    /// Puts `file` at a number that is free and has a chunk.
+    fn put(&mut self, Descriptor(number): Descriptor, file: Arc<File>, close_on_exec: bool) {
+        let (index, place) = (number / CHUNK_FILES, number % CHUNK_FILES);
+        let Some(Some(chunk)) = self.chunks.get_mut(index) else { return };
         chunk.taken |= 1 << place;
+        if close_on_exec {
+            chunk.close_on_exec |= 1 << place;
+        }
         chunk.files[place] = Some(file);
         if chunk.taken == u128::MAX {
-            self.full[number / 64] |= 1 << (number % 64);
+            self.full[index / 64] |= 1 << (index % 64);
         }
         self.count += 1;
-        Ok(Descriptor(number * CHUNK_FILES + place))
+    }
+
+    /// Opens `file` with the lowest free number that is at least `from`.
+    ///
+    /// # Errors
+    /// `EINVAL` if no descriptor can have such a number, `EMFILE`, `ENOMEM`.
+    pub fn insert_from(
+        &mut self,
+        from: Descriptor,
+        file: Arc<File>,
+        close_on_exec: bool,
+    ) -> Result<Descriptor, Errno> {
+        if from.0 >= OPEN_FILES_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let mut free = from.0;
+        while free < OPEN_FILES_MAX {
+            let Ok((chunk, place)) = self.place(Descriptor(free)) else { break };
+            // A bit for each free number of the chunk that is not below the wanted one.
+            let choice = !chunk.taken & u128::MAX << place;
+            free -= place;
+            if choice != 0 {
+                free += choice.trailing_zeros() as usize;
+                break;
+            }
+            free += CHUNK_FILES;
+        }
+        if free >= OPEN_FILES_MAX {
+            return Err(Errno::EMFILE);
+        }
+        self.insert_at(Descriptor(free), file, close_on_exec).map(|_| Descriptor(free))
+    }
+
+    /// Opens `file` with this number. Returns the file that had it, to be dropped without the
+    /// table's lock.
+    ///
+    /// # Errors
+    /// `EBADF` if no descriptor can have this number, `EMFILE`, `ENOMEM`; the table is unchanged.
+    pub fn insert_at(
+        &mut self,
+        descriptor: Descriptor,
+        file: Arc<File>,
+        close_on_exec: bool,
+    ) -> Result<Option<Arc<File>>, Errno> {
+        let Descriptor(number) = descriptor;
+        if number >= OPEN_FILES_MAX {
+            return Err(Errno::EBADF);
+        }
+        let extra = extra(&file);
+        let is_open = self.get(descriptor).is_ok();
+        self.reserve_charge(usize::from(!is_open))?;
+        self.chunk(number / CHUNK_FILES)?;
+        if let Some(extra) = &extra {
+            self.charge.grow(extra)?;
+        }
+        let before = if is_open { self.take(descriptor).ok() } else { None };
+        self.put(descriptor, file, close_on_exec);
+        self.release_unused();
+        Ok(before)
+    }
+
+    /// Whether `exec` closes this descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn closes_on_exec(&self, descriptor: Descriptor) -> Result<bool, Errno> {
+        let (chunk, place) = self.place(descriptor)?;
+        if chunk.taken & 1 << place == 0 {
+            return Err(Errno::EBADF);
+        }
+        Ok(chunk.close_on_exec & 1 << place != 0)
+    }
+
+    /// Sets whether `exec` closes this descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn set_close_on_exec(&mut self, descriptor: Descriptor, closes: bool) -> Result<(), Errno> {
+        self.closes_on_exec(descriptor)?;
+        let Descriptor(number) = descriptor;
+        let chunk = self.chunk(number / CHUNK_FILES)?;
+        let bit = 1 << (number % CHUNK_FILES);
+        if closes {
+            chunk.close_on_exec |= bit;
+        } else {
+            chunk.close_on_exec &= !bit;
+        }
+        Ok(())
+    }
+
+    #[allow(dead_code, reason = "for `exec`")]
+    /// Takes out one file that `exec` closes; `None` if there is none left. The caller drops the
+    /// file without the table's lock, and calls again in its next portion.
+    pub fn pop_close_on_exec(&mut self) -> Option<Arc<File>> {
+        let closing = |chunk: &Option<Box<Chunk>>| {
+            chunk.as_ref().is_some_and(|chunk| chunk.close_on_exec != 0)
+        };
+        let index = self.chunks.iter().position(closing)?;
+        let place = self.chunks[index].as_ref()?.close_on_exec.trailing_zeros() as usize;
+        self.remove(Descriptor(index * CHUNK_FILES + place)).ok()
     }
 
     /// The file with this number.
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn get(&self, Descriptor(number): Descriptor) -> Result<Arc<File>, Errno> {
-        let chunk = self.chunks.get(number / CHUNK_FILES).ok_or(Errno::EBADF)?;
-        chunk.files[number % CHUNK_FILES].clone().ok_or(Errno::EBADF)
+    pub fn get(&self, descriptor: Descriptor) -> Result<Arc<File>, Errno> {
+        let (chunk, place) = self.place(descriptor)?;
+        chunk.files[place].clone().ok_or(Errno::EBADF)
     }
 
     /// Removes a file. Calls in flight keep it open until they are completed or cancelled.
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn remove(&mut self, Descriptor(number): Descriptor) -> Result<Arc<File>, Errno> {
+    pub fn remove(&mut self, descriptor: Descriptor) -> Result<Arc<File>, Errno> {
+        let file = self.take(descriptor)?;
+        self.release_unused();
+        Ok(file)
+    }
+
+    /// Removes a file, but not the charge for its number.
+    fn take(&mut self, Descriptor(number): Descriptor) -> Result<Arc<File>, Errno> {
         let (index, place) = (number / CHUNK_FILES, number % CHUNK_FILES);
-        let chunk = self.chunks.get_mut(index).ok_or(Errno::EBADF)?;
+        let chunk =
+            self.chunks.get_mut(index).and_then(Option::as_deref_mut).ok_or(Errno::EBADF)?;
         let file = chunk.files[place].take().ok_or(Errno::EBADF)?;
         chunk.taken &= !(1 << place);
+        chunk.close_on_exec &= !(1 << place);
         self.full[index / 64] &= !(1 << (index % 64));
         self.count -= 1;
         if let Some(extra) = extra(&file) {
             self.charge.shrink(&extra);
         }
-        self.release_unused();
         Ok(file)
     }
 
@@ -190,8 +347,9 @@ impl FileTable {
     /// `Some(None)`. `None` if nothing is left.
     pub fn pop(&mut self) -> Option<Option<Arc<File>>> {
         for _ in 0..CHUNKS_PER_PORTION {
-            let chunk = self.chunks.last_mut()?;
-            if let Some(place) = (u128::BITS - chunk.taken.leading_zeros()).checked_sub(1) {
+            if let Some(chunk) = self.chunks.last_mut()?
+                && let Some(place) = (u128::BITS - chunk.taken.leading_zeros()).checked_sub(1)
+            {
                 chunk.taken &= !(1 << place);
                 self.count -= 1;
                 let file = chunk.files[place as usize].take();

@@ -4,6 +4,7 @@
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::file::terminal::BYTES;
 use cops_algorithms::terminal::{Echo, INPUT_BYTES, Mode, Read, Refusal, Terminal};
 use spin::Mutex;
 
@@ -66,14 +67,21 @@ impl InputSink for Console {
 /// A read of console input.
 pub struct ConsoleRead {
     buffer: PinnedBuffer,
+    /// Whether a synchronous read fails instead of waiting.
+    is_non_blocking: bool,
     /// The queue that it waits in, if any.
     queue: Option<&'static WaitQueue>,
 }
 
 impl ConsoleRead {
-    /// A read into `buffer`.
-    pub fn new(buffer: PinnedBuffer) -> Self {
-        Self { buffer, queue: None }
+    /// A read into `buffer`. `is_non_blocking`: a synchronous one fails instead of waiting.
+    pub fn new(buffer: PinnedBuffer, is_non_blocking: bool) -> Self {
+        Self { buffer, is_non_blocking, queue: None }
+    }
+
+    /// Whether a synchronous read fails instead of waiting.
+    pub fn is_non_blocking(&self) -> bool {
+        self.is_non_blocking
     }
 
     /// Reads available input for process `reader`; `None` if there is none yet or the process is
@@ -130,6 +138,29 @@ impl ConsoleRead {
             queue.pass_on(waiter);
         }
     }
+}
+
+/// Number of bytes that were typed and have not been read.
+pub fn unread_bytes() -> usize {
+    INPUT_BYTES - TERMINAL.state.lock().terminal.room()
+}
+
+/// The settings as `ioctl` shows them to process `process`.
+pub fn settings(process: u32) -> [u8; BYTES] {
+    TERMINAL.state.lock().terminal.mode(process).settings()
+}
+
+/// Sets what of the settings exists here: whether lines are edited, and whether Ctrl-C is a signal.
+///
+/// # Errors
+/// `EIO` if the process does not have the console.
+pub fn set_settings(process: u32, settings: &[u8; BYTES]) -> Result<(), Errno> {
+    let before = TERMINAL.state.lock().terminal.mode(process);
+    let mode = Mode::of_settings(settings);
+    if mode == before {
+        return Ok(());
+    }
+    hand_over_console(process, process, mode).map_err(|_| Errno::EIO)
 }
 
 /// Reads for process `reader`, and echoes.

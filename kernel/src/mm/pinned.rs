@@ -5,11 +5,14 @@
 //! the call drops its reference. So a late completion can never write into memory that is used for
 //! something else.
 
-use super::FaultError;
 use super::address_space::AddressSpace;
 use super::frames::{FRAME_BYTES, Frame};
+use super::{FaultError, OutOfMemory};
 use crate::arch::Access;
 use cops_algorithms::user_range::UserRange;
+
+/// Number of bytes that are copied at once between two buffers.
+const COPY_BYTES: usize = 512;
 
 /// The first part of a program's buffer, pinned.
 #[derive(Debug)]
@@ -39,6 +42,36 @@ impl PinnedBuffer {
             *place = Some(space.translate_for(part.address, access)?);
         }
         Ok(Self { frames, offset: offset as u16, length: range.len() as u32 })
+    }
+
+    /// A buffer of the kernel's own, of zeros, for `length` bytes that are gathered from several
+    /// places.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    ///
+    /// # Panics
+    /// If they do not fit into [`Self::MAX_FRAMES`] frames.
+    pub fn gathered(length: usize) -> Result<Self, OutOfMemory> {
+        assert!(length <= Self::MAX_FRAMES * FRAME_BYTES, "{length} bytes in one buffer");
+        let mut frames = [const { None }; Self::MAX_FRAMES];
+        for place in frames.iter_mut().take(length.div_ceil(FRAME_BYTES)) {
+            *place = Some(Frame::allocate_zeroed()?);
+        }
+        Ok(Self { frames, offset: 0, length: length as u32 })
+    }
+
+    /// Copies all of `from` into this buffer at `offset`.
+    ///
+    /// # Panics
+    /// If that is not within [`PinnedBuffer::len`].
+    pub fn copy_from(&self, offset: usize, from: &PinnedBuffer) {
+        let mut piece = [0; COPY_BYTES];
+        for start in (0..from.len()).step_by(COPY_BYTES) {
+            let piece = &mut piece[..COPY_BYTES.min(from.len() - start)];
+            from.read_at(start, piece);
+            self.write_at(offset + start, piece);
+        }
     }
 
     /// Number of pinned bytes: the buffer's length or, for a long buffer, that of its first part.

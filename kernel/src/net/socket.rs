@@ -233,6 +233,14 @@ impl Socket {
         Some(Ok(done))
     }
 
+    /// Number of received bytes that a read finds.
+    pub fn unread_bytes(&self) -> usize {
+        match &*self.state.read() {
+            State::Connected(connection) => connection.unread_bytes(),
+            _ => 0,
+        }
+    }
+
     /// The calls that wait for this direction.
     pub fn queue(&self, waiting: Waiting) -> &WaitQueue {
         self.shared_queue(waiting)

@@ -11,19 +11,23 @@ use core::net::SocketAddr;
 use core::ops::{Deref, Range};
 
 use cops_abi::syscall::{
-    AT_FDCWD, CLOCK_MONOTONIC, CLOCK_REALTIME, PATH_BYTES_MAX, clone_flags, map_flags, protection,
-    signal,
+    AT_FDCWD, BUFFERS_MAX, CLOCK_MONOTONIC, CLOCK_REALTIME, NAME_BYTES_MAX, PATH_BYTES_MAX,
+    clone_flags, map_flags, protection, signal,
 };
 use cops_abi::{Errno, Priority, inspect, layout, quota, socket, trace};
+use cops_algorithms::fixed_list::FixedList;
 use cops_fallible::Text;
 
 use crate::arch::SyscallFrame;
 use crate::call::AddressOut;
-use crate::fs::{self, ConsoleMode, Descriptor, File};
+use crate::fs::{self, ConsoleMode, Descriptor, File, Object};
 use crate::mm::quota::Kind;
 use crate::mm::{Access, PinnedBuffer, Rights, UserRange, own_pages};
 use crate::net::{Shutdown, Socket};
 use crate::process::{Process, ProcessId};
+
+/// Number of buffers of `readv` and its relatives that one call may use.
+const BUFFERS_EXAMINED: usize = 32;
 
 /// The arguments of one call, numbered from 0 as the registers `a0` to `a5`.
 ///
@@ -88,7 +92,7 @@ pub struct SocketFile(Arc<File>);
 
 impl SocketFile {
     fn new(file: Arc<File>) -> Result<Self, Errno> {
-        if matches!(&*file, File::Socket(_)) { Ok(Self(file)) } else { Err(Errno::ENOTSOCK) }
+        if matches!(file.object, Object::Socket(_)) { Ok(Self(file)) } else { Err(Errno::ENOTSOCK) }
     }
 
     pub fn into_file(self) -> Arc<File> {
@@ -100,11 +104,17 @@ impl Deref for SocketFile {
     type Target = Socket;
 
     fn deref(&self) -> &Socket {
-        match &*self.0 {
-            File::Socket(socket) => socket,
+        match &self.0.object {
+            Object::Socket(socket) => socket,
             _ => unreachable!("`new` admits sockets only"),
         }
     }
+}
+
+/// The buffers of `readv` and its relatives that are not empty.
+pub struct UserBuffers {
+    /// At most [`BUFFERS_EXAMINED`], in order.
+    pub ranges: FixedList<UserRange, BUFFERS_EXAMINED>,
 }
 
 impl<'a> Arguments<'a> {
@@ -253,6 +263,45 @@ impl<'a> Arguments<'a> {
         self.structure(index, self.registers[index + 1].min(max))
     }
 
+    /// Buffers: the address of an array of `iovec`, and their number. `EINVAL` for more than
+    /// [`BUFFERS_MAX`], or more bytes than a call can report; `EFAULT`.
+    pub fn buffers(&self, index: usize) -> Result<UserBuffers, Errno> {
+        const EACH_BYTES: usize = 16;
+        let (address, count) = (self.registers[index], self.registers[index + 1]);
+        if count > BUFFERS_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let nothing = UserRange::new(0, 0).ok_or(Errno::EFAULT)?;
+        let (mut ranges, mut total) = (FixedList::new(nothing), 0_usize);
+        let mut bytes = [0; EACH_BYTES * BUFFERS_EXAMINED];
+        for first in (0..count).step_by(BUFFERS_EXAMINED) {
+            let part = &mut bytes[..(count - first).min(BUFFERS_EXAMINED) * EACH_BYTES];
+            let at = address.checked_add(first * EACH_BYTES).ok_or(Errno::EFAULT)?;
+            self.process
+                .space
+                .copy_in(UserRange::new(at, part.len()).ok_or(Errno::EFAULT)?, part)?;
+            for [address, length] in part.as_chunks::<8>().0.as_chunks::<2>().0 {
+                let (address, length) =
+                    (usize::from_le_bytes(*address), usize::from_le_bytes(*length));
+                total = total.checked_add(length).ok_or(Errno::EINVAL)?;
+                if isize::try_from(total).is_err() {
+                    return Err(Errno::EINVAL);
+                }
+                if length > 0 {
+                    let range = UserRange::new(address, length).ok_or(Errno::EFAULT)?;
+                    // A call that has more buffers uses the first ones.
+                    let _ = ranges.push(range);
+                }
+            }
+        }
+        Ok(UserBuffers { ranges })
+    }
+
+    /// An offset in a file; `EINVAL` if it is negative.
+    pub fn offset(&self, index: usize) -> Result<u64, Errno> {
+        u64::try_from(self.signed(index)).map_err(|_| Errno::EINVAL)
+    }
+
     /// The address of a structure of `bytes` bytes; `EFAULT` as for [`Self::range`].
     pub fn structure(&self, index: usize, bytes: usize) -> Result<UserRange, Errno> {
         UserRange::new(self.registers[index], bytes).ok_or(Errno::EFAULT)
@@ -338,7 +387,11 @@ impl<'a> Arguments<'a> {
 
     /// A path: the string at an address. Errors are those of `copy_in_string`.
     pub fn path(&self, index: usize) -> Result<Text, Errno> {
-        self.process.space.copy_in_string(self.registers[index], PATH_BYTES_MAX - 1)
+        let path = self.process.space.copy_in_string(self.registers[index], PATH_BYTES_MAX - 1)?;
+        if path.split('/').any(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        Ok(path)
     }
 
     /// A socket address and its length. `EINVAL` if it is too long, `EFAULT`, and the errors of
@@ -383,6 +436,12 @@ impl<'a> Arguments<'a> {
     /// The socket with this number; `EBADF`, `ENOTSOCK`.
     pub fn socket(&self, index: usize) -> Result<SocketFile, Errno> {
         SocketFile::new(self.file(index)?)
+    }
+
+    /// The directory of a call that ends with `at`: its descriptor, and whether it is the current
+    /// one.
+    pub fn directory_file(&self, index: usize) -> (Descriptor, Directory) {
+        (self.descriptor(index), self.directory(index))
     }
 
     /// The directory of `openat`.

@@ -5,24 +5,28 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_fallible::{Text, try_arc};
+use cops_abi::file::open;
+use cops_fallible::{List, Text, try_arc, try_box};
 
-use super::arguments::Directory;
-use crate::call::Operation;
-use crate::fs::{self, ConsoleRead, Descriptor, File};
+use super::arguments::{Directory, UserBuffers};
+use crate::call::{Operation, Transfer};
+use crate::fs::{self, ConsoleRead, Descriptor, File, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::Process;
+use crate::sched::Waiting;
 
 /// Maximum number of bytes that one `getdents64` stores.
 pub const LIST_BYTES_MAX: usize = 1024;
 /// Size of the two numbers that `pipe2` stores.
 pub const PIPE_BYTES: usize = 8;
 
+/// The flags of `pipe2`.
+pub const PIPE_FLAGS: usize = (open::CLOSE_ON_EXEC | open::NON_BLOCKING) as usize;
+
 /// `openat(directory, path, flags)`: the root image is read-only and the working directory is the
 /// root.
 pub fn open(process: &Process, directory: Directory, path: &Text, flags: usize) -> CallResult {
-    const ACCESS_MODE: usize = 3;
-    const CREATE: usize = 0o100;
+    let flags = flags as u32;
     if matches!(directory, Directory::Other) && !path.starts_with('/') {
         return Err(Errno::EBADF);
     }
@@ -30,12 +34,19 @@ pub fn open(process: &Process, directory: Directory, path: &Text, flags: usize) 
         return Err(Errno::ENOENT);
     }
     mm::admit()?;
-    let file = match File::open(path) {
-        Ok(_) if flags & ACCESS_MODE != 0 => return Err(Errno::EROFS),
-        Err(Errno::ENOENT) if flags & CREATE != 0 => return Err(Errno::EROFS),
+    let file = match File::open(path, flags) {
+        Ok(_) if flags & open::CREATE != 0 && flags & open::EXCLUSIVE != 0 => {
+            return Err(Errno::EEXIST);
+        }
+        Ok(_) if flags & (open::ACCESS_MODE | open::TRUNCATE) != 0 => return Err(Errno::EROFS),
+        Ok(file) if flags & open::DIRECTORY != 0 && !file.is_directory() => {
+            return Err(Errno::ENOTDIR);
+        }
+        Err(Errno::ENOENT) if flags & open::CREATE != 0 => return Err(Errno::EROFS),
         file => file?,
     };
-    process.files.lock().insert(try_arc(file)?).map(|file| file.0)
+    let closes = flags & open::CLOSE_ON_EXEC != 0;
+    process.files.lock().insert(try_arc(file)?, closes).map(|file| file.0)
 }
 
 /// `close(fd)`.
@@ -47,17 +58,20 @@ pub fn close(process: &Process, file: Descriptor) -> CallResult {
 }
 
 /// `pipe2(*mut [i32; 2], flags)`.
-pub fn pipe(process: &Process, numbers: UserRange) -> CallResult {
+pub fn pipe(process: &Process, numbers: UserRange, flags: usize) -> CallResult {
     mm::admit()?;
     // Check the address for the numbers before they exist, so that an invalid address leaves
     // nothing open.
     let numbers = PinnedBuffer::new(&process.space, numbers, Access::Write)?;
     let (reader, writer) = fs::pipe(process.family)?;
-    let (reader, writer) = (try_arc(File::PipeReader(reader))?, try_arc(File::PipeWriter(writer))?);
+    let flags = flags as u32;
+    let reader = try_arc(File::new(Object::PipeReader(reader), open::READ_ONLY | flags))?;
+    let writer = try_arc(File::new(Object::PipeWriter(writer), open::WRITE_ONLY | flags))?;
+    let closes = flags & open::CLOSE_ON_EXEC != 0;
     let mut files = process.files.lock();
     files.reserve(2)?;
-    let reader = files.insert(reader)?;
-    let writer = files.insert(writer)?;
+    let reader = files.insert(reader, closes)?;
+    let writer = files.insert(writer, closes)?;
     numbers.write_at(0, &(reader.0 as u32).to_le_bytes());
     numbers.write_at(4, &(writer.0 as u32).to_le_bytes());
     Ok(0)
@@ -76,8 +90,10 @@ pub fn list(process: &Process, file: &File, buffer: UserRange) -> CallResult {
 /// `read(fd, buffer, length)`.
 pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&process.space, buffer, Access::Write)?;
-    Ok(match &*file {
-        File::ConsoleInput => Operation::ReadConsole { read: ConsoleRead::new(buffer) },
+    Ok(match &file.object {
+        Object::ConsoleInput => {
+            Operation::ReadConsole { read: ConsoleRead::new(buffer, file.is_non_blocking()) }
+        }
         _ => Operation::Read { file, buffer },
     })
 }
@@ -86,4 +102,74 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
 pub fn write(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&process.space, buffer, Access::Read)?;
     Ok(Operation::Write { file, buffer })
+}
+
+/// Maximum number of buffers that one `readv` fills.
+const BUFFERS_PER_READ: usize = 8;
+/// Maximum number of buffers that one `writev` gathers, and of their bytes.
+const BUFFERS_PER_WRITE: usize = 32;
+const GATHERED_BYTES_MAX: usize = 16 * 1024;
+
+/// `readv(fd, *const iovec, count)`, and `preadv` with an offset.
+pub fn read_buffers(
+    process: &Process,
+    file: Arc<File>,
+    from: &UserBuffers,
+    offset: Option<u64>,
+) -> Result<Operation, Errno> {
+    mm::admit()?;
+    let mut buffers = List::new();
+    for range in from.ranges.iter().take(BUFFERS_PER_READ) {
+        buffers.try_push(PinnedBuffer::new(&process.space, *range, Access::Write)?)?;
+    }
+    if let (Object::ConsoleInput, None) = (&file.object, offset) {
+        let buffer = match buffers.into_iter().next() {
+            Some(buffer) => buffer,
+            None => PinnedBuffer::gathered(0)?,
+        };
+        let read = ConsoleRead::new(buffer, file.is_non_blocking());
+        return Ok(Operation::ReadConsole { read });
+    }
+    let direction = Waiting::ToRead;
+    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+}
+
+/// `writev(fd, *const iovec, count)`, and `pwritev` with an offset.
+pub fn write_buffers(
+    process: &Process,
+    file: Arc<File>,
+    from: &UserBuffers,
+    offset: Option<u64>,
+) -> Result<Operation, Errno> {
+    mm::admit()?;
+    let ranges = || from.ranges.iter().take(BUFFERS_PER_WRITE);
+    let bytes: usize = ranges().map(|range| range.len().min(GATHERED_BYTES_MAX)).sum();
+    let gathered = PinnedBuffer::gathered(bytes.min(GATHERED_BYTES_MAX))?;
+    let mut done = 0;
+    for range in ranges() {
+        let range = range.prefix(gathered.len() - done);
+        let buffer = PinnedBuffer::new(&process.space, range, Access::Read)?;
+        gathered.copy_from(done, &buffer);
+        done += buffer.len();
+    }
+    let mut buffers = List::new();
+    buffers.try_push(gathered)?;
+    let direction = Waiting::ToWrite;
+    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+}
+
+/// `pread64(fd, buffer, length, offset)` and `pwrite64`.
+pub fn transfer_at(
+    process: &Process,
+    file: Arc<File>,
+    range: UserRange,
+    offset: u64,
+    direction: Waiting,
+) -> Result<Operation, Errno> {
+    mm::admit()?;
+    let access = if direction == Waiting::ToRead { Access::Write } else { Access::Read };
+    let mut buffers = List::new();
+    buffers.try_push(PinnedBuffer::new(&process.space, range, access)?)?;
+    let offset = Some(offset);
+    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
 }

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod cops;
+mod descriptor;
 mod file;
 mod inspect;
 mod linux;
@@ -14,12 +15,14 @@ mod network;
 mod process;
 mod quota;
 mod scheduling;
+mod status;
 mod time;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 
 use cops_abi::errno::{CallResult, encode};
+use cops_abi::file::{Status, open};
 use cops_abi::inspect::{REPLY_BYTES_MAX, portion};
 use cops_abi::quota::Quota;
 use cops_abi::statistics::Statistics;
@@ -33,6 +36,7 @@ use crate::portions;
 use crate::process::resumable::{self, Resumable};
 use crate::process::spawn::Spawning;
 use crate::process::{Outcome, Process, VirtualCpu};
+use crate::sched::Waiting;
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
 
@@ -171,9 +175,42 @@ fn dispatch(
             file::open(process, args.directory(0), &args.path(1)?, args.number(2)).into()
         }
         number::CLOSE => file::close(process, args.descriptor(0)).into(),
+        number::DUP => descriptor::duplicate(process, args.file(0)?).into(),
+        number::DUP3 => {
+            let flags = args.flags(2, open::CLOSE_ON_EXEC as usize)?;
+            descriptor::duplicate_at(process, args.descriptor(0), args.descriptor(1), flags).into()
+        }
+        number::FCNTL => {
+            descriptor::control(process, args.descriptor(0), args.number(1), args.number(2)).into()
+        }
+        number::IOCTL => {
+            descriptor::request(process, args.descriptor(0), args.number(1), &args).into()
+        }
+        number::FACCESSAT => {
+            let mode = args.flags(2, status::ACCESS_MODES)?;
+            status::access(process, args.directory_file(0), &args.path(1)?, mode, 0).into()
+        }
+        number::FACCESSAT2 => {
+            let mode = args.flags(2, status::ACCESS_MODES)?;
+            let flags = args.flags(3, status::ACCESS_FLAGS)?;
+            status::access(process, args.directory_file(0), &args.path(1)?, mode, flags).into()
+        }
         number::PIPE2 => {
-            args.zero(1)?;
-            file::pipe(process, args.structure(0, file::PIPE_BYTES)?).into()
+            let flags = args.flags(1, file::PIPE_FLAGS)?;
+            file::pipe(process, args.structure(0, file::PIPE_BYTES)?, flags).into()
+        }
+        number::FSTAT => {
+            status::of_file(process, &*args.file(0)?, args.structure(1, Status::BYTES)?).into()
+        }
+        number::NEWFSTATAT => {
+            let flags = args.flags(3, status::STATUS_FLAGS)?;
+            let into = args.structure(2, Status::BYTES)?;
+            status::of_path(process, args.directory_file(0), &args.path(1)?, into, flags).into()
+        }
+        number::STATX => {
+            let flags = args.flags(2, status::EXTENDED_FLAGS)?;
+            let into = args.structure(4, Status::EXTENDED_BYTES)?;
+            status::extended(process, args.directory_file(0), &args.path(1)?, flags, into).into()
         }
         number::GETDENTS64 => {
             let file = args.file(0)?;
@@ -182,6 +219,33 @@ fn dispatch(
         number::LSEEK => args.file(0)?.seek(args.signed(1), args.number(2)).into(),
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
         number::WRITE => submit(cpu, frame, file::write(process, args.file(0)?, args.range(1)?)?),
+
+        number::READV => {
+            submit(cpu, frame, file::read_buffers(process, args.file(0)?, &args.buffers(1)?, None)?)
+        }
+        number::WRITEV => submit(
+            cpu,
+            frame,
+            file::write_buffers(process, args.file(0)?, &args.buffers(1)?, None)?,
+        ),
+        number::PREADV => {
+            let (file, offset) = (args.file(0)?, Some(args.offset(3)?));
+            submit(cpu, frame, file::read_buffers(process, file, &args.buffers(1)?, offset)?)
+        }
+        number::PWRITEV => {
+            let (file, offset) = (args.file(0)?, Some(args.offset(3)?));
+            submit(cpu, frame, file::write_buffers(process, file, &args.buffers(1)?, offset)?)
+        }
+        number::PREAD64 => {
+            let (file, range, offset) = (args.file(0)?, args.range(1)?, args.offset(3)?);
+            let to = Waiting::ToRead;
+            submit(cpu, frame, file::transfer_at(process, file, range, offset, to)?)
+        }
+        number::PWRITE64 => {
+            let (file, range, offset) = (args.file(0)?, args.range(1)?, args.offset(3)?);
+            let to = Waiting::ToWrite;
+            submit(cpu, frame, file::transfer_at(process, file, range, offset, to)?)
+        }
 
         number::EXIT => process::exit_cpu(cpu, args.exit_code(0)),
         number::EXIT_GROUP => process::exit(cpu, args.exit_code(0)),
@@ -222,12 +286,12 @@ fn dispatch(
         number::LISTEN => network::listen(&args.socket(0)?, args.number(1)).into(),
         number::ACCEPT => {
             let (socket, peer) = (args.socket(0)?, args.optional_address_out(1)?);
-            submit(cpu, frame, network::accept(socket, peer)?)
+            submit(cpu, frame, network::accept(socket, peer, 0)?)
         }
         number::ACCEPT4 => {
             let socket = args.socket(0)?;
-            args.zero(3)?;
-            submit(cpu, frame, network::accept(socket, args.optional_address_out(1)?)?)
+            let flags = args.flags(3, network::SOCKET_FLAGS)?;
+            submit(cpu, frame, network::accept(socket, args.optional_address_out(1)?, flags)?)
         }
         number::CONNECT => match network::connect(args.socket(0)?, args.socket_address(1)?)? {
             Some(operation) => submit(cpu, frame, operation),

@@ -5,16 +5,20 @@ use core::net::SocketAddr;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::file::open;
 use cops_abi::socket::{AF_INET, AF_INET6, SOCK_STREAM};
 
 use cops_fallible::{try_arc, try_box};
 
 use super::arguments::SocketFile;
 use crate::call::{AddressOut, Operation};
-use crate::fs::File;
+use crate::fs::{File, Object};
 use crate::mm;
 use crate::net::{Shutdown, Socket};
 use crate::process::Process;
+
+/// Flags of `socket`, in its type, and of `accept4`: those of `open` for the descriptor.
+pub const SOCKET_FLAGS: usize = (open::CLOSE_ON_EXEC | open::NON_BLOCKING) as usize;
 
 /// `socket(domain, type, protocol)`.
 pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) -> CallResult {
@@ -23,12 +27,14 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
     if family != AF_INET && family != AF_INET6 {
         return Err(Errno::EAFNOSUPPORT);
     }
+    let (kind, flags) = (kind & !SOCKET_FLAGS, (kind & SOCKET_FLAGS) as u32);
     if kind != SOCK_STREAM || protocol != 0 && protocol != TCP {
         return Err(Errno::EPROTONOSUPPORT);
     }
     mm::admit()?;
-    let socket = try_arc(File::Socket(Socket::new(family == AF_INET6)?))?;
-    process.files.lock().insert(socket).map(|file| file.0)
+    let socket = Object::Socket(Socket::new(family == AF_INET6)?);
+    let file = try_arc(File::new(socket, open::READ_WRITE | flags))?;
+    process.files.lock().insert(file, flags & open::CLOSE_ON_EXEC != 0).map(|file| file.0)
 }
 
 /// `bind(fd, *const sockaddr, length)`.
@@ -47,10 +53,14 @@ pub fn listen(socket: &SocketFile, backlog: usize) -> Result<Option<usize>, Errn
 }
 
 /// `accept4(fd, *mut sockaddr, *mut u32, flags)`.
-pub fn accept(socket: SocketFile, peer: Option<AddressOut>) -> Result<Operation, Errno> {
+pub fn accept(
+    socket: SocketFile,
+    peer: Option<AddressOut>,
+    flags: usize,
+) -> Result<Operation, Errno> {
     mm::admit()?;
     let peer = peer.map(try_box).transpose()?;
-    Ok(Operation::Accept { file: socket.into_file(), peer })
+    Ok(Operation::Accept { file: socket.into_file(), peer, flags: flags as u32 })
 }
 
 /// `connect(fd, *const sockaddr, length)`.

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use cops::abi::file::{control, open};
 use cops::abi::inspect::request;
 use cops::abi::socket::{AF_INET, AF_INET6};
 use cops::abi::syscall as number;
@@ -125,6 +126,39 @@ fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: 
             1 => garbage.below(40) as usize,
             _ => DESCRIPTORS.any(garbage),
         },
+        Kind::Directory => match garbage.below(4) {
+            0 => argument(Kind::Descriptor, cpu, index, garbage, entry),
+            _ => number::AT_FDCWD as usize,
+        },
+        Kind::OpenFlags => flags(
+            &[
+                open::WRITE_ONLY,
+                open::READ_WRITE,
+                open::CREATE,
+                open::EXCLUSIVE,
+                open::TRUNCATE,
+                open::APPEND,
+                open::NON_BLOCKING,
+                open::DIRECTORY,
+                open::NO_FOLLOW,
+                open::CLOSE_ON_EXEC,
+                open::PATH,
+            ],
+            garbage,
+        ),
+        Kind::AtFlags => flags(&[0x100, 0x200, 0x400, 0x1000], garbage),
+        Kind::Control => one_of(&[0, 1, 2, 3, 4, control::DUPLICATE_CLOSE_ON_EXEC], garbage),
+        Kind::Request => one_of(
+            &[0x5401, 0x5402, 0x5413, 0x540f, 0x5410, 0x541b, 0x5421, 0x5450, 0x5451],
+            garbage,
+        ),
+        Kind::Buffers => {
+            for buffer in 0..4 {
+                let words = [memory::pointer(garbage) as u64, memory::length(garbage) as u64];
+                memory::fill(place + buffer * 16, &words);
+            }
+            or_pointer(place, garbage)
+        }
         Kind::Pointer => memory::pointer(garbage),
         Kind::Length => memory::length(garbage),
         Kind::Page => memory::page(garbage),
@@ -169,6 +203,15 @@ fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: 
         },
         Kind::Family => one_of(&[2, 2, 10, 1, 0], garbage),
     }
+}
+
+/// Mostly none or one of these flags.
+fn flags(all: &[u32], garbage: &mut Garbage) -> usize {
+    let mut flags = 0;
+    while garbage.below(2) == 0 {
+        flags |= all[garbage.below(all.len() as u64) as usize] as usize;
+    }
+    if garbage.below(32) == 0 { garbage.nasty() as usize } else { flags }
 }
 
 /// `place`, or rarely another pointer.

@@ -97,9 +97,12 @@ fn make_calls(cpu: usize) -> ! {
 /// Keeps results that later calls can use.
 fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
     match number {
-        number::OPENAT | number::SOCKET | number::ACCEPT | number::ACCEPT4 => {
-            DESCRIPTORS.keep(value)
-        }
+        number::OPENAT
+        | number::DUP
+        | number::DUP3
+        | number::SOCKET
+        | number::ACCEPT
+        | number::ACCEPT4 => DESCRIPTORS.keep(value),
         number::COPS_SPAWN_PROCESS => CHILDREN.keep(value),
         number::PIPE2 => {
             // The address at which both numbers are stored. If another call has unmapped it

@@ -13,6 +13,18 @@ pub enum Kind {
     Small,
     /// A file descriptor.
     Descriptor,
+    /// A descriptor of a directory, or that of the current one.
+    Directory,
+    /// Flags of `openat`.
+    OpenFlags,
+    /// Flags of the calls with names that end with `at`.
+    AtFlags,
+    /// A command of `fcntl`.
+    Control,
+    /// A request of `ioctl`.
+    Request,
+    /// A pointer to an array of `iovec`.
+    Buffers,
     /// A pointer to memory that the call reads or writes.
     Pointer,
     /// A number of bytes.
@@ -68,9 +80,24 @@ const fn call(number: usize, weight: u32, arguments: &'static [Kind]) -> Signatu
 
 /// The calls with known kinds of arguments. All other calls of the kernel get arbitrary arguments.
 pub const SIGNATURES: &[Signature] = &[
-    call(number::OPENAT, 40, &[Any, Path, Small, Zero]),
+    call(number::OPENAT, 40, &[Directory, Path, OpenFlags, Zero]),
     call(number::CLOSE, 60, &[Descriptor]),
-    call(number::PIPE2, 50, &[Pointer, Zero]),
+    call(number::DUP, 20, &[Descriptor]),
+    call(number::DUP3, 20, &[Descriptor, Descriptor, OpenFlags]),
+    call(number::FCNTL, 30, &[Descriptor, Control, Any]),
+    call(number::IOCTL, 10, &[Descriptor, Request, Pointer]),
+    call(number::FACCESSAT, 10, &[Directory, Path, Small]),
+    call(number::PIPE2, 50, &[Pointer, OpenFlags]),
+    call(number::READV, 30, &[Descriptor, Buffers, Small]),
+    call(number::WRITEV, 30, &[Descriptor, Buffers, Small]),
+    call(number::PREAD64, 20, &[Descriptor, Pointer, Length, Small]),
+    call(number::PWRITE64, 20, &[Descriptor, Pointer, Length, Small]),
+    call(number::PREADV, 10, &[Descriptor, Buffers, Small, Small]),
+    call(number::PWRITEV, 10, &[Descriptor, Buffers, Small, Small]),
+    call(number::NEWFSTATAT, 20, &[Directory, Path, Pointer, AtFlags]),
+    call(number::FSTAT, 10, &[Descriptor, Pointer]),
+    call(number::STATX, 10, &[Directory, Path, AtFlags, Zero, Pointer]),
+    call(number::FACCESSAT2, 5, &[Directory, Path, Small, AtFlags]),
     call(number::GETDENTS64, 20, &[Descriptor, Pointer, Length]),
     call(number::LSEEK, 20, &[Descriptor, Any, Small]),
     call(number::READ, 100, &[Descriptor, Pointer, Length]),

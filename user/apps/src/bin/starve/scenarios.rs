@@ -7,9 +7,10 @@ use alloc::vec;
 use core::future::Future;
 use core::pin::Pin;
 
+use cops::abi::file::{Status, control};
 use cops::abi::socket::{ADDRESS_BYTES_MAX, AF_INET, SOCK_STREAM};
 use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection, signal};
-use cops::io::{Read, Write, pipe};
+use cops::io::{AsFd, Read, Write, pipe};
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process;
 use cops::task::{self, Priority};
@@ -33,6 +34,8 @@ macro_rules! scenarios {
 scenarios! {
     files,
     many_files,
+    descriptors,
+    several_buffers,
     pipes,
     calls,
     cancelled_calls,
@@ -68,6 +71,34 @@ async fn many_files() {
     // More than a chunk of the table holds.
     for _ in 0..140 {
         let _ = open(c"/etc/init");
+    }
+}
+
+async fn descriptors() {
+    let Some(file) = open(c"/etc/init") else { return };
+    for number in [200, 32_000] {
+        let _ = call(number::DUP3, [file, number, 0]);
+        let _ = call(number::FCNTL, [file, control::DUPLICATE, number]);
+    }
+    let _ = call(number::DUP, [file]);
+    let mut bytes = [0u8; Status::BYTES];
+    let place = bytes.as_mut_ptr().addr();
+    let path = c"/etc/init".as_ptr().addr();
+    let _ = call(number::FSTAT, [file, place]);
+    let _ = call(number::NEWFSTATAT, [AT_FDCWD as usize, path, place, 0]);
+    let _ = call(number::FACCESSAT, [AT_FDCWD as usize, path, 4]);
+}
+
+async fn several_buffers() {
+    let Ok((reader, writer)) = pipe() else { return };
+    let ends = [&reader, &writer].map(|end| end.as_fd().raw() as usize);
+    let mut data = vec![7u8; 9000];
+    let place = data.as_mut_ptr().addr();
+    let list = [place, 5000, place, 4000];
+    let _ = call(number::WRITEV, [ends[1], list.as_ptr().addr(), 2]);
+    let _ = call(number::READV, [ends[0], list.as_ptr().addr(), 2]);
+    if let Some(file) = open(c"/etc/init") {
+        let _ = call(number::PREAD64, [file, place, 100, 0]);
     }
 }
 

@@ -75,6 +75,10 @@ async fn known_numbers_with_garbage() -> Outcome {
         number::EXIT_GROUP,
         number::KILL,
         number::CLOSE,
+        // They can close or change the console's descriptors, on which this test reports.
+        number::DUP3,
+        number::FCNTL,
+        number::IOCTL,
         number::MUNMAP,
         number::MPROTECT,
         number::COPS_PARK,
@@ -325,6 +329,10 @@ async fn order_of_errors() -> Outcome {
     raw::refused("write", number::WRITE, [closed, beyond, usize::MAX], &[EBADF])?;
     raw::refused("list", number::GETDENTS64, [closed, beyond, 64], &[EBADF])?;
     raw::refused("pipe", number::PIPE2, [beyond, 1], &[EINVAL])?;
+    raw::refused("readv", number::READV, [closed, beyond, 1], &[EBADF])?;
+    raw::refused("pread64", number::PREAD64, [closed, beyond, 4, usize::MAX], &[EBADF])?;
+    raw::refused("fstat", number::FSTAT, [closed, beyond], &[EBADF])?;
+    raw::refused("ioctl", number::IOCTL, [closed, 0, beyond], &[EBADF])?;
     raw::refused("bind", number::BIND, [reader, beyond, 16], &[ENOTSOCK])?;
     raw::refused("accept", number::ACCEPT4, [reader, beyond, beyond, 1], &[ENOTSOCK])?;
     raw::refused("getpeername", number::GETPEERNAME, [reader, beyond, beyond], &[ENOTSOCK])?;

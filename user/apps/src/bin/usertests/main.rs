@@ -28,6 +28,7 @@ mod bounded;
 mod chance;
 mod channels;
 mod coroutines;
+mod descriptors;
 mod files;
 mod forks;
 mod harness;
@@ -96,6 +97,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         hostile_values::TESTS,
         hostile_memory::TESTS,
         files::TESTS,
+        descriptors::TESTS,
         processes::TESTS,
         forks::TESTS,
         authority::TESTS,
