@@ -100,6 +100,9 @@ numbers! {
     /// `clone(flags, stack or 0, *mut i32, tls, *mut i32) -> pid`, 0 in the child: starts a copy of
     /// this process, with the [`clone_flags`] that Linux's `fork` and `vfork` pass.
     CLONE = 220;
+    /// `execve(path, argv, envp)`: replaces the program of this process; `argv` and `envp` are
+    /// null-terminated arrays of NUL-terminated strings, `envp` may be 0. Returns only an error.
+    EXECVE = 221;
     /// `mmap(0, length, protection, flags: private anonymous, -1, 0) -> address`.
     MMAP = 222;
     /// `mprotect(address, length, protection)`.
@@ -131,8 +134,8 @@ numbers! {
     /// `refill_ring()`: moves results that found the ring full into it. Returns how many still
     /// wait.
     COPS_REFILL_RING = 4100;
-    /// `spawn_process(path, argv, ceiling, console) -> pid`. `path` ends with NUL; `argv` is a
-    /// null-terminated array of NUL-terminated strings. `ceiling`: 0 for the caller's, or the
+    /// `spawn_process(path, argv, ceiling, console, envp) -> pid`. `path` ends with NUL; `argv`,
+    /// and `envp` unless it is 0, are null-terminated arrays of NUL-terminated strings. `ceiling`: 0 for the caller's, or the
     /// child's ceiling plus 1. `console`: 0, or the [`console_mode`] plus 1 with which the child
     /// gets the console before it starts.
     COPS_SPAWN_PROCESS = 4101;

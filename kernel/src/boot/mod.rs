@@ -122,7 +122,7 @@ fn for_each_process(each: &mut dyn FnMut(u32, &'static str)) {
     let mut next = 0;
     while let Some(Entry { id, process, .. }) = children::at_or_after(next) {
         next = id + 1;
-        each(id, process.as_ref().map_or("", |process| process.name));
+        each(id, process.as_ref().map_or("", |process| process.name()));
     }
 }
 

@@ -204,6 +204,15 @@ impl AddressSpace {
         Ok(work(layout::direct(physical)))
     }
 
+    /// Exchanges everything that is mapped with `other`, a space that no hart has loaded and nothing
+    /// else uses. No virtual CPU of this space is in user mode.
+    pub(crate) fn exchange(&self, other: &AddressSpace) {
+        // Lock order as in `copy_some`: nothing else has the other space.
+        self.contents.lock().exchange(&mut other.contents.lock());
+        self.flush(0..layout::USER_END);
+        other.flush(0..layout::USER_END);
+    }
+
     /// Removes all pages from the space and returns them, to be freed in portions with
     /// [`Remains::free_some`].
     ///

@@ -51,6 +51,15 @@ impl Contents {
         Ok(Self { table, regions, pages: 0, promised: 0, memory })
     }
 
+    /// Exchanges everything with another space; the caller flushes both.
+    pub(super) fn exchange(&mut self, other: &mut Self) {
+        self.table.exchange_lower(&mut other.table);
+        core::mem::swap(&mut self.regions, &mut other.regions);
+        core::mem::swap(&mut self.pages, &mut other.pages);
+        core::mem::swap(&mut self.promised, &mut other.promised);
+        core::mem::swap(&mut self.memory, &mut other.memory);
+    }
+
     /// Removes everything; the caller flushes before it frees the result.
     pub(super) fn detach(&mut self) -> Remains {
         let lower = self.table.detach_lower();

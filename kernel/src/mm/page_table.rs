@@ -134,6 +134,12 @@ impl PageTable {
         Some(frame)
     }
 
+    /// Exchanges the lower halves of two tables. The caller flushes both.
+    pub(super) fn exchange_lower(&mut self, other: &mut Self) {
+        self.root.exchange_lower(&mut other.root);
+        core::mem::swap(&mut self.tables, &mut other.tables);
+    }
+
     /// Empties the lower half of the root, so that a hart that still has it loaded finds no
     /// mappings. Returns what was in it, to be freed after a flush.
     pub(super) fn detach_lower(&mut self) -> LowerHalf {

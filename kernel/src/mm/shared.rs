@@ -45,6 +45,14 @@ impl<T: SharedLayout> SharedFrame<T> {
         Self { address: frame.bytes() as usize, frame, holds: PhantomData }
     }
 
+    /// Fills the frame with zeros. Others that use it see some of its old words meanwhile.
+    pub fn clear(&self) {
+        let zeros = [0; 256];
+        for offset in (0..FRAME_BYTES).step_by(zeros.len()) {
+            self.frame.write(offset, &zeros);
+        }
+    }
+
     /// The frame, for mapping it.
     pub fn frame(&self) -> &Frame {
         &self.frame

@@ -14,6 +14,7 @@
 //!    [`Slot::replace`] or [`Slot::set_rights`]. It owns a reference to its frame, even if it
 //!    grants no rights and the hardware ignores it. It grants the right to write only if its frame
 //!    is own, not common (`cops_algorithms::references`).
+//!    [`RootTable::exchange_lower`] moves the tables of a root to another one, with all they own.
 //! 4. An entry is emptied only during an exclusive borrow of its tree, by a function that passes
 //!    the reference on to its caller.
 //!
@@ -63,6 +64,16 @@ impl RootTable {
         // SAFETY: the frame is a table (1), allocated as long as `self` exists. The mutable borrow
         // of `self`, which is not `Clone`, makes the borrow of the tree exclusive.
         unsafe { Table::at(self.0.physical(), TABLE_LEVELS - 1) }
+    }
+
+    /// Exchanges the entries of the lower halves of two roots. The caller flushes.
+    pub(super) fn exchange_lower(&mut self, other: &mut Self) {
+        let (mine, theirs) = (self.table().entries, other.table().entries);
+        for (one, other) in mine.iter().zip(theirs).take(LOWER_ENTRIES) {
+            // Release: a hart that reads an entry also sees the table below it.
+            let entry = other.swap(one.load(Ordering::Relaxed), Ordering::Release);
+            one.store(entry, Ordering::Release);
+        }
     }
 
     /// Moves the entries of the lower half out of the root, so that a hart that still has it loaded

@@ -68,22 +68,21 @@ impl Forking {
         self.stage = match core::mem::take(&mut self.stage) {
             Stage::Nothing => Stage::Numbered(Number::reserve(Some(parent))?),
             Stage::Numbered(number) => {
-                let parts = Parts::without_files(number.family)?;
+                let is_traced = parent.trace_pages.is_some();
+                let parts = Parts::without_files(number.family, is_traced)?;
                 Stage::Opening(number, parts, 0)
             }
             Stage::Opening(number, mut parts, chunk) => {
                 if parts.files.copy_chunk(&parent.files.lock(), chunk)? {
                     Stage::Opening(number, parts, chunk + 1)
+                } else if parent.personality.is_linux() {
+                    Stage::Copying(number, parts, 0)
                 } else {
-                    // A Linux program sees none of the shared areas.
-                    match parent.personality.is_linux() {
-                        true => Stage::Copying(number, parts, 0),
-                        false => Stage::Sharing(number, parts, 0),
-                    }
+                    Stage::Sharing(number, parts, 0)
                 }
             }
             Stage::Sharing(number, parts, count) => {
-                if parts.map_shared(count)? {
+                if parts.areas().map(count)? {
                     Stage::Sharing(number, parts, count + 1)
                 } else {
                     Stage::Copying(number, parts, 0)
@@ -94,10 +93,8 @@ impl Forking {
                     Some(next) => Stage::Copying(number, parts, next),
                     None => {
                         let ceiling = parent.ceiling.priority();
-                        let is_traced = parent.trace_pages.is_some();
-                        let what = (parent.name, parent.personality.copy());
-                        let (id, parent) = (number.id, Some(&**parent));
-                        let process = Process::new(id, parent, ceiling, is_traced, what, *parts)?;
+                        let what = (parent.name(), parent.personality.copy());
+                        let process = Process::new(number.id, Some(parent), ceiling, what, *parts)?;
                         Stage::Created(Unstarted { number, process })
                     }
                 }
@@ -114,7 +111,8 @@ impl Forking {
             let number = unstarted.process.id.to_le_bytes();
             let _ = unstarted.process.space.copy_out(place, &number);
         }
-        let child = unstarted.start(Some(parent), |child| child.add_copy(self.context.clone()))?;
+        let child =
+            unstarted.start(Some(parent), |child| child.add_first_cpu(self.context.clone()))?;
         Ok(child.id as usize)
     }
 }

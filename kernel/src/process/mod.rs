@@ -8,6 +8,7 @@ pub mod children;
 mod cpu;
 mod cpus;
 mod ending;
+mod exec;
 mod fork;
 mod loader;
 mod notify;
@@ -25,6 +26,7 @@ mod wake_ring;
 pub use crate::sched::{FIRST_PROCESS, ProcessId};
 
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
+pub use exec::Executing;
 pub use fork::Forking;
 pub use loader::{Arguments, Loading, start_program};
 pub use personality::{Linux, Personality};
@@ -48,7 +50,7 @@ use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
 use crate::sched::timer::Payer;
 use crate::sched::{Account, Ceiling, Published, WaitQueue, system_page};
-use crate::trace::{self, TracePages};
+use crate::trace::TracePages;
 use calls::CallsInFlight;
 use cpus::Cpus;
 use wake_ring::WakeRing;
@@ -65,7 +67,7 @@ pub struct Process {
     /// The family to which its memory, calls, files and virtual CPUs are charged.
     pub family: Family,
     /// The name of its program, for messages.
-    pub name: &'static str,
+    name: Mutex<&'static str>,
     /// What its program was built for.
     pub personality: Personality,
     /// Its memory.
@@ -104,6 +106,7 @@ struct Parts {
     files: FileTable,
     page: SharedFrame<ProcessPage>,
     ring: WakeRing,
+    trace_pages: Option<TracePages>,
 }
 
 impl Parts {
@@ -111,30 +114,47 @@ impl Parts {
     ///
     /// # Errors
     /// `ENOMEM`, `EMFILE`.
-    fn allocate(family: Family) -> Result<Box<Self>, Errno> {
-        Self::with_files(family, FileTable::with_console(family)?)
+    fn allocate(family: Family, is_traced: bool) -> Result<Box<Self>, Errno> {
+        Self::with_files(family, FileTable::with_console(family)?, is_traced)
     }
 
     /// Like [`Self::allocate`], without files.
     ///
     /// # Errors
     /// `ENOMEM`.
-    fn without_files(family: Family) -> Result<Box<Self>, Errno> {
-        Self::with_files(family, FileTable::empty(family))
+    fn without_files(family: Family, is_traced: bool) -> Result<Box<Self>, Errno> {
+        Self::with_files(family, FileTable::empty(family), is_traced)
     }
 
-    fn with_files(family: Family, files: FileTable) -> Result<Box<Self>, Errno> {
+    fn with_files(family: Family, files: FileTable, is_traced: bool) -> Result<Box<Self>, Errno> {
         let space = AddressSpace::new(family)?;
         let page = SharedFrame::new(Frame::allocate_zeroed()?);
-        Ok(try_box(Self { family, space, files, page, ring: WakeRing::new()? })?)
+        let ring = WakeRing::new()?;
+        let trace_pages = if is_traced { Some(TracePages::new()?) } else { None };
+        Ok(try_box(Self { family, space, files, page, ring, trace_pages })?)
     }
 
-    /// Maps area `index` of what the program and the kernel share: these frames, the system page,
-    /// and the vDSO. Returns whether there is one with this number.
+    fn areas(&self) -> SharedAreas<'_> {
+        let (page, ring, trace_pages) = (&self.page, &self.ring, self.trace_pages.as_ref());
+        SharedAreas { space: &self.space, page, ring, trace_pages }
+    }
+}
+
+/// What a native program shares with the kernel, and the space in which it is to be mapped.
+struct SharedAreas<'a> {
+    space: &'a AddressSpace,
+    page: &'a SharedFrame<ProcessPage>,
+    ring: &'a WakeRing,
+    trace_pages: Option<&'a TracePages>,
+}
+
+impl SharedAreas<'_> {
+    /// Maps area `index`: the frames of the process, the system page, and the vDSO. Returns whether
+    /// there is one with this number.
     ///
     /// # Errors
     /// `ENOMEM`.
-    fn map_shared(&self, index: usize) -> Result<bool, Errno> {
+    fn map(&self, index: usize) -> Result<bool, Errno> {
         let map =
             |address, frame: &Frame, rights| self.space.map_frame(address, frame.clone(), rights);
         match index {
@@ -147,6 +167,11 @@ impl Parts {
             }
             2 => map(layout::SYSTEM_PAGE, system_page().frame(), Rights::READ)?,
             3 => self.space.map_image(layout::VDSO, crate::vdso::image(), Rights::READ_EXECUTE)?,
+            4 => {
+                if let Some(pages) = self.trace_pages {
+                    pages.map(self.space)?;
+                }
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -154,8 +179,7 @@ impl Parts {
 }
 
 impl Process {
-    /// Makes a process of `parts`, without virtual CPUs. `is_traced`: it has trace pages even if
-    /// tracing is off.
+    /// Makes a process of `parts`, without virtual CPUs.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -163,21 +187,17 @@ impl Process {
         id: ProcessId,
         parent: Option<&Process>,
         ceiling: Priority,
-        is_traced: bool,
         (name, personality): (&'static str, Personality),
-        Parts { family, space, files, page, ring }: Parts,
+        Parts { family, space, files, page, ring, trace_pages }: Parts,
     ) -> Result<Arc<Self>, Errno> {
-        page.version.store(note::ABI_VERSION, Relaxed);
-        page.ceiling.store(ceiling.level().into(), Relaxed);
+        begin_page(&page, ceiling);
         let parent_id = parent.map_or(0, |parent| parent.id);
         let account = Account::of_child(id, parent.map(|parent| (parent.id, &parent.account)))?;
-        let is_traced = (is_traced || trace::is_on()) && !personality.is_linux();
-        let trace_pages = if is_traced { Some(TracePages::new(&space)?) } else { None };
         Ok(try_arc(Self {
             id,
             family,
             parent: AtomicU32::new(parent_id),
-            name,
+            name: Mutex::new(name),
             personality,
             space,
             files: Mutex::new(files),
@@ -220,16 +240,27 @@ impl Process {
         if self.id == FIRST_PROCESS { Ok(()) } else { Err(Errno::EPERM) }
     }
 
+    /// The name of its program, for messages.
+    pub fn name(&self) -> &'static str {
+        *self.name.lock()
+    }
+
     /// Number of its virtual CPUs, running or not.
     pub fn cpu_count(&self) -> usize {
         self.cpu_count.load(Relaxed)
     }
 }
 
+/// Writes into an empty process page what a program reads there at its begin.
+fn begin_page(page: &ProcessPage, ceiling: Priority) {
+    page.version.store(note::ABI_VERSION, Relaxed);
+    page.ceiling.store(ceiling.level().into(), Relaxed);
+}
+
 /// For messages.
 impl fmt::Display for Process {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "process {} ({})", self.id, self.name)
+        write!(formatter, "process {} ({})", self.id, self.name())
     }
 }
 

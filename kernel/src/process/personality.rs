@@ -3,16 +3,16 @@
 #![forbid(unsafe_code)]
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use spin::Mutex;
 
-/// What a program was built for.
-pub enum Personality {
-    /// This kernel.
-    Native,
-    /// Linux.
-    Linux(Linux),
+/// What the program of a process was built for: this kernel, or Linux. It changes when the process
+/// executes another program.
+pub struct Personality {
+    is_linux: AtomicBool,
+    /// Empty for a native program.
+    linux: Linux,
 }
 
 /// What the kernel keeps for a Linux program.
@@ -25,42 +25,47 @@ pub struct Linux {
 impl Personality {
     /// Linux, for a program of which the segments end at `end`.
     pub fn linux(end: usize) -> Self {
-        let unknown_calls = UnknownCalls([const { AtomicU64::new(0) }; UnknownCalls::WORDS]);
-        Self::Linux(Linux { heap: Mutex::new(end..end), unknown_calls })
+        Self { is_linux: AtomicBool::new(true), linux: Linux::new(end..end) }
+    }
+
+    /// This kernel.
+    pub fn native() -> Self {
+        Self { is_linux: AtomicBool::new(false), linux: Linux::new(0..0) }
     }
 
     /// That of a copy of the process.
     pub fn copy(&self) -> Self {
-        match self {
-            Self::Native => Self::Native,
-            Self::Linux(linux) => {
-                let copy = Self::linux(0);
-                if let Self::Linux(copy) = &copy {
-                    *copy.heap.lock() = linux.heap.lock().clone();
-                    let calls = copy.unknown_calls.0.iter().zip(&linux.unknown_calls.0);
-                    calls.for_each(|(copy, bits)| copy.store(bits.load(Relaxed), Relaxed));
-                }
-                copy
-            }
-        }
+        let linux = Linux::new(self.linux.heap.lock().clone());
+        let calls = linux.unknown_calls.0.iter().zip(&self.linux.unknown_calls.0);
+        calls.for_each(|(copy, bits)| copy.store(bits.load(Relaxed), Relaxed));
+        Self { is_linux: AtomicBool::new(self.is_linux()), linux }
+    }
+
+    /// The process executes a program with this personality.
+    pub fn become_other(&self, other: Self) {
+        self.is_linux.store(other.is_linux(), Relaxed);
+        *self.linux.heap.lock() = other.linux.heap.into_inner();
+        self.linux.unknown_calls.0.iter().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Whether it is Linux.
     #[inline]
     pub fn is_linux(&self) -> bool {
-        matches!(self, Self::Linux(_))
+        self.is_linux.load(Relaxed)
     }
 
     /// What the kernel keeps for a Linux program.
     pub fn as_linux(&self) -> Option<&Linux> {
-        match self {
-            Self::Native => None,
-            Self::Linux(linux) => Some(linux),
-        }
+        self.is_linux().then_some(&self.linux)
     }
 }
 
 impl Linux {
+    fn new(heap: Range<usize>) -> Self {
+        let unknown_calls = UnknownCalls([const { AtomicU64::new(0) }; UnknownCalls::WORDS]);
+        Self { heap: Mutex::new(heap), unknown_calls }
+    }
+
     /// Whether the program makes the unknown call with this number for the first time. All numbers
     /// that are too large to be Linux's count as one.
     pub fn is_new_unknown_call(&self, number: usize) -> bool {

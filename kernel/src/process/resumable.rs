@@ -15,8 +15,8 @@ use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 
 use super::spawn::Spawning;
-use super::{Forking, Process, ProcessId, VirtualCpu, children};
-use crate::arch::SyscallFrame;
+use super::{Executing, Forking, Process, ProcessId, VirtualCpu, children};
+use crate::arch::{SyscallFrame, UserContext};
 use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights};
 use crate::trace;
@@ -35,6 +35,8 @@ pub enum Resumable {
     Protect(Range<usize>, Rights),
     /// Load a program and start it.
     Spawn(Box<Spawning>),
+    /// Replace the program of the process, with [`execute`].
+    Exec(Box<Executing>),
     /// Start a copy of the process.
     Fork(Box<Forking>),
     /// Lower the ceilings of the processes of this family, from this number on, to this level.
@@ -100,13 +102,37 @@ pub fn resume(
     frame: &SyscallFrame,
     begin: impl FnOnce(&Arc<Process>) -> Result<Resumable, Errno>,
 ) -> Option<CallResult> {
+    advance_call(cpu, frame, begin, |call| call.resume(&cpu.process))
+}
+
+/// Like [`resume`], for [`Resumable::Exec`]. The result is the registers with which the new program
+/// begins.
+pub fn execute(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    begin: impl FnOnce(&Arc<Process>) -> Result<Box<Executing>, Errno>,
+) -> Option<Result<UserContext, Errno>> {
+    let begin = |process: &_| begin(process).map(Resumable::Exec);
+    advance_call(cpu, frame, begin, |call| match call {
+        Resumable::Exec(executing) => executing.resume(&cpu.process).transpose(),
+        // Another call has another number, which is in the frame.
+        _ => Some(Err(Errno::EINVAL)),
+    })
+}
+
+fn advance_call<T>(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    begin: impl FnOnce(&Arc<Process>) -> Result<Resumable, Errno>,
+    resume: impl FnOnce(&mut Resumable) -> Option<Result<T, Errno>>,
+) -> Option<Result<T, Errno>> {
     let begun = cpu.unfinished.lock().take().filter(|unfinished| unfinished.frame == *frame);
     let mut call = match begun.map_or_else(|| begin(&cpu.process), |unfinished| Ok(unfinished.call))
     {
         Ok(call) => call,
         Err(error) => return Some(Err(error)),
     };
-    let result = call.resume(&cpu.process);
+    let result = resume(&mut call);
     if result.is_none() {
         *cpu.unfinished.lock() = Some(Unfinished { frame: *frame, call });
     }
@@ -135,6 +161,8 @@ impl Resumable {
             }
             Resumable::Spawn(spawning) => spawning.resume(process),
             Resumable::Fork(forking) => forking.resume(process),
+            // It has another result, which `execute` takes.
+            Resumable::Exec(_) => Some(Err(Errno::EINVAL)),
             Resumable::Lower { family, priority, next } => {
                 let left = children::lower_some(*family, *priority, *next);
                 advance(next, Ok(left))

@@ -9,6 +9,7 @@ use cops_fallible::try_arc;
 
 use super::Process;
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE, VirtualCpu};
+use super::loader::Start;
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::mm::Rights;
@@ -23,30 +24,16 @@ impl Process {
     /// Adds a virtual CPU that starts at `entry` on the stack for its number, with that number as
     /// its argument.
     ///
-    /// `initial_stack_pointer`: for the first one, where the stack pointer points to the program's
-    /// arguments. So does the argument of a native program; that of a Linux program is 0.
-    ///
     /// # Errors
     /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
-    pub fn add_cpu(
-        self: &Arc<Self>,
-        entry: usize,
-        initial_stack_pointer: Option<usize>,
-    ) -> Result<usize, Errno> {
+    pub fn add_cpu(self: &Arc<Self>, entry: usize) -> Result<usize, Errno> {
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve()?;
-        let stack_pointer = initial_stack_pointer.unwrap_or(stack_top(index));
-        let argument = match initial_stack_pointer {
-            Some(_) if self.personality.is_linux() => 0,
-            Some(arguments) => arguments,
-            None => index,
-        };
-        let context = UserContext::new(entry, stack_pointer, argument);
+        let top = stack_top(index);
+        let context = UserContext::new(entry, top, index);
         let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
-        if initial_stack_pointer.is_none() {
-            // Last, because it would not be undone.
-            self.map_stack(index, layout::STACK_BYTES)?;
-        }
+        // Last, because it would not be undone.
+        self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
         cpus.push(cpu.clone())?;
         self.cpu_count.store(cpus.len(), Relaxed);
         drop(cpus);
@@ -54,11 +41,18 @@ impl Process {
         Ok(index)
     }
 
-    /// Adds the first virtual CPU of a copy of another process, with these registers.
+    /// The registers with which a program begins: the stack pointer points to its arguments, and so
+    /// does the argument of a native program; that of a Linux program is 0.
+    pub(super) fn first_context(&self, start: &Start) -> UserContext {
+        let argument = if self.personality.is_linux() { 0 } else { start.stack_pointer };
+        UserContext::new(start.entry, start.stack_pointer, argument)
+    }
+
+    /// Adds the first virtual CPU, with these registers.
     ///
     /// # Errors
     /// `ESRCH` if the process is ending, `EAGAIN`, `ENOMEM`.
-    pub(super) fn add_copy(self: &Arc<Self>, context: UserContext) -> Result<(), Errno> {
+    pub(super) fn add_first_cpu(self: &Arc<Self>, context: UserContext) -> Result<(), Errno> {
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve()?;
         let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
@@ -69,15 +63,11 @@ impl Process {
         Ok(())
     }
 
-    /// Maps the stack of virtual CPU `index`, of so many bytes, allocated on access, and returns its
-    /// top.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub fn map_stack(&self, index: usize, bytes: usize) -> Result<usize, Errno> {
-        let top = stack_top(index);
-        self.space.map_anonymous(top - bytes..top, Rights::READ_WRITE)?;
-        Ok(top)
+    /// Whether `cpu` is number 0, and all other virtual CPUs of the process have ended.
+    pub fn has_only(&self, cpu: &VirtualCpu) -> bool {
+        let cpus = self.cpus.lock();
+        let others = cpus.iter().filter(|(other, _)| other.index != cpu.index);
+        cpu.index == 0 && others.map(|(_, state)| state).all(|state| state == CpuState::Ended)
     }
 
     /// Puts a virtual CPU that has just become `Runnable` into the run queue.

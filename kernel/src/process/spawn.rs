@@ -1,6 +1,7 @@
-//! Starting a process: collecting its arguments, then loading its program, both in portions.
+//! Starting a process: collecting its arguments and its environment, then loading its program, both
+//! in portions.
 //!
-//! If other virtual CPUs change the arguments at the same time, the new process may see the old or
+//! If other virtual CPUs change the arguments at the same time, the new program may see the old or
 //! the new ones.
 #![forbid(unsafe_code)]
 
@@ -21,29 +22,40 @@ const PORTION_PIECES: usize = 2;
 /// A process that is being started.
 pub enum Spawning {
     /// Its arguments are being collected.
-    Collecting(Request),
+    Collecting(Start),
     /// Its program is being loaded.
     Loading(Loading),
 }
 
-/// What is to be started, with the arguments collected so far.
-pub struct Request {
+/// What is to be started.
+pub struct Start {
     path: Text,
     ceiling: Priority,
     console: Option<ConsoleMode>,
-    /// Address of the pointer to the next argument.
+    request: Request,
+}
+
+/// The arguments and the environment collected so far.
+pub struct Request {
+    /// Address of the pointer to the next string.
     next: usize,
-    /// Address of the rest of an argument that has been copied in part.
+    /// Address of the rest of a string that has been copied in part.
     rest: Option<usize>,
+    /// Address of the pointers to the environment, until they are next.
+    environment: Option<usize>,
     arguments: Arguments,
 }
 
 impl Spawning {
-    /// For `spawn_process(path, argv, ceiling, console)`: `argv` is the address of the pointers to
-    /// the arguments, `ceiling` the child's.
-    pub fn new(path: Text, argv: usize, ceiling: Priority, console: Option<ConsoleMode>) -> Self {
-        let arguments = Arguments::default();
-        Self::Collecting(Request { path, ceiling, console, next: argv, rest: None, arguments })
+    /// For `spawn_process(path, argv, ceiling, console, envp)`: `request` collects the arguments,
+    /// and `ceiling` is the child's.
+    pub fn new(
+        path: Text,
+        request: Request,
+        ceiling: Priority,
+        console: Option<ConsoleMode>,
+    ) -> Self {
+        Self::Collecting(Start { path, ceiling, console, request })
     }
 
     /// Executes a portion on behalf of `process`. `None` if there is more to do; the result is the
@@ -57,10 +69,10 @@ impl Spawning {
             Self::Loading(loading) => {
                 Ok(loading.resume(Some(process))?.map(|child| child.id as usize))
             }
-            Self::Collecting(request) => {
-                if !request.collect(process)? {
-                    let arguments = core::mem::take(&mut request.arguments);
-                    let Request { path, ceiling, console, .. } = request;
+            Self::Collecting(start) => {
+                if !start.request.collect(process)? {
+                    let arguments = start.request.take_arguments();
+                    let Start { path, ceiling, console, .. } = start;
                     *self = Self::Loading(Loading::new(path, arguments, *ceiling, *console)?);
                 }
                 Ok(None)
@@ -70,8 +82,23 @@ impl Spawning {
 }
 
 impl Request {
-    /// Collects some of the arguments. Returns whether there may be more.
-    fn collect(&mut self, process: &Process) -> Result<bool, Errno> {
+    /// Nothing yet: `argv` and `envp` are the addresses of the pointers to the arguments and to the
+    /// environment. There is no environment if `envp` is 0.
+    pub fn new(argv: usize, envp: usize) -> Self {
+        let (environment, arguments) = (Some(envp), Arguments::default());
+        Self { next: argv, rest: None, environment, arguments }
+    }
+
+    /// What has been collected.
+    pub(super) fn take_arguments(&mut self) -> Arguments {
+        core::mem::take(&mut self.arguments)
+    }
+
+    /// Collects some of the strings. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// `EFAULT`, `E2BIG`, `ENOMEM`.
+    pub(super) fn collect(&mut self, process: &Process) -> Result<bool, Errno> {
         for _ in 0..PORTION_PIECES {
             let at = match self.rest {
                 Some(at) => at,
@@ -81,7 +108,13 @@ impl Request {
                     process.space.copy_in(place, &mut pointer)?;
                     let pointer = usize::from_le_bytes(pointer);
                     if pointer == 0 {
-                        return Ok(false);
+                        let Some(environment) = self.environment.take() else { return Ok(false) };
+                        self.arguments.end_arguments();
+                        if environment == 0 {
+                            return Ok(false);
+                        }
+                        self.next = environment;
+                        continue;
                     }
                     if self.arguments.len() >= ARGUMENTS_MAX {
                         return Err(Errno::E2BIG);
@@ -96,7 +129,7 @@ impl Request {
         Ok(true)
     }
 
-    /// Copies a piece of an argument at `at`. Returns the address of the rest, `None` at the end.
+    /// Copies a piece of a string at `at`. Returns the address of the rest, `None` at the end.
     fn take_piece(&mut self, process: &Process, at: usize) -> Result<Option<usize>, Errno> {
         let mut piece = [0; STRING_PIECE_BYTES];
         let (piece, is_last) = process.space.copy_in_piece(at, &mut piece)?;

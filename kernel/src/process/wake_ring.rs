@@ -119,6 +119,13 @@ impl WakeRing {
         freed
     }
 
+    /// Begins anew, after all results were dropped. The indices are zero again.
+    pub fn reopen(&self) {
+        *self.state.lock() = State::default();
+        self.results.store(0, SeqCst);
+        self.kept.store(0, SeqCst);
+    }
+
     fn push(
         &self,
         state: &mut State,

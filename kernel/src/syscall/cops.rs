@@ -30,7 +30,7 @@ pub fn allocate_cpus(process: &Arc<Process>, count: usize, entry: usize) -> Call
     }
     for _ in 0..count {
         mm::admit()?;
-        match process.add_cpu(entry, None) {
+        match process.add_cpu(entry) {
             // As many as possible: the result tells the caller how many there are.
             Err(Errno::EAGAIN) => break,
             other => other?,

@@ -34,7 +34,7 @@ use crate::call::{self, Delivery, Operation, Submitted};
 use crate::drivers::random;
 use crate::portions;
 use crate::process::resumable::{self, Resumable};
-use crate::process::spawn::Spawning;
+use crate::process::spawn::{Request, Spawning};
 use crate::process::{Outcome, Process, VirtualCpu};
 use crate::sched::Waiting;
 use crate::trace;
@@ -262,10 +262,15 @@ fn dispatch(
             submit(cpu, frame, process::wait(process, child, status, options)?)
         }
         number::CLONE => process::fork(cpu, frame, context, &args.fork()?).into(),
+        number::EXECVE => {
+            let request = Request::new(args.number(1), args.number(2));
+            process::execute(cpu, frame, context, || args.path(0), request).into()
+        }
         number::COPS_SPAWN_PROCESS => resumable::resume(cpu, frame, |process| {
             let console = args.optional_console_mode(3)?;
             let ceiling = scheduling::ceiling_for_child(process, args.optional_priority(2)?)?;
-            let spawning = Spawning::new(args.path(0)?, args.number(1), ceiling, console);
+            let request = Request::new(args.number(1), args.number(4));
+            let spawning = Spawning::new(args.path(0)?, request, ceiling, console);
             Ok(Resumable::Spawn(try_box(spawning)?))
         })
         .into(),

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{WNOHANG, wait_status};
-use cops_fallible::try_box;
+use cops_fallible::{Text, try_box};
 
 use super::Reply;
 use super::arguments::Fork;
@@ -15,7 +15,8 @@ use crate::call::Operation;
 use crate::fs::{self, ConsoleMode};
 use crate::mm::{Access, PinnedBuffer, UserRange};
 use crate::process::resumable::{self, Resumable};
-use crate::process::{Forking, Outcome, Process, ProcessId, VirtualCpu, children};
+use crate::process::spawn::Request;
+use crate::process::{Executing, Forking, Outcome, Process, ProcessId, VirtualCpu, children};
 
 /// Size of the status that `wait4` stores.
 pub const STATUS_BYTES: usize = 4;
@@ -65,6 +66,25 @@ pub fn fork(
         let _ = cpu.process.space.copy_out(place, &(child as u32).to_le_bytes());
     }
     Ok(child)
+}
+
+/// `execve(path, argv, envp)`. The result is what the new program finds in the register.
+pub fn execute(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    context: &mut UserContext,
+    path: impl FnOnce() -> Result<Text, Errno>,
+    request: Request,
+) -> Result<Option<usize>, Errno> {
+    if !cpu.process.has_only(cpu) {
+        return Err(Errno::EINVAL);
+    }
+    let begin = |_: &_| Ok(try_box(Executing::new(path()?, request))?);
+    let Some(program) = resumable::execute(cpu, frame, begin).transpose()? else {
+        return Ok(None);
+    };
+    *context = program;
+    Ok(Some(context.argument()))
 }
 
 /// `console(pid or 0, mode)`.

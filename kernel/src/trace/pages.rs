@@ -31,20 +31,30 @@ struct Cpu {
 }
 
 impl TracePages {
-    /// Maps a page into `space` for each possible virtual CPU.
+    /// A page for each possible virtual CPU.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(space: &AddressSpace) -> Result<Self, Errno> {
+    pub fn new() -> Result<Self, Errno> {
         let mut cpus = List::try_with_capacity(MAX_CPUS)?;
-        for index in 0..MAX_CPUS {
+        for _ in 0..MAX_CPUS {
             let page = SharedFrame::<TracePage>::new(Frame::allocate_zeroed()?);
-            let address = layout::TRACE_PAGES + index * layout::PAGE_BYTES;
-            space.map_frame(address, page.frame().clone(), Rights::READ_WRITE)?;
             let time_ticks = AtomicU64::new(arch::now_ticks());
             cpus.try_push(Cpu { page, seen: AtomicU64::new(0), time_ticks })?;
         }
         Ok(Self { cpus })
+    }
+
+    /// Maps the pages into `space`.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map(&self, space: &AddressSpace) -> Result<(), Errno> {
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            let address = layout::TRACE_PAGES + index * layout::PAGE_BYTES;
+            space.map_frame(address, cpu.page.frame().clone(), Rights::READ_WRITE)?;
+        }
+        Ok(())
     }
 
     /// Moves the records of virtual CPU `cpu` of `process` to this hart's ring, at most one page of

@@ -255,6 +255,11 @@ impl UserContext {
         self.registers[REGISTER_A0 + 1] = a1;
     }
 
+    /// The register with the first argument, and with a result.
+    pub fn argument(&self) -> usize {
+        self.registers[REGISTER_A0]
+    }
+
     pub fn program_counter(&self) -> usize {
         self.program_counter
     }

@@ -181,7 +181,7 @@ impl Segments {
     /// tutorial's kernel, which is logged.
     pub fn personality(&self, program: &Program) -> Result<Personality, Errno> {
         match self.native {
-            Some(true) => Ok(Personality::Native),
+            Some(true) => Ok(Personality::native()),
             Some(false) => Err(Errno::ENOEXEC),
             None if program.entry() == TUTORIAL_ENTRY => {
                 let name = program.name;

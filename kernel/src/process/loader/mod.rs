@@ -1,14 +1,17 @@
 //! Loading programs: from an ELF file in the root image to a process with its first virtual CPU in
 //! the run queue.
 //!
-//! Loading is done in portions, and [`Stage`] says what exists after each. What is read from the
-//! file is in [`elf`]; the first stack and the arguments on it are in [`stack`].
+//! Loading is done in portions, and [`Stage`] says what exists after each. The program in memory is
+//! made by [`image`], which `exec` uses too; what is read from the file is in [`elf`], and the
+//! first stack with the arguments on it in [`stack`].
 #![forbid(unsafe_code)]
 
 mod elf;
+mod image;
 mod stack;
 
-pub use stack::Arguments;
+pub use image::Image;
+pub use stack::{Arguments, Start};
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,11 +20,10 @@ use cops_abi::{Errno, Priority};
 use cops_executor::yield_now;
 
 use super::number::{Number, Unstarted};
-use super::{Parts, Personality, Process, reaper};
+use super::{Parts, Process, reaper};
 use crate::fs::{self, ConsoleMode};
 use crate::mm;
-use elf::{Program, Segments};
-use stack::{ProgramFacts, Start};
+use crate::trace;
 
 /// Starts the program at `path` with `arguments` as the first process.
 ///
@@ -41,15 +43,12 @@ pub async fn start_program(
     }
 }
 
-/// A program that is being loaded. Dropping it frees everything.
+/// A program that is being loaded for a new process. Dropping it frees everything.
 pub struct Loading {
-    program: Program,
-    arguments: Arguments,
+    image: Image,
     ceiling: Priority,
     /// The mode in which the program gets the console, before its first instruction.
     console: Option<ConsoleMode>,
-    /// Where the program headers are in memory, once that is known.
-    headers: usize,
     stage: Stage,
 }
 
@@ -61,17 +60,9 @@ enum Stage {
     Nothing,
     /// Its number.
     Numbered(Number),
-    /// Its memory, where segments of the program are being mapped and filled.
-    Mapping(Number, Box<Parts>, Segments),
-    /// Its memory with the program, where the first so many of the shared areas are mapped.
-    Sharing(Number, Box<Parts>, usize),
-    /// Its memory, complete.
-    Mapped(Number, Box<Parts>, Personality),
-    /// The process, without a stack.
-    Created(Unstarted),
-    /// The process, with an empty stack that has this top.
-    WithStack(Unstarted, usize),
-    /// The process, with its arguments on the stack.
+    /// Its memory, where the program is being made.
+    Filling(Number, Box<Parts>),
+    /// The process, and how its program begins.
     Complete(Unstarted, Start),
 }
 
@@ -87,9 +78,8 @@ impl Loading {
         ceiling: Priority,
         console: Option<ConsoleMode>,
     ) -> Result<Self, Errno> {
-        mm::admit()?;
-        let program = Program::find(path)?;
-        Ok(Self { program, arguments, ceiling, console, headers: 0, stage: Stage::Nothing })
+        let image = Image::new(path, arguments)?;
+        Ok(Self { image, ceiling, console, stage: Stage::Nothing })
     }
 
     /// Executes a portion of some microseconds. `None` if there is more to do; otherwise the
@@ -113,46 +103,17 @@ impl Loading {
             // new process.
             Stage::Nothing => Stage::Numbered(Number::reserve(parent)?),
             Stage::Numbered(number) => {
-                let parts = Parts::allocate(number.family)?;
-                Stage::Mapping(number, parts, Segments::default())
+                let parts = Parts::allocate(number.family, trace::is_on())?;
+                Stage::Filling(number, parts)
             }
-            Stage::Mapping(number, parts, mut segments) => {
-                if segments.map_some(&self.program, &parts.space)? {
-                    Stage::Mapping(number, parts, segments)
-                } else {
-                    self.headers = segments.headers();
-                    match segments.personality(&self.program)? {
-                        Personality::Native => Stage::Sharing(number, parts, 0),
-                        // It sees none of the shared areas.
-                        linux => Stage::Mapped(number, parts, linux),
-                    }
+            Stage::Filling(number, parts) => match self.image.resume(&parts.areas())? {
+                None => Stage::Filling(number, parts),
+                Some((start, personality)) => {
+                    let what = (self.image.name(), personality);
+                    let process = Process::new(number.id, parent, self.ceiling, what, *parts)?;
+                    Stage::Complete(Unstarted { number, process }, start)
                 }
-            }
-            Stage::Sharing(number, parts, count) => {
-                if parts.map_shared(count)? {
-                    Stage::Sharing(number, parts, count + 1)
-                } else {
-                    Stage::Mapped(number, parts, Personality::Native)
-                }
-            }
-            Stage::Mapped(number, parts, personality) => {
-                let what = (self.program.name, personality);
-                let process = Process::new(number.id, parent, self.ceiling, false, what, *parts)?;
-                Stage::Created(Unstarted { number, process })
-            }
-            Stage::Created(unstarted) => {
-                let top = stack::make(&unstarted.process)?;
-                Stage::WithStack(unstarted, top)
-            }
-            Stage::WithStack(unstarted, top) => {
-                let program = ProgramFacts {
-                    entry: self.program.entry(),
-                    headers: self.headers,
-                    header_count_and_bytes: self.program.header_count_and_bytes(),
-                };
-                let start = stack::fill(&unstarted.process, top, &program, &self.arguments)?;
-                Stage::Complete(unstarted, start)
-            }
+            },
             Stage::Complete(unstarted, start) => {
                 return self.start(unstarted, start, parent).map(Some);
             }
@@ -170,7 +131,7 @@ impl Loading {
             if let (Some(mode), Some(parent)) = (self.console, parent) {
                 fs::hand_over_console(parent.id, process.id, mode)?;
             }
-            process.add_cpu(start.entry, Some(start.stack_pointer)).map(drop)
+            process.add_first_cpu(process.first_context(&start))
         })
     }
 }

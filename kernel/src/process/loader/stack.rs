@@ -5,17 +5,20 @@ use core::iter::once;
 use cops_abi::{Errno, auxv, layout};
 use cops_fallible::List;
 
-use super::super::Process;
+use super::super::Personality;
 use crate::arch;
 use crate::drivers::random;
-use crate::mm::UserRange;
+use crate::mm::{AddressSpace, Rights, UserRange};
 
-/// A program's arguments: strings one after another, each with its terminating zero.
+/// A program's arguments and environment: strings one after another, each with its terminating
+/// zero.
 #[derive(Default)]
 pub struct Arguments {
     bytes: List<u8>,
-    /// Where each argument begins.
+    /// Where each string begins.
     starts: List<u32>,
+    /// How many of the strings are arguments, once that is known; the others are the environment.
+    count: Option<usize>,
 }
 
 impl Arguments {
@@ -33,16 +36,27 @@ impl Arguments {
         Ok(arguments)
     }
 
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Total size of the arguments with their zeros.
+    /// The number of arguments.
+    fn count(&self) -> usize {
+        self.count.unwrap_or(self.len())
+    }
+
+    /// What follows is the environment.
+    pub fn end_arguments(&mut self) {
+        self.count = Some(self.len());
+    }
+
+    /// Total size of the strings with their zeros.
     pub fn byte_count(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Begins another argument.
+    /// Begins another string.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -50,7 +64,7 @@ impl Arguments {
         Ok(self.starts.try_push(self.bytes.len() as u32)?)
     }
 
-    /// Appends to the last argument. At its end the terminating zero is appended too.
+    /// Appends to the last string. At its end the terminating zero is appended too.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -61,12 +75,18 @@ impl Arguments {
 
 /// What a program learns about itself from the auxiliary vector.
 pub struct ProgramFacts {
+    /// Its path.
+    pub name: &'static str,
     /// Where it begins.
     pub entry: usize,
     /// Where its program headers are; 0 if they are not in memory.
     pub headers: usize,
     /// Their number, and the size of one.
     pub header_count_and_bytes: (usize, usize),
+    /// Whether its process has trace pages.
+    pub is_traced: bool,
+    /// Whether it is a Linux program.
+    pub is_linux: bool,
 }
 
 /// The beginning of a program.
@@ -76,45 +96,50 @@ pub struct Start {
     pub stack_pointer: usize,
 }
 
-/// Maps the stack of the first virtual CPU of `process` and allocates its first page. Returns its
+/// Maps the stack of the first virtual CPU of a program and allocates its first page. Returns its
 /// top.
 ///
 /// # Errors
 /// `ENOMEM`.
-pub fn make(process: &Process) -> Result<usize, Errno> {
-    let is_linux = process.personality.is_linux();
+pub fn make(space: &AddressSpace, personality: &Personality) -> Result<usize, Errno> {
+    let is_linux = personality.is_linux();
     let bytes = if is_linux { layout::LINUX_STACK_BYTES } else { layout::STACK_BYTES };
-    let top = process.map_stack(0, bytes)?;
-    store(process, top - size_of::<usize>(), &[0; size_of::<usize>()])?;
+    let top = layout::STACK_TOP;
+    space.map_anonymous(top - bytes..top, Rights::READ_WRITE)?;
+    store(space, top - size_of::<usize>(), &[0; size_of::<usize>()])?;
     Ok(top)
 }
 
-/// Builds the same stack as Linux, from `top` down: argument count, arguments, environment (empty),
+/// Builds the same stack as Linux, from `top` down: argument count, arguments, environment,
 /// auxiliary vector. The path of the program follows the arguments.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn fill(
-    process: &Process,
+    space: &AddressSpace,
     top: usize,
     program: &ProgramFacts,
     arguments: &Arguments,
 ) -> Result<Start, Errno> {
     let mut chance = [0; 16];
     random::fill(&mut chance);
-    let path_bytes = process.name.len() + 1;
+    let path_bytes = program.name.len() + 1;
     let strings_bytes = arguments.byte_count() + path_bytes;
     let strings_start = (top - strings_bytes - chance.len()) & !15;
     let path_start = strings_start + arguments.byte_count();
     let random_start = path_start + path_bytes;
-    let vector = if process.personality.is_linux() {
+    let vector = if program.is_linux {
         linux_vector(program, path_start, random_start)?
     } else {
-        native_vector(process, program.entry, random_start)?
+        native_vector(program, random_start)?
     };
-    let words = once(arguments.len())
-        .chain(arguments.starts.iter().map(|&start| strings_start + start as usize))
-        .chain([0, 0])
+    let place = |&start: &u32| strings_start + start as usize;
+    let (first, environment) = arguments.starts.split_at(arguments.count());
+    let words = once(first.len())
+        .chain(first.iter().map(place))
+        .chain([0])
+        .chain(environment.iter().map(place))
+        .chain([0])
         .chain(vector.iter().flat_map(|&(key, value)| [key, value]));
     let mut bytes =
         List::try_with_capacity((3 + arguments.len() + 2 * vector.len()) * size_of::<usize>())?;
@@ -122,23 +147,22 @@ pub fn fill(
         bytes.try_extend_from_slice(&word.to_le_bytes())?;
     }
     let stack_pointer = (strings_start - bytes.len()) & !15;
-    store(process, strings_start, &arguments.bytes)?;
-    store(process, path_start, process.name.as_bytes())?;
-    store(process, random_start, &chance)?;
-    store(process, stack_pointer, &bytes)?;
+    store(space, strings_start, &arguments.bytes)?;
+    store(space, path_start, program.name.as_bytes())?;
+    store(space, random_start, &chance)?;
+    store(space, stack_pointer, &bytes)?;
     Ok(Start { entry: program.entry, stack_pointer })
 }
 
 /// The auxiliary vector of a native program.
 fn native_vector(
-    process: &Process,
-    entry: usize,
+    program: &ProgramFacts,
     random_start: usize,
 ) -> Result<List<(usize, usize)>, Errno> {
-    let trace_pages = if process.trace_pages.is_some() { layout::TRACE_PAGES } else { 0 };
+    let trace_pages = if program.is_traced { layout::TRACE_PAGES } else { 0 };
     Ok(List::try_from_slice(&[
         (auxv::AT_PAGESZ, layout::PAGE_BYTES),
-        (auxv::AT_ENTRY, entry),
+        (auxv::AT_ENTRY, program.entry),
         (auxv::AT_RANDOM, random_start),
         (auxv::AT_SYSINFO_EHDR, layout::VDSO),
         (auxv::AT_COPS_PROCESS_PAGE, layout::PROCESS_PAGE),
@@ -180,7 +204,7 @@ fn linux_vector(
 }
 
 /// Writes to the stack.
-fn store(process: &Process, address: usize, bytes: &[u8]) -> Result<(), Errno> {
+fn store(space: &AddressSpace, address: usize, bytes: &[u8]) -> Result<(), Errno> {
     let place = UserRange::new(address, bytes.len()).ok_or(Errno::ENOMEM)?;
-    process.space.copy_out(place, bytes).map_err(|_| Errno::ENOMEM)
+    space.copy_out(place, bytes).map_err(|_| Errno::ENOMEM)
 }

@@ -42,6 +42,7 @@ scenarios! {
     memory,
     children,
     copies,
+    programs,
     virtual_cpus,
     network,
     peer_addresses,
@@ -192,6 +193,25 @@ async fn copies() {
         }
         Ok(child) => {
             memory.fill(3);
+            let _ = call(number::WAIT4, [child, 0, 0, 0]);
+        }
+        Err(_) => {}
+    }
+}
+
+/// Another program in this process, or, if there is no memory for it, this one goes on.
+async fn programs() {
+    let flags = usize::from(signal::SIGCHLD);
+    match call(number::CLONE, [flags, 0, 0, 0, 0]) {
+        Ok(0) => {
+            let words = [c"/bin/starve".as_ptr().addr(), c"--one".as_ptr().addr(), 0];
+            let list = words.as_ptr().addr();
+            let _ = call(number::EXECVE, [words[0], list, list]);
+            loop {
+                let _ = call(number::EXIT_GROUP, [9]);
+            }
+        }
+        Ok(child) => {
             let _ = call(number::WAIT4, [child, 0, 0, 0]);
         }
         Err(_) => {}

@@ -66,30 +66,30 @@ pub fn map(pages: usize) -> Result<usize, Errno> {
 }
 
 /// A pipe by its numbers, for calls without the library.
-struct Pipe {
-    reader: usize,
-    writer: usize,
+pub struct Pipe {
+    pub reader: usize,
+    pub writer: usize,
 }
 
 impl Pipe {
-    fn new() -> Result<Self, Errno> {
+    pub fn new() -> Result<Self, Errno> {
         let mut ends = [0u32; 2];
         raw::call(number::PIPE2, [ends.as_mut_ptr().expose_provenance(), 0])?;
         Ok(Self { reader: ends[0] as usize, writer: ends[1] as usize })
     }
 
     /// Passes a byte on.
-    fn signal(&self) -> Result<usize, Errno> {
+    pub fn signal(&self) -> Result<usize, Errno> {
         raw::call(number::WRITE, [self.writer, b"x".as_ptr().addr(), 1])
     }
 
     /// Waits for a byte.
-    fn wait(&self) -> Result<usize, Errno> {
+    pub fn wait(&self) -> Result<usize, Errno> {
         let mut byte = 0u8;
         raw::call(number::READ, [self.reader, (&raw mut byte).expose_provenance(), 1])
     }
 
-    fn close(self) {
+    pub fn close(self) {
         let _ = raw::call(number::CLOSE, [self.reader]);
         let _ = raw::call(number::CLOSE, [self.writer]);
     }

@@ -48,6 +48,7 @@ mod network_load;
 mod order;
 mod pipes;
 mod processes;
+mod programs;
 mod quotas;
 mod raw;
 mod registers;
@@ -100,6 +101,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         descriptors::TESTS,
         processes::TESTS,
         forks::TESTS,
+        programs::TESTS,
         authority::TESTS,
         quotas::TESTS,
         leftovers::TESTS,

@@ -14,8 +14,8 @@ use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
 use crate::{
-    authority, bounded, check, check_equal, forks, interrupts, leftovers, quotas, raw, registers,
-    scheduling, tests,
+    authority, bounded, check, check_equal, forks, interrupts, leftovers, programs, quotas, raw,
+    registers, scheduling, tests,
 };
 
 tests! { processes:
@@ -70,6 +70,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
             .or_else(|| scheduling::help(other))
             .or_else(|| leftovers::help(other))
             .or_else(|| forks::help(other))
+            .or_else(|| programs::help(other))
             .unwrap_or(ExitCode(98)),
     }
 }
