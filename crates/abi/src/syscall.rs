@@ -110,7 +110,7 @@ numbers! {
     /// `accept4(fd, *mut sockaddr or 0, *mut u32 length, flags: close on exec, non-blocking)`.
     /// Can wait.
     ACCEPT4 = 242;
-    /// `wait4(pid or -1, *mut i32 status, options: 1 no hang, 0) -> pid`. Can wait.
+    /// `wait4(pid or -1, *mut i32 status, options, *mut rusage or 0) -> pid`. Can wait.
     WAIT4 = 260;
     /// `getrandom(buffer, length, flags) -> bytes`: at most 256 in one call; `docs/abi.md` says how
     /// good they are.
@@ -135,9 +135,9 @@ numbers! {
     /// wait.
     COPS_REFILL_RING = 4100;
     /// `spawn_process(path, argv, ceiling, console, envp) -> pid`. `path` ends with NUL; `argv`,
-    /// and `envp` unless it is 0, are null-terminated arrays of NUL-terminated strings. `ceiling`: 0 for the caller's, or the
-    /// child's ceiling plus 1. `console`: 0, or the [`console_mode`] plus 1 with which the child
-    /// gets the console before it starts.
+    /// and `envp` unless it is 0, are null-terminated arrays of NUL-terminated strings. `ceiling`:
+    /// 0 for the caller's, or the child's ceiling plus 1. `console`: 0, or the [`console_mode`]
+    /// plus 1 with which the child gets the console before it starts.
     COPS_SPAWN_PROCESS = 4101;
     /// `statistics(*mut Statistics, bytes) -> bytes`: see [`crate::statistics`].
     COPS_STATISTICS = 4102;
@@ -186,6 +186,12 @@ pub fn name(number: usize) -> Option<&'static str> {
 pub const AT_FDCWD: isize = -100;
 /// `wait4`: return at once if no child has ended.
 pub const WNOHANG: usize = 1;
+/// `wait4`: report stopped children too.
+pub const WUNTRACED: usize = 2;
+/// `wait4`: report children that continue too.
+pub const WCONTINUED: usize = 8;
+/// `wait4`: children that were not started by `fork` too.
+pub const WAIT_ALL: usize = 0x4000_0000;
 /// Time since 1970-01-01 UTC; since boot if the machine has no real-time clock.
 pub const CLOCK_REALTIME: usize = 0;
 /// Time since boot.

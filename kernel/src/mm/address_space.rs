@@ -204,8 +204,8 @@ impl AddressSpace {
         Ok(work(layout::direct(physical)))
     }
 
-    /// Exchanges everything that is mapped with `other`, a space that no hart has loaded and nothing
-    /// else uses. No virtual CPU of this space is in user mode.
+    /// Exchanges everything that is mapped with `other`, a space that no hart has loaded and that
+    /// nothing else uses. No virtual CPU of this space is in user mode.
     pub(crate) fn exchange(&self, other: &AddressSpace) {
         // Lock order as in `copy_some`: nothing else has the other space.
         self.contents.lock().exchange(&mut other.contents.lock());

@@ -3,7 +3,7 @@
 //! Every operation is bounded, however many regions there are: work on many regions is done in
 //! portions.
 
-use super::{MapError, OutOfMemory, Rights, frames, layout};
+use super::{MapError, OutOfMemory, Rights, frames};
 use cops_algorithms::range_map::{RangeError, RangeMap, Span};
 use core::ops::Range;
 

@@ -2,7 +2,7 @@
 //!
 //! The new program is loaded into an address space of its own. Until it is complete, the process is
 //! as it was, and an error is the result of the call. Then comes what cannot fail: calls in flight
-//! are cancelled, and the two spaces exchange their contents.
+//! are cancelled, files are closed, and the two spaces exchange their contents.
 #![forbid(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -19,6 +19,9 @@ use super::{Personality, Process, SharedAreas, begin_page, reaper};
 use crate::arch::UserContext;
 use crate::mm::{self, AddressSpace};
 
+/// Number of files that one portion closes.
+const PORTION_FILES: usize = 4;
+
 /// A program that is to replace that of a process. Dropping it before the process has changed
 /// leaves the process as it was, except for calls that are cancelled.
 pub struct Executing(Stage);
@@ -32,6 +35,8 @@ enum Stage {
     /// It is complete. Calls of the old program, in the cells from this number on, are being
     /// cancelled.
     Cancelling(Box<New>, Ready, usize),
+    /// Files are being closed.
+    Closing(Box<New>, Ready),
     /// Nothing, after the last portion and after an error.
     Ended,
 }
@@ -79,11 +84,20 @@ impl Executing {
             },
             Stage::Cancelling(new, ready, first) => match process.cancel_some(first) {
                 Some(next) => Stage::Cancelling(new, ready, next),
-                None => {
-                    process.replace_program(&new.space, new.image.name(), ready.personality);
-                    return Ok(Some(process.first_context(&ready.start)));
-                }
+                None => Stage::Closing(new, ready),
             },
+            Stage::Closing(new, ready) => {
+                for _ in 0..PORTION_FILES {
+                    let file = process.files.lock().pop_close_on_exec();
+                    if file.is_none() {
+                        process.replace_program(&new.space, new.image.name(), ready.personality);
+                        return Ok(Some(process.first_context(&ready.start)));
+                    }
+                    // Without the table's lock: closing a file wakes waiting calls.
+                    drop(file);
+                }
+                Stage::Closing(new, ready)
+            }
             Stage::Ended => return Err(Errno::ENOEXEC),
         };
         Ok(None)

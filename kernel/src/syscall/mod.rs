@@ -256,10 +256,10 @@ fn dispatch(
         number::GETPID => Ok(process.id as usize).into(),
         number::GETPPID => process::parent(process).into(),
         number::WAIT4 => {
-            let (child, options) = (args.child(0)?, args.flags(2, number::WNOHANG)?);
-            args.zero(3)?;
+            let (child, options) = (args.child(0)?, args.flags(2, process::WAIT_OPTIONS)?);
             let status = args.optional_structure(1, process::STATUS_BYTES)?;
-            submit(cpu, frame, process::wait(process, child, status, options)?)
+            let usage = args.optional_structure(3, process::USAGE_BYTES)?;
+            submit(cpu, frame, process::wait(process, child, status, options, usage)?)
         }
         number::CLONE => process::fork(cpu, frame, context, &args.fork()?).into(),
         number::EXECVE => {

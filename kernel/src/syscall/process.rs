@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::{WNOHANG, wait_status};
+use cops_abi::syscall::{WAIT_ALL, WCONTINUED, WNOHANG, WUNTRACED, wait_status};
 use cops_fallible::{Text, try_box};
 
 use super::Reply;
@@ -20,6 +20,11 @@ use crate::process::{Executing, Forking, Outcome, Process, ProcessId, VirtualCpu
 
 /// Size of the status that `wait4` stores.
 pub const STATUS_BYTES: usize = 4;
+
+/// Size of Linux's `rusage`.
+pub const USAGE_BYTES: usize = 144;
+/// Options of `wait4`. No child stops, so those for stopped children change nothing.
+pub const WAIT_OPTIONS: usize = WNOHANG | WUNTRACED | WCONTINUED | WAIT_ALL;
 
 /// `exit(code)`.
 pub fn exit_cpu(cpu: &VirtualCpu, code: u8) -> Reply {
@@ -111,13 +116,17 @@ pub fn parent(process: &Process) -> CallResult {
     Ok(process.parent.load(Relaxed) as usize)
 }
 
-/// `wait4(pid, *mut i32, options, 0)`.
+/// `wait4(pid, *mut i32, options, *mut rusage or 0)`; what the child has used is reported as 0.
 pub fn wait(
     process: &Process,
     child: Option<ProcessId>,
     status: Option<UserRange>,
     options: usize,
+    usage: Option<UserRange>,
 ) -> Result<Operation, Errno> {
+    if let Some(usage) = usage {
+        process.space.copy_out(usage, &[0; USAGE_BYTES])?;
+    }
     let pin = |range| PinnedBuffer::new(&process.space, range, Access::Write);
     let status = status.map(pin).transpose()?;
     Ok(Operation::WaitChild { child, status, no_hang: options & WNOHANG != 0 })

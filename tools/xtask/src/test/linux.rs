@@ -29,7 +29,7 @@ struct Test {
 
 const ONE: &[&str] = &["1"];
 
-const TESTS: [Test; 7] = [
+const TESTS: [Test; 8] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -46,6 +46,15 @@ const TESTS: [Test; 7] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "memory is in order",
+        message: "",
+    },
+    Test {
+        name: "processes: fork, exec, wait, pipes",
+        program: "processes",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "processes are in order",
         message: "",
     },
     Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },

@@ -204,7 +204,9 @@ async fn programs() {
     let flags = usize::from(signal::SIGCHLD);
     match call(number::CLONE, [flags, 0, 0, 0, 0]) {
         Ok(0) => {
-            let words = [c"/bin/starve".as_ptr().addr(), c"--one".as_ptr().addr(), 0];
+            // It ends at once, because there is no scenario of this name.
+            let words = [c"/bin/starve", c"--one", c"none", c"1"].map(|word| word.as_ptr().addr());
+            let words = [words[0], words[1], words[2], words[3], 0];
             let list = words.as_ptr().addr();
             let _ = call(number::EXECVE, [words[0], list, list]);
             loop {
