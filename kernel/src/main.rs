@@ -13,6 +13,7 @@ mod arch;
 mod boot;
 mod call;
 mod counters;
+mod disk;
 mod drivers;
 mod fs;
 mod inspect;

@@ -35,6 +35,7 @@ errors! {
     ESRCH = 3, "no such process";
     EINTR = 4, "interrupted";
     EIO = 5, "input/output error";
+    ENXIO = 6, "no such device";
     E2BIG = 7, "argument list too long";
     ENOEXEC = 8, "not an executable this machine can run";
     EBADF = 9, "bad file descriptor";

@@ -116,6 +116,8 @@ pub mod mode {
     pub const PIPE: u32 = 0o010_000;
     /// A device of bytes, such as a terminal.
     pub const CHARACTER_DEVICE: u32 = 0o020_000;
+    /// A disk.
+    pub const BLOCK_DEVICE: u32 = 0o060_000;
     /// A directory.
     pub const DIRECTORY: u32 = 0o040_000;
     /// A file with contents.

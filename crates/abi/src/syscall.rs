@@ -63,6 +63,10 @@ numbers! {
     NEWFSTATAT = 79;
     /// `fstat(fd, *mut stat)`.
     FSTAT = 80;
+    /// `fsync(fd)`: what was written to the disk is durable. Can wait.
+    FSYNC = 82;
+    /// `fdatasync(fd)`: the same.
+    FDATASYNC = 83;
     /// `exit(code)`: ends this virtual CPU; the last one ends the process.
     EXIT = 93;
     /// `exit_group(code)`: ends the process.

@@ -10,6 +10,7 @@ use cops_abi::Priority;
 use cops_abi::syscall::{signal, wait_status};
 use cops_fallible::Text;
 
+use crate::disk;
 use crate::drivers::console::{self, Channel, Request};
 use crate::drivers::{power, random, rtc};
 use crate::fs;
@@ -73,6 +74,7 @@ fn set_up() {
         spawn_service(&name, Priority::DEFAULT, switching(hart, &RUN_QUEUE, run));
     }
     net::start();
+    disk::start();
     if quota::prepare().is_err() {
         panic!("no memory for the quotas");
     }

@@ -111,7 +111,7 @@ fn finish(
     let call = guard.call.take();
     guard.coroutine = None;
     drop(guard);
-    let call = call?;
+    let mut call = call?;
     call.operation.remove_waiter(&call.process, index, result.is_err());
     Some(deliver(call, result, index))
 }
@@ -182,10 +182,10 @@ pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Cal
 
 /// Takes an uncompleted call out of its cell and frees the cell.
 fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> {
-    let call = guard.call.take();
+    let mut call = guard.call.take();
     let coroutine = guard.coroutine.take();
     drop(guard);
-    if let Some(call) = &call {
+    if let Some(call) = &mut call {
         call.operation.remove_waiter(&call.process, index, true);
     }
     pool::release_and_shrink(index);

@@ -17,6 +17,7 @@ use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
 use super::transfer::Transfer;
+use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object};
 use crate::mm::PinnedBuffer;
 use crate::process::{Process, ProcessId, children};
@@ -59,6 +60,8 @@ pub enum Operation {
     Sleep { deadline_ticks: u64, timer: Option<Timer> },
     /// Wait until a child (`None`: any child) has ended.
     WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
+    /// Read, write or flush the disk.
+    Disk(Box<DiskTransfer>),
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -74,6 +77,7 @@ impl Operation {
             Operation::Connect { .. } => 4,
             Operation::Sleep { .. } => 5,
             Operation::WaitChild { .. } => 6,
+            Operation::Disk(_) => 7,
         }
     }
 
@@ -106,6 +110,7 @@ impl Operation {
                     Err(error) => Some(Err(error)),
                 }
             }
+            Operation::Disk(transfer) => transfer.attempt(),
         }
     }
 
@@ -133,6 +138,7 @@ impl Operation {
             }
             Operation::WaitChild { .. } => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
+            Operation::Disk(transfer) => transfer.insert_waiter(waiter),
             other => {
                 if let Some((file, waiting)) = other.file() {
                     return Ok(file.insert_waiter(waiting, waiter));
@@ -144,8 +150,11 @@ impl Operation {
 
     /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it
     /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
-    pub fn remove_waiter(&self, process: &Process, cell: CellIndex, must_pass_on: bool) {
-        match (self, self.file()) {
+    pub fn remove_waiter(&mut self, process: &Process, cell: CellIndex, must_pass_on: bool) {
+        if let Operation::Disk(transfer) = self {
+            return transfer.remove_waiter(cell.number());
+        }
+        match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => {
                 process.child_ended.remove(cell.number(), must_pass_on)
             }
@@ -164,6 +173,7 @@ impl Operation {
         match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
+            (Operation::Disk(transfer), _) => return transfer.pass_on(cell.number()),
             (_, Some((file, waiting))) => file.pass_on(waiting, cell.number()),
             _ => return false,
         }
@@ -197,7 +207,8 @@ impl Operation {
             Operation::Transfer(transfer) => Some(transfer.file()),
             Operation::ReadConsole { .. }
             | Operation::Sleep { .. }
-            | Operation::WaitChild { .. } => None,
+            | Operation::WaitChild { .. }
+            | Operation::Disk(_) => None,
         }
     }
 }

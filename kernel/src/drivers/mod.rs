@@ -2,6 +2,7 @@
 //!
 //! - `interrupt`: brings a device's interrupt to the coroutine that drives it.
 //! - `uart`, `console`: the serial port and the console; `emergency`: the console after a panic.
+//! - `virtio_block`: the disk.
 //! - `virtio_net`: the network card.
 //! - `virtio_rng`: the entropy device.
 //! - `rtc`: the real-time clock.
@@ -21,6 +22,8 @@ pub mod random;
 pub mod rtc;
 #[allow(unsafe_code)]
 mod uart;
+#[allow(unsafe_code)]
+pub mod virtio_block;
 #[allow(unsafe_code)]
 mod virtio_memory;
 #[allow(unsafe_code)]

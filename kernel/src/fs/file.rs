@@ -11,6 +11,7 @@ use spin::Mutex;
 
 use super::image::{Entry, Node, root};
 use super::pipe::{PipeReader, PipeWriter};
+use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
 use crate::net::Socket;
@@ -43,6 +44,8 @@ pub enum Object {
     PipeWriter(PipeWriter),
     /// A TCP socket.
     Socket(Socket),
+    /// The disk, with the position of the next read or write.
+    Disk { position: Mutex<usize> },
 }
 
 impl File {
@@ -99,6 +102,9 @@ impl File {
             Object::Directory { .. } => (mode::DIRECTORY, 0o555, 0),
             Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600, 0),
             Object::Socket(_) => (mode::SOCKET, 0o777, 0),
+            Object::Disk { .. } => {
+                (mode::BLOCK_DEVICE, 0o600, disk().map_or(0, Disk::bytes) as usize)
+            }
         };
         let number = core::ptr::from_ref(self).addr() as u64;
         Status { size: size as u64, number, ..Status::new(kind, permissions) }
@@ -150,6 +156,46 @@ impl File {
         })
     }
 
+    /// Opens the device with this name, if there is one: `/dev/vda`, the disk.
+    ///
+    /// # Errors
+    /// `ENXIO` if the machine has no disk.
+    pub fn open_device(path: &str, flags: u32) -> Option<Result<File, Errno>> {
+        let open =
+            || Ok(Self::new(Object::Disk { position: disk().map(|_| Mutex::new(0))? }, flags));
+        (path == "/dev/vda").then(open)
+    }
+
+    /// The transfer for a read or write of `buffer` at `offset`, or at the disk's position, which
+    /// is then behind the transfer.
+    ///
+    /// # Errors
+    /// `EBADF` for a file that is not the disk, or is not open for this; otherwise as for
+    /// [`DiskTransfer::new`].
+    pub fn disk_transfer(
+        &self,
+        offset: Option<u64>,
+        buffer: PinnedBuffer,
+        work: impl FnOnce(u64, PinnedBuffer) -> Work,
+    ) -> Result<DiskTransfer, Errno> {
+        let Object::Disk { position } = &self.object else { return Err(Errno::EBADF) };
+        let work = |offset, buffer| {
+            let work = work(offset, buffer);
+            let refused = match work {
+                Work::Read(..) => open::WRITE_ONLY,
+                _ => open::READ_ONLY,
+            };
+            if self.flags() & open::ACCESS_MODE == refused { Err(Errno::EBADF) } else { Ok(work) }
+        };
+        if let Some(offset) = offset {
+            return DiskTransfer::new(work(offset, buffer)?);
+        }
+        let mut position = position.lock();
+        let transfer = DiskTransfer::new(work(*position as u64, buffer)?)?;
+        *position += transfer.bytes();
+        Ok(transfer)
+    }
+
     /// Reads available bytes into `buffer`; `None` if there are none yet and the call has to wait.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
@@ -162,10 +208,11 @@ impl File {
             Object::Directory { .. } => Some(Err(Errno::EISDIR)),
             Object::PipeReader(pipe) => pipe.attempt(buffer),
             Object::Socket(socket) => socket.attempt_read(buffer),
-            // Console input is read by a `ConsoleRead`.
+            // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
             Object::ConsoleInput
             | Object::ConsoleOutput
             | Object::ConsoleError
+            | Object::Disk { .. }
             | Object::PipeWriter(_) => Some(Err(Errno::EBADF)),
         }
     }
@@ -180,7 +227,9 @@ impl File {
             Object::Socket(socket) => socket.attempt_write(buffer),
             Object::Image { .. } => Some(Err(Errno::EBADF)),
             Object::Directory { .. } => Some(Err(Errno::EBADF)),
-            Object::ConsoleInput | Object::PipeReader(_) => Some(Err(Errno::EBADF)),
+            Object::ConsoleInput | Object::PipeReader(_) | Object::Disk { .. } => {
+                Some(Err(Errno::EBADF))
+            }
         }
     }
 
@@ -222,7 +271,10 @@ impl File {
             Object::ConsoleOutput | Object::ConsoleError => {
                 Some((&CONSOLE_WRITERS, console::has_room()))
             }
-            Object::ConsoleInput | Object::Image { .. } | Object::Directory { .. } => None,
+            Object::ConsoleInput
+            | Object::Image { .. }
+            | Object::Directory { .. }
+            | Object::Disk { .. } => None,
         }
     }
 
@@ -232,12 +284,16 @@ impl File {
     /// `ESPIPE` for a file without a position, `EINVAL` for a negative position or an unknown
     /// `whence`.
     pub fn seek(&self, offset: isize, whence: usize) -> CallResult {
-        let Object::Image { entry, offset_bytes } = &self.object else { return Err(Errno::ESPIPE) };
-        let mut place = offset_bytes.lock();
+        let (position, size) = match &self.object {
+            Object::Image { entry, offset_bytes } => (offset_bytes, entry.data.len()),
+            Object::Disk { position } => (position, disk()?.bytes() as usize),
+            _ => return Err(Errno::ESPIPE),
+        };
+        let mut place = position.lock();
         let base = match whence {
             0 => 0,
             1 => *place,
-            2 => entry.data.len(),
+            2 => size,
             _ => return Err(Errno::EINVAL),
         };
         *place = base

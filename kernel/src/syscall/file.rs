@@ -10,6 +10,7 @@ use cops_fallible::{List, Text, try_arc, try_box};
 
 use super::arguments::{Directory, UserBuffers};
 use crate::call::{Operation, Transfer};
+use crate::disk::{DiskTransfer, Work};
 use crate::fs::{self, ConsoleRead, Descriptor, File, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::Process;
@@ -34,6 +35,11 @@ pub fn open(process: &Process, directory: Directory, path: &Text, flags: usize) 
         return Err(Errno::ENOENT);
     }
     mm::admit()?;
+    if let Some(device) = File::open_device(path, flags) {
+        process.check_authority_over_machine()?;
+        let closes = flags & open::CLOSE_ON_EXEC != 0;
+        return process.files.lock().insert(try_arc(device?)?, closes).map(|file| file.0);
+    }
     let file = match File::open(path, flags) {
         Ok(_) if flags & open::CREATE != 0 && flags & open::EXCLUSIVE != 0 => {
             return Err(Errno::EEXIST);
@@ -94,6 +100,9 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
         Object::ConsoleInput => {
             Operation::ReadConsole { read: ConsoleRead::new(buffer, file.is_non_blocking()) }
         }
+        Object::Disk { .. } => {
+            Operation::Disk(try_box(file.disk_transfer(None, buffer, Work::Read)?)?)
+        }
         _ => Operation::Read { file, buffer },
     })
 }
@@ -101,7 +110,12 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
 /// `write(fd, buffer, length)`.
 pub fn write(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&process.space, buffer, Access::Read)?;
-    Ok(Operation::Write { file, buffer })
+    Ok(match &file.object {
+        Object::Disk { .. } => {
+            Operation::Disk(try_box(file.disk_transfer(None, buffer, Work::Write)?)?)
+        }
+        _ => Operation::Write { file, buffer },
+    })
 }
 
 /// Maximum number of buffers that one `readv` fills.
@@ -168,8 +182,25 @@ pub fn transfer_at(
 ) -> Result<Operation, Errno> {
     mm::admit()?;
     let access = if direction == Waiting::ToRead { Access::Write } else { Access::Read };
+    let buffer = PinnedBuffer::new(&process.space, range, access)?;
+    if let Object::Disk { .. } = &file.object {
+        let work = if direction == Waiting::ToRead { Work::Read } else { Work::Write };
+        return Ok(Operation::Disk(try_box(file.disk_transfer(Some(offset), buffer, work)?)?));
+    }
     let mut buffers = List::new();
-    buffers.try_push(PinnedBuffer::new(&process.space, range, access)?)?;
+    buffers.try_push(buffer)?;
     let offset = Some(offset);
     Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+}
+
+/// `fsync(fd)`; `None` if there is nothing to wait for, because the file is only in memory.
+///
+/// # Errors
+/// `EINVAL` for a pipe, a socket or the console, as on Linux.
+pub fn synchronise(file: &File) -> Result<Option<Operation>, Errno> {
+    match &file.object {
+        Object::Disk { .. } => Ok(Some(Operation::Disk(try_box(DiskTransfer::new(Work::Flush)?)?))),
+        Object::Image { .. } | Object::Directory { .. } => Ok(None),
+        _ => Err(Errno::EINVAL),
+    }
 }

@@ -246,6 +246,10 @@ fn dispatch(
             let to = Waiting::ToWrite;
             submit(cpu, frame, file::transfer_at(process, file, range, offset, to)?)
         }
+        number::FSYNC | number::FDATASYNC => match file::synchronise(&*args.file(0)?)? {
+            Some(operation) => submit(cpu, frame, operation),
+            None => Ok(0).into(),
+        },
 
         number::EXIT => process::exit_cpu(cpu, args.exit_code(0)),
         number::EXIT_GROUP => process::exit(cpu, args.exit_code(0)),

@@ -127,7 +127,8 @@ pub struct Run {
     ./cops exec /bin/hello a b\n  \
     ./cops exec --smp 1 --timeout 10 /bin/fault; echo $?\n  \
     ./cops exec --add ./data /bin/cat /file-in-data\n  \
-    echo text | ./cops exec --interactive /bin/cat"
+    echo text | ./cops exec --interactive /bin/cat\n  \
+    truncate -s 64M disk && ./cops exec --disk disk /bin/measure disk"
 )]
 pub struct Exec {
     /// Add the files of this folder to the root image (repeatable; later ones win)
@@ -146,6 +147,9 @@ pub struct Exec {
     /// Pass standard input on to the program
     #[arg(long, short)]
     pub interactive: bool,
+    /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
     /// The program in the root image, as in /bin/hello, and its arguments
@@ -166,6 +170,9 @@ pub struct Shell {
     /// Add the files of this folder to the root image (repeatable; later ones win)
     #[arg(long, value_name = "HOST_DIR")]
     pub add: Vec<PathBuf>,
+    /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
 }

@@ -13,6 +13,7 @@ use crate::workspace::Workspace;
 pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
     let mut boot = prepared.boot(&options.machine, &options.argv, &options.add)?;
+    boot.disk = options.disk.as_deref().map(super::disk_image).transpose()?;
     if options.icount {
         boot.seed = options.seed;
         boot.make_repeatable();

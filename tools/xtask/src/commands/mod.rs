@@ -15,11 +15,11 @@ pub mod shell;
 pub mod top;
 pub mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::build::Guest;
 use crate::cli::Machine;
-use crate::error::Outcome;
+use crate::error::{Because, Failure, Outcome};
 use crate::packages;
 use crate::qemu::command::{Boot, Network};
 use crate::qemu::version::Qemu;
@@ -46,6 +46,11 @@ impl Prepared {
         Ok(Self { qemu, guest, scratch: workspace.scratch()? })
     }
 
+    /// A file of this process with this name, which does not exist yet.
+    pub fn scratch_file(&self, name: &str) -> PathBuf {
+        self.scratch.file(name)
+    }
+
     /// A boot that runs `argv` as process 1, with the files of the `added` folders in the root
     /// image.
     pub fn boot(&self, machine: &Machine, argv: &[String], added: &[PathBuf]) -> Outcome<Boot> {
@@ -60,6 +65,7 @@ impl Prepared {
             harts: machine.smp,
             memory: machine.mem.clone(),
             network: Network::User(Vec::new()),
+            disk: None,
             boot_arguments: vec![format!("loglevel={level}")],
             count_instructions: None,
             seed: 1,
@@ -67,4 +73,23 @@ impl Prepared {
             plugin: None,
         })
     }
+}
+
+/// The file with the contents of a disk, as QEMU wants it.
+///
+/// # Errors
+/// If it is not a file of whole sectors.
+pub fn disk_image(file: &Path) -> Outcome<PathBuf> {
+    let example = || format!("make one with: truncate -s 64M {}", file.display());
+    let size = std::fs::metadata(file)
+        .because(|| format!("no disk {}; {}", file.display(), example()))?
+        .len();
+    if size == 0 || size % 512 != 0 {
+        return Err(Failure::new(format!(
+            "the disk {} has {size} bytes, which are not whole sectors of 512; {}",
+            file.display(),
+            example()
+        )));
+    }
+    Ok(file.to_path_buf())
 }

@@ -17,7 +17,8 @@ const ESCAPE: u8 = 0x01;
 
 pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
-    let boot = prepared.boot(&options.machine, &["/bin/shell".to_owned()], &options.add)?;
+    let mut boot = prepared.boot(&options.machine, &["/bin/shell".to_owned()], &options.add)?;
+    boot.disk = options.disk.as_deref().map(super::disk_image).transpose()?;
     let mut machine = Machine::start(&prepared.qemu, &boot)?;
     interrupt::make_terminal_raw()?;
     pass_input(&mut machine);

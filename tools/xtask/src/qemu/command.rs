@@ -63,6 +63,8 @@ pub struct Boot {
     /// In QEMU's format: `512M`, `2G`.
     pub memory: String,
     pub network: Network,
+    /// A file of this host with the contents of the guest's disk, if it has one.
+    pub disk: Option<PathBuf>,
     /// `key=value` words for the kernel, besides `console=mux`.
     pub boot_arguments: Vec<String>,
     /// Counts instructions as time, on one hart.
@@ -111,9 +113,9 @@ impl Boot {
         if let Some(port) = self.gdb_port {
             add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
         }
+        // QEMU takes two commas for one within a value.
+        let escaped = |text: &str| text.replace(',', ",,");
         if let Some((file, options)) = &self.plugin {
-            // QEMU takes two commas for one within a value.
-            let escaped = |text: &str| text.replace(',', ",,");
             let options = options.iter().map(|option| format!(",{}", escaped(option)));
             let file = escaped(&file.to_string_lossy());
             add(&["-plugin", &format!("file={file}{}", options.collect::<String>())]);
@@ -125,6 +127,11 @@ impl Boot {
         }
         if let Some(netdev) = self.netdev() {
             add(&["-netdev", &netdev, "-device", "virtio-net-device,netdev=net0"]);
+        }
+        if let Some(disk) = &self.disk {
+            let file = escaped(&disk.to_string_lossy());
+            add(&["-drive", &format!("if=none,id=disk0,format=raw,file={file}")]);
+            add(&["-device", "virtio-blk-device,drive=disk0"]);
         }
         let mut boot_arguments = vec!["console=mux".to_owned()];
         boot_arguments.extend(self.boot_arguments.iter().cloned());
@@ -176,6 +183,7 @@ mod tests {
                 Forward { host: 18, guest: 9000 },
                 Forward { host: 19, guest: 7 },
             ]),
+            disk: None,
             boot_arguments: vec!["loglevel=warn".into()],
             count_instructions: None,
             seed: 5,
@@ -208,10 +216,12 @@ mod tests {
         let mut boot = boot();
         boot.count_instructions = Some(Idle::Skipped);
         boot.gdb_port = Some(1234);
+        boot.disk = Some("/a,b/disk".into());
         boot.plugin = Some(("/a,b/p.so".into(), vec!["out=/c,d".into(), "mark=1".into()]));
         boot.network = Network::Tap("tap0".into());
         let line = line(&boot);
         for part in [
+            "-drive if=none,id=disk0,format=raw,file=/a,,b/disk -device virtio-blk-device,drive=disk0",
             "-icount shift=0,sleep=off -seed 5 -rtc base=2026-01-01T00:00:00,clock=vm",
             "-S -gdb tcp:127.0.0.1:1234",
             "-plugin file=/a,,b/p.so,out=/c,,d,mark=1 -global",

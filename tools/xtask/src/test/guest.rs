@@ -21,7 +21,7 @@ use crate::qemu::portions;
 const HARTS: [u32; 2] = [1, 4];
 /// A boot without output for this time has hung: `usertests` itself ends and reports a test that
 /// hangs much earlier.
-const SILENCE: Duration = Duration::from_secs(400);
+pub const SILENCE: Duration = Duration::from_secs(400);
 /// Number of lines of a failed boot's output that are shown.
 const SHOWN_LINES: usize = 12;
 /// The exit code of `usertests` if no test has the filter in its name.
@@ -77,7 +77,7 @@ fn boot(
 }
 
 /// The reported tests, and another one: that the end of the boot matches them.
-fn judge(harts: u32, ending: &Ending, transcript: &Transcript) -> Vec<Case> {
+pub fn judge(harts: u32, ending: &Ending, transcript: &Transcript) -> Vec<Case> {
     let stdout = String::from_utf8_lossy(&transcript.stdout);
     let mut cases = tap::cases(&stdout);
     let any_failed = cases.iter().any(|case| case.failure.is_some());

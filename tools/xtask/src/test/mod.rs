@@ -6,6 +6,7 @@ mod calls;
 mod cargo_output;
 mod clippy;
 mod debug;
+mod disk;
 mod docs;
 mod examples;
 mod exec;
@@ -123,7 +124,7 @@ struct Stage {
 }
 
 /// All stages, in order: those that fail fast first.
-const STAGES: [Stage; 24] = [
+const STAGES: [Stage; 25] = [
     Stage {
         name: "fmt",
         about: "cargo fmt --check",
@@ -207,6 +208,13 @@ const STAGES: [Stage; 24] = [
         is_long: false,
         can_choose: true,
         run: guest::run,
+    },
+    Stage {
+        name: "disk",
+        about: "the disk: usertests in QEMU with 1 hart and with 4, and the file on this host afterwards",
+        is_long: false,
+        can_choose: true,
+        run: disk::run,
     },
     Stage {
         name: "starve",

@@ -12,6 +12,7 @@ mod console;
 mod error;
 mod fd;
 mod operation;
+mod positional;
 
 pub(crate) use console::Gather;
 pub use console::{ConsoleMode, Stderr, Stdin, Stdout, stderr, stdin, stdout, take_console};
@@ -23,6 +24,7 @@ pub use embedded_io_async::{
 pub use error::{Error, Result};
 pub use fd::{AsFd, BorrowedFd, Fd, pipe};
 pub use operation::{Buffer, ReadInto, ReadOwned, WriteFrom, fill};
+pub use positional::{ReadAt, Synchronise, WriteAt, read_at, synchronise, write_at};
 
 /// Implements the traits for a type; [`AsFd`] returns the descriptor to use.
 macro_rules! implement_stream {

@@ -3,7 +3,7 @@
 //! ```text
 //! == name
 //! file: path in the repository
-//! run: guest FILTER | cargo ARGUMENTS OF cargo test
+//! run: guest FILTER | disk FILTER | cargo ARGUMENTS OF cargo test
 //! expect: a text in the failure
 //! --- before
 //! lines that are in the file exactly once
@@ -28,8 +28,8 @@ pub struct Mutation {
 /// The test to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Run {
-    /// `./cops test --only guest FILTER`.
-    Guest(String),
+    /// `./cops test --only STAGE FILTER`.
+    Stage(String, String),
     /// `cargo test ARGUMENTS`.
     Cargo(Vec<String>),
 }
@@ -73,7 +73,7 @@ fn parse_one(entry: &str) -> Option<Mutation> {
     };
     let run = field("run")?;
     let run = match run.split_once(' ')? {
-        ("guest", filter) => Run::Guest(filter.to_owned()),
+        (stage @ ("guest" | "disk"), filter) => Run::Stage(stage.to_owned(), filter.to_owned()),
         ("cargo", arguments) => {
             Run::Cargo(arguments.split_whitespace().map(str::to_owned).collect())
         }
@@ -99,7 +99,10 @@ mod tests {
     #[test]
     fn an_entry_is_read_and_applied_where_it_fits_once() {
         let all = parse(ENTRY).unwrap();
-        assert_eq!((all[0].name.as_str(), &all[0].run), ("a b", &Run::Guest("y".into())));
+        assert_eq!(
+            (all[0].name.as_str(), &all[0].run),
+            ("a b", &Run::Stage("guest".into(), "y".into()))
+        );
         assert_eq!(all[0].apply("0\none\ntwo\n3"), Ok("0\n\n3".to_owned()));
         assert!(all[0].apply("one").is_err());
         assert!(all[0].apply("one\ntwo\none\ntwo").is_err());

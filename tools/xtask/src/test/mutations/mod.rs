@@ -100,9 +100,9 @@ impl Copy {
 
     fn run(&self, one: &Mutation) -> Outcome<Captured> {
         let mut command = match &one.run {
-            Run::Guest(filter) => {
+            Run::Stage(stage, filter) => {
                 let mut command = Command::new(self.root.join("cops"));
-                command.args(["test", "--only", "guest", filter]);
+                command.args(["test", "--only", stage, filter]);
                 command
             }
             Run::Cargo(arguments) => {

@@ -29,6 +29,7 @@ mod chance;
 mod channels;
 mod coroutines;
 mod descriptors;
+mod disk;
 mod files;
 mod forks;
 mod harness;
@@ -74,7 +75,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 const KILL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Tests of operations that only the first process may do. They run in the first process only.
-const IN_THE_FIRST_PROCESS: [&str; 8] = [
+const IN_THE_FIRST_PROCESS: [&str; 15] = [
+    "disk::reads_what_the_host_wrote",
+    "disk::positions_and_lengths",
+    "disk::many_requests_in_flight",
+    "disk::cancelled_requests_touch_nothing",
+    "disk::urgent_requests_overtake",
+    "disk::writes_are_on_the_host",
+    "disk::only_for_the_first_process",
     "inspection::bad_requests",
     "inspection::exact_sequence",
     "inspection::a_call_from_end_to_end",
@@ -127,6 +135,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         inspection::TESTS,
         network::TESTS,
         network_load::TESTS,
+        if disk::exists() { disk::TESTS } else { &[] },
     ]
     .into_iter()
     .flatten()
@@ -146,6 +155,7 @@ async fn main(arguments: Arguments) -> ExitCode {
             code => code,
         },
         [order::HELPER, yielding, port] => order::help(yielding, port).await,
+        [disk::HELPER] => disk::help(),
         [hostile_memory::MISBEHAVE, case] => hostile_memory::misbehave(case),
         [filter] => run_all(filter).await,
         _ => {

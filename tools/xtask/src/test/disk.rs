@@ -1,0 +1,93 @@
+//! The tests of the disk in `/bin/usertests`, with 1 hart and with 4, on a disk of which the contents
+//! are known; and on this host, whether the file has afterwards what they have written.
+//!
+//! Time is never counted instructions here: such a machine would skip the time for which it waits
+//! for its disk, and every time limit would pass at once.
+
+use std::path::Path;
+
+use super::guest::{SILENCE, judge};
+use super::{Case, Context, step};
+use crate::cli::Machine as MachineOptions;
+use crate::error::{Because, Outcome};
+use crate::qemu::console::{Transcript, follow_while_it_writes};
+use crate::qemu::machine::Machine;
+
+/// The constants of `user/apps/src/bin/usertests/disk.rs`.
+const BYTES: u64 = 16 << 20;
+const WRITTEN_FROM: u64 = BYTES / 2;
+const WRITTEN: u64 = 0x5741_5200_0000_0000;
+
+pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    let prepared = context.prepared()?;
+    let mut cases = Vec::new();
+    for harts in [1, 4] {
+        let mut step = step(format!("usertests disk, {harts} harts"));
+        let file = prepared.scratch_file(&format!("disk-{harts}"));
+        fill(&file)?;
+        let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
+        let argv = ["/bin/usertests".to_owned(), "disk::".to_owned()];
+        let mut boot = prepared.boot(&options, &argv, &[])?;
+        boot.disk = Some(file.clone());
+        let machine = Machine::start(&prepared.qemu, &boot)?;
+        step.detail("running");
+        let mut transcript = Transcript::default();
+        let ending = follow_while_it_writes(machine, SILENCE, &mut transcript);
+        cases.extend(judge(harts, &ending, &transcript));
+        let found = std::fs::read(&file).because(|| format!("cannot read {}", file.display()))?;
+        cases.push(Case::judged(format!("{harts} harts/contents"), &faults(&found)));
+        // The folder is removed at the end; 16 MiB need not stay until then.
+        let _ = std::fs::remove_file(&file);
+    }
+    cases.retain(|case| context.is_chosen(&case.name));
+    Ok(cases)
+}
+
+/// Makes a disk where each word contains its position.
+fn fill(file: &Path) -> Outcome<()> {
+    let words = (0..BYTES).step_by(8).flat_map(u64::to_le_bytes).collect::<Vec<_>>();
+    std::fs::write(file, words).because(|| format!("cannot write {}", file.display()))
+}
+
+/// What is wrong with the contents: the first half must be as it was, the second half written.
+fn faults(contents: &[u8]) -> Vec<String> {
+    if contents.len() as u64 != BYTES {
+        return vec![format!("{} bytes instead of {BYTES}", contents.len())];
+    }
+    let (words, _) = contents.as_chunks::<8>();
+    let expected =
+        (0..BYTES).step_by(8).map(|at| if at < WRITTEN_FROM { at } else { at + WRITTEN });
+    let wrong = words.iter().map(|word| u64::from_le_bytes(*word)).zip(expected).enumerate();
+    wrong
+        .filter(|(_, (found, expected))| found != expected)
+        .take(3)
+        .map(|(index, (found, expected))| {
+            format!("at {:#x}: {found:#x} instead of {expected:#x}", 8 * index)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_word_is_found() {
+        let word = |at: u64| if at < WRITTEN_FROM { at } else { at + WRITTEN };
+        let mut contents: Vec<u8> =
+            (0..BYTES).step_by(8).flat_map(|at| word(at).to_le_bytes()).collect();
+        assert_eq!(faults(&contents), Vec::<String>::new());
+        contents[WRITTEN_FROM as usize + 9] ^= 1;
+        assert_eq!(
+            faults(&contents),
+            [format!(
+                "at {:#x}: {:#x} instead of {:#x}",
+                WRITTEN_FROM + 8,
+                (WRITTEN_FROM + 8 + WRITTEN) ^ 0x100,
+                WRITTEN_FROM + 8 + WRITTEN
+            )]
+        );
+        contents.pop();
+        assert_eq!(faults(&contents).len(), 1);
+    }
+}
