@@ -2,7 +2,7 @@
 //! results.
 //!
 //! A call's part is its [`DiskTransfer`]. The device has at most
-//! [`REQUESTS_MAX`](crate::drivers::virtio_block::REQUESTS_MAX) requests; calls beyond these wait in
+//! [`REQUESTS_MAX`] requests; calls beyond these wait in
 //! the order of their priorities. A request in the device has a *slot*:
 //!
 //! ```text

@@ -149,8 +149,8 @@ impl Drop for DiskTransfer {
     }
 }
 
-/// Number of bytes of a transfer between `buffer` and the disk at `position`: the whole sectors that
-/// the buffer has room for and the disk has there.
+/// Number of bytes of a transfer between `buffer` and the disk at `position`: the whole sectors
+/// that the buffer has room for and the disk has there.
 ///
 /// # Errors
 /// `EINVAL` if the position is not a multiple of [`SECTOR_BYTES`], or the buffer is smaller than

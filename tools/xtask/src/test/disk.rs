@@ -1,5 +1,5 @@
-//! The tests of the disk in `/bin/usertests`, with 1 hart and with 4, on a disk of which the contents
-//! are known; and on this host, whether the file has afterwards what they have written.
+//! The tests of the disk in `/bin/usertests`, with 1 hart and with 4, on a disk with known contents;
+//! and on this host, whether the file has afterwards what they have written.
 //!
 //! Time is never counted instructions here: such a machine would skip the time for which it waits
 //! for its disk, and every time limit would pass at once.
