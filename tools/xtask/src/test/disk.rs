@@ -1,4 +1,4 @@
-//! The tests of the disk in `/bin/usertests`, with 1 hart and with 4, on a disk with known contents;
+//! The tests of the disk in `/bin/usertests`, with 1 hart and with 4, on a disk of known contents;
 //! and on this host, whether the file has afterwards what they have written.
 //!
 //! Time is never counted instructions here: such a machine would skip the time for which it waits

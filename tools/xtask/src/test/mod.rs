@@ -461,8 +461,8 @@ mod tests {
         assert_eq!(
             names(&["--filter", "x"]).unwrap(),
             [
-                "docs", "host", "loom", "peers", "firmware", "guest", "starve", "portions", "fuzz",
-                "exec", "linux", "shell", "debug", "system"
+                "docs", "host", "loom", "peers", "firmware", "guest", "disk", "starve", "portions",
+                "fuzz", "exec", "linux", "shell", "debug", "system"
             ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());
