@@ -21,7 +21,7 @@ use crate::build::Guest;
 use crate::cli::Machine;
 use crate::error::{Because, Failure, Outcome};
 use crate::packages;
-use crate::qemu::command::{Boot, Network};
+use crate::qemu::command::{Boot, Disk, Network};
 use crate::qemu::version::Qemu;
 use crate::terminal::Progress;
 use crate::toolchain::GuestToolchain;
@@ -75,11 +75,11 @@ impl Prepared {
     }
 }
 
-/// The file with the contents of a disk, as QEMU wants it.
+/// The disk with the contents of this file.
 ///
 /// # Errors
 /// If it is not a file of whole sectors.
-pub fn disk_image(file: &Path) -> Outcome<PathBuf> {
+pub fn disk_image(file: &Path) -> Outcome<Disk> {
     let example = || format!("make one with: truncate -s 64M {}", file.display());
     let size = std::fs::metadata(file)
         .because(|| format!("no disk {}; {}", file.display(), example()))?
@@ -91,5 +91,5 @@ pub fn disk_image(file: &Path) -> Outcome<PathBuf> {
             example()
         )));
     }
-    Ok(file.to_path_buf())
+    Ok(Disk { file: file.to_path_buf(), requests_per_second: None })
 }

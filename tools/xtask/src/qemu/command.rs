@@ -63,8 +63,7 @@ pub struct Boot {
     /// In QEMU's format: `512M`, `2G`.
     pub memory: String,
     pub network: Network,
-    /// A file of this host with the contents of the guest's disk, if it has one.
-    pub disk: Option<PathBuf>,
+    pub disk: Option<Disk>,
     /// `key=value` words for the kernel, besides `console=mux`.
     pub boot_arguments: Vec<String>,
     /// Counts instructions as time, on one hart.
@@ -76,6 +75,15 @@ pub struct Boot {
     pub gdb_port: Option<u16>,
     /// The plugin that QEMU loads: its file, and its arguments.
     pub plugin: Option<(PathBuf, Vec<String>)>,
+}
+
+/// The guest's disk.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// A file of this host with its contents.
+    pub file: PathBuf,
+    /// As slow as this; as fast as the host can if `None`.
+    pub requests_per_second: Option<u32>,
 }
 
 impl Boot {
@@ -129,8 +137,11 @@ impl Boot {
             add(&["-netdev", &netdev, "-device", "virtio-net-device,netdev=net0"]);
         }
         if let Some(disk) = &self.disk {
-            let file = escaped(&disk.to_string_lossy());
-            add(&["-drive", &format!("if=none,id=disk0,format=raw,file={file}")]);
+            let file = escaped(&disk.file.to_string_lossy());
+            let limit =
+                disk.requests_per_second.map(|limit| format!(",throttling.iops-total={limit}"));
+            let limit = limit.unwrap_or_default();
+            add(&["-drive", &format!("if=none,id=disk0,format=raw,file={file}{limit}")]);
             add(&["-device", "virtio-blk-device,drive=disk0"]);
         }
         let mut boot_arguments = vec!["console=mux".to_owned()];
@@ -216,12 +227,12 @@ mod tests {
         let mut boot = boot();
         boot.count_instructions = Some(Idle::Skipped);
         boot.gdb_port = Some(1234);
-        boot.disk = Some("/a,b/disk".into());
+        boot.disk = Some(Disk { file: "/a,b/disk".into(), requests_per_second: Some(2000) });
         boot.plugin = Some(("/a,b/p.so".into(), vec!["out=/c,d".into(), "mark=1".into()]));
         boot.network = Network::Tap("tap0".into());
         let line = line(&boot);
         for part in [
-            "-drive if=none,id=disk0,format=raw,file=/a,,b/disk -device virtio-blk-device,drive=disk0",
+            "-drive if=none,id=disk0,format=raw,file=/a,,b/disk,throttling.iops-total=2000 -device virtio-blk-device,drive=disk0",
             "-icount shift=0,sleep=off -seed 5 -rtc base=2026-01-01T00:00:00,clock=vm",
             "-S -gdb tcp:127.0.0.1:1234",
             "-plugin file=/a,,b/p.so,out=/c,,d,mark=1 -global",

@@ -10,6 +10,7 @@ use super::guest::{SILENCE, judge};
 use super::{Case, Context, step};
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Because, Outcome};
+use crate::qemu::command::Disk;
 use crate::qemu::console::{Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
 
@@ -17,6 +18,9 @@ use crate::qemu::machine::Machine;
 const BYTES: u64 = 16 << 20;
 const WRITTEN_FROM: u64 = BYTES / 2;
 const WRITTEN: u64 = 0x5741_5200_0000_0000;
+
+/// Slower than a guest makes requests, so that they have to wait for each other.
+const REQUESTS_PER_SECOND: u32 = 2000;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let prepared = context.prepared()?;
@@ -28,7 +32,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
         let argv = ["/bin/usertests".to_owned(), "disk::".to_owned()];
         let mut boot = prepared.boot(&options, &argv, &[])?;
-        boot.disk = Some(file.clone());
+        boot.disk =
+            Some(Disk { file: file.clone(), requests_per_second: Some(REQUESTS_PER_SECOND) });
         let machine = Machine::start(&prepared.qemu, &boot)?;
         step.detail("running");
         let mut transcript = Transcript::default();

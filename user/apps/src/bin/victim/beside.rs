@@ -4,9 +4,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use cops::inspect::{self, state};
 use cops::process::{ExitCode, spawn_below};
 use cops::task::{self, Priority};
-use cops::time::{Duration, sleep, timeout};
+use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{io, println};
 
 use crate::holdings::Holdings;
@@ -37,6 +38,9 @@ const KINDS: [&str; 18] = [
 /// From the victim's start until it begins to measure, so that the hostile program is fully active.
 const HEAD_START: Duration = Duration::from_millis(200);
 
+/// Limit for the programs that have started this one to wait for its end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Runs all measurements. The judge itself is more urgent than any measured program.
 pub async fn run(options: &Options) -> ExitCode {
     let options = options.clone();
@@ -60,6 +64,7 @@ async fn judge(options: &Options) -> io::Result<bool> {
     let kinds = kinds(options);
     // Once before the first measurement, because what is allocated on first use is not a leak.
     spawn_below("/bin/hostile", &["exit"], Some(level(options.level)))?.wait().await?;
+    ancestors_wait().await?;
     let mut all_well = beside(options, None).await?;
     // A machine that is as busy as possible, but without a shared resource.
     all_well &= beside(options, Some(("busy", 63))).await?;
@@ -70,6 +75,24 @@ async fn judge(options: &Options) -> io::Result<bool> {
     }
     println!("end: all_well={}", u8::from(all_well));
     Ok(all_well)
+}
+
+/// Returns when the programs that have started this one wait for its end. Their calls count in the
+/// measurements of what is in use, and on a busy host a parent may make its last one late.
+async fn ancestors_wait() -> io::Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        let me = cops::process::id();
+        let is_waiting = |one: &inspect::ProcessRecord| {
+            one.process == me || matches!(one.state, state::BLOCKED | state::PARKED | state::ENDED)
+        };
+        if inspect::processes()?.iter().all(is_waiting) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(2)).await;
+    }
+    println!("victim: another program runs");
+    Ok(())
 }
 
 /// One run of the probe, beside a hostile program of this kind and ceiling. Returns whether it
