@@ -2,6 +2,7 @@
 //!
 //! - `interrupt`: brings a device's interrupt to the coroutine that drives it.
 //! - `uart`, `console`: the serial port and the console; `emergency`: the console after a panic.
+//! - `virtio_mmio` finds virtio devices; `virtio_memory` is their memory.
 //! - `virtio_block`: the disk.
 //! - `virtio_net`: the network card.
 //! - `virtio_rng`: the entropy device.
@@ -26,6 +27,8 @@ mod uart;
 pub mod virtio_block;
 #[allow(unsafe_code)]
 mod virtio_memory;
+#[allow(unsafe_code)]
+mod virtio_mmio;
 #[allow(unsafe_code)]
 pub mod virtio_net;
 #[allow(unsafe_code)]

@@ -9,11 +9,9 @@
 
 use super::interrupt::Line;
 use super::virtio_memory::{Buffers, DirectMemory};
-use crate::machine::device_tree;
-use crate::machine::layout;
+use super::virtio_mmio::{self, Device};
 use alloc::boxed::Box;
 use cops_fallible::{List, try_box};
-use core::ptr::NonNull;
 use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::mmio::MmioTransport;
@@ -118,23 +116,16 @@ pub struct Found {
 impl VirtioBlock {
     /// Opens the first disk in the device tree that works and has an interrupt. To be called once.
     pub fn probe() -> Option<Found> {
-        device_tree::facts().virtio.iter().find_map(|place| {
-            let header = NonNull::new(layout::direct(place.registers.start))?.cast();
-            // SAFETY: the device tree describes a virtio region here, which stays mapped. No other
-            // driver uses disks, and this function is called once.
-            let transport = unsafe { MmioTransport::new(header, place.registers.len()) }.ok()?;
-            if transport.device_type() != DeviceType::Block {
-                return None;
-            }
-            let line = Line::new(place.interrupt?);
-            let opened = Self::open(transport).and_then(|device| {
-                let memory = request_memory().ok_or(Error::DmaError)?;
-                Ok(Found { device, line, memory })
-            });
-            opened
-                .inspect_err(|error| log::error!("disk at {:#x}: {error}", place.registers.start))
-                .ok()
-        })
+        virtio_mmio::devices(DeviceType::Block).find_map(
+            |Device { transport, address, interrupt }| {
+                let line = Line::new(interrupt?);
+                let opened = Self::open(transport).and_then(|device| {
+                    let memory = request_memory().ok_or(Error::DmaError)?;
+                    Ok(Found { device, line, memory })
+                });
+                opened.inspect_err(|error| log::error!("disk at {address:#x}: {error}")).ok()
+            },
+        )
     }
 
     fn open(mut transport: MmioTransport<'static>) -> Result<Self, Error> {

@@ -11,12 +11,10 @@
 
 use super::interrupt::Line;
 use super::virtio_memory::{Buffers, DirectMemory};
-use crate::machine::device_tree;
-use crate::machine::layout;
+use super::virtio_mmio::{self, Device};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use cops_fallible::{try_arc, try_box};
-use core::ptr::NonNull;
 use spin::Mutex;
 use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
@@ -69,21 +67,11 @@ type SharedTransport = Arc<Mutex<MmioTransport<'static>>>;
 impl VirtioNet {
     /// Opens the first network card in the device tree that works.
     pub fn probe() -> Option<Self> {
-        device_tree::facts().virtio.iter().find_map(|place| {
-            let header = NonNull::new(layout::direct(place.registers.start))?.cast();
-            // SAFETY: the device tree describes a virtio region here, which stays mapped. No other
-            // driver uses network cards, and this function is called once.
-            let transport = unsafe { MmioTransport::new(header, place.registers.len()) }.ok()?;
-            if transport.device_type() != DeviceType::Network {
-                return None;
-            }
-            match Self::open(transport, place.interrupt) {
-                Ok(device) => Some(device),
-                Err(error) => {
-                    log::error!("network card at {:#x}: {error}", place.registers.start);
-                    None
-                }
-            }
+        virtio_mmio::devices(DeviceType::Network).find_map(|found| {
+            let Device { transport, address, interrupt } = found;
+            Self::open(transport, interrupt)
+                .inspect_err(|error| log::error!("network card at {address:#x}: {error}"))
+                .ok()
         })
     }
 

@@ -4,10 +4,8 @@
 //! a tenth of a second, then resets the device, which ends the request, and does without.
 
 use super::virtio_memory::{Buffers, DirectMemory};
+use super::virtio_mmio::{self, Device};
 use crate::arch;
-use crate::machine::device_tree;
-use crate::machine::layout;
-use core::ptr::NonNull;
 use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::mmio::MmioTransport;
@@ -33,20 +31,13 @@ type Queue = VirtQueue<DirectMemory, QUEUE_SIZE>;
 /// Random bytes of the first entropy device that the device tree names and that answers. To be
 /// called once.
 pub fn entropy() -> Option<[u8; BYTES]> {
-    device_tree::facts().virtio.iter().find_map(|place| {
-        let header = NonNull::new(layout::direct(place.registers.start))?.cast();
-        // SAFETY: a virtio region by the tree, mapped for ever; no other driver touches the places
-        // of entropy devices, and this is called once.
-        let transport = unsafe { MmioTransport::new(header, place.registers.len()) }.ok()?;
-        if transport.device_type() != DeviceType::EntropySource {
-            return None;
-        }
-        ask(transport)
-            .inspect_err(|error| {
-                log::warn!("entropy device at {:#x}: {error}", place.registers.start)
-            })
-            .ok()
-    })
+    virtio_mmio::devices(DeviceType::EntropySource).find_map(
+        |Device { transport, address, .. }| {
+            ask(transport)
+                .inspect_err(|error| log::warn!("entropy device at {address:#x}: {error}"))
+                .ok()
+        },
+    )
 }
 
 fn ask(mut transport: MmioTransport<'static>) -> Result<[u8; BYTES], Error> {

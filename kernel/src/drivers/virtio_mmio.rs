@@ -1,0 +1,44 @@
+//! Finding virtio devices in the device tree.
+
+use core::ptr::NonNull;
+use virtio_drivers::transport::DeviceType;
+use virtio_drivers::transport::mmio::MmioTransport;
+
+use crate::machine::device_tree;
+use crate::machine::layout;
+
+/// Offset of the register that tells the type of the device, 0 if there is none.
+const TYPE_REGISTER: usize = 8;
+
+/// A device that has been found.
+pub struct Device {
+    pub transport: MmioTransport<'static>,
+    /// Physical address of its registers, for messages.
+    pub address: usize,
+    /// The number of its interrupt line, if the device tree names one.
+    pub interrupt: Option<usize>,
+}
+
+/// The devices of type `kind`, in the order of the device tree. To be called once for each type:
+/// dropping a transport resets its device. So there is no transport for the devices of other types
+/// here, not even for a moment: they may be in use.
+pub fn devices(kind: DeviceType) -> impl Iterator<Item = Device> {
+    device_tree::facts().virtio.iter().filter_map(move |place| {
+        let address = place.registers.start;
+        let registers = layout::direct(address);
+        // SAFETY: the device tree describes a virtio region here, which the direct map covers. The
+        // register is a word that can be read at any time without an effect.
+        let found = unsafe { registers.add(TYPE_REGISTER).cast::<u32>().read_volatile() };
+        if found != kind as u32 {
+            return None;
+        }
+        // SAFETY: the device tree describes a virtio region here, which stays mapped. Each type of
+        // device has one driver, which calls this function once.
+        let transport =
+            unsafe { MmioTransport::new(NonNull::new(registers)?.cast(), place.registers.len()) };
+        let transport = transport
+            .inspect_err(|error| log::error!("virtio device at {address:#x}: {error}"))
+            .ok()?;
+        Some(Device { transport, address, interrupt: place.interrupt })
+    })
+}
