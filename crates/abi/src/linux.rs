@@ -13,6 +13,8 @@ macro_rules! numbers {
 numbers! {
     /// `set_tid_address(address) -> thread`: the word at `address` becomes 0 when the thread ends.
     SET_TID_ADDRESS = 96;
+    /// `set_robust_list(head, bytes)`: the mutexes in this list are released when the thread ends.
+    SET_ROBUST_LIST = 99;
     /// `nanosleep(*const timespec, *mut timespec)`. Can wait.
     NANOSLEEP = 101;
     /// `clock_getres(clock, *mut timespec or 0)`.

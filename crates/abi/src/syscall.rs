@@ -71,6 +71,9 @@ numbers! {
     EXIT = 93;
     /// `exit_group(code)`: ends the process.
     EXIT_GROUP = 94;
+    /// `futex(address, operation, value, timeout or count, address, value)`: see [`futex`]. Can
+    /// wait.
+    FUTEX = 98;
     /// `clock_gettime(clock, *mut timespec)`: [`CLOCK_REALTIME`] or [`CLOCK_MONOTONIC`].
     CLOCK_GETTIME = 113;
     /// `clock_nanosleep(clock, flags: 1 absolute, *const timespec, _)`. Can wait.
@@ -229,6 +232,14 @@ pub mod console_mode {
 pub mod clone_flags {
     /// The low byte.
     pub const EXIT_SIGNAL: usize = 0xff;
+    /// What a thread shares with the thread that starts it: everything. With these flags, `clone`
+    /// starts a thread.
+    pub const THREAD_SHARES: usize = VM | 0x200 | 0x400 | 0x800 | THREAD;
+    /// A thread of the caller's process.
+    pub const THREAD: usize = 0x1_0000;
+    /// Flags for a thread that have no effect: share what System V semaphores would undo (there are
+    /// none), detached.
+    pub const THREAD_WITHOUT_EFFECT: usize = 0x4_0000 | 0x40_0000;
     /// Share the memory. Only together with [`VFORK`]; the child gets a copy all the same.
     pub const VM: usize = 0x100;
     /// Suspend the parent until the child has ended or called `execve`: has no effect, because the
@@ -242,6 +253,26 @@ pub mod clone_flags {
     pub const CHILD_CLEAR_TID: usize = 0x20_0000;
     /// Store the child's number at the fifth argument, in the child.
     pub const CHILD_SET_TID: usize = 0x100_0000;
+}
+
+/// Operations and flags of `futex`.
+pub mod futex {
+    /// Wait while the word is the given value, for at most a relative time.
+    pub const WAIT: usize = 0;
+    /// Wake so many waiters.
+    pub const WAKE: usize = 1;
+    /// Wake so many waiters, and move so many of the rest to another address.
+    pub const REQUEUE: usize = 3;
+    /// The same, if the word is the given value.
+    pub const CMP_REQUEUE: usize = 4;
+    /// Wait for a wake with a common bit, until a deadline.
+    pub const WAIT_BITSET: usize = 9;
+    /// Wake waiters with a common bit.
+    pub const WAKE_BITSET: usize = 10;
+    /// Flag: the word is not shared with other processes. No effect: no word is.
+    pub const PRIVATE: usize = 128;
+    /// Flag: the deadline is in real time.
+    pub const CLOCK_REALTIME: usize = 256;
 }
 
 /// Protection bits of `mmap` and `mprotect`.

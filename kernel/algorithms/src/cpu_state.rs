@@ -1,14 +1,16 @@
 //! The states of a virtual CPU, and the only transitions between them.
 //!
 //! A virtual CPU is *on a hart* (running), *queued* (runnable), *asleep* (parked, or waiting for a
-//! synchronous call), or *ended*. When its process ends, every virtual CPU has to end too, because
-//! the reaper begins only after the last one has. Where a virtual CPU ends depends on its state:
+//! synchronous call), or *ended*. It is *active* on a hart or queued. When its process ends, no
+//! virtual CPU may run any more, because the reaper begins when none is active. What becomes of a
+//! virtual CPU depends on its state:
 //!
-//! - Asleep: [`Event::Kill`] itself ends it. No later event would.
+//! - Asleep: whatever would wake it ends it, so it never becomes active.
 //! - Queued: it ends when a hart takes it from the queue ([`Event::Dispatch`]).
 //! - On a hart: it ends at its next transition. The kernel interrupts the hart to make that soon.
 //!
-//! So the process certainly ends if no virtual CPU falls asleep after the kill. To guarantee that,
+//! So the end of a process visits none of its virtual CPUs, however many are asleep: [`Census`]
+//! knows how many are active and on which harts some run. To guarantee that none becomes active,
 //! [`next`] is the only place where a state changes, it is called under the process's lock, and it
 //! takes as an argument whether the process is ending. Combinations that are not in the table are
 //! refused: the state stays as it is.
@@ -22,7 +24,6 @@
 //! | `Unpark`    | parked   | runnable   | ended                           |
 //! | `Complete`  | waiting  | runnable   | ended                           |
 //! | `Exit`      | running  | ended      | ended                           |
-//! | `Kill`      | parked, waiting | (refused) | ended                   |
 //!
 //! `Dispatch` of a running virtual CPU resumes it after a hart paused it for a kernel coroutine;
 //! the hart that resumes it may be another one.
@@ -32,6 +33,7 @@
 //! cancels the call.
 
 use cops_abi::interrupt::CpuPhase;
+use cops_abi::page::MAX_HARTS;
 
 /// The state of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,21 @@ pub enum CpuState {
 }
 
 impl CpuState {
+    /// Whether it has a hart or waits for one.
+    #[must_use]
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Runnable | Self::Running { .. })
+    }
+
+    /// The hart that it is on.
+    #[must_use]
+    pub const fn hart(self) -> Option<usize> {
+        match self {
+            Self::Running { hart } => Some(hart),
+            _ => None,
+        }
+    }
+
     /// The state without the hart, for the process's page.
     #[must_use]
     pub const fn phase(self) -> CpuPhase {
@@ -85,13 +102,11 @@ pub enum Event {
     Complete,
     /// It calls `exit`.
     Exit,
-    /// Its process has begun to end.
-    Kill,
 }
 
 /// The state after `event`; `None` if the event is refused and the state stays.
 ///
-/// `ending`: whether the process is ending; always true for [`Event::Kill`].
+/// `ending`: whether the process is ending.
 #[must_use]
 pub const fn next(state: CpuState, event: Event, ending: bool) -> Option<CpuState> {
     use CpuState::{Ended, Parked, Runnable, Running, Waiting};
@@ -107,10 +122,60 @@ pub const fn next(state: CpuState, event: Event, ending: bool) -> Option<CpuStat
         (Running { .. }, Event::Preempt) | (Parked, Event::Unpark) | (Waiting, Event::Complete) => {
             Runnable
         }
-        (Running { .. }, Event::Exit) | (Parked | Waiting, Event::Kill) => return Some(Ended),
+        (Running { .. }, Event::Exit) => return Some(Ended),
         _ => return None,
     };
     Some(if ending { Ended } else { after })
+}
+
+/// How many virtual CPUs of a process there are in which states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    alive: usize,
+    active: usize,
+    running: [u16; MAX_HARTS],
+}
+
+impl Census {
+    /// A process without virtual CPUs.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { alive: 0, active: 0, running: [0; MAX_HARTS] }
+    }
+
+    /// A virtual CPU has changed its state. `before` is `None` for a new one.
+    pub fn change(&mut self, before: Option<CpuState>, after: CpuState) {
+        if let Some(before) = before {
+            self.alive -= usize::from(before != CpuState::Ended);
+            self.active -= usize::from(before.is_active());
+            if let Some(count) = before.hart().and_then(|hart| self.running.get_mut(hart)) {
+                *count -= 1;
+            }
+        }
+        self.alive += usize::from(after != CpuState::Ended);
+        self.active += usize::from(after.is_active());
+        if let Some(count) = after.hart().and_then(|hart| self.running.get_mut(hart)) {
+            *count += 1;
+        }
+    }
+
+    /// Those that have not ended.
+    #[must_use]
+    pub const fn alive(&self) -> usize {
+        self.alive
+    }
+
+    /// Those that are queued or on a hart.
+    #[must_use]
+    pub const fn active(&self) -> usize {
+        self.active
+    }
+
+    /// The harts that some are on.
+    pub fn harts(&self) -> impl Iterator<Item = usize> {
+        let counts = self.running.into_iter().enumerate();
+        counts.filter(|&(_, count)| count > 0).map(|(hart, _)| hart)
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +189,7 @@ mod tests {
         CpuState::Waiting,
         CpuState::Ended,
     ];
-    const EVENTS: [Event; 8] = [
+    const EVENTS: [Event; 7] = [
         Event::Dispatch { hart: 2 },
         Event::Preempt,
         Event::Park,
@@ -132,22 +197,17 @@ mod tests {
         Event::Unpark,
         Event::Complete,
         Event::Exit,
-        Event::Kill,
     ];
 
-    fn is_asleep(state: CpuState) -> bool {
-        matches!(state, CpuState::Parked | CpuState::Waiting)
-    }
-
     #[test]
-    fn nothing_falls_asleep_while_its_process_ends() {
+    fn nothing_becomes_active_while_its_process_ends() {
         for state in STATES {
             for event in EVENTS {
                 let after = next(state, event, true).unwrap_or(state);
-                assert!(is_asleep(state) || !is_asleep(after), "{state:?} {event:?}");
+                assert!(state.is_active() || !after.is_active(), "{state:?} {event:?}");
+                let is_dispatch = matches!(event, Event::Dispatch { .. });
+                assert!(!is_dispatch || !after.is_active(), "{state:?} {event:?}");
             }
-            let killed = next(state, Event::Kill, true).unwrap_or(state);
-            assert!(!is_asleep(killed), "{state:?} survives the kill asleep");
         }
     }
 
@@ -160,35 +220,50 @@ mod tests {
     }
 
     /// Explores every order of events of two virtual CPUs, with a kill at any moment. After the
-    /// kill, each hart preempts what it runs and takes what is queued, once; then both virtual CPUs
-    /// must have ended.
+    /// kill, each hart preempts what it runs and takes what is queued, once; then none is active.
+    /// The census agrees at each step.
     #[test]
     fn after_a_kill_every_order_of_events_ends() {
-        fn explore(states: [CpuState; 2], ending: bool, depth: usize, seen: &mut usize) {
-            let mut killed = states.map(|state| next(state, Event::Kill, true).unwrap_or(state));
+        fn explore(
+            states: [CpuState; 2],
+            census: Census,
+            ending: bool,
+            depth: usize,
+            seen: &mut usize,
+        ) {
+            let active = states.iter().filter(|state| state.is_active()).count();
+            let alive = states.iter().filter(|&&state| state != CpuState::Ended).count();
+            assert_eq!((census.active(), census.alive()), (active, alive));
+            for hart in 0..4 {
+                let is_used = states.iter().any(|state| state.hart() == Some(hart));
+                assert_eq!(census.harts().any(|other| other == hart), is_used);
+            }
+            let mut killed = states;
             for event in [Event::Preempt, Event::Dispatch { hart: 0 }, Event::Preempt] {
                 killed = killed.map(|state| next(state, event, true).unwrap_or(state));
             }
-            assert_eq!(killed, [CpuState::Ended; 2], "from {states:?}");
+            assert!(!killed.iter().any(|state| state.is_active()), "from {states:?}");
             *seen += 1;
             if depth == 0 {
                 return;
             }
             for index in 0..states.len() {
                 for event in EVENTS {
-                    if event == Event::Kill && !ending {
-                        continue;
-                    }
                     if let Some(after) = next(states[index], event, ending) {
-                        let mut states = states;
+                        let (mut states, mut census) = (states, census);
+                        census.change(Some(states[index]), after);
                         states[index] = after;
-                        explore(states, ending, depth - 1, seen);
+                        explore(states, census, ending, depth - 1, seen);
                     }
                 }
             }
         }
+        let mut census = Census::new();
+        census.change(None, CpuState::Runnable);
+        census.change(None, CpuState::Runnable);
         let mut seen = 0;
-        explore([CpuState::Runnable; 2], false, 8, &mut seen);
+        explore([CpuState::Runnable; 2], census, false, 8, &mut seen);
+        explore([CpuState::Runnable; 2], census, true, 4, &mut seen);
         assert!(seen > 5_000, "only {seen} orders");
     }
 

@@ -24,10 +24,12 @@
 //! Lock order: a process's ring, then a cell. A poll delivers after it has unlocked its cell.
 
 mod cell;
+mod futex;
 mod operation;
 mod pool;
 mod transfer;
 
+pub use futex::{FutexWait, read as read_futex};
 pub use operation::{AddressOut, Operation};
 use pool::CellIndex;
 pub use transfer::Transfer;

@@ -16,6 +16,7 @@ use super::CellIndex;
 use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
+use super::futex::FutexWait;
 use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object};
@@ -58,6 +59,8 @@ pub enum Operation {
     Connect { file: Arc<File> },
     /// Wait until the clock reaches `deadline_ticks`.
     Sleep { deadline_ticks: u64, timer: Option<Timer> },
+    /// Wait on a futex.
+    Futex(Box<FutexWait>),
     /// Wait until a child (`None`: any child) has ended.
     WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
     /// Read, write or flush the disk.
@@ -78,6 +81,7 @@ impl Operation {
             Operation::Sleep { .. } => 5,
             Operation::WaitChild { .. } => 6,
             Operation::Disk(_) => 7,
+            Operation::Futex(_) => 8,
         }
     }
 
@@ -98,6 +102,7 @@ impl Operation {
             Operation::Sleep { deadline_ticks, .. } => {
                 (arch::now_ticks() >= *deadline_ticks).then_some(Ok(0))
             }
+            Operation::Futex(wait) => wait.attempt(process),
             Operation::WaitChild { child, status, no_hang } => {
                 match children::reap(process.id, *child) {
                     Ok(Some((id, how))) => {
@@ -136,6 +141,7 @@ impl Operation {
                     )?);
                 }
             }
+            Operation::Futex(wait) => return wait.insert_waiter(process, waiter),
             Operation::WaitChild { .. } => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
@@ -158,6 +164,7 @@ impl Operation {
             (Operation::WaitChild { .. }, _) => {
                 process.child_ended.remove(cell.number(), must_pass_on)
             }
+            (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
             _ => {}
@@ -169,6 +176,10 @@ impl Operation {
     pub fn reorder(&mut self, process: &Process, cell: CellIndex, priority: Priority) -> bool {
         if let Operation::Sleep { timer: Some(timer), .. } = self {
             timer.set_priority(priority);
+        }
+        if let Operation::Futex(wait) = self {
+            wait.set_priority(process, priority);
+            return false;
         }
         match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
@@ -208,6 +219,7 @@ impl Operation {
             Operation::ReadConsole { .. }
             | Operation::Sleep { .. }
             | Operation::WaitChild { .. }
+            | Operation::Futex(_)
             | Operation::Disk(_) => None,
         }
     }

@@ -12,8 +12,10 @@ pub use statistics::statistics;
 
 use core::sync::atomic::Ordering::*;
 
+use cops_abi::Priority;
 use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
-use cops_abi::page::{MAX_CPUS, NO_LEVEL, level_number};
+use cops_abi::page::{NO_LEVEL, level_number};
+use cops_executor::WorkerState;
 use cops_executor::core::{Executor, Inspected, Inspection, Phase};
 
 use crate::mm::UserRange;
@@ -64,16 +66,31 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
         });
     };
     let (mut state, mut level, mut polls) = (state::ENDED, NO_LEVEL, 0u64);
-    for cpu in cpus(&process) {
+    for cpu in workers_of(&process) {
         state = more_active(state, cpu.state);
         level = cpu.level.min(level);
         polls = polls.wrapping_add(cpu.polls);
     }
+    let cpus = process.cpus.lock();
+    let threads = cpus.thread_count();
+    if threads > 0 {
+        let census = cpus.census();
+        let of_all = match (census.harts().next(), census.active(), census.alive()) {
+            (Some(_), ..) => state::RUNNING,
+            (None, 1.., _) => state::READY,
+            (None, 0, 1..) => state::BLOCKED,
+            (None, 0, 0) => state::ENDED,
+        };
+        state = more_active(state, of_all);
+        let levels = process.ceiling.cap_all(cpus.thread_levels());
+        level = level.min(level_number(Priority::most_urgent_in(levels)));
+    }
+    drop(cpus);
     Some(ProcessRecord {
         process: id,
         parent,
         state,
-        cpus: process.cpu_count() as u32,
+        cpus: (process.cpu_count() + threads) as u32,
         level,
         ceiling: process.ceiling.priority().level().into(),
         pages: process.space.page_count() as u64,
@@ -85,12 +102,15 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
 }
 
 impl Process {
-    /// The record of virtual CPU `index`. What it polls and has ready is as the process claims.
+    /// The record of the virtual CPU with the lowest number from `index` on. What a worker polls
+    /// and has ready is as the process claims.
     pub fn cpu_record(&self, index: usize) -> Option<CpuRecord> {
-        let worker = self.page.workers.get(index)?;
-        let current_coroutine = worker.current_id.load(Relaxed);
         let cpus = self.cpus.lock();
-        let (cpu, state) = cpus.get(index)?;
+        let (cpu, state) = cpus.at_or_after(index)?;
+        let index = cpu.index;
+        let nothing = WorkerState::new();
+        let worker = self.page.workers.get(index).unwrap_or(&nothing);
+        let current_coroutine = worker.current_id.load(Relaxed);
         let (state, hart) = match state {
             CpuState::Running { hart } => (state::RUNNING, hart),
             CpuState::Runnable if current_coroutine != 0 => (state::SUSPENDED, 0),
@@ -116,11 +136,11 @@ impl Process {
 
     /// The coroutine that virtual CPU `index` claims to run, for trace events; 0 if none.
     pub fn current_coroutine(&self, index: usize) -> u64 {
-        self.page.workers[index % MAX_CPUS].current_id.load(Relaxed)
+        self.page.workers.get(index).map_or(0, |worker| worker.current_id.load(Relaxed))
     }
 }
 
-fn cpus(process: &Process) -> impl Iterator<Item = CpuRecord> {
+fn workers_of(process: &Process) -> impl Iterator<Item = CpuRecord> {
     (0..process.cpu_count()).filter_map(|index| process.cpu_record(index))
 }
 

@@ -67,6 +67,8 @@ fn operation(number: u32) -> &'static str {
         4 => "connect",
         5 => "sleep",
         6 => "wait",
+        7 => "disk",
+        8 => "futex",
         _ => "none",
     }
 }

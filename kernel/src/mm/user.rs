@@ -9,6 +9,8 @@ use super::FaultError;
 use super::address_space::AddressSpace;
 use super::frames::FRAME_BYTES;
 use crate::arch::{self, Access};
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use cops_abi::Errno;
 use cops_algorithms::user_range::{Part, UserRange};
 use cops_fallible::{List, Text};
@@ -42,6 +44,32 @@ impl AddressSpace {
             // with `part.offset + part.length <= from.len()`. The kernel never makes references to
             // a program's page.
             unsafe { arch::copy_shared(page, from.as_ptr().add(part.offset), part.length) };
+        })
+    }
+
+    /// Replaces the word at `place` by `new` if it is `current`, in one step for all harts. Returns
+    /// what it was.
+    ///
+    /// # Errors
+    /// `NotAllowed` if the word is not aligned or the program could not write it itself.
+    pub fn compare_exchange(
+        &self,
+        place: UserRange,
+        current: u32,
+        new: u32,
+    ) -> Result<u32, FaultError> {
+        let address = place.address();
+        if !address.is_multiple_of(size_of::<u32>()) || place.len() < size_of::<u32>() {
+            return Err(FaultError::NotAllowed);
+        }
+        self.with_page(address, Access::Write, |page| {
+            let word = page.wrapping_add(address % FRAME_BYTES).cast();
+            // SAFETY: the word is aligned and within one page, which stays mapped in the kernel
+            // during this call. The kernel accesses it atomically only, and never makes another
+            // reference to it.
+            let word = unsafe { AtomicU32::from_ptr(word) };
+            word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|found| found)
         })
     }
 

@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use cops_abi::interrupt::CpuRecord;
+use cops_abi::page::MAX_CPUS;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state;
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
@@ -15,6 +16,7 @@ pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 use spin::Mutex;
 
 use super::Process;
+use super::Thread;
 use super::resumable::Unfinished;
 use crate::arch::UserContext;
 use crate::mm::quota::{Amounts, Charge, Kind};
@@ -74,8 +76,10 @@ impl CpuStatus {
 pub struct VirtualCpu {
     /// The process it belongs to.
     pub process: Arc<Process>,
-    /// Its number within the process, which is also that of its worker.
+    /// Its number within the process, which is also that of its worker unless it is a thread.
     pub index: usize,
+    /// What only a thread has; see [`Self::as_thread`].
+    thread: Thread,
     /// Registers; locked by the hart that runs it.
     pub context: Mutex<UserContext>,
     /// The scheduler's record of it.
@@ -96,6 +100,7 @@ impl VirtualCpu {
         process: Arc<Process>,
         index: usize,
         context: UserContext,
+        thread: Thread,
     ) -> Result<Self, Errno> {
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
         let charge = Charge::new(process.family, &amounts)?;
@@ -103,6 +108,7 @@ impl VirtualCpu {
             _charge: charge,
             process,
             index,
+            thread,
             context: Mutex::new(context),
             entity: Entity::new()?,
             unfinished: Mutex::new(None),
@@ -110,9 +116,27 @@ impl VirtualCpu {
         })
     }
 
+    /// What a thread has, unless it is a worker of a native program.
+    #[inline]
+    pub fn as_thread(&self) -> Option<&Thread> {
+        let is_thread = self.index >= MAX_CPUS || self.process.personality.is_linux();
+        is_thread.then_some(&self.thread)
+    }
+
+    /// The process executes another program, which knows nothing of this thread.
+    pub(super) fn forget_thread(&self) {
+        self.thread.forget();
+    }
+
+    /// Its number in trace events, which have four bits for it: most threads share the last one.
+    pub fn trace_number(&self) -> u8 {
+        const LAST: usize = 15;
+        self.index.min(LAST) as u8
+    }
+
     /// A trace event about this virtual CPU, from its process's number and its own.
     pub fn event(&self, event: impl FnOnce(u32, u8) -> Event) -> Event {
-        event(self.process.id, self.index as u8)
+        event(self.process.id, self.trace_number())
     }
 
     /// Ticks during which it had a hart, those since its last switch not included.
@@ -136,7 +160,7 @@ impl Client for VirtualCpu {
     }
 
     fn urgency(&self) -> Priority {
-        self.process.urgency(self.index)
+        self.process.urgency(self)
     }
 
     fn most_urgent_result(&self) -> Option<Priority> {

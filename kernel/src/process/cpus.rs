@@ -1,10 +1,18 @@
 //! The virtual CPUs of a process: which there are, what each does, and whether the process is
 //! ending. [`Process::cpus`](super::Process) has them behind its lock.
+//!
+//! The first [`MAX_CPUS`] numbers are those of *workers*, which have a record in the process's page
+//! and keep their number for ever; the first thread of a Linux program has number 0 too. All other
+//! numbers are those of threads; a number is free again when its thread has ended. Nothing here
+//! visits all threads (decision 27).
 
 use alloc::sync::Arc;
 
-use cops_abi::Errno;
 use cops_abi::page::{MAX_CPUS, ProcessPage};
+use cops_abi::{Errno, Priority};
+use cops_algorithms::cpu_state::Census;
+use cops_algorithms::levels::LevelCounts;
+use cops_algorithms::slots::{NoSlot, Slots};
 use cops_fallible::List;
 
 use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
@@ -12,14 +20,23 @@ use super::{ProcessId, WaitStatus, reaper};
 use crate::arch;
 use crate::mm::SharedFrame;
 
+type Entry = (Arc<VirtualCpu>, CpuStatus);
+
 /// The virtual CPUs of a process, with their shared status.
 pub(crate) struct Cpus {
     process: ProcessId,
-    list: List<(Arc<VirtualCpu>, CpuStatus)>,
-    /// The process's page, which has a record for each.
+    workers: List<Entry>,
+    /// Slot `n` is virtual CPU `MAX_CPUS + n`.
+    threads: Slots<Entry>,
+    census: Census,
+    /// The levels of the threads with numbers of their own that are active.
+    thread_levels: LevelCounts,
+    /// The process's page, which has a record for each worker.
     page: SharedFrame<ProcessPage>,
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
+    /// The code with which the first thread of a Linux program has ended.
+    pub first_code: Option<u8>,
     /// Memory for the reaper, until it has been notified.
     reaper_place: Option<reaper::Place>,
 }
@@ -31,12 +48,39 @@ impl Cpus {
         page: SharedFrame<ProcessPage>,
         reaper_place: reaper::Place,
     ) -> Self {
-        Self { process, list: List::new(), page, ending: None, reaper_place: Some(reaper_place) }
+        Self {
+            process,
+            workers: List::new(),
+            threads: Slots::new(),
+            census: Census::new(),
+            thread_levels: LevelCounts::new(),
+            page,
+            ending: None,
+            first_code: None,
+            reaper_place: Some(reaper_place),
+        }
     }
 
-    /// Their number, whatever they do.
-    pub fn len(&self) -> usize {
-        self.list.len()
+    /// Number of workers, whatever they do.
+    pub fn worker_count(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Number of threads with numbers of their own.
+    pub fn thread_count(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// How many virtual CPUs do what.
+    pub fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// The levels of the threads that are active; not capped.
+    pub fn thread_levels(&self) -> u64 {
+        let first = self.workers().next().filter(|(_, state)| state.is_active());
+        let first = first.and_then(|(cpu, _)| cpu.as_thread());
+        first.map_or(0, |thread| thread.priority().bit()) | self.thread_levels.levels()
     }
 
     /// How the process ended or is going to.
@@ -44,70 +88,162 @@ impl Cpus {
         self.ending
     }
 
+    fn entry(&self, index: usize) -> Option<&Entry> {
+        match index.checked_sub(MAX_CPUS) {
+            None => self.workers.get(index),
+            Some(slot) => self.threads.get(slot),
+        }
+    }
+
     /// Virtual CPU `index` and its state.
     pub fn get(&self, index: usize) -> Option<(&Arc<VirtualCpu>, CpuState)> {
-        self.list.get(index).map(|(cpu, status)| (cpu, status.state()))
+        self.entry(index).map(|(cpu, status)| (cpu, status.state()))
     }
 
-    /// All of them, with their states.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<VirtualCpu>, CpuState)> {
-        self.list.iter().map(|(cpu, status)| (cpu, status.state()))
+    /// The virtual CPU with the lowest number from `index` on.
+    pub fn at_or_after(&self, index: usize) -> Option<(&Arc<VirtualCpu>, CpuState)> {
+        let entry = match self.workers.get(index) {
+            Some(entry) => entry,
+            None => self.threads.at_or_after(index.saturating_sub(MAX_CPUS))?.1,
+        };
+        Some((&entry.0, entry.1.state()))
     }
 
-    /// The status of virtual CPU `index`, of which there is one.
-    pub fn status(&mut self, index: usize) -> &mut CpuStatus {
-        &mut self.list[index].1
+    /// All workers, with their states.
+    pub fn workers(&self) -> impl Iterator<Item = (&Arc<VirtualCpu>, CpuState)> {
+        self.workers.iter().map(|(cpu, status)| (cpu, status.state()))
     }
 
-    /// The number of the next virtual CPU, with memory for [`push`](Self::push).
+    /// The thread with this id.
+    pub fn thread(&self, id: u32) -> Option<&Arc<VirtualCpu>> {
+        let is_it = |cpu: &VirtualCpu| cpu.as_thread().is_some_and(|thread| thread.id == id);
+        if let Some((cpu, state)) = self.workers().next()
+            && is_it(cpu)
+            && state != CpuState::Ended
+        {
+            return Some(cpu);
+        }
+        let mut from = 0;
+        while let Some((slot, (cpu, _))) = self.threads.at_or_after(from) {
+            if is_it(cpu) {
+                return Some(cpu);
+            }
+            from = slot + 1;
+        }
+        None
+    }
+
+    /// The status of virtual CPU `index`.
+    pub fn status(&mut self, index: usize) -> Option<&mut CpuStatus> {
+        let entry = match index.checked_sub(MAX_CPUS) {
+            None => self.workers.get_mut(index),
+            Some(slot) => self.threads.get_mut(slot),
+        };
+        entry.map(|(_, status)| status)
+    }
+
+    /// The number of the next worker, with memory for [`push`](Self::push).
     ///
     /// # Errors
     /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
     pub fn reserve(&mut self) -> Result<usize, Errno> {
-        if self.list.len() >= MAX_CPUS {
+        if self.workers.len() >= MAX_CPUS {
             return Err(Errno::EAGAIN);
         }
         if self.ending.is_some() {
             return Err(Errno::ESRCH);
         }
-        self.list.try_reserve(1)?;
-        Ok(self.list.len())
+        self.workers.try_reserve(1)?;
+        Ok(self.workers.len())
     }
 
-    /// Adds a virtual CPU, which is runnable.
+    /// The number of the next thread, with memory for [`push`](Self::push).
+    ///
+    /// # Errors
+    /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
+    pub fn reserve_thread(&mut self) -> Result<usize, Errno> {
+        if self.ending.is_some() {
+            return Err(Errno::ESRCH);
+        }
+        match self.threads.reserve() {
+            Ok(slot) => Ok(MAX_CPUS + slot),
+            Err(NoSlot::Full) => Err(Errno::EAGAIN),
+            Err(NoSlot::OutOfMemory) => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Adds a virtual CPU with the number that was reserved last, which is runnable.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn push(&mut self, cpu: Arc<VirtualCpu>) -> Result<(), Errno> {
-        let record = self.page.cpus.get(self.list.len());
-        Ok(self.list.try_push((cpu, CpuStatus::runnable(record)))?)
+        let status = CpuStatus::runnable(self.page.cpus.get(cpu.index));
+        if cpu.index < MAX_CPUS {
+            self.workers.try_push((cpu, status))?;
+        } else {
+            let level = cpu.as_thread().map(|thread| thread.priority());
+            self.threads.put((cpu, status)).map_err(|_| Errno::ENOMEM)?;
+            self.thread_levels.add(level.unwrap_or(Priority::DEFAULT));
+        }
+        self.census.change(None, CpuState::Runnable);
+        Ok(())
     }
 
-    /// Removes the last one, to be dropped without the lock. Called by the reaper.
-    pub fn pop(&mut self) -> Option<(Arc<VirtualCpu>, CpuStatus)> {
-        self.list.pop()
+    /// Removes one, to be dropped without the lock. Called by the reaper.
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.threads.pop().or_else(|| self.workers.pop())
+    }
+
+    /// Removes thread `index`, which has ended, to be dropped without the lock.
+    pub fn remove_thread(&mut self, index: usize) -> Option<Entry> {
+        self.threads.take(index.checked_sub(MAX_CPUS)?)
     }
 
     /// Applies `event` to virtual CPU `index`. Returns its new state, `None` if the event is not
     /// allowed.
     ///
-    /// If that ends the last virtual CPU of an ending process, the reaper is notified.
+    /// If then no virtual CPU of an ending process is active, the reaper is notified.
     #[must_use]
     pub fn apply(&mut self, index: usize, event: CpuEvent) -> Option<CpuState> {
         let ending = self.ending.is_some();
-        let (_, status) = self.list.get_mut(index)?;
-        let state = status.apply(event, ending, self.page.cpus.get(index));
-        if ending && state == Some(CpuState::Ended) {
+        let (cpu, status) = match index.checked_sub(MAX_CPUS) {
+            None => self.workers.get_mut(index)?,
+            Some(slot) => self.threads.get_mut(slot)?,
+        };
+        let before = status.state();
+        let after = status.apply(event, ending, self.page.cpus.get(index))?;
+        self.census.change(Some(before), after);
+        if index >= MAX_CPUS
+            && let Some(thread) = cpu.as_thread()
+        {
+            match (before.is_active(), after.is_active()) {
+                (true, false) => self.thread_levels.remove(thread.priority()),
+                (false, true) => self.thread_levels.add(thread.priority()),
+                _ => {}
+            }
+        }
+        if ending {
             self.reap_if_ended();
         }
-        state
+        Some(after)
     }
 
-    /// Makes a parked virtual CPU runnable; the caller puts it into the run queue.
+    /// Changes the level of `cpu`, a thread of this process.
+    pub fn set_thread_priority(&mut self, cpu: &VirtualCpu, priority: Priority) {
+        let Some(thread) = cpu.as_thread() else { return };
+        let is_active = self.get(cpu.index).is_some_and(|(_, state)| state.is_active());
+        let before = thread.set_priority(priority);
+        if is_active && cpu.index >= MAX_CPUS {
+            self.thread_levels.remove(before);
+            self.thread_levels.add(priority);
+        }
+    }
+
+    /// Makes a parked worker runnable; the caller puts it into the run queue.
     pub fn unpark_one(&mut self) -> Option<Arc<VirtualCpu>> {
-        let index = self.iter().position(|(_, state)| state == CpuState::Parked)?;
+        let index = self.workers().position(|(_, state)| state == CpuState::Parked)?;
         let state = self.apply(index, CpuEvent::Unpark);
-        (state == Some(CpuState::Runnable)).then(|| self.list[index].0.clone())
+        (state == Some(CpuState::Runnable)).then(|| self.workers[index].0.clone())
     }
 
     /// The process ends with `status`, unless it is ending already. Returns whether it was this
@@ -118,29 +254,25 @@ impl Cpus {
         is_first
     }
 
-    /// Ends those that no hart runs, and interrupts the harts that run the others: the trap is
-    /// sufficient, because a hart checks for the end before it enters user mode again.
+    /// Interrupts the harts that run some: the trap is sufficient, because a hart checks for the
+    /// end before it enters user mode again. Those that wait for a hart end when they get one, and
+    /// those that are asleep never wake.
     pub fn kill(&mut self) {
-        for (cpu, status) in &mut self.list {
-            let killed = status.apply(CpuEvent::Kill, true, self.page.cpus.get(cpu.index));
-            if let (None, CpuState::Running { hart }) = (killed, status.state())
-                && hart != arch::hart_index()
-            {
-                arch::send_interrupt_to(hart);
-            }
+        for hart in self.census.harts().filter(|&hart| hart != arch::hart_index()) {
+            arch::send_interrupt_to(hart);
         }
         self.reap_if_ended();
     }
 
-    /// Whether no virtual CPU can run any more.
+    /// Whether all have ended.
     pub fn all_ended(&self) -> bool {
-        self.iter().all(|(_, state)| state == CpuState::Ended)
+        self.census.alive() == 0
     }
 
     /// When no virtual CPU of an ending process can run any more, passes the process to the reaper.
     pub fn reap_if_ended(&mut self) {
         if self.ending.is_some()
-            && self.all_ended()
+            && self.census.active() == 0
             && let Some(place) = self.reaper_place.take()
         {
             reaper::take(self.process, place);

@@ -46,7 +46,7 @@ impl Process {
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let mut cpus = self.cpus.lock();
         let one = cpus.pop();
-        let has_more = cpus.len() > 0;
+        let has_more = cpus.worker_count() + cpus.thread_count() > 0;
         drop(cpus);
         // With a call that it had not finished, such as the start of a program: that takes some
         // 22,000 instructions.

@@ -146,6 +146,9 @@ impl Process {
         self.interrupt_priority.store(None, SeqCst);
         *self.name.lock() = name;
         self.personality.become_other(personality);
+        if let Some((cpu, _)) = self.cpus.lock().get(0) {
+            cpu.forget_thread();
+        }
         begin_page(&self.page, self.ceiling.priority());
     }
 }

@@ -1,7 +1,7 @@
 //! Processes: an address space, open files, virtual CPUs, and the page shared with the kernel.
 //!
-//! Lock order: `cpus`, then `ring`, then a call's cell, then `files`; the address space has its own
-//! lock. None is held while user code runs.
+//! Lock order: `cpus`, then `ring`, then a call's cell, then `files` or `futexes`; the address
+//! space has its own lock. None is held while user code runs.
 
 mod calls;
 pub mod children;
@@ -10,6 +10,7 @@ mod cpus;
 mod ending;
 mod exec;
 mod fork;
+mod futex;
 mod loader;
 mod notify;
 mod number;
@@ -18,6 +19,7 @@ pub mod reaper;
 pub mod resumable;
 mod running;
 pub mod spawn;
+mod thread;
 mod undelivered;
 mod urgency;
 pub mod user_mode;
@@ -28,8 +30,10 @@ pub use crate::sched::{FIRST_PROCESS, ProcessId};
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use exec::Executing;
 pub use fork::Forking;
+pub use futex::{Releasing, Sweeping, check_address as check_futex_address};
 pub use loader::{Arguments, Loading, start_program};
 pub use personality::{Linux, Personality};
+pub use thread::Thread;
 pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
 
@@ -40,6 +44,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use cops_abi::page::ProcessPage;
 use cops_abi::{Errno, Priority, layout, note};
+use cops_algorithms::futex::Futexes;
 use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_fallible::map::Spare;
 use cops_fallible::{try_arc, try_box};
@@ -93,9 +98,13 @@ pub struct Process {
     pub(crate) interrupt_priority: AtomicOptionalPriority,
     /// Set if it, or a process of which it is a copy, was started while tracing was on.
     pub(crate) trace_pages: Option<TracePages>,
+    /// Calls that wait on futexes.
+    pub(crate) futexes: Mutex<Futexes>,
+    /// Set when it has started a thread beside its first one.
+    has_threads: AtomicBool,
     /// Whether `cpus` is ending, for the check at every trap.
     is_ending: AtomicBool,
-    /// Length of `cpus`, for the check at every trap.
+    /// Number of workers in `cpus`, for the check at every trap.
     cpu_count: AtomicUsize,
 }
 
@@ -216,6 +225,8 @@ impl Process {
             published: Published::default(),
             woken: AtomicU64::new(0),
             interrupt_priority: AtomicOptionalPriority::none(),
+            futexes: Mutex::new(Futexes::new()),
+            has_threads: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             cpu_count: AtomicUsize::new(0),
         })?)
@@ -245,7 +256,7 @@ impl Process {
         *self.name.lock()
     }
 
-    /// Number of its virtual CPUs, running or not.
+    /// Number of its virtual CPUs with a worker record, running or not.
     pub fn cpu_count(&self) -> usize {
         self.cpu_count.load(Relaxed)
     }

@@ -103,7 +103,7 @@ impl Process {
         // result, or this hart sees that it has checked.
         fence(SeqCst);
         let active = cpus
-            .iter()
+            .workers()
             .filter(|(_, state)| matches!(state, CpuState::Running { .. } | CpuState::Runnable));
         let (mut count, mut queued_less_urgent) = (0, false);
         // The least urgent poll, and where it is.
@@ -188,13 +188,13 @@ impl Process {
     pub(crate) fn requeue_less_urgent(&self) {
         let mut found: [Option<Arc<VirtualCpu>>; MAX_CPUS] = [const { None }; MAX_CPUS];
         let cpus = self.cpus.lock();
-        let queued = cpus.iter().filter(|(_, state)| *state == CpuState::Runnable);
+        let queued = cpus.workers().filter(|(_, state)| *state == CpuState::Runnable);
         for (place, (cpu, _)) in found.iter_mut().zip(queued) {
             *place = Some(cpu.clone());
         }
         drop(cpus);
         for cpu in found.iter().flatten() {
-            RUN_QUEUE.raise(cpu, self.urgency(cpu.index));
+            RUN_QUEUE.raise(cpu, self.urgency(cpu));
         }
     }
 
@@ -219,7 +219,7 @@ impl Process {
     /// handler.
     #[inline]
     pub(crate) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
-        if self.interrupt_priority.load(SeqCst).is_some() {
+        if self.interrupt_priority.load(SeqCst).is_some() && cpu.as_thread().is_none() {
             self.interrupt(cpu.index, context);
         }
     }

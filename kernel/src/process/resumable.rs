@@ -15,7 +15,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 
 use super::spawn::Spawning;
-use super::{Executing, Forking, Process, ProcessId, VirtualCpu, children};
+use super::{Executing, Forking, Process, ProcessId, Releasing, Sweeping, VirtualCpu, children};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights};
@@ -29,6 +29,10 @@ pub enum Resumable {
     Shrink(Range<usize>, usize),
     /// Unmap what is left of this range, then map it anew; the result is its start.
     Replace(Replacing),
+    /// Wake or move waiters on a futex.
+    Sweep(Sweeping),
+    /// Release the robust mutexes of a thread that is ending.
+    Release(Option<Releasing>),
     /// Free the pages of this range.
     Discard(Range<usize>),
     /// Give these rights to this range.
@@ -151,6 +155,11 @@ impl Resumable {
                 advance(rest, left).map(|done| done.map(|_| *result))
             }
             Resumable::Replace(replacing) => replacing.resume(process),
+            Resumable::Sweep(sweeping) => sweeping.resume(process),
+            Resumable::Release(releasing) => {
+                let has_more = releasing.as_mut().is_some_and(|list| list.release_some(process));
+                if has_more { None } else { Some(Ok(0)) }
+            }
             Resumable::Discard(rest) => {
                 let left = process.space.discard_some(rest);
                 advance(rest, left)

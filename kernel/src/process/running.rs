@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering::*;
 use cops_abi::{Errno, layout};
 use cops_fallible::try_arc;
 
-use super::Process;
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE, VirtualCpu};
 use super::loader::Start;
+use super::{Process, Thread};
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::mm::Rights;
@@ -31,11 +31,12 @@ impl Process {
         let index = cpus.reserve()?;
         let top = stack_top(index);
         let context = UserContext::new(entry, top, index);
-        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
+        let thread = Thread::first(self.id);
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread)?)?;
         // Last, because it would not be undone.
         self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
         cpus.push(cpu.clone())?;
-        self.cpu_count.store(cpus.len(), Relaxed);
+        self.cpu_count.store(cpus.worker_count(), Relaxed);
         drop(cpus);
         self.queue(cpu);
         Ok(index)
@@ -55,9 +56,10 @@ impl Process {
     pub(super) fn add_first_cpu(self: &Arc<Self>, context: UserContext) -> Result<(), Errno> {
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve()?;
-        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context)?)?;
+        let thread = Thread::first(self.id);
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread)?)?;
         cpus.push(cpu.clone())?;
-        self.cpu_count.store(cpus.len(), Relaxed);
+        self.cpu_count.store(cpus.worker_count(), Relaxed);
         drop(cpus);
         self.queue(cpu);
         Ok(())
@@ -65,14 +67,12 @@ impl Process {
 
     /// Whether `cpu` is number 0, and all other virtual CPUs of the process have ended.
     pub fn has_only(&self, cpu: &VirtualCpu) -> bool {
-        let cpus = self.cpus.lock();
-        let others = cpus.iter().filter(|(other, _)| other.index != cpu.index);
-        cpu.index == 0 && others.map(|(_, state)| state).all(|state| state == CpuState::Ended)
+        cpu.index == 0 && self.cpus.lock().census().alive() == 1
     }
 
     /// Puts a virtual CPU that has just become `Runnable` into the run queue.
     pub(crate) fn queue(&self, cpu: Arc<VirtualCpu>) {
-        cpu.entity.set_priority(self.urgency(cpu.index));
+        cpu.entity.set_priority(self.urgency(&cpu));
         self.publish();
         RUN_QUEUE.enqueue(cpu);
     }
@@ -84,7 +84,9 @@ impl Process {
     pub fn start_running(&self, cpu: &VirtualCpu) -> Result<Option<isize>, ()> {
         let mut cpus = self.cpus.lock();
         match cpus.apply(cpu.index, CpuEvent::Dispatch { hart: arch::hart_index() }) {
-            Some(CpuState::Running { .. }) => Ok(cpus.status(cpu.index).result.take()),
+            Some(CpuState::Running { .. }) => {
+                Ok(cpus.status(cpu.index).and_then(|status| status.result.take()))
+            }
             _ => Err(()),
         }
     }
@@ -95,20 +97,29 @@ impl Process {
         if state != Some(CpuState::Runnable) {
             return;
         }
-        cpu.entity.set_priority(self.urgency(cpu.index));
+        cpu.entity.set_priority(self.urgency(cpu));
         self.publish();
         RUN_QUEUE.requeue(cpu.clone());
     }
 
-    /// `cpu` ends with `code` by its own call; the last one ends the process.
+    /// `cpu` ends with `code` by its own call; the last one ends the process, with the code of the
+    /// first thread if it is a Linux program.
     pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
         let mut cpus = self.cpus.lock();
         let _ = cpus.apply(cpu.index, CpuEvent::Exit);
+        if cpu.index == 0 && self.personality.is_linux() {
+            cpus.first_code = Some(code);
+        }
+        let removed = cpus.remove_thread(cpu.index);
         if cpus.all_ended() {
+            let code = cpus.first_code.unwrap_or(code);
             cpus.begin_ending(cops_abi::syscall::wait_status::exited(code));
             self.is_ending.store(true, Release);
             cpus.reap_if_ended();
         }
+        drop(cpus);
+        // Without the lock.
+        drop(removed);
     }
 
     /// Parks `cpu`, which is running, unless it was woken, a result has arrived or its process is
@@ -118,14 +129,16 @@ impl Process {
         // Under the lock that `complete` takes after its push: either the entry is visible here or
         // `complete` sees the virtual CPU parked.
         let has_results = self.ring.has_results(&self.page.ring);
-        if core::mem::take(&mut cpus.status(cpu.index).wake_pending) || has_results {
+        let is_woken =
+            cpus.status(cpu.index).is_some_and(|status| core::mem::take(&mut status.wake_pending));
+        if is_woken || has_results {
             return false;
         }
         if cpus.apply(cpu.index, CpuEvent::Park).is_none() {
             return false;
         }
         COUNTERS.parks.add(1);
-        trace::emit(move || Event::Park { process: self.id, cpu: cpu.index as u8 });
+        trace::emit(move || Event::Park { process: self.id, cpu: cpu.trace_number() });
         drop(cpus);
         self.publish();
         true
@@ -140,14 +153,16 @@ impl Process {
         let (cpu, state) = cpus.get(index).ok_or(Errno::EINVAL)?;
         let cpu = cpu.clone();
         if state != CpuState::Parked {
-            cpus.status(index).wake_pending = true;
+            if let Some(status) = cpus.status(index) {
+                status.wake_pending = true;
+            }
             return Ok(());
         }
         if cpus.apply(index, CpuEvent::Unpark) != Some(CpuState::Runnable) {
             return Ok(());
         }
         drop(cpus);
-        trace::emit(move || Event::Unpark { process: self.id, cpu: index as u8 });
+        trace::emit(move || Event::Unpark { process: self.id, cpu: index.min(15) as u8 });
         self.queue(cpu);
         Ok(())
     }
@@ -155,7 +170,7 @@ impl Process {
     /// `cpu`, which is running, is about to wait for a synchronous call. If the process is ending,
     /// `cpu` ends instead, and the reaper cancels the call.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) {
-        trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.index as u8 });
+        trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.trace_number() });
         let _ = self.cpus.lock().apply(cpu.index, CpuEvent::Wait);
     }
 
@@ -166,9 +181,11 @@ impl Process {
         if cpus.apply(index, CpuEvent::Complete) != Some(CpuState::Runnable) {
             return;
         }
-        cpus.status(index).result = Some(result);
+        if let Some(status) = cpus.status(index) {
+            status.result = Some(result);
+        }
         drop(cpus);
-        trace::emit(move || Event::WaitEnd { process: self.id, cpu: index as u8 });
+        trace::emit(move || Event::WaitEnd { process: self.id, cpu: index.min(15) as u8 });
         self.queue(cpu);
     }
 }

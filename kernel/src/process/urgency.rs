@@ -29,11 +29,14 @@ impl Process {
         self.page.ceiling.store(self.ceiling.priority().level().into(), Relaxed);
     }
 
-    /// The capped priority of the coroutine that virtual CPU `index` claims to run: inherited by
+    /// The capped priority of the coroutine that `cpu` claims to run, or of a thread: inherited by
     /// its calls.
-    pub fn current_priority(&self, index: usize) -> Priority {
-        let worker = &self.page.workers[index % MAX_CPUS];
-        self.ceiling.cap(worker.current_priority().unwrap_or(Priority::DEFAULT))
+    pub fn current_priority(&self, cpu: &VirtualCpu) -> Priority {
+        let current = match cpu.as_thread() {
+            None => self.page.workers[cpu.index % MAX_CPUS].current_priority(),
+            Some(thread) => Some(thread.priority()),
+        };
+        self.ceiling.cap(current.unwrap_or(Priority::DEFAULT))
     }
 
     /// Levels at which coroutines of this process wait for a worker or for their results in the
@@ -46,14 +49,17 @@ impl Process {
         self.ceiling.cap_all(levels)
     }
 
-    /// The urgency of virtual CPU `index`: the most urgent of what it runs and what it could run. A
-    /// hint that affects only the order.
-    pub fn urgency(&self, index: usize) -> Priority {
-        self.most_urgent_for(index, self.waiting_levels())
+    /// The urgency of `cpu`: the most urgent of what it runs and what it could run, or the level of
+    /// a thread. A hint that affects only the order.
+    pub fn urgency(&self, cpu: &VirtualCpu) -> Priority {
+        self.most_urgent_for(cpu, self.waiting_levels())
     }
 
-    fn most_urgent_for(&self, index: usize, waiting: u64) -> Priority {
-        let current = self.page.workers[index % MAX_CPUS].current_priority();
+    fn most_urgent_for(&self, cpu: &VirtualCpu, waiting: u64) -> Priority {
+        if let Some(thread) = cpu.as_thread() {
+            return self.ceiling.cap(thread.priority());
+        }
+        let current = self.page.workers[cpu.index % MAX_CPUS].current_priority();
         let waiting = waiting | current.map_or(0, Priority::bit);
         // A process that shows nothing is looking for work, or does not maintain its page.
         self.ceiling.cap(Priority::most_urgent_in(waiting).unwrap_or(Priority::DEFAULT))
@@ -65,7 +71,7 @@ impl Process {
     /// level has changed; [`publish`](Self::publish) updates the rest of it with each slice.
     pub fn refresh_priority(&self, cpu: &VirtualCpu) -> Priority {
         let waiting = self.waiting_levels();
-        let priority = self.most_urgent_for(cpu.index, waiting);
+        let priority = self.most_urgent_for(cpu, waiting);
         cpu.entity.set_priority(priority);
         let published = waiting | priority.bit();
         let before = Priority::most_urgent_in(self.published.levels());
@@ -82,9 +88,12 @@ impl Process {
     }
 
     /// Counts what the process shows now in the system bitmap: everything that waits, and
-    /// everything that its workers poll.
+    /// everything that its workers poll, and the threads that want a hart or have one.
     pub fn publish(&self) {
         let mut levels = self.waiting_levels();
+        if self.has_threads.load(Relaxed) || self.personality.is_linux() {
+            levels |= self.ceiling.cap_all(self.cpus.lock().thread_levels());
+        }
         for worker in self.page.workers.iter().take(self.cpu_count()) {
             if let Some(polled) = worker.current_priority() {
                 levels |= self.ceiling.cap(polled).bit();

@@ -87,6 +87,18 @@ pub struct Fork {
     pub child_number: Option<UserRange>,
 }
 
+/// A thread that `clone` is asked for.
+pub struct NewThread {
+    /// Its stack pointer, if it is not its creator's.
+    pub stack_pointer: Option<usize>,
+    /// Its thread pointer, if it is not its creator's.
+    pub thread_pointer: Option<usize>,
+    /// Where its id is stored.
+    pub numbers: [Option<UserRange>; 2],
+    /// Address of the word that becomes 0 when it ends; 0 if there is none.
+    pub clear_at_end: usize,
+}
+
 /// An open file that is a socket.
 pub struct SocketFile(Arc<File>);
 
@@ -380,6 +392,29 @@ impl<'a> Arguments<'a> {
             thread_pointer: (flags & SET_TLS != 0).then_some(tls),
             parent_number: place(PARENT_SET_TID, 2),
             child_number: place(CHILD_SET_TID, 4),
+        })
+    }
+
+    /// The arguments of `clone` with the flag for a thread. `EINVAL` if the thread would not share
+    /// everything with its process, and for unknown flags.
+    pub fn thread(&self) -> Result<NewThread, Errno> {
+        use clone_flags::*;
+        let [flags, stack, _, tls, clear, _] = *self.registers;
+        let ids = PARENT_SET_TID | CHILD_CLEAR_TID | CHILD_SET_TID;
+        // A thread that ends sends no signal.
+        if flags & THREAD_SHARES != THREAD_SHARES
+            || flags & !(THREAD_SHARES | THREAD_WITHOUT_EFFECT | SET_TLS | ids) != 0
+        {
+            return Err(Errno::EINVAL);
+        }
+        let place = |flag, index| {
+            if flags & flag != 0 { UserRange::new(self.registers[index], 4) } else { None }
+        };
+        Ok(NewThread {
+            stack_pointer: (stack != 0).then_some(stack),
+            thread_pointer: (flags & SET_TLS != 0).then_some(tls),
+            numbers: [place(PARENT_SET_TID, 2), place(CHILD_SET_TID, 4)],
+            clear_at_end: if flags & CHILD_CLEAR_TID != 0 { clear } else { 0 },
         })
     }
 

@@ -15,11 +15,17 @@ use crate::process::{Process, VirtualCpu};
 
 /// `park()`.
 pub fn park(cpu: &Arc<VirtualCpu>) -> Reply {
+    if cpu.as_thread().is_some() {
+        return Reply::Done(Err(Errno::EINVAL));
+    }
     if cpu.process.park(cpu) { Reply::Outcome(Outcome::Sleep) } else { Reply::Done(Ok(0)) }
 }
 
 /// `unpark(virtual CPU)`.
 pub fn unpark(process: &Process, index: usize) -> CallResult {
+    if index >= MAX_CPUS {
+        return Err(Errno::EINVAL);
+    }
     process.unpark(index).map(|()| 0)
 }
 

@@ -83,7 +83,10 @@ pub fn inspect(process: &Process, kind: usize, from: u64, buffer: UserRange) -> 
         }),
         kind::CPUS => {
             let whose = children::find((from >> 32) as u32).ok_or(Errno::ESRCH)?;
-            reply.fill(from, |number| Some((whose.cpu_record(number as u32 as usize)?, number + 1)))
+            reply.fill(from, |number| {
+                let record = whose.cpu_record(number as u32 as usize)?;
+                Some((record, number >> 32 << 32 | (u64::from(record.cpu) + 1)))
+            })
         }
         kind::COROUTINES => coroutines(&mut reply, from)?,
         kind::PORTIONS => reply.fill(from, portion),

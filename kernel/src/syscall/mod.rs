@@ -8,6 +8,7 @@ mod arguments;
 mod cops;
 mod descriptor;
 mod file;
+mod futex;
 mod inspect;
 mod linux;
 mod memory;
@@ -26,6 +27,7 @@ use cops_abi::file::{Status, open};
 use cops_abi::inspect::{REPLY_BYTES_MAX, portion};
 use cops_abi::quota::Quota;
 use cops_abi::statistics::Statistics;
+use cops_abi::syscall::clone_flags;
 use cops_abi::{Errno, syscall as number};
 use cops_fallible::try_box;
 
@@ -134,7 +136,7 @@ fn conclude(context: &mut UserContext, coroutine: usize, reply: Reply) -> Outcom
 #[inline(never)]
 fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> Reply {
     let process = &cpu.process;
-    let priority = process.current_priority(cpu.index);
+    let priority = process.current_priority(cpu);
     let submitted = if frame.coroutine != 0 {
         let delivery =
             Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
@@ -251,7 +253,7 @@ fn dispatch(
             None => Ok(0).into(),
         },
 
-        number::EXIT => process::exit_cpu(cpu, args.exit_code(0)),
+        number::EXIT => process::exit_cpu(cpu, frame, args.exit_code(0)),
         number::EXIT_GROUP => process::exit(cpu, args.exit_code(0)),
         number::KILL => {
             let signal = args.signal(1)?;
@@ -264,6 +266,9 @@ fn dispatch(
             let status = args.optional_structure(1, process::STATUS_BYTES)?;
             let usage = args.optional_structure(3, process::USAGE_BYTES)?;
             submit(cpu, frame, process::wait(process, child, status, options, usage)?)
+        }
+        number::CLONE if args.number(0) & clone_flags::THREAD != 0 => {
+            process::start_thread(cpu, frame, context, &args.thread()?).into()
         }
         number::CLONE => process::fork(cpu, frame, context, &args.fork()?).into(),
         number::EXECVE => {
@@ -278,6 +283,8 @@ fn dispatch(
             Ok(Resumable::Spawn(try_box(spawning)?))
         })
         .into(),
+
+        number::FUTEX => futex::futex(cpu, frame, &args)?,
 
         number::CLOCK_GETTIME => {
             time::get(process, args.clock(0)?, args.structure(1, time::TIMESPEC_BYTES)?).into()

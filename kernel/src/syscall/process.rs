@@ -9,14 +9,16 @@ use cops_abi::syscall::{WAIT_ALL, WCONTINUED, WNOHANG, WUNTRACED, wait_status};
 use cops_fallible::{Text, try_box};
 
 use super::Reply;
-use super::arguments::Fork;
+use super::arguments::{Fork, NewThread};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::Operation;
 use crate::fs::{self, ConsoleMode};
-use crate::mm::{Access, PinnedBuffer, UserRange};
+use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::resumable::{self, Resumable};
 use crate::process::spawn::Request;
-use crate::process::{Executing, Forking, Outcome, Process, ProcessId, VirtualCpu, children};
+use crate::process::{
+    Executing, Forking, Outcome, Process, ProcessId, Releasing, Thread, VirtualCpu, children,
+};
 
 /// Size of the status that `wait4` stores.
 pub const STATUS_BYTES: usize = 4;
@@ -26,10 +28,43 @@ pub const USAGE_BYTES: usize = 144;
 /// Options of `wait4`. No child stops, so those for stopped children change nothing.
 pub const WAIT_OPTIONS: usize = WNOHANG | WUNTRACED | WCONTINUED | WAIT_ALL;
 
-/// `exit(code)`.
-pub fn exit_cpu(cpu: &VirtualCpu, code: u8) -> Reply {
+/// `exit(code)`. A thread releases its robust mutexes first, in portions.
+pub fn exit_cpu(cpu: &VirtualCpu, frame: &SyscallFrame, code: u8) -> Reply {
+    if let Some(thread) = cpu.as_thread() {
+        let released = resumable::resume(cpu, frame, |process| {
+            Ok(Resumable::Release(Releasing::new(process, thread)))
+        });
+        if released.is_none() {
+            return Reply::Again;
+        }
+        cpu.process.clear_at_end(thread);
+    }
     cpu.process.end_cpu(cpu, code);
     Reply::Outcome(Outcome::Sleep)
+}
+
+/// `clone(flags, stack, ..)` of a thread. Returns its id.
+pub fn start_thread(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    context: &mut UserContext,
+    request: &NewThread,
+) -> CallResult {
+    mm::admit()?;
+    let process = &cpu.process;
+    // It begins with the level of its creator.
+    let priority = process.current_priority(cpu);
+    let thread = Thread::new(priority, request.clear_at_end);
+    let id = thread.id;
+    // Before it runs. As on Linux, a bad address does not prevent the start.
+    for place in request.numbers.into_iter().flatten() {
+        let _ = process.space.copy_out(place, &id.to_le_bytes());
+    }
+    context.save_floating_point();
+    let is_asynchronous = frame.coroutine != 0;
+    let copy = context.copy(is_asynchronous, request.stack_pointer, request.thread_pointer);
+    process.add_thread(copy, thread)?;
+    Ok(id as usize)
 }
 
 /// `exit_group(code)`.
@@ -56,13 +91,14 @@ pub fn fork(
     context: &mut UserContext,
     request: &Fork,
 ) -> Result<Option<usize>, Errno> {
-    if cpu.index != 0 {
+    if cpu.index != 0 && !cpu.process.personality.is_linux() {
         // The child has a virtual CPU 0 only, and the library knows on which one it runs.
         return Err(Errno::EINVAL);
     }
     let child = resumable::resume(cpu, frame, |_| {
         context.save_floating_point();
-        let copy = context.copy(request.stack_pointer, request.thread_pointer);
+        let copy =
+            context.copy(frame.coroutine != 0, request.stack_pointer, request.thread_pointer);
         Ok(Resumable::Fork(try_box(Forking::new(copy, request.child_number)?)?))
     });
     let child = child.transpose()?;

@@ -50,6 +50,21 @@ pub fn sleep(
     flags: usize,
     time: UserRange,
 ) -> Result<Operation, Errno> {
+    let deadline_ticks = deadline_ticks(process, clock, flags, time)?;
+    Ok(Operation::Sleep { deadline_ticks, timer: None })
+}
+
+/// The deadline that the `timespec` at `time` means: after that time, or at that time if `flags`
+/// contains [`TIMER_ABSTIME`].
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`.
+pub fn deadline_ticks(
+    process: &Process,
+    clock: Clock,
+    flags: usize,
+    time: UserRange,
+) -> Result<u64, Errno> {
     let mut bytes = [0; TIMESPEC_BYTES];
     process.space.copy_in(time, &mut bytes)?;
     let word = |index: usize| {
@@ -63,10 +78,9 @@ pub fn sleep(
         return Err(Errno::EINVAL);
     }
     let total = seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(nanoseconds);
-    let deadline_ticks = if flags & TIMER_ABSTIME != 0 {
+    Ok(if flags & TIMER_ABSTIME != 0 {
         timer::ticks_from_nanoseconds(total.saturating_sub(offset_of(clock)))
     } else {
         arch::now_ticks().saturating_add(timer::ticks_from_nanoseconds(total))
-    };
-    Ok(Operation::Sleep { deadline_ticks, timer: None })
+    })
 }

@@ -206,15 +206,21 @@ impl UserContext {
         }
     }
 
-    /// The registers of a copy of the thread that has just made a system call, with result 0; on
-    /// another stack and with another thread pointer if these are given. The floating-point
-    /// registers have been [saved](Self::save_floating_point).
-    pub fn copy(&self, stack_pointer: Option<usize>, thread_pointer: Option<usize>) -> Self {
+    /// The registers of a copy of the thread that has just made a system call, with result 0, also
+    /// as the result of an asynchronous call; on another stack and with another thread pointer if
+    /// these are given. The floating-point registers have been
+    /// [saved](Self::save_floating_point).
+    pub fn copy(
+        &self,
+        is_asynchronous: bool,
+        stack_pointer: Option<usize>,
+        thread_pointer: Option<usize>,
+    ) -> Self {
         let mut copy = self.clone();
-        copy.set_results(
-            0,
-            if self.syscall().coroutine == 0 { copy.registers[REGISTER_A0 + 1] } else { 0 },
-        );
+        copy.set_result(0);
+        if is_asynchronous {
+            copy.set_results(0, 0);
+        }
         if let Some(stack_pointer) = stack_pointer {
             copy.registers[REGISTER_SP] = stack_pointer;
         }

@@ -6,6 +6,7 @@ mod memory;
 mod system;
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::Errno;
 use cops_abi::linux::{self as number, clock};
@@ -15,7 +16,7 @@ use super::arguments::{Arguments, Clock};
 use super::{Reply, conclude, measure, submit, time};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::log;
-use crate::process::{Linux, Outcome, VirtualCpu};
+use crate::process::{Linux, Outcome, Thread, VirtualCpu};
 
 /// COPS's own calls begin at this number. Linux programs cannot make them.
 const FIRST_OWN: usize = native::COPS_PARK;
@@ -96,7 +97,19 @@ fn dispatch(
             system::affinity(process, args.number(1), args.number(2)).into()
         }
 
-        number::GETTID | number::SET_TID_ADDRESS => Reply::Done(Ok(process.id as usize)),
+        number::GETTID => Reply::Done(Ok(thread_of(cpu)?.id as usize)),
+        number::SET_TID_ADDRESS => {
+            let thread = thread_of(cpu)?;
+            thread.clear_at_end.store(args.number(0), Relaxed);
+            Reply::Done(Ok(thread.id as usize))
+        }
+        number::SET_ROBUST_LIST => {
+            if args.number(1) != ROBUST_LIST_BYTES {
+                return Err(Errno::EINVAL);
+            }
+            thread_of(cpu)?.robust_list.store(args.number(0), Relaxed);
+            Reply::Done(Ok(0))
+        }
         number::TKILL => {
             system::signal_thread(process, None, args.number(0), args.signal(1)?).into()
         }
@@ -117,4 +130,12 @@ fn dispatch(
             return Err(Errno::ENOSYS);
         }
     })
+}
+
+/// Size of the head of a list of robust mutexes.
+const ROBUST_LIST_BYTES: usize = 24;
+
+/// The thread that makes the call: each virtual CPU of a Linux program has one.
+fn thread_of(cpu: &VirtualCpu) -> Result<&Thread, Errno> {
+    cpu.as_thread().ok_or(Errno::ESRCH)
 }

@@ -6,7 +6,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::layout;
 use cops_abi::linux::resource;
-use cops_abi::syscall::{signal, wait_status};
+use cops_abi::syscall::wait_status;
 
 use super::super::arguments::Clock;
 use super::super::time;
@@ -136,16 +136,19 @@ pub fn signal_thread(
     thread: usize,
     number: u8,
 ) -> CallResult {
-    if group.is_some_and(|group| group != process.id) || thread != process.id as usize {
+    if group.is_some_and(|group| group != process.id) {
         return Err(Errno::ESRCH);
     }
+    let thread = u32::try_from(thread).map_err(|_| Errno::ESRCH)?;
+    process.thread(thread).ok_or(Errno::ESRCH)?;
     if number != 0 {
         process.end(wait_status::signalled(number));
     }
     Ok(0)
 }
 
-/// `rt_sigaction(_, _, *mut action, _)`: no signal has a handler, and the old action is the default.
+/// `rt_sigaction(_, _, *mut action, _)`: no signal has a handler, and the old action is the
+/// default.
 pub fn signal_action(process: &Process, old: usize) -> CallResult {
     const BYTES: usize = 24;
     if old != 0 {

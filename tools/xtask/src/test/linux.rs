@@ -29,7 +29,7 @@ struct Test {
 
 const ONE: &[&str] = &["1"];
 
-const TESTS: [Test; 8] = [
+const TESTS: [Test; 14] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -57,6 +57,36 @@ const TESTS: [Test; 8] = [
         last_line: "processes are in order",
         message: "",
     },
+    Test {
+        name: "counter: eight threads under a mutex",
+        program: "counter",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 7,
+        last_line: "800000",
+        message: "",
+    },
+    Test {
+        name: "threads: conditions, barriers, time-outs, 500 at once",
+        program: "threads",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "threads are in order",
+        message: "",
+    },
+    Test {
+        name: "hostile: futexes, clone, threads to the limit",
+        program: "hostile",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "no harm was done",
+        message: "system call 435 does not exist here",
+    },
+    leave("the first thread ends first", &["main-first"], 5, "the other thread", ""),
+    leave("a fault of one thread", &["fault"], 139, "", "cannot read 0x8"),
+    leave("the first thread returns", &["return"], 6, "the first thread", ""),
     Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },
     Test { status: 139, message: "cannot write", ..fault("a write to code", &["write"]) },
     Test { status: 139, message: "cannot write", ..fault("a stack without end", &["stack"]) },
@@ -75,6 +105,17 @@ const fn fault(name: &'static str, arguments: &'static [&'static str]) -> Test {
         last_line: "before the end",
         message: "",
     }
+}
+
+/// A process with several threads that ends, by the argument that says how.
+const fn leave(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    status: i32,
+    last_line: &'static str,
+    message: &'static str,
+) -> Test {
+    Test { name, program: "leave", arguments, harts: &["1", "4"], status, last_line, message }
 }
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
@@ -123,7 +164,7 @@ fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
 
 fn judge(test: &Test, result: &Captured) -> Vec<String> {
     let mut wrong = status(result, test.status);
-    if result.stdout.lines().last() != Some(test.last_line) {
+    if result.stdout.lines().last().unwrap_or_default() != test.last_line {
         wrong.push(format!("the last line of standard output is not {:?}", test.last_line));
     }
     if !result.stderr.contains(test.message) {

@@ -171,6 +171,7 @@ fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: 
             or_pointer(place, garbage)
         }
         Kind::Time => time(place, garbage),
+        Kind::Operation => one_of(&[0, 1, 3, 4, 9, 10, 128, 129, 137, 265, 5], garbage),
         Kind::Process => process(garbage),
         Kind::Signal => signal(garbage),
         Kind::Level => one_of(&[0, 1, 31, 33, 40, 41, 50, 62, 63, 64], garbage),

@@ -43,6 +43,8 @@ pub enum Kind {
     PointerToLength,
     /// A pointer to a `timespec`.
     Time,
+    /// An operation of `futex`.
+    Operation,
     /// A process.
     Process,
     /// A signal.
@@ -106,6 +108,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::EXIT, 1, &[Small]),
     call(number::EXIT_GROUP, 1, &[Small]),
     call(number::CLOCK_GETTIME, 10, &[Small, Pointer]),
+    call(number::FUTEX, 40, &[Pointer, Operation, Small, Time, Pointer, Small]),
     call(number::CLOCK_NANOSLEEP, 60, &[Small, Small, Time, Any]),
     call(number::SCHED_YIELD, 20, &[]),
     call(number::KILL, 20, &[Process, Signal]),

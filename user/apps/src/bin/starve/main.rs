@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 
 use cops::abi::errno::{CallResult, decode};
 use cops::abi::statistics::Statistics;
-use cops::abi::syscall::{self as number, signal};
+use cops::abi::syscall::{self as number, clone_flags, signal};
 use cops::memory;
 use cops::process::{self, ExitCode};
 use cops::time::{Duration, sleep, timeout};
@@ -52,6 +52,31 @@ pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Cal
     all[..COUNT].copy_from_slice(&arguments);
     // SAFETY: a scenario passes only memory of its own, which lives until the call returns.
     decode(unsafe { cops::private::system_call(number, all, 0, 0) }.0)
+}
+
+/// Starts a thread that ends at once.
+#[allow(unsafe_code)]
+fn start_and_end_a_thread() {
+    // SAFETY: the new thread begins after the first call with the registers of this one, and makes
+    // the second call, which ends it. It uses no stack, and this thread skips the second call.
+    unsafe {
+        core::arch::asm!(
+            "ecall",
+            "bnez a0, 1f",
+            "li   a7, {exit}",
+            "ecall",
+            "1:",
+            exit = const number::EXIT,
+            inlateout("a0") clone_flags::THREAD_SHARES => _,
+            in("a1") 0,
+            in("a2") 0,
+            in("a3") 0,
+            in("a4") 0,
+            in("a6") 0,
+            inlateout("a7") number::CLONE => _,
+            in("t0") 0,
+        );
+    }
 }
 
 /// Makes the `count`-th allocation from now fail. Returns what the previous call had left to count.

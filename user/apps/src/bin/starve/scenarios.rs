@@ -9,7 +9,7 @@ use core::pin::Pin;
 
 use cops::abi::file::{Status, control};
 use cops::abi::socket::{ADDRESS_BYTES_MAX, AF_INET, SOCK_STREAM};
-use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection, signal};
+use cops::abi::syscall::{self as number, AT_FDCWD, futex, map_flags, protection, signal};
 use cops::io::{AsFd, Read, Write, pipe};
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process;
@@ -40,6 +40,7 @@ scenarios! {
     calls,
     cancelled_calls,
     memory,
+    futexes,
     children,
     copies,
     programs,
@@ -142,6 +143,17 @@ async fn cancelled_calls() {
     let mut byte = [0];
     for _ in 0..4 {
         let _ = timeout(Duration::from_micros(200), reader.read(&mut byte)).await;
+    }
+}
+
+async fn futexes() {
+    let word = 0u32;
+    let at = (&raw const word).expose_provenance();
+    let time = [0u64, 200_000];
+    let time = time.as_ptr().expose_provenance();
+    for _ in 0..3 {
+        let _ = call(number::FUTEX, [at, futex::WAIT, 0, time, 0, 0]);
+        crate::start_and_end_a_thread();
     }
 }
 

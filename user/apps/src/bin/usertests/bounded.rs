@@ -14,7 +14,7 @@ use cops::abi::inspect::{PortionRecord, portion};
 use cops::abi::layout::PAGE_BYTES;
 use cops::abi::syscall::{
     self as number, ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, AT_FDCWD, CALLS_IN_FLIGHT_MAX,
-    CLOCK_NANOSLEEP, map_flags, protection,
+    CLOCK_NANOSLEEP, futex, map_flags, protection,
 };
 use cops::inspect;
 use cops::process::{Child, ExitCode, Resource};
@@ -36,6 +36,7 @@ tests! { bounded:
     copies_of_large_processes,
     long_output,
     long_lists,
+    many_waiters_on_a_futex,
 }
 
 /// Second argument of this program for a process of one of these tests.
@@ -334,5 +335,30 @@ async fn long_lists() -> Outcome {
         let place = buffer.as_mut_ptr().expose_provenance();
         while raw::call(number::GETDENTS64, [directory, place, buffer.len()])? > 0 {}
     }
+    watch.end()
+}
+
+/// As many waits on one futex as there can be: a wake of others, a move, a wake of all, and the end
+/// of a process that waits.
+async fn many_waiters_on_a_futex() -> Outcome {
+    let watch = Watch::begin()?;
+    let words = [0u32; 2];
+    let [first, second] = [0, 1].map(|index| (&raw const words[index]).expose_provenance());
+    let wait = || {
+        let arguments = [first, futex::WAIT_BITSET, 0, 0, 0, 1];
+        matches!(raw::ask(number::FUTEX, arguments), Asked::InFlight(_))
+    };
+    let count = (0..CALLS_IN_FLIGHT_MAX).take_while(|_| wait()).count();
+    check!(count > 10_000, "only {count} waits");
+    let sweep = |at, operation, value, other, mask| {
+        raw::call(number::FUTEX, [at, operation, value, i32::MAX as usize, other, mask])
+    };
+    let all = i32::MAX as usize;
+    check_equal!(sweep(first, futex::WAKE_BITSET, all, 0, 2), Ok(0), "of another bit");
+    check_equal!(sweep(first, futex::REQUEUE, 0, second, 0), Ok(count), "moved");
+    check_equal!(sweep(second, futex::WAKE, 5, 0, 0), Ok(5), "some");
+    check_equal!(sweep(second, futex::REQUEUE, 7, second, 0), Ok(count - 5), "moved to itself");
+    check_equal!(sweep(second, futex::WAKE, (count - 12) / 2, 0, 0), Ok((count - 12) / 2), "half");
+    // The rest is woken by no one: this process ends with them.
     watch.end()
 }

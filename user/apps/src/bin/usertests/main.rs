@@ -32,6 +32,7 @@ mod descriptors;
 mod disk;
 mod files;
 mod forks;
+mod futexes;
 mod harness;
 mod heap;
 mod holdings;
@@ -110,6 +111,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         processes::TESTS,
         forks::TESTS,
         programs::TESTS,
+        futexes::TESTS,
         authority::TESTS,
         quotas::TESTS,
         leftovers::TESTS,

@@ -85,6 +85,11 @@ impl Handle {
         Self(self.0)
     }
 
+    /// The handle, for other calls about it.
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+
     /// Cancels the call. True if it was in flight, false if it had completed.
     pub fn cancel(self) -> Result<bool, Failure> {
         match call(COPS_CANCEL, [self.0 as usize]) {

@@ -1,0 +1,365 @@
+//! The waiters on the futexes of one process: which there are, and in which order they are woken.
+//!
+//! A waiter waits on an address. The waiters of one address are woken in the order of their
+//! priorities, and in the order of arrival within one priority. A waiter that is moved to another
+//! address arrives there when it is moved.
+//!
+//! All waiters are in one map, in the order (address, priority, arrival), so a wake is a search for
+//! the first one of an address. A wake of many waiters is a [`Sweep`], which is done in portions:
+//! it visits only waiters that arrived before it began, so it ends however many arrive meanwhile.
+//!
+//! The caller has a lock for each table, and uses the table's waiters only under that lock; their
+//! fields are atomic only so that they can be shared.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use cops_abi::Priority;
+use cops_fallible::Map;
+use cops_fallible::map::Spare;
+
+use super::priority::{AtomicPriority, Rank};
+
+/// The state of a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It is in no table.
+    Idle = 0,
+    /// It waits.
+    Queued = 1,
+    /// It was woken, and its owner has not taken notice yet.
+    Woken = 2,
+}
+
+/// Something that waits on a futex.
+#[derive(Debug)]
+pub struct Waiter {
+    state: AtomicU8,
+    priority: AtomicPriority,
+    address: AtomicUsize,
+    arrival: AtomicU64,
+    /// It is woken only by a sweep with a common bit.
+    mask: u32,
+    /// What a sweep returns to wake it.
+    wake: AtomicU64,
+}
+
+impl Waiter {
+    /// A waiter for sweeps of `address` with a bit of `mask`.
+    #[must_use]
+    pub const fn new(address: usize, mask: u32) -> Self {
+        Self {
+            state: AtomicU8::new(State::Idle as u8),
+            priority: AtomicPriority::new(Priority::DEFAULT),
+            address: AtomicUsize::new(address),
+            arrival: AtomicU64::new(0),
+            mask,
+            wake: AtomicU64::new(0),
+        }
+    }
+
+    /// The address that it waits on.
+    pub fn address(&self) -> usize {
+        self.address.load(Relaxed)
+    }
+
+    /// Its state.
+    pub fn state(&self) -> State {
+        match self.state.load(Relaxed) {
+            0 => State::Idle,
+            1 => State::Queued,
+            _ => State::Woken,
+        }
+    }
+
+    fn set_state(&self, state: State) {
+        self.state.store(state as u8, Relaxed);
+    }
+
+    fn key(&self) -> Key {
+        (self.address(), Rank(self.priority.load()), self.arrival.load(Relaxed))
+    }
+}
+
+type Key = (usize, Rank, u64);
+
+/// Memory for a waiter in a table.
+pub type Place = Spare<Key, Arc<Waiter>>;
+
+/// A search through the waiters of one address, which may be continued later.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// The first waiter that may still be visited.
+    from: Key,
+    mask: u32,
+    /// Waiters that arrived later are not visited.
+    before: u64,
+}
+
+/// The waiters of one process; see the module.
+#[derive(Debug, Default)]
+pub struct Futexes {
+    waiting: Map<Key, Arc<Waiter>>,
+    next_arrival: u64,
+}
+
+impl Futexes {
+    /// No waiters.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { waiting: Map::new(), next_arrival: 0 }
+    }
+
+    /// Number of waiters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether there are no waiters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Adds an idle waiter, of which `wake` will be returned when it is woken.
+    pub fn insert(&mut self, waiter: Arc<Waiter>, place: Place, priority: Priority, wake: u64) {
+        waiter.priority.store(priority);
+        waiter.wake.store(wake, Relaxed);
+        waiter.set_state(State::Queued);
+        self.arrive(waiter, place);
+    }
+
+    fn arrive(&mut self, waiter: Arc<Waiter>, place: Place) {
+        self.next_arrival += 1;
+        waiter.arrival.store(self.next_arrival, Relaxed);
+        // No waiter has this key, because its arrival is new.
+        let _ = self.waiting.insert_with(place, waiter.key(), waiter);
+    }
+
+    /// The waiter is idle from now on. Returns what it was before.
+    pub fn remove(&mut self, waiter: &Waiter) -> State {
+        let before = waiter.state();
+        if before == State::Queued {
+            self.waiting.remove(&waiter.key());
+        }
+        waiter.set_state(State::Idle);
+        before
+    }
+
+    /// Changes the priority of a waiter. It keeps its arrival.
+    pub fn set_priority(&mut self, waiter: &Waiter, priority: Priority) {
+        if waiter.state() != State::Queued {
+            return;
+        }
+        if let Some((waiter, place)) = self.waiting.take(&waiter.key()) {
+            waiter.priority.store(priority);
+            let _ = self.waiting.insert_with(place, waiter.key(), waiter);
+        }
+    }
+
+    /// A search through the waiters that wait on `address` now and have a bit of `mask`.
+    #[must_use]
+    pub fn sweep(&self, address: usize, mask: u32) -> Sweep {
+        let from = (address, Rank(Priority::MOST_URGENT), 0);
+        Sweep { from, mask, before: self.next_arrival + 1 }
+    }
+
+    /// The next waiter of a search. Visits at most `visits` waiters, and subtracts those that it
+    /// has visited: `None` if there is no waiter, or `visits` is 0.
+    fn next(&self, sweep: &mut Sweep, visits: &mut usize) -> Option<Key> {
+        while *visits > 0 {
+            let (&key, waiter) = self.waiting.at_or_after(&sweep.from)?;
+            if key.0 != sweep.from.0 {
+                return None;
+            }
+            *visits -= 1;
+            sweep.from = (key.0, key.1, key.2 + 1);
+            if key.2 < sweep.before && waiter.mask & sweep.mask != 0 {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Removes the next waiter of a search. Returns what wakes it; `None` as for an end of the
+    /// search, or if `visits` is 0 then.
+    pub fn wake_next(&mut self, sweep: &mut Sweep, visits: &mut usize) -> Option<u64> {
+        let key = self.next(sweep, visits)?;
+        let waiter = self.waiting.remove(&key)?;
+        waiter.set_state(State::Woken);
+        Some(waiter.wake.load(Relaxed))
+    }
+
+    /// Moves the next waiter of a search to address `to`. Returns whether there was one, as
+    /// [`wake_next`](Self::wake_next) does.
+    pub fn move_next(&mut self, sweep: &mut Sweep, visits: &mut usize, to: usize) -> bool {
+        let Some(key) = self.next(sweep, visits) else { return false };
+        let Some((waiter, place)) = self.waiting.take(&key) else { return false };
+        waiter.address.store(to, Relaxed);
+        self.arrive(waiter, place);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn level(level: u8) -> Priority {
+        Priority::new(level).unwrap()
+    }
+
+    fn add(table: &mut Futexes, address: usize, mask: u32, at: u8, wake: u64) -> Arc<Waiter> {
+        let waiter = Arc::new(Waiter::new(address, mask));
+        table.insert(waiter.clone(), Place::try_new().unwrap(), level(at), wake);
+        waiter
+    }
+
+    fn wake_all(table: &mut Futexes, address: usize, mask: u32) -> Vec<u64> {
+        let mut sweep = table.sweep(address, mask);
+        core::iter::from_fn(|| table.wake_next(&mut sweep, &mut 1000)).collect()
+    }
+
+    #[test]
+    fn the_most_urgent_is_woken_first_then_the_first_that_came() {
+        let mut table = Futexes::new();
+        for (at, wake) in [(32, 1), (5, 2), (32, 3), (60, 4), (5, 5)] {
+            add(&mut table, 8, 1, at, wake);
+        }
+        add(&mut table, 4, 1, 0, 6);
+        add(&mut table, 12, 1, 0, 7);
+        assert_eq!(wake_all(&mut table, 8, 1), [2, 5, 1, 3, 4]);
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn a_mask_selects_and_a_woken_waiter_says_so() {
+        let mut table = Futexes::new();
+        let first = add(&mut table, 8, 0b01, 32, 1);
+        let second = add(&mut table, 8, 0b10, 32, 2);
+        assert_eq!(wake_all(&mut table, 8, 0b10), [2]);
+        assert_eq!((first.state(), second.state()), (State::Queued, State::Woken));
+        assert_eq!(table.remove(&second), State::Woken);
+        assert_eq!(table.remove(&first), State::Queued);
+        assert_eq!(table.remove(&first), State::Idle);
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_sweep_leaves_those_that_come_later_and_ends() {
+        let mut table = Futexes::new();
+        add(&mut table, 8, 1, 32, 1);
+        let mut sweep = table.sweep(8, 1);
+        add(&mut table, 8, 1, 0, 2);
+        add(&mut table, 8, 1, 63, 3);
+        assert_eq!(table.wake_next(&mut sweep, &mut 10), Some(1));
+        assert_eq!(table.wake_next(&mut sweep, &mut 10), None);
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn a_search_stops_after_so_many_visits_and_continues() {
+        let mut table = Futexes::new();
+        for wake in 0..100 {
+            add(&mut table, 8, 1 << u32::from(wake == 99), 32, wake);
+        }
+        let mut sweep = table.sweep(8, 2);
+        let mut portions = 0;
+        let found = loop {
+            portions += 1;
+            let mut visits = 16;
+            match table.wake_next(&mut sweep, &mut visits) {
+                None if visits == 0 => {}
+                found => break found,
+            }
+        };
+        assert_eq!((found, portions), (Some(99), 7));
+    }
+
+    #[test]
+    fn a_waiter_that_moves_is_woken_at_its_new_address_and_can_be_removed_there() {
+        let mut table = Futexes::new();
+        let first = add(&mut table, 8, 1, 32, 1);
+        add(&mut table, 8, 1, 32, 2);
+        add(&mut table, 16, 1, 32, 3);
+        let mut sweep = table.sweep(8, u32::MAX);
+        assert!(table.move_next(&mut sweep, &mut 10, 16));
+        assert!(table.move_next(&mut sweep, &mut 10, 16));
+        assert!(!table.move_next(&mut sweep, &mut 10, 16));
+        assert_eq!(table.remove(&first), State::Queued);
+        assert_eq!(wake_all(&mut table, 8, 1), Vec::<u64>::new());
+        assert_eq!(wake_all(&mut table, 16, 1), [3, 2]);
+    }
+
+    #[test]
+    fn moving_to_the_same_address_ends() {
+        let mut table = Futexes::new();
+        for wake in 0..4 {
+            add(&mut table, 8, 1, 32, wake);
+        }
+        let mut sweep = table.sweep(8, 1);
+        let moved = core::iter::from_fn(|| table.move_next(&mut sweep, &mut 10, 8).then_some(()));
+        assert_eq!(moved.take(100).count(), 4);
+    }
+
+    proptest! {
+        // Against a list: waits, wakes of some, moves, removals and changes of priority.
+        #[test]
+        fn it_does_what_a_sorted_list_does(
+            steps in prop::collection::vec((0..6u8, 0..4usize, 0..3u8, 0..4usize), 0..200),
+        ) {
+            let mut table = Futexes::new();
+            // Address, level, arrival, wake.
+            let mut model: Vec<(usize, u8, usize, u64)> = Vec::new();
+            let mut waiters = Vec::new();
+            for (step, (what, address, at, other)) in steps.into_iter().enumerate() {
+                match what {
+                    0 | 1 => {
+                        waiters.push(add(&mut table, address, 1, at, waiters.len() as u64));
+                        model.push((address, at, step, waiters.len() as u64 - 1));
+                    }
+                    2 => {
+                        let mut sweep = table.sweep(address, 1);
+                        for _ in 0..other {
+                            let first = model.iter().filter(|waiter| waiter.0 == address).min().copied();
+                            prop_assert_eq!(
+                                table.wake_next(&mut sweep, &mut 1000),
+                                first.map(|(.., wake)| wake)
+                            );
+                            model.retain(|waiter| Some(*waiter) != first);
+                        }
+                    }
+                    3 => {
+                        let mut sweep = table.sweep(address, 1);
+                        let first = model.iter_mut().filter(|waiter| waiter.0 == address).min();
+                        prop_assert_eq!(
+                            table.move_next(&mut sweep, &mut 1000, other),
+                            first.is_some()
+                        );
+                        if let Some(first) = first {
+                            (first.0, first.2) = (other, step);
+                        }
+                    }
+                    4 => {
+                        if let Some(&(.., wake)) = model.get(other) {
+                            prop_assert_eq!(table.remove(&waiters[wake as usize]), State::Queued);
+                            model.remove(other);
+                        }
+                    }
+                    _ => {
+                        if let Some(waiter) = model.get_mut(other) {
+                            waiter.1 = at;
+                            table.set_priority(&waiters[waiter.3 as usize], level(at));
+                        }
+                    }
+                }
+                prop_assert_eq!(table.len(), model.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The operation of a call that waits on a futex (decision 27).
+//!
+//! The call is in the table of its process before it reads the word the last time. So a thread that
+//! changes the word and wakes afterwards finds the call there, or the call sees the change.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::errno::CallResult;
+use cops_abi::{Errno, Priority};
+use cops_algorithms::futex::{Place, State, Waiter as FutexWaiter};
+use cops_fallible::{OutOfMemory, try_arc};
+
+use crate::arch;
+use crate::mm::UserRange;
+use crate::process::Process;
+use crate::sched::{Timer, Waiter};
+
+/// A wait on a futex.
+pub struct FutexWait {
+    waiter: Arc<FutexWaiter>,
+    expected: u32,
+    deadline_ticks: Option<u64>,
+    timer: Option<Timer>,
+    /// The word was read after the call was put into the table.
+    is_checked: bool,
+}
+
+impl FutexWait {
+    /// A wait for a wake of `address` with a bit of `mask`, while the word there is `expected`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(
+        address: usize,
+        expected: u32,
+        mask: u32,
+        deadline_ticks: Option<u64>,
+    ) -> Result<Self, OutOfMemory> {
+        let waiter = try_arc(FutexWaiter::new(address, mask))?;
+        Ok(Self { waiter, expected, deadline_ticks, timer: None, is_checked: false })
+    }
+
+    /// As for `Operation::attempt`.
+    pub fn attempt(&mut self, process: &Process) -> Option<CallResult> {
+        let state = {
+            let _table = process.futexes.lock();
+            self.waiter.state()
+        };
+        if state == State::Woken {
+            return Some(Ok(0));
+        }
+        if !self.is_checked {
+            self.is_checked = state == State::Queued;
+            match read(process, self.waiter.address()) {
+                Ok(word) if word == self.expected => {}
+                Ok(_) => return Some(self.give_up(process, Errno::EAGAIN)),
+                Err(error) => return Some(self.give_up(process, error)),
+            }
+        }
+        if self.deadline_ticks.is_some_and(|deadline| arch::now_ticks() >= deadline) {
+            return Some(self.give_up(process, Errno::ETIMEDOUT));
+        }
+        None
+    }
+
+    /// The result of a call that does not wait any longer: `error`, unless it was woken in the
+    /// meantime.
+    fn give_up(&self, process: &Process, error: Errno) -> CallResult {
+        match process.futexes.lock().remove(&self.waiter) {
+            State::Woken => Ok(0),
+            State::Idle | State::Queued => Err(error),
+        }
+    }
+
+    /// As for `Operation::insert_waiter`.
+    pub fn insert_waiter(
+        &mut self,
+        process: &Arc<Process>,
+        waiter: Waiter,
+    ) -> Result<bool, OutOfMemory> {
+        if self.is_checked {
+            return Ok(false);
+        }
+        if let Some(deadline) = self.deadline_ticks {
+            let waker = cops_executor::waker_of(waiter.coroutine);
+            self.timer = Some(Timer::new(deadline, &waker, waiter.priority, process.clone())?);
+        }
+        let place = Place::try_new()?;
+        let (ours, wake) = (self.waiter.clone(), waiter.coroutine.raw());
+        process.futexes.lock().insert(ours, place, waiter.priority, wake);
+        Ok(true)
+    }
+
+    /// As for `Operation::remove_waiter`. A wake that the call does not report goes to another one.
+    pub fn remove_waiter(&self, process: &Process, must_pass_on: bool) {
+        let before = process.futexes.lock().remove(&self.waiter);
+        if before == State::Woken && must_pass_on {
+            process.wake_one_on_futex(self.waiter.address());
+        }
+    }
+
+    /// Changes the priority of the call.
+    pub fn set_priority(&mut self, process: &Process, priority: Priority) {
+        if let Some(timer) = &mut self.timer {
+            timer.set_priority(priority);
+        }
+        process.futexes.lock().set_priority(&self.waiter, priority);
+    }
+}
+
+/// The word at `address`.
+///
+/// # Errors
+/// `EFAULT`, `ENOMEM`.
+pub fn read(process: &Process, address: usize) -> Result<u32, Errno> {
+    let mut bytes = [0; 4];
+    let word = UserRange::new(address, bytes.len()).ok_or(Errno::EFAULT)?;
+    process.space.copy_in(word, &mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}

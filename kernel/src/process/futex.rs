@@ -1,0 +1,188 @@
+//! Wakes of many waiters on a futex, and the robust mutexes of a thread that ends, both in
+//! portions.
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_algorithms::futex::Sweep;
+
+use super::{Process, Thread};
+use crate::mm::UserRange;
+use crate::sched::wake_by_number;
+
+/// Number of waiters that one portion visits. To wake one takes some 1,000 instructions.
+const PORTION_WAITERS: usize = 16;
+
+/// Number of mutexes that one portion releases. Each takes four accesses to the thread's memory.
+const PORTION_MUTEXES: usize = 4;
+
+/// Maximum number of robust mutexes of a thread that are released, as on Linux: the list may be a
+/// circle.
+const MUTEXES_MAX: usize = 2048;
+
+/// A `FUTEX_WAKE` or `FUTEX_REQUEUE` that is being executed.
+pub struct Sweeping {
+    sweep: Sweep,
+    /// How many waiters are still to be woken.
+    wake: usize,
+    /// How many are still to be moved.
+    requeue: usize,
+    to: usize,
+    /// How many have been woken or moved.
+    done: usize,
+}
+
+impl Sweeping {
+    /// Wakes `wake` of the waiters that wait now on `address` and have a bit of `mask`, then moves
+    /// `requeue` of them to the address `to`.
+    pub fn new(
+        process: &Process,
+        (address, mask): (usize, u32),
+        wake: usize,
+        (to, requeue): (usize, usize),
+    ) -> Self {
+        let sweep = process.futexes.lock().sweep(address, mask);
+        Self { sweep, wake, requeue, to, done: 0 }
+    }
+
+    /// Executes a portion. `None` if there is more to do; the result is the number of waiters.
+    pub fn resume(&mut self, process: &Process) -> Option<CallResult> {
+        let mut visits = PORTION_WAITERS;
+        while self.wake > 0 {
+            let woken = process.futexes.lock().wake_next(&mut self.sweep, &mut visits);
+            let Some(woken) = woken else { return self.end_of_search(visits) };
+            // Without the lock.
+            wake_by_number(woken);
+            self.wake -= 1;
+            self.done += 1;
+        }
+        while self.requeue > 0 {
+            let mut futexes = process.futexes.lock();
+            if !futexes.move_next(&mut self.sweep, &mut visits, self.to) {
+                return self.end_of_search(visits);
+            }
+            self.requeue -= 1;
+            self.done += 1;
+        }
+        Some(Ok(self.done))
+    }
+
+    fn end_of_search(&self, visits: usize) -> Option<CallResult> {
+        (visits > 0).then_some(Ok(self.done))
+    }
+}
+
+/// The bits of a mutex's word.
+mod word {
+    /// The id of its owner.
+    pub const OWNER: u32 = 0x3fff_ffff;
+    /// Its owner has ended without unlocking it.
+    pub const OWNER_DIED: u32 = 0x4000_0000;
+    /// Threads wait for it.
+    pub const WAITERS: u32 = 0x8000_0000;
+}
+
+/// The robust mutexes of a thread that is ending: a list in its own memory.
+pub struct Releasing {
+    head: usize,
+    /// The next mutex; `head` at the end of the list.
+    next: usize,
+    /// From an entry of the list to the word of its mutex.
+    offset: usize,
+    /// The mutex that the thread was locking or unlocking; 0 if none.
+    pending: usize,
+    left: usize,
+    /// The id of the thread.
+    owner: u32,
+}
+
+impl Releasing {
+    /// The list of `thread`; `None` if it has none or its head cannot be read.
+    pub fn new(process: &Process, thread: &Thread) -> Option<Self> {
+        let head = thread.robust_list.load(Relaxed);
+        if head == 0 {
+            return None;
+        }
+        let [next, offset, pending] =
+            [0, 8, 16].map(|at| head.checked_add(at).and_then(|at| read(process, at)));
+        Some(Self {
+            head,
+            next: next?,
+            offset: offset?,
+            pending: pending?,
+            left: MUTEXES_MAX,
+            owner: thread.id,
+        })
+    }
+
+    /// Releases some mutexes of the thread. Returns whether there are more.
+    pub fn release_some(&mut self, process: &Process) -> bool {
+        for _ in 0..PORTION_MUTEXES {
+            let entry = self.next & !1;
+            if entry == self.head || self.left == 0 {
+                if self.pending & !1 != 0 {
+                    self.release(process, self.pending);
+                }
+                return false;
+            }
+            let Some(next) = read(process, entry) else { return false };
+            if entry != self.pending & !1 {
+                self.release(process, self.next);
+            }
+            self.next = next;
+            self.left -= 1;
+        }
+        true
+    }
+
+    /// If the thread owns the mutex of this entry, records that its owner has died, and wakes a
+    /// waiter. An entry that cannot be accessed is skipped.
+    fn release(&self, process: &Process, entry: usize) {
+        let address = (entry & !1).wrapping_add(self.offset);
+        let Some(place) = UserRange::new(address, 4).filter(|_| address.is_multiple_of(4)) else {
+            return;
+        };
+        let mut before = match process.space.compare_exchange(place, 0, 0) {
+            Ok(before) => before,
+            Err(_) => return,
+        };
+        // The other threads of the process can change the word only a few times in between.
+        for _ in 0..PORTION_MUTEXES {
+            if before & word::OWNER != self.owner {
+                return;
+            }
+            let after = before & word::WAITERS | word::OWNER_DIED;
+            match process.space.compare_exchange(place, before, after) {
+                Ok(found) if found == before => {
+                    if before & word::WAITERS != 0 {
+                        process.wake_one_on_futex(address);
+                    }
+                    return;
+                }
+                Ok(found) => before = found,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The word at `address`, if the program could read it.
+fn read(process: &Process, address: usize) -> Option<usize> {
+    let mut bytes = [0; 8];
+    let place = UserRange::new(address, bytes.len())?;
+    process.space.copy_in(place, &mut bytes).ok()?;
+    Some(usize::from_le_bytes(bytes))
+}
+
+/// The error of a futex call for this address: it must be aligned, and the program's.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+pub fn check_address(address: usize) -> Result<(), Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    UserRange::new(address, 4).map(drop).ok_or(Errno::EFAULT)
+}

@@ -1,0 +1,130 @@
+//! Threads: virtual CPUs without a worker record. Each has a level of its own, and a word that
+//! becomes 0 when it ends (decision 27).
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+
+use cops_abi::{Errno, Priority};
+use cops_algorithms::futex::Sweep;
+use cops_algorithms::priority::AtomicPriority;
+use cops_fallible::try_arc;
+
+use super::cpu::VirtualCpu;
+use super::{Process, ProcessId};
+use crate::arch::UserContext;
+use crate::mm::UserRange;
+use crate::sched::wake_by_number;
+
+/// Ids of threads begin here; below are numbers of processes. The first thread of a Linux program
+/// has the number of its process.
+const FIRST_ID: u32 = 1 << 22;
+/// One past the last id: a mutex has 30 bits for its owner.
+const IDS_END: u32 = 1 << 30;
+
+static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+
+/// What a thread has beside its registers.
+#[derive(Debug)]
+pub struct Thread {
+    /// Its id.
+    pub id: u32,
+    priority: AtomicPriority,
+    /// Address of the word that becomes 0 when the thread ends; 0 if there is none.
+    pub clear_at_end: AtomicUsize,
+    /// Address of the head of its list of robust mutexes; 0 if there is none.
+    pub robust_list: AtomicUsize,
+}
+
+impl Thread {
+    /// The first thread of process `id`.
+    pub fn first(id: ProcessId) -> Self {
+        Self::with_id(id, Priority::DEFAULT, 0)
+    }
+
+    /// Another thread, of this level.
+    pub fn new(priority: Priority, clear_at_end: usize) -> Self {
+        // The first of 2^30 threads has ended when the ids begin anew. If it has not, its own
+        // process sees two threads with the same id.
+        let id = FIRST_ID + NEXT_ID.fetch_add(1, Relaxed) % (IDS_END - FIRST_ID);
+        Self::with_id(id, priority, clear_at_end)
+    }
+
+    fn with_id(id: u32, priority: Priority, clear_at_end: usize) -> Self {
+        Self {
+            id,
+            priority: AtomicPriority::new(priority),
+            clear_at_end: AtomicUsize::new(clear_at_end),
+            robust_list: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sets what a new program begins with.
+    pub(super) fn forget(&self) {
+        self.clear_at_end.store(0, Relaxed);
+        self.robust_list.store(0, Relaxed);
+    }
+
+    /// Its level; not capped.
+    pub fn priority(&self) -> Priority {
+        self.priority.load()
+    }
+
+    /// Sets the level and returns the previous one. Called with the process's virtual CPUs locked,
+    /// which count the levels.
+    pub(super) fn set_priority(&self, priority: Priority) -> Priority {
+        let before = self.priority();
+        self.priority.store(priority);
+        before
+    }
+}
+
+impl Process {
+    /// Starts a thread with these registers.
+    ///
+    /// # Errors
+    /// `EAGAIN` at the limit of the process or its quota, `ESRCH` if the process is ending,
+    /// `ENOMEM`.
+    pub fn add_thread(self: &Arc<Self>, context: UserContext, thread: Thread) -> Result<(), Errno> {
+        let mut cpus = self.cpus.lock();
+        let index = cpus.reserve_thread()?;
+        let cpu = VirtualCpu::new(self.clone(), index, context, thread)?;
+        let cpu = try_arc(cpu)?;
+        cpus.push(cpu.clone())?;
+        drop(cpus);
+        self.has_threads.store(true, Relaxed);
+        self.queue(cpu);
+        Ok(())
+    }
+
+    /// The thread with this id, unless it has ended.
+    pub fn thread(&self, id: u32) -> Option<Arc<VirtualCpu>> {
+        self.cpus.lock().thread(id).cloned()
+    }
+
+    /// Sets the level of `cpu`, a thread of this process.
+    pub fn set_thread_priority(&self, cpu: &VirtualCpu, priority: Priority) {
+        self.cpus.lock().set_thread_priority(cpu, priority);
+        super::RUN_QUEUE.raise(cpu, self.urgency(cpu));
+        self.publish();
+    }
+
+    /// What is left to do when `thread` ends and its robust mutexes have been released: clears its
+    /// word and wakes a thread that waits for that.
+    pub fn clear_at_end(&self, thread: &Thread) {
+        let address = thread.clear_at_end.load(Relaxed);
+        let Some(range) = UserRange::new(address, 4).filter(|_| address != 0) else { return };
+        // An address that the thread could not write is its own affair.
+        if self.space.copy_out(range, &[0; 4]).is_ok() {
+            self.wake_one_on_futex(address);
+        }
+    }
+
+    /// Wakes the first waiter on the futex at `address`, if there is one.
+    pub fn wake_one_on_futex(&self, address: usize) {
+        let mut futexes = self.futexes.lock();
+        let mut sweep: Sweep = futexes.sweep(address, u32::MAX);
+        let woken = futexes.wake_next(&mut sweep, &mut 1);
+        drop(futexes);
+        wake_by_number(woken.unwrap_or(0));
+    }
+}

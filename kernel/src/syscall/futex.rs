@@ -1,0 +1,98 @@
+//! Futexes.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::syscall::{TIMER_ABSTIME, futex};
+use cops_fallible::try_box;
+
+use super::arguments::{Arguments, Clock};
+use super::{Reply, submit, time};
+use crate::arch::SyscallFrame;
+use crate::call::{FutexWait, Operation, read_futex};
+use crate::process::resumable::{self, Resumable};
+use crate::process::{Sweeping, VirtualCpu, check_futex_address};
+
+/// `futex(address, operation, value, timeout or count, address, value)`.
+///
+/// A futex is named by its address in its process: no memory is shared between processes, so the
+/// flag for private ones changes nothing.
+pub fn futex(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+) -> Result<Reply, Errno> {
+    let (address, operation) = (args.number(0), args.number(1) & !futex::PRIVATE);
+    let (value, count) = (args.number(2) as u32, args.number(2) as i32);
+    let (command, by_real_time) =
+        (operation & !futex::CLOCK_REALTIME, operation & futex::CLOCK_REALTIME != 0);
+    if by_real_time && command != futex::WAIT_BITSET {
+        return Err(Errno::ENOSYS);
+    }
+    let mask = match command {
+        futex::WAIT_BITSET | futex::WAKE_BITSET => args.number(5) as u32,
+        _ => u32::MAX,
+    };
+    // As on Linux, a wake of none wakes one.
+    let wakes = usize::try_from(count).unwrap_or(0).max(1);
+    let sweep = |wakes, to| {
+        resumable::resume(cpu, frame, |process| {
+            Ok(Resumable::Sweep(Sweeping::new(process, (address, mask), wakes, to)))
+        })
+    };
+    match command {
+        futex::WAIT | futex::WAIT_BITSET => {
+            check_futex_address(address)?;
+            if mask == 0 {
+                return Err(Errno::EINVAL);
+            }
+            let deadline_ticks = match args.optional_structure(3, time::TIMESPEC_BYTES)? {
+                None => None,
+                Some(until) => {
+                    let clock = if by_real_time { Clock::Real } else { Clock::Monotonic };
+                    let flags = if command == futex::WAIT { 0 } else { TIMER_ABSTIME };
+                    Some(time::deadline_ticks(&cpu.process, clock, flags, until)?)
+                }
+            };
+            // Before anything is allocated for the wait.
+            if read_futex(&cpu.process, address)? != value {
+                return Err(Errno::EAGAIN);
+            }
+            let wait = FutexWait::new(address, value, mask, deadline_ticks)?;
+            Ok(submit(cpu, frame, Operation::Futex(try_box(wait)?)))
+        }
+        futex::WAKE | futex::WAKE_BITSET => {
+            check_futex_address(address)?;
+            if mask == 0 {
+                return Err(Errno::EINVAL);
+            }
+            Ok(sweep(wakes, (0, 0)).into())
+        }
+        futex::REQUEUE | futex::CMP_REQUEUE => {
+            let to = args.number(4);
+            check_futex_address(address)?;
+            check_futex_address(to)?;
+            let count = |count: i32| usize::try_from(count).map_err(|_| Errno::EINVAL);
+            let (wakes, moves) = (count(count_of(args, 2))?, count(count_of(args, 3))?);
+            let reply = resumable::resume(cpu, frame, |process| {
+                // The waiters are those of now; then the word is compared.
+                let waiters = (address, mask);
+                let sweeping = Sweeping::new(process, waiters, wakes, (to, moves));
+                if command == futex::CMP_REQUEUE
+                    && read_futex(process, address)? != args.number(5) as u32
+                {
+                    return Err(Errno::EAGAIN);
+                }
+                Ok(Resumable::Sweep(sweeping))
+            });
+            Ok(reply.into())
+        }
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+/// A count, which is a signed word.
+fn count_of(args: &Arguments<'_>, index: usize) -> i32 {
+    args.number(index) as i32
+}
