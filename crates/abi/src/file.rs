@@ -166,6 +166,36 @@ pub struct Status {
     pub changed: Time,
 }
 
+/// Use and size of a file system: the contents of Linux's `struct statfs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The type, as Linux numbers it.
+    pub kind: u64,
+    /// Size in blocks of 4096 bytes.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+}
+
+impl Usage {
+    /// Size of `struct statfs`.
+    pub const BYTES: usize = 120;
+
+    /// As `struct statfs`.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let mut fields = Fields(&mut bytes);
+        let names = super::syscall::NAME_BYTES_MAX as u64;
+        let (block, free) = (BLOCK_BYTES.into(), self.free_blocks);
+        // Files are not counted; no identifier.
+        for word in [self.kind, block, self.blocks, free, free, 0, 0, 0, names, block] {
+            fields.word(word);
+        }
+        bytes
+    }
+}
+
 /// The number of a device.
 #[must_use]
 pub const fn device_number(major: u32, minor: u32) -> u64 {

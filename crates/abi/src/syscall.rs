@@ -22,6 +22,8 @@ macro_rules! numbers {
 }
 
 numbers! {
+    /// `getcwd(buffer, length) -> bytes`, with the zero at the end.
+    GETCWD = 17;
     /// `dup(fd) -> fd`.
     DUP = 23;
     /// `dup3(fd, new fd, flags: close on exec) -> new fd`.
@@ -30,8 +32,36 @@ numbers! {
     FCNTL = 25;
     /// `ioctl(fd, request, argument)`: see [`crate::file::ioctl`].
     IOCTL = 29;
+    /// `mkdirat(directory fd, path, mode)`.
+    MKDIRAT = 34;
+    /// `unlinkat(directory fd, path, flags: remove a directory)`.
+    UNLINKAT = 35;
+    /// `symlinkat(target, directory fd, path)`.
+    SYMLINKAT = 36;
+    /// `linkat(directory fd, path, directory fd, new path, flags: follow)`.
+    LINKAT = 37;
+    /// `statfs(path, *mut statfs)`.
+    STATFS = 43;
+    /// `fstatfs(fd, *mut statfs)`.
+    FSTATFS = 44;
+    /// `truncate(path, length)`.
+    TRUNCATE = 45;
+    /// `ftruncate(fd, length)`.
+    FTRUNCATE = 46;
     /// `faccessat(directory fd, path, mode)`.
     FACCESSAT = 48;
+    /// `chdir(path)`.
+    CHDIR = 49;
+    /// `fchdir(fd)`.
+    FCHDIR = 50;
+    /// `fchmod(fd, mode)`.
+    FCHMOD = 52;
+    /// `fchmodat(directory fd, path, mode)`.
+    FCHMODAT = 53;
+    /// `fchownat(directory fd, path, user, group, flags)`.
+    FCHOWNAT = 54;
+    /// `fchown(fd, user, group)`.
+    FCHOWN = 55;
     /// `openat(directory fd or AT_FDCWD, path, flags, mode) -> fd`.
     OPENAT = 56;
     /// `close(fd)`.
@@ -59,14 +89,20 @@ numbers! {
     PREADV = 69;
     /// `pwritev(fd, *const iovec, count, offset) -> bytes`. Can wait.
     PWRITEV = 70;
+    /// `readlinkat(directory fd, path, buffer, length) -> bytes`.
+    READLINKAT = 78;
     /// `newfstatat(directory fd, path, *mut stat, flags)`.
     NEWFSTATAT = 79;
     /// `fstat(fd, *mut stat)`.
     FSTAT = 80;
+    /// `sync()`.
+    SYNC = 81;
     /// `fsync(fd)`: what was written to the disk is durable. Can wait.
     FSYNC = 82;
     /// `fdatasync(fd)`: the same.
     FDATASYNC = 83;
+    /// `utimensat(directory fd, path or 0, *const [timespec; 2] or 0, flags)`.
+    UTIMENSAT = 88;
     /// `exit(code)`: ends this virtual CPU; the last one ends the process.
     EXIT = 93;
     /// `exit_group(code)`: ends the process.
@@ -82,6 +118,8 @@ numbers! {
     SCHED_YIELD = 124;
     /// `kill(pid, signal)`: any signal but 0 ends the process.
     KILL = 129;
+    /// `umask(mask) -> previous mask`.
+    UMASK = 166;
     /// `getpid()`.
     GETPID = 172;
     /// `getppid()`.
@@ -119,6 +157,8 @@ numbers! {
     ACCEPT4 = 242;
     /// `wait4(pid or -1, *mut i32 status, options, *mut rusage or 0) -> pid`. Can wait.
     WAIT4 = 260;
+    /// `renameat2(directory fd, path, directory fd, new path, flags: 1 does not replace)`.
+    RENAMEAT2 = 276;
     /// `getrandom(buffer, length, flags) -> bytes`: at most 256 in one call; `docs/abi.md` says how
     /// good they are.
     GETRANDOM = 278;

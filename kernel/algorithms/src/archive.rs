@@ -54,6 +54,11 @@ impl Archive {
         self.entries.is_empty()
     }
 
+    /// All files, in the order of their paths.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
     /// Finds the file or directory at `path`; relative paths start at the root.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use crate::mm::{heap, kernel_space, quota};
 use crate::net;
 use crate::portions;
 use crate::process::children::Entry;
-use crate::process::{self, RUN_QUEUE, WaitStatus, children, reaper, user_mode};
+use crate::process::{self, RUN_QUEUE, WaitStatus, children, reaper, sweeper, user_mode};
 use crate::sched::{self, spawn_service, switching, timer};
 use crate::syscall;
 use crate::trace;
@@ -54,6 +54,7 @@ fn set_up() {
 
     let files = fs::set_root(device_tree::root_image());
     log::info!("root image: {files} files");
+    fs::mount();
 
     // Events of devices and clocks are more urgent than any program.
     spawn_service("timer", Priority::MOST_URGENT, timer::service());
@@ -65,6 +66,7 @@ fn set_up() {
     spawn_service("console", Priority::MOST_URGENT, console::service());
     spawn_service("inspection", Priority::MOST_URGENT, report::service());
     spawn_service("reaper", Priority::DEFAULT, reaper::service(first_process_ended));
+    spawn_service("sweeper", Priority::DEFAULT, sweeper::service());
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();
         let _ = write!(name, "switching {hart}");

@@ -26,11 +26,13 @@
 mod cell;
 mod futex;
 mod operation;
+mod path;
 mod pool;
 mod transfer;
 
 pub use futex::{FutexWait, read as read_futex};
 pub use operation::{AddressOut, Operation};
+pub use path::{LIST_BYTES_MAX, PathCall, Second, Then, store_status};
 use pool::CellIndex;
 pub use transfer::Transfer;
 

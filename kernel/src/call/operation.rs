@@ -17,6 +17,7 @@ use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
 use super::futex::FutexWait;
+use super::path::PathCall;
 use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object};
@@ -53,6 +54,8 @@ pub enum Operation {
     Write { file: Arc<File>, buffer: PinnedBuffer },
     /// Read or write several buffers, or at a given offset.
     Transfer(Box<Transfer>),
+    /// Do something with what a path names.
+    Path(Box<PathCall>),
     /// Accept a connection from the listening socket `file`.
     Accept { file: Arc<File>, peer: Option<Box<AddressOut>>, flags: u32 },
     /// Wait until the connection of `file` is established.
@@ -76,6 +79,7 @@ impl Operation {
             Operation::Read { .. } | Operation::ReadConsole { .. } => 1,
             Operation::Write { .. } => 2,
             Operation::Transfer(transfer) => transfer.number(),
+            Operation::Path(_) => 9,
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
             Operation::Sleep { .. } => 5,
@@ -92,6 +96,7 @@ impl Operation {
             Operation::ReadConsole { read } => read.attempt(process.id),
             Operation::Write { file, buffer } => file.attempt_write(buffer),
             Operation::Transfer(transfer) => transfer.attempt(),
+            Operation::Path(call) => call.attempt(process),
             Operation::Accept { file, peer, flags } => {
                 accept(process, file, peer.as_deref(), *flags)
             }
@@ -145,6 +150,13 @@ impl Operation {
             Operation::WaitChild { .. } => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
+            Operation::Path(call) => {
+                if !call.insert_waiter(waiter) {
+                    // Only a portion is over: the coroutine is polled again.
+                    cops_executor::wake_up(waiter.coroutine);
+                    return Ok(false);
+                }
+            }
             other => {
                 if let Some((file, waiting)) = other.file() {
                     return Ok(file.insert_waiter(waiting, waiter));
@@ -166,6 +178,7 @@ impl Operation {
             }
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
+            (Operation::Path(call), _) => call.remove_waiter(cell.number(), must_pass_on),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
             _ => {}
         }
@@ -185,6 +198,7 @@ impl Operation {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
             (Operation::Disk(transfer), _) => return transfer.pass_on(cell.number()),
+            (Operation::Path(call), _) => call.pass_on(cell.number()),
             (_, Some((file, waiting))) => file.pass_on(waiting, cell.number()),
             _ => return false,
         }
@@ -217,6 +231,7 @@ impl Operation {
             }
             Operation::Transfer(transfer) => Some(transfer.file()),
             Operation::ReadConsole { .. }
+            | Operation::Path(_)
             | Operation::Sleep { .. }
             | Operation::WaitChild { .. }
             | Operation::Futex(_)

@@ -6,14 +6,15 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::{Status, device_number, mode, open};
 use cops_algorithms::dirent;
-use cops_fallible::Text;
 use spin::Mutex;
 
-use super::image::{Entry, Node, root};
+use super::device;
+use super::node::{self, Device, NodeRef};
 use super::pipe::{PipeReader, PipeWriter};
 use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
+use crate::mm::quota::Family;
 use crate::net::Socket;
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
@@ -34,10 +35,14 @@ pub enum Object {
     ConsoleOutput,
     /// Standard error.
     ConsoleError,
-    /// A file of the root image, with the position of the next read.
-    Image { entry: &'static Entry, offset_bytes: Mutex<usize> },
-    /// A directory of the root image, with the number of names already listed.
-    Directory { path: Text, listed: Mutex<usize> },
+    /// Input and output of the console.
+    Console,
+    /// A file or a directory, with the position of the next read or write, or of the next entry
+    /// of a listing. What is written is charged to `payer`, the family of the process that opened
+    /// it.
+    Node { node: NodeRef, position: Mutex<u64>, payer: Family },
+    /// A device that the kernel simulates, and its node.
+    Device { device: Device, node: NodeRef },
     /// Reading end of a pipe.
     PipeReader(PipeReader),
     /// Writing end of a pipe.
@@ -45,7 +50,7 @@ pub enum Object {
     /// A TCP socket.
     Socket(Socket),
     /// The disk, with the position of the next read or write.
-    Disk { position: Mutex<usize> },
+    Disk { position: Mutex<u64> },
 }
 
 impl File {
@@ -63,16 +68,45 @@ impl File {
         ]
     }
 
-    /// Opens the file or directory at `path` in the root image, for reading.
+    /// Opens `node` with these flags of `open`. What is written is charged to `payer`.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOMEM`.
-    pub fn open(path: &str, flags: u32) -> Result<File, Errno> {
-        let object = match root().look_up(path)? {
-            Node::File(entry) => Object::Image { entry, offset_bytes: Mutex::new(0) },
-            Node::Directory(path) => Object::Directory { path, listed: Mutex::new(0) },
+    /// `ENXIO` if it is a device that the machine does not have, `EROFS` if it cannot be written.
+    pub fn of_node(node: NodeRef, flags: u32, payer: Family) -> Result<File, Errno> {
+        let object = match node.device() {
+            Some(Device::Console) => Object::Console,
+            Some(Device::Disk) => {
+                let writes = flags & open::ACCESS_MODE != open::READ_ONLY;
+                if disk()?.is_read_only() && writes {
+                    return Err(Errno::EROFS);
+                }
+                Object::Disk { position: Mutex::new(0) }
+            }
+            Some(device) => Object::Device { device, node },
+            None => Object::Node { node, position: Mutex::new(0), payer },
         };
         Ok(Self::new(object, flags))
+    }
+
+    /// The node, if it is a file or a directory of a file system.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn node(&self) -> Result<&NodeRef, Errno> {
+        match &self.object {
+            Object::Node { node, .. } | Object::Device { node, .. } => Ok(node),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Whether it is open for reading.
+    fn is_readable(&self) -> bool {
+        self.flags() & open::ACCESS_MODE != open::WRITE_ONLY
+    }
+
+    /// Whether it is open for writing.
+    pub fn is_writable(&self) -> bool {
+        self.flags() & open::ACCESS_MODE != open::READ_ONLY
     }
 
     /// Access mode and status flags.
@@ -93,21 +127,24 @@ impl File {
 
     /// What `fstat` reports.
     pub fn status(&self) -> Status {
-        let (kind, permissions, size) = match &self.object {
-            Object::ConsoleInput | Object::ConsoleOutput | Object::ConsoleError => {
+        let (kind, permissions) = match &self.object {
+            Object::Node { node, .. } | Object::Device { node, .. } => return node.status(),
+            Object::ConsoleInput
+            | Object::ConsoleOutput
+            | Object::ConsoleError
+            | Object::Console => {
                 let console = Status::new(mode::CHARACTER_DEVICE, 0o620);
                 return Status { device: device_number(5, 1), number: 1, ..console };
             }
-            Object::Image { entry, .. } => (mode::REGULAR, 0o555, entry.data.len()),
-            Object::Directory { .. } => (mode::DIRECTORY, 0o555, 0),
-            Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600, 0),
-            Object::Socket(_) => (mode::SOCKET, 0o777, 0),
+            Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600),
+            Object::Socket(_) => (mode::SOCKET, 0o777),
             Object::Disk { .. } => {
-                (mode::BLOCK_DEVICE, 0o600, disk().map_or(0, Disk::bytes) as usize)
+                let size = disk().map_or(0, Disk::bytes);
+                return Status { size, ..Status::new(mode::BLOCK_DEVICE, 0o600) };
             }
         };
         let number = core::ptr::from_ref(self).addr() as u64;
-        Status { size: size as u64, number, ..Status::new(kind, permissions) }
+        Status { number, ..Status::new(kind, permissions) }
     }
 
     /// Number of bytes that a read would return at once, as `FIONREAD` reports it.
@@ -118,52 +155,54 @@ impl File {
         match &self.object {
             Object::PipeReader(pipe) => Ok(pipe.unread_bytes()),
             Object::Socket(socket) => Ok(socket.unread_bytes()),
-            Object::Image { entry, offset_bytes } => {
-                Ok(entry.data.len().saturating_sub(*offset_bytes.lock()))
+            Object::Node { node, position, .. } if !self.is_directory() => {
+                Ok(node.status().size.saturating_sub(*position.lock()) as usize)
             }
-            Object::ConsoleInput => Ok(super::terminal::unread_bytes()),
+            Object::ConsoleInput | Object::Console => Ok(super::terminal::unread_bytes()),
             _ => Err(Errno::ENOTTY),
         }
     }
 
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
-        matches!(self.object, Object::Directory { .. })
+        matches!(&self.object, Object::Node { node, .. } if node::is_directory(node))
     }
 
     /// Whether it is the console.
     pub fn is_terminal(&self) -> bool {
-        matches!(self.object, Object::ConsoleInput | Object::ConsoleOutput | Object::ConsoleError)
+        matches!(
+            self.object,
+            Object::ConsoleInput | Object::ConsoleOutput | Object::ConsoleError | Object::Console
+        )
+    }
+
+    /// Whether its input is the console's.
+    pub fn reads_console(&self) -> bool {
+        matches!(self.object, Object::ConsoleInput | Object::Console)
     }
 
     /// Reads at `offset`, without using or changing the position; `None` if the call has to wait.
     pub fn attempt_read_at(&self, offset: u64, buffer: &PinnedBuffer) -> Option<CallResult> {
-        Some(match &self.object {
-            Object::Image { entry, .. } => {
-                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                Ok(read_image(entry, offset, buffer))
-            }
-            Object::Directory { .. } => Err(Errno::EISDIR),
-            _ => Err(Errno::ESPIPE),
-        })
+        match &self.object {
+            _ if !self.is_readable() && self.node().is_ok() => Some(Err(Errno::EBADF)),
+            Object::Node { node, .. } => node.read(offset, buffer),
+            Object::Device { device, .. } => Some(device::read(*device, buffer)),
+            _ => Some(Err(Errno::ESPIPE)),
+        }
     }
 
     /// Writes at `offset`, without using or changing the position; `None` if the call has to wait.
-    pub fn attempt_write_at(&self, _offset: u64, _buffer: &PinnedBuffer) -> Option<CallResult> {
-        Some(match &self.object {
-            Object::Image { .. } | Object::Directory { .. } => Err(Errno::EBADF),
-            _ => Err(Errno::ESPIPE),
-        })
-    }
-
-    /// Opens the device with this name, if there is one: `/dev/vda`, the disk.
-    ///
-    /// # Errors
-    /// `ENXIO` if the machine has no disk.
-    pub fn open_device(path: &str, flags: u32) -> Option<Result<File, Errno>> {
-        let open =
-            || Ok(Self::new(Object::Disk { position: disk().map(|_| Mutex::new(0))? }, flags));
-        (path == "/dev/vda").then(open)
+    pub fn attempt_write_at(&self, offset: u64, buffer: &PinnedBuffer) -> Option<CallResult> {
+        match &self.object {
+            _ if !self.is_writable() && self.node().is_ok() => Some(Err(Errno::EBADF)),
+            Object::Node { node, payer, .. } => {
+                // As on Linux, a file in append mode is written at its end all the same.
+                let offset = (self.flags() & open::APPEND == 0).then_some(offset);
+                Some(node.write(offset, buffer, *payer)?.map(|(_, count)| count))
+            }
+            Object::Device { device, .. } => Some(device::write(*device, buffer)),
+            _ => Some(Err(Errno::ESPIPE)),
+        }
     }
 
     /// The transfer for a read or write of `buffer` at `offset`, or at the disk's position, which
@@ -191,21 +230,24 @@ impl File {
             return DiskTransfer::new(work(offset, buffer)?);
         }
         let mut position = position.lock();
-        let transfer = DiskTransfer::new(work(*position as u64, buffer)?)?;
-        *position += transfer.bytes();
+        let transfer = DiskTransfer::new(work(*position, buffer)?)?;
+        *position += transfer.bytes() as u64;
         Ok(transfer)
     }
 
     /// Reads available bytes into `buffer`; `None` if there are none yet and the call has to wait.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
-            Object::Image { entry, offset_bytes } => {
-                let mut offset = offset_bytes.lock();
-                let count = read_image(entry, *offset, buffer);
-                *offset += count;
-                Some(Ok(count))
+            Object::Node { node, position, .. } => {
+                if !self.is_readable() {
+                    return Some(Err(Errno::EBADF));
+                }
+                let mut position = position.lock();
+                let count = node.read(*position, buffer)?;
+                *position += *count.as_ref().unwrap_or(&0) as u64;
+                Some(count)
             }
-            Object::Directory { .. } => Some(Err(Errno::EISDIR)),
+            Object::Device { .. } => self.attempt_read_at(0, buffer),
             Object::PipeReader(pipe) => pipe.attempt(buffer),
             Object::Socket(socket) => socket.attempt_read(buffer),
             // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
@@ -213,6 +255,7 @@ impl File {
             | Object::ConsoleOutput
             | Object::ConsoleError
             | Object::Disk { .. }
+            | Object::Console
             | Object::PipeWriter(_) => Some(Err(Errno::EBADF)),
         }
     }
@@ -221,12 +264,24 @@ impl File {
     /// to wait.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
-            Object::ConsoleOutput => write_console(Channel::Output, buffer),
+            Object::Console if !self.is_writable() => Some(Err(Errno::EBADF)),
+            Object::ConsoleOutput | Object::Console => write_console(Channel::Output, buffer),
             Object::ConsoleError => write_console(Channel::Error, buffer),
             Object::PipeWriter(pipe) => pipe.attempt(buffer),
             Object::Socket(socket) => socket.attempt_write(buffer),
-            Object::Image { .. } => Some(Err(Errno::EBADF)),
-            Object::Directory { .. } => Some(Err(Errno::EBADF)),
+            Object::Node { node, position, payer } => {
+                if !self.is_writable() {
+                    return Some(Err(Errno::EBADF));
+                }
+                let mut position = position.lock();
+                let offset = (self.flags() & open::APPEND == 0).then_some(*position);
+                let written = node.write(offset, buffer, *payer)?;
+                Some(written.map(|(end, count)| {
+                    *position = end;
+                    count
+                }))
+            }
+            Object::Device { .. } => self.attempt_write_at(0, buffer),
             Object::ConsoleInput | Object::PipeReader(_) | Object::Disk { .. } => {
                 Some(Err(Errno::EBADF))
             }
@@ -268,67 +323,79 @@ impl File {
             Object::PipeWriter(pipe) => Some(pipe.queue()),
             // Checking would cost as much as an attempt.
             Object::Socket(socket) => Some((socket.queue(waiting), true)),
-            Object::ConsoleOutput | Object::ConsoleError => {
+            Object::ConsoleOutput | Object::ConsoleError | Object::Console => {
                 Some((&CONSOLE_WRITERS, console::has_room()))
             }
-            Object::ConsoleInput
-            | Object::Image { .. }
-            | Object::Directory { .. }
-            | Object::Disk { .. } => None,
+            // A call that is woken attempts again in any case.
+            Object::Node { node, .. } => node.waits().map(|queue| (queue, true)),
+            Object::ConsoleInput | Object::Device { .. } | Object::Disk { .. } => None,
         }
     }
 
-    /// Changes the position of the next read.
+    /// Changes the position of the next read or write.
     ///
     /// # Errors
     /// `ESPIPE` for a file without a position, `EINVAL` for a negative position or an unknown
     /// `whence`.
     pub fn seek(&self, offset: isize, whence: usize) -> CallResult {
-        let (position, size) = match &self.object {
-            Object::Image { entry, offset_bytes } => (offset_bytes, entry.data.len()),
-            Object::Disk { position } => (position, disk()?.bytes() as usize),
+        let (size, position) = match &self.object {
+            Object::Node { node, position, .. } => (node.status().size, position),
+            Object::Disk { position } => (disk()?.bytes(), position),
+            Object::Device { .. } => return Ok(0),
             _ => return Err(Errno::ESPIPE),
         };
-        let mut place = position.lock();
+        let mut position = position.lock();
         let base = match whence {
             0 => 0,
-            1 => *place,
+            1 => *position,
             2 => size,
             _ => return Err(Errno::EINVAL),
         };
-        *place = base
-            .checked_add_signed(offset)
-            .filter(|&place| isize::try_from(place).is_ok())
+        *position = base
+            .checked_add_signed(offset as i64)
+            .filter(|&position| i64::try_from(position).is_ok())
             .ok_or(Errno::EINVAL)?;
-        Ok(*place)
+        Ok(*position as usize)
     }
 
-    /// Lists names of a directory as Linux's `dirent64` records, as many as fit into `bytes`.
-    ///
-    /// # Errors
-    /// `ENOTDIR`; `EINVAL` if not even one record fits.
-    pub fn list(&self, bytes: &mut [u8]) -> CallResult {
-        let Object::Directory { path, listed } = &self.object else { return Err(Errno::ENOTDIR) };
-        let mut listed = listed.lock();
-        let mut used = 0;
-        for (index, (name, is_directory)) in root().list(path).enumerate().skip(*listed) {
-            match dirent::put(&mut bytes[used..], index as u64 + 1, name, is_directory) {
-                Some(length) => used += length,
-                None if used == 0 => return Err(Errno::EINVAL),
-                None => break,
-            }
-            *listed = index + 1;
+    /// Lists entries of a directory as Linux's `dirent64` records, as many as fit into `bytes`;
+    /// `None` if the call has to wait.
+    pub fn attempt_list(&self, bytes: &mut [u8]) -> Option<CallResult> {
+        let Object::Node { node, position, .. } = &self.object else {
+            return Some(Err(Errno::ENOTDIR));
+        };
+        if !node::is_directory(node) {
+            return Some(Err(Errno::ENOTDIR));
         }
-        Ok(used)
+        let mut position = position.lock();
+        let mut used = 0;
+        loop {
+            // The places 0 and 1 are those of the directory itself and the one above it.
+            let name;
+            let (place, name, number, kind) = match *position {
+                0 => (1, ".", node.identity().1, mode::DIRECTORY),
+                1 => (2, "..", node.identity().1, mode::DIRECTORY),
+                after => match node.list(after) {
+                    Some(Ok(Some(entry))) => {
+                        name = entry.name;
+                        (entry.place, &*name, entry.number, entry.kind)
+                    }
+                    Some(Ok(None)) => return Some(Ok(used)),
+                    // What has been listed is reported; the next call finds the error, or waits.
+                    Some(Err(_)) | None if used > 0 => return Some(Ok(used)),
+                    Some(Err(error)) => return Some(Err(error)),
+                    None => return None,
+                },
+            };
+            let record = dirent::Record { number, place, name, kind };
+            match dirent::put(&mut bytes[used..], &record) {
+                Some(length) => used += length,
+                None if used == 0 => return Some(Err(Errno::EINVAL)),
+                None => return Some(Ok(used)),
+            }
+            *position = place;
+        }
     }
-}
-
-/// Copies what follows `offset` in a file of the root image. Returns the number of bytes.
-fn read_image(entry: &Entry, offset: usize, buffer: &PinnedBuffer) -> usize {
-    let rest = entry.data.get(offset..).unwrap_or_default();
-    let count = rest.len().min(buffer.len());
-    buffer.write_at(0, &rest[..count]);
-    count
 }
 
 /// Calls that wait for room in the console's queue.

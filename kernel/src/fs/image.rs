@@ -1,7 +1,7 @@
 //! The root image: a read-only archive in memory, packed by the build and found through the device
 //! tree.
 
-pub use cops_algorithms::archive::{Archive, Entry, Node};
+pub use cops_algorithms::archive::{Archive, Node};
 use cops_fallible::OutOfMemory;
 use spin::Once;
 use tar_no_std::TarArchiveRef;

@@ -1,15 +1,23 @@
-//! Files: the root image, pipes, the console, and the table of a process's open files.
+//! Files: file systems in memory, pipes, the console, and the table of a process's open files.
 #![forbid(unsafe_code)]
 
+mod contents;
+mod device;
 mod file;
 mod image;
+mod memory;
+mod mounts;
+mod node;
 mod pipe;
 mod table;
 mod terminal;
 
+pub use contents::{SWEEPER, sweep_some};
 pub use cops_algorithms::terminal::Mode as ConsoleMode;
 pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
+pub use mounts::{covered_by, look_up, mount, root as root_directory};
+pub use node::{Change, Device, New, NodeRef, is_directory};
 pub use pipe::pipe;
 pub use table::{Descriptor, FileTable};
 pub use terminal::{

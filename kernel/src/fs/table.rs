@@ -7,9 +7,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
-use cops_fallible::{List, OutOfMemory, try_arc, try_box};
+use cops_fallible::{List, try_arc, try_box};
 
 use super::file::{File, Object};
+use super::mounts::root;
+use super::node::NodeRef;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 
 /// Maximum number of open files of a process: enough for ten thousand connections.
@@ -43,6 +45,10 @@ pub struct FileTable {
     count: usize,
     /// The charge for the files: for at least `count` files.
     charge: Charge,
+    /// The current directory; `None`: the root.
+    working: Option<NodeRef>,
+    /// Permissions that new files do not get.
+    pub mask: u32,
 }
 
 /// Memory for a chunk.
@@ -79,16 +85,27 @@ impl FileTable {
     /// A table without files, which is to get copies of those of another table.
     pub const fn empty(family: Family) -> Self {
         let charge = Charge::nothing(family);
-        Self { chunks: List::new(), full: [0; CHUNKS_MAX.div_ceil(64)], count: 0, charge }
+        Self {
+            chunks: List::new(),
+            full: [0; CHUNKS_MAX.div_ceil(64)],
+            count: 0,
+            charge,
+            working: None,
+            mask: 0o022,
+        }
     }
 
     /// Opens the files of a chunk of `from` here too, with the same numbers; all chunks before it
-    /// have been copied, and this table is otherwise unused. Returns whether there is a chunk with
+    /// have been copied, and this table is otherwise unused. The first call also takes over the
+    /// current directory and the mask. Returns whether there is a chunk with
     /// this index.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub fn copy_chunk(&mut self, from: &FileTable, index: usize) -> Result<bool, Errno> {
+        if index == 0 {
+            (self.working, self.mask) = (from.working.clone(), from.mask);
+        }
         let Some(chunk) = from.chunks.get(index) else { return Ok(false) };
         let Some(chunk) = chunk else {
             self.chunks.try_push(None)?;
@@ -109,6 +126,16 @@ impl FileTable {
         self.chunks.try_push(Some(copy))?;
         self.count += count;
         Ok(true)
+    }
+
+    /// The current directory.
+    pub fn working(&self) -> NodeRef {
+        self.working.as_ref().unwrap_or_else(|| root()).clone()
+    }
+
+    /// Changes the current directory.
+    pub fn set_working(&mut self, directory: NodeRef) {
+        self.working = Some(directory);
     }
 
     /// Number of files that are charged.

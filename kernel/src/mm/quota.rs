@@ -126,6 +126,19 @@ pub fn set_limit(family: Family, kind: Kind, limit: u64) -> Result<u64, Errno> {
     TREE.lock().set_limit(family, kind, limit).map_err(errno)
 }
 
+/// Charges `bytes` of memory to a family, which the caller remembers for [`release_memory`].
+///
+/// # Errors
+/// As for [`Charge::new`].
+pub fn charge_memory(family: Family, bytes: u64) -> Result<(), Errno> {
+    TREE.lock().charge(family, &Amounts::of(Kind::Memory, bytes)).map_err(errno)
+}
+
+/// Releases what [`charge_memory`] has charged.
+pub fn release_memory(family: Family, bytes: u64) {
+    TREE.lock().release(family, &Amounts::of(Kind::Memory, bytes));
+}
+
 /// What is charged to a family; dropping it releases the charge.
 #[derive(Debug)]
 pub struct Charge {

@@ -19,6 +19,7 @@ pub mod reaper;
 pub mod resumable;
 mod running;
 pub mod spawn;
+pub mod sweeper;
 mod thread;
 mod undelivered;
 mod urgency;

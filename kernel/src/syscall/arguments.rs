@@ -41,9 +41,9 @@ pub struct Arguments<'a> {
 
 /// The directory that a relative path begins at.
 pub enum Directory {
-    /// The working directory, which is the root.
+    /// The current directory.
     Working,
-    /// Another one, which no call supports.
+    /// That of a descriptor.
     Other,
 }
 
@@ -150,11 +150,6 @@ impl<'a> Arguments<'a> {
     pub fn flags(&self, index: usize, allowed: usize) -> Result<usize, Errno> {
         let flags = self.registers[index];
         if flags & !allowed == 0 { Ok(flags) } else { Err(Errno::EINVAL) }
-    }
-
-    /// An argument that must be 0; others are `EINVAL`.
-    pub fn zero(&self, index: usize) -> Result<(), Errno> {
-        self.flags(index, 0).map(|_| ())
     }
 
     /// A level; `EINVAL` if there is none of this number.
@@ -473,13 +468,7 @@ impl<'a> Arguments<'a> {
         SocketFile::new(self.file(index)?)
     }
 
-    /// The directory of a call that ends with `at`: its descriptor, and whether it is the current
-    /// one.
-    pub fn directory_file(&self, index: usize) -> (Descriptor, Directory) {
-        (self.descriptor(index), self.directory(index))
-    }
-
-    /// The directory of `openat`.
+    /// The directory of `openat` and other calls with paths.
     pub fn directory(&self, index: usize) -> Directory {
         if self.signed(index) == AT_FDCWD { Directory::Working } else { Directory::Other }
     }

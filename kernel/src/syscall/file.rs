@@ -6,54 +6,21 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
-use cops_fallible::{List, Text, try_arc, try_box};
+use cops_fallible::{List, try_arc, try_box};
 
-use super::arguments::{Directory, UserBuffers};
-use crate::call::{Operation, Transfer};
+use super::arguments::UserBuffers;
+use crate::call::{Operation, PathCall, Then, Transfer};
 use crate::disk::{DiskTransfer, Work};
 use crate::fs::{self, ConsoleRead, Descriptor, File, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::Process;
 use crate::sched::Waiting;
 
-/// Maximum number of bytes that one `getdents64` stores.
-pub const LIST_BYTES_MAX: usize = 1024;
 /// Size of the two numbers that `pipe2` stores.
 pub const PIPE_BYTES: usize = 8;
 
 /// The flags of `pipe2`.
 pub const PIPE_FLAGS: usize = (open::CLOSE_ON_EXEC | open::NON_BLOCKING) as usize;
-
-/// `openat(directory, path, flags)`: the root image is read-only and the working directory is the
-/// root.
-pub fn open(process: &Process, directory: Directory, path: &Text, flags: usize) -> CallResult {
-    let flags = flags as u32;
-    if matches!(directory, Directory::Other) && !path.starts_with('/') {
-        return Err(Errno::EBADF);
-    }
-    if path.is_empty() {
-        return Err(Errno::ENOENT);
-    }
-    mm::admit()?;
-    if let Some(device) = File::open_device(path, flags) {
-        process.check_authority_over_machine()?;
-        let closes = flags & open::CLOSE_ON_EXEC != 0;
-        return process.files.lock().insert(try_arc(device?)?, closes).map(|file| file.0);
-    }
-    let file = match File::open(path, flags) {
-        Ok(_) if flags & open::CREATE != 0 && flags & open::EXCLUSIVE != 0 => {
-            return Err(Errno::EEXIST);
-        }
-        Ok(_) if flags & (open::ACCESS_MODE | open::TRUNCATE) != 0 => return Err(Errno::EROFS),
-        Ok(file) if flags & open::DIRECTORY != 0 && !file.is_directory() => {
-            return Err(Errno::ENOTDIR);
-        }
-        Err(Errno::ENOENT) if flags & open::CREATE != 0 => return Err(Errno::EROFS),
-        file => file?,
-    };
-    let closes = flags & open::CLOSE_ON_EXEC != 0;
-    process.files.lock().insert(try_arc(file)?, closes).map(|file| file.0)
-}
 
 /// `close(fd)`.
 pub fn close(process: &Process, file: Descriptor) -> CallResult {
@@ -83,28 +50,17 @@ pub fn pipe(process: &Process, numbers: UserRange, flags: usize) -> CallResult {
     Ok(0)
 }
 
-/// `getdents64(fd, buffer, length)`; of the buffer at most [`LIST_BYTES_MAX`] bytes.
-pub fn list(process: &Process, file: &File, buffer: UserRange) -> CallResult {
-    let mut bytes = [0; LIST_BYTES_MAX];
-    let bytes = &mut bytes[..buffer.len().min(LIST_BYTES_MAX)];
-    let buffer = PinnedBuffer::new(&process.space, buffer, Access::Write)?;
-    let count = file.list(bytes)?;
-    buffer.write_at(0, &bytes[..count]);
-    Ok(count)
-}
-
 /// `read(fd, buffer, length)`.
 pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&process.space, buffer, Access::Write)?;
-    Ok(match &file.object {
-        Object::ConsoleInput => {
-            Operation::ReadConsole { read: ConsoleRead::new(buffer, file.is_non_blocking()) }
-        }
-        Object::Disk { .. } => {
-            Operation::Disk(try_box(file.disk_transfer(None, buffer, Work::Read)?)?)
-        }
-        _ => Operation::Read { file, buffer },
-    })
+    if file.reads_console() {
+        let read = ConsoleRead::new(buffer, file.is_non_blocking());
+        return Ok(Operation::ReadConsole { read });
+    }
+    if let Object::Disk { .. } = file.object {
+        return Ok(Operation::Disk(try_box(file.disk_transfer(None, buffer, Work::Read)?)?));
+    }
+    Ok(Operation::Read { file, buffer })
 }
 
 /// `write(fd, buffer, length)`.
@@ -136,7 +92,7 @@ pub fn read_buffers(
     for range in from.ranges.iter().take(BUFFERS_PER_READ) {
         buffers.try_push(PinnedBuffer::new(&process.space, *range, Access::Write)?)?;
     }
-    if let (Object::ConsoleInput, None) = (&file.object, offset) {
+    if file.reads_console() && offset.is_none() {
         let buffer = match buffers.into_iter().next() {
             Some(buffer) => buffer,
             None => PinnedBuffer::gathered(0)?,
@@ -193,14 +149,14 @@ pub fn transfer_at(
     Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
 }
 
-/// `fsync(fd)`; `None` if there is nothing to wait for, because the file is only in memory.
+/// `fsync(fd)`, of the disk or of a file.
 ///
 /// # Errors
 /// `EINVAL` for a pipe, a socket or the console, as on Linux.
-pub fn synchronise(file: &File) -> Result<Option<Operation>, Errno> {
-    match &file.object {
-        Object::Disk { .. } => Ok(Some(Operation::Disk(try_box(DiskTransfer::new(Work::Flush)?)?))),
-        Object::Image { .. } | Object::Directory { .. } => Ok(None),
-        _ => Err(Errno::EINVAL),
+pub fn synchronise(file: &File) -> Result<Operation, Errno> {
+    if let Object::Disk { .. } = file.object {
+        return Ok(Operation::Disk(try_box(DiskTransfer::new(Work::Flush)?)?));
     }
+    let call = PathCall::of_node(file.node()?.clone(), Then::Synchronise);
+    Ok(Operation::Path(try_box(call)?))
 }

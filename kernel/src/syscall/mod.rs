@@ -13,17 +13,17 @@ mod inspect;
 mod linux;
 mod memory;
 mod network;
+mod path;
 mod process;
 mod quota;
 mod scheduling;
-mod status;
 mod time;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 
 use cops_abi::errno::{CallResult, encode};
-use cops_abi::file::{Status, open};
+use cops_abi::file::open;
 use cops_abi::inspect::{REPLY_BYTES_MAX, portion};
 use cops_abi::quota::Quota;
 use cops_abi::statistics::Statistics;
@@ -41,6 +41,7 @@ use crate::process::{Outcome, Process, VirtualCpu};
 use crate::sched::Waiting;
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
+use path::Started;
 
 /// The answer of a handler.
 enum Reply {
@@ -173,9 +174,6 @@ fn dispatch(
     let process: &Arc<Process> = &cpu.process;
     let args = Arguments::new(process, frame);
     Ok(match frame.number {
-        number::OPENAT => {
-            file::open(process, args.directory(0), &args.path(1)?, args.number(2)).into()
-        }
         number::CLOSE => file::close(process, args.descriptor(0)).into(),
         number::DUP => descriptor::duplicate(process, args.file(0)?).into(),
         number::DUP3 => {
@@ -188,35 +186,9 @@ fn dispatch(
         number::IOCTL => {
             descriptor::request(process, args.descriptor(0), args.number(1), &args).into()
         }
-        number::FACCESSAT => {
-            let mode = args.flags(2, status::ACCESS_MODES)?;
-            status::access(process, args.directory_file(0), &args.path(1)?, mode, 0).into()
-        }
-        number::FACCESSAT2 => {
-            let mode = args.flags(2, status::ACCESS_MODES)?;
-            let flags = args.flags(3, status::ACCESS_FLAGS)?;
-            status::access(process, args.directory_file(0), &args.path(1)?, mode, flags).into()
-        }
         number::PIPE2 => {
             let flags = args.flags(1, file::PIPE_FLAGS)?;
             file::pipe(process, args.structure(0, file::PIPE_BYTES)?, flags).into()
-        }
-        number::FSTAT => {
-            status::of_file(process, &*args.file(0)?, args.structure(1, Status::BYTES)?).into()
-        }
-        number::NEWFSTATAT => {
-            let flags = args.flags(3, status::STATUS_FLAGS)?;
-            let into = args.structure(2, Status::BYTES)?;
-            status::of_path(process, args.directory_file(0), &args.path(1)?, into, flags).into()
-        }
-        number::STATX => {
-            let flags = args.flags(2, status::EXTENDED_FLAGS)?;
-            let into = args.structure(4, Status::EXTENDED_BYTES)?;
-            status::extended(process, args.directory_file(0), &args.path(1)?, flags, into).into()
-        }
-        number::GETDENTS64 => {
-            let file = args.file(0)?;
-            file::list(process, &file, args.range_of_at_most(1, file::LIST_BYTES_MAX)?).into()
         }
         number::LSEEK => args.file(0)?.seek(args.signed(1), args.number(2)).into(),
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
@@ -248,10 +220,9 @@ fn dispatch(
             let to = Waiting::ToWrite;
             submit(cpu, frame, file::transfer_at(process, file, range, offset, to)?)
         }
-        number::FSYNC | number::FDATASYNC => match file::synchronise(&*args.file(0)?)? {
-            Some(operation) => submit(cpu, frame, operation),
-            None => Ok(0).into(),
-        },
+        number::FSYNC | number::FDATASYNC => {
+            submit(cpu, frame, file::synchronise(&*args.file(0)?)?)
+        }
 
         number::EXIT => process::exit_cpu(cpu, frame, args.exit_code(0)),
         number::EXIT_GROUP => process::exit(cpu, args.exit_code(0)),
@@ -385,6 +356,10 @@ fn dispatch(
             }
             TraceRequest::Mark(value) => inspect::mark_trace(cpu, value).into(),
         },
-        _ => return Err(Errno::ENOSYS),
+        other => match path::dispatch(process, other, &args)? {
+            Some(Started::Operation(operation)) => submit(cpu, frame, operation),
+            Some(Started::Done(result)) => result.into(),
+            None => return Err(Errno::ENOSYS),
+        },
     })
 }

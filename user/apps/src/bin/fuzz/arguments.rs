@@ -221,7 +221,20 @@ fn or_pointer(place: usize, garbage: &mut Garbage) -> usize {
 }
 
 fn path(place: usize, garbage: &mut Garbage) -> usize {
-    const PATHS: [&[u8]; 12] = [
+    const PATHS: [&[u8]; 24] = [
+        // Names that all children use at the same time.
+        b"/tmp",
+        b"/tmp/a",
+        b"/tmp/b",
+        b"/tmp/a/c",
+        b"/tmp/a/b",
+        b"/tmp/b/a/../a",
+        b"/dev/null",
+        b"/dev/zero",
+        b"a",
+        b"b/",
+        b"../a",
+        b".",
         b"/bin/fuzz",
         b"/bin/fuzz",
         b"/bin/fuzz",

@@ -7,7 +7,7 @@ use alloc::vec;
 use core::future::Future;
 use core::pin::Pin;
 
-use cops::abi::file::{Status, control};
+use cops::abi::file::{Status, control, open as open_flags};
 use cops::abi::socket::{ADDRESS_BYTES_MAX, AF_INET, SOCK_STREAM};
 use cops::abi::syscall::{self as number, AT_FDCWD, futex, map_flags, protection, signal};
 use cops::io::{AsFd, Read, Write, pipe};
@@ -36,6 +36,8 @@ scenarios! {
     many_files,
     descriptors,
     several_buffers,
+    names,
+    contents,
     pipes,
     calls,
     cancelled_calls,
@@ -101,6 +103,73 @@ async fn several_buffers() {
     let _ = call(number::READV, [ends[0], list.as_ptr().addr(), 2]);
     if let Some(file) = open(c"/etc/init") {
         let _ = call(number::PREAD64, [file, place, 100, 0]);
+    }
+}
+
+/// Calls with a directory and a path, and more arguments.
+fn at(number: usize, path: &core::ffi::CStr, more: [usize; 2]) -> Option<usize> {
+    call(number, [AT_FDCWD as usize, path.as_ptr().addr(), more[0], more[1]]).ok()
+}
+
+const WRITABLE: usize = (open_flags::CREATE | open_flags::READ_WRITE) as usize;
+
+async fn names() {
+    let _ = at(number::MKDIRAT, c"/tmp/starve", [0o777, 0]);
+    let _ = call(number::CHDIR, [c"/tmp/starve".as_ptr().addr()]);
+    for name in [c"a", c"b", c"c"] {
+        if let Some(file) = at(number::OPENAT, name, [WRITABLE, 0o666]) {
+            let _ = call(number::CLOSE, [file]);
+        }
+    }
+    let here = AT_FDCWD as usize;
+    let [a, b, d] = [c"a", c"b", c"d"].map(|name| name.as_ptr().addr());
+    let _ = call(number::SYMLINKAT, [a, here, d]);
+    let _ = call(number::LINKAT, [here, a, here, c"e".as_ptr().addr(), 0]);
+    let _ = call(number::RENAMEAT2, [here, a, here, b, 0]);
+    let _ = call(number::RENAMEAT2, [here, b, here, c"f".as_ptr().addr(), 0]);
+    let mut bytes = [0u8; 600];
+    let place = bytes.as_mut_ptr().addr();
+    let _ = call(number::GETCWD, [place, 600]);
+    let _ = at(number::READLINKAT, c"d", [place, 600]);
+    let _ = at(number::NEWFSTATAT, c"d", [place, 0]);
+    let _ = call(number::STATFS, [c"/tmp".as_ptr().addr(), place]);
+    if let Some(directory) = at(number::OPENAT, c".", [0, 0]) {
+        let _ = call(number::GETDENTS64, [directory, place, 600]);
+        let _ = call(number::FCHDIR, [directory]);
+    }
+    // A path of more components than a portion walks.
+    let _ =
+        at(number::FACCESSAT, c"./../starve/../starve/../starve/../starve/../starve/../f", [0, 0]);
+    let _ = call(number::CHDIR, [c"/".as_ptr().addr()]);
+    for name in [c"a", c"b", c"c", c"d", c"e", c"f"] {
+        let mut path = alloc::string::String::from("/tmp/starve/");
+        path.push_str(name.to_str().unwrap_or_default());
+        if let Ok(path) = alloc::ffi::CString::new(path) {
+            let _ = at(number::UNLINKAT, &path, [0, 0]);
+        }
+    }
+    // Each call may be the one that fails, so the directory may have entries of a failed one.
+    let _ = at(number::UNLINKAT, c"/tmp/starve", [0x200, 0]);
+}
+
+async fn contents() {
+    let data = vec![7u8; 9000];
+    let place = data.as_ptr().addr();
+    let Some(file) = at(number::OPENAT, c"/tmp/contents", [WRITABLE, 0o666]) else { return };
+    // The first of the two may fail.
+    for _ in 0..2 {
+        let _ = at(number::UNLINKAT, c"/tmp/contents", [0, 0]);
+    }
+    for offset in [0, 4096, 1 << 20, 1 << 30] {
+        let _ = call(number::PWRITE64, [file, place, data.len(), offset]);
+    }
+    for length in [1 << 20, 5000, 0] {
+        let _ = call(number::FTRUNCATE, [file, length]);
+    }
+    let _ = call(number::WRITE, [file, place, data.len()]);
+    let _ = call(number::FSYNC, [file]);
+    if let Some(null) = open(c"/dev/null") {
+        let _ = call(number::READ, [null, place, 1]);
     }
 }
 

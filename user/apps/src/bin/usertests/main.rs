@@ -58,6 +58,7 @@ mod regressions;
 mod rendezvous;
 mod results;
 mod scheduling;
+mod temporary;
 mod timers;
 mod virtual_cpus;
 
@@ -108,6 +109,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         hostile_memory::TESTS,
         files::TESTS,
         descriptors::TESTS,
+        temporary::TESTS,
         processes::TESTS,
         forks::TESTS,
         programs::TESTS,

@@ -1,0 +1,275 @@
+//! The pages of a file by number: a tree of 64-fold nodes, in which most numbers may be absent.
+//!
+//! Everything from a page on can be cut off in a few steps, however many pages that are.
+
+use alloc::boxed::Box;
+
+use cops_fallible::{OutOfMemory, try_box};
+
+/// Children of a node, and pages of a leaf.
+const FOLD: usize = 64;
+const FOLD_BITS: u32 = FOLD.trailing_zeros();
+/// Maximum height: numbers below 2^36.
+const HEIGHT_MAX: u32 = 6;
+/// Page numbers are below this.
+pub const PAGES_MAX: u64 = 1 << (FOLD_BITS * HEIGHT_MAX);
+
+/// A node of height 1 has pages, a higher one has nodes.
+enum Children<P> {
+    Pages([Option<P>; FOLD]),
+    Nodes([Option<Box<Node<P>>>; FOLD]),
+}
+
+struct Node<P> {
+    /// A bit for each child.
+    used: u64,
+    children: Children<P>,
+}
+
+/// The pages of a file.
+pub struct Pages<P> {
+    root: Option<Box<Node<P>>>,
+    /// Of the root: all numbers are below 64^height.
+    height: u32,
+}
+
+impl<P> Default for Pages<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> Node<P> {
+    fn new(height: u32) -> Result<Box<Self>, OutOfMemory> {
+        let children = if height == 1 {
+            Children::Pages([const { None }; FOLD])
+        } else {
+            Children::Nodes([const { None }; FOLD])
+        };
+        try_box(Self { used: 0, children })
+    }
+}
+
+/// The place of page `number` in a node of this height.
+fn place(number: u64, height: u32) -> usize {
+    (number >> (FOLD_BITS * (height - 1))) as usize % FOLD
+}
+
+impl<P> Pages<P> {
+    /// No pages.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { root: None, height: 0 }
+    }
+
+    /// The page with this number.
+    #[must_use]
+    pub fn get(&self, number: u64) -> Option<&P> {
+        if number >> (FOLD_BITS * self.height) != 0 {
+            return None;
+        }
+        let (mut node, mut height) = (self.root.as_deref()?, self.height);
+        loop {
+            let place = place(number, height);
+            match &node.children {
+                Children::Pages(pages) => return pages[place].as_ref(),
+                Children::Nodes(nodes) => node = nodes[place].as_deref()?,
+            }
+            height -= 1;
+        }
+    }
+
+    /// Puts a page in where there is none, or in the place of one, which is returned.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], also for a number that no page can have; no page has changed.
+    pub fn insert(&mut self, number: u64, page: P) -> Result<Option<P>, OutOfMemory> {
+        if number >= PAGES_MAX {
+            return Err(OutOfMemory);
+        }
+        while self.root.is_none() || number >> (FOLD_BITS * self.height) != 0 {
+            let mut above = Node::new(self.height + 1)?;
+            if let (Some(root), Children::Nodes(nodes)) = (self.root.take(), &mut above.children) {
+                nodes[0] = Some(root);
+                above.used = 1;
+            }
+            self.root = Some(above);
+            self.height += 1;
+        }
+        let mut height = self.height;
+        let Some(mut node) = self.root.as_deref_mut() else { return Err(OutOfMemory) };
+        loop {
+            let place = place(number, height);
+            match &mut node.children {
+                Children::Pages(pages) => {
+                    node.used |= 1 << place;
+                    return Ok(pages[place].replace(page));
+                }
+                Children::Nodes(nodes) => {
+                    if nodes[place].is_none() {
+                        // An empty node that is left behind by a failure is harmless.
+                        nodes[place] = Some(Node::new(height - 1)?);
+                        node.used |= 1 << place;
+                    }
+                    let Some(below) = nodes[place].as_deref_mut() else { return Err(OutOfMemory) };
+                    node = below;
+                }
+            }
+            height -= 1;
+        }
+    }
+
+    /// Cuts off the pages from `number` on.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; nothing has changed.
+    pub fn split_off(&mut self, number: u64) -> Result<Self, OutOfMemory> {
+        if number == 0 {
+            return Ok(core::mem::take(self));
+        }
+        let mut off = Self { root: None, height: self.height };
+        if self.root.is_none() || number >> (FOLD_BITS * self.height) != 0 {
+            return Ok(off);
+        }
+        // One node of each height, allocated before anything moves.
+        let mut spare: [Option<Box<Node<P>>>; HEIGHT_MAX as usize] = [const { None }; _];
+        for height in 1..=self.height {
+            spare[height as usize - 1] = Some(Node::new(height)?);
+        }
+        if let Some(root) = self.root.as_deref_mut() {
+            off.root = root.split(number, self.height, &mut spare);
+        }
+        Ok(off)
+    }
+
+    /// Takes out a page, the lowest; `None` if there is none left. Frees at most one node of each
+    /// height.
+    pub fn pop(&mut self) -> Option<P> {
+        loop {
+            let root = self.root.as_deref_mut()?;
+            let page = root.pop();
+            if page.is_some() {
+                return page;
+            }
+            // It had no pages.
+            if root.used == 0 {
+                self.root = None;
+                self.height = 0;
+            }
+        }
+    }
+}
+
+impl<P> Node<P> {
+    /// Moves the children from page `number` on into a node of the same height.
+    fn split(
+        &mut self,
+        number: u64,
+        height: u32,
+        spare: &mut [Option<Box<Self>>],
+    ) -> Option<Box<Self>> {
+        let mut off = spare.get_mut(height as usize - 1)?.take()?;
+        let at = place(number, height);
+        let above = u64::MAX << at;
+        match (&mut self.children, &mut off.children) {
+            (Children::Pages(mine), Children::Pages(others)) => {
+                for place in at..FOLD {
+                    others[place] = mine[place].take();
+                }
+                off.used = self.used & above;
+                self.used &= !above;
+            }
+            (Children::Nodes(mine), Children::Nodes(others)) => {
+                let within = mine[at].as_deref_mut();
+                let part = within.and_then(|node| node.split(number, height - 1, spare));
+                for place in at + 1..FOLD {
+                    others[place] = mine[place].take();
+                }
+                off.used = self.used & above & !(1 << at) | u64::from(part.is_some()) << at;
+                others[at] = part;
+                self.used &= !above | 1 << at;
+            }
+            // Both have the same height.
+            _ => return None,
+        }
+        Some(off)
+    }
+
+    /// Takes out the lowest page below this node; `None` if there was none, and then at most one
+    /// empty node below it has been freed.
+    fn pop(&mut self) -> Option<P> {
+        let place = self.used.trailing_zeros() as usize;
+        match &mut self.children {
+            Children::Pages(pages) => {
+                let page = pages.get_mut(place)?.take();
+                self.used &= self.used.wrapping_sub(1);
+                page
+            }
+            Children::Nodes(nodes) => {
+                let below = nodes.get_mut(place)?;
+                let page = below.as_deref_mut().and_then(Self::pop);
+                if below.as_ref().is_none_or(|node| node.used == 0) {
+                    *below = None;
+                    self.used &= self.used.wrapping_sub(1);
+                }
+                page
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    fn drained(pages: &mut Pages<u32>) -> Vec<u32> {
+        core::iter::from_fn(|| pages.pop()).collect()
+    }
+
+    /// Numbers at which nodes of all heights begin and end.
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0..200u64,
+            (0..5u32, 0..130u64).prop_map(|(height, off)| (1u64 << (6 * height)) + off - 1),
+            0..PAGES_MAX,
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_what_a_map_does(steps in prop::collection::vec((0..6u8, number(), any::<u32>()), 1..120)) {
+            let (mut pages, mut model) = (Pages::new(), BTreeMap::new());
+            for (what, number, value) in steps {
+                match what {
+                    0..4 => prop_assert_eq!(pages.insert(number, value), Ok(model.insert(number, value))),
+                    4 => {
+                        let mut off = pages.split_off(number).unwrap();
+                        let expected: Vec<u32> = model.split_off(&number).into_values().collect();
+                        prop_assert_eq!(drained(&mut off), expected);
+                        prop_assert!(off.root.is_none());
+                    }
+                    _ => {
+                        let lowest = model.pop_first().map(|(_, value)| value);
+                        prop_assert_eq!(pages.pop(), lowest);
+                    }
+                }
+                prop_assert_eq!(pages.get(number), model.get(&number));
+            }
+            let expected: Vec<u32> = model.into_values().collect();
+            prop_assert_eq!(drained(&mut pages), expected);
+            prop_assert!(pages.root.is_none());
+        }
+    }
+
+    #[test]
+    fn a_number_that_no_page_can_have() {
+        let mut pages = Pages::new();
+        assert_eq!(pages.insert(PAGES_MAX, 0), Err(OutOfMemory));
+        assert_eq!(pages.insert(PAGES_MAX - 1, 1), Ok(None));
+        assert_eq!((pages.get(PAGES_MAX - 1), pages.get(u64::MAX)), (Some(&1), None));
+    }
+}

@@ -1,0 +1,216 @@
+//! The contents of a file in memory, in frames, and how they are freed in portions.
+//!
+//! What is cut off a file, and what is left of a file that is closed without a name, is put on a
+//! list for the sweeper (`process/sweeper.rs`). Nothing is allocated for that, except the part that
+//! is cut off in the middle of a file.
+
+use alloc::boxed::Box;
+
+use cops_abi::Errno;
+use cops_algorithms::pages::{PAGES_MAX, Pages};
+use cops_fallible::try_box;
+use spin::Mutex;
+
+use crate::mm::frames::FRAME_BYTES;
+use crate::mm::quota::{self, Family};
+use crate::mm::{self, Frame, PinnedBuffer};
+use crate::sched::Service;
+
+/// Maximum length of a file.
+const LENGTH_MAX: u64 = PAGES_MAX * FRAME_BYTES as u64;
+/// Number of bytes that are copied at once.
+const PIECE_BYTES: usize = 512;
+/// Pages that are freed in one portion.
+const PORTION_PAGES: usize = 16;
+
+/// A page, charged to the family that wrote it first.
+struct Page {
+    frame: Frame,
+    owner: Family,
+}
+
+impl Page {
+    /// A page of zeros.
+    fn new(owner: Family) -> Result<Self, Errno> {
+        mm::admit()?;
+        quota::charge_memory(owner, FRAME_BYTES as u64).map_err(|_| Errno::ENOSPC)?;
+        match Frame::allocate_zeroed() {
+            Ok(frame) => Ok(Self { frame, owner }),
+            Err(_) => {
+                quota::release_memory(owner, FRAME_BYTES as u64);
+                Err(Errno::ENOMEM)
+            }
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        quota::release_memory(self.owner, FRAME_BYTES as u64);
+    }
+}
+
+/// The contents of a file. Pages that have not been written are zeros.
+pub struct Contents {
+    length: u64,
+    pages: Pages<Page>,
+    /// In the list for the sweeper: the next one.
+    next: Option<Box<Contents>>,
+}
+
+impl Contents {
+    /// Of an empty file.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new() -> Result<Box<Self>, Errno> {
+        Ok(try_box(Self { length: 0, pages: Pages::new(), next: None })?)
+    }
+
+    /// The length in bytes.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads at `offset`. Returns the number of bytes, 0 at the end.
+    pub fn read(&self, offset: u64, buffer: &PinnedBuffer) -> usize {
+        let count = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let mut piece = [0; PIECE_BYTES];
+        for_each_piece(offset, count, |page, within, done, length| {
+            let piece = &mut piece[..length];
+            match self.pages.get(page) {
+                Some(page) => page.frame.read(within, piece),
+                None => piece.fill(0),
+            }
+            buffer.write_at(done, piece);
+        });
+        count
+    }
+
+    /// Writes at `offset`; new pages are charged to `payer`. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// If nothing can be written: `EFBIG`, `ENOSPC`, `ENOMEM`.
+    pub fn write(
+        &mut self,
+        offset: u64,
+        buffer: &PinnedBuffer,
+        payer: Family,
+    ) -> Result<usize, Errno> {
+        let room = LENGTH_MAX.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if room == 0 {
+            return if buffer.len() == 0 { Ok(0) } else { Err(Errno::EFBIG) };
+        }
+        let (count, error) = self.prepare(offset, room, payer);
+        if count == 0 {
+            return Err(error.unwrap_or(Errno::ENOSPC));
+        }
+        let mut piece = [0; PIECE_BYTES];
+        for_each_piece(offset, count, |page, within, done, length| {
+            if let Some(page) = self.pages.get(page) {
+                let piece = &mut piece[..length];
+                buffer.read_at(done, piece);
+                page.frame.write(within, piece);
+            }
+        });
+        self.length = self.length.max(offset + count as u64);
+        Ok(count)
+    }
+
+    /// Allocates the pages for `count` bytes at `offset`. Returns for how many bytes there are
+    /// pages, and why not for all.
+    fn prepare(&mut self, offset: u64, count: usize, payer: Family) -> (usize, Option<Errno>) {
+        let frame = FRAME_BYTES as u64;
+        let end = offset + count as u64;
+        for number in offset / frame..end.div_ceil(frame) {
+            if self.pages.get(number).is_some() {
+                continue;
+            }
+            let inserted = Page::new(payer)
+                .and_then(|page| self.pages.insert(number, page).map_err(|_| Errno::ENOMEM));
+            if let Err(error) = inserted {
+                return ((number * frame).saturating_sub(offset) as usize, Some(error));
+            }
+        }
+        (count, None)
+    }
+
+    /// Changes the length. What is cut off is freed by the sweeper.
+    ///
+    /// # Errors
+    /// `EFBIG`, `ENOMEM`; nothing has changed.
+    pub fn resize(&mut self, length: u64) -> Result<(), Errno> {
+        if length > LENGTH_MAX {
+            return Err(Errno::EFBIG);
+        }
+        if length < self.length {
+            let frame = FRAME_BYTES as u64;
+            let first = length.div_ceil(frame);
+            let mut cut = Self::new()?;
+            cut.pages = self.pages.split_off(first)?;
+            sweep(cut);
+            // What follows in the last page that stays are zeros if the file grows again.
+            let within = (length % frame) as usize;
+            if let Some(page) = self.pages.get(length / frame).filter(|_| within > 0) {
+                let zeros = [0; PIECE_BYTES];
+                for at in (within..FRAME_BYTES).step_by(PIECE_BYTES) {
+                    page.frame.write(at, &zeros[..PIECE_BYTES.min(FRAME_BYTES - at)]);
+                }
+            }
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    /// Frees some pages; returns whether there may be more.
+    fn free_some(&mut self) -> bool {
+        (0..PORTION_PAGES).all(|_| self.pages.pop().is_some())
+    }
+}
+
+/// Calls `visit(page, offset in it, number of bytes before, number of bytes)` for the pieces of
+/// `count` bytes at `offset`.
+fn for_each_piece(offset: u64, count: usize, mut visit: impl FnMut(u64, usize, usize, usize)) {
+    let mut done = 0;
+    while done < count {
+        let at = offset + done as u64;
+        let within = (at % FRAME_BYTES as u64) as usize;
+        let length = (FRAME_BYTES - within).min(PIECE_BYTES).min(count - done);
+        visit(at / FRAME_BYTES as u64, within, done, length);
+        done += length;
+    }
+}
+
+/// What the sweeper has to free.
+static SWEPT: Mutex<Option<Box<Contents>>> = Mutex::new(None);
+
+/// The sweeper's coroutine.
+pub static SWEEPER: Service = Service::new();
+
+/// Frees the pages of `contents`, soon.
+pub fn sweep(mut contents: Box<Contents>) {
+    // Most files are small.
+    if !contents.free_some() {
+        return;
+    }
+    let mut swept = SWEPT.lock();
+    contents.next = swept.take();
+    *swept = Some(contents);
+    drop(swept);
+    SWEEPER.wake();
+}
+
+/// Frees some pages. Returns whether there is more.
+pub fn sweep_some() -> bool {
+    let mut swept = SWEPT.lock();
+    let Some(mut first) = swept.take() else { return false };
+    *swept = first.next.take();
+    drop(swept);
+    let has_more = first.free_some();
+    let mut swept = SWEPT.lock();
+    if has_more {
+        first.next = swept.take();
+        *swept = Some(first);
+    }
+    swept.is_some()
+}

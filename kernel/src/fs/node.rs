@@ -1,0 +1,186 @@
+//! What a path names: the interface between the calls on files and the file systems.
+//!
+//! An operation is an *attempt*: it is completed and returns its result, or it has to wait and has
+//! changed nothing. A call that has to wait registers in the queue of the node and attempts again
+//! when it is woken (`call/path.rs`). What a look-up has loaded is in memory as long as the node is
+//! used, so `identity`, `kind`, `status` and
+//! `device` never wait.
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::file::{Status, Time, Usage, mode};
+use cops_fallible::Text;
+
+use crate::mm::PinnedBuffer;
+use crate::mm::quota::Family;
+use crate::sched::WaitQueue;
+
+/// The result of an attempt; `None` if the operation has to wait.
+pub type Attempt<T> = Option<Result<T, Errno>>;
+
+/// A node, shared by open files, current directories and calls.
+pub type NodeRef = Arc<dyn Node>;
+
+/// A device, of which the node is only the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Is empty, and takes everything.
+    Null,
+    /// Has zeros without end.
+    Zero,
+    /// Has zeros without end, and no room.
+    Full,
+    /// Has random numbers without end.
+    Random,
+    /// The console.
+    Console,
+    /// The disk.
+    Disk,
+}
+
+/// What is created.
+pub enum New<'a> {
+    /// A directory.
+    Directory,
+    /// A file without contents.
+    File,
+    /// A symbolic link to this path.
+    Link(&'a str),
+}
+
+/// What changes of a status; `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// The permissions.
+    pub permissions: Option<u32>,
+    /// When it was last read.
+    pub accessed: Option<Time>,
+    /// When it was last written.
+    pub modified: Option<Time>,
+}
+
+/// An entry of a directory.
+pub struct Entry {
+    /// The listing goes on behind this place.
+    pub place: u64,
+    /// The name.
+    pub name: Text,
+    /// The node's number.
+    pub number: u64,
+    /// The node's type: one of [`mode`].
+    pub kind: u32,
+}
+
+/// A file, directory, symbolic link or device of a file system.
+///
+/// `payer` is charged for the memory that an operation takes.
+pub trait Node: Send + Sync {
+    /// The number of its file system, and its own in that.
+    fn identity(&self) -> (u64, u64);
+
+    /// Its type: one of [`mode`].
+    fn kind(&self) -> u32;
+
+    /// What is known of it.
+    fn status(&self) -> Status;
+
+    /// The device that it names.
+    fn device(&self) -> Option<Device> {
+        None
+    }
+
+    /// Where calls wait if an operation of this node has to wait.
+    fn waits(&self) -> Option<&WaitQueue> {
+        None
+    }
+
+    /// Reads at `offset`; 0 at the end.
+    fn read(&self, _offset: u64, _buffer: &PinnedBuffer) -> Attempt<usize> {
+        Some(Err(Errno::EISDIR))
+    }
+
+    /// Writes at `offset`, or at the end. Returns where the written bytes end, and their number.
+    fn write(
+        &self,
+        _offset: Option<u64>,
+        _buffer: &PinnedBuffer,
+        _payer: Family,
+    ) -> Attempt<(u64, usize)> {
+        Some(Err(Errno::EISDIR))
+    }
+
+    /// Changes the length.
+    fn resize(&self, _length: u64) -> Attempt<()> {
+        Some(Err(Errno::EINVAL))
+    }
+
+    /// Returns when what was written survives a loss of power.
+    fn synchronise(&self) -> Attempt<()> {
+        Some(Ok(()))
+    }
+
+    /// Changes the status.
+    fn change(&self, change: Change) -> Attempt<()>;
+
+    /// What `name` names in this directory, also `.` and `..`; `..` of the root is the root.
+    fn look_up(&self, _name: &str) -> Attempt<NodeRef> {
+        Some(Err(Errno::ENOTDIR))
+    }
+
+    /// Creates `name` in this directory.
+    fn make(
+        &self,
+        _name: &str,
+        _new: New<'_>,
+        _permissions: u32,
+        _payer: Family,
+    ) -> Attempt<NodeRef> {
+        Some(Err(Errno::ENOTDIR))
+    }
+
+    /// Gives `node`, of the same file system, another name, in this directory.
+    fn link(&self, _name: &str, _node: &NodeRef, _payer: Family) -> Attempt<()> {
+        Some(Err(Errno::ENOTDIR))
+    }
+
+    /// Removes a name: of an empty directory if `of_directory`, otherwise of something else.
+    fn unlink(&self, _name: &str, _of_directory: bool) -> Attempt<()> {
+        Some(Err(Errno::ENOTDIR))
+    }
+
+    /// Gives what has this name the name `new_name` in directory `to` of the same file system, in
+    /// the place of what has that name, unless `no_replace`. Atomic.
+    fn rename(
+        &self,
+        _name: &str,
+        (_to, _new_name): (&NodeRef, &str),
+        _no_replace: bool,
+        _payer: Family,
+    ) -> Attempt<()> {
+        Some(Err(Errno::ENOTDIR))
+    }
+
+    /// The first entry of this directory behind a place; 0 is the beginning. Without `.` and `..`.
+    fn list(&self, _after: u64) -> Attempt<Option<Entry>> {
+        Some(Err(Errno::ENOTDIR))
+    }
+
+    /// The directory that this directory is in, and its name there; `None` for the root.
+    fn place(&self) -> Attempt<Option<(NodeRef, Text)>> {
+        Some(Err(Errno::ENOTDIR))
+    }
+
+    /// The path to which a symbolic link leads.
+    fn target(&self) -> Attempt<Text> {
+        Some(Err(Errno::EINVAL))
+    }
+
+    /// Use and size of its file system.
+    fn usage(&self) -> Usage;
+}
+
+/// Whether `node` is a directory.
+pub fn is_directory(node: &NodeRef) -> bool {
+    node.kind() == mode::DIRECTORY
+}
