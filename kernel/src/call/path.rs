@@ -20,7 +20,7 @@ use crate::process::Process;
 use crate::sched::Waiter;
 
 /// Steps of one portion.
-const PORTION_STEPS: usize = 12;
+const PORTION_STEPS: usize = 8;
 /// Maximum number of levels that the path of the current directory has.
 const LEVELS_MAX: usize = cops_algorithms::tree::LEVELS_MAX;
 

@@ -418,8 +418,12 @@ impl<'a> Arguments<'a> {
     /// A path: the string at an address. Errors are those of `copy_in_string`.
     pub fn path(&self, index: usize) -> Result<Text, Errno> {
         let path = self.process.space.copy_in_string(self.registers[index], PATH_BYTES_MAX - 1)?;
-        if path.split('/').any(|name| name.len() > NAME_BYTES_MAX) {
-            return Err(Errno::ENAMETOOLONG);
+        // From the last slash within the length of a name to the next such slash: a few steps, for
+        // a name may have one byte, and a path thousands of names.
+        let mut rest = path.as_bytes();
+        while let Some(begin) = rest.get(..NAME_BYTES_MAX + 1) {
+            let slash = begin.iter().rposition(|&byte| byte == b'/');
+            rest = &rest[slash.ok_or(Errno::ENAMETOOLONG)? + 1..];
         }
         Ok(path)
     }
