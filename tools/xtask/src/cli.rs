@@ -128,7 +128,7 @@ pub struct Run {
     ./cops exec --smp 1 --timeout 10 /bin/fault; echo $?\n  \
     ./cops exec --add ./data /bin/cat /file-in-data\n  \
     echo text | ./cops exec --interactive /bin/cat\n  \
-    truncate -s 64M disk && ./cops exec --disk disk /bin/measure disk"
+    truncate -s 64M disk && ./cops exec --disk disk /bin/cat /dev/vda > copy"
 )]
 pub struct Exec {
     /// Add the files of this folder to the root image (repeatable; later ones win)
@@ -230,6 +230,8 @@ pub struct Top {
 pub enum Measurement {
     /// Matrix service, closed loop, 1 x 1: throughput; with --icount instructions per request
     Closed,
+    /// Requests that the disk serves in a second, by the number of coroutines that make them
+    Disk,
     /// Bytes of memory per connection that is open and idle
     IdleMemory,
     /// The executor on this host, beside tokio, embassy and others; with --icount no times
@@ -247,6 +249,7 @@ pub enum Measurement {
 #[command(after_help = "Examples:\n  \
     ./cops bench closed\n  \
     ./cops bench closed --icount --json closed.json\n  \
+    ./cops bench disk --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
     ./cops bench executor")]
 pub struct Bench {

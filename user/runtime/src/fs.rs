@@ -1,8 +1,11 @@
-//! Files and directories. The root image is in memory and read-only, so no operation here waits.
+//! Files and directories. The root image is in memory and read-only. The disk is a file, too, of
+//! which reads and writes wait: [`io::read_at`](crate::io::read_at).
 
 use alloc::ffi::CString;
 use alloc::string::String;
 use alloc::vec::Vec;
+
+use cops_abi::file::open as flags;
 
 use crate::io::{
     AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, implement_stream,
@@ -21,8 +24,20 @@ impl File {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EMFILE`; [`Error::ZeroByte`].
     pub fn open(path: &str) -> Result<Self> {
+        Self::open_with(path, flags::READ_ONLY)
+    }
+
+    /// Opens `path` for reading and writing.
+    ///
+    /// # Errors
+    /// As [`File::open`], and `EROFS`, `EPERM`.
+    pub fn open_for_writing(path: &str) -> Result<Self> {
+        Self::open_with(path, flags::READ_WRITE)
+    }
+
+    fn open_with(path: &str, flags: u32) -> Result<Self> {
         let path = CString::new(path).map_err(|_| Error::ZeroByte)?;
-        Ok(Self { fd: Fd::from_raw(system::open(&path)? as i32) })
+        Ok(Self { fd: Fd::from_raw(system::open(&path, flags)? as i32) })
     }
 }
 

@@ -88,12 +88,12 @@ pub(crate) fn write(fd: i32, bytes: &[u8]) -> CallResult {
     unsafe { call(number::WRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len()]) }
 }
 
-/// Opens `path` for reading.
-pub(crate) fn open(path: &core::ffi::CStr) -> CallResult {
-    const READ_ONLY: usize = 0;
+/// Opens `path` with these flags of `openat`.
+pub(crate) fn open(path: &core::ffi::CStr, flags: u32) -> CallResult {
+    let directory = number::AT_FDCWD as usize;
     // SAFETY: the kernel reads the string up to its zero, and the string is borrowed until the call
     // returns.
-    unsafe { call(number::OPENAT, [number::AT_FDCWD as usize, path.as_ptr().addr(), READ_ONLY, 0]) }
+    unsafe { call(number::OPENAT, [directory, path.as_ptr().addr(), flags as usize, 0]) }
 }
 
 pub(crate) fn seek(fd: i32, offset: i64, whence: usize) -> CallResult {

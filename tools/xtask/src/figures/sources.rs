@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 13] = [
+pub const SOURCES: [Source; 14] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -108,6 +108,11 @@ pub const SOURCES: [Source; 13] = [
     Source {
         name: "idle-memory",
         make: Make::Cops(&["bench", "idle-memory", "--json", "docs/results/idle-memory.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "disk",
+        make: Make::Cops(&["bench", "disk", "--smp", "1", "--json", "docs/results/disk.json"]),
         measures: SYSTEM,
     },
     Source { name: "priority", make: Make::Cops(&["bench", "priority"]), measures: PROGRAMS },

@@ -2,6 +2,7 @@
 //! "config", "rows"}`.
 
 mod closed;
+mod disk;
 mod executor;
 pub mod hostile;
 mod idle_memory;
@@ -37,6 +38,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let mut report = None;
     let (name, rows) = match options.name {
         Measurement::Closed => ("closed", closed::measure(workspace, &prepared, &options)?),
+        Measurement::Disk => ("disk", disk::measure(&prepared, &options)?),
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
         Measurement::Executor => unreachable!("done above"),
         Measurement::Hostile => {

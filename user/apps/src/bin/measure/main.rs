@@ -6,6 +6,7 @@
 //!                             one that does not
 //! measure packets             latencies of a most urgent coroutine that packets wake, beside
 //!                             programs that compute
+//! measure disk                requests a second of the disk, which has a known content
 //! ```
 //!
 //! Prints lines of words for `./cops bench priority`, which counts instructions on one hart
@@ -17,6 +18,7 @@ extern crate alloc;
 
 mod costs;
 mod counter;
+mod disk;
 mod interrupts;
 mod packets;
 mod summary;
@@ -30,8 +32,9 @@ async fn main(mut arguments: Arguments) -> io::Result<ExitCode> {
         Some("costs") => costs::run().await?,
         Some("interrupts") => interrupts::run().await?,
         Some("packets") => packets::run().await?,
+        Some("disk") => disk::run().await?,
         _ => {
-            println!("usage: measure costs|interrupts|packets");
+            println!("usage: measure costs|interrupts|packets|disk");
             return Ok(ExitCode(2));
         }
     }
