@@ -19,8 +19,20 @@ numbers! {
     NANOSLEEP = 101;
     /// `clock_getres(clock, *mut timespec or 0)`.
     CLOCK_GETRES = 114;
+    /// `sched_setparam(thread or 0, *const priority)`.
+    SCHED_SETPARAM = 118;
+    /// `sched_setscheduler(thread or 0, policy, *const priority)`: see [`policy`].
+    SCHED_SETSCHEDULER = 119;
+    /// `sched_getscheduler(thread or 0) -> policy`.
+    SCHED_GETSCHEDULER = 120;
+    /// `sched_getparam(thread or 0, *mut priority)`.
+    SCHED_GETPARAM = 121;
     /// `sched_getaffinity(thread, bytes, *mut mask) -> bytes`.
     SCHED_GETAFFINITY = 123;
+    /// `sched_get_priority_max(policy) -> priority`.
+    SCHED_GET_PRIORITY_MAX = 125;
+    /// `sched_get_priority_min(policy) -> priority`.
+    SCHED_GET_PRIORITY_MIN = 126;
     /// `tkill(thread, signal)`.
     TKILL = 130;
     /// `tgkill(process, thread, signal)`.
@@ -29,6 +41,10 @@ numbers! {
     RT_SIGACTION = 134;
     /// `rt_sigprocmask(how, set, old, bytes)`.
     RT_SIGPROCMASK = 135;
+    /// `setpriority(0: thread, id or 0, nice)`.
+    SETPRIORITY = 140;
+    /// `getpriority(0: thread, id or 0) -> 20 - nice`.
+    GETPRIORITY = 141;
     /// `uname(*mut utsname)`.
     UNAME = 160;
     /// `getrlimit(resource, *mut rlimit)`.
@@ -118,6 +134,22 @@ pub mod resource {
     pub const COUNT: usize = 16;
     /// No limit.
     pub const INFINITY: u64 = u64::MAX;
+}
+
+/// Policies of `sched_setscheduler`.
+pub mod policy {
+    /// By nice value.
+    pub const OTHER: usize = 0;
+    /// By priority, 1 to 99; more urgent than all nice values.
+    pub const FIFO: usize = 1;
+    /// The same here: equals always alternate.
+    pub const ROUND_ROBIN: usize = 2;
+    /// By nice value.
+    pub const BATCH: usize = 3;
+    /// Less urgent than all nice values.
+    pub const IDLE: usize = 5;
+    /// Flag: children do not inherit the level. Processes never do; threads do all the same.
+    pub const RESET_ON_FORK: usize = 0x4000_0000;
 }
 
 /// The name of a call of this module.

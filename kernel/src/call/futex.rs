@@ -13,8 +13,12 @@ use cops_fallible::{OutOfMemory, try_arc};
 
 use crate::arch;
 use crate::mm::UserRange;
+use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::process::Process;
 use crate::sched::{Timer, Waiter};
+
+/// Memory for a wait: this value, the waiter, and its place in the table.
+const WAIT_BYTES: u64 = (size_of::<FutexWait>() + size_of::<FutexWaiter>() + 64 + 48) as u64;
 
 /// A wait on a futex.
 pub struct FutexWait {
@@ -22,6 +26,8 @@ pub struct FutexWait {
     expected: u32,
     deadline_ticks: Option<u64>,
     timer: Option<Timer>,
+    /// The charge for the wait, beside that for the call.
+    _charge: Charge,
     /// The word was read after the call was put into the table.
     is_checked: bool,
 }
@@ -30,15 +36,16 @@ impl FutexWait {
     /// A wait for a wake of `address` with a bit of `mask`, while the word there is `expected`.
     ///
     /// # Errors
-    /// [`OutOfMemory`].
+    /// `ENOMEM`.
     pub fn new(
-        address: usize,
+        process: &Process,
+        (address, mask): (usize, u32),
         expected: u32,
-        mask: u32,
         deadline_ticks: Option<u64>,
-    ) -> Result<Self, OutOfMemory> {
+    ) -> Result<Self, Errno> {
+        let _charge = Charge::new(process.family, &Amounts::of(Kind::Memory, WAIT_BYTES))?;
         let waiter = try_arc(FutexWaiter::new(address, mask))?;
-        Ok(Self { waiter, expected, deadline_ticks, timer: None, is_checked: false })
+        Ok(Self { waiter, expected, deadline_ticks, timer: None, _charge, is_checked: false })
     }
 
     /// As for `Operation::attempt`.

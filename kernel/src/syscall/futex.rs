@@ -59,7 +59,7 @@ pub fn futex(
             if read_futex(&cpu.process, address)? != value {
                 return Err(Errno::EAGAIN);
             }
-            let wait = FutexWait::new(address, value, mask, deadline_ticks)?;
+            let wait = FutexWait::new(&cpu.process, (address, mask), value, deadline_ticks)?;
             Ok(submit(cpu, frame, Operation::Futex(try_box(wait)?)))
         }
         futex::WAKE | futex::WAKE_BITSET => {

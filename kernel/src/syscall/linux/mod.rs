@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod memory;
+mod priority;
 mod system;
 
 use alloc::sync::Arc;
@@ -93,6 +94,25 @@ fn dispatch(
                 .into()
         }
         number::GETRLIMIT => system::limit(process, 0, args.number(0), 0, args.number(1)).into(),
+        number::SETPRIORITY => {
+            priority::set_nice(cpu, args.number(0), args.number(1), args.signed(2)).into()
+        }
+        number::GETPRIORITY => priority::nice(cpu, args.number(0), args.number(1)).into(),
+        number::SCHED_SETSCHEDULER => {
+            let parameter = args.structure(2, priority::PARAMETER_BYTES)?;
+            priority::set_policy(cpu, args.number(0), Some(args.number(1)), parameter).into()
+        }
+        number::SCHED_SETPARAM => {
+            let parameter = args.structure(1, priority::PARAMETER_BYTES)?;
+            priority::set_policy(cpu, args.number(0), None, parameter).into()
+        }
+        number::SCHED_GETSCHEDULER => priority::policy(cpu, args.number(0)).into(),
+        number::SCHED_GETPARAM => {
+            let into = args.structure(1, priority::PARAMETER_BYTES)?;
+            priority::parameter(cpu, args.number(0), into).into()
+        }
+        number::SCHED_GET_PRIORITY_MAX => priority::limit(args.number(0), true).into(),
+        number::SCHED_GET_PRIORITY_MIN => priority::limit(args.number(0), false).into(),
         number::SCHED_GETAFFINITY => {
             system::affinity(process, args.number(1), args.number(2)).into()
         }

@@ -29,7 +29,7 @@ struct Test {
 
 const ONE: &[&str] = &["1"];
 
-const TESTS: [Test; 14] = [
+const TESTS: [Test; 15] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -83,6 +83,15 @@ const TESTS: [Test; 14] = [
         status: 0,
         last_line: "no harm was done",
         message: "system call 435 does not exist here",
+    },
+    Test {
+        name: "priorities: a less urgent thread waits",
+        program: "priorities",
+        arguments: &[],
+        harts: ONE,
+        status: 0,
+        last_line: "priorities are in order",
+        message: "",
     },
     leave("the first thread ends first", &["main-first"], 5, "the other thread", ""),
     leave("a fault of one thread", &["fault"], 139, "", "cannot read 0x8"),

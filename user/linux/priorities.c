@@ -1,0 +1,89 @@
+/* Nice values and real-time priorities are levels: on one hart, a less urgent thread does not run
+   while a more urgent one computes. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(what) \
+    do { \
+        if (!(what)) { \
+            printf("line %d: %s, errno %d\n", __LINE__, #what, errno); \
+            exit(1); \
+        } \
+    } while (0)
+#define FAILS(what, error) CHECK((errno = 0, (what) == -1 && errno == (error)))
+
+static volatile long turns;
+static volatile int id;
+
+static void *spin(void *unused) {
+    id = gettid();
+    for (;;)
+        turns++;
+    return unused;
+}
+
+/* Computes for a while, which is more than a time slice. Returns how often the other one ran. */
+static long compute(void) {
+    long before = turns;
+    clock_t end = clock() + CLOCKS_PER_SEC / 20;
+    while (clock() < end)
+        continue;
+    return turns - before;
+}
+
+static int set(int thread, int policy, int priority) {
+    struct sched_param parameter = {priority};
+    return sched_setscheduler(thread, policy, &parameter);
+}
+
+int main(void) {
+    struct sched_param parameter;
+    CHECK(getpriority(PRIO_PROCESS, 0) == 0 && sched_getscheduler(0) == SCHED_OTHER);
+    CHECK(setpriority(PRIO_PROCESS, 0, -7) == 0 && getpriority(PRIO_PROCESS, 0) == -7);
+    CHECK(setpriority(PRIO_PROCESS, 0, 100) == 0 && getpriority(PRIO_PROCESS, 0) == 19);
+    FAILS(setpriority(PRIO_PROCESS, 1 << 29, 0), ESRCH);
+    FAILS(setpriority(PRIO_USER, 0, 0), EINVAL);
+    CHECK(set(0, SCHED_FIFO, 99) == 0 && sched_getscheduler(0) == SCHED_FIFO);
+    CHECK(sched_getparam(0, &parameter) == 0 && parameter.sched_priority > 90);
+    FAILS(set(0, SCHED_FIFO, 0), EINVAL);
+    FAILS(set(0, SCHED_FIFO, 100), EINVAL);
+    FAILS(set(0, SCHED_OTHER, 1), EINVAL);
+    FAILS(set(0, 17, 0), EINVAL);
+    FAILS(set(1 << 29, SCHED_OTHER, 0), ESRCH);
+    FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, 8), EFAULT);
+    CHECK(set(0, SCHED_IDLE, 0) == 0 && sched_getscheduler(0) == SCHED_IDLE);
+    CHECK(set(0, SCHED_OTHER, 0) == 0 && getpriority(PRIO_PROCESS, 0) == 0);
+    CHECK(sched_get_priority_max(SCHED_RR) == 99 && sched_get_priority_min(SCHED_RR) == 1);
+    FAILS(sched_get_priority_max(17), EINVAL);
+
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, spin, NULL) == 0);
+    while (id == 0)
+        sched_yield();
+    /* Equals alternate. */
+    while (compute() == 0)
+        continue;
+    CHECK(setpriority(PRIO_PROCESS, (id_t)id, 5) == 0 && getpriority(PRIO_PROCESS, (id_t)id) == 5);
+    sched_yield();
+    CHECK(compute() == 0);
+    /* It runs while this thread sleeps. */
+    long before = turns;
+    usleep(30000);
+    CHECK(turns > before);
+    CHECK(set(id, SCHED_IDLE, 0) == 0);
+    CHECK(compute() == 0);
+    /* The more urgent thread runs while this one wants to; it is left when the time has come. */
+    CHECK(set(0, SCHED_RR, 50) == 0 && set(id, SCHED_FIFO, 10) == 0);
+    CHECK(compute() == 0);
+    printf("priorities are in order\n");
+    return 0;
+}
