@@ -37,6 +37,8 @@ pub const SYSTEM_PAGE: usize = 0x3f_0010_0000;
 /// The trace pages ([`crate::trace::TracePage`]) of a traced process, read-write, one for each
 /// virtual CPU.
 pub const TRACE_PAGES: usize = 0x3f_0018_0000;
+/// The page to which handlers of signals return, read-execute, in Linux programs only.
+pub const LINUX_TRAMPOLINE: usize = PROCESS_PAGE;
 /// The vDSO image, read-execute.
 pub const VDSO: usize = 0x3f_0020_0000;
 

@@ -37,10 +37,18 @@ numbers! {
     TKILL = 130;
     /// `tgkill(process, thread, signal)`.
     TGKILL = 131;
+    /// `sigaltstack(*const stack or 0, *mut stack or 0)`.
+    SIGALTSTACK = 132;
+    /// `rt_sigsuspend(set, bytes)`: waits for a handler. Can wait.
+    RT_SIGSUSPEND = 133;
     /// `rt_sigaction(signal, action, old, bytes)`.
     RT_SIGACTION = 134;
     /// `rt_sigprocmask(how, set, old, bytes)`.
     RT_SIGPROCMASK = 135;
+    /// `rt_sigpending(*mut set, bytes)`.
+    RT_SIGPENDING = 136;
+    /// `rt_sigreturn()`: returns from the handler of a signal; has no result.
+    RT_SIGRETURN = 139;
     /// `setpriority(0: thread, id or 0, nice)`.
     SETPRIORITY = 140;
     /// `getpriority(0: thread, id or 0) -> 20 - nice`.
@@ -71,6 +79,62 @@ numbers! {
     MADVISE = 233;
     /// `prlimit64(process or 0, resource, new = 0, *mut rlimit or 0)`.
     PRLIMIT64 = 261;
+}
+
+/// `sendto`, which is not here yet, and its flag for no `SIGPIPE`.
+pub const SENDTO: usize = 206;
+/// A broken pipe is only an error.
+pub const MSG_NOSIGNAL: usize = 0x4000;
+
+/// Calls that fail with `EINTR` when a handler has interrupted them, whatever its flags.
+pub const NEVER_REPEATED: [usize; 9] = [
+    NANOSLEEP,
+    RT_SIGSUSPEND,
+    crate::syscall::CLOCK_NANOSLEEP,
+    // epoll_pwait, pselect6, ppoll, rt_sigtimedwait, msgrcv, semop.
+    22,
+    72,
+    73,
+    137,
+    188,
+    193,
+];
+
+/// Flag of an alternate stack: the thread is on it.
+pub const SS_ONSTACK: u64 = 1;
+/// Flag of an alternate stack: there is none.
+pub const SS_DISABLE: u64 = 2;
+/// Minimum size of an alternate stack.
+pub const MINSIGSTKSZ: usize = 2048;
+
+/// How `rt_sigprocmask` changes the blocked signals.
+pub mod mask_change {
+    /// Adds to them.
+    pub const BLOCK: usize = 0;
+    /// Removes from them.
+    pub const UNBLOCK: usize = 1;
+    /// Replaces them.
+    pub const SET: usize = 2;
+}
+
+/// Why a signal was sent: `si_code`.
+pub mod signal_code {
+    /// By `kill`.
+    pub const USER: i32 = 0;
+    /// By `tkill` or `tgkill`.
+    pub const THREAD: i32 = -6;
+    /// `SIGCHLD`: the child has exited.
+    pub const CHILD_EXITED: i32 = 1;
+    /// `SIGCHLD`: a signal has ended the child.
+    pub const CHILD_KILLED: i32 = 2;
+    /// `SIGSEGV`: nothing is mapped there, or not with this right.
+    pub const SEGMENT_UNMAPPED: i32 = 1;
+    /// `SIGBUS`: misaligned.
+    pub const BUS_ALIGNMENT: i32 = 1;
+    /// `SIGILL`: illegal instruction.
+    pub const ILLEGAL_INSTRUCTION: i32 = 1;
+    /// `SIGTRAP`: breakpoint.
+    pub const BREAKPOINT: i32 = 1;
 }
 
 /// More flags of `mmap`.

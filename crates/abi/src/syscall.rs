@@ -368,6 +368,8 @@ pub mod signal {
     pub const SIGKILL: u8 = 9;
     /// Bad address.
     pub const SIGSEGV: u8 = 11;
+    /// Write to a pipe without a reader.
+    pub const SIGPIPE: u8 = 13;
     /// Termination request.
     pub const SIGTERM: u8 = 15;
     /// A child has ended.

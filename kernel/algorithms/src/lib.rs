@@ -34,6 +34,7 @@ pub mod range_map;
 pub mod references;
 pub mod ring;
 pub mod shares;
+pub mod signals;
 pub mod slice;
 pub mod slots;
 pub mod switchers;

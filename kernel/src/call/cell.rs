@@ -277,6 +277,10 @@ impl process::Calls for Cells {
         pool::shrink()
     }
 
+    fn interrupt(&self, process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
+        super::interrupt(process, handle)
+    }
+
     fn cancel_some(&self, process: &Arc<Process>, first: usize) -> Option<usize> {
         super::cancel_some(process, first)
     }

@@ -165,7 +165,7 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
         Delivery::Cpu { index } => {
             pool::release_and_shrink(cell);
             process.calls_in_flight.end(1);
-            process.end_waiting(index, encode(result));
+            process.end_waiting(index, Some(encode(result)));
         }
     }
     process
@@ -209,6 +209,14 @@ fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
         return None;
     }
     cell::take_out_some(process, first, PORTION_CELLS, discard)
+}
+
+/// Takes a call out of its cell for a signal; see [`process::Calls::interrupt`].
+fn interrupt(process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
+    let call = cell::take_out(process, handle).ok()??;
+    let deadline_ticks = call.operation.deadline_ticks();
+    discard(call);
+    Some(deadline_ticks)
 }
 
 fn discard(call: Call) {

@@ -89,6 +89,14 @@ impl Operation {
         }
     }
 
+    /// Until when it lasts, if it is a sleep.
+    pub fn deadline_ticks(&self) -> Option<u64> {
+        match self {
+            Operation::Sleep { deadline_ticks, .. } => Some(*deadline_ticks),
+            _ => None,
+        }
+    }
+
     /// Performs the operation if that is possible now. `None` otherwise; then nothing has changed.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {

@@ -197,6 +197,7 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     fs::release_console(id);
     if let Some(parent) = parent {
         parent.child_ended.wake_all();
+        parent.signal_end_of_child(id, status);
     }
 }
 

@@ -18,6 +18,7 @@ use spin::Mutex;
 use super::Process;
 use super::Thread;
 use super::resumable::Unfinished;
+use super::signals::CpuSignals;
 use crate::arch::UserContext;
 use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue};
@@ -87,6 +88,8 @@ pub struct VirtualCpu {
     /// A call that is executed in portions, between two of them; accessed only by the hart that
     /// runs this virtual CPU.
     pub(crate) unfinished: Mutex<Option<Unfinished>>,
+    /// Its signals, if it is that of a Linux program.
+    pub signals: CpuSignals,
     /// The charge for this virtual CPU.
     _charge: Charge,
     /// Ticks during which it had a hart.
@@ -101,6 +104,7 @@ impl VirtualCpu {
         index: usize,
         context: UserContext,
         thread: Thread,
+        signals: CpuSignals,
     ) -> Result<Self, Errno> {
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
         let charge = Charge::new(process.family, &amounts)?;
@@ -112,6 +116,7 @@ impl VirtualCpu {
             context: Mutex::new(context),
             entity: Entity::new()?,
             unfinished: Mutex::new(None),
+            signals,
             run_ticks: AtomicU64::new(0),
         })
     }

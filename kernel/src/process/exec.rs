@@ -15,7 +15,7 @@ use cops_fallible::{Text, try_box};
 use super::loader::{Image, Start};
 use super::spawn::Request;
 use super::undelivered::calls;
-use super::{Personality, Process, SharedAreas, begin_page, reaper};
+use super::{Personality, Process, SharedAreas, VirtualCpu, begin_page, reaper};
 use crate::arch::UserContext;
 use crate::mm::{self, AddressSpace};
 
@@ -59,12 +59,13 @@ impl Executing {
         Self(Stage::Collecting(path, request))
     }
 
-    /// Executes a portion on behalf of `process`. `None` if there is more to do; otherwise the
-    /// registers with which the new program begins.
+    /// Executes a portion on behalf of `cpu`, the only one of its process. `None` if there is more
+    /// to do; otherwise the registers with which the new program begins.
     ///
     /// Between two portions the virtual CPU returns to its call instruction, so the process changes
     /// in the last portion.
-    pub fn resume(&mut self, process: &Arc<Process>) -> Result<Option<UserContext>, Errno> {
+    pub fn resume(&mut self, cpu: &VirtualCpu) -> Result<Option<UserContext>, Errno> {
+        let process = &cpu.process;
         self.0 = match core::mem::replace(&mut self.0, Stage::Ended) {
             Stage::Collecting(path, mut request) => {
                 if request.collect(process)? {
@@ -91,6 +92,7 @@ impl Executing {
                     let file = process.files.lock().pop_close_on_exec();
                     if file.is_none() {
                         process.replace_program(&new.space, new.image.name(), ready.personality);
+                        cpu.signals.forget_program();
                         return Ok(Some(process.first_context(&ready.start)));
                     }
                     // Without the table's lock: closing a file wakes waiting calls.

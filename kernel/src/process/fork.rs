@@ -12,6 +12,7 @@ use cops_abi::page::ProcessPage;
 use cops_abi::{Errno, layout};
 
 use super::number::{Number, Unstarted};
+use super::signals::CpuSignals;
 use super::{Parts, Process, reaper};
 use crate::arch::UserContext;
 use crate::mm::{self, UserRange};
@@ -20,6 +21,8 @@ use crate::mm::{self, UserRange};
 pub struct Forking {
     /// The registers with which the child begins.
     context: UserContext,
+    /// The signals that the child's virtual CPU blocks, and its alternate stack.
+    signals: CpuSignals,
     /// Where the child's memory gets the child's number.
     child_number: Option<UserRange>,
     stage: Stage,
@@ -44,13 +47,18 @@ enum Stage {
 }
 
 impl Forking {
-    /// A copy that begins with the registers in `context`, and gets its number at `child_number`.
+    /// A copy that begins with the registers in `context` and these signals, and gets its number at
+    /// `child_number`.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(context: UserContext, child_number: Option<UserRange>) -> Result<Self, Errno> {
+    pub fn new(
+        context: UserContext,
+        signals: CpuSignals,
+        child_number: Option<UserRange>,
+    ) -> Result<Self, Errno> {
         mm::admit()?;
-        Ok(Self { context, child_number, stage: Stage::Nothing })
+        Ok(Self { context, signals, child_number, stage: Stage::Nothing })
     }
 
     /// Executes a portion on behalf of `parent`. `None` if there is more to do; the result is the
@@ -76,6 +84,7 @@ impl Forking {
                 if parts.files.copy_chunk(&parent.files.lock(), chunk)? {
                     Stage::Opening(number, parts, chunk + 1)
                 } else if parent.personality.is_linux() {
+                    parts.areas().map_linux()?;
                     Stage::Copying(number, parts, 0)
                 } else {
                     Stage::Sharing(number, parts, 0)
@@ -93,7 +102,7 @@ impl Forking {
                     Some(next) => Stage::Copying(number, parts, next),
                     None => {
                         let ceiling = parent.ceiling.priority();
-                        let what = (parent.name(), parent.personality.copy());
+                        let what = (parent.name(), parent.personality.copy()?);
                         let process = Process::new(number.id, Some(parent), ceiling, what, *parts)?;
                         Stage::Created(Unstarted { number, process })
                     }
@@ -111,8 +120,9 @@ impl Forking {
             let number = unstarted.process.id.to_le_bytes();
             let _ = unstarted.process.space.copy_out(place, &number);
         }
-        let child =
-            unstarted.start(Some(parent), |child| child.add_first_cpu(self.context.clone()))?;
+        let child = unstarted.start(Some(parent), |child| {
+            child.add_first_cpu(self.context.clone(), self.signals.copy())
+        })?;
         Ok(child.id as usize)
     }
 }

@@ -18,6 +18,7 @@ mod personality;
 pub mod reaper;
 pub mod resumable;
 mod running;
+pub mod signals;
 pub mod spawn;
 pub mod sweeper;
 mod thread;
@@ -185,6 +186,16 @@ impl SharedAreas<'_> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Maps what a Linux program shares with the kernel: the page to which handlers of signals
+    /// return.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    fn map_linux(&self) -> Result<(), Errno> {
+        let rights = Rights::READ_EXECUTE;
+        Ok(self.space.map_image(layout::LINUX_TRAMPOLINE, crate::arch::trampoline(), rights)?)
     }
 }
 

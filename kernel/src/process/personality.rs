@@ -2,10 +2,15 @@
 //! because of that (SPEC, appendix A; decision 27).
 #![forbid(unsafe_code)]
 
+use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use cops_abi::Errno;
+use cops_fallible::try_box;
 use spin::Mutex;
+
+use super::signals::Signals;
 
 /// What the program of a process was built for: this kernel, or Linux. It changes when the process
 /// executes another program.
@@ -19,13 +24,20 @@ pub struct Personality {
 pub struct Linux {
     /// From the start of the heap that `brk` moves the end of, to that end.
     pub heap: Mutex<Range<usize>>,
+    /// Its signals; `None` while the program is a native one.
+    pub signals: Mutex<Option<Box<Signals>>>,
     unknown_calls: UnknownCalls,
 }
 
 impl Personality {
     /// Linux, for a program of which the segments end at `end`.
-    pub fn linux(end: usize) -> Self {
-        Self { is_linux: AtomicBool::new(true), linux: Linux::new(end..end) }
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn linux(end: usize) -> Result<Self, Errno> {
+        let linux = Linux::new(end..end);
+        *linux.signals.lock() = Some(try_box(Signals::default())?);
+        Ok(Self { is_linux: AtomicBool::new(true), linux })
     }
 
     /// This kernel.
@@ -33,18 +45,33 @@ impl Personality {
         Self { is_linux: AtomicBool::new(false), linux: Linux::new(0..0) }
     }
 
-    /// That of a copy of the process.
-    pub fn copy(&self) -> Self {
+    /// That of a copy of the process, for which no signal waits.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn copy(&self) -> Result<Self, Errno> {
         let linux = Linux::new(self.linux.heap.lock().clone());
         let calls = linux.unknown_calls.0.iter().zip(&self.linux.unknown_calls.0);
         calls.for_each(|(copy, bits)| copy.store(bits.load(Relaxed), Relaxed));
-        Self { is_linux: AtomicBool::new(self.is_linux()), linux }
+        if let Some(signals) = &*self.linux.signals.lock() {
+            let dispositions = signals.dispositions.clone();
+            let copy = Signals { dispositions, ..Signals::default() };
+            *linux.signals.lock() = Some(try_box(copy)?);
+        }
+        Ok(Self { is_linux: AtomicBool::new(self.is_linux()), linux })
     }
 
     /// The process executes a program with this personality.
     pub fn become_other(&self, other: Self) {
         self.is_linux.store(other.is_linux(), Relaxed);
         *self.linux.heap.lock() = other.linux.heap.into_inner();
+        let mut signals = self.linux.signals.lock();
+        match (&mut *signals, other.linux.signals.into_inner()) {
+            // Signals that wait still wait.
+            (Some(mine), Some(_)) => mine.dispositions.forget_handlers(),
+            (mine, theirs) => *mine = theirs,
+        }
+        drop(signals);
         self.linux.unknown_calls.0.iter().for_each(|word| word.store(0, Relaxed));
     }
 
@@ -63,7 +90,7 @@ impl Personality {
 impl Linux {
     fn new(heap: Range<usize>) -> Self {
         let unknown_calls = UnknownCalls([const { AtomicU64::new(0) }; UnknownCalls::WORDS]);
-        Self { heap: Mutex::new(heap), unknown_calls }
+        Self { heap: Mutex::new(heap), signals: Mutex::new(None), unknown_calls }
     }
 
     /// Whether the program makes the unknown call with this number for the first time. All numbers

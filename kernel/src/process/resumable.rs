@@ -118,7 +118,7 @@ pub fn execute(
 ) -> Option<Result<UserContext, Errno>> {
     let begin = |process: &_| begin(process).map(Resumable::Exec);
     advance_call(cpu, frame, begin, |call| match call {
-        Resumable::Exec(executing) => executing.resume(&cpu.process).transpose(),
+        Resumable::Exec(executing) => executing.resume(cpu).transpose(),
         // Another call has another number, which is in the frame.
         _ => Some(Err(Errno::EINVAL)),
     })

@@ -9,6 +9,7 @@ use cops_fallible::try_arc;
 
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE, VirtualCpu};
 use super::loader::Start;
+use super::signals::CpuSignals;
 use super::{Process, Thread};
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
@@ -32,7 +33,8 @@ impl Process {
         let top = stack_top(index);
         let context = UserContext::new(entry, top, index);
         let thread = Thread::first(self.id);
-        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread)?)?;
+        let signals = CpuSignals::default();
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread, signals)?)?;
         // Last, because it would not be undone.
         self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
         cpus.push(cpu.clone())?;
@@ -49,15 +51,19 @@ impl Process {
         UserContext::new(start.entry, start.stack_pointer, argument)
     }
 
-    /// Adds the first virtual CPU, with these registers.
+    /// Adds the first virtual CPU, with these registers and signals.
     ///
     /// # Errors
     /// `ESRCH` if the process is ending, `EAGAIN`, `ENOMEM`.
-    pub(super) fn add_first_cpu(self: &Arc<Self>, context: UserContext) -> Result<(), Errno> {
+    pub(super) fn add_first_cpu(
+        self: &Arc<Self>,
+        context: UserContext,
+        signals: CpuSignals,
+    ) -> Result<(), Errno> {
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve()?;
         let thread = Thread::first(self.id);
-        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread)?)?;
+        let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread, signals)?)?;
         cpus.push(cpu.clone())?;
         self.cpu_count.store(cpus.worker_count(), Relaxed);
         drop(cpus);
@@ -174,15 +180,16 @@ impl Process {
         let _ = self.cpus.lock().apply(cpu.index, CpuEvent::Wait);
     }
 
-    /// The synchronous call of virtual CPU `index` has completed.
-    pub fn end_waiting(&self, index: usize, result: isize) {
+    /// The synchronous call of virtual CPU `index` has completed; without a result, it was taken
+    /// out for a signal.
+    pub fn end_waiting(&self, index: usize, result: Option<isize>) {
         let mut cpus = self.cpus.lock();
         let Some(cpu) = cpus.get(index).map(|(cpu, _)| cpu.clone()) else { return };
         if cpus.apply(index, CpuEvent::Complete) != Some(CpuState::Runnable) {
             return;
         }
         if let Some(status) = cpus.status(index) {
-            status.result = Some(result);
+            status.result = result;
         }
         drop(cpus);
         trace::emit(move || Event::WaitEnd { process: self.id, cpu: index.min(15) as u8 });

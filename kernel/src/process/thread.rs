@@ -10,6 +10,7 @@ use cops_algorithms::priority::AtomicPriority;
 use cops_fallible::try_arc;
 
 use super::cpu::VirtualCpu;
+use super::signals::CpuSignals;
 use super::{Process, ProcessId};
 use crate::arch::UserContext;
 use crate::mm::UserRange;
@@ -79,15 +80,20 @@ impl Thread {
 }
 
 impl Process {
-    /// Starts a thread with these registers.
+    /// Starts a thread with these registers and signals.
     ///
     /// # Errors
     /// `EAGAIN` at the limit of the process or its quota, `ESRCH` if the process is ending,
     /// `ENOMEM`.
-    pub fn add_thread(self: &Arc<Self>, context: UserContext, thread: Thread) -> Result<(), Errno> {
+    pub fn add_thread(
+        self: &Arc<Self>,
+        context: UserContext,
+        thread: Thread,
+        signals: CpuSignals,
+    ) -> Result<(), Errno> {
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve_thread()?;
-        let cpu = VirtualCpu::new(self.clone(), index, context, thread)?;
+        let cpu = VirtualCpu::new(self.clone(), index, context, thread, signals)?;
         let cpu = try_arc(cpu)?;
         cpus.push(cpu.clone())?;
         drop(cpus);

@@ -30,6 +30,11 @@ pub trait Calls: Sync {
     /// Frees some of the memory of calls that are over. Returns whether there may be more.
     fn shrink(&self) -> bool;
 
+    /// Takes the call of `process` with this handle out of its cell, so that no result of it comes.
+    /// `None` if it has completed; otherwise, for a sleep, the ticks until when it would have
+    /// lasted.
+    fn interrupt(&self, process: &Arc<Process>, handle: u64) -> Option<Option<u64>>;
+
     /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first`
     /// on. Returns the number to continue with, if there are more cells.
     fn cancel_some(&self, process: &Arc<Process>, first: usize) -> Option<usize>;

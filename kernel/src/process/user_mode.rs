@@ -8,6 +8,7 @@ use cops_abi::Priority;
 use cops_abi::inspect::portion;
 use cops_abi::page::level_number;
 use cops_abi::syscall::{signal, wait_status};
+use cops_algorithms::signals::Information;
 use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
@@ -82,6 +83,7 @@ pub fn run(
     let Ok(result) = process.start_running(cpu) else { return (Stopped::Gone, begin_ticks) };
     if let Some(result) = result {
         context.set_result(result as usize);
+        process.after_call(cpu, &context, result);
     }
     context.restore_floating_point();
     let mut on_hart = OnHart { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
@@ -109,6 +111,9 @@ fn run_until_stopped(
     // The level that this coroutine's priority shows to other harts.
     let mut published = None;
     loop {
+        if cpu.signals.is_due() {
+            process.deliver_signals(cpu, context);
+        }
         let mut stop = None;
         let trap = arch::enter_user_unless(
             context,
@@ -125,7 +130,8 @@ fn run_until_stopped(
                         })
                     });
                 }
-                stop.is_some()
+                // A signal that has come since is delivered first.
+                stop.is_some() || cpu.signals.is_due()
             },
         );
         if let Some(stop) = stop {
@@ -262,6 +268,16 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
         Fault::IllegalInstruction => signal::SIGILL,
         Fault::Breakpoint => signal::SIGTRAP,
     };
+    let fields = match *fault {
+        Fault::Page { address, .. } | Fault::AccessFault { address, .. } => [address as u64, 0],
+        Fault::Misaligned { address } => [address as u64, 0],
+        _ => [context.program_counter() as u64, 0],
+    };
+    // The first code of each of these signals, which is the one of these faults.
+    let information = Information { signal: number, code: 1, fields };
+    if process.handles_fault(cpu, information) {
+        return;
+    }
     if process.end(wait_status::signalled(number)) {
         let pc = context.program_counter();
         match *fault {

@@ -149,7 +149,10 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
     match submitted {
         Submitted::Done(result) => Reply::Done(result),
         Submitted::InFlight(handle) if frame.coroutine != 0 => Reply::InFlight(handle),
-        Submitted::InFlight(_) => Reply::Waits,
+        Submitted::InFlight(call) => {
+            process.waits_for(cpu, call);
+            Reply::Waits
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::call::Operation;
 use crate::fs::{self, ConsoleMode};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::resumable::{self, Resumable};
+use crate::process::signals::sent_by;
 use crate::process::spawn::Request;
 use crate::process::{
     Executing, Forking, Outcome, Process, ProcessId, Releasing, Thread, VirtualCpu, children,
@@ -63,7 +64,7 @@ pub fn start_thread(
     context.save_floating_point();
     let is_asynchronous = frame.coroutine != 0;
     let copy = context.copy(is_asynchronous, request.stack_pointer, request.thread_pointer);
-    process.add_thread(copy, thread)?;
+    process.add_thread(copy, thread, cpu.signals.of_new_thread())?;
     Ok(id as usize)
 }
 
@@ -73,13 +74,13 @@ pub fn exit(cpu: &VirtualCpu, code: u8) -> Reply {
     Reply::Outcome(Outcome::Yield)
 }
 
-/// `kill(pid, signal)`: there are no handlers, so every signal except 0 ends the process, which
-/// must be the caller's own or a descendant's.
+/// `kill(pid, signal)`: every signal except 0 ends a native program; a Linux program may handle it.
+/// The process must be the caller's own or a descendant's.
 pub fn kill(caller: &Process, id: ProcessId, signal: u8) -> CallResult {
     let process = children::find(id).ok_or(Errno::ESRCH)?;
     caller.check_authority_over(&process)?;
     if signal != 0 {
-        process.end(wait_status::signalled(signal));
+        process.signal(sent_by(caller.id, signal));
     }
     Ok(0)
 }
@@ -99,7 +100,8 @@ pub fn fork(
         context.save_floating_point();
         let copy =
             context.copy(frame.coroutine != 0, request.stack_pointer, request.thread_pointer);
-        Ok(Resumable::Fork(try_box(Forking::new(copy, request.child_number)?)?))
+        let forking = Forking::new(copy, cpu.signals.copy(), request.child_number)?;
+        Ok(Resumable::Fork(try_box(forking)?))
     });
     let child = child.transpose()?;
     if let (Some(child), Some(place)) = (child, request.parent_number) {

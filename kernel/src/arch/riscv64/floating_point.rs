@@ -20,6 +20,28 @@ impl FloatingPoint {
         Self { registers: [0; 32], control: 0 }
     }
 
+    /// Size of the registers in memory, with the control register after them.
+    const BYTES: usize = 32 * 8 + 4;
+
+    /// Writes the registers and the control register, as Linux lays them out.
+    pub(super) fn store(&self, into: &mut [u8]) {
+        for (place, register) in into.chunks_exact_mut(8).zip(self.registers) {
+            place.copy_from_slice(&register.to_le_bytes());
+        }
+        into[Self::BYTES - 4..Self::BYTES].copy_from_slice(&(self.control as u32).to_le_bytes());
+    }
+
+    /// Reads what [`Self::store`] writes. Only the rounding mode and the flags of the control
+    /// register are taken.
+    pub(super) fn load(&mut self, from: &[u8]) {
+        for (register, place) in self.registers.iter_mut().zip(from.chunks_exact(8)) {
+            let mut word = [0; 8];
+            word.copy_from_slice(place);
+            *register = u64::from_le_bytes(word);
+        }
+        self.control = usize::from(from[Self::BYTES - 4]);
+    }
+
     /// Copies the hart's registers here.
     pub(super) fn save(&mut self) {
         // SAFETY: the stores write only into `self`, and reading the registers has no effect on

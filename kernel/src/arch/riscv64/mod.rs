@@ -4,6 +4,7 @@
 //! - `trap`: traps and their handlers.
 //! - `user`: entering user mode and returning from it.
 //! - `upcall`: interrupts of user mode.
+//! - `signal`: the frame of a signal on a Linux program's stack.
 //! - `paging`: page-table entries and translation caches.
 //! - `timer`, `firmware`, `interrupt_controller`: the hart's clock, the calls to SBI, the PLIC.
 //! - `hart`: the record that each hart finds through its `tp` register.
@@ -18,6 +19,7 @@ mod floating_point;
 mod hart;
 pub mod interrupt_controller;
 mod paging;
+mod signal;
 mod timer;
 mod trap;
 mod upcall;
@@ -34,6 +36,7 @@ pub use paging::{
     flush_root, interrupt_harts_with_root, is_active_root, page_size_of_level,
     sync_instruction_stream, sync_instruction_stream_everywhere, table_index,
 };
+pub use signal::{SIGNAL_FRAME_BYTES, SignalHandler, SignalState, trampoline};
 pub use timer::{instructions_retired, now_ticks, set_timer, ticks_per_second};
 pub use trap::{
     TrapFrame, install_traps, interrupts_off, interrupts_on, send_interrupt_to, stop_hart,

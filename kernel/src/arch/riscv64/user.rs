@@ -19,13 +19,13 @@ pub struct UserContext {
     pub(super) program_counter: usize,
     /// `sstatus` at the trap; only its floating-point state is used.
     pub(super) status: usize,
-    floating_point: FloatingPoint,
+    pub(super) floating_point: FloatingPoint,
 }
 
 pub(super) const REGISTER_SP: usize = 2;
 const REGISTER_TP: usize = 4;
 const REGISTER_T0: usize = 5;
-const REGISTER_A0: usize = 10;
+pub(super) const REGISTER_A0: usize = 10;
 const REGISTER_A6: usize = 16;
 pub(super) const REGISTER_A7: usize = 17;
 
@@ -299,7 +299,7 @@ impl UserContext {
         true
     }
 
-    fn set_floating_point_state(&mut self, state: usize) {
+    pub(super) fn set_floating_point_state(&mut self, state: usize) {
         self.status = self.status & !csr::STATUS_FLOATING_POINT | state;
     }
 }

@@ -190,7 +190,7 @@ impl Segments {
             }
             None => {
                 let end = layout::page_up(self.end).ok_or(Errno::ENOEXEC)?;
-                Ok(Personality::linux(end))
+                Personality::linux(end)
             }
         }
     }

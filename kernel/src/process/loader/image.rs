@@ -64,8 +64,8 @@ impl Image {
                 } else {
                     self.headers = segments.headers();
                     let personality = segments.personality(&self.program)?;
-                    // A Linux program sees none of the shared areas.
                     if personality.is_linux() {
+                        areas.map_linux()?;
                         Stage::Mapped(personality)
                     } else {
                         Stage::Sharing(personality, 0)

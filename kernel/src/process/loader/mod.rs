@@ -20,6 +20,7 @@ use cops_abi::{Errno, Priority};
 use cops_executor::yield_now;
 
 use super::number::{Number, Unstarted};
+use super::signals::CpuSignals;
 use super::{Parts, Process, reaper};
 use crate::fs::{self, ConsoleMode};
 use crate::mm;
@@ -131,7 +132,7 @@ impl Loading {
             if let (Some(mode), Some(parent)) = (self.console, parent) {
                 fs::hand_over_console(parent.id, process.id, mode)?;
             }
-            process.add_first_cpu(process.first_context(&start))
+            process.add_first_cpu(process.first_context(&start), CpuSignals::default())
         })
     }
 }

@@ -4,12 +4,14 @@
 
 mod memory;
 mod priority;
+mod signals;
 mod system;
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::Errno;
+use cops_abi::errno::encode;
 use cops_abi::linux::{self as number, clock};
 use cops_abi::syscall::{self as native, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
@@ -31,12 +33,23 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     // The registers of coroutine and token belong to the program: no call is asynchronous.
     let mut frame = SyscallFrame { coroutine: 0, token: 0, ..context.syscall() };
     measure(&frame);
+    if frame.number == number::RT_SIGRETURN {
+        // All registers are restored, so there is no result and no instruction to skip.
+        cpu.process.return_from_signal(cpu, context);
+        return Outcome::Return;
+    }
     context.skip_syscall();
     let reply = match cpu.process.personality.as_linux() {
         Some(linux) => dispatch(cpu, linux, &mut frame, context),
         None => Err(Errno::ENOSYS),
     };
-    conclude(context, 0, reply.unwrap_or_else(|error| Reply::Done(Err(error))))
+    let reply = reply.unwrap_or_else(|error| Reply::Done(Err(error)));
+    let is_broken_pipe = matches!(reply, Reply::Done(Err(Errno::EPIPE)));
+    let outcome = conclude(context, 0, reply);
+    if is_broken_pipe {
+        cpu.process.after_call(cpu, context, encode(Err(Errno::EPIPE)));
+    }
+    outcome
 }
 
 /// Decodes the arguments and executes the call.
@@ -131,14 +144,17 @@ fn dispatch(
             Reply::Done(Ok(0))
         }
         number::TKILL => {
-            system::signal_thread(process, None, args.number(0), args.signal(1)?).into()
+            signals::signal_thread(process, None, args.number(0), args.signal(1)?).into()
         }
         number::TGKILL => {
             let group = Some(args.process_id(0)?);
-            system::signal_thread(process, group, args.number(1), args.signal(2)?).into()
+            signals::signal_thread(process, group, args.number(1), args.signal(2)?).into()
         }
-        number::RT_SIGACTION => system::signal_action(process, args.number(2)).into(),
-        number::RT_SIGPROCMASK => system::signal_mask(process, args.number(2)).into(),
+        number::RT_SIGACTION => signals::action(process, linux, &args).into(),
+        number::RT_SIGPROCMASK => signals::change_mask(cpu, &args).into(),
+        number::RT_SIGPENDING => signals::pending(cpu, linux, &args).into(),
+        number::RT_SIGSUSPEND => submit(cpu, frame, signals::suspend(cpu, &args)?),
+        number::SIGALTSTACK => signals::alternate_stack(cpu, context, &args).into(),
 
         other if other < FIRST_OWN && native::name(other).is_some() => {
             return super::dispatch(cpu, frame, context);

@@ -29,7 +29,7 @@ struct Test {
 
 const ONE: &[&str] = &["1"];
 
-const TESTS: [Test; 15] = [
+const TESTS: [Test; 16] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -96,6 +96,15 @@ const TESTS: [Test; 15] = [
     leave("the first thread ends first", &["main-first"], 5, "the other thread", ""),
     leave("a fault of one thread", &["fault"], 139, "", "cannot read 0x8"),
     leave("the first thread returns", &["return"], 6, "the first thread", ""),
+    Test {
+        name: "signals: handlers, masks, interrupted calls",
+        program: "signals",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "signals are in order",
+        message: "no stack for the handler of a signal",
+    },
     Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },
     Test { status: 139, message: "cannot write", ..fault("a write to code", &["write"]) },
     Test { status: 139, message: "cannot write", ..fault("a stack without end", &["stack"]) },

@@ -1,0 +1,309 @@
+//! Signals of a process: what each does by default, what the program wants done, and which wait.
+//!
+//! Numbers, flags and effects are Linux's. A signal that waits is not counted: a second one of the
+//! same number before the first is taken is lost, also of the real-time signals.
+
+/// Number of signals; they are numbered from 1.
+pub const SIGNALS: u8 = 64;
+
+/// A set of signals: bit `n - 1` for signal `n`.
+pub type Set = u64;
+
+/// The set with this signal, 1 to [`SIGNALS`].
+#[must_use]
+pub const fn bit(signal: u8) -> Set {
+    1 << ((signal - 1) & 63)
+}
+
+const SIGILL: u8 = 4;
+const SIGTRAP: u8 = 5;
+const SIGBUS: u8 = 7;
+const SIGFPE: u8 = 8;
+const SIGKILL: u8 = 9;
+const SIGSEGV: u8 = 11;
+const SIGCHLD: u8 = 17;
+const SIGCONT: u8 = 18;
+const SIGSTOP: u8 = 19;
+const SIGTSTP: u8 = 20;
+const SIGTTIN: u8 = 21;
+const SIGTTOU: u8 = 22;
+const SIGURG: u8 = 23;
+const SIGWINCH: u8 = 28;
+
+/// Signals that a program can neither block, ignore nor handle.
+pub const FORCED: Set = bit(SIGKILL) | bit(SIGSTOP);
+
+/// Signals of a fault of the program itself, which are delivered before all others.
+const FAULTS: Set = bit(SIGILL) | bit(SIGTRAP) | bit(SIGBUS) | bit(SIGFPE) | bit(SIGSEGV);
+
+/// What happens to a process that has not said what it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    Ignore,
+    /// It ends.
+    Terminate,
+    /// It stops.
+    Stop,
+}
+
+/// The effect of a signal by default. (`SIGCONT` makes a stopped process go on, and then has none.)
+#[must_use]
+pub const fn default_effect(signal: u8) -> Effect {
+    match signal {
+        SIGCHLD | SIGCONT | SIGURG | SIGWINCH => Effect::Ignore,
+        SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU => Effect::Stop,
+        _ => Effect::Terminate,
+    }
+}
+
+/// What a program wants done with a signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// Address of the handler, [`Action::DEFAULT`] or [`Action::IGNORE`].
+    pub handler: usize,
+    /// Bits of [`flags`].
+    pub flags: usize,
+    /// Signals that are blocked while the handler runs.
+    pub mask: Set,
+}
+
+impl Action {
+    /// In the place of a handler: the default effect.
+    pub const DEFAULT: usize = 0;
+    /// In the place of a handler: nothing.
+    pub const IGNORE: usize = 1;
+}
+
+/// Flags of an [`Action`].
+pub mod flags {
+    /// The handler runs on the alternate stack, if there is one.
+    pub const ON_STACK: usize = 0x0800_0000;
+    /// A call that the handler has interrupted is made again.
+    pub const RESTART: usize = 0x1000_0000;
+    /// The signal itself is not blocked while its handler runs.
+    pub const NO_DEFER: usize = 0x4000_0000;
+    /// The signal has its default effect again once it is delivered.
+    pub const RESET: usize = 0x8000_0000;
+}
+
+/// What is to be done with a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Its effect, without a handler.
+    Effect(Effect),
+    /// The program's handler runs.
+    Handle(Action),
+}
+
+/// What a program wants done with each signal.
+#[derive(Clone, Debug)]
+pub struct Dispositions([Action; SIGNALS as usize]);
+
+impl Default for Dispositions {
+    fn default() -> Self {
+        Self([Action::default(); SIGNALS as usize])
+    }
+}
+
+impl Dispositions {
+    /// The action for `signal`, 1 to [`SIGNALS`].
+    #[must_use]
+    pub fn get(&self, signal: u8) -> Action {
+        self.0[usize::from(signal - 1) % self.0.len()]
+    }
+
+    /// Sets the action for `signal`, 1 to [`SIGNALS`]. Returns false, and changes nothing, for a
+    /// signal that cannot have one.
+    #[must_use]
+    pub fn set(&mut self, signal: u8, action: Action) -> bool {
+        let is_allowed = FORCED & bit(signal) == 0;
+        if is_allowed {
+            let place = usize::from(signal - 1) % self.0.len();
+            self.0[place] = Action { mask: action.mask & !FORCED, ..action };
+        }
+        is_allowed
+    }
+
+    /// What is to be done with `signal`.
+    #[must_use]
+    pub fn decide(&self, signal: u8) -> Decision {
+        let action = self.get(signal);
+        match action.handler {
+            Action::DEFAULT => Decision::Effect(default_effect(signal)),
+            Action::IGNORE => Decision::Effect(Effect::Ignore),
+            _ => Decision::Handle(action),
+        }
+    }
+
+    /// Like [`Self::decide`], for a signal that is delivered now: if the program wants that, it has
+    /// its default effect from now on.
+    pub fn deliver(&mut self, signal: u8) -> Decision {
+        let decision = self.decide(signal);
+        if let Decision::Handle(action) = decision
+            && action.flags & flags::RESET != 0
+        {
+            let _ = self.set(signal, Action::default());
+        }
+        decision
+    }
+
+    /// The program is replaced by another one: no handler of it remains, but what it ignores is
+    /// still ignored.
+    pub fn forget_handlers(&mut self) {
+        for action in &mut self.0 {
+            let is_ignored = action.handler == Action::IGNORE;
+            let handler = if is_ignored { Action::IGNORE } else { Action::DEFAULT };
+            *action = Action { handler, ..Action::default() };
+        }
+    }
+}
+
+/// A signal with what its handler learns about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Information {
+    /// Its number.
+    pub signal: u8,
+    /// Why it was sent: `si_code`.
+    pub code: i32,
+    /// The fields of `siginfo` from byte 16 on.
+    pub fields: [u64; 2],
+}
+
+/// Signals that wait.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    set: Set,
+    information: [Information; SIGNALS as usize],
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self { set: 0, information: [Information::default(); SIGNALS as usize] }
+    }
+}
+
+impl Pending {
+    /// The signals that wait.
+    #[must_use]
+    pub const fn set(&self) -> Set {
+        self.set
+    }
+
+    /// Adds one, unless one of its number waits already.
+    pub fn add(&mut self, information: Information) {
+        let place = usize::from(information.signal - 1) % self.information.len();
+        if self.set & bit(information.signal) == 0 {
+            self.set |= bit(information.signal);
+            self.information[place] = information;
+        }
+    }
+
+    /// Removes these signals.
+    pub fn remove(&mut self, signals: Set) {
+        self.set &= !signals;
+    }
+
+    /// Takes one that is not in `blocked`: that of a fault, otherwise the lowest number.
+    pub fn take(&mut self, blocked: Set) -> Option<Information> {
+        let ready = self.set & !(blocked & !FORCED);
+        let first = if ready & FAULTS != 0 { ready & FAULTS } else { ready };
+        if first == 0 {
+            return None;
+        }
+        let place = first.trailing_zeros() as usize;
+        self.set &= !(1 << place);
+        Some(self.information[place])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDLER: usize = 0x1_2345;
+
+    fn handled(flags: usize) -> Action {
+        Action { handler: HANDLER, flags, mask: u64::MAX }
+    }
+
+    fn of(signal: u8) -> Information {
+        Information { signal, code: i32::from(signal), fields: [signal.into(), 7] }
+    }
+
+    #[test]
+    fn effects_are_those_of_linux() {
+        let ignored = (1..=SIGNALS).filter(|&signal| default_effect(signal) == Effect::Ignore);
+        assert!(ignored.eq([17, 18, 23, 28]));
+        let stopping = (1..=SIGNALS).filter(|&signal| default_effect(signal) == Effect::Stop);
+        assert!(stopping.eq([19, 20, 21, 22]));
+    }
+
+    #[test]
+    fn two_signals_cannot_be_caught() {
+        let mut all = Dispositions::default();
+        for signal in 1..=SIGNALS {
+            let is_forced = signal == 9 || signal == 19;
+            assert_eq!(all.set(signal, handled(0)), !is_forced, "{signal}");
+            match all.decide(signal) {
+                Decision::Handle(action) => {
+                    assert!(!is_forced);
+                    assert_eq!(action.mask, !FORCED, "what cannot be blocked is not in a mask");
+                }
+                Decision::Effect(effect) => {
+                    assert!(is_forced);
+                    assert_eq!(effect, default_effect(signal));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_handler_that_is_reset_runs_once() {
+        let mut all = Dispositions::default();
+        assert!(all.set(10, handled(flags::RESET)) && all.set(12, handled(0)));
+        for signal in [10, 12] {
+            assert!(matches!(all.deliver(signal), Decision::Handle(_)));
+        }
+        assert_eq!(all.deliver(10), Decision::Effect(Effect::Terminate));
+        assert!(matches!(all.deliver(12), Decision::Handle(_)));
+    }
+
+    #[test]
+    fn another_program_inherits_what_is_ignored_and_no_handler() {
+        let mut all = Dispositions::default();
+        let ignore = Action { handler: Action::IGNORE, ..handled(flags::RESTART) };
+        assert!(all.set(2, ignore) && all.set(15, handled(0)));
+        all.forget_handlers();
+        assert_eq!(all.get(2), Action { handler: Action::IGNORE, flags: 0, mask: 0 });
+        assert_eq!(all.get(15), Action::default());
+    }
+
+    #[test]
+    fn faults_come_first_and_then_the_lowest_number() {
+        let mut pending = Pending::default();
+        for signal in [64, 2, 11, 10] {
+            pending.add(of(signal));
+        }
+        let order: [u8; 4] =
+            core::array::from_fn(|_| pending.take(0).map_or(0, |taken| taken.signal));
+        assert_eq!(order, [11, 2, 10, 64]);
+        assert_eq!(pending.take(0), None);
+    }
+
+    #[test]
+    fn a_blocked_signal_waits_and_the_first_of_a_number_remains() {
+        let mut pending = Pending::default();
+        pending.add(of(10));
+        pending.add(Information { code: 99, ..of(10) });
+        assert_eq!(pending.take(bit(10)), None);
+        assert_eq!(pending.set(), bit(10));
+        assert_eq!(pending.take(!bit(10)), Some(of(10)));
+        assert_eq!(pending.take(0), None);
+        pending.add(of(9));
+        assert_eq!(pending.take(u64::MAX), Some(of(9)), "SIGKILL cannot be blocked");
+        pending.add(of(12));
+        pending.remove(bit(12));
+        assert_eq!(pending.take(0), None);
+    }
+}

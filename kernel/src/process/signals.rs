@@ -1,0 +1,435 @@
+//! Signals of Linux programs: sending them, choosing the thread that gets one, and calling its
+//! handler (decision 28). What is wanted, and what waits, is in `cops_algorithms::signals`.
+//!
+//! A signal that waits for a virtual CPU sets [`CpuSignals::is_due`], and the virtual CPU looks for
+//! signals before it enters user mode again. If it is in user mode it is interrupted; if it waits
+//! for a call, the call is taken out of its cell. Native programs have no handlers: any signal ends
+//! them.
+//!
+//! Lock order: the signals of the process, then `cpus`, then those of a virtual CPU.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::num::NonZeroU64;
+use core::sync::atomic::{AtomicBool, Ordering::*};
+
+use cops_abi::errno::encode;
+use cops_abi::linux::{self, signal_code};
+use cops_abi::syscall::{self as native, signal, wait_status};
+use cops_abi::{Errno, layout};
+use cops_algorithms::signals::{
+    Action, Decision, Dispositions, Effect, FORCED, Information, Pending, Set, bit, flags,
+};
+use spin::{Mutex, MutexGuard};
+
+use super::cpu::{CpuState, VirtualCpu};
+use super::undelivered::calls;
+use super::{Process, WaitStatus};
+use crate::arch::{self, SIGNAL_FRAME_BYTES, SignalHandler, SignalState, UserContext};
+use crate::mm::UserRange;
+use crate::sched::timer;
+
+/// How many virtual CPUs are asked whether they block a signal to their process. If all of these
+/// do, the signal waits until one of the process's virtual CPUs changes what it blocks.
+const CPUS_ASKED: usize = 64;
+
+/// The signals of a process.
+#[derive(Clone, Default)]
+pub struct Signals {
+    /// What the program wants done.
+    pub dispositions: Dispositions,
+    /// Signals to the process that no thread has taken.
+    pub pending: Pending,
+}
+
+/// The signals of a virtual CPU.
+#[derive(Default)]
+pub struct CpuSignals {
+    /// Whether it is to look for signals before it enters user mode.
+    is_due: AtomicBool,
+    state: Mutex<CpuSignalState>,
+}
+
+/// The signals of a virtual CPU, behind their lock.
+#[derive(Default)]
+pub struct CpuSignalState {
+    /// The signals that it blocks.
+    mask: Set,
+    /// Signals to this virtual CPU only.
+    pending: Set,
+    /// What is known about those: the process that has sent the last one.
+    sender: u32,
+    /// A fault of its own, with a signal that it handles.
+    fault: Option<Information>,
+    /// Address and size of the alternate stack; size 0: there is none.
+    pub stack: (usize, usize),
+    /// What it blocks after `rt_sigsuspend`.
+    after_suspend: Option<Set>,
+    /// The call that it waits for, or has waited for.
+    call: Option<NonZeroU64>,
+    /// That call was taken out for a signal; for a sleep, until when it would have lasted.
+    interrupted: Option<Option<u64>>,
+}
+
+impl CpuSignals {
+    /// Those of the virtual CPU of a copy: it blocks the same and has the same alternate stack.
+    pub fn copy(&self) -> Self {
+        let state = self.state.lock();
+        let (mask, stack) = (state.mask, state.stack);
+        let state = Mutex::new(CpuSignalState { mask, stack, ..CpuSignalState::default() });
+        Self { is_due: AtomicBool::new(false), state }
+    }
+
+    /// Those of another thread of the same process: it blocks the same.
+    pub fn of_new_thread(&self) -> Self {
+        let copy = self.copy();
+        copy.state.lock().stack = (0, 0);
+        copy
+    }
+
+    /// Whether the virtual CPU is to look for signals.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.is_due.load(SeqCst)
+    }
+
+    /// The signals that wait for this virtual CPU only.
+    pub fn pending(&self) -> Set {
+        self.state.lock().pending
+    }
+
+    /// The blocked signals.
+    pub fn mask(&self) -> Set {
+        self.state.lock().mask
+    }
+
+    /// Blocks these signals and no others. Those that wait are delivered on the way to user mode.
+    pub fn set_mask(&self, mask: Set) {
+        self.state.lock().mask = mask & !FORCED;
+        self.is_due.store(true, SeqCst);
+    }
+
+    /// Like [`Self::set_mask`], until a handler returns.
+    pub fn suspend_with(&self, mask: Set) {
+        let mut state = self.state.lock();
+        // A call that is made again, because there was no handler, does not change what follows.
+        let before = state.mask;
+        state.after_suspend.get_or_insert(before);
+        state.mask = mask & !FORCED;
+        drop(state);
+        self.is_due.store(true, SeqCst);
+    }
+
+    /// The program is replaced by another one.
+    pub fn forget_program(&self) {
+        let mut state = self.state.lock();
+        (state.stack, state.after_suspend, state.fault) = ((0, 0), None, None);
+    }
+
+    /// The state, for changing the alternate stack.
+    pub fn lock(&self) -> MutexGuard<'_, CpuSignalState> {
+        self.state.lock()
+    }
+}
+
+impl CpuSignalState {
+    /// Whether a stack pointer is on the alternate stack.
+    pub fn is_on_stack(&self, stack_pointer: usize) -> bool {
+        let (start, bytes) = self.stack;
+        stack_pointer.checked_sub(start).is_some_and(|offset| offset > 0 && offset <= bytes)
+    }
+
+    /// The alternate stack as Linux describes it to a program with this stack pointer.
+    pub fn describe_stack(&self, stack_pointer: usize) -> [u64; 3] {
+        let (start, bytes) = self.stack;
+        let flags = match bytes {
+            0 => linux::SS_DISABLE,
+            _ if self.is_on_stack(stack_pointer) => linux::SS_ONSTACK,
+            _ => 0,
+        };
+        [start as u64, flags, bytes as u64]
+    }
+}
+
+/// What is known about a signal that process `sender` has sent.
+pub fn sent_by(sender: u32, signal: u8) -> Information {
+    Information { signal, code: signal_code::USER, fields: [sender.into(), 0] }
+}
+
+impl Process {
+    /// Sends a signal to the process, 1 to 64; the caller has the authority to do so.
+    pub fn signal(self: &Arc<Self>, information: Information) {
+        let number = information.signal;
+        let end = || drop(self.end(wait_status::signalled(number)));
+        let Some(linux) = self.personality.as_linux() else { return end() };
+        // A virtual CPU that does not block it.
+        let target = {
+            let (cpus, mut next) = (self.cpus.lock(), 0);
+            let all = core::iter::from_fn(|| {
+                let found = cpus.at_or_after(next)?;
+                next = found.0.index + 1;
+                Some(found)
+            });
+            let mut alive = all.take(CPUS_ASKED).filter(|(_, state)| *state != CpuState::Ended);
+            let target = alive.find(|(cpu, _)| cpu.signals.mask() & bit(number) == 0);
+            target.map(|(cpu, _)| cpu.clone())
+        };
+        let mut signals = linux.signals.lock();
+        let Some(signals) = signals.as_mut() else { return end() };
+        match (signals.dispositions.decide(number), target) {
+            (Decision::Effect(Effect::Terminate), _) if number == signal::SIGKILL => end(),
+            (Decision::Effect(Effect::Terminate), Some(_)) => end(),
+            // Nothing stops a process.
+            (Decision::Effect(Effect::Ignore | Effect::Stop), Some(_)) => {}
+            (Decision::Handle(_), Some(target)) => {
+                signals.pending.add(information);
+                self.alert(&target);
+            }
+            (_, None) => signals.pending.add(information),
+        }
+    }
+
+    /// Sends a signal, 1 to 64, to one virtual CPU of the process.
+    pub fn signal_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
+        let end = || drop(self.end(wait_status::signalled(number)));
+        let Some(linux) = self.personality.as_linux() else { return end() };
+        let decision = match &*linux.signals.lock() {
+            Some(signals) => signals.dispositions.decide(number),
+            None => return end(),
+        };
+        let is_blocked = cpu.signals.mask() & bit(number) != 0;
+        match decision {
+            Decision::Effect(Effect::Ignore | Effect::Stop) if !is_blocked => {}
+            Decision::Effect(Effect::Terminate) if !is_blocked => end(),
+            _ => {
+                let mut state = cpu.signals.state.lock();
+                state.pending |= bit(number);
+                state.sender = sender;
+                drop(state);
+                self.alert(cpu);
+            }
+        }
+    }
+
+    /// A child has ended: sends `SIGCHLD` to a Linux program.
+    pub fn signal_end_of_child(self: &Arc<Self>, child: u32, status: WaitStatus) {
+        if !self.personality.is_linux() {
+            return;
+        }
+        let (code, status) = match status & 0x7f {
+            0 => (signal_code::CHILD_EXITED, status >> 8 & 0xff),
+            by => (signal_code::CHILD_KILLED, by),
+        };
+        let fields = [child.into(), status as u64];
+        self.signal(Information { signal: signal::SIGCHLD, code, fields });
+    }
+
+    /// `cpu`, which runs on this hart, has made a fault for which there is this signal. Returns
+    /// whether the program handles it.
+    pub(super) fn handles_fault(&self, cpu: &VirtualCpu, fault: Information) -> bool {
+        let Some(linux) = self.personality.as_linux() else { return false };
+        let signals = linux.signals.lock();
+        let Some(signals) = &*signals else { return false };
+        let mut state = cpu.signals.state.lock();
+        let is_handled = matches!(signals.dispositions.decide(fault.signal), Decision::Handle(_))
+            && state.mask & bit(fault.signal) == 0;
+        if is_handled {
+            state.fault = Some(fault);
+            cpu.signals.is_due.store(true, SeqCst);
+        }
+        is_handled
+    }
+
+    /// A call of `cpu` has returned `result`: sends `SIGPIPE` if it has written to a broken pipe.
+    pub fn after_call(
+        self: &Arc<Self>,
+        cpu: &Arc<VirtualCpu>,
+        context: &UserContext,
+        result: isize,
+    ) {
+        if result != encode(Err(Errno::EPIPE)) || !self.personality.is_linux() {
+            return;
+        }
+        let call = context.syscall();
+        let is_quiet = call.number == linux::SENDTO && call.arguments[3] & linux::MSG_NOSIGNAL != 0;
+        if !is_quiet {
+            self.signal_cpu(cpu, self.id, signal::SIGPIPE);
+        }
+    }
+
+    /// Makes `cpu` look for signals.
+    fn alert(self: &Arc<Self>, cpu: &Arc<VirtualCpu>) {
+        cpu.signals.is_due.store(true, SeqCst);
+        let state = {
+            let cpus = self.cpus.lock();
+            let found = cpus.get(cpu.index).filter(|(other, _)| Arc::ptr_eq(other, cpu));
+            found.map(|(_, state)| state)
+        };
+        match state {
+            Some(CpuState::Running { hart }) if hart != arch::hart_index() => {
+                arch::send_interrupt_to(hart);
+            }
+            Some(CpuState::Waiting) => self.interrupt_call(cpu),
+            // It looks before it enters user mode.
+            _ => {}
+        }
+    }
+
+    /// `cpu` has begun to wait for this call, and its registers do not change until then.
+    pub fn waits_for(self: &Arc<Self>, cpu: &VirtualCpu, call: NonZeroU64) {
+        if self.personality.is_linux() {
+            cpu.signals.state.lock().call = Some(call);
+            // After the call is stored: otherwise a signal that arrives now finds no call.
+            if cpu.signals.is_due() {
+                self.interrupt_call(cpu);
+            }
+        }
+    }
+
+    /// Takes the call that `cpu` waits for out of its cell, unless it has completed.
+    fn interrupt_call(self: &Arc<Self>, cpu: &VirtualCpu) {
+        let Some(call) = cpu.signals.state.lock().call.take() else { return };
+        if let Some(deadline_ticks) = calls().interrupt(self, call.get()) {
+            cpu.signals.state.lock().interrupted = Some(deadline_ticks);
+            self.end_waiting(cpu.index, None);
+        }
+    }
+
+    /// `cpu`, which is about to enter user mode, looks for signals: ends the process, or makes
+    /// `context` continue in a handler.
+    #[cold]
+    pub(super) fn deliver_signals(self: &Arc<Self>, cpu: &VirtualCpu, context: &mut UserContext) {
+        cpu.signals.is_due.store(false, SeqCst);
+        let Some(linux) = self.personality.as_linux() else { return };
+        let mut signals = linux.signals.lock();
+        let Some(signals) = signals.as_mut() else { return };
+        let mut state = cpu.signals.state.lock();
+        let interrupted = state.interrupted.take();
+        while let Some(information) = state.take(&mut signals.pending) {
+            match signals.dispositions.deliver(information.signal) {
+                Decision::Effect(Effect::Ignore | Effect::Stop) => {}
+                Decision::Effect(Effect::Terminate) => {
+                    drop(state);
+                    drop(self.end(wait_status::signalled(information.signal)));
+                    return;
+                }
+                Decision::Handle(action) => {
+                    if let Some(deadline_ticks) = interrupted {
+                        self.end_interrupted_call(context, &action, deadline_ticks);
+                    }
+                    let is_bad = self.call_handler(&mut state, context, &action, &information);
+                    // There may be more; their handlers run before this one.
+                    cpu.signals.is_due.store(true, SeqCst);
+                    if is_bad.is_err() {
+                        drop(state);
+                        log::warn!("{self}: no stack for the handler of a signal");
+                        drop(self.end(wait_status::signalled(signal::SIGSEGV)));
+                    }
+                    return;
+                }
+            }
+        }
+        if interrupted.is_some() {
+            // There was nothing to tell the program.
+            context.repeat_syscall();
+        }
+    }
+
+    /// The registers after a call that `action` interrupts: it is made again, or has failed.
+    fn end_interrupted_call(
+        &self,
+        context: &mut UserContext,
+        action: &Action,
+        deadline_ticks: Option<u64>,
+    ) {
+        let call = context.syscall();
+        let is_never_repeated = linux::NEVER_REPEATED.contains(&call.number);
+        if action.flags & flags::RESTART != 0 && !is_never_repeated {
+            context.repeat_syscall();
+            return;
+        }
+        let rest = match call.number {
+            linux::NANOSLEEP => call.arguments[1],
+            native::CLOCK_NANOSLEEP if call.arguments[1] & native::TIMER_ABSTIME == 0 => {
+                call.arguments[3]
+            }
+            _ => 0,
+        };
+        if let (Some(deadline_ticks), Some(place)) = (deadline_ticks, UserRange::new(rest, 16))
+            && rest != 0
+        {
+            let left = deadline_ticks.saturating_sub(arch::now_ticks());
+            let nanoseconds = timer::nanoseconds_from_ticks(left);
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&(nanoseconds / 1_000_000_000).to_le_bytes());
+            bytes[8..].copy_from_slice(&(nanoseconds % 1_000_000_000).to_le_bytes());
+            // As on Linux, a bad address hides nothing else.
+            let _ = self.space.copy_out(place, &bytes);
+        }
+        context.set_result(encode(Err(Errno::EINTR)) as usize);
+    }
+
+    /// Puts a frame on the program's stack, and makes `context` continue in the handler.
+    fn call_handler(
+        &self,
+        state: &mut CpuSignalState,
+        context: &mut UserContext,
+        action: &Action,
+        information: &Information,
+    ) -> Result<(), Errno> {
+        let before = context.stack_pointer();
+        let (start, bytes) = state.stack;
+        let changes_stack =
+            action.flags & flags::ON_STACK != 0 && bytes > 0 && !state.is_on_stack(before);
+        let handler = SignalHandler {
+            address: action.handler,
+            stack_pointer: if changes_stack { start + bytes } else { before },
+            return_address: layout::LINUX_TRAMPOLINE,
+        };
+        let mask = state.after_suspend.take().unwrap_or(state.mask);
+        let kept = SignalState { mask, stack: state.describe_stack(before) };
+        context.save_floating_point();
+        let told = (information.signal, information.code, information.fields);
+        context.begin_signal(&handler, told, &kept, |address, frame| {
+            let place = UserRange::new(address, frame.len()).ok_or(Errno::EFAULT)?;
+            self.space.copy_out(place, frame).map_err(Errno::from)
+        })?;
+        let own = if action.flags & flags::NO_DEFER != 0 { 0 } else { bit(information.signal) };
+        state.mask |= (action.mask | own) & !FORCED;
+        Ok(())
+    }
+
+    /// `rt_sigreturn`: a handler of `cpu` has returned.
+    pub fn return_from_signal(&self, cpu: &VirtualCpu, context: &mut UserContext) {
+        let mut frame = [0; SIGNAL_FRAME_BYTES];
+        let place = UserRange::new(context.stack_pointer(), frame.len());
+        let copied = place.map(|place| self.space.copy_in(place, &mut frame));
+        if !matches!(copied, Some(Ok(()))) {
+            log::warn!("{self}: no frame to return to from the handler of a signal");
+            drop(self.end(wait_status::signalled(signal::SIGSEGV)));
+            return;
+        }
+        let kept = context.end_signal(&frame);
+        let [start, flags, bytes] = kept.stack.map(|word| word as usize);
+        let is_none = flags as u64 & linux::SS_DISABLE != 0;
+        cpu.signals.state.lock().stack = if is_none { (0, 0) } else { (start, bytes) };
+        cpu.signals.set_mask(kept.mask);
+    }
+}
+
+impl CpuSignalState {
+    /// Takes a signal that is not blocked: a fault, then one to this virtual CPU, then one of those
+    /// to the process.
+    fn take(&mut self, of_process: &mut Pending) -> Option<Information> {
+        if let Some(fault) = self.fault.take() {
+            return Some(fault);
+        }
+        let ready = self.pending & !self.mask;
+        if ready != 0 {
+            let number = ready.trailing_zeros() as u8 + 1;
+            self.pending &= !bit(number);
+            return Some(Information { code: signal_code::THREAD, ..sent_by(self.sender, number) });
+        }
+        of_process.take(self.mask)
+    }
+}

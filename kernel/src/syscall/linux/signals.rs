@@ -1,0 +1,173 @@
+//! Signals of Linux programs: what is to be done with them, which are blocked, and sending them to
+//! a thread.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::linux::{MINSIGSTKSZ, SS_DISABLE, mask_change};
+use cops_algorithms::signals::{Action, Set};
+
+use super::super::arguments::Arguments;
+use crate::arch::UserContext;
+use crate::call::Operation;
+use crate::mm::UserRange;
+use crate::process::{Linux, Process, ProcessId, VirtualCpu};
+
+/// Size of a set of signals.
+const SET_BYTES: usize = 8;
+/// Size of an action: handler, flags, mask.
+const ACTION_BYTES: usize = 24;
+/// Size of the description of a stack: address, flags, size.
+const STACK_BYTES: usize = 24;
+
+fn words<const COUNT: usize>(process: &Process, place: UserRange) -> Result<[u64; COUNT], Errno> {
+    let mut words = [0; COUNT];
+    for (index, word) in words.iter_mut().enumerate() {
+        let mut bytes = [0; 8];
+        let place = UserRange::new(place.address() + 8 * index, 8).ok_or(Errno::EFAULT)?;
+        process.space.copy_in(place, &mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
+fn store(process: &Process, place: UserRange, words: &[u64]) -> Result<(), Errno> {
+    for (index, word) in words.iter().enumerate() {
+        let place = UserRange::new(place.address() + 8 * index, 8).ok_or(Errno::EFAULT)?;
+        process.space.copy_out(place, &word.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// The size of a set, which a program passes with it; `EINVAL` for another one.
+fn check_set_bytes(args: &Arguments<'_>, index: usize) -> Result<(), Errno> {
+    if args.number(index) == SET_BYTES { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+/// The set at the address in an argument.
+fn set(process: &Process, args: &Arguments<'_>, index: usize) -> Result<Set, Errno> {
+    let [set] = words(process, args.structure(index, SET_BYTES)?)?;
+    Ok(set)
+}
+
+/// `rt_sigaction(signal, *const action or 0, *mut action or 0, 8)`.
+pub fn action(process: &Process, linux: &Linux, args: &Arguments<'_>) -> CallResult {
+    check_set_bytes(args, 3)?;
+    let signal = args.signal(0)?;
+    if signal == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let old_place = args.optional_structure(2, ACTION_BYTES)?;
+    let new = match args.optional_structure(1, ACTION_BYTES)? {
+        Some(place) => {
+            let [handler, flags, mask] = words(process, place)?;
+            Some(Action { handler: handler as usize, flags: flags as usize, mask })
+        }
+        None => None,
+    };
+    let mut signals = linux.signals.lock();
+    let Some(dispositions) = signals.as_mut().map(|signals| &mut signals.dispositions) else {
+        return Err(Errno::ENOSYS);
+    };
+    let old = dispositions.get(signal);
+    if let Some(new) = new
+        && !dispositions.set(signal, new)
+    {
+        return Err(Errno::EINVAL);
+    }
+    drop(signals);
+    if let Some(place) = old_place {
+        store(process, place, &[old.handler as u64, old.flags as u64, old.mask])?;
+    }
+    Ok(0)
+}
+
+/// `rt_sigprocmask(how, *const set or 0, *mut set or 0, 8)`.
+pub fn change_mask(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
+    check_set_bytes(args, 3)?;
+    let process = &cpu.process;
+    let old = cpu.signals.mask();
+    if args.number(1) != 0 {
+        let set = set(process, args, 1)?;
+        let new = match args.number(0) {
+            mask_change::BLOCK => old | set,
+            mask_change::UNBLOCK => old & !set,
+            mask_change::SET => set,
+            _ => return Err(Errno::EINVAL),
+        };
+        cpu.signals.set_mask(new);
+    }
+    if let Some(place) = args.optional_structure(2, SET_BYTES)? {
+        store(process, place, &[old])?;
+    }
+    Ok(0)
+}
+
+/// `rt_sigpending(*mut set, 8)`.
+pub fn pending(cpu: &VirtualCpu, linux: &Linux, args: &Arguments<'_>) -> CallResult {
+    check_set_bytes(args, 1)?;
+    let of_process = linux.signals.lock().as_ref().map_or(0, |signals| signals.pending.set());
+    let blocked = (of_process | cpu.signals.pending()) & cpu.signals.mask();
+    store(&cpu.process, args.structure(0, SET_BYTES)?, &[blocked])?;
+    Ok(0)
+}
+
+/// `rt_sigsuspend(*const set, 8)`: waits for ever, and a handler ends that.
+pub fn suspend(cpu: &VirtualCpu, args: &Arguments<'_>) -> Result<Operation, Errno> {
+    check_set_bytes(args, 1)?;
+    cpu.signals.suspend_with(set(&cpu.process, args, 0)?);
+    Ok(Operation::Sleep { deadline_ticks: u64::MAX, timer: None })
+}
+
+/// `sigaltstack(*const stack or 0, *mut stack or 0)`.
+pub fn alternate_stack(
+    cpu: &VirtualCpu,
+    context: &UserContext,
+    args: &Arguments<'_>,
+) -> CallResult {
+    let process = &cpu.process;
+    let new = match args.optional_structure(0, STACK_BYTES)? {
+        Some(place) => Some(words::<3>(process, place)?),
+        None => None,
+    };
+    let mut state = cpu.signals.lock();
+    let old = state.describe_stack(context.stack_pointer());
+    if let Some([start, flags, bytes]) = new {
+        if state.is_on_stack(context.stack_pointer()) {
+            return Err(Errno::EPERM);
+        }
+        // The upper half of the word is padding.
+        state.stack = match flags & u64::from(u32::MAX) {
+            SS_DISABLE => (0, 0),
+            0 if (bytes as usize) < MINSIGSTKSZ => return Err(Errno::ENOMEM),
+            0 => (start as usize, bytes as usize),
+            _ => return Err(Errno::EINVAL),
+        };
+    }
+    drop(state);
+    if let Some(place) = args.optional_structure(1, STACK_BYTES)? {
+        store(process, place, &old)?;
+    }
+    Ok(0)
+}
+
+/// `tkill(thread, signal)` and `tgkill(process, thread, signal)`: to a thread of the caller's
+/// process.
+pub fn signal_thread(
+    process: &Arc<Process>,
+    group: Option<ProcessId>,
+    thread: usize,
+    signal: u8,
+) -> CallResult {
+    if group.is_some_and(|group| group != process.id) {
+        return Err(Errno::ESRCH);
+    }
+    let thread = u32::try_from(thread).map_err(|_| Errno::ESRCH)?;
+    let thread = process.thread(thread).ok_or(Errno::ESRCH)?;
+    if signal != 0 {
+        process.signal_cpu(&thread, process.id, signal);
+    }
+    Ok(0)
+}

@@ -1,0 +1,360 @@
+// Signals: handlers and what they are told, masks, calls that they interrupt, alternate stacks,
+// faults, and what a child inherits. Also passes on Linux.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static int faults;
+
+#define CHECK(condition)                                                      \
+    do {                                                                      \
+        if (!(condition)) {                                                   \
+            printf("line %d: %s (errno %d)\n", __LINE__, #condition, errno);  \
+            faults++;                                                         \
+        }                                                                     \
+    } while (0)
+
+static volatile sig_atomic_t count, last, code, sender, depth, deepest;
+static void *volatile address;
+
+static void note(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    count++;
+    last = signal;
+    code = info->si_code;
+    sender = info->si_pid;
+    address = info->si_addr;
+}
+
+static void on(int signal, void (*handler)(int, siginfo_t *, void *), int flags) {
+    struct sigaction action = {.sa_flags = SA_SIGINFO | flags};
+    action.sa_sigaction = handler;
+    CHECK(sigaction(signal, &action, NULL) == 0);
+}
+
+static sigset_t only(int signal) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    return set;
+}
+
+static int status_of(pid_t child) {
+    int status = -1;
+    while (waitpid(child, &status, 0) == -1 && errno == EINTR)
+        ;
+    return status;
+}
+
+static void nap(long milliseconds) {
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    while (nanosleep(&time, &time) == -1 && errno == EINTR)
+        ;
+}
+
+static void handlers_and_masks(void) {
+    on(SIGUSR1, note, 0);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    CHECK(count == 1 && last == SIGUSR1 && code == SI_USER && sender == getpid());
+    CHECK(raise(SIGUSR1) == 0 && count == 2 && code == SI_TKILL);
+    sigset_t blocked = only(SIGUSR1), pending, old;
+    CHECK(sigprocmask(SIG_BLOCK, &blocked, NULL) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(kill(getpid(), SIGUSR1) == 0);
+    CHECK(count == 2 && sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) == 1);
+    CHECK(sigprocmask(SIG_UNBLOCK, &blocked, &old) == 0);
+    CHECK(sigismember(&old, SIGUSR1) == 1 && count == 3);
+    CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) == 0);
+    // Once, and then the default again.
+    struct sigaction now;
+    on(SIGUSR2, note, SA_RESETHAND);
+    CHECK(raise(SIGUSR2) == 0 && count == 4);
+    CHECK(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == SIG_DFL);
+    // Those that cannot be changed, and ignored ones.
+    CHECK(signal(SIGKILL, SIG_IGN) == SIG_ERR && errno == EINVAL);
+    CHECK(signal(SIGSTOP, SIG_IGN) == SIG_ERR && errno == EINVAL);
+    CHECK(signal(SIGUSR2, SIG_IGN) != SIG_ERR && raise(SIGUSR2) == 0);
+    CHECK(signal(SIGUSR2, SIG_DFL) != SIG_ERR && kill(getpid(), 0) == 0);
+    CHECK(kill(getpid(), 65) == -1 && errno == EINVAL);
+}
+
+static void nest(int signal, siginfo_t *info, void *context) {
+    (void)info, (void)context;
+    if (++depth > deepest)
+        deepest = depth;
+    if (depth < 3 && count++ < 5)
+        raise(signal);
+    depth--;
+}
+
+static void nesting(void) {
+    on(SIGUSR1, nest, SA_NODEFER);
+    count = 0;
+    raise(SIGUSR1);
+    CHECK(deepest == 3 && depth == 0);
+    deepest = 0;
+    // Blocked while it runs: one after the other.
+    on(SIGUSR1, nest, 0);
+    count = 0;
+    raise(SIGUSR1);
+    CHECK(deepest == 1 && depth == 0 && count == 6);
+}
+
+// Many signals while registers of all kinds are in use.
+static void storm(void) {
+    on(SIGUSR1, note, 0);
+    count = 0;
+    pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+        // The parent has authority over the child, so the child is the one that computes.
+        volatile double sum = 0;
+        double step = 0.5, x = 1.25, y = 3.5;
+        long number = 1;
+        for (long i = 0; count < 200 && i < 2000000000; i++) {
+            x = x * 1.0000001 + step;
+            y = y - x * 0.0000001;
+            number = number * 6364136223846793005 + 1442695040888963407;
+            if (x > 1000000 || number == 0) {
+                x = 1.25;
+                sum = sum + y;
+            }
+            if (step != 0.5)
+                _exit(1);
+        }
+        _exit(count < 200 ? 2 : 0);
+    }
+    CHECK(parent == getpid());
+    int ended = 0, status = 0;
+    while (!ended) {
+        kill(child, SIGUSR1);
+        ended = waitpid(child, &status, WNOHANG) == child;
+    }
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// A child that reads from a pipe gets a signal while it waits.
+static int interrupted_read(int flags) {
+    int ends[2], ready[2];
+    CHECK(pipe(ends) == 0 && pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        count = 0;
+        on(SIGUSR1, note, flags);
+        write(ready[1], "r", 1);
+        ssize_t got = read(ends[0], &byte, 1);
+        _exit(count < 1 ? 3 : got == 1 ? 1 : got == -1 && errno == EINTR ? 2 : 4);
+    }
+    char byte;
+    CHECK(read(ready[0], &byte, 1) == 1);
+    nap(30);
+    kill(child, SIGUSR1);
+    nap(30);
+    CHECK(write(ends[1], "x", 1) == 1);
+    int status = status_of(child);
+    for (int i = 0; i < 2; i++)
+        close(ends[i]), close(ready[i]);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void interrupted_calls(void) {
+    CHECK(interrupted_read(SA_RESTART) == 1);
+    CHECK(interrupted_read(0) == 2);
+    // A sleep tells what is left.
+    pid_t child = fork();
+    if (child == 0) {
+        struct timespec time = {1000, 0}, left = {0, 0};
+        on(SIGUSR1, note, SA_RESTART);
+        int result = nanosleep(&time, &left);
+        _exit(!(result == -1 && errno == EINTR && left.tv_sec > 900 && left.tv_sec < 1000));
+    }
+    nap(50);
+    kill(child, SIGUSR1);
+    CHECK(status_of(child) == 0);
+    // An ignored signal interrupts nothing.
+    child = fork();
+    if (child == 0) {
+        signal(SIGUSR1, SIG_IGN);
+        struct timespec time = {0, 100000000};
+        _exit(nanosleep(&time, NULL) != 0);
+    }
+    nap(20);
+    kill(child, SIGUSR1);
+    CHECK(status_of(child) == 0);
+    // A signal that is blocked until sigsuspend.
+    sigset_t blocked = only(SIGUSR1), none, now;
+    sigemptyset(&none);
+    on(SIGUSR1, note, 0);
+    sigprocmask(SIG_BLOCK, &blocked, NULL);
+    count = 0;
+    raise(SIGUSR1);
+    CHECK(count == 0 && sigsuspend(&none) == -1 && errno == EINTR && count == 1);
+    CHECK(sigprocmask(SIG_UNBLOCK, &blocked, &now) == 0 && sigismember(&now, SIGUSR1) == 1);
+}
+
+static void children(void) {
+    on(SIGCHLD, note, SA_RESTART);
+    count = 0;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(3);
+    CHECK(status_of(child) == 3 << 8);
+    nap(10);
+    CHECK(count == 1 && last == SIGCHLD && code == CLD_EXITED && sender == child);
+    child = fork();
+    if (child == 0)
+        for (;;)
+            nap(1000);
+    kill(child, SIGTERM);
+    int status = status_of(child);
+    nap(10);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM && code == CLD_KILLED);
+    signal(SIGCHLD, SIG_DFL);
+    // A child inherits handlers and masks, and no signal that waits.
+    on(SIGUSR1, note, 0);
+    sigset_t blocked = only(SIGUSR1), pending, now;
+    sigprocmask(SIG_BLOCK, &blocked, NULL);
+    raise(SIGUSR1);
+    child = fork();
+    if (child == 0) {
+        sigpending(&pending);
+        sigprocmask(SIG_UNBLOCK, &blocked, &now);
+        count = 0;
+        int before = count;
+        raise(SIGUSR1);
+        _exit(sigismember(&pending, SIGUSR1) || !sigismember(&now, SIGUSR1) || before
+              || count != 1);
+    }
+    CHECK(status_of(child) == 0);
+    sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+}
+
+static void pipes(void) {
+    for (int how = 0; how < 3; how++) {
+        int ends[2];
+        CHECK(pipe(ends) == 0);
+        close(ends[0]);
+        pid_t child = fork();
+        if (child == 0) {
+            count = 0;
+            if (how == 1)
+                signal(SIGPIPE, SIG_IGN);
+            if (how == 2)
+                on(SIGPIPE, note, 0);
+            ssize_t written = write(ends[1], "x", 1);
+            _exit(!(written == -1 && errno == EPIPE && count == (how == 2)));
+        }
+        close(ends[1]);
+        int status = status_of(child);
+        if (how == 0)
+            CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+        else
+            CHECK(status == 0);
+    }
+}
+
+static sigjmp_buf back;
+
+static void leap(int signal, siginfo_t *info, void *context) {
+    note(signal, info, context);
+    siglongjmp(back, 1);
+}
+
+static void skip(int signal, siginfo_t *info, void *context) {
+    note(signal, info, context);
+    ((ucontext_t *)context)->uc_mcontext.__gregs[0] += 4;
+}
+
+static volatile int deepest_level = 1 << 30;
+
+static __attribute__((noinline)) int descend(int level) {
+    volatile char place[4096];
+    place[0] = (char)level;
+    return level < deepest_level ? descend(level + 1) + place[0] : 0;
+}
+
+static void bad_accesses(void) {
+    on(SIGSEGV, leap, 0);
+    int *nowhere = (int *)8;
+    __asm__ volatile("" : "+r"(nowhere));
+    count = 0;
+    if (!sigsetjmp(back, 1))
+        *nowhere = 1;
+    CHECK(count == 1 && last == SIGSEGV && address == (void *)8);
+    on(SIGILL, skip, 0);
+    double kept = 2.5;
+    __asm__ volatile(".4byte 0xffffffff" : "+f"(kept));
+    CHECK(count == 2 && last == SIGILL && kept == 2.5);
+    // The end of the stack, handled on another one.
+    static char other[65536];
+    stack_t stack = {.ss_sp = other, .ss_size = sizeof other}, now;
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    on(SIGSEGV, leap, SA_ONSTACK);
+    if (!sigsetjmp(back, 1))
+        descend(0);
+    CHECK(count == 3 && last == SIGSEGV);
+    CHECK(sigaltstack(NULL, &now) == 0 && now.ss_sp == other && now.ss_flags == 0);
+    // Blocked, or with a stack that cannot be written to: the end.
+    for (int how = 0; how < 2; how++) {
+        pid_t child = fork();
+        if (child == 0) {
+            sigset_t blocked = only(SIGSEGV);
+            void *bad = mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            stack_t none = {.ss_sp = bad, .ss_size = 65536};
+            if (how == 0)
+                sigprocmask(SIG_BLOCK, &blocked, NULL);
+            else
+                sigaltstack(&none, NULL);
+            if (!sigsetjmp(back, 1))
+                *nowhere = 1;
+            _exit(1);
+        }
+        int status = status_of(child);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    }
+    stack.ss_flags = SS_DISABLE;
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    signal(SIGSEGV, SIG_DFL);
+    signal(SIGILL, SIG_DFL);
+}
+
+static void other_programs(const char *self) {
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGUSR1, SIG_IGN);
+        on(SIGUSR2, note, 0);
+        execl(self, self, "part", NULL);
+        _exit(97);
+    }
+    CHECK(status_of(child) == 0);
+}
+
+int main(int argument_count, char **arguments) {
+    if (argument_count > 1) {
+        struct sigaction one, two;
+        sigaction(SIGUSR1, NULL, &one);
+        sigaction(SIGUSR2, NULL, &two);
+        return one.sa_handler != SIG_IGN || two.sa_handler != SIG_DFL;
+    }
+    setvbuf(stdout, NULL, _IONBF, 0);
+    handlers_and_masks();
+    nesting();
+    storm();
+    interrupted_calls();
+    children();
+    pipes();
+    bad_accesses();
+    other_programs(arguments[0]);
+    if (!faults)
+        puts("signals are in order");
+    return faults != 0;
+}
