@@ -1,17 +1,22 @@
 //! Starts children in rounds, kills some of them during their run, and checks what is left.
 
+use alloc::ffi::CString;
 use alloc::format;
 use alloc::vec::Vec;
 
+use cops::abi::file::at;
+use cops::abi::syscall::{self as number, signal};
+use cops::fs;
 use cops::memory::{Statistics, statistics};
 use cops::process::{self, Child, ExitCode};
 use cops::task::{self, Priority};
-use cops::time::{Duration, sleep, timeout};
+use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{inspect, println, trace};
 
 use crate::child::Habits;
 use crate::garbage::Garbage;
 use crate::holdings::Holdings;
+use crate::kernel::call;
 use crate::{CHILD, PROGRAM};
 
 /// Number of children in a round.
@@ -175,9 +180,48 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
         sum.started += 1;
     }
     follow(running, calls_before, sum).await?;
+    end_copies().await?;
+    empty_directory("/tmp")?;
     // Any process may switch tracing on.
     let _ = trace::switch(false);
     wait_until_free(&before).await
+}
+
+/// Ends the processes that children have made by copying themselves, and those that these make
+/// meanwhile. No other process has children that wait for them.
+async fn end_copies() -> Result<(), Fault> {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        let me = process::id();
+        let all = inspect::processes().map_err(|error| format!("{error}"))?;
+        let killed = all
+            .iter()
+            .filter(|one| one.process != me)
+            .filter(|one| process::kill(one.process, signal::SIGKILL).is_ok())
+            .count();
+        if killed == 0 {
+            return Ok(());
+        }
+        sleep(STEP).await;
+    }
+    Err(format!("after {} s there are still copies of children", PATIENCE.as_secs()))
+}
+
+/// Removes everything in the directory `path`. Files that children have made outlive them.
+fn empty_directory(path: &str) -> Result<(), Fault> {
+    let entries = fs::read_directory(path).map_err(|error| format!("{path}: {error}"))?;
+    for entry in entries {
+        let path = format!("{path}/{}", entry.name);
+        let is_directory = entry.kind == fs::Kind::Directory;
+        if is_directory {
+            empty_directory(&path)?;
+        }
+        let flags = if is_directory { at::REMOVE_DIRECTORY } else { 0 };
+        let name = CString::new(path.as_str()).map_err(|error| format!("{path}: {error}"))?;
+        call(number::UNLINKAT, [number::AT_FDCWD as usize, name.as_ptr().addr(), flags])
+            .map_err(|error| format!("cannot remove {path}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Waits until all children have ended. Kills those that have reached their limit of calls, and
