@@ -15,6 +15,7 @@ const HEIGHT_MAX: u32 = 6;
 pub const PAGES_MAX: u64 = 1 << (FOLD_BITS * HEIGHT_MAX);
 
 /// A node of height 1 has pages, a higher one has nodes.
+#[allow(clippy::large_enum_variant, reason = "both are arrays; a node is on the heap")]
 enum Children<P> {
     Pages([Option<P>; FOLD]),
     Nodes([Option<Box<Node<P>>>; FOLD]),

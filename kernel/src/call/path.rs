@@ -153,7 +153,9 @@ impl PathCall {
         }
     }
 
-    /// Does some of it.
+    /// Does some of it. Out of line, as every rare attempt: otherwise each read and write would set
+    /// up what this one needs of registers and stack.
+    #[inline(never)]
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         self.waits_for = None;
         for _ in 0..PORTION_STEPS {

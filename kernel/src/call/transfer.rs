@@ -38,6 +38,7 @@ impl Transfer {
     }
 
     /// Moves what can be moved now; `None` if that is nothing, and the call has to wait.
+    #[inline(never)]
     pub fn attempt(&self) -> Option<CallResult> {
         let mut done = 0;
         for buffer in self.buffers.iter() {

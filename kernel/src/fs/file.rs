@@ -238,16 +238,7 @@ impl File {
     /// Reads available bytes into `buffer`; `None` if there are none yet and the call has to wait.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
-            Object::Node { node, position, .. } => {
-                if !self.is_readable() {
-                    return Some(Err(Errno::EBADF));
-                }
-                let mut position = position.lock();
-                let count = node.read(*position, buffer)?;
-                *position += *count.as_ref().unwrap_or(&0) as u64;
-                Some(count)
-            }
-            Object::Device { .. } => self.attempt_read_at(0, buffer),
+            Object::Node { .. } | Object::Device { .. } => self.read_node(buffer),
             Object::PipeReader(pipe) => pipe.attempt(buffer),
             Object::Socket(socket) => socket.attempt_read(buffer),
             // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
@@ -269,23 +260,45 @@ impl File {
             Object::ConsoleError => write_console(Channel::Error, buffer),
             Object::PipeWriter(pipe) => pipe.attempt(buffer),
             Object::Socket(socket) => socket.attempt_write(buffer),
-            Object::Node { node, position, payer } => {
-                if !self.is_writable() {
-                    return Some(Err(Errno::EBADF));
-                }
-                let mut position = position.lock();
-                let offset = (self.flags() & open::APPEND == 0).then_some(*position);
-                let written = node.write(offset, buffer, *payer)?;
-                Some(written.map(|(end, count)| {
-                    *position = end;
-                    count
-                }))
-            }
-            Object::Device { .. } => self.attempt_write_at(0, buffer),
+            Object::Node { .. } | Object::Device { .. } => self.write_node(buffer),
             Object::ConsoleInput | Object::PipeReader(_) | Object::Disk { .. } => {
                 Some(Err(Errno::EBADF))
             }
         }
+    }
+
+    /// As [`Self::attempt_read`], of a node of a file system. Out of line, because what it needs of
+    /// registers and stack would be set up for pipes and sockets too.
+    #[inline(never)]
+    fn read_node(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        let Object::Node { node, position, .. } = &self.object else {
+            return self.attempt_read_at(0, buffer);
+        };
+        if !self.is_readable() {
+            return Some(Err(Errno::EBADF));
+        }
+        let mut position = position.lock();
+        let count = node.read(*position, buffer)?;
+        *position += *count.as_ref().unwrap_or(&0) as u64;
+        Some(count)
+    }
+
+    /// As [`Self::attempt_write`], of a node of a file system.
+    #[inline(never)]
+    fn write_node(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        let Object::Node { node, position, payer } = &self.object else {
+            return self.attempt_write_at(0, buffer);
+        };
+        if !self.is_writable() {
+            return Some(Err(Errno::EBADF));
+        }
+        let mut position = position.lock();
+        let offset = (self.flags() & open::APPEND == 0).then_some(*position);
+        let written = node.write(offset, buffer, *payer)?;
+        Some(written.map(|(end, count)| {
+            *position = end;
+            count
+        }))
     }
 
     /// Registers `waiter` to be woken when its attempt in this direction may succeed. Returns

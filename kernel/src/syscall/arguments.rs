@@ -272,6 +272,7 @@ impl<'a> Arguments<'a> {
 
     /// Buffers: the address of an array of `iovec`, and their number. `EINVAL` for more than
     /// [`BUFFERS_MAX`], or more bytes than a call can report; `EFAULT`.
+    #[inline(never)]
     pub fn buffers(&self, index: usize) -> Result<UserBuffers, Errno> {
         const EACH_BYTES: usize = 16;
         let (address, count) = (self.registers[index], self.registers[index + 1]);

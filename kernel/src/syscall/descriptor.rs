@@ -16,11 +16,13 @@ const COLUMNS: u16 = 80;
 const ROWS: u16 = 24;
 
 /// `dup(fd)`.
+#[inline(never)]
 pub fn duplicate(process: &Process, file: Arc<File>) -> CallResult {
     process.files.lock().insert(file, false).map(|file| file.0)
 }
 
 /// `dup3(fd, new fd, flags)`.
+#[inline(never)]
 pub fn duplicate_at(
     process: &Process,
     from: Descriptor,
@@ -41,6 +43,7 @@ pub fn duplicate_at(
 }
 
 /// `fcntl(fd, command, argument)`.
+#[inline(never)]
 pub fn control(
     process: &Process,
     descriptor: Descriptor,
@@ -69,6 +72,7 @@ pub fn control(
 }
 
 /// `ioctl(fd, request, argument)`, of which the argument, number 2, depends on the request.
+#[inline(never)]
 pub fn request(
     process: &Process,
     descriptor: Descriptor,

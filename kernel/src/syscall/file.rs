@@ -31,6 +31,7 @@ pub fn close(process: &Process, file: Descriptor) -> CallResult {
 }
 
 /// `pipe2(*mut [i32; 2], flags)`.
+#[inline(never)]
 pub fn pipe(process: &Process, numbers: UserRange, flags: usize) -> CallResult {
     mm::admit()?;
     // Check the address for the numbers before they exist, so that an invalid address leaves
@@ -81,6 +82,7 @@ const BUFFERS_PER_WRITE: usize = 32;
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
 
 /// `readv(fd, *const iovec, count)`, and `preadv` with an offset.
+#[inline(never)]
 pub fn read_buffers(
     process: &Process,
     file: Arc<File>,
@@ -105,6 +107,7 @@ pub fn read_buffers(
 }
 
 /// `writev(fd, *const iovec, count)`, and `pwritev` with an offset.
+#[inline(never)]
 pub fn write_buffers(
     process: &Process,
     file: Arc<File>,
@@ -129,6 +132,7 @@ pub fn write_buffers(
 }
 
 /// `pread64(fd, buffer, length, offset)` and `pwrite64`.
+#[inline(never)]
 pub fn transfer_at(
     process: &Process,
     file: Arc<File>,
@@ -153,6 +157,7 @@ pub fn transfer_at(
 ///
 /// # Errors
 /// `EINVAL` for a pipe, a socket or the console, as on Linux.
+#[inline(never)]
 pub fn synchronise(file: &File) -> Result<Operation, Errno> {
     if let Object::Disk { .. } = file.object {
         return Ok(Operation::Disk(try_box(DiskTransfer::new(Work::Flush)?)?));

@@ -196,6 +196,7 @@ fn list(paths: &Paths<'_>) -> Result<Started, Errno> {
 }
 
 /// The calls of this module. `None` for another number.
+#[inline(never)]
 pub fn dispatch(
     process: &Arc<Process>,
     number: usize,

@@ -1,16 +1,27 @@
-//! Files and directories. The root image is in memory and read-only. The disk is a file, too, of
-//! which reads and writes wait: [`io::read_at`](crate::io::read_at).
+//! Files and directories, in the shape of `std::fs`. What may have to wait is asynchronous.
+//!
+//! The root image is read-only. `/tmp` can be written, and is empty after a boot. [`File::open`] and
+//! [`read_directory`] are synchronous, because all of today's file systems are in memory. The disk
+//! is a file, too, of which reads and writes wait: [`io::read_at`](crate::io::read_at).
+//!
+//! # Cancel safety
+//! A dropped call with a path may or may not have had its effect. A file that was opened for it is
+//! closed.
+
+mod call;
 
 use alloc::ffi::CString;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use cops_abi::file::open as flags;
+use cops_abi::file::{Status, at, mode, open};
+use cops_abi::syscall as number;
 
 use crate::io::{
-    AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, implement_stream,
+    AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, Write, implement_stream,
 };
 use crate::system;
+use call::Argument;
 
 /// An open file.
 #[derive(Debug)]
@@ -24,7 +35,7 @@ impl File {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EMFILE`; [`Error::ZeroByte`].
     pub fn open(path: &str) -> Result<Self> {
-        Self::open_with(path, flags::READ_ONLY)
+        Self::open_with(path, open::READ_ONLY)
     }
 
     /// Opens `path` for reading and writing.
@@ -32,13 +43,217 @@ impl File {
     /// # Errors
     /// As [`File::open`], and `EROFS`, `EPERM`.
     pub fn open_for_writing(path: &str) -> Result<Self> {
-        Self::open_with(path, flags::READ_WRITE)
+        Self::open_with(path, open::READ_WRITE)
     }
 
     fn open_with(path: &str, flags: u32) -> Result<Self> {
         let path = CString::new(path).map_err(|_| Error::ZeroByte)?;
         Ok(Self { fd: Fd::from_raw(system::open(&path, flags)? as i32) })
     }
+
+    /// Opens `path` for writing; creates the file, or makes it empty.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub async fn create(path: &str) -> Result<Self> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(path).await
+    }
+
+    /// What is known of the file.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub async fn metadata(&self) -> Result<Metadata> {
+        let arguments = [Argument::Number(self.fd.raw() as usize), Argument::Status];
+        call::status(number::FSTAT, arguments).await.map(Metadata)
+    }
+
+    /// Changes the length of the file. What is added are zeros.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not open for writing, `EFBIG`, `ENOMEM`.
+    pub async fn set_len(&self, length: u64) -> Result<()> {
+        let fd = Argument::Number(self.fd.raw() as usize);
+        let arguments = [fd, Argument::Number(length as usize)];
+        call::call(number::FTRUNCATE, arguments).await.map(drop)
+    }
+}
+
+/// How to open a file: nothing is set at the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    reads: bool,
+    writes: bool,
+    /// Flags besides the access mode.
+    flags: u32,
+}
+
+impl OpenOptions {
+    /// Without any option.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn set(mut self, flag: u32, is_set: bool) -> Self {
+        self.flags = if is_set { self.flags | flag } else { self.flags & !flag };
+        self
+    }
+
+    /// The file can be read.
+    #[must_use]
+    pub fn read(mut self, is_set: bool) -> Self {
+        self.reads = is_set;
+        self
+    }
+
+    /// The file can be written.
+    #[must_use]
+    pub fn write(mut self, is_set: bool) -> Self {
+        self.writes = is_set;
+        self
+    }
+
+    /// The file can be written, and each write goes to its end.
+    #[must_use]
+    pub fn append(self, is_set: bool) -> Self {
+        self.set(open::APPEND, is_set)
+    }
+
+    /// The file is made empty.
+    #[must_use]
+    pub fn truncate(self, is_set: bool) -> Self {
+        self.set(open::TRUNCATE, is_set)
+    }
+
+    /// The file is created if it does not exist.
+    #[must_use]
+    pub fn create(self, is_set: bool) -> Self {
+        self.set(open::CREATE, is_set)
+    }
+
+    /// The file is created, and must not exist.
+    #[must_use]
+    pub fn create_new(self, is_set: bool) -> Self {
+        self.set(open::CREATE | open::EXCLUSIVE, is_set)
+    }
+
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `ENOTDIR`, `EISDIR`, `EROFS`, `ELOOP`, `ENAMETOOLONG`, `EMFILE`,
+    /// `ENOSPC`, `ENOMEM`; [`Error::ZeroByte`].
+    pub async fn open(self, path: &str) -> Result<File> {
+        const PERMISSIONS: usize = 0o666;
+        let access = match (self.reads, self.writes || self.flags & open::APPEND != 0) {
+            (true, true) => open::READ_WRITE,
+            (false, true) => open::WRITE_ONLY,
+            _ => open::READ_ONLY,
+        };
+        let flags = access | self.flags | open::CLOSE_ON_EXEC;
+        let arguments = [
+            Argument::Here,
+            Argument::path(path)?,
+            Argument::Number(flags as usize),
+            Argument::Number(PERMISSIONS),
+        ];
+        let fd = call::call(number::OPENAT, arguments).await?;
+        Ok(File { fd: Fd::from_raw(fd as i32) })
+    }
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata(Status);
+
+impl Metadata {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.size
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.size == 0
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self.0.kind() {
+            mode::REGULAR => Kind::File,
+            mode::DIRECTORY => Kind::Directory,
+            _ => Kind::Other,
+        }
+    }
+
+    /// All that the kernel knows.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.0
+    }
+}
+
+/// A call with one path from the current directory on, and a number.
+async fn with_path(number: usize, path: &str, more: usize) -> Result<()> {
+    let arguments = [Argument::Here, Argument::path(path)?, Argument::Number(more)];
+    call::call(number, arguments).await.map(drop)
+}
+
+/// What is known of the file at `path`, through symbolic links.
+///
+/// # Errors
+/// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, `ENOMEM`; [`Error::ZeroByte`].
+pub async fn metadata(path: &str) -> Result<Metadata> {
+    let arguments = [Argument::Here, Argument::path(path)?, Argument::Status, Argument::Number(0)];
+    call::status(number::NEWFSTATAT, arguments).await.map(Metadata)
+}
+
+/// Creates a directory.
+///
+/// # Errors
+/// `EEXIST`, `ENOENT`, `ENOTDIR`, `EROFS`, `ENOSPC`, `ENOMEM`; [`Error::ZeroByte`].
+pub async fn create_dir(path: &str) -> Result<()> {
+    const PERMISSIONS: usize = 0o777;
+    with_path(number::MKDIRAT, path, PERMISSIONS).await
+}
+
+/// Removes a file, or a symbolic link. The contents stay as long as the file is open.
+///
+/// # Errors
+/// `ENOENT`, `ENOTDIR`, `EISDIR`, `EROFS`, `ENOMEM`; [`Error::ZeroByte`].
+pub async fn remove_file(path: &str) -> Result<()> {
+    with_path(number::UNLINKAT, path, 0).await
+}
+
+/// Removes an empty directory.
+///
+/// # Errors
+/// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EBUSY`, `EROFS`, `ENOMEM`; [`Error::ZeroByte`].
+pub async fn remove_dir(path: &str) -> Result<()> {
+    with_path(number::UNLINKAT, path, at::REMOVE_DIRECTORY).await
+}
+
+/// Gives what is at `from` the path `to`, in the place of what is there. Atomic.
+///
+/// # Errors
+/// `ENOENT`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EINVAL`, `EXDEV` to another file system, `EROFS`,
+/// `ENOSPC`, `ENOMEM`; [`Error::ZeroByte`].
+pub async fn rename(from: &str, to: &str) -> Result<()> {
+    let (from, to) = (Argument::path(from)?, Argument::path(to)?);
+    let arguments = [Argument::Here, from, Argument::Here, to, Argument::Number(0)];
+    call::call(number::RENAMEAT2, arguments).await.map(drop)
+}
+
+/// Writes `contents` to the file at `path`, which is created or replaced. Not cancel-safe: a part
+/// may have been written.
+///
+/// # Errors
+/// As [`OpenOptions::open`].
+pub async fn write(path: &str, contents: &[u8]) -> Result<()> {
+    File::create(path).await?.write_all(contents).await
 }
 
 impl AsFd for File {
@@ -51,7 +266,7 @@ impl ErrorType for File {
     type Error = Error;
 }
 
-implement_stream!(File: Read);
+implement_stream!(File: Read + Write);
 
 impl Seek for File {
     /// Changes the position in the file. Returns the new one, in bytes from the beginning.

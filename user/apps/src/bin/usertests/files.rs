@@ -1,8 +1,8 @@
 //! Files and directories of the root image.
 
 use cops::abi::Errno;
-use cops::fs::{self, File, Kind};
-use cops::io::{Read, Seek, SeekFrom};
+use cops::fs::{self, File, Kind, OpenOptions};
+use cops::io::{AsFd, Read, Seek, SeekFrom, Write};
 
 use crate::harness::{Outcome, PROGRAM, errno};
 use crate::{check, check_equal, tests};
@@ -12,6 +12,8 @@ tests! { files:
     directory_lists_programs,
     read_and_seek,
     descriptors_are_limited,
+    the_library_writes,
+    a_dropped_open_leaves_no_descriptor,
 }
 
 async fn missing() -> Outcome {
@@ -80,4 +82,59 @@ async fn descriptors_are_limited() -> Outcome {
         }
     }
     Err(crate::harness::Failure("descriptors without end".into()))
+}
+
+/// The library's functions, from the creation of a directory to its removal.
+async fn the_library_writes() -> Outcome {
+    let base = alloc::format!("/tmp/library-{}", cops::process::id());
+    let path = |name: &str| alloc::format!("{base}/{name}");
+    fs::create_dir(&base).await?;
+    check_equal!(fs::create_dir(&base).await.err().and_then(errno), Some(Errno::EEXIST), "twice");
+    check_equal!(fs::metadata(&base).await?.kind(), Kind::Directory, "type");
+    fs::write(&path("a"), b"first line\n").await?;
+    let mut log = OpenOptions::new().append(true).open(&path("a")).await?;
+    log.write_all(b"second").await?;
+    check_equal!(log.metadata().await?.len(), 17, "size");
+    check_equal!(fs::read(&path("a")).await?, b"first line\nsecond", "what was written");
+    let mut both = OpenOptions::new().read(true).write(true).open(&path("a")).await?;
+    both.set_len(5).await?;
+    let mut word = [0; 5];
+    both.read_exact(&mut word).await?;
+    check_equal!(&word, b"first", "what is left");
+    let new = OpenOptions::new().write(true).create_new(true);
+    check_equal!(new.open(&path("a")).await.err().and_then(errno), Some(Errno::EEXIST), "new");
+    drop(new.open(&path("b")).await?);
+    fs::rename(&path("a"), &path("b")).await?;
+    check_equal!(fs::metadata(&path("b")).await?.len(), 5, "size of what was renamed");
+    let names = fs::read_directory(&base)?;
+    check!(names.len() == 1 && names[0].name == "b", "{names:?}");
+    check_equal!(
+        fs::remove_dir(&base).await.err().and_then(errno),
+        Some(Errno::ENOTEMPTY),
+        "a full directory"
+    );
+    fs::remove_file(&path("b")).await?;
+    fs::remove_dir(&base).await?;
+    check_equal!(fs::metadata(&base).await.err().and_then(errno), Some(Errno::ENOENT), "gone");
+    check_equal!(
+        File::create("/bin/x").await.err().and_then(errno),
+        Some(Errno::EROFS),
+        "in the root image"
+    );
+    check_equal!(fs::metadata("a\0b").await, Err(cops::io::Error::ZeroByte), "a zero in a path");
+    Ok(())
+}
+
+/// An open of a long path is in flight. Dropped, it leaves nothing open.
+async fn a_dropped_open_leaves_no_descriptor() -> Outcome {
+    let lowest = || Ok::<_, cops::io::Error>(File::open("/bin/hello")?.as_fd().raw());
+    let before = lowest()?;
+    let long = "/bin/..".repeat(400) + "/bin/hello";
+    for round in 0..20 {
+        let opening = OpenOptions::new().read(true).open(&long);
+        let _ = cops::time::timeout(cops::time::Duration::from_micros(round * 10), opening).await;
+        check_equal!(lowest()?, before, "the lowest free descriptor after round {round}");
+    }
+    drop(OpenOptions::new().read(true).open(&long).await?);
+    Ok(())
 }
