@@ -90,7 +90,10 @@ impl CpuSignals {
     /// Whether the virtual CPU is to look for signals.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
-        self.is_due.load(SeqCst)
+        // Relaxed is enough: a sender stores it before it locks `cpus` to see whether the virtual CPU
+        // runs. Either it did so before the virtual CPU began to run, under the same lock, or it
+        // sees that and interrupts the hart.
+        self.is_due.load(Relaxed)
     }
 
     /// The signals that wait for this virtual CPU only.

@@ -111,9 +111,6 @@ fn run_until_stopped(
     // The level that this coroutine's priority shows to other harts.
     let mut published = None;
     loop {
-        if cpu.signals.is_due() {
-            process.deliver_signals(cpu, context);
-        }
         let mut stop = None;
         let trap = arch::enter_user_unless(
             context,
@@ -130,7 +127,7 @@ fn run_until_stopped(
                         })
                     });
                 }
-                // A signal that has come since is delivered first.
+                // Signals are delivered below, with interrupts enabled.
                 stop.is_some() || cpu.signals.is_due()
             },
         );
@@ -143,7 +140,12 @@ fn run_until_stopped(
             trace_trap(cpu, trap, context);
         }
         match trap {
-            UserTrap::Interrupt => {}
+            // Also without a trap, for signals that are due.
+            UserTrap::Interrupt => {
+                if cpu.signals.is_due() {
+                    process.deliver_signals(cpu, context);
+                }
+            }
             UserTrap::Syscall => {
                 COUNTERS.system_calls.add(1);
                 match handle_call(cpu, context) {
