@@ -75,7 +75,7 @@ impl Paths<'_> {
     }
 
     /// As [`Self::call`], for a path without a directory.
-    fn from_working(&self, index: usize, then: Then) -> Result<Started, Errno> {
+    fn in_working(&self, index: usize, then: Then) -> Result<Started, Errno> {
         let path = self.args.path(index)?;
         let base = if path.starts_with('/') {
             fs::root_directory().clone()
@@ -263,7 +263,7 @@ pub fn dispatch(
             let into = paths.pin(args.range(2)?)?;
             paths.call(0, false, Then::ReadLink { into })?
         }
-        number::CHDIR => paths.from_working(0, Then::ChangeDirectory)?,
+        number::CHDIR => paths.in_working(0, Then::ChangeDirectory)?,
         number::FCHDIR => {
             let file = args.file(0)?;
             let node = file.node().map_err(|_| Errno::ENOTDIR)?.clone();
@@ -279,7 +279,7 @@ pub fn dispatch(
         }
         number::TRUNCATE => {
             let length = args.offset(1)?;
-            paths.from_working(0, Then::Resize { length })?
+            paths.in_working(0, Then::Resize { length })?
         }
         number::FTRUNCATE => {
             let (file, length) = (args.file(0)?, args.offset(1)?);
@@ -315,7 +315,7 @@ pub fn dispatch(
             }
         }
         number::STATFS => {
-            paths.from_working(0, Then::Usage { into: paths.memory(1, Usage::BYTES)? })?
+            paths.in_working(0, Then::Usage { into: paths.memory(1, Usage::BYTES)? })?
         }
         number::FSTATFS => {
             drop(args.file(0)?);
