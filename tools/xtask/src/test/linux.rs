@@ -1,14 +1,19 @@
 //! Programs for Linux in `./cops exec`: C programs of `user/linux`, built with the static C library
 //! of Debian. Each prints what it finds wrong; a few outputs are compared.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::exec::{cops_exec, status};
 use super::{Case, Context, step};
+use crate::cli::Machine as MachineOptions;
 use crate::error::{Because, Outcome};
 use crate::packages;
 use crate::process::{Captured, run_step};
+use crate::qemu::console::{Ending, Transcript, follow};
+use crate::qemu::machine::Machine;
+use crate::qemu::portions;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
@@ -144,6 +149,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     packages::ensure(&[packages::LINUX_GCC], Progress::Lines)?;
     context.prepared()?;
     let folder = build(context.workspace, &chosen)?;
+    let path = &*folder;
     let folder = folder.to_string_lossy();
     let mut cases = Vec::new();
     for test in chosen {
@@ -155,9 +161,41 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             let result = cops_exec(&name, &words)?;
             cases.push(Case::judged(name, &judge(test, &result)));
         }
+        if MEASURED.contains(&test.program) {
+            let name = format!("{}, portions", test.name);
+            cases.push(Case::judged(name, &too_long(context, path, test.program)?));
+        }
     }
     Ok(cases)
 }
+
+/// Programs that make the kernel work on much, measured (SPEC 3.13a).
+const MEASURED: [&str; 1] = ["memory"];
+
+/// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
+/// the portions that are too long.
+fn too_long(context: &Context<'_>, folder: &Path, program: &str) -> Outcome<Vec<String>> {
+    let prepared = context.prepared()?;
+    let options = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
+    let mut boot = prepared.boot(&options, &[format!("/{program}")], &[folder.to_owned()])?;
+    portions::measure(&mut boot);
+    let machine = Machine::start(&prepared.qemu, &boot)?;
+    let mut transcript = Transcript::default();
+    let ending = follow(machine, Some(Instant::now() + MEASURED_LIMIT), &mut transcript);
+    let measured = portions::parse(&String::from_utf8_lossy(&transcript.kernel));
+    let mut wrong: Vec<String> = measured
+        .iter()
+        .filter(|portion| portion.is_too_long())
+        .map(|portion| format!("{}: {} about {}", portion.name(), portion.longest, portion.about))
+        .collect();
+    if !matches!(ending, Ending::Status(0)) || measured.is_empty() {
+        wrong.push(format!("{ending:?}, {} kinds of portions measured", measured.len()));
+    }
+    Ok(wrong)
+}
+
+/// Time limit of a counted run, which takes some seconds on an idle machine.
+const MEASURED_LIMIT: Duration = Duration::from_secs(300);
 
 /// Builds the programs; returns the folder that has them, and nothing else.
 fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
