@@ -163,7 +163,9 @@ impl Process {
     /// Sends a signal to the process, 1 to 64; the caller has the authority to do so.
     pub fn signal(self: &Arc<Self>, information: Information) {
         let number = information.signal;
-        let end = || drop(self.end(wait_status::signalled(number)));
+        let end = || {
+            self.end(wait_status::signalled(number));
+        };
         let Some(linux) = self.personality.as_linux() else { return end() };
         // A virtual CPU that does not block it.
         let target = {
@@ -194,7 +196,9 @@ impl Process {
 
     /// Sends a signal, 1 to 64, to one virtual CPU of the process.
     pub fn signal_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
-        let end = || drop(self.end(wait_status::signalled(number)));
+        let end = || {
+            self.end(wait_status::signalled(number));
+        };
         let Some(linux) = self.personality.as_linux() else { return end() };
         let decision = match &*linux.signals.lock() {
             Some(signals) => signals.dispositions.decide(number),
@@ -313,7 +317,7 @@ impl Process {
                 Decision::Effect(Effect::Ignore | Effect::Stop) => {}
                 Decision::Effect(Effect::Terminate) => {
                     drop(state);
-                    drop(self.end(wait_status::signalled(information.signal)));
+                    self.end(wait_status::signalled(information.signal));
                     return;
                 }
                 Decision::Handle(action) => {
@@ -326,7 +330,7 @@ impl Process {
                     if is_bad.is_err() {
                         drop(state);
                         log::warn!("{self}: no stack for the handler of a signal");
-                        drop(self.end(wait_status::signalled(signal::SIGSEGV)));
+                        self.end(wait_status::signalled(signal::SIGSEGV));
                     }
                     return;
                 }
@@ -409,7 +413,7 @@ impl Process {
         let copied = place.map(|place| self.space.copy_in(place, &mut frame));
         if !matches!(copied, Some(Ok(()))) {
             log::warn!("{self}: no frame to return to from the handler of a signal");
-            drop(self.end(wait_status::signalled(signal::SIGSEGV)));
+            self.end(wait_status::signalled(signal::SIGSEGV));
             return;
         }
         let kept = context.end_signal(&frame);

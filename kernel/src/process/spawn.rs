@@ -20,6 +20,7 @@ use crate::mm::{STRING_PIECE_BYTES, UserRange};
 const PORTION_PIECES: usize = 2;
 
 /// A process that is being started.
+#[allow(clippy::large_enum_variant, reason = "a call has one, and boxes it")]
 pub enum Spawning {
     /// Its arguments are being collected.
     Collecting(Start),

@@ -6,14 +6,13 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::layout;
 use cops_abi::linux::resource;
-use cops_abi::syscall::wait_status;
 
 use super::super::arguments::Clock;
 use super::super::time;
 use crate::arch;
 use crate::mm::quota::{self, Kind};
 use crate::mm::{UserRange, frames};
-use crate::process::{Process, ProcessId, children};
+use crate::process::{Process, children};
 use crate::sched::timer;
 
 /// Copies `bytes` to `address`.

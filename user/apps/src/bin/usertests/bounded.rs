@@ -285,7 +285,7 @@ async fn many_children() -> Outcome {
 async fn copies_of_large_processes() -> Outcome {
     let watch = Watch::begin()?;
     // Each region is charged to the copy too.
-    let regions = regions()? / 4 & !1;
+    let regions = (regions()? / 4) & !1;
     let mapped = make_regions(regions)?;
     for page in (1..regions).step_by(2) {
         raw::poke(mapped + page * PAGE_BYTES, page as u64);
