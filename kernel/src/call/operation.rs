@@ -101,8 +101,18 @@ impl Operation {
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
             Operation::Read { file, buffer } => file.attempt_read(buffer),
-            Operation::ReadConsole { read } => read.attempt(process.id),
             Operation::Write { file, buffer } => file.attempt_write(buffer),
+            _ => self.attempt_another(process),
+        }
+    }
+
+    /// As [`Self::attempt`], of other operations than the most frequent ones. Out of line, because
+    /// what it needs of registers and stack would be set up for those too.
+    #[inline(never)]
+    fn attempt_another(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+        match self {
+            Operation::Read { .. } | Operation::Write { .. } => None,
+            Operation::ReadConsole { read } => read.attempt(process.id),
             Operation::Transfer(transfer) => transfer.attempt(),
             Operation::Path(call) => call.attempt(process),
             Operation::Accept { file, peer, flags } => {

@@ -236,40 +236,50 @@ impl File {
     }
 
     /// Reads available bytes into `buffer`; `None` if there are none yet and the call has to wait.
+    #[inline(always)]
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
-            Object::Node { .. } | Object::Device { .. } => self.read_node(buffer),
-            Object::PipeReader(pipe) => pipe.attempt(buffer),
             Object::Socket(socket) => socket.attempt_read(buffer),
-            // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
-            Object::ConsoleInput
-            | Object::ConsoleOutput
-            | Object::ConsoleError
-            | Object::Disk { .. }
-            | Object::Console
-            | Object::PipeWriter(_) => Some(Err(Errno::EBADF)),
+            Object::PipeReader(pipe) => pipe.attempt(buffer),
+            _ => self.read_another(buffer),
         }
     }
 
     /// Writes bytes from `buffer` as far as there is room; `None` if there is none and the call has
     /// to wait.
+    #[inline(always)]
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        match &self.object {
+            Object::Socket(socket) => socket.attempt_write(buffer),
+            Object::PipeWriter(pipe) => pipe.attempt(buffer),
+            _ => self.write_another(buffer),
+        }
+    }
+
+    /// As [`Self::attempt_read`], of what is neither a pipe nor a socket. Out of line, because what
+    /// it needs of registers and stack would be set up for those too.
+    #[inline(never)]
+    fn read_another(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        match &self.object {
+            Object::Node { .. } | Object::Device { .. } => self.read_node(buffer),
+            // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
+            _ => Some(Err(Errno::EBADF)),
+        }
+    }
+
+    /// As [`Self::attempt_write`], of what is neither a pipe nor a socket.
+    #[inline(never)]
+    fn write_another(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
             Object::Console if !self.is_writable() => Some(Err(Errno::EBADF)),
             Object::ConsoleOutput | Object::Console => write_console(Channel::Output, buffer),
             Object::ConsoleError => write_console(Channel::Error, buffer),
-            Object::PipeWriter(pipe) => pipe.attempt(buffer),
-            Object::Socket(socket) => socket.attempt_write(buffer),
             Object::Node { .. } | Object::Device { .. } => self.write_node(buffer),
-            Object::ConsoleInput | Object::PipeReader(_) | Object::Disk { .. } => {
-                Some(Err(Errno::EBADF))
-            }
+            _ => Some(Err(Errno::EBADF)),
         }
     }
 
-    /// As [`Self::attempt_read`], of a node of a file system. Out of line, because what it needs of
-    /// registers and stack would be set up for pipes and sockets too.
-    #[inline(never)]
+    /// As [`Self::attempt_read`], of a node of a file system or a device.
     fn read_node(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let Object::Node { node, position, .. } = &self.object else {
             return self.attempt_read_at(0, buffer);
@@ -283,8 +293,7 @@ impl File {
         Some(count)
     }
 
-    /// As [`Self::attempt_write`], of a node of a file system.
-    #[inline(never)]
+    /// As [`Self::attempt_write`], of a node of a file system or a device.
     fn write_node(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let Object::Node { node, position, payer } = &self.object else {
             return self.attempt_write_at(0, buffer);

@@ -124,7 +124,8 @@ impl VirtualCpu {
     /// What a thread has, unless it is a worker of a native program.
     #[inline]
     pub fn as_thread(&self) -> Option<&Thread> {
-        let is_thread = self.index >= MAX_CPUS || self.process.personality.is_linux();
+        // Without a branch between them: each native system call asks several times.
+        let is_thread = (self.index >= MAX_CPUS) | self.process.personality.is_linux();
         is_thread.then_some(&self.thread)
     }
 

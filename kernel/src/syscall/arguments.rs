@@ -464,6 +464,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// The open file with this number; `EBADF`.
+    #[inline(always)]
     pub fn file(&self, index: usize) -> Result<Arc<File>, Errno> {
         self.process.files.lock().get(self.descriptor(index))
     }
