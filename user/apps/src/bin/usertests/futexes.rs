@@ -67,19 +67,22 @@ async fn errors_of_futex() -> Outcome {
 }
 
 /// Two wait and one is woken. If it is cancelled before it has its result, the other one gets the
-/// wake: in either case one wake is left over or none.
+/// wake. The calls are less urgent than this process, so with one hart that is always so.
 async fn a_cancelled_wait_passes_its_wake_on() -> Outcome {
     let mut passed_on = 0;
     for _ in 0..200 {
         let word = AtomicU32::new(0);
         let (first, second) = (wait(&word)?, wait(&word)?);
+        for handle in [&first, &second] {
+            raw::call(number::COPS_SET_CALL_PRIORITY, [handle.number() as usize, 60])?;
+        }
         check_equal!(wake(&word, 1)?, 1, "woken");
         let was_in_flight = first.cancel()?;
         passed_on += usize::from(was_in_flight);
         check_equal!(wake(&word, 9)?, usize::from(!was_in_flight), "waiters left");
         let _ = second.cancel()?;
     }
-    cops::println!("# {passed_on} of 200 wakes were passed on");
+    check!(passed_on > 0, "no wake was passed on");
     Ok(())
 }
 
