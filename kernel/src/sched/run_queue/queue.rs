@@ -33,10 +33,11 @@ impl Key {
 }
 
 /// Places that one choice corrects at most, each by a removal and an insertion of some 850
-/// instructions: together with the rest of the choice fewer than 30,000 with the lock held, and
-/// with interrupts enabled. With many virtual CPUs of a process that has just run, all of their
-/// places are out of date. Those that one choice does not correct the next one does.
-const CORRECTIONS_MAX: usize = 32;
+/// instructions, or 3,000 with thousands of threads: together with the rest of the choice fewer
+/// than 40,000 with the lock held, and with interrupts enabled. With many virtual CPUs of a process
+/// that has just run, all of their places are out of date. Those that one choice does not correct
+/// the next one does.
+const CORRECTIONS_MAX: usize = 12;
 
 /// The waiting virtual CPUs, and what the next choice depends on.
 pub(super) struct Queue<C> {

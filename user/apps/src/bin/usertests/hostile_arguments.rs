@@ -338,7 +338,7 @@ async fn order_of_errors() -> Outcome {
     raw::refused("getpeername", number::GETPEERNAME, [reader, beyond, beyond], &[ENOTSOCK])?;
     raw::refused("clock", number::CLOCK_GETTIME, [99, beyond], &[EINVAL])?;
     raw::refused("sleep", number::CLOCK_NANOSLEEP, [1, 2, beyond], &[EINVAL])?;
-    raw::refused("wait", number::WAIT4, [usize::MAX, beyond, 2, 0], &[EINVAL])?;
+    raw::refused("wait", number::WAIT4, [usize::MAX, beyond, 1 << 20, 0], &[EINVAL])?;
     raw::refused("random", number::GETRANDOM, [beyond, 4, 8], &[EINVAL])?;
     raw::refused("inspect", number::COPS_INSPECT, [0, 0, beyond, 64], &[EINVAL])?;
     raw::refused("quota", number::COPS_QUOTA, [0, 99, 0, beyond], &[EINVAL])?;
