@@ -52,7 +52,7 @@ pub mod control {
 
 /// Requests of `ioctl`.
 pub mod ioctl {
-    /// Gets the terminal's settings, a [`Settings`](super::terminal::Settings).
+    /// Gets the terminal's settings: see [`terminal`](super::terminal).
     pub const GET_TERMINAL: usize = 0x5401;
     /// Sets them; so do the two following numbers, which on Linux wait for output or drop input.
     pub const SET_TERMINAL: usize = 0x5402;

@@ -90,9 +90,9 @@ impl CpuSignals {
     /// Whether the virtual CPU is to look for signals.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
-        // Relaxed is enough: a sender stores it before it locks `cpus` to see whether the virtual CPU
-        // runs. Either it did so before the virtual CPU began to run, under the same lock, or it
-        // sees that and interrupts the hart.
+        // Relaxed is enough: a sender stores it before it locks `cpus` to see whether the virtual
+        // CPU runs. Either it did so before the virtual CPU began to run, under the same lock, or
+        // it sees that and interrupts the hart.
         self.is_due.load(Relaxed)
     }
 
