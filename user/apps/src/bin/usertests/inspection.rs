@@ -160,9 +160,9 @@ async fn coroutines_of_processes_are_seen() -> Outcome {
     seen_as(sleeping.id(), &[state::BLOCKED]).await?;
     seen_as(computing.id(), &[state::RUNNING, state::SUSPENDED]).await?;
     let of_sleeping = inspect::coroutines(sleeping.id())?;
-    // The process runs before it has a coroutine.
+    // The process runs before it has a coroutine, and before it polls its first one.
     let mut of_computing = inspect::coroutines(computing.id())?;
-    while of_computing.is_empty() {
+    while of_computing.iter().all(|one| one.state == state::READY) {
         sleep(Duration::from_millis(5)).await;
         of_computing = inspect::coroutines(computing.id())?;
     }
