@@ -212,6 +212,24 @@ static void many(void) {
     }
 }
 
+/* More threads than the kernel looks at when it chooses one: each computes until all of them run. */
+enum { SPINNING = 60 };
+static void *spin(void *unused) {
+    static int begun;
+    __atomic_fetch_add(&begun, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&begun, __ATOMIC_SEQ_CST) < SPINNING)
+        ;
+    return unused;
+}
+
+static void each_gets_its_turn(void) {
+    pthread_t thread[SPINNING];
+    for (int i = 0; i < SPINNING; i++)
+        CHECK(pthread_create(&thread[i], NULL, spin, NULL) == 0);
+    for (int i = 0; i < SPINNING; i++)
+        CHECK(pthread_join(thread[i], NULL) == 0);
+}
+
 int main(void) {
     values();
     conditions();
@@ -220,6 +238,7 @@ int main(void) {
     detach();
     robust_mutexes();
     many();
+    each_gets_its_turn();
     printf("threads are in order\n");
     return 0;
 }

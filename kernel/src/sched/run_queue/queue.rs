@@ -27,6 +27,15 @@ pub(in crate::sched) struct Key {
 }
 
 impl Key {
+    /// The place of `cpu`, which has this one, according to the current values.
+    fn now<C: Client>(self, cpu: &C) -> Self {
+        Self {
+            rank: Rank(cpu.urgency()).max(self.rank),
+            vruntime: cpu.account().vruntime.now().max(self.vruntime),
+            ..self
+        }
+    }
+
     pub(super) fn priority(&self) -> Priority {
         self.rank.0
     }
@@ -151,25 +160,29 @@ impl<C: Client> Queue<C> {
     /// The first one according to the current values: others of its process may have run since it
     /// was queued, or may have taken what made it urgent.
     fn corrected_first(&mut self) -> Option<Key> {
+        // The first one of those with corrected places.
+        let mut corrected: Option<Key> = None;
         for _ in 0..CORRECTIONS_MAX {
             let (&key, cpu) = self.waiting.first()?;
-            let now = Key {
-                rank: Rank(cpu.urgency()).max(key.rank),
-                vruntime: cpu.account().vruntime.now().max(key.vruntime),
-                ..key
-            };
+            let now = key.now(&**cpu);
             if now == key || self.waiting.len() == 1 {
                 return Some(key);
             }
             let cpu = self.remove(key)?;
             cpu.entity().set_priority(now.priority());
-            if now.rank == key.rank {
+            let place = if now.rank == key.rank {
                 self.insert_at(now, cpu);
+                now
             } else {
-                self.insert(cpu);
-            }
+                self.insert(cpu)
+            };
+            corrected = Some(corrected.map_or(place, |other| other.min(place)));
         }
-        self.first()
+        // The place of the first one may be out of date, too. It must not be chosen for that reason
+        // each time: it can be the one that has just run, and then the others would never run.
+        let (&key, cpu) = self.waiting.first()?;
+        let now = key.now(&**cpu);
+        Some(corrected.filter(|&corrected| corrected < now).unwrap_or(key))
     }
 
     /// If the less urgent are due for a slice: the first of the level that gets it.
