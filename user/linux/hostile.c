@@ -14,22 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            printf("line %d: %s, errno %d\n", __LINE__, #what, errno); \
-            exit(1); \
-        } \
-    } while (0)
-#define FAILS(what, error) \
-    do { \
-        errno = 0; \
-        long result = (long)(what); \
-        if (result != -1 || errno != (error)) { \
-            printf("line %d: %s is %ld, errno %d\n", __LINE__, #what, result, errno); \
-            exit(1); \
-        } \
-    } while (0)
+#include "check.h"
 
 static long futex(void *at, int operation, uint32_t value, const void *time, void *other, uint32_t third) {
     return syscall(SYS_futex, at, operation, value, time, other, third);

@@ -10,22 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            printf("line %d: %s, errno %d\n", __LINE__, #what, errno); \
-            exit(1); \
-        } \
-    } while (0)
-#define FAILS(what, error) \
-    do { \
-        errno = 0; \
-        long result = (long)(what); \
-        if (result != -1 || errno != (error)) { \
-            printf("line %d: %s is %ld, errno %d\n", __LINE__, #what, result, errno); \
-            exit(1); \
-        } \
-    } while (0)
+#include "check.h"
 
 enum { PAGE = 4096, BLOCKS = 2000 };
 static uint32_t state = 1;

@@ -12,14 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            printf("line %d: %s, errno %d\n", __LINE__, #what, errno); \
-            exit(1); \
-        } \
-    } while (0)
-#define FAILS(what, error) CHECK((errno = 0, (what) == -1 && errno == (error)))
+#include "check.h"
 
 static volatile long turns;
 static volatile int id;

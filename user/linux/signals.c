@@ -14,14 +14,8 @@
 #include <unistd.h>
 
 static int faults;
-
-#define CHECK(condition)                                                      \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            printf("line %d: %s (errno %d)\n", __LINE__, #condition, errno);  \
-            faults++;                                                         \
-        }                                                                     \
-    } while (0)
+#define FAULT faults++
+#include "check.h"
 
 static volatile sig_atomic_t count, last, code, sender, depth, deepest;
 static void *volatile address;

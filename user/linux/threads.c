@@ -11,13 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            printf("line %d: %s, errno %d\n", __LINE__, #what, errno); \
-            exit(1); \
-        } \
-    } while (0)
+#include "check.h"
 
 static __thread long local = 5;
 static __thread char large[3000];
