@@ -112,20 +112,15 @@ impl DiskTransfer {
                 self.disk.waiting.insert(waiter);
             }
             Some(slot) => {
-                self.remove_from_queue(waiter.number);
+                self.remove_waiter(waiter.number);
                 self.disk.set_waiter(slot, waiter.coroutine);
             }
         }
     }
 
-    /// The waiter with this number has ended.
+    /// The waiter with this number leaves the queue for a free slot, because it has one or has
+    /// ended. There may be more than one free slot, so the next waiter looks too.
     pub fn remove_waiter(&mut self, waiter: u32) {
-        self.remove_from_queue(waiter);
-    }
-
-    /// Leaves the queue for a free slot. There may be more than one free slot, so the next waiter
-    /// looks too.
-    fn remove_from_queue(&mut self, waiter: u32) {
         if core::mem::take(&mut self.is_queued) {
             self.disk.waiting.remove(waiter, true);
         }

@@ -215,22 +215,21 @@ impl File {
         &self,
         offset: Option<u64>,
         buffer: PinnedBuffer,
-        work: impl FnOnce(u64, PinnedBuffer) -> Work,
+        direction: Waiting,
     ) -> Result<DiskTransfer, Errno> {
         let Object::Disk { position } = &self.object else { return Err(Errno::EBADF) };
-        let work = |offset, buffer| {
-            let work = work(offset, buffer);
-            let refused = match work {
-                Work::Read(..) => open::WRITE_ONLY,
-                _ => open::READ_ONLY,
-            };
-            if self.flags() & open::ACCESS_MODE == refused { Err(Errno::EBADF) } else { Ok(work) }
+        let (is_open, work): (_, fn(_, _) -> _) = match direction {
+            Waiting::ToRead => (self.is_readable(), Work::Read),
+            Waiting::ToWrite => (self.is_writable(), Work::Write),
         };
+        if !is_open {
+            return Err(Errno::EBADF);
+        }
         if let Some(offset) = offset {
-            return DiskTransfer::new(work(offset, buffer)?);
+            return DiskTransfer::new(work(offset, buffer));
         }
         let mut position = position.lock();
-        let transfer = DiskTransfer::new(work(*position, buffer)?)?;
+        let transfer = DiskTransfer::new(work(*position, buffer))?;
         *position += transfer.bytes() as u64;
         Ok(transfer)
     }

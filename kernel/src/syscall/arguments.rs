@@ -380,15 +380,17 @@ impl<'a> Arguments<'a> {
         {
             return Err(Errno::EINVAL);
         }
-        let place = |flag, index| {
-            if flags & flag != 0 { UserRange::new(self.registers[index], 4) } else { None }
-        };
         Ok(Fork {
             stack_pointer: (stack != 0).then_some(stack),
             thread_pointer: (flags & SET_TLS != 0).then_some(tls),
-            parent_number: place(PARENT_SET_TID, 2),
-            child_number: place(CHILD_SET_TID, 4),
+            parent_number: self.number_place(PARENT_SET_TID, 2),
+            child_number: self.number_place(CHILD_SET_TID, 4),
         })
+    }
+
+    /// Where `clone` stores a number: what argument `index` points to, if its flags have `flag`.
+    fn number_place(&self, flag: usize, index: usize) -> Option<UserRange> {
+        if self.registers[0] & flag != 0 { UserRange::new(self.registers[index], 4) } else { None }
     }
 
     /// The arguments of `clone` with the flag for a thread. `EINVAL` if the thread would not share
@@ -403,13 +405,10 @@ impl<'a> Arguments<'a> {
         {
             return Err(Errno::EINVAL);
         }
-        let place = |flag, index| {
-            if flags & flag != 0 { UserRange::new(self.registers[index], 4) } else { None }
-        };
         Ok(NewThread {
             stack_pointer: (stack != 0).then_some(stack),
             thread_pointer: (flags & SET_TLS != 0).then_some(tls),
-            numbers: [place(PARENT_SET_TID, 2), place(CHILD_SET_TID, 4)],
+            numbers: [self.number_place(PARENT_SET_TID, 2), self.number_place(CHILD_SET_TID, 4)],
             clear_at_end: if flags & CHILD_CLEAR_TID != 0 { clear } else { 0 },
         })
     }

@@ -59,7 +59,7 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
         return Ok(Operation::ReadConsole { read });
     }
     if let Object::Disk { .. } = file.object {
-        return Ok(Operation::Disk(try_box(file.disk_transfer(None, buffer, Work::Read)?)?));
+        return transfer_disk(&file, None, buffer, Waiting::ToRead);
     }
     Ok(Operation::Read { file, buffer })
 }
@@ -67,12 +67,21 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
 /// `write(fd, buffer, length)`.
 pub fn write(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&process.space, buffer, Access::Read)?;
-    Ok(match &file.object {
-        Object::Disk { .. } => {
-            Operation::Disk(try_box(file.disk_transfer(None, buffer, Work::Write)?)?)
-        }
-        _ => Operation::Write { file, buffer },
-    })
+    if let Object::Disk { .. } = file.object {
+        return transfer_disk(&file, None, buffer, Waiting::ToWrite);
+    }
+    Ok(Operation::Write { file, buffer })
+}
+
+/// A read or write of the disk, at `offset` or at its position.
+#[inline(never)]
+fn transfer_disk(
+    file: &File,
+    offset: Option<u64>,
+    buffer: PinnedBuffer,
+    direction: Waiting,
+) -> Result<Operation, Errno> {
+    Ok(Operation::Disk(try_box(file.disk_transfer(offset, buffer, direction)?)?))
 }
 
 /// Maximum number of buffers that one `readv` fills.
@@ -144,8 +153,7 @@ pub fn transfer_at(
     let access = if direction == Waiting::ToRead { Access::Write } else { Access::Read };
     let buffer = PinnedBuffer::new(&process.space, range, access)?;
     if let Object::Disk { .. } = &file.object {
-        let work = if direction == Waiting::ToRead { Work::Read } else { Work::Write };
-        return Ok(Operation::Disk(try_box(file.disk_transfer(Some(offset), buffer, work)?)?));
+        return transfer_disk(&file, Some(offset), buffer, direction);
     }
     let mut buffers = List::new();
     buffers.try_push(buffer)?;

@@ -75,6 +75,12 @@ impl Prepared {
     }
 }
 
+/// Makes the contents of a disk of which programs know each word: it is the word's position.
+pub fn disk_of_positions(file: &Path, bytes: u64) -> Outcome<()> {
+    let words = (0..bytes).step_by(8).flat_map(u64::to_le_bytes).collect::<Vec<_>>();
+    std::fs::write(file, words).because(|| format!("cannot write {}", file.display()))
+}
+
 /// The disk with the contents of this file.
 ///
 /// # Errors

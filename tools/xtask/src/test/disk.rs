@@ -4,11 +4,10 @@
 //! Time is never counted instructions here: such a machine would skip the time for which it waits
 //! for its disk, and every time limit would pass at once.
 
-use std::path::Path;
-
 use super::guest::{SILENCE, judge};
 use super::{Case, Context, step};
 use crate::cli::Machine as MachineOptions;
+use crate::commands::disk_of_positions;
 use crate::error::{Because, Outcome};
 use crate::qemu::command::Disk;
 use crate::qemu::console::{Transcript, follow_while_it_writes};
@@ -28,7 +27,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     for harts in [1, 4] {
         let mut step = step(format!("usertests disk, {harts} harts"));
         let file = prepared.scratch_file(&format!("disk-{harts}"));
-        fill(&file)?;
+        disk_of_positions(&file, BYTES)?;
         let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
         let argv = ["/bin/usertests".to_owned(), "disk::".to_owned()];
         let mut boot = prepared.boot(&options, &argv, &[])?;
@@ -46,12 +45,6 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     }
     cases.retain(|case| context.is_chosen(&case.name));
     Ok(cases)
-}
-
-/// Makes a disk where each word contains its position.
-fn fill(file: &Path) -> Outcome<()> {
-    let words = (0..BYTES).step_by(8).flat_map(u64::to_le_bytes).collect::<Vec<_>>();
-    std::fs::write(file, words).because(|| format!("cannot write {}", file.display()))
 }
 
 /// What is wrong with the contents: the first half must be as it was, the second half written.

@@ -1,9 +1,6 @@
 //! Requests that the guest's disk serves, by the number of coroutines that make them: the guest's
 //! `measure disk`, which checks what it reads, on a disk where each word contains its position.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -11,8 +8,8 @@ use serde_json::{Map, Value};
 use super::Rows;
 use super::words::{Line, listen_to_success};
 use crate::cli::Bench;
-use crate::commands::Prepared;
-use crate::error::{Because, Outcome};
+use crate::commands::{Prepared, disk_of_positions};
+use crate::error::Outcome;
 use crate::qemu::command::Disk;
 
 /// Size of the disk: larger than what one row transfers.
@@ -22,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let file = prepared.scratch_file("disk");
-    fill(&file)?;
+    disk_of_positions(&file, BYTES)?;
     let argv = ["/bin/measure".to_owned(), "disk".to_owned()];
     let mut boot = prepared.boot(&options.machine, &argv, &[])?;
     boot.disk = Some(Disk { file, requests_per_second: None });
@@ -59,16 +56,6 @@ fn row(line: &Line) -> Outcome<Map<String, Value>> {
     row.insert("requests_per_second".into(), per_second.into());
     row.insert("megabytes_per_second".into(), (per_second * bytes as f64 / 1e6).into());
     Ok(row)
-}
-
-/// Makes a disk where each word contains its position.
-fn fill(file: &Path) -> Outcome<()> {
-    let why = || format!("cannot write {}", file.display());
-    let mut writer = BufWriter::new(File::create(file).because(why)?);
-    for position in (0..BYTES).step_by(8) {
-        writer.write_all(&position.to_le_bytes()).because(why)?;
-    }
-    writer.flush().because(why)
 }
 
 #[cfg(test)]
