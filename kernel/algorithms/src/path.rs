@@ -111,8 +111,7 @@ mod tests {
     use std::vec::Vec;
 
     fn walk(path: &str) -> Walk {
-        let mut text = Text::new();
-        text.try_push_str(path).unwrap();
+        let text = Text::try_from_str(path).unwrap();
         Walk::new(text).unwrap()
     }
 

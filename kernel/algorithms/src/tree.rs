@@ -187,8 +187,7 @@ impl<V: Clone, T> Tree<V, T> {
         make: impl FnOnce(u64) -> Result<V, Errno>,
     ) -> Result<V, Errno> {
         let key = self.key_for(parent, name)?;
-        let mut text = Text::new();
-        text.try_push_str(name)?;
+        let text = Text::try_from_str(name)?;
         let (for_node, for_entry) = (Spare::try_new()?, Spare::try_new()?);
         let number = self.last_number + 1;
         let value = make(number)?;
@@ -219,8 +218,7 @@ impl<V: Clone, T> Tree<V, T> {
             return Err(Errno::EMLINK);
         }
         let key = self.key_for(parent, name)?;
-        let mut text = Text::new();
-        text.try_push_str(name)?;
+        let text = Text::try_from_str(name)?;
         let spare = Spare::try_new()?;
         if let Some(entries) = self.entries(parent) {
             let _ = entries.insert_with(spare, key, Entry { name: text, number, token });
@@ -344,8 +342,7 @@ impl<V: Clone, T> Tree<V, T> {
             Ok((key, _)) => key,
             Err(key) => key,
         };
-        let mut text = Text::new();
-        text.try_push_str(new_name)?;
+        let text = Text::try_from_str(new_name)?;
         let spare = Spare::try_new()?;
         let entry = Entry { name: text, number, token };
 

@@ -20,6 +20,14 @@ impl Text {
         core::str::from_utf8(&bytes).is_ok().then_some(Self(bytes))
     }
 
+    /// A copy of `text`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_from_str(text: &str) -> Result<Self, OutOfMemory> {
+        Ok(Self(List::try_from_slice(text.as_bytes())?))
+    }
+
     /// Appends `text`.
     ///
     /// # Errors

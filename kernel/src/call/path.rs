@@ -208,8 +208,7 @@ impl PathCall {
         let Some(walk) = &self.walk else { return Err(Errno::EIO) };
         let component = walk.next();
         let (has_slash, at) = (component.has_slash, self.at.clone());
-        let mut name = Text::new();
-        name.try_push_str(component.name)?;
+        let name = Text::try_from_str(component.name)?;
         if self.then.names_a_place() {
             return self.finish_place(process, &at, name, has_slash);
         }

@@ -1,54 +1,29 @@
-//! File systems in memory: the root image, which is read-only, `/tmp`, and `/dev`.
-//!
-//! The names of a file system are in a [`Tree`] behind one lock, which is held for one operation on
-//! it. Nodes that are not named any more live as long as they are open. Lock order: the tree, then
-//! a node's state.
+//! The nodes of file systems in memory. Lock order: the names of the file system, then a node's
+//! state.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Errno;
-use cops_abi::file::{Status, Time, Usage, device_number, mode};
-use cops_algorithms::tree::{Listed, ROOT, Removed, Tree};
+use cops_abi::file::{Status, Time, Usage, mode};
+use cops_algorithms::tree::{Listed, Removed};
 use cops_fallible::{Text, try_arc};
-use spin::{Mutex, Once};
+use spin::Mutex;
 
-use super::contents::{Contents, sweep};
-use super::image::root as root_archive;
-use super::node::{Attempt, Change, Device, Entry, New, Node, NodeRef};
+use super::{MemoryFiles, Names, TEMPORARY, charge_name};
 use crate::arch;
 use crate::disk::{Disk, disk};
-use crate::drivers::random;
+use crate::fs::contents::{Contents, sweep};
+use crate::fs::node::{Attempt, Change, Device, Entry, New, Node, NodeRef};
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};
 use crate::sched::timer;
 
-/// Memory that is charged for a node, and for a name in addition to its length.
-const NODE_BYTES: u64 = 512;
-const NAME_BYTES: u64 = 256;
-
-/// The types of file systems, as Linux numbers them.
-const TEMPORARY: u64 = 0x0102_1994;
-/// Numbers of file systems.
-static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
-
-/// The names: each node, and the charge for each name.
-type Names = Tree<Arc<Inode>, Charge>;
-
-/// A file system.
-pub struct MemoryFiles {
-    number: u64,
-    is_read_only: bool,
-    names: Once<Mutex<Names>>,
-}
-
 /// A node.
 pub struct Inode {
     files: Arc<MemoryFiles>,
-    number: u64,
-    kind: u32,
+    pub(super) number: u64,
     state: Mutex<State>,
     body: Body,
     _charge: Charge,
@@ -62,7 +37,8 @@ struct State {
     changed: Time,
 }
 
-enum Body {
+/// What a node is, with its contents.
+pub(super) enum Body {
     Directory,
     /// A file of the root image.
     Image(&'static [u8]),
@@ -94,144 +70,23 @@ fn now() -> Time {
     }
 }
 
-impl MemoryFiles {
-    /// A file system with an empty root.
-    fn new(is_read_only: bool, permissions: u32) -> Result<Arc<Self>, Errno> {
-        let number = LAST_NUMBER.fetch_add(1, Relaxed) + 1;
-        let files = try_arc(Self { number, is_read_only, names: Once::new() })?;
-        let root =
-            files.inode(ROOT, Body::Directory, permissions, Charge::nothing(Family::ROOT))?;
-        let tree = Tree::new(root, [random::next(), random::next()])?;
-        files.names.call_once(|| Mutex::new(tree));
-        Ok(files)
-    }
-
-    fn names(&self) -> Result<&Mutex<Names>, Errno> {
-        self.names.get().ok_or(Errno::EIO)
-    }
-
-    fn inode(
-        self: &Arc<Self>,
+impl Inode {
+    /// A node with this number, which its names will have; `charge` is what it costs.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn new(
+        files: Arc<MemoryFiles>,
         number: u64,
         body: Body,
         permissions: u32,
         charge: Charge,
-    ) -> Result<Arc<Inode>, Errno> {
+    ) -> Result<Arc<Self>, Errno> {
         let time = now();
         let state = State { permissions, accessed: time, modified: time, changed: time };
-        Ok(try_arc(Inode {
-            files: self.clone(),
-            number,
-            kind: body.kind(),
-            state: Mutex::new(state),
-            body,
-            _charge: charge,
-        })?)
+        Ok(try_arc(Self { files, number, state: Mutex::new(state), body, _charge: charge })?)
     }
 
-    /// Creates a node in directory `parent`, whatever the file system is for.
-    fn add(
-        self: &Arc<Self>,
-        parent: u64,
-        name: &str,
-        body: Body,
-        permissions: u32,
-        payer: Option<Family>,
-    ) -> Result<Arc<Inode>, Errno> {
-        let (of_name, of_node) = charges(name, payer)?;
-        let is_directory = matches!(body, Body::Directory);
-        let mut names = self.names()?.lock();
-        names.insert(parent, name, is_directory, of_name, |number| {
-            self.inode(number, body, permissions, of_node)
-        })
-    }
-
-    /// The root.
-    ///
-    /// # Errors
-    /// `ENOENT`, which does not happen.
-    pub fn root(&self) -> Result<NodeRef, Errno> {
-        let names = self.names()?.lock();
-        names.look_up(ROOT, ".").map(|root| root.clone() as NodeRef)
-    }
-}
-
-/// The charges for a name and for its node.
-fn charges(name: &str, payer: Option<Family>) -> Result<(Charge, Charge), Errno> {
-    let charge = |bytes| match payer {
-        Some(payer) => {
-            Charge::new(payer, &Amounts::of(Kind::Memory, bytes)).map_err(|_| Errno::ENOSPC)
-        }
-        None => Ok(Charge::nothing(Family::ROOT)),
-    };
-    Ok((charge(NAME_BYTES + name.len() as u64)?, charge(NODE_BYTES)?))
-}
-
-/// The file system of the root image, with `directories` in its root besides what the image has.
-///
-/// # Errors
-/// `ENOMEM`.
-pub fn root_image(directories: &[&str]) -> Result<NodeRef, Errno> {
-    let files = MemoryFiles::new(true, 0o555)?;
-    let find = |parent: u64, name: &str| {
-        let names = files.names()?.lock();
-        names.look_up(parent, name).map(|node| node.number)
-    };
-    let directory = |parent: u64, name: &str| match find(parent, name) {
-        Err(Errno::ENOENT) => {
-            files.add(parent, name, Body::Directory, 0o555, None).map(|node| node.number)
-        }
-        found => found,
-    };
-    for entry in root_archive().iter() {
-        let (above, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
-        let mut parent = ROOT;
-        for part in above.split('/').filter(|part| !part.is_empty()) {
-            parent = directory(parent, part)?;
-        }
-        match files.add(parent, name, Body::Image(entry.data), 0o555, None) {
-            // A file and a directory of the same name: the first one counts.
-            Ok(_) | Err(Errno::EEXIST | Errno::ENOTDIR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    for name in directories {
-        directory(ROOT, name)?;
-    }
-    files.root()
-}
-
-/// An empty file system that can be written.
-///
-/// # Errors
-/// `ENOMEM`.
-pub fn temporary() -> Result<Arc<MemoryFiles>, Errno> {
-    MemoryFiles::new(false, 0o777)
-}
-
-/// The devices.
-///
-/// # Errors
-/// `ENOMEM`.
-pub fn devices() -> Result<Arc<MemoryFiles>, Errno> {
-    let files = MemoryFiles::new(true, 0o555)?;
-    let devices = [
-        ("null", Device::Null, device_number(1, 3)),
-        ("zero", Device::Zero, device_number(1, 5)),
-        ("full", Device::Full, device_number(1, 7)),
-        ("random", Device::Random, device_number(1, 8)),
-        ("urandom", Device::Random, device_number(1, 9)),
-        ("tty", Device::Console, device_number(5, 0)),
-        ("console", Device::Console, device_number(5, 1)),
-        ("vda", Device::Disk, device_number(254, 0)),
-    ];
-    for (name, device, number) in devices {
-        files.add(ROOT, name, Body::Device(device, number), 0o666, None)?;
-    }
-    Ok(files)
-}
-
-impl Inode {
     /// The names, to be changed.
     fn writable(&self) -> Result<&Mutex<Names>, Errno> {
         if self.files.is_read_only { Err(Errno::EROFS) } else { self.files.names() }
@@ -278,8 +133,7 @@ impl Inode {
             New::Directory => Body::Directory,
             New::File => Body::File(Mutex::new(Some(Contents::new()?))),
             New::Link(target) => {
-                let mut text = Text::new();
-                text.try_push_str(target)?;
+                let text = Text::try_from_str(target)?;
                 Body::Link(text)
             }
         };
@@ -307,16 +161,14 @@ impl Inode {
         let Some(Listed { key, name, number, value }) = names.list(self.number, after)? else {
             return Ok(None);
         };
-        let mut text = Text::new();
-        text.try_push_str(name)?;
-        Ok(Some(Entry { place: key, name: text, number, kind: value.kind }))
+        let text = Text::try_from_str(name)?;
+        Ok(Some(Entry { place: key, name: text, number, kind: value.kind() }))
     }
 
     fn place_of(&self) -> Result<Option<(NodeRef, Text)>, Errno> {
         let names = self.files.names()?.lock();
         let Some((parent, name)) = names.place(self.number)? else { return Ok(None) };
-        let mut text = Text::new();
-        text.try_push_str(name)?;
+        let text = Text::try_from_str(name)?;
         Ok(Some((parent.clone() as NodeRef, text)))
     }
 }
@@ -337,7 +189,7 @@ impl Node for Inode {
     }
 
     fn kind(&self) -> u32 {
-        self.kind
+        self.body.kind()
     }
 
     fn status(&self) -> Status {
@@ -354,7 +206,7 @@ impl Node for Inode {
         Status {
             file_system: self.files.number,
             number: self.number,
-            mode: self.kind | state.permissions,
+            mode: self.kind() | state.permissions,
             links,
             device,
             size,
@@ -444,7 +296,7 @@ impl Node for Inode {
     fn link(&self, name: &str, node: &NodeRef, payer: Family) -> Attempt<()> {
         let link = || {
             let names = self.writable()?;
-            let (charge, _) = charges(name, Some(payer))?;
+            let charge = charge_name(name, Some(payer))?;
             let (_, number) = node.identity();
             names.lock().link(self.number, name, number, charge)?;
             self.is_written();
@@ -466,7 +318,7 @@ impl Node for Inode {
     ) -> Attempt<()> {
         let rename = || {
             let names = self.writable()?;
-            let (charge, _) = charges(new_name, Some(payer))?;
+            let charge = charge_name(new_name, Some(payer))?;
             let (from, to) = ((self.number, name), (to.identity().1, new_name));
             let removed = names.lock().rename(from, to, no_replace, charge)?;
             self.is_written();
@@ -487,8 +339,7 @@ impl Node for Inode {
     fn target(&self) -> Attempt<Text> {
         let target = || {
             let Body::Link(target) = &self.body else { return Err(Errno::EINVAL) };
-            let mut text = Text::new();
-            text.try_push_str(target)?;
+            let text = Text::try_from_str(target)?;
             Ok(text)
         };
         Some(target())
