@@ -86,16 +86,38 @@ pub fn disk_of_positions(file: &Path, bytes: u64) -> Outcome<()> {
 /// # Errors
 /// If it is not a file of whole sectors.
 pub fn disk_image(file: &Path) -> Outcome<Disk> {
-    let example = || format!("make one with: truncate -s 64M {}", file.display());
-    let size = std::fs::metadata(file)
-        .because(|| format!("no disk {}; {}", file.display(), example()))?
-        .len();
-    if size == 0 || size % 512 != 0 {
-        return Err(Failure::new(format!(
-            "the disk {} has {size} bytes, which are not whole sectors of 512; {}",
-            file.display(),
-            example()
-        )));
+    let shown = file.display();
+    let wrong = match std::fs::metadata(file) {
+        Err(error) => format!("no disk {shown}: {error}"),
+        Ok(found) if !found.is_file() => format!("{shown} is no file, so it is no disk"),
+        Ok(found) if found.len() == 0 || found.len() % SECTOR_BYTES != 0 => {
+            format!("{shown} has {} bytes, not whole sectors of {SECTOR_BYTES}", found.len())
+        }
+        Ok(_) => return Ok(Disk { file: file.to_path_buf(), requests_per_second: None }),
+    };
+    Err(Failure::new(wrong).advise("make a disk with: truncate -s 64M FILE"))
+}
+
+/// Unit of a disk's size.
+const SECTOR_BYTES: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_a_file_of_whole_sectors() {
+        let folder = std::env::temp_dir().join(format!("xtask-disk-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("disk");
+        assert!(disk_image(&file).unwrap_err().to_string().contains("no disk"));
+        for (bytes, fault) in [(0, "0 bytes"), (511, "511 bytes"), (1023, "1023 bytes")] {
+            std::fs::write(&file, vec![0; bytes]).unwrap();
+            assert!(disk_image(&file).unwrap_err().to_string().contains(fault));
+        }
+        disk_of_positions(&file, 1024).unwrap();
+        assert_eq!(disk_image(&file).unwrap().file, file);
+        assert!(disk_image(&folder).unwrap_err().to_string().contains("is no file"));
+        std::fs::remove_dir_all(folder).unwrap();
     }
-    Ok(Disk { file: file.to_path_buf(), requests_per_second: None })
 }
