@@ -33,6 +33,7 @@ pub mod quota;
 pub mod range_map;
 pub mod references;
 pub mod ring;
+pub mod script;
 pub mod shares;
 pub mod signals;
 pub mod slice;

@@ -122,11 +122,14 @@ fn answer(request: Request) {
 }
 
 /// Calls `each` with the number and the name of each process.
-fn for_each_process(each: &mut dyn FnMut(u32, &'static str)) {
+fn for_each_process(each: &mut dyn FnMut(u32, &str)) {
     let mut next = 0;
     while let Some(Entry { id, process, .. }) = children::at_or_after(next) {
         next = id + 1;
-        each(id, process.as_ref().map_or("", |process| process.name()));
+        match process {
+            Some(process) => each(id, &process.name()),
+            None => each(id, ""),
+        }
     }
 }
 

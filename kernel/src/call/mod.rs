@@ -164,8 +164,9 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
         }
         Delivery::Cpu { index } => {
             pool::release_and_shrink(cell);
+            process.end_waiting(index, encode(result));
+            // Last: without calls in flight, the number may become that of another thread.
             process.calls_in_flight.end(1);
-            process.end_waiting(index, Some(encode(result)));
         }
     }
     process

@@ -87,6 +87,19 @@ impl Contents {
         count
     }
 
+    /// Like [`Self::read`], into memory of the kernel.
+    pub fn read_into(&self, offset: u64, bytes: &mut [u8]) -> usize {
+        let count = self.length.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        for_each_piece(offset, count, |page, within, done, length| {
+            let piece = &mut bytes[done..done + length];
+            match self.pages.get(page) {
+                Some(page) => page.frame.read(within, piece),
+                None => piece.fill(0),
+            }
+        });
+        count
+    }
+
     /// Writes at `offset`; new pages are charged to `payer`. Returns the number of bytes.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub use cops_algorithms::terminal::Mode as ConsoleMode;
 pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
 pub use mounts::{covered_by, look_up, mount, root as root_directory};
-pub use node::{Change, Device, New, NodeRef, is_directory};
+pub use node::{Attempt, Change, Device, New, NodeRef, is_directory};
 pub use pipe::pipe;
 pub use table::{Descriptor, FileTable};
 pub use terminal::{

@@ -100,6 +100,16 @@ pub trait Node: Send + Sync {
         Some(Err(Errno::EISDIR))
     }
 
+    /// The bytes of a file that never change, if it is one.
+    fn image(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// Like [`Self::read`], into memory of the kernel: for a program that is loaded.
+    fn read_into(&self, _offset: u64, _bytes: &mut [u8]) -> Attempt<usize> {
+        Some(Err(Errno::EACCES))
+    }
+
     /// Writes at `offset`, or at the end. Returns where the written bytes end, and their number.
     fn write(
         &self,

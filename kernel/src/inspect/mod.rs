@@ -97,7 +97,7 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
         run_ticks: process.account.used_ticks(),
         polls,
         calls_in_flight: process.calls_in_flight.count() as u64,
-        name: inspect::name(process.name()),
+        name: inspect::name(&process.name()),
     })
 }
 

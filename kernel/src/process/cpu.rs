@@ -91,7 +91,7 @@ pub struct VirtualCpu {
     /// Its signals, if it is that of a Linux program.
     pub signals: CpuSignals,
     /// The charge for this virtual CPU.
-    _charge: Charge,
+    charge: Mutex<Charge>,
     /// Ticks during which it had a hart.
     pub run_ticks: AtomicU64,
 }
@@ -108,8 +108,39 @@ impl VirtualCpu {
     ) -> Result<Self, Errno> {
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
         let charge = Charge::new(process.family, &amounts)?;
+        Self::with_charge(process, index, context, thread, signals, charge)
+    }
+
+    /// The first virtual CPU of the program that `self`, which has another number, executes. It is
+    /// not counted as one before [`Self::become_successor`].
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn successor(&self) -> Result<Self, Errno> {
+        let (process, thread) = (self.process.clone(), self.thread.as_first(self.process.id));
+        let charge =
+            Charge::new(process.family, &Amounts::of(Kind::Memory, size_of::<Self>() as u64))?;
+        let context = UserContext::new(0, 0, 0);
+        Self::with_charge(process, 0, context, thread, CpuSignals::default(), charge)
+    }
+
+    /// Becomes the successor of `other`, which ends, with these registers.
+    pub(super) fn become_successor(&self, other: &Self, context: UserContext) {
+        *self.context.lock() = context;
+        self.signals.take_over(&other.signals);
+        core::mem::swap(&mut *self.charge.lock(), &mut *other.charge.lock());
+    }
+
+    fn with_charge(
+        process: Arc<Process>,
+        index: usize,
+        context: UserContext,
+        thread: Thread,
+        signals: CpuSignals,
+        charge: Charge,
+    ) -> Result<Self, Errno> {
         Ok(Self {
-            _charge: charge,
+            charge: Mutex::new(charge),
             process,
             index,
             thread,

@@ -35,6 +35,8 @@ pub(crate) struct Cpus {
     page: SharedFrame<ProcessPage>,
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
+    /// The virtual CPU that replaces the program; all others end.
+    replacer: Option<usize>,
     /// The code with which the first thread of a Linux program has ended.
     pub first_code: Option<u8>,
     /// Memory for the reaper, until it has been notified.
@@ -56,6 +58,7 @@ impl Cpus {
             thread_levels: LevelCounts::new(),
             page,
             ending: None,
+            replacer: None,
             first_code: None,
             reaper_place: Some(reaper_place),
         }
@@ -142,6 +145,11 @@ impl Cpus {
         entry.map(|(_, status)| status)
     }
 
+    /// Whether no virtual CPU is added any more: the process is ending, or all but one are.
+    fn is_closed(&self) -> bool {
+        self.ending.is_some() || self.replacer.is_some()
+    }
+
     /// The number of the next worker, with memory for [`push`](Self::push).
     ///
     /// # Errors
@@ -150,7 +158,7 @@ impl Cpus {
         if self.workers.len() >= MAX_CPUS {
             return Err(Errno::EAGAIN);
         }
-        if self.ending.is_some() {
+        if self.is_closed() {
             return Err(Errno::ESRCH);
         }
         self.workers.try_reserve(1)?;
@@ -162,7 +170,7 @@ impl Cpus {
     /// # Errors
     /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
     pub fn reserve_thread(&mut self) -> Result<usize, Errno> {
-        if self.ending.is_some() {
+        if self.is_closed() {
             return Err(Errno::ESRCH);
         }
         match self.threads.reserve() {
@@ -205,7 +213,8 @@ impl Cpus {
     /// If then no virtual CPU of an ending process is active, the reaper is notified.
     #[must_use]
     pub fn apply(&mut self, index: usize, event: CpuEvent) -> Option<CpuState> {
-        let ending = self.ending.is_some();
+        let is_ended_by_another = self.replacer.is_some_and(|replacer| replacer != index);
+        let ending = self.ending.is_some() || is_ended_by_another;
         let (cpu, status) = match index.checked_sub(MAX_CPUS) {
             None => self.workers.get_mut(index)?,
             Some(slot) => self.threads.get_mut(slot)?,
@@ -222,7 +231,7 @@ impl Cpus {
                 _ => {}
             }
         }
-        if ending {
+        if self.ending.is_some() {
             self.reap_if_ended();
         }
         Some(after)
@@ -254,14 +263,65 @@ impl Cpus {
         is_first
     }
 
+    /// Virtual CPU `index` begins to replace the program: all others end at their next transition,
+    /// and none is added. [`Self::kick`] follows. Returns false if the process is ending, or
+    /// another one replaces the program.
+    pub fn begin_replacing(&mut self, index: usize) -> bool {
+        let begins = !self.is_closed();
+        if begins {
+            self.replacer = Some(index);
+        }
+        begins
+    }
+
+    /// Whether virtual CPU `index` replaces the program.
+    pub fn is_replacer(&self, index: usize) -> bool {
+        self.replacer == Some(index)
+    }
+
+    /// The program has been replaced; the virtual CPU that did it is the only one alive. If
+    /// `successor` is given, that becomes number 0, the caller puts it into the run queue, and the
+    /// other one ends. Returns those that have ended, to be dropped without the lock.
+    pub fn end_replacing(
+        &mut self,
+        successor: Option<Arc<VirtualCpu>>,
+    ) -> [Option<Entry>; MAX_CPUS + 1] {
+        let mut ended = [const { None }; MAX_CPUS + 1];
+        let [removed, number_0, rest @ ..] = &mut ended;
+        self.first_code = None;
+        if let Some(cpu) = successor
+            && let Some(replacer) = self.replacer
+            && let Some(place) = self.workers.get_mut(0)
+        {
+            // First the one that begins: otherwise the reaper could take a process that is ending.
+            let status = CpuStatus::runnable(self.page.cpus.get(0));
+            *number_0 = Some(core::mem::replace(place, (cpu, status)));
+            self.census.change(None, CpuState::Runnable);
+            let _ = self.apply(replacer, CpuEvent::Exit);
+            *removed = self.remove_thread(replacer);
+        }
+        for place in rest {
+            if self.workers.len() > 1 {
+                *place = self.workers.pop();
+            }
+        }
+        self.replacer = None;
+        ended
+    }
+
     /// Interrupts the harts that run some: the trap is sufficient, because a hart checks for the
     /// end before it enters user mode again. Those that wait for a hart end when they get one, and
     /// those that are asleep never wake.
     pub fn kill(&mut self) {
+        self.kick();
+        self.reap_if_ended();
+    }
+
+    /// Interrupts the other harts that run some.
+    pub fn kick(&self) {
         for hart in self.census.harts().filter(|&hart| hart != arch::hart_index()) {
             arch::send_interrupt_to(hart);
         }
-        self.reap_if_ended();
     }
 
     /// Whether all have ended.

@@ -3,13 +3,49 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
-use super::{Process, WaitStatus};
+use super::{Process, VirtualCpu, WaitStatus};
 use crate::fs::File;
+
+/// Reasons for which virtual CPUs do not enter user mode: bits of `Process::halted`. Written with
+/// `cpus` locked, which has the reason itself, and read without.
+pub(super) mod halt {
+    /// The process is ending.
+    pub const ENDING: u8 = 1;
+    /// One of them replaces the program; all others end.
+    pub const REPLACING: u8 = 2;
+}
 
 impl Process {
     /// Whether it has ended or is going to.
     pub fn is_ending(&self) -> bool {
-        self.is_ending.load(Acquire)
+        self.halted.load(Acquire) & halt::ENDING != 0
+    }
+
+    /// Whether there may be a reason for which a virtual CPU does not enter user mode.
+    #[inline(always)]
+    pub(super) fn is_halted(&self) -> bool {
+        self.halted.load(Acquire) != 0
+    }
+
+    /// Whether one of its virtual CPUs replaces the program.
+    pub(super) fn is_being_replaced(&self) -> bool {
+        self.halted.load(Acquire) & halt::REPLACING != 0
+    }
+
+    /// Whether `cpu`, which has a hart, must leave it.
+    #[cold]
+    pub(super) fn must_leave(&self, cpu: &VirtualCpu) -> bool {
+        self.is_ending() || self.is_being_replaced() && !self.cpus.lock().is_replacer(cpu.index)
+    }
+
+    /// Adds a reason. Called with `cpus` locked, before harts are interrupted.
+    pub(super) fn halt(&self, reason: u8) {
+        self.halted.fetch_or(reason, Release);
+    }
+
+    /// Removes a reason. Called with `cpus` locked.
+    pub(super) fn unhalt(&self, reason: u8) {
+        self.halted.fetch_and(!reason, Release);
     }
 
     /// Ends the process: its running virtual CPUs stop at their next trap, the others immediately.
@@ -20,7 +56,7 @@ impl Process {
         let is_first = cpus.begin_ending(status);
         if is_first {
             // Before harts are interrupted: a hart that checks because of that sees it.
-            self.is_ending.store(true, Release);
+            self.halt(halt::ENDING);
             cpus.kill();
         }
         is_first

@@ -1,8 +1,10 @@
-//! Replacing the program of a process (decision 28), in portions.
+//! Replacing the program of a process (decisions 28 and 34), in portions.
 //!
 //! The new program is loaded into an address space of its own. Until it is complete, the process is
-//! as it was, and an error is the result of the call. Then comes what cannot fail: calls in flight
-//! are cancelled, files are closed, and the two spaces exchange their contents.
+//! as it was, and an error is the result of the call. Then comes what cannot fail: the other
+//! virtual CPUs end, calls in flight are cancelled, files are closed, and the two spaces exchange
+//! their contents. During that the calling virtual CPU does not enter user mode, so no handler of
+//! the old program runs.
 #![forbid(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -10,30 +12,45 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
-use cops_fallible::{Text, try_box};
+use cops_fallible::{Text, try_arc, try_box};
 
+use super::cpu::{CpuEvent, CpuState, RUN_QUEUE};
+use super::ending::halt;
 use super::loader::{Image, Start};
 use super::spawn::Request;
 use super::undelivered::calls;
-use super::{Personality, Process, SharedAreas, VirtualCpu, begin_page, reaper};
-use crate::arch::UserContext;
+use super::{Name, Personality, Process, SharedAreas, VirtualCpu, begin_page, reaper};
+use crate::arch::{self, UserContext};
 use crate::mm::{self, AddressSpace};
 
 /// Number of files that one portion closes.
 const PORTION_FILES: usize = 4;
+/// Number of virtual CPUs that one portion ends.
+const PORTION_CPUS: usize = 4;
 
-/// A program that is to replace that of a process. Dropping it before the process has changed
-/// leaves the process as it was, except for calls that are cancelled.
+/// A program that is to replace that of a process. Dropping it before the other virtual CPUs end
+/// leaves the process as it was.
 pub struct Executing(Stage);
+
+/// How a new program begins.
+pub enum Begun {
+    /// The calling virtual CPU goes on with these registers.
+    Here(UserContext),
+    /// Virtual CPU 0 is in the run queue, and the caller has ended.
+    ByNumber0,
+}
 
 /// What is done. Each stage has what the next portion needs.
 enum Stage {
     /// The arguments are being collected.
     Collecting(Text, Request),
+    /// The file of the new program is being looked for.
+    Finding(Image),
     /// The new program is being loaded.
     Loading(Box<New>),
-    /// It is complete. Calls of the old program, in the cells from this number on, are being
-    /// cancelled.
+    /// It is complete. The other virtual CPUs, from this number on, are being ended.
+    Ending(Box<New>, Ready, usize),
+    /// Calls of the old program, in the cells from this number on, are being cancelled.
     Cancelling(Box<New>, Ready, usize),
     /// Files are being closed.
     Closing(Box<New>, Ready),
@@ -51,6 +68,8 @@ struct New {
 struct Ready {
     start: Start,
     personality: Personality,
+    /// Virtual CPU 0 of the new program, if the calling one has another number.
+    successor: Option<Arc<VirtualCpu>>,
 }
 
 impl Executing {
@@ -59,29 +78,45 @@ impl Executing {
         Self(Stage::Collecting(path, request))
     }
 
-    /// Executes a portion on behalf of `cpu`, the only one of its process. `None` if there is more
-    /// to do; otherwise the registers with which the new program begins.
+    /// Executes a portion on behalf of `cpu`. `None` if there is more to do.
     ///
-    /// Between two portions the virtual CPU returns to its call instruction, so the process changes
-    /// in the last portion.
-    pub fn resume(&mut self, cpu: &VirtualCpu) -> Result<Option<UserContext>, Errno> {
+    /// # Errors
+    /// As for [`Image::find_some`] and [`Image::resume`]; `EAGAIN` if another virtual CPU replaces
+    /// the program, so that `cpu` ends.
+    pub fn resume(&mut self, cpu: &VirtualCpu) -> Result<Option<Begun>, Errno> {
         let process = &cpu.process;
         self.0 = match core::mem::replace(&mut self.0, Stage::Ended) {
             Stage::Collecting(path, mut request) => {
                 if request.collect(process)? {
                     Stage::Collecting(path, request)
                 } else {
-                    let image = Image::new(&path, request.take_arguments())?;
+                    let working = process.files.lock().working();
+                    Stage::Finding(Image::new(path, working, request.take_arguments())?)
+                }
+            }
+            Stage::Finding(mut image) => {
+                if image.find_some()? {
+                    Stage::Finding(image)
+                } else {
                     let space = AddressSpace::new(process.family)?;
                     Stage::Loading(try_box(New { image, space })?)
                 }
             }
             Stage::Loading(mut new) => match new.image.resume(&process.areas(&new.space))? {
                 None => Stage::Loading(new),
-                // From here on nothing can fail.
                 Some((start, personality)) => {
-                    Stage::Cancelling(new, Ready { start, personality }, 0)
+                    let successor =
+                        if cpu.index == 0 { None } else { Some(try_arc(cpu.successor()?)?) };
+                    if !process.begin_replacing(cpu) {
+                        return Err(Errno::EAGAIN);
+                    }
+                    // From here on nothing can fail.
+                    Stage::Ending(new, Ready { start, personality, successor }, 0)
                 }
+            },
+            Stage::Ending(new, ready, from) => match process.end_some_others(cpu, from) {
+                Some(next) => Stage::Ending(new, ready, next),
+                None => Stage::Cancelling(new, ready, 0),
             },
             Stage::Cancelling(new, ready, first) => match process.cancel_some(first) {
                 Some(next) => Stage::Cancelling(new, ready, next),
@@ -91,9 +126,9 @@ impl Executing {
                 for _ in 0..PORTION_FILES {
                     let file = process.files.lock().pop_close_on_exec();
                     if file.is_none() {
-                        process.replace_program(&new.space, new.image.name(), ready.personality);
-                        cpu.signals.forget_program();
-                        return Ok(Some(process.first_context(&ready.start)));
+                        let Ready { start, personality, successor } = ready;
+                        process.replace_program(&new.space, new.image.name(), personality);
+                        return Ok(Some(process.begin_program(cpu, &start, successor)));
                     }
                     // Without the table's lock: closing a file wakes waiting calls.
                     drop(file);
@@ -102,6 +137,10 @@ impl Executing {
             }
             Stage::Ended => return Err(Errno::ENOEXEC),
         };
+        if process.is_being_replaced() {
+            // The next portion begins without a return to the old program.
+            cpu.signals.demand_attention();
+        }
         Ok(None)
     }
 }
@@ -123,6 +162,103 @@ impl Process {
         SharedAreas { space, page, ring, trace_pages: self.trace_pages.as_ref() }
     }
 
+    /// Makes `cpu` the only virtual CPU that may run. Returns false if it is to end itself.
+    fn begin_replacing(&self, cpu: &VirtualCpu) -> bool {
+        let mut cpus = self.cpus.lock();
+        let begins = cpus.begin_replacing(cpu.index);
+        if begins {
+            // Before harts are interrupted: a hart that checks because of that sees it.
+            self.halt(halt::REPLACING);
+            cpus.kick();
+        }
+        begins
+    }
+
+    /// Whether `cpu` replaces the program.
+    pub(super) fn is_replaced_by(&self, cpu: &VirtualCpu) -> bool {
+        self.is_being_replaced() && self.cpus.lock().is_replacer(cpu.index)
+    }
+
+    /// Ends and removes some of the virtual CPUs beside `keeper`, from number `from` on. Returns
+    /// the number to continue with; `None` if all others have ended.
+    fn end_some_others(&self, keeper: &VirtualCpu, from: usize) -> Option<usize> {
+        let mut next = from;
+        for _ in 0..PORTION_CPUS {
+            let mut cpus = self.cpus.lock();
+            let Some((cpu, state)) = cpus.at_or_after(next) else {
+                let threads = usize::from(keeper.index >= cops_abi::page::MAX_CPUS);
+                let is_alone = cpus.census().alive() <= 1 && cpus.thread_count() == threads;
+                // Some had a hart, and end when they leave it: they are looked at again.
+                return if is_alone { None } else { Some(0) };
+            };
+            let cpu = cpu.clone();
+            next = cpu.index + 1;
+            if core::ptr::eq(&*cpu, keeper) {
+                continue;
+            }
+            let after = match state {
+                // Asleep: what would wake it ends it.
+                CpuState::Parked => cpus.apply(cpu.index, CpuEvent::Unpark),
+                CpuState::Waiting => cpus.apply(cpu.index, CpuEvent::Complete),
+                CpuState::Runnable => {
+                    drop(cpus);
+                    // Its level may be so low that it would never get a hart. If it is not in the
+                    // queue, a hart is about to put it there or has just taken it.
+                    let is_withdrawn = RUN_QUEUE.withdraw(&cpu);
+                    cpus = self.cpus.lock();
+                    let event = CpuEvent::Dispatch { hart: arch::hart_index() };
+                    if is_withdrawn { cpus.apply(cpu.index, event) } else { None }
+                }
+                CpuState::Running { .. } => None,
+                CpuState::Ended => Some(state),
+            };
+            if after != Some(CpuState::Ended) {
+                continue;
+            }
+            let removed = cpus.remove_thread(cpu.index);
+            drop(cpus);
+            drop(removed);
+            // What it was in the middle of may take long to free.
+            let unfinished = cpu.unfinished.lock().take();
+            if unfinished.is_some() {
+                break;
+            }
+        }
+        Some(next)
+    }
+
+    /// The new program, which is in place, begins on virtual CPU 0: `cpu`, which has replaced the
+    /// old one, or its successor.
+    fn begin_program(
+        &self,
+        cpu: &VirtualCpu,
+        start: &Start,
+        successor: Option<Arc<VirtualCpu>>,
+    ) -> Begun {
+        let context = self.first_context(start);
+        let begun = match &successor {
+            None => {
+                cpu.signals.forget_program();
+                Begun::Here(context)
+            }
+            Some(successor) => {
+                successor.become_successor(cpu, context);
+                Begun::ByNumber0
+            }
+        };
+        let mut cpus = self.cpus.lock();
+        let ended = cpus.end_replacing(successor.clone());
+        self.cpu_count.store(cpus.worker_count(), Relaxed);
+        self.has_threads.store(false, Relaxed);
+        self.unhalt(halt::REPLACING);
+        drop(cpus);
+        drop(ended);
+        if let Some(successor) = successor {
+            self.queue(successor);
+        }
+        begun
+    }
+
     /// Cancels calls in flight and drops results that wait, in a portion of the cells, from number
     /// `first` on. Returns the number to continue with; `None` if no call is left.
     ///
@@ -140,7 +276,7 @@ impl Process {
     }
 
     /// Replaces the program, of which the process makes no calls any more, by the one in `space`.
-    fn replace_program(&self, space: &AddressSpace, name: &'static str, personality: Personality) {
+    fn replace_program(&self, space: &AddressSpace, name: Name, personality: Personality) {
         self.space.exchange(space);
         self.ring.reopen();
         self.page.clear();

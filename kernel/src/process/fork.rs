@@ -5,6 +5,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::mem::offset_of;
+use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::errno::CallResult;
 use cops_abi::interrupt::{CpuRecord, PostedDescriptor};
@@ -13,7 +14,7 @@ use cops_abi::{Errno, layout};
 
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, Process, reaper};
+use super::{Parts, Process, Thread, reaper};
 use crate::arch::UserContext;
 use crate::mm::{self, UserRange};
 
@@ -25,6 +26,8 @@ pub struct Forking {
     signals: CpuSignals,
     /// Where the child's memory gets the child's number.
     child_number: Option<UserRange>,
+    /// The word that becomes 0 when the child's first thread ends; 0 if there is none.
+    clear_at_end: usize,
     stage: Stage,
 }
 
@@ -47,8 +50,8 @@ enum Stage {
 }
 
 impl Forking {
-    /// A copy that begins with the registers in `context` and these signals, and gets its number at
-    /// `child_number`.
+    /// A copy that begins with the registers in `context` and these signals, gets its number at
+    /// `child_number`, and clears the word at `clear_at_end` when its first thread ends.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -56,9 +59,10 @@ impl Forking {
         context: UserContext,
         signals: CpuSignals,
         child_number: Option<UserRange>,
+        clear_at_end: usize,
     ) -> Result<Self, Errno> {
         mm::admit()?;
-        Ok(Self { context, signals, child_number, stage: Stage::Nothing })
+        Ok(Self { context, signals, child_number, clear_at_end, stage: Stage::Nothing })
     }
 
     /// Executes a portion on behalf of `parent`. `None` if there is more to do; the result is the
@@ -121,7 +125,9 @@ impl Forking {
             let _ = unstarted.process.space.copy_out(place, &number);
         }
         let child = unstarted.start(Some(parent), |child| {
-            child.add_first_cpu(self.context.clone(), self.signals.copy())
+            let thread = Thread::first(child.id);
+            thread.clear_at_end.store(self.clear_at_end, Relaxed);
+            child.add_first_cpu(self.context.clone(), thread, self.signals.copy())
         })?;
         Ok(child.id as usize)
     }

@@ -12,6 +12,7 @@ mod exec;
 mod fork;
 mod futex;
 mod loader;
+mod name;
 mod notify;
 mod number;
 mod personality;
@@ -30,10 +31,11 @@ mod wake_ring;
 pub use crate::sched::{FIRST_PROCESS, ProcessId};
 
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
-pub use exec::Executing;
+pub use exec::{Begun, Executing};
 pub use fork::Forking;
 pub use futex::{Releasing, Sweeping, check_address as check_futex_address};
 pub use loader::{Arguments, Loading, start_program};
+pub use name::Name;
 pub use personality::{Linux, Personality};
 pub use thread::Thread;
 pub use undelivered::{Calls, set_calls};
@@ -42,7 +44,7 @@ pub use user_mode::Outcome;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::ProcessPage;
 use cops_abi::{Errno, Priority, layout, note};
@@ -74,7 +76,7 @@ pub struct Process {
     /// The family to which its memory, calls, files and virtual CPUs are charged.
     pub family: Family,
     /// The name of its program, for messages.
-    name: Mutex<&'static str>,
+    name: Mutex<Name>,
     /// What its program was built for.
     pub personality: Personality,
     /// Its memory.
@@ -104,8 +106,9 @@ pub struct Process {
     pub(crate) futexes: Mutex<Futexes>,
     /// Set when it has started a thread beside its first one.
     has_threads: AtomicBool,
-    /// Whether `cpus` is ending, for the check at every trap.
-    is_ending: AtomicBool,
+    /// Why virtual CPUs do not enter user mode, for the check at every trap: bits of
+    /// [`ending::halt`].
+    halted: AtomicU8,
     /// Number of workers in `cpus`, for the check at every trap.
     cpu_count: AtomicUsize,
 }
@@ -208,7 +211,7 @@ impl Process {
         id: ProcessId,
         parent: Option<&Process>,
         ceiling: Priority,
-        (name, personality): (&'static str, Personality),
+        (name, personality): (Name, Personality),
         Parts { family, space, files, page, ring, trace_pages }: Parts,
     ) -> Result<Arc<Self>, Errno> {
         begin_page(&page, ceiling);
@@ -239,7 +242,7 @@ impl Process {
             interrupt_priority: AtomicOptionalPriority::none(),
             futexes: Mutex::new(Futexes::new()),
             has_threads: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
+            halted: AtomicU8::new(0),
             cpu_count: AtomicUsize::new(0),
         })?)
     }
@@ -264,7 +267,7 @@ impl Process {
     }
 
     /// The name of its program, for messages.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> Name {
         *self.name.lock()
     }
 

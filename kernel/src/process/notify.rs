@@ -226,6 +226,9 @@ impl Process {
 
     #[cold]
     fn interrupt(&self, index: usize, context: &mut UserContext) {
+        if self.is_being_replaced() {
+            return;
+        }
         if !self.ring.may_have_results(&self.page.ring) {
             // Its executor has reached the ring by itself.
             self.interrupt_priority.store(None, SeqCst);

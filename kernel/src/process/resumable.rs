@@ -15,8 +15,10 @@ use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 
 use super::spawn::Spawning;
-use super::{Executing, Forking, Process, ProcessId, Releasing, Sweeping, VirtualCpu, children};
-use crate::arch::{SyscallFrame, UserContext};
+use super::{
+    Begun, Executing, Forking, Process, ProcessId, Releasing, Sweeping, VirtualCpu, children,
+};
+use crate::arch::SyscallFrame;
 use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights};
 use crate::trace;
@@ -109,13 +111,12 @@ pub fn resume(
     advance_call(cpu, frame, begin, |call| call.resume(&cpu.process))
 }
 
-/// Like [`resume`], for [`Resumable::Exec`]. The result is the registers with which the new program
-/// begins.
+/// Like [`resume`], for [`Resumable::Exec`]. The result says how the new program begins.
 pub fn execute(
     cpu: &VirtualCpu,
     frame: &SyscallFrame,
     begin: impl FnOnce(&Arc<Process>) -> Result<Box<Executing>, Errno>,
-) -> Option<Result<UserContext, Errno>> {
+) -> Option<Result<Begun, Errno>> {
     let begin = |process: &_| begin(process).map(Resumable::Exec);
     advance_call(cpu, frame, begin, |call| match call {
         Resumable::Exec(executing) => executing.resume(cpu).transpose(),

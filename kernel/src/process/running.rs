@@ -6,8 +6,11 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::{Errno, layout};
 use cops_fallible::try_arc;
+use spin::MutexGuard;
 
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE, VirtualCpu};
+use super::cpus::Cpus;
+use super::ending::halt;
 use super::loader::Start;
 use super::signals::CpuSignals;
 use super::{Process, Thread};
@@ -51,29 +54,24 @@ impl Process {
         UserContext::new(start.entry, start.stack_pointer, argument)
     }
 
-    /// Adds the first virtual CPU, with these registers and signals.
+    /// Adds the first virtual CPU, with these registers, as this thread, and with these signals.
     ///
     /// # Errors
     /// `ESRCH` if the process is ending, `EAGAIN`, `ENOMEM`.
     pub(super) fn add_first_cpu(
         self: &Arc<Self>,
         context: UserContext,
+        thread: Thread,
         signals: CpuSignals,
     ) -> Result<(), Errno> {
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve()?;
-        let thread = Thread::first(self.id);
         let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread, signals)?)?;
         cpus.push(cpu.clone())?;
         self.cpu_count.store(cpus.worker_count(), Relaxed);
         drop(cpus);
         self.queue(cpu);
         Ok(())
-    }
-
-    /// Whether `cpu` is number 0, and all other virtual CPUs of the process have ended.
-    pub fn has_only(&self, cpu: &VirtualCpu) -> bool {
-        cpu.index == 0 && self.cpus.lock().census().alive() == 1
     }
 
     /// Puts a virtual CPU that has just become `Runnable` into the run queue.
@@ -120,7 +118,7 @@ impl Process {
         if cpus.all_ended() {
             let code = cpus.first_code.unwrap_or(code);
             cpus.begin_ending(cops_abi::syscall::wait_status::exited(code));
-            self.is_ending.store(true, Release);
+            self.halt(halt::ENDING);
             cpus.reap_if_ended();
         }
         drop(cpus);
@@ -180,11 +178,29 @@ impl Process {
         let _ = self.cpus.lock().apply(cpu.index, CpuEvent::Wait);
     }
 
-    /// The synchronous call of virtual CPU `index` has completed; without a result, it was taken
-    /// out for a signal.
-    pub fn end_waiting(&self, index: usize, result: Option<isize>) {
-        let mut cpus = self.cpus.lock();
+    /// The synchronous call of virtual CPU `index` has completed.
+    pub fn end_waiting(&self, index: usize, result: isize) {
+        let cpus = self.cpus.lock();
         let Some(cpu) = cpus.get(index).map(|(cpu, _)| cpu.clone()) else { return };
+        self.make_runnable(cpus, cpu, Some(result));
+    }
+
+    /// The synchronous call of `cpu` was taken out for a signal.
+    pub(super) fn end_interrupted_wait(&self, cpu: &VirtualCpu) {
+        let cpus = self.cpus.lock();
+        // It may have ended, and its number belong to a thread of another program.
+        let found = cpus.get(cpu.index).filter(|(found, _)| core::ptr::eq(&***found, cpu));
+        let Some(found) = found.map(|(found, _)| found.clone()) else { return };
+        self.make_runnable(cpus, found, None);
+    }
+
+    fn make_runnable(
+        &self,
+        mut cpus: MutexGuard<'_, Cpus>,
+        cpu: Arc<VirtualCpu>,
+        result: Option<isize>,
+    ) {
+        let index = cpu.index;
         if cpus.apply(index, CpuEvent::Complete) != Some(CpuState::Runnable) {
             return;
         }

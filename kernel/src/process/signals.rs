@@ -123,6 +123,21 @@ impl CpuSignals {
         self.is_due.store(true, SeqCst);
     }
 
+    /// The virtual CPU is to come back to the kernel before it enters user mode.
+    pub fn demand_attention(&self) {
+        self.is_due.store(true, SeqCst);
+    }
+
+    /// Takes what remains of `other` when the program of the process is replaced: the blocked
+    /// signals, and those that wait.
+    pub fn take_over(&self, other: &CpuSignals) {
+        let theirs = other.state.lock();
+        let (mask, pending, sender) = (theirs.mask, theirs.pending, theirs.sender);
+        drop(theirs);
+        *self.state.lock() = CpuSignalState { mask, pending, sender, ..CpuSignalState::default() };
+        self.demand_attention();
+    }
+
     /// The program is replaced by another one.
     pub fn forget_program(&self) {
         let mut state = self.state.lock();
@@ -298,7 +313,7 @@ impl Process {
         let Some(call) = cpu.signals.state.lock().call.take() else { return };
         if let Some(deadline_ticks) = calls().interrupt(self, call.get()) {
             cpu.signals.state.lock().interrupted = Some(deadline_ticks);
-            self.end_waiting(cpu.index, None);
+            self.end_interrupted_wait(cpu);
         }
     }
 

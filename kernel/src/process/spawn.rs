@@ -73,8 +73,11 @@ impl Spawning {
             Self::Collecting(start) => {
                 if !start.request.collect(process)? {
                     let arguments = start.request.take_arguments();
-                    let Start { path, ceiling, console, .. } = start;
-                    *self = Self::Loading(Loading::new(path, arguments, *ceiling, *console)?);
+                    let path = core::mem::take(&mut start.path);
+                    let working = process.files.lock().working();
+                    let (ceiling, console) = (start.ceiling, start.console);
+                    *self =
+                        Self::Loading(Loading::new(path, working, arguments, ceiling, console)?);
                 }
                 Ok(None)
             }

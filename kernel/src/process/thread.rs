@@ -42,6 +42,11 @@ impl Thread {
         Self::with_id(id, Priority::DEFAULT, 0)
     }
 
+    /// This thread as the first one of process `id`, which executes another program.
+    pub(super) fn as_first(&self, id: ProcessId) -> Self {
+        Self::with_id(id, self.priority(), 0)
+    }
+
     /// Another thread, of this level.
     pub fn new(priority: Priority, clear_at_end: usize) -> Self {
         // The first of 2^30 threads has ended when the ids begin anew. If it has not, its own

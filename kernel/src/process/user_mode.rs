@@ -141,11 +141,15 @@ fn run_until_stopped(
         }
         match trap {
             // Also without a trap, for signals that are due.
-            UserTrap::Interrupt => {
-                if cpu.signals.is_due() {
-                    process.deliver_signals(cpu, context);
-                }
-            }
+            UserTrap::Interrupt if !cpu.signals.is_due() => {}
+            // A portion of an `execve` that cannot fail any more: nothing else comes before the new
+            // program.
+            UserTrap::Interrupt if process.is_replaced_by(cpu) => match handle_call(cpu, context) {
+                Outcome::Return => {}
+                Outcome::Yield => return Stopped::Preempted,
+                Outcome::Sleep => return Stopped::Gone,
+            },
+            UserTrap::Interrupt => process.deliver_signals(cpu, context),
             UserTrap::Syscall => {
                 COUNTERS.system_calls.add(1);
                 match handle_call(cpu, context) {
@@ -214,7 +218,7 @@ fn reason_to_stop(
     published: &mut Option<Priority>,
 ) -> Option<Stopped> {
     let process = &cpu.process;
-    if process.is_ending() {
+    if process.is_halted() && process.must_leave(cpu) {
         return Some(Stopped::Preempted);
     }
     let priority = process.refresh_priority(cpu);

@@ -85,6 +85,8 @@ pub struct Fork {
     pub parent_number: Option<UserRange>,
     /// Where the child's memory gets the child's number.
     pub child_number: Option<UserRange>,
+    /// Address of the word that becomes 0 when the child's first thread ends; 0 if there is none.
+    pub clear_at_end: usize,
 }
 
 /// A thread that `clone` is asked for.
@@ -385,6 +387,7 @@ impl<'a> Arguments<'a> {
             thread_pointer: (flags & SET_TLS != 0).then_some(tls),
             parent_number: self.number_place(PARENT_SET_TID, 2),
             child_number: self.number_place(CHILD_SET_TID, 4),
+            clear_at_end: if flags & CHILD_CLEAR_TID != 0 { self.registers[4] } else { 0 },
         })
     }
 

@@ -247,7 +247,7 @@ fn dispatch(
         number::CLONE => process::fork(cpu, frame, context, &args.fork()?).into(),
         number::EXECVE => {
             let request = Request::new(args.number(1), args.number(2));
-            process::execute(cpu, frame, context, || args.path(0), request).into()
+            process::execute(cpu, frame, context, || args.path(0), request)?
         }
         number::COPS_SPAWN_PROCESS => resumable::resume(cpu, frame, |process| {
             let console = args.optional_console_mode(3)?;

@@ -18,7 +18,7 @@ use crate::process::resumable::{self, Resumable};
 use crate::process::signals::sent_by;
 use crate::process::spawn::Request;
 use crate::process::{
-    Executing, Forking, Outcome, Process, ProcessId, Releasing, Thread, VirtualCpu, children,
+    Begun, Executing, Forking, Outcome, Process, ProcessId, Releasing, Thread, VirtualCpu, children,
 };
 
 /// Size of the status that `wait4` stores.
@@ -100,7 +100,8 @@ pub fn fork(
         context.save_floating_point();
         let copy =
             context.copy(frame.coroutine != 0, request.stack_pointer, request.thread_pointer);
-        let forking = Forking::new(copy, cpu.signals.copy(), request.child_number)?;
+        let (signals, number) = (cpu.signals.copy(), request.child_number);
+        let forking = Forking::new(copy, signals, number, request.clear_at_end)?;
         Ok(Resumable::Fork(try_box(forking)?))
     });
     let child = child.transpose()?;
@@ -111,23 +112,24 @@ pub fn fork(
     Ok(child)
 }
 
-/// `execve(path, argv, envp)`. The result is what the new program finds in the register.
+/// `execve(path, argv, envp)`.
 pub fn execute(
     cpu: &VirtualCpu,
     frame: &SyscallFrame,
     context: &mut UserContext,
     path: impl FnOnce() -> Result<Text, Errno>,
     request: Request,
-) -> Result<Option<usize>, Errno> {
-    if !cpu.process.has_only(cpu) {
-        return Err(Errno::EINVAL);
-    }
+) -> Result<Reply, Errno> {
     let begin = |_: &_| Ok(try_box(Executing::new(path()?, request))?);
-    let Some(program) = resumable::execute(cpu, frame, begin).transpose()? else {
-        return Ok(None);
-    };
-    *context = program;
-    Ok(Some(context.argument()))
+    Ok(match resumable::execute(cpu, frame, begin).transpose()? {
+        None => Reply::Again,
+        Some(Begun::Here(program)) => {
+            *context = program;
+            // In the place of a result, the new program finds its argument.
+            Reply::Done(Ok(context.argument()))
+        }
+        Some(Begun::ByNumber0) => Reply::Outcome(Outcome::Sleep),
+    })
 }
 
 /// `console(pid or 0, mode)`.

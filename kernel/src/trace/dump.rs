@@ -20,7 +20,7 @@ const LAST: u64 = 12;
 
 /// Writes all recorded events to the console's trace channel. Tracing is off meanwhile.
 /// `for_each_process` calls its argument with the number and the name of each process.
-pub fn dump(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &'static str))) {
+pub fn dump(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &str))) {
     // Only switching tracing on can fail.
     let was_on = switch(false).unwrap_or(false);
     let mut out = Out { bytes: [0; BATCH * 32], count: 0 };
@@ -66,7 +66,7 @@ pub fn dump(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &'static str))) {
 }
 
 /// As [`dump`], if the boot argument `trace_dump=on` asks for it. Called last before power off.
-pub fn dump_at_power_off(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &'static str))) {
+pub fn dump_at_power_off(for_each_process: impl FnOnce(&mut dyn FnMut(u32, &str))) {
     if device_tree::boot_argument("trace_dump") == Some("on") {
         dump(for_each_process);
     }

@@ -242,6 +242,22 @@ impl Node for Inode {
         })
     }
 
+    fn image(&self) -> Option<&'static [u8]> {
+        match &self.body {
+            Body::Image(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn read_into(&self, offset: u64, bytes: &mut [u8]) -> Attempt<usize> {
+        Some(match &self.body {
+            Body::File(contents) => {
+                Ok(contents.lock().as_ref().map_or(0, |file| file.read_into(offset, bytes)))
+            }
+            _ => Err(Errno::EACCES),
+        })
+    }
+
     fn write(
         &self,
         offset: Option<u64>,

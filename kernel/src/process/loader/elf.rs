@@ -1,19 +1,21 @@
 //! What the loader reads from a program's file, and the mapping of its segments, in portions: some
 //! headers, or one page, at a time.
 //!
-//! A file with program headers of more than 64 KiB is not a program, as on Linux. Nothing in the
-//! file is trusted.
+//! The headers are copied once and examined in the copy. A file with program headers of
+//! more than 64 KiB is not a program, as on Linux. Nothing in the file is trusted.
 
 use cops_abi::{Errno, note};
-use elf::ElfBytes;
-use elf::abi::{ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
+use cops_algorithms::script::HEAD_BYTES;
+use cops_fallible::List;
+use elf::abi::{EI_NIDENT, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
 use elf::endian::LittleEndian;
+use elf::file::{Class, FileHeader, parse_ident};
 use elf::note::{Note, NoteIterator};
 use elf::segment::{ProgramHeader, SegmentTable};
 
-use super::super::Personality;
+use super::super::{Name, Personality};
+use super::find::Executable;
 use crate::arch;
-use crate::fs::{Node, root};
 use crate::log;
 use crate::mm::{AddressSpace, MapError, Rights, layout};
 
@@ -22,6 +24,8 @@ const PORTION_SEGMENTS: usize = 16;
 
 /// Maximum size of a program's headers in bytes, as on Linux.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the headers that one portion reads.
+const PORTION_BYTES: usize = 4096;
 
 /// The entry point of programs for the tutorial's kernel. Linux programs begin elsewhere.
 const TUTORIAL_ENTRY: usize = 0x1_0000;
@@ -29,45 +33,73 @@ const TUTORIAL_ENTRY: usize = 0x1_0000;
 /// Maximum number of bytes examined in a segment of notes.
 const NOTE_BYTES_MAX: usize = 1024;
 
-/// A file of the root image that is an ELF program for this machine.
+/// Size of a program header, which is the same in all programs for this machine.
+const HEADER_BYTES: usize = 56;
+
+/// A file that is an ELF program for this machine.
 pub struct Program {
-    /// Its path.
-    pub name: &'static str,
-    file: ElfBytes<'static, LittleEndian>,
-    headers: SegmentTable<'static, LittleEndian>,
+    file: Executable,
+    header: FileHeader<LittleEndian>,
+    /// The program headers, as far as they have been read. A copy, because the file may be written
+    /// meanwhile.
+    headers: List<u8>,
 }
 
 impl Program {
-    /// The program at `path`.
+    /// The program in `file`, which begins with `head`.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is not a program for this machine.
-    pub fn find(path: &str) -> Result<Self, Errno> {
-        if path.is_empty() {
-            return Err(Errno::ENOENT);
+    /// `ENOEXEC` for a file that is not a program for this machine.
+    pub fn new(file: Executable, head: &[u8; HEAD_BYTES]) -> Result<Self, Errno> {
+        let parse = || {
+            let ident = parse_ident::<LittleEndian>(head).ok()?;
+            FileHeader::parse_tail(ident, head.get(EI_NIDENT..)?).ok()
+        };
+        let header = parse().ok_or(Errno::ENOEXEC)?;
+        let is_program = header.class == Class::ELF64
+            && header.e_machine == arch::ELF_MACHINE
+            && header.e_type == ET_EXEC
+            && usize::from(header.e_phentsize) == HEADER_BYTES
+            && header.e_phnum > 0
+            && usize::from(header.e_phnum) * HEADER_BYTES <= HEADER_BYTES_MAX
+            && header.e_phoff <= file.len() as u64;
+        if is_program {
+            Ok(Self { file, header, headers: List::new() })
+        } else {
+            Err(Errno::ENOEXEC)
         }
-        let Node::File(entry) = root().look_up(path)? else { return Err(Errno::EISDIR) };
-        let file = ElfBytes::minimal_parse(entry.data).map_err(|_| Errno::ENOEXEC)?;
-        let headers = file.segments().ok_or(Errno::ENOEXEC)?;
-        let is_program = file.ehdr.e_machine == arch::ELF_MACHINE
-            && file.ehdr.e_type == ET_EXEC
-            && headers.len() * usize::from(file.ehdr.e_phentsize) <= HEADER_BYTES_MAX;
-        if !is_program {
-            return Err(Errno::ENOEXEC);
-        }
-        Ok(Self { name: &entry.path, file, headers })
+    }
+
+    /// Reads some of the program headers. Returns whether there are more.
+    ///
+    /// # Errors
+    /// `ENOEXEC` if the file ends before, `ENOMEM`.
+    pub fn read_headers(&mut self) -> Result<bool, Errno> {
+        let done = self.headers.len();
+        let left = usize::from(self.header.e_phnum) * HEADER_BYTES - done;
+        let count = left.min(PORTION_BYTES);
+        let bytes = self.file.bytes(self.header.e_phoff as usize + done, count)?;
+        self.headers.try_extend_from_slice(bytes)?;
+        Ok(left > count)
+    }
+
+    fn table(&self) -> SegmentTable<'_, LittleEndian> {
+        SegmentTable::new(LittleEndian, Class::ELF64, &self.headers)
     }
 
     /// The address at which it begins, which may be any.
     pub fn entry(&self) -> usize {
-        self.file.ehdr.e_entry as usize
+        self.header.e_entry as usize
     }
 
     /// Maps a segment; returns what has to be copied there.
     fn map(&self, header: &ProgramHeader, space: &AddressSpace) -> Result<Option<Piece>, Errno> {
-        let bytes = self.file.segment_data(header).map_err(|_| Errno::ENOEXEC)?;
         let (start, length) = (header.p_vaddr as usize, header.p_memsz as usize);
-        if length == 0 && bytes.is_empty() {
+        let (offset, bytes) = (header.p_offset as usize, header.p_filesz as usize);
+        if offset.checked_add(bytes).is_none_or(|end| end > self.file.len()) {
+            return Err(Errno::ENOEXEC);
+        }
+        if length == 0 && bytes == 0 {
             return Ok(None);
         }
         let end = start.checked_add(length).ok_or(Errno::ENOEXEC)?;
@@ -77,21 +109,32 @@ impl Program {
             execute: header.p_flags & PF_X != 0,
         };
         let is_within = layout::USER_START <= start && end <= layout::MAP_START;
-        if !is_within || bytes.len() > length || rights.write && rights.execute {
+        if !is_within || bytes > length || rights.write && rights.execute {
             return Err(Errno::ENOEXEC);
         }
         let first_page = start - start % layout::PAGE_BYTES;
         let pages = first_page..end.next_multiple_of(layout::PAGE_BYTES);
         space.map_anonymous(pages, rights).map_err(errno)?;
-        Ok((!bytes.is_empty()).then_some(Piece { address: start, bytes }))
+        Ok((bytes > 0).then_some(Piece { address: start, offset, bytes }))
+    }
+
+    /// Copies a page of `piece`, or what there is for it.
+    fn copy_some(&mut self, piece: &mut Piece, space: &AddressSpace) -> Result<(), Errno> {
+        let in_page = layout::PAGE_BYTES - piece.address % layout::PAGE_BYTES;
+        let bytes = self.file.bytes(piece.offset, piece.bytes.min(in_page))?;
+        let done = space.fill_page(piece.address, bytes).map_err(errno)?;
+        piece.address += done;
+        piece.offset += done;
+        piece.bytes -= done;
+        Ok(())
     }
 
     /// If a note in this segment is COPS's: whether it names this kernel's ABI version.
-    fn native_note(&self, header: &ProgramHeader) -> Option<bool> {
-        let data = self.file.segment_data(header).ok()?;
-        let data = &data[..data.len().min(NOTE_BYTES_MAX)];
+    fn native_note(&mut self, header: &ProgramHeader) -> Option<bool> {
+        let count = (header.p_filesz as usize).min(NOTE_BYTES_MAX);
+        let data = self.file.bytes(header.p_offset as usize, count).ok()?;
         let align = (header.p_align as usize).clamp(4, 8);
-        let mut notes = NoteIterator::new(LittleEndian, self.file.ehdr.class, align, data);
+        let mut notes = NoteIterator::new(LittleEndian, Class::ELF64, align, data);
         notes.find_map(|note| match note {
             Note::Unknown(any) => {
                 let is_ours = any.n_type == u64::from(note::TYPE_ABI_VERSION)
@@ -104,20 +147,22 @@ impl Program {
 
     /// Where a segment has the program headers in memory, if it does.
     fn headers_in(&self, header: &ProgramHeader) -> Option<usize> {
-        let offset = self.file.ehdr.e_phoff.checked_sub(header.p_offset)?;
+        let offset = self.header.e_phoff.checked_sub(header.p_offset)?;
         (offset < header.p_filesz).then(|| header.p_vaddr.wrapping_add(offset) as usize)
     }
 
     /// Number and size of the program headers.
     pub fn header_count_and_bytes(&self) -> (usize, usize) {
-        (self.headers.len(), self.file.ehdr.e_phentsize.into())
+        (self.header.e_phnum.into(), HEADER_BYTES)
     }
 }
 
-/// Bytes of the root image that have to be copied into a program's memory.
+/// Bytes of the file that have to be copied into a program's memory.
 struct Piece {
     address: usize,
-    bytes: &'static [u8],
+    /// Where they are in the file, and their number.
+    offset: usize,
+    bytes: usize,
 }
 
 /// How far the segments of a program are mapped.
@@ -141,21 +186,19 @@ impl Segments {
     ///
     /// # Errors
     /// `ENOMEM`, `ENOEXEC`.
-    pub fn map_some(&mut self, program: &Program, space: &AddressSpace) -> Result<bool, Errno> {
+    pub fn map_some(&mut self, program: &mut Program, space: &AddressSpace) -> Result<bool, Errno> {
         if let Some(piece) = &mut self.piece {
-            let done = space.fill_page(piece.address, piece.bytes).map_err(errno)?;
-            piece.address += done;
-            piece.bytes = &piece.bytes[done..];
-            if piece.bytes.is_empty() {
+            program.copy_some(piece, space)?;
+            if piece.bytes == 0 {
                 self.piece = None;
             }
             return Ok(true);
         }
         for _ in 0..PORTION_SEGMENTS {
-            if self.headers_done >= program.headers.len() {
+            if self.headers_done >= program.table().len() {
                 return Ok(false);
             }
-            let header = program.headers.get(self.headers_done).map_err(|_| Errno::ENOEXEC)?;
+            let header = program.table().get(self.headers_done).map_err(|_| Errno::ENOEXEC)?;
             self.headers_done += 1;
             match header.p_type {
                 PT_LOAD => {
@@ -179,12 +222,11 @@ impl Segments {
     /// # Errors
     /// `ENOEXEC` for a program of another version of this kernel's ABI, and for one of the
     /// tutorial's kernel, which is logged.
-    pub fn personality(&self, program: &Program) -> Result<Personality, Errno> {
+    pub fn personality(&self, program: &Program, name: &Name) -> Result<Personality, Errno> {
         match self.native {
             Some(true) => Ok(Personality::native()),
             Some(false) => Err(Errno::ENOEXEC),
             None if program.entry() == TUTORIAL_ENTRY => {
-                let name = program.name;
                 log::warn!("{name}: programs for the tutorial's kernel are not supported");
                 Err(Errno::ENOEXEC)
             }

@@ -3,14 +3,21 @@
 
 use cops_abi::Errno;
 
-use super::super::{Personality, SharedAreas};
+use super::super::{Name, Personality, SharedAreas};
 use super::elf::{Program, Segments};
+use super::find::{Executable, Search};
 use super::stack::{self, Arguments, ProgramFacts, Start};
+use crate::fs::NodeRef;
 use crate::mm;
+use cops_algorithms::script::{self, DEPTH_MAX};
+use cops_fallible::Text;
 
 /// A program that is being loaded.
 pub struct Image {
-    program: Program,
+    /// The path that was asked for.
+    path: Text,
+    /// Where relative paths begin.
+    working: NodeRef,
     arguments: Arguments,
     /// Where the program headers are in memory, once that is known.
     headers: usize,
@@ -19,33 +26,91 @@ pub struct Image {
 
 /// What exists of the program.
 enum Stage {
+    /// The path to its file, or to the interpreter of the script that the other path names, is
+    /// being walked; the number of scripts so far.
+    Searching(Search, Text, usize),
+    /// Its headers are being read.
+    Reading(Program),
     /// Segments that are being mapped and filled.
-    Mapping(Segments),
+    Mapping(Program, Segments),
     /// All segments, and the first so many of the shared areas.
-    Sharing(Personality, usize),
+    Sharing(Program, Personality, usize),
     /// Everything but the stack.
-    Mapped(Personality),
+    Mapped(Program, Personality),
     /// An empty stack too, which has this top.
-    WithStack(Personality, usize),
+    WithStack(Program, Personality, usize),
     /// Everything, or nothing after a portion that failed.
     Ended,
 }
 
 impl Image {
-    /// The program at `path`, which is to be started with `arguments`.
+    /// The program at `path`, which is to be started with `arguments`. Relative paths begin in
+    /// directory `working`.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is not a program for this machine, `ENOMEM`.
-    pub fn new(path: &str, arguments: Arguments) -> Result<Self, Errno> {
+    /// `ENOENT` for an empty path, `ENOMEM`.
+    pub fn new(path: Text, working: NodeRef, arguments: Arguments) -> Result<Self, Errno> {
         mm::admit()?;
-        let program = Program::find(path)?;
-        let stage = Stage::Mapping(Segments::default());
-        Ok(Self { program, arguments, headers: 0, stage })
+        let search = Search::new(&working, &path)?;
+        let stage = Stage::Searching(search, Text::try_from_str(&path)?, 0);
+        Ok(Self { path, working, arguments, headers: 0, stage })
     }
 
-    /// The path of the program.
-    pub fn name(&self) -> &'static str {
-        self.program.name
+    /// The name of the program.
+    pub fn name(&self) -> Name {
+        Name::of_path(&self.path)
+    }
+
+    /// Executes a portion of the search for the program. Returns whether there is more to do before
+    /// [`Self::resume`].
+    ///
+    /// # Errors
+    /// As for `open`; `EACCES` for a file without the permission, `ENOEXEC` for one that is not a
+    /// program for this machine, `ELOOP`, `E2BIG`, `ENOMEM`.
+    pub fn find_some(&mut self) -> Result<bool, Errno> {
+        let (stage, has_more) = match core::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Searching(mut search, path, depth) => match search.resume()? {
+                None => (Stage::Searching(search, path, depth), true),
+                Some(node) => {
+                    let mut file = Executable::new(node)?;
+                    let head = file.head()?;
+                    if script::is_script(&head) {
+                        (self.interpret(&head, &path, depth)?, true)
+                    } else {
+                        let is_image = file.is_image();
+                        let mut program = Program::new(file, &head)?;
+                        // What is in memory already is not worth a portion of its own.
+                        let has_more = !is_image || program.read_headers()?;
+                        (Stage::Reading(program), has_more)
+                    }
+                }
+            },
+            Stage::Reading(mut program) => {
+                let has_more = program.read_headers()?;
+                (Stage::Reading(program), has_more)
+            }
+            later => (later, false),
+        };
+        self.stage = stage;
+        Ok(has_more)
+    }
+
+    /// The search for the interpreter of the script at `path`, which begins with `head`.
+    fn interpret(
+        &mut self,
+        head: &[u8; script::HEAD_BYTES],
+        path: &str,
+        depth: usize,
+    ) -> Result<Stage, Errno> {
+        let interpreter = script::interpreter(head).ok_or(Errno::ENOEXEC)?;
+        if depth >= DEPTH_MAX {
+            return Err(Errno::ELOOP);
+        }
+        self.arguments = self.arguments.interpreted(&interpreter, path)?;
+        // All names are text, so no file has this one.
+        let next = core::str::from_utf8(interpreter.path).map_err(|_| Errno::ENOENT)?;
+        let search = Search::new(&self.working, next)?;
+        Ok(Stage::Searching(search, Text::try_from_str(next)?, depth + 1))
     }
 
     /// Executes a portion of some microseconds, in the space of `areas`. `None` if there is more to
@@ -58,45 +123,52 @@ impl Image {
         areas: &SharedAreas<'_>,
     ) -> Result<Option<(Start, Personality)>, Errno> {
         self.stage = match core::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Mapping(mut segments) => {
-                if segments.map_some(&self.program, areas.space)? {
-                    Stage::Mapping(segments)
-                } else {
-                    self.headers = segments.headers();
-                    let personality = segments.personality(&self.program)?;
-                    if personality.is_linux() {
-                        areas.map_linux()?;
-                        Stage::Mapped(personality)
-                    } else {
-                        Stage::Sharing(personality, 0)
-                    }
-                }
-            }
-            Stage::Sharing(personality, count) => {
+            Stage::Reading(program) => self.map_some(program, Segments::default(), areas)?,
+            Stage::Mapping(program, segments) => self.map_some(program, segments, areas)?,
+            Stage::Sharing(program, personality, count) => {
                 if areas.map(count)? {
-                    Stage::Sharing(personality, count + 1)
+                    Stage::Sharing(program, personality, count + 1)
                 } else {
-                    Stage::Mapped(personality)
+                    Stage::Mapped(program, personality)
                 }
             }
-            Stage::Mapped(personality) => {
+            Stage::Mapped(program, personality) => {
                 let top = stack::make(areas.space, &personality)?;
-                Stage::WithStack(personality, top)
+                Stage::WithStack(program, personality, top)
             }
-            Stage::WithStack(personality, top) => {
+            Stage::WithStack(program, personality, top) => {
                 let program = ProgramFacts {
-                    name: self.program.name,
-                    entry: self.program.entry(),
+                    path: &self.path,
+                    entry: program.entry(),
                     headers: self.headers,
-                    header_count_and_bytes: self.program.header_count_and_bytes(),
+                    header_count_and_bytes: program.header_count_and_bytes(),
                     is_traced: areas.trace_pages.is_some(),
                     is_linux: personality.is_linux(),
                 };
                 let start = stack::fill(areas.space, top, &program, &self.arguments)?;
                 return Ok(Some((start, personality)));
             }
-            Stage::Ended => return Err(Errno::ENOEXEC),
+            // Not before `find_some` has found the program.
+            Stage::Searching(..) | Stage::Ended => return Err(Errno::ENOEXEC),
         };
         Ok(None)
+    }
+
+    fn map_some(
+        &mut self,
+        mut program: Program,
+        mut segments: Segments,
+        areas: &SharedAreas<'_>,
+    ) -> Result<Stage, Errno> {
+        if segments.map_some(&mut program, areas.space)? {
+            return Ok(Stage::Mapping(program, segments));
+        }
+        self.headers = segments.headers();
+        let personality = segments.personality(&program, &self.name())?;
+        if personality.is_linux() {
+            areas.map_linux()?;
+            return Ok(Stage::Mapped(program, personality));
+        }
+        Ok(Stage::Sharing(program, personality, 0))
     }
 }

@@ -1,12 +1,13 @@
-//! Loading programs: from an ELF file in the root image to a process with its first virtual CPU in
+//! Loading programs: from an ELF file, or a script, to a process with its first virtual CPU in
 //! the run queue.
 //!
 //! Loading is done in portions, and [`Stage`] says what exists after each. The program in memory is
-//! made by [`image`], which `exec` uses too; what is read from the file is in [`elf`], and the
-//! first stack with the arguments on it in [`stack`].
+//! made by [`image`], which `exec` uses too; [`find`] finds and reads the file, what is read there
+//! is in [`elf`], and the first stack with the arguments on it in [`stack`].
 #![forbid(unsafe_code)]
 
 mod elf;
+mod find;
 mod image;
 mod stack;
 
@@ -18,11 +19,12 @@ use alloc::sync::Arc;
 
 use cops_abi::{Errno, Priority};
 use cops_executor::yield_now;
+use cops_fallible::Text;
 
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, Process, reaper};
-use crate::fs::{self, ConsoleMode};
+use super::{Parts, Process, Thread, reaper};
+use crate::fs::{self, ConsoleMode, NodeRef};
 use crate::mm;
 use crate::trace;
 
@@ -35,7 +37,8 @@ pub async fn start_program(
     arguments: Arguments,
     ceiling: Priority,
 ) -> Result<Arc<Process>, Errno> {
-    let mut loading = Loading::new(path, arguments, ceiling, None)?;
+    let path = Text::try_from_str(path)?;
+    let mut loading = Loading::new(path, fs::root_directory().clone(), arguments, ceiling, None)?;
     loop {
         if let Some(process) = loading.resume(None)? {
             return Ok(process);
@@ -68,18 +71,20 @@ enum Stage {
 }
 
 impl Loading {
-    /// Examines the program at `path`, which is to be started with `arguments` and this `ceiling`,
-    /// and in the foreground of the console if its parent hands that over with `console`.
+    /// The program at `path`, which is to be started with `arguments` and this `ceiling`, and in
+    /// the foreground of the console if its parent hands that over with `console`. Relative paths
+    /// begin in directory `working`.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOEXEC` for a file that is not a program for this machine, `ENOMEM`.
+    /// As for [`Image::new`].
     pub fn new(
-        path: &str,
+        path: Text,
+        working: NodeRef,
         arguments: Arguments,
         ceiling: Priority,
         console: Option<ConsoleMode>,
     ) -> Result<Self, Errno> {
-        let image = Image::new(path, arguments)?;
+        let image = Image::new(path, working, arguments)?;
         Ok(Self { image, ceiling, console, stage: Stage::Nothing })
     }
 
@@ -87,8 +92,8 @@ impl Loading {
     /// process, which is a child of `parent` and runs.
     ///
     /// # Errors
-    /// `ENOMEM`, `ENOEXEC`, also for a program for another ABI version, `EAGAIN` if there are too
-    /// many processes.
+    /// Those of [`Image::find_some`] and [`Image::resume`], and `EAGAIN` if there are too many
+    /// processes.
     pub fn resume(&mut self, parent: Option<&Process>) -> Result<Option<Arc<Process>>, Errno> {
         let step = self.step(parent);
         if let (Err(_), Some(parent)) = (&step, parent) {
@@ -100,6 +105,7 @@ impl Loading {
 
     fn step(&mut self, parent: Option<&Process>) -> Result<Option<Arc<Process>>, Errno> {
         self.stage = match core::mem::take(&mut self.stage) {
+            Stage::Nothing if self.image.find_some()? => Stage::Nothing,
             // Before the long work, which would otherwise be useless. Everything is charged to the
             // new process.
             Stage::Nothing => Stage::Numbered(Number::reserve(parent)?),
@@ -132,7 +138,8 @@ impl Loading {
             if let (Some(mode), Some(parent)) = (self.console, parent) {
                 fs::hand_over_console(parent.id, process.id, mode)?;
             }
-            process.add_first_cpu(process.first_context(&start), CpuSignals::default())
+            let thread = Thread::first(process.id);
+            process.add_first_cpu(process.first_context(&start), thread, CpuSignals::default())
         })
     }
 }

@@ -2,7 +2,9 @@
 
 use core::iter::once;
 
+use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_abi::{Errno, auxv, layout};
+use cops_algorithms::script::Interpreter;
 use cops_fallible::List;
 
 use super::super::Personality;
@@ -46,6 +48,31 @@ impl Arguments {
         self.count.unwrap_or(self.len())
     }
 
+    /// Those of the interpreter of a script at `path` that was to be started with these: its name
+    /// and its argument, the path, and what follows the first of these.
+    ///
+    /// # Errors
+    /// `E2BIG`, `ENOMEM`.
+    pub fn interpreted(&self, interpreter: &Interpreter<'_>, path: &str) -> Result<Self, Errno> {
+        let first = [Some(interpreter.path), interpreter.argument, Some(path.as_bytes())];
+        let mut all = Self::of_words(first.into_iter().flatten())?;
+        let dropped = self.count().min(1);
+        all.count = Some(all.len() + self.count() - dropped);
+        let begin = self.starts.get(dropped).map_or(self.bytes.len(), |&start| start as usize);
+        let rest = self.starts.get(dropped..).unwrap_or_default();
+        if all.bytes.len() + self.bytes.len() - begin > ARGUMENT_BYTES_MAX
+            || all.len() + rest.len() > ARGUMENTS_MAX
+        {
+            return Err(Errno::E2BIG);
+        }
+        let shift = all.bytes.len() as u32;
+        for &start in rest {
+            all.starts.try_push(start - begin as u32 + shift)?;
+        }
+        all.bytes.try_extend_from_slice(&self.bytes[begin..])?;
+        Ok(all)
+    }
+
     /// What follows is the environment.
     pub fn end_arguments(&mut self) {
         self.count = Some(self.len());
@@ -74,9 +101,9 @@ impl Arguments {
 }
 
 /// What a program learns about itself from the auxiliary vector.
-pub struct ProgramFacts {
-    /// Its path.
-    pub name: &'static str,
+pub struct ProgramFacts<'a> {
+    /// The path by which it was started; that of a script for its interpreter.
+    pub path: &'a str,
     /// Where it begins.
     pub entry: usize,
     /// Where its program headers are; 0 if they are not in memory.
@@ -118,12 +145,12 @@ pub fn make(space: &AddressSpace, personality: &Personality) -> Result<usize, Er
 pub fn fill(
     space: &AddressSpace,
     top: usize,
-    program: &ProgramFacts,
+    program: &ProgramFacts<'_>,
     arguments: &Arguments,
 ) -> Result<Start, Errno> {
     let mut chance = [0; 16];
     random::fill(&mut chance);
-    let path_bytes = program.name.len() + 1;
+    let path_bytes = program.path.len() + 1;
     let strings_bytes = arguments.byte_count() + path_bytes;
     let strings_start = (top - strings_bytes - chance.len()) & !15;
     let path_start = strings_start + arguments.byte_count();
@@ -148,7 +175,7 @@ pub fn fill(
     }
     let stack_pointer = (strings_start - bytes.len()) & !15;
     store(space, strings_start, &arguments.bytes)?;
-    store(space, path_start, program.name.as_bytes())?;
+    store(space, path_start, program.path.as_bytes())?;
     store(space, random_start, &chance)?;
     store(space, stack_pointer, &bytes)?;
     Ok(Start { entry: program.entry, stack_pointer })
@@ -156,7 +183,7 @@ pub fn fill(
 
 /// The auxiliary vector of a native program.
 fn native_vector(
-    program: &ProgramFacts,
+    program: &ProgramFacts<'_>,
     random_start: usize,
 ) -> Result<List<(usize, usize)>, Errno> {
     let trace_pages = if program.is_traced { layout::TRACE_PAGES } else { 0 };
@@ -175,7 +202,7 @@ fn native_vector(
 
 /// The auxiliary vector of a Linux program. The vDSO is not in it: it is not Linux's.
 fn linux_vector(
-    program: &ProgramFacts,
+    program: &ProgramFacts<'_>,
     path_start: usize,
     random_start: usize,
 ) -> Result<List<(usize, usize)>, Errno> {

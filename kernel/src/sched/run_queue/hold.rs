@@ -14,6 +14,7 @@ pub(super) enum Purpose {
     Requeue,
     Renew,
     Raise,
+    Withdraw,
     Pop,
     Release,
     Inherit,
@@ -21,8 +22,10 @@ pub(super) enum Purpose {
     Rest,
 }
 
-const NAMES: [&str; 9] =
-    ["enqueue", "requeue", "renew", "raise", "pop", "release", "inherit", "pause", "rest"];
+const NAMES: [&str; 10] = [
+    "enqueue", "requeue", "renew", "raise", "withdraw", "pop", "release", "inherit", "pause",
+    "rest",
+];
 
 /// The name of a purpose by its number, for measurements.
 pub fn name_of_hold(number: u32) -> &'static str {

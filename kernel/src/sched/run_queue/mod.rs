@@ -168,6 +168,16 @@ impl<C: Client> RunQueue<C> {
         is_renewed
     }
 
+    /// Takes `cpu` out of the queue. Returns whether it was there.
+    pub fn withdraw(&self, cpu: &C) -> bool {
+        let mut inner = self.lock(Purpose::Withdraw);
+        let found = inner.queue.withdraw(cpu);
+        self.publish(&inner);
+        drop(inner);
+        // Without the lock, if it is the last reference.
+        found.is_some()
+    }
+
     /// Moves `cpu` forward if it is in the queue and has become more urgent.
     pub fn raise(&self, cpu: &C, priority: Priority) {
         let mut inner = self.lock(Purpose::Raise);

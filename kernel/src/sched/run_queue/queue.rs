@@ -127,6 +127,12 @@ impl<C: Client> Queue<C> {
         Some(cpu)
     }
 
+    /// Takes `cpu` out of the queue, if it is there.
+    pub(super) fn withdraw(&mut self, cpu: &C) -> Option<Arc<C>> {
+        let key = cpu.entity().queued.lock().key?;
+        self.remove(key)
+    }
+
     /// Moves `cpu` forward if it is in the queue and less urgent than `priority`. Returns its new
     /// place if so.
     pub(super) fn raise(&mut self, cpu: &C, priority: Priority) -> Option<Key> {

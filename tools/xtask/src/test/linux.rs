@@ -34,7 +34,7 @@ struct Test {
 
 const ONE: &[&str] = &["1"];
 
-const TESTS: [Test; 16] = [
+const TESTS: [Test; 17] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -60,6 +60,15 @@ const TESTS: [Test; 16] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "processes are in order",
+        message: "",
+    },
+    Test {
+        name: "exec: threads, scripts, files in memory",
+        program: "exec",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "execve is in order",
         message: "",
     },
     Test {
@@ -170,7 +179,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 3] = ["memory", "threads", "hostile"];
+const MEASURED: [&str; 4] = ["memory", "threads", "hostile", "exec"];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.

@@ -1,0 +1,138 @@
+//! The file that is to be executed: found by its path, in portions, and read.
+//!
+//! A file in memory that can be written is copied into the program's pages while it is loaded, so a
+//! later write does not change the program, and no writer is refused (decision 34). Files of which
+//! an operation would have to wait are not executed.
+
+use cops_abi::Errno;
+use cops_abi::file::mode;
+use cops_algorithms::path::Walk;
+use cops_algorithms::script::HEAD_BYTES;
+use cops_fallible::{List, Text};
+
+use crate::fs::{self, Attempt, NodeRef};
+use crate::mm::layout;
+
+/// Components of a path that one portion walks.
+const PORTION_STEPS: usize = 8;
+
+/// The error of a file that cannot be executed for what it is, or where it is.
+const NOT_EXECUTABLE: Errno = Errno::EACCES;
+
+/// The walk to a file.
+pub struct Search {
+    /// The directory that has been reached.
+    at: NodeRef,
+    walk: Walk,
+}
+
+/// The result of an attempt that must not wait.
+fn at_once<T>(attempt: Attempt<T>) -> Result<T, Errno> {
+    attempt.unwrap_or(Err(NOT_EXECUTABLE))
+}
+
+impl Search {
+    /// A walk along `path`, which begins in directory `working` unless it is absolute.
+    ///
+    /// # Errors
+    /// `ENOENT` for an empty path, `ENOMEM`.
+    pub fn new(working: &NodeRef, path: &str) -> Result<Self, Errno> {
+        let walk = Walk::new(Text::try_from_str(path)?)?;
+        let at = if walk.is_absolute() { fs::root_directory() } else { working };
+        Ok(Self { at: at.clone(), walk })
+    }
+
+    /// Walks some of the path. `None` if there is more to walk.
+    ///
+    /// # Errors
+    /// As for `open`; `EACCES` if a step would have to wait.
+    pub fn resume(&mut self) -> Result<Option<NodeRef>, Errno> {
+        for _ in 0..PORTION_STEPS {
+            let component = self.walk.next();
+            let found = at_once(fs::look_up(&self.at, component.name))?;
+            if found.kind() == mode::LINK {
+                let target = at_once(found.target())?;
+                if self.walk.expand(&target)? {
+                    self.at = fs::root_directory().clone();
+                }
+                continue;
+            }
+            if (component.has_slash || !component.is_last) && !fs::is_directory(&found) {
+                return Err(Errno::ENOTDIR);
+            }
+            if component.is_last {
+                return Ok(Some(found));
+            }
+            self.at = found;
+            self.walk.advance();
+        }
+        Ok(None)
+    }
+}
+
+/// A file that may be executed.
+pub struct Executable {
+    node: NodeRef,
+    /// Its bytes, if they never change.
+    image: Option<&'static [u8]>,
+    /// What was read last of another file.
+    buffer: List<u8>,
+}
+
+impl Executable {
+    /// The file at `node`.
+    ///
+    /// # Errors
+    /// `EACCES` if it is not a regular file, or has no permission to execute; `ENOMEM`.
+    pub fn new(node: NodeRef) -> Result<Self, Errno> {
+        if node.kind() != mode::REGULAR || node.status().mode & 0o111 == 0 {
+            return Err(NOT_EXECUTABLE);
+        }
+        let image = node.image();
+        let mut buffer = List::new();
+        if image.is_none() {
+            buffer.try_resize(layout::PAGE_BYTES, 0)?;
+        }
+        Ok(Self { node, image, buffer })
+    }
+
+    /// Whether reading it costs next to nothing.
+    pub fn is_image(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        match self.image {
+            Some(bytes) => bytes.len(),
+            None => self.node.status().size as usize,
+        }
+    }
+
+    /// The `count` bytes at `offset`, at most a page.
+    ///
+    /// # Errors
+    /// `ENOEXEC` if the file ends before.
+    pub fn bytes(&mut self, offset: usize, count: usize) -> Result<&[u8], Errno> {
+        let bytes = match self.image {
+            Some(bytes) => bytes.get(offset..).and_then(|rest| rest.get(..count)),
+            None => {
+                let place = self.buffer.get_mut(..count).ok_or(Errno::ENOEXEC)?;
+                let read = at_once(self.node.read_into(offset as u64, place))?;
+                (read == count).then_some(&*place)
+            }
+        };
+        bytes.ok_or(Errno::ENOEXEC)
+    }
+
+    /// Its beginning, padded with zeros.
+    ///
+    /// # Errors
+    /// As for [`Self::bytes`].
+    pub fn head(&mut self) -> Result<[u8; HEAD_BYTES], Errno> {
+        let mut head = [0; HEAD_BYTES];
+        let count = self.len().min(HEAD_BYTES);
+        head[..count].copy_from_slice(self.bytes(0, count)?);
+        Ok(head)
+    }
+}
