@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
 
 #ifndef FAULT
 #define FAULT exit(1)
@@ -26,3 +28,9 @@
             FAULT; \
         } \
     } while (0)
+
+/* Whether this is COPS, for what user-mode QEMU does differently, or Linux does by choice. */
+static inline int is_cops(void) {
+    struct utsname name;
+    return uname(&name) == 0 && strcmp(name.nodename, "cops") == 0;
+}

@@ -20,6 +20,7 @@ pub mod layout;
 pub mod linux;
 pub mod note;
 pub mod page;
+pub mod poll;
 pub mod quota;
 pub mod ring;
 pub mod socket;

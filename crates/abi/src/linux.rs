@@ -91,10 +91,10 @@ pub const NEVER_REPEATED: [usize; 9] = [
     NANOSLEEP,
     RT_SIGSUSPEND,
     crate::syscall::CLOCK_NANOSLEEP,
-    // epoll_pwait, pselect6, ppoll, rt_sigtimedwait, msgrcv, semop.
-    22,
-    72,
-    73,
+    crate::syscall::EPOLL_PWAIT,
+    crate::syscall::PSELECT6,
+    crate::syscall::PPOLL,
+    // rt_sigtimedwait, msgrcv, semop.
     137,
     188,
     193,

@@ -24,6 +24,15 @@ macro_rules! numbers {
 numbers! {
     /// `getcwd(buffer, length) -> bytes`, with the zero at the end.
     GETCWD = 17;
+    /// `eventfd2(value, flags: semaphore, close on exec, non-blocking) -> fd`.
+    EVENTFD2 = 19;
+    /// `epoll_create1(flags: close on exec) -> fd`.
+    EPOLL_CREATE1 = 20;
+    /// `epoll_ctl(epoll fd, operation, fd, *const event)`: see [`crate::poll::epoll_control`].
+    EPOLL_CTL = 21;
+    /// `epoll_pwait(epoll fd, *mut event, count, milliseconds or -1, *const mask or 0, 8) ->
+    /// count`. Can wait.
+    EPOLL_PWAIT = 22;
     /// `dup(fd) -> fd`.
     DUP = 23;
     /// `dup3(fd, new fd, flags: close on exec) -> new fd`.
@@ -89,6 +98,11 @@ numbers! {
     PREADV = 69;
     /// `pwritev(fd, *const iovec, count, offset) -> bytes`. Can wait.
     PWRITEV = 70;
+    /// `pselect6(count, *mut set, *mut set, *mut set, *mut timespec or 0, *const mask or 0) ->
+    /// bits`. Can wait.
+    PSELECT6 = 72;
+    /// `ppoll(*mut pollfd, count, *mut timespec or 0, *const mask or 0, 8) -> count`. Can wait.
+    PPOLL = 73;
     /// `readlinkat(directory fd, path, buffer, length) -> bytes`.
     READLINKAT = 78;
     /// `newfstatat(directory fd, path, *mut stat, flags)`.

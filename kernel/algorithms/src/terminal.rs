@@ -284,6 +284,27 @@ impl Terminal {
         true
     }
 
+    /// What [`Self::read`] would return now, with [`Read::Bytes`] for any number of bytes. Edits and
+    /// echoes as a read does, but leaves the line.
+    pub fn look(&mut self, process: u32, echo: &mut Echo) -> Read {
+        let has_bytes = self.length > 0 || self.has_ended || self.input.room() < INPUT_BYTES;
+        match self.top() {
+            Some(top) if top.process == process && top.mode.has(Mode::LINES) => {
+                self.complete_line(echo).map_or_else(|other| other, Read::Bytes)
+            }
+            Some(top) if top.process != process => {
+                let own = self.seats[..self.seated].iter().find(|seat| seat.process == process);
+                if own.is_some_and(|seat| seat.interrupted) {
+                    Read::Bytes(1)
+                } else {
+                    Read::Nothing
+                }
+            }
+            _ if has_bytes => Read::Bytes(1),
+            _ => Read::Nothing,
+        }
+    }
+
     /// Reads for `process`. The echo is written to `echo`, which must be empty.
     pub fn read(&mut self, process: u32, into: &mut [u8], echo: &mut Echo) -> Read {
         if into.is_empty() {
@@ -366,20 +387,25 @@ impl Terminal {
     }
 
     fn read_line(&mut self, into: &mut [u8], echo: &mut Echo) -> Read {
+        match self.complete_line(echo) {
+            Ok(read) => Read::Bytes(self.read_part(read, into)),
+            Err(other) => other,
+        }
+    }
+
+    /// Edits until a line is complete. Returns how many bytes of it have been read.
+    fn complete_line(&mut self, echo: &mut Echo) -> Result<usize, Read> {
         for _ in 0..STEP_BYTES {
             if let Some(read) = self.read {
-                return Read::Bytes(self.read_part(read, into));
+                return Ok(read);
             }
             match self.input.pop() {
                 Some(byte) => self.edit(byte, echo),
                 None if self.has_ended => self.read = Some(0),
-                None => return Read::Nothing,
+                None => return Err(Read::Nothing),
             }
         }
-        match self.read {
-            Some(read) => Read::Bytes(self.read_part(read, into)),
-            None => Read::Again,
-        }
+        self.read.ok_or(Read::Again)
     }
 
     /// Returns the line from byte `read` on. An empty line is the end of the input.

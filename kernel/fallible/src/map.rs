@@ -112,7 +112,8 @@ impl<K, V> Map<K, V> {
         Some(entry)
     }
 
-    fn take_first(&mut self) -> Option<((K, V), Spare<K, V>)> {
+    /// Removes the first entry and returns its memory with it.
+    pub fn take_first(&mut self) -> Option<((K, V), Spare<K, V>)> {
         let (mut node, rest) = detach_first(self.root.take()?);
         self.root = rest;
         self.length -= 1;

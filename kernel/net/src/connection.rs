@@ -273,6 +273,7 @@ impl Connection {
             let end_of_stream = (stream.received_fin || stream.read_shut) && !socket.can_recv();
             let over = socket.state() == State::Closed;
             Ok(Readiness {
+                closed: over || (stream.received_fin || stream.read_shut) && stream.write_shut,
                 readable: socket.can_recv() || end_of_stream || over,
                 writable: socket.can_send() || stream.write_shut || over,
                 end_of_stream: end_of_stream || (over && !socket.can_recv()),

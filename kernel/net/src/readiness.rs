@@ -9,6 +9,8 @@ pub struct Readiness {
     pub writable: bool,
     /// The peer has closed its direction, or the connection has ended: no more data will arrive.
     pub end_of_stream: bool,
+    /// Both directions are closed.
+    pub closed: bool,
     /// The connection ended in an error.
     pub failed: bool,
 }

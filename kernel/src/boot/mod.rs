@@ -22,7 +22,7 @@ use crate::net;
 use crate::portions;
 use crate::process::children::Entry;
 use crate::process::{self, RUN_QUEUE, WaitStatus, children, reaper, sweeper, user_mode};
-use crate::sched::{self, spawn_service, switching, timer};
+use crate::sched::{self, leftovers, spawn_service, switching, timer, watch};
 use crate::syscall;
 use crate::trace;
 use crate::{arch, call};
@@ -67,6 +67,8 @@ fn set_up() {
     spawn_service("inspection", Priority::MOST_URGENT, report::service());
     spawn_service("reaper", Priority::DEFAULT, reaper::service(first_process_ended));
     spawn_service("sweeper", Priority::DEFAULT, sweeper::service());
+    spawn_service("leftovers", Priority::DEFAULT, leftovers::service());
+    spawn_service("watches", Priority::MOST_URGENT, watch::service());
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();
         let _ = write!(name, "switching {hart}");

@@ -24,15 +24,19 @@
 //! Lock order: a process's ring, then a cell. A poll delivers after it has unlocked its cell.
 
 mod cell;
+mod epoll;
 mod futex;
 mod operation;
 mod path;
+mod poll;
 mod pool;
 mod transfer;
 
+pub use epoll::EpollWait;
 pub use futex::{FutexWait, read as read_futex};
 pub use operation::{AddressOut, Operation};
 pub use path::{LIST_BYTES_MAX, PathCall, Second, Then, store_status};
+pub use poll::{Form, PollCall, Sets};
 use pool::CellIndex;
 pub use transfer::Transfer;
 

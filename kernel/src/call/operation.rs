@@ -16,8 +16,10 @@ use super::CellIndex;
 use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
+use super::epoll::EpollWait;
 use super::futex::FutexWait;
 use super::path::PathCall;
+use super::poll::PollCall;
 use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object};
@@ -68,6 +70,10 @@ pub enum Operation {
     WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
     /// Read, write or flush the disk.
     Disk(Box<DiskTransfer>),
+    /// Wait for one of many files.
+    Poll(Box<PollCall>),
+    /// Wait for entries of an epoll instance.
+    Epoll(Box<EpollWait>),
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -86,13 +92,16 @@ impl Operation {
             Operation::WaitChild { .. } => 6,
             Operation::Disk(_) => 7,
             Operation::Futex(_) => 8,
+            Operation::Poll(_) => 10,
+            Operation::Epoll(_) => 11,
         }
     }
 
-    /// Until when it lasts, if it is a sleep.
+    /// Until when it lasts, if it is a sleep or has a time-out that a program is told the rest of.
     pub fn deadline_ticks(&self) -> Option<u64> {
         match self {
             Operation::Sleep { deadline_ticks, .. } => Some(*deadline_ticks),
+            Operation::Poll(call) => call.deadline_ticks(),
             _ => None,
         }
     }
@@ -139,6 +148,8 @@ impl Operation {
                 }
             }
             Operation::Disk(transfer) => transfer.attempt(),
+            Operation::Poll(call) => call.attempt(process),
+            Operation::Epoll(wait) => wait.attempt(process),
         }
     }
 
@@ -165,6 +176,8 @@ impl Operation {
                 }
             }
             Operation::Futex(wait) => return wait.insert_waiter(process, waiter),
+            Operation::Poll(call) => return call.insert_waiter(process, waiter),
+            Operation::Epoll(wait) => return wait.insert_waiter(process, waiter),
             Operation::WaitChild { .. } => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
@@ -195,6 +208,7 @@ impl Operation {
                 process.child_ended.remove(cell.number(), must_pass_on)
             }
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
+            (Operation::Epoll(wait), _) => wait.remove_waiter(cell.number(), must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
             (Operation::Path(call), _) => call.remove_waiter(cell.number(), must_pass_on),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
@@ -211,6 +225,14 @@ impl Operation {
         if let Operation::Futex(wait) = self {
             wait.set_priority(process, priority);
             return false;
+        }
+        if let Operation::Poll(call) = self {
+            call.set_priority(priority);
+            return false;
+        }
+        if let Operation::Epoll(wait) = self {
+            wait.set_priority(cell.number(), priority);
+            return true;
         }
         match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
@@ -253,6 +275,8 @@ impl Operation {
             | Operation::Sleep { .. }
             | Operation::WaitChild { .. }
             | Operation::Futex(_)
+            | Operation::Poll(_)
+            | Operation::Epoll(_)
             | Operation::Disk(_) => None,
         }
     }

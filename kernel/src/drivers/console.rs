@@ -148,6 +148,17 @@ pub fn has_room() -> bool {
     OUTPUT.lock().has_room()
 }
 
+/// As [`has_room`]; if there is none, `Handlers::has_room` is called once there is.
+pub fn has_room_or_tells() -> bool {
+    let mut output = OUTPUT.lock();
+    let has_room = output.has_room();
+    if !has_room {
+        output.is_awaited = true;
+        output.send();
+    }
+    has_room
+}
+
 /// From now on the port is polled, so that each write has left the queue when the call returns. For
 /// the end of a run.
 pub fn stop_interrupts() {

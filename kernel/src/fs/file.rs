@@ -9,6 +9,8 @@ use cops_algorithms::dirent;
 use spin::Mutex;
 
 use super::device;
+use super::epoll::Epoll;
+use super::event::EventCounter;
 use super::node::{self, Device, NodeRef};
 use super::pipe::{PipeReader, PipeWriter};
 use crate::disk::{Disk, DiskTransfer, Work, disk};
@@ -49,6 +51,10 @@ pub enum Object {
     PipeWriter(PipeWriter),
     /// A TCP socket.
     Socket(Socket),
+    /// A counter, as `eventfd2` makes it.
+    Event(EventCounter),
+    /// An epoll instance.
+    Epoll(Epoll),
     /// The disk, with the position of the next read or write.
     Disk { position: Mutex<u64> },
 }
@@ -138,6 +144,8 @@ impl File {
             }
             Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600),
             Object::Socket(_) => (mode::SOCKET, 0o777),
+            // As on Linux, it has no type.
+            Object::Event(_) | Object::Epoll(_) => (0, 0o600),
             Object::Disk { .. } => {
                 let size = disk().map_or(0, Disk::bytes);
                 return Status { size, ..Status::new(mode::BLOCK_DEVICE, 0o600) };
@@ -261,6 +269,8 @@ impl File {
     fn read_another(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
             Object::Node { .. } | Object::Device { .. } => self.read_node(buffer),
+            Object::Event(counter) => counter.attempt_read(buffer),
+            Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
             _ => Some(Err(Errno::EBADF)),
         }
@@ -274,6 +284,8 @@ impl File {
             Object::ConsoleOutput | Object::Console => write_console(Channel::Output, buffer),
             Object::ConsoleError => write_console(Channel::Error, buffer),
             Object::Node { .. } | Object::Device { .. } => self.write_node(buffer),
+            Object::Event(counter) => counter.attempt_write(buffer),
+            Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             _ => Some(Err(Errno::EBADF)),
         }
     }
@@ -347,9 +359,13 @@ impl File {
             Object::ConsoleOutput | Object::ConsoleError | Object::Console => {
                 Some((&CONSOLE_WRITERS, console::has_room()))
             }
+            Object::Event(counter) => Some((counter.queue(waiting), counter.may_be_ready(waiting))),
             // A call that is woken attempts again in any case.
             Object::Node { node, .. } => node.waits().map(|queue| (queue, true)),
-            Object::ConsoleInput | Object::Device { .. } | Object::Disk { .. } => None,
+            Object::ConsoleInput
+            | Object::Device { .. }
+            | Object::Disk { .. }
+            | Object::Epoll(_) => None,
         }
     }
 
@@ -420,7 +436,7 @@ impl File {
 }
 
 /// Calls that wait for room in the console's queue.
-static CONSOLE_WRITERS: WaitQueue = WaitQueue::new();
+pub static CONSOLE_WRITERS: WaitQueue = WaitQueue::new();
 
 /// There is room in the console's queue again.
 pub fn console_has_room() {

@@ -1,19 +1,25 @@
-//! Files: file systems in memory, pipes, the console, and the table of a process's open files.
+//! Files: file systems in memory, pipes, counters, epoll instances, the console, and the table of a
+//! process's open files.
 #![forbid(unsafe_code)]
 
 mod contents;
 mod device;
+mod epoll;
+mod event;
 mod file;
 mod image;
 mod memory;
 mod mounts;
 mod node;
 mod pipe;
+mod readiness;
 mod table;
 mod terminal;
 
 pub use contents::{SWEEPER, sweep_some};
 pub use cops_algorithms::terminal::Mode as ConsoleMode;
+pub use epoll::Epoll;
+pub use event::EventCounter;
 pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
 pub use mounts::{covered_by, look_up, mount, root as root_directory};

@@ -11,10 +11,12 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::poll::event::{ERROR, HANG_UP};
 use cops_algorithms::byte_queue::{Budget, ByteQueue, CAPACITY_BYTES};
 use cops_fallible::{OutOfMemory, try_arc};
 use spin::Mutex;
 
+use super::readiness::{READABLE, WRITABLE, bits_if};
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};
 use crate::sched::WaitQueue;
@@ -87,6 +89,17 @@ impl PipeReader {
         self.0.state.lock().bytes.len()
     }
 
+    /// The events of `ppoll` that it has.
+    pub fn readiness(&self) -> u32 {
+        let state = self.0.state.lock();
+        bits_if(!state.bytes.is_empty(), READABLE) | bits_if(state.writers == 0, HANG_UP)
+    }
+
+    /// The waiting readers.
+    pub fn waiters(&self) -> &WaitQueue {
+        &self.0.readable
+    }
+
     /// The waiting readers, and whether an attempt would succeed now.
     pub fn queue(&self) -> (&WaitQueue, bool) {
         let state = self.0.state.lock();
@@ -110,6 +123,17 @@ impl PipeWriter {
         Some(Ok(count))
     }
 
+    /// The events of `ppoll` that it has.
+    pub fn readiness(&self) -> u32 {
+        let state = self.0.state.lock();
+        bits_if(state.bytes.len() < CAPACITY_BYTES, WRITABLE) | bits_if(state.readers == 0, ERROR)
+    }
+
+    /// The waiting writers.
+    pub fn waiters(&self) -> &WaitQueue {
+        &self.0.writable
+    }
+
     /// The waiting writers, and whether an attempt would succeed now.
     pub fn queue(&self) -> (&WaitQueue, bool) {
         let state = self.0.state.lock();
@@ -122,6 +146,8 @@ impl Drop for PipeReader {
         self.0.state.lock().readers -= 1;
         // Each writer that finds the pipe broken wakes the next one.
         self.0.writable.wake_one();
+        // What has watched this end finds it closed.
+        self.0.readable.tell_watches();
     }
 }
 
@@ -130,5 +156,7 @@ impl Drop for PipeWriter {
         self.0.state.lock().writers -= 1;
         // Each reader that finds the end wakes the next one.
         self.0.readable.wake_one();
+        // What has watched this end finds it closed.
+        self.0.writable.tell_watches();
     }
 }

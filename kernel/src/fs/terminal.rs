@@ -22,6 +22,7 @@ pub static TERMINAL: Console = Console {
     state: Mutex::new(State { terminal: Terminal::new(), is_full: false, has_more: false }),
     foreground: WaitQueue::new(),
     background: WaitQueue::new(),
+    changes: WaitQueue::new(),
 };
 
 struct State {
@@ -39,6 +40,8 @@ pub struct Console {
     foreground: WaitQueue,
     /// Readers that get nothing before the seats change. Input does not wake them.
     background: WaitQueue,
+    /// Has watches only, which are told of all that may change what a process finds.
+    changes: WaitQueue,
 }
 
 impl InputSink for Console {
@@ -52,6 +55,7 @@ impl InputSink for Console {
         if self.state.lock().terminal.arrive(byte) {
             // Wake the process that handed the console over, which is one of those waiting here.
             self.background.wake_all();
+            self.changes.tell_watches();
         }
     }
 
@@ -61,6 +65,7 @@ impl InputSink for Console {
 
     fn commit(&self) {
         self.foreground.wake_one();
+        self.changes.tell_watches();
     }
 }
 
@@ -90,7 +95,7 @@ impl ConsoleRead {
         let mut bytes = [0; READ_BYTES];
         let bytes = bytes.get_mut(..self.buffer.len().min(READ_BYTES))?;
         for _ in 0..STEPS_MAX {
-            match step(reader, bytes) {
+            match step(reader, |terminal, reader, echo| terminal.read(reader, bytes, echo)) {
                 Read::Bytes(count) => {
                     self.buffer.write_at(0, &bytes[..count]);
                     return Some(Ok(count));
@@ -163,11 +168,30 @@ pub fn set_settings(process: u32, settings: &[u8; BYTES]) -> Result<(), Errno> {
     hand_over_console(process, process, mode).map_err(|_| Errno::EIO)
 }
 
-/// Reads for process `reader`, and echoes.
-fn step(reader: u32, bytes: &mut [u8]) -> Read {
+/// The queue with the watches on the input.
+pub fn changes() -> &'static WaitQueue {
+    &TERMINAL.changes
+}
+
+/// Whether process `reader` finds input. Lines are edited and echoed for that, as by a read.
+pub fn is_ready(reader: u32) -> bool {
+    for _ in 0..STEPS_MAX {
+        match step(reader, Terminal::look) {
+            Read::Bytes(_) => return true,
+            Read::Nothing => return false,
+            Read::Again => {}
+        }
+    }
+    // There is more input: the watches are told, so that their watchers look again.
+    TERMINAL.changes.tell_watches();
+    false
+}
+
+/// Reads or looks for process `reader`, and echoes.
+fn step(reader: u32, look: impl FnOnce(&mut Terminal, u32, &mut Echo) -> Read) -> Read {
     let mut echo = Echo::new();
     let mut state = TERMINAL.state.lock();
-    let read = state.terminal.read(reader, bytes, &mut echo);
+    let read = look(&mut state.terminal, reader, &mut echo);
     let resume = state.is_full && state.terminal.room() >= INPUT_BYTES / 2;
     if resume {
         state.is_full = false;
@@ -222,4 +246,5 @@ pub fn release_console(process: u32) {
 fn wake_readers() {
     TERMINAL.foreground.wake_all();
     TERMINAL.background.wake_all();
+    TERMINAL.changes.tell_watches();
 }

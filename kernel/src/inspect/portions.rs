@@ -69,6 +69,9 @@ fn operation(number: u32) -> &'static str {
         6 => "wait",
         7 => "disk",
         8 => "futex",
+        9 => "path",
+        10 => "poll",
+        11 => "epoll",
         _ => "none",
     }
 }

@@ -7,6 +7,7 @@ use core::task::Waker;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::poll::event;
 use cops_fallible::{OutOfMemory, try_arc};
 use cops_net::{Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
@@ -115,6 +116,8 @@ impl Socket {
         match core::mem::replace(&mut *state, State::FRESH) {
             State::Bound(binding) => {
                 *state = State::Listening(binding.listen(backlog).map_err(errno)?);
+                drop(state);
+                self.tell_watches();
                 Ok(Some(()))
             }
             other => {
@@ -173,6 +176,8 @@ impl Socket {
         if let State::Connected(connection) = &*state {
             connection.set_no_delay(true);
         }
+        drop(state);
+        self.tell_watches();
         Ok(Some(()))
     }
 
@@ -253,6 +258,33 @@ impl Socket {
         }
     }
 
+    /// The events of `ppoll` that it has.
+    pub fn readiness(&self) -> u32 {
+        let bits_if = |holds, bits| if holds { bits } else { 0 };
+        match &*self.state.read() {
+            // As on Linux: a connection that is over, and was never begun.
+            State::Fresh(_) | State::Bound(_) => event::OUT | event::WRITE_NORMAL | event::HANG_UP,
+            State::Listening(listener) => {
+                bits_if(listener.readiness().readable, event::IN | event::READ_NORMAL)
+            }
+            State::Connected(connection) => {
+                let ready = connection.readiness();
+                bits_if(ready.readable, event::IN | event::READ_NORMAL)
+                    | bits_if(ready.writable, event::OUT | event::WRITE_NORMAL)
+                    | bits_if(ready.end_of_stream, event::READ_HANG_UP)
+                    | bits_if(ready.closed, event::HANG_UP)
+                    | bits_if(ready.failed, event::ERROR)
+            }
+        }
+    }
+
+    /// Tells those that watch the socket that its state has changed: they register with the stack
+    /// for the new state.
+    fn tell_watches(&self) {
+        self.readable.tell_watches();
+        self.writable.tell_watches();
+    }
+
     /// Registers with the stack, which wakes one call of this direction's queue, once, when an
     /// attempt may succeed. Returns whether one may succeed now.
     pub fn listen_for(&self, waiting: Waiting) -> bool {
@@ -304,6 +336,13 @@ impl Socket {
             State::Connected(connection) => Ok(connection.remote_address()),
             _ => Err(Errno::ENOTCONN),
         }
+    }
+}
+
+/// What has watched it finds it closed. The stack may keep the queues for some time.
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.tell_watches();
     }
 }
 

@@ -138,6 +138,15 @@ impl CpuSignals {
         self.demand_attention();
     }
 
+    /// The call that was made with [`Self::suspend_with`] has a result, or (`waits`) waits for one:
+    /// then the virtual CPU ends the suspension on its way to user mode, unless a handler has.
+    pub fn end_suspension(&self, waits: bool) {
+        if !waits {
+            self.state.lock().end_suspension();
+        }
+        self.is_due.store(true, SeqCst);
+    }
+
     /// The program is replaced by another one.
     pub fn forget_program(&self) {
         let mut state = self.state.lock();
@@ -151,6 +160,13 @@ impl CpuSignals {
 }
 
 impl CpuSignalState {
+    /// Blocks again what was blocked before `rt_sigsuspend` or a call with a mask.
+    fn end_suspension(&mut self) {
+        if let Some(mask) = self.after_suspend.take() {
+            self.mask = mask;
+        }
+    }
+
     /// Whether a stack pointer is on the alternate stack.
     pub fn is_on_stack(&self, stack_pointer: usize) -> bool {
         let (start, bytes) = self.stack;
@@ -302,10 +318,18 @@ impl Process {
         if self.personality.is_linux() {
             cpu.signals.state.lock().call = Some(call);
             // After the call is stored: otherwise a signal that arrives now finds no call.
-            if cpu.signals.is_due() {
+            if cpu.signals.is_due() && self.has_signal_for(cpu) {
                 self.interrupt_call(cpu);
             }
         }
+    }
+
+    /// Whether `cpu` would take a signal now.
+    fn has_signal_for(&self, cpu: &VirtualCpu) -> bool {
+        let Some(linux) = self.personality.as_linux() else { return false };
+        let of_process = linux.signals.lock().as_ref().map_or(0, |signals| signals.pending.set());
+        let state = cpu.signals.state.lock();
+        (of_process | state.pending) & !state.mask != 0
     }
 
     /// Takes the call that `cpu` waits for out of its cell, unless it has completed.
@@ -327,6 +351,9 @@ impl Process {
         let Some(signals) = signals.as_mut() else { return };
         let mut state = cpu.signals.state.lock();
         let interrupted = state.interrupted.take();
+        if interrupted.is_none() {
+            state.end_suspension();
+        }
         while let Some(information) = state.take(&mut signals.pending) {
             match signals.dispositions.deliver(information.signal) {
                 Decision::Effect(Effect::Ignore | Effect::Stop) => {}
@@ -372,6 +399,9 @@ impl Process {
         }
         let rest = match call.number {
             linux::NANOSLEEP => call.arguments[1],
+            // As on Linux, but not in its C library, the rest of the time-out replaces it.
+            native::PPOLL => call.arguments[2],
+            native::PSELECT6 => call.arguments[4],
             native::CLOCK_NANOSLEEP if call.arguments[1] & native::TIMER_ABSTIME == 0 => {
                 call.arguments[3]
             }

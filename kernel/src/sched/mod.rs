@@ -6,6 +6,7 @@
 //!   virtual CPUs that it chooses from, by `urgency` and `share`; `peers` is about
 //!   coroutines of the kernel of the same level.
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
+//! - `watch` tells others of the events of a wait queue; `leftovers` frees what is large.
 //! - `hart_time` records how the harts spend their time.
 //! - `system_page` is the page that tells processes the state of the system.
 
@@ -14,6 +15,7 @@ mod entity;
 mod executor;
 pub mod hart_time;
 pub mod interrupt;
+pub mod leftovers;
 mod peers;
 mod run_queue;
 mod service;
@@ -23,6 +25,7 @@ mod system_page;
 pub mod timer;
 mod urgency;
 mod wait;
+pub mod watch;
 
 pub use account::Account;
 pub use entity::{Client, Entity, Standing};
@@ -35,6 +38,7 @@ pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;
 pub use urgency::{Ceiling, Published, kernel_waiting, publish_hart, publish_hart_in_kernel};
 pub use wait::{WaitQueue, Waiter, Waiting};
+pub use watch::{WATCH_BYTES, WatchSlot, Watcher};
 
 #[allow(unsafe_code)]
 unsafe extern "Rust" {

@@ -5,6 +5,8 @@
 //! waiter. `cops_algorithms::wait_list` defines the order of waiters and how a woken waiter passes
 //! the wake on. A waiter is a call: its node is in its cell, so inserting it allocates nothing, and
 //! a call that ends or is cancelled is removed at once. Not for interrupt context (takes a lock).
+//!
+//! A queue may also have watches (`watch`), which each wake tells.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -13,8 +15,10 @@ use alloc::task::Wake;
 use cops_abi::Priority;
 use cops_algorithms::wait_list::{Node, Nodes, WaitList};
 use cops_executor::CoroutineId;
-use spin::Mutex;
+use cops_fallible::OutOfMemory;
+use spin::{Mutex, MutexGuard};
 
+use super::watch::{WatchSet, Watcher};
 use super::{wait_node, wake_by_number};
 
 /// A call that waits.
@@ -38,9 +42,16 @@ pub enum Waiting {
 }
 
 /// Calls that wait for the same event.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct WaitQueue {
-    list: Mutex<WaitList>,
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    waiters: WaitList,
+    /// `None`: the queue has never been watched.
+    watches: Option<Arc<WatchSet>>,
 }
 
 /// The cells' nodes.
@@ -55,41 +66,107 @@ impl Nodes for Cells {
 impl WaitQueue {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { list: Mutex::new(WaitList::new()) }
+        Self { list: Mutex::new(List { waiters: WaitList::new(), watches: None }) }
     }
 
     /// Queues `waiter`, which attempts once more afterwards. Further calls have no effect while it
     /// is queued.
     pub fn insert(&self, waiter: Waiter) {
         let mut list = self.list.lock();
-        let next = list.insert(&Cells, waiter.number, waiter.priority, waiter.coroutine.raw());
+        let (number, wake_number) = (waiter.number, waiter.coroutine.raw());
+        let next = list.waiters.insert(&Cells, number, waiter.priority, wake_number);
         drop(list);
         wake(next);
     }
 
     /// The waiter with this number stops waiting. `may_be_ready`: another one may succeed.
     pub fn remove(&self, waiter: u32, may_be_ready: bool) {
-        let next = self.list.lock().remove(&Cells, waiter, may_be_ready);
+        let next = self.list.lock().waiters.remove(&Cells, waiter, may_be_ready);
         wake(next);
     }
 
     /// The waiter with this number has become less urgent: if it has been woken and has not
     /// attempted yet, another one is woken.
     pub fn pass_on(&self, waiter: u32) {
-        let next = self.list.lock().pass_on(&Cells, waiter);
+        let next = self.list.lock().waiters.pass_on(&Cells, waiter);
         wake(next);
     }
 
-    /// Wakes the most urgent waiter. It wakes the next one if it leaves something.
+    /// Wakes the most urgent waiter. It wakes the next one if it leaves something. Tells all
+    /// watches.
     pub fn wake_one(&self) {
-        let next = self.list.lock().wake_one(&Cells);
-        wake(next);
+        let mut list = self.list.lock();
+        let next = list.waiters.wake_one(&Cells);
+        wake_and_tell(list, next);
     }
 
     /// Wakes all current waiters one after another: each wakes the next one after its attempt.
+    /// Tells all watches.
     pub fn wake_all(&self) {
-        let next = self.list.lock().wake_all(&Cells);
-        wake(next);
+        let mut list = self.list.lock();
+        let next = list.waiters.wake_all(&Cells);
+        wake_and_tell(list, next);
+    }
+
+    /// Arms the watch of `watcher`, which looks at the condition afterwards. No effect while it is
+    /// armed.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], only the first time.
+    pub fn watch(
+        &self,
+        watcher: &Arc<dyn Watcher>,
+        waiting: Waiting,
+        priority: Priority,
+    ) -> Result<(), OutOfMemory> {
+        let mut list = self.list.lock();
+        let watches = match &list.watches {
+            Some(watches) => watches.clone(),
+            None => list.watches.insert(WatchSet::try_new()?).clone(),
+        };
+        drop(list);
+        watches.arm(watcher, waiting, priority)
+    }
+
+    /// Removes the watch of `watcher`.
+    pub fn unwatch(&self, watcher: &dyn Watcher, waiting: Waiting) {
+        let watches = self.list.lock().watches.clone();
+        if let Some(watches) = watches {
+            watches.disarm(watcher, waiting);
+        }
+    }
+
+    /// Tells all watches of an event that is none for the waiters.
+    pub fn tell_watches(&self) {
+        wake_and_tell(self.list.lock(), None);
+    }
+}
+
+/// What is watched no longer exists: its watches are told, so that no watcher waits for it.
+impl Drop for WaitQueue {
+    fn drop(&mut self) {
+        self.tell_watches();
+    }
+}
+
+/// Unlocks the list, wakes a waiter, and tells the watches.
+#[inline(always)]
+fn wake_and_tell(list: MutexGuard<'_, List>, next: Option<u64>) {
+    if list.watches.is_some() {
+        return tell(list, next);
+    }
+    drop(list);
+    wake(next);
+}
+
+#[cold]
+#[inline(never)]
+fn tell(list: MutexGuard<'_, List>, next: Option<u64>) {
+    let watches = list.watches.clone();
+    drop(list);
+    wake(next);
+    if let Some(watches) = watches {
+        watches.tell();
     }
 }
 

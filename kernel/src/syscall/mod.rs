@@ -16,6 +16,7 @@ mod network;
 mod path;
 mod process;
 mod quota;
+mod readiness;
 mod scheduling;
 mod time;
 
@@ -359,10 +360,16 @@ fn dispatch(
             }
             TraceRequest::Mark(value) => inspect::mark_trace(cpu, value).into(),
         },
-        other => match path::dispatch(process, other, &args)? {
-            Some(Started::Operation(operation)) => submit(cpu, frame, operation),
-            Some(Started::Done(result)) => result.into(),
-            None => return Err(Errno::ENOSYS),
-        },
+        other => {
+            let started = match path::dispatch(process, other, &args)? {
+                None => readiness::dispatch(cpu, other, &args)?,
+                started => started,
+            };
+            match started {
+                Some(Started::Operation(operation)) => submit(cpu, frame, operation),
+                Some(Started::Done(result)) => result.into(),
+                None => return Err(Errno::ENOSYS),
+            }
+        }
     })
 }

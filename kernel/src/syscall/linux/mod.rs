@@ -156,6 +156,17 @@ fn dispatch(
         number::RT_SIGSUSPEND => submit(cpu, frame, signals::suspend(cpu, &args)?),
         number::SIGALTSTACK => signals::alternate_stack(cpu, context, &args).into(),
 
+        native::PPOLL | native::PSELECT6 | native::EPOLL_PWAIT => {
+            let mask = signals::mask_of_wait(process, frame.number, &args)?;
+            if let Some(mask) = mask {
+                cpu.signals.suspend_with(mask);
+            }
+            let reply = super::dispatch(cpu, frame, context);
+            if mask.is_some() {
+                cpu.signals.end_suspension(matches!(reply, Ok(Reply::Waits)));
+            }
+            return reply;
+        }
         other if other < FIRST_OWN && native::name(other).is_some() => {
             return super::dispatch(cpu, frame, context);
         }

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::linux::{MINSIGSTKSZ, SS_DISABLE, mask_change};
+use cops_abi::syscall as native;
 use cops_algorithms::signals::{Action, Set};
 
 use super::super::arguments::Arguments;
@@ -119,6 +120,34 @@ pub fn suspend(cpu: &VirtualCpu, args: &Arguments<'_>) -> Result<Operation, Errn
     check_set_bytes(args, 1)?;
     cpu.signals.suspend_with(set(&cpu.process, args, 0)?);
     Ok(Operation::Sleep { deadline_ticks: u64::MAX, timer: None })
+}
+
+/// The signals that `ppoll`, `pselect6` or `epoll_pwait` blocks while it waits; `None`: as before.
+pub fn mask_of_wait(
+    process: &Process,
+    call: usize,
+    args: &Arguments<'_>,
+) -> Result<Option<Set>, Errno> {
+    let (place, bytes) = match call {
+        native::PPOLL => (args.number(3), args.number(4)),
+        native::EPOLL_PWAIT => (args.number(4), args.number(5)),
+        native::PSELECT6 => match args.optional_structure(5, 16)? {
+            Some(pair) => {
+                let [place, bytes] = words(process, pair)?;
+                (place as usize, bytes as usize)
+            }
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    if place == 0 {
+        return Ok(None);
+    }
+    if bytes != SET_BYTES {
+        return Err(Errno::EINVAL);
+    }
+    let [set] = words(process, UserRange::new(place, SET_BYTES).ok_or(Errno::EFAULT)?)?;
+    Ok(Some(set))
 }
 
 /// `sigaltstack(*const stack or 0, *mut stack or 0)`.

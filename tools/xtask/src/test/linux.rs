@@ -34,7 +34,7 @@ struct Test {
 
 const ONE: &[&str] = &["1"];
 
-const TESTS: [Test; 17] = [
+const TESTS: [Test; 20] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -119,6 +119,33 @@ const TESTS: [Test; 17] = [
         last_line: "signals are in order",
         message: "no stack for the handler of a signal",
     },
+    Test {
+        name: "polling: ppoll, pselect6, eventfd",
+        program: "polling",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "polling is in order",
+        message: "",
+    },
+    Test {
+        name: "epolling: epoll by level, by edge, one-shot",
+        program: "epolling",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "epoll is in order",
+        message: "",
+    },
+    Test {
+        name: "watchers: 30,000 entries, thousands of watchers",
+        program: "watchers",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "no watch is left",
+        message: "",
+    },
     Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },
     Test { status: 139, message: "cannot write", ..fault("a write to code", &["write"]) },
     Test { status: 139, message: "cannot write", ..fault("a stack without end", &["stack"]) },
@@ -179,7 +206,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 4] = ["memory", "threads", "hostile", "exec"];
+const MEASURED: [&str; 5] = ["memory", "threads", "hostile", "exec", "watchers"];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.

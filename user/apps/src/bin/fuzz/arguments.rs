@@ -159,6 +159,14 @@ fn argument(kind: Kind, cpu: usize, index: usize, garbage: &mut Garbage, entry: 
             }
             or_pointer(place, garbage)
         }
+        Kind::Polled => {
+            for which in 0..40 {
+                let descriptor = argument(Kind::Descriptor, cpu, index, garbage, entry);
+                let events = garbage.below(64) << 32;
+                memory::fill(place + which * 8, &[descriptor as u64 & 0xffff_ffff | events]);
+            }
+            or_pointer(place, garbage)
+        }
         Kind::Pointer => memory::pointer(garbage),
         Kind::Length => memory::length(garbage),
         Kind::Page => memory::page(garbage),

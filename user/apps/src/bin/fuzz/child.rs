@@ -101,6 +101,8 @@ fn remember(number: usize, value: usize, arguments: &[usize; 6]) {
         | number::DUP
         | number::DUP3
         | number::SOCKET
+        | number::EVENTFD2
+        | number::EPOLL_CREATE1
         | number::ACCEPT
         | number::ACCEPT4 => DESCRIPTORS.keep(value),
         number::COPS_SPAWN_PROCESS => CHILDREN.keep(value),

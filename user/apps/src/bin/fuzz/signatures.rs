@@ -25,6 +25,8 @@ pub enum Kind {
     Request,
     /// A pointer to an array of `iovec`.
     Buffers,
+    /// A pointer to an array of `pollfd`.
+    Polled,
     /// A pointer to memory that the call reads or writes.
     Pointer,
     /// A number of bytes.
@@ -84,6 +86,12 @@ const fn call(number: usize, weight: u32, arguments: &'static [Kind]) -> Signatu
 pub const SIGNATURES: &[Signature] = &[
     call(number::OPENAT, 40, &[Directory, Path, OpenFlags, Zero]),
     call(number::CLOSE, 60, &[Descriptor]),
+    call(number::EVENTFD2, 30, &[Small, Zero]),
+    call(number::EPOLL_CREATE1, 20, &[Zero]),
+    call(number::EPOLL_CTL, 120, &[Descriptor, Small, Descriptor, Buffers]),
+    call(number::EPOLL_PWAIT, 60, &[Descriptor, Pointer, Small, Small, Zero, Zero]),
+    call(number::PSELECT6, 30, &[Small, Buffers, Pointer, Zero, Time, Zero]),
+    call(number::PPOLL, 60, &[Polled, Small, Time, Zero, Zero]),
     call(number::GETCWD, 5, &[Pointer, Length]),
     call(number::MKDIRAT, 20, &[Directory, Path, Small]),
     call(number::UNLINKAT, 30, &[Directory, Path, AtFlags]),

@@ -39,6 +39,7 @@ scenarios! {
     names,
     contents,
     pipes,
+    readiness,
     calls,
     cancelled_calls,
     memory,
@@ -188,6 +189,31 @@ async fn pipes() {
         drop(writer);
         let _ = timeout(MOMENT, reader.read(&mut place)).await;
     }
+}
+
+async fn readiness() {
+    let time = [0u64, 3_000_000];
+    let mut polled = vec![0u64; 40];
+    let mut events = [0u64; 32];
+    let [time, into] =
+        [time.as_ptr(), events.as_mut_ptr().cast_const()].map(|at| at.expose_provenance());
+    let Ok(instance) = call(number::EPOLL_CREATE1, [0]) else { return };
+    for place in &mut polled {
+        let Ok(counter) = call(number::EVENTFD2, [0, 0]) else { continue };
+        *place = counter as u64 | 1 << 32;
+        let entry = [1u64, 7];
+        let _ = call(number::EPOLL_CTL, [instance, 1, counter, entry.as_ptr().expose_provenance()]);
+        // Both directions, of which only one was armed before.
+        let entry = [5u64, 8];
+        let _ = call(number::EPOLL_CTL, [instance, 3, counter, entry.as_ptr().expose_provenance()]);
+        let _ = call(number::EPOLL_CTL, [instance, 3, counter, into]);
+    }
+    let at = polled.as_mut_ptr().expose_provenance();
+    let _ = call(number::PPOLL, [at, polled.len(), time, 0, 0]);
+    let _ = call(number::EPOLL_PWAIT, [instance, into, 4, 2, 0]);
+    let mut set = [u64::MAX >> 40, 0];
+    let _ = call(number::PSELECT6, [24, set.as_mut_ptr().expose_provenance(), 0, 0, time, 0]);
+    let _ = call(number::CLOSE, [instance]);
 }
 
 async fn calls() {

@@ -53,6 +53,7 @@ mod processes;
 mod programs;
 mod quotas;
 mod raw;
+mod readiness;
 mod registers;
 mod regressions;
 mod rendezvous;
@@ -118,6 +119,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         quotas::TESTS,
         leftovers::TESTS,
         pipes::TESTS,
+        readiness::TESTS,
         results::TESTS,
         limits::TESTS,
         memory_ends::TESTS,

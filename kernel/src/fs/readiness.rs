@@ -1,0 +1,120 @@
+//! What an open file is ready for, and who is told when that changes: for `ppoll`, `pselect6` and
+//! `epoll` (decision 31).
+
+use alloc::sync::Arc;
+
+use cops_abi::Priority;
+use cops_abi::poll::event::{ALWAYS, IN, OUT, READ_NORMAL, READING, WRITE_NORMAL, WRITING};
+use cops_fallible::OutOfMemory;
+
+use super::file::{CONSOLE_WRITERS, File, Object};
+use super::terminal;
+use crate::drivers::console;
+use crate::sched::{WaitQueue, Waiting, Watcher};
+
+/// There is something to read.
+pub const READABLE: u32 = IN | READ_NORMAL;
+/// There is room to write.
+pub const WRITABLE: u32 = OUT | WRITE_NORMAL;
+
+/// `bits` if the condition holds.
+pub fn bits_if(holds: bool, bits: u32) -> u32 {
+    if holds { bits } else { 0 }
+}
+
+impl File {
+    /// The events of `ppoll` that it has now, for process `process`.
+    pub fn readiness(&self, process: u32) -> u32 {
+        match &self.object {
+            Object::Socket(socket) => socket.readiness(),
+            Object::PipeReader(pipe) => pipe.readiness(),
+            Object::PipeWriter(pipe) => pipe.readiness(),
+            Object::Event(counter) => counter.readiness(),
+            Object::Epoll(instance) => bits_if(instance.has_ready(process), READABLE),
+            Object::ConsoleInput => bits_if(terminal::is_ready(process), READABLE),
+            Object::ConsoleOutput | Object::ConsoleError => {
+                bits_if(console::has_room_or_tells(), WRITABLE)
+            }
+            Object::Console => {
+                bits_if(terminal::is_ready(process), READABLE)
+                    | bits_if(console::has_room_or_tells(), WRITABLE)
+            }
+            // Reads and writes of these do not wait for an event.
+            Object::Node { .. } | Object::Device { .. } | Object::Disk { .. } => {
+                READABLE | WRITABLE
+            }
+        }
+    }
+
+    /// Whether it can have an entry in an epoll instance: whether it is ever not ready.
+    pub fn can_be_watched(&self) -> bool {
+        !matches!(self.object, Object::Node { .. } | Object::Device { .. } | Object::Disk { .. })
+    }
+
+    /// The queues of its two directions.
+    fn queues(&self) -> [Option<&WaitQueue>; 2] {
+        match &self.object {
+            Object::Socket(socket) => {
+                [Waiting::ToRead, Waiting::ToWrite].map(|waiting| Some(socket.queue(waiting)))
+            }
+            Object::PipeReader(pipe) => [Some(pipe.waiters()), None],
+            Object::PipeWriter(pipe) => [None, Some(pipe.waiters())],
+            Object::Event(counter) => {
+                [Waiting::ToRead, Waiting::ToWrite].map(|waiting| Some(counter.queue(waiting)))
+            }
+            Object::Epoll(instance) => [Some(instance.queue()), None],
+            Object::ConsoleInput => [Some(terminal::changes()), None],
+            Object::ConsoleOutput | Object::ConsoleError => [None, Some(&CONSOLE_WRITERS)],
+            Object::Console => [Some(terminal::changes()), Some(&CONSOLE_WRITERS)],
+            Object::Node { .. } | Object::Device { .. } | Object::Disk { .. } => [None, None],
+        }
+    }
+
+    /// The queues to be watched for `events`. A file with one queue is watched for any events,
+    /// because errors are always reported.
+    fn queues_for(&self, events: u32) -> impl Iterator<Item = (Waiting, &WaitQueue)> {
+        let queues = self.queues();
+        let has_both = queues.iter().all(Option::is_some);
+        let asks = move |waiting| match waiting {
+            Waiting::ToRead => events & READING != 0 || events & WRITING == 0,
+            Waiting::ToWrite => events & WRITING != 0,
+        };
+        let [to_read, to_write] = queues;
+        [(Waiting::ToRead, to_read), (Waiting::ToWrite, to_write)].into_iter().filter_map(
+            move |(waiting, queue)| {
+                queue.filter(|_| !has_both || asks(waiting)).map(|queue| (waiting, queue))
+            },
+        )
+    }
+
+    /// Tells `watcher`, once, when one of `events` may have come. The caller looks at
+    /// [`Self::readiness`] afterwards.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], only the first time.
+    pub fn watch(
+        &self,
+        watcher: &Arc<dyn Watcher>,
+        events: u32,
+        priority: Priority,
+    ) -> Result<(), OutOfMemory> {
+        for (waiting, queue) in self.queues_for(events & !ALWAYS) {
+            queue.watch(watcher, waiting, priority)?;
+            if let Object::Socket(socket) = &self.object {
+                // The stack tells the queue once.
+                let _ = socket.listen_for(waiting);
+            }
+        }
+        Ok(())
+    }
+
+    /// `watcher` does not want to be told any more.
+    pub fn unwatch(&self, watcher: &dyn Watcher) {
+        let [to_read, to_write] = self.queues();
+        for (waiting, queue) in [(Waiting::ToRead, to_read), (Waiting::ToWrite, to_write)] {
+            if let Some(queue) = queue {
+                queue.unwatch(watcher, waiting);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Watches: who is to be told of the next event of a wait queue, besides the calls that wait in it
+//! (decision 31). `cops_algorithms::watches` has the order in which they are told.
+//!
+//! A watcher has a [`WatchSlot`] for each queue that it may watch. It arms a watch first and looks
+//! at the condition afterwards; the other side makes a change first and then tells the watches, so
+//! one of the two sees the other. A watch is told once. An event tells the first few watches in its
+//! own portion; [`service`] tells the others.
+//!
+//! Lock order: a slot, then a set. A watcher is told without either, but under whatever lock the
+//! event has: that of a connection, for example.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::future::poll_fn;
+use core::task::Poll;
+
+use cops_abi::Priority;
+use cops_algorithms::watches::{self, Key, Watches};
+use cops_fallible::{OutOfMemory, try_arc};
+use spin::Mutex;
+
+use super::service::{Service, set_priority};
+use super::wait::Waiting;
+
+/// How many watches one portion tells. To tell one takes some hundreds of instructions, and a few
+/// thousand if it is an entry of an epoll instance that is watched itself.
+const PER_PORTION: usize = 8;
+
+/// Wants to be told of events.
+pub trait Watcher: Send + Sync {
+    /// The memory for its watch in the queue of this direction.
+    fn slot(&self, waiting: Waiting) -> &WatchSlot;
+
+    /// There was an event. Must only enqueue, because the caller may hold locks.
+    fn tell(self: Arc<Self>);
+}
+
+type Watched = (Arc<dyn Watcher>, Waiting);
+type Place = watches::Place<Watched>;
+
+/// Memory for a watch.
+pub const WATCH_BYTES: usize = cops_fallible::Map::<Key, Watched>::ENTRY_BYTES;
+
+/// The place of a watcher in one queue.
+#[derive(Default)]
+pub struct WatchSlot(Mutex<Slot>);
+
+#[derive(Default)]
+enum Slot {
+    /// The queue has never been watched.
+    #[default]
+    Empty,
+    /// Not in the queue.
+    Idle(Place),
+    /// In the queue, or being told.
+    Armed(Key),
+}
+
+/// The watches on one queue.
+pub struct WatchSet {
+    watches: Mutex<Watches<Watched>>,
+    listed: Mutex<Listed>,
+}
+
+/// The place of a set among those that the service has to continue.
+#[derive(Default)]
+struct Listed {
+    is_listed: bool,
+    next: Option<Arc<WatchSet>>,
+}
+
+/// The sets that the service has to continue.
+struct Later {
+    first: Option<Arc<WatchSet>>,
+    last: Option<Arc<WatchSet>>,
+}
+
+static LATER: Mutex<Later> = Mutex::new(Later { first: None, last: None });
+static SERVICE: Service = Service::new();
+
+impl WatchSet {
+    /// A set without watches.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_new() -> Result<Arc<Self>, OutOfMemory> {
+        try_arc(Self { watches: Mutex::new(Watches::new()), listed: Mutex::default() })
+    }
+
+    /// Arms the watch of `watcher`, unless it is armed. The caller looks at the condition
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], only the first time.
+    pub fn arm(
+        &self,
+        watcher: &Arc<dyn Watcher>,
+        waiting: Waiting,
+        priority: Priority,
+    ) -> Result<(), OutOfMemory> {
+        let mut slot = watcher.slot(waiting).0.lock();
+        let place = match core::mem::take(&mut *slot) {
+            Slot::Empty => Place::try_new()?,
+            Slot::Idle(place) => place,
+            armed => {
+                *slot = armed;
+                return Ok(());
+            }
+        };
+        let key = self.watches.lock().arm(place, priority, (watcher.clone(), waiting));
+        *slot = Slot::Armed(key);
+        Ok(())
+    }
+
+    /// Removes the watch of `watcher`. It may still be told, if that is under way.
+    pub fn disarm(&self, watcher: &dyn Watcher, waiting: Waiting) {
+        let mut slot = watcher.slot(waiting).0.lock();
+        let Slot::Armed(key) = *slot else { return };
+        let removed = self.watches.lock().disarm(key);
+        if let Some((watched, place)) = removed {
+            *slot = Slot::Idle(place);
+            drop(slot);
+            drop(watched);
+        }
+    }
+
+    /// Tells all watches of an event: the first ones now, the others soon.
+    pub fn tell(self: Arc<Self>) {
+        self.watches.lock().event();
+        self.tell_some();
+        self.continue_later();
+    }
+
+    fn tell_some(&self) {
+        for _ in 0..PER_PORTION {
+            let Some(((watcher, waiting), place)) = self.watches.lock().next_due() else { return };
+            // Before it is told, so that it can arm the watch again.
+            *watcher.slot(waiting).0.lock() = Slot::Idle(place);
+            watcher.tell();
+        }
+    }
+
+    /// The service continues if there is more to tell.
+    fn continue_later(self: Arc<Self>) {
+        let Some(priority) = self.watches.lock().due_priority() else { return };
+        let mut later = LATER.lock();
+        if core::mem::replace(&mut self.listed.lock().is_listed, true) {
+            return;
+        }
+        match later.last.replace(self.clone()) {
+            Some(last) => last.listed.lock().next = Some(self),
+            None => later.first = Some(self),
+        }
+        drop(later);
+        let Some(service) = SERVICE.id() else { return };
+        let is_behind = |level: Priority| priority.is_more_urgent_than(level);
+        if cops_executor::priority(service).is_none_or(is_behind) {
+            set_priority(service, priority);
+        }
+        SERVICE.wake();
+    }
+}
+
+impl Later {
+    fn pop(&mut self) -> Option<Arc<WatchSet>> {
+        let first = self.first.take()?;
+        let mut listed = first.listed.lock();
+        listed.is_listed = false;
+        self.first = listed.next.take();
+        drop(listed);
+        if self.first.is_none() {
+            self.last = None;
+        }
+        Some(first)
+    }
+}
+
+/// The service coroutine: tells the watches that an event has not told itself.
+pub async fn service() {
+    SERVICE.begin();
+    poll_fn(|context| {
+        let next = LATER.lock().pop();
+        if let Some(set) = next {
+            set.tell_some();
+            set.continue_later();
+        }
+        let later = LATER.lock();
+        let level = later.first.as_ref().map(|set| set.watches.lock().due_priority());
+        drop(later);
+        if let Some(level) = level {
+            context.waker().wake_by_ref();
+            // It serves the sets in turn, each at the level of its most urgent watch.
+            if let (Some(level), Some(me)) = (level, SERVICE.id()) {
+                set_priority(me, level);
+            }
+        } else if let Some(me) = SERVICE.id() {
+            set_priority(me, Priority::MOST_URGENT);
+        }
+        Poll::<()>::Pending
+    })
+    .await;
+}

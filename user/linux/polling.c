@@ -1,0 +1,305 @@
+/* ppoll, pselect6 and eventfd: what is ready, what is reported, what ends a wait. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* The call itself: the C library hides the rest of the time-out. */
+static long ppoll_raw(struct pollfd *all, long count, struct timespec *time, const sigset_t *mask) {
+    return syscall(SYS_ppoll, all, count, time, mask, 8L);
+}
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static int events_of(int fd, int asked) {
+    struct pollfd one = {fd, asked, 0x7777};
+    int count = poll(&one, 1, 0);
+    CHECK(count == (one.revents != 0));
+    return one.revents;
+}
+
+static void pipes(void) {
+    int ends[2];
+    char bytes[4096] = {0};
+    CHECK(pipe2(ends, O_NONBLOCK) == 0);
+    CHECK(events_of(ends[0], POLLIN) == 0);
+    CHECK(events_of(ends[1], POLLOUT) == POLLOUT);
+    CHECK(events_of(ends[1], POLLOUT | POLLWRNORM) == (POLLOUT | POLLWRNORM));
+    CHECK(write(ends[1], "x", 1) == 1);
+    CHECK(events_of(ends[0], POLLIN | POLLOUT) == POLLIN);
+    CHECK(events_of(ends[0], POLLRDNORM) == POLLRDNORM);
+    CHECK(events_of(ends[0], 0) == 0);
+    CHECK(read(ends[0], bytes, 10) == 1);
+    while (write(ends[1], bytes, sizeof bytes) > 0)
+        continue;
+    CHECK(errno == EAGAIN && events_of(ends[1], POLLOUT) == 0);
+    CHECK(read(ends[0], bytes, sizeof bytes) == sizeof bytes);
+    CHECK(events_of(ends[1], POLLOUT) == POLLOUT);
+    CHECK(close(ends[1]) == 0);
+    CHECK(events_of(ends[0], POLLIN) == (POLLIN | POLLHUP));
+    while (read(ends[0], bytes, sizeof bytes) > 0)
+        continue;
+    CHECK(events_of(ends[0], POLLIN) == POLLHUP);
+    CHECK(close(ends[0]) == 0);
+    CHECK(events_of(ends[0], POLLIN) == POLLNVAL);
+    CHECK(pipe(ends) == 0 && close(ends[0]) == 0);
+    CHECK(events_of(ends[1], POLLOUT) == (POLLOUT | POLLERR));
+    CHECK(close(ends[1]) == 0);
+    int null = open("/dev/null", O_RDWR);
+    CHECK(events_of(null, POLLIN | POLLOUT) == (POLLIN | POLLOUT));
+    CHECK(close(null) == 0);
+}
+
+static void counters(void) {
+    uint64_t value = 0;
+    int fd = eventfd(3, EFD_NONBLOCK | EFD_CLOEXEC);
+    CHECK(fd >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    CHECK(events_of(fd, POLLIN | POLLOUT) == (POLLIN | POLLOUT));
+    CHECK(read(fd, &value, 8) == 8 && value == 3);
+    CHECK(events_of(fd, POLLIN | POLLOUT) == POLLOUT);
+    FAILS(read(fd, &value, 8), EAGAIN);
+    FAILS(read(fd, &value, 7), EINVAL);
+    FAILS(write(fd, &value, 7), EINVAL);
+    value = UINT64_MAX;
+    FAILS(write(fd, &value, 8), EINVAL);
+    value = UINT64_MAX - 1;
+    CHECK(write(fd, &value, 8) == 8);
+    CHECK(events_of(fd, POLLIN | POLLOUT) == POLLIN);
+    value = 1;
+    FAILS(write(fd, &value, 8), EAGAIN);
+    value = 0;
+    CHECK(write(fd, &value, 8) == 8);
+    CHECK(read(fd, &value, 8) == 8 && value == UINT64_MAX - 1);
+    CHECK(close(fd) == 0);
+    fd = eventfd(2, EFD_SEMAPHORE);
+    CHECK(read(fd, &value, 8) == 8 && value == 1);
+    CHECK(read(fd, &value, 8) == 8 && value == 1);
+    CHECK(events_of(fd, POLLIN) == 0);
+    CHECK(close(fd) == 0);
+    FAILS(eventfd(0, 2), EINVAL);
+}
+
+static void errors(void) {
+    struct pollfd one = {0, POLLIN, 0};
+    struct timespec bad = {0, 1000000000}, negative = {-1, 0}, none = {0, 0};
+    FAILS(ppoll_raw(&one, 1, &bad, NULL), EINVAL);
+    FAILS(ppoll_raw(&one, 1, &negative, NULL), EINVAL);
+    FAILS(ppoll_raw((void *)8, 1, &none, NULL), EFAULT);
+    FAILS(ppoll_raw(&one, 1, (void *)8, NULL), EFAULT);
+    FAILS(ppoll_raw(&one, 1L << 30, &none, NULL), EINVAL);
+    FAILS(syscall(SYS_ppoll, &one, 1L, &none, &one, 4L), EINVAL);
+    CHECK(ppoll_raw(NULL, 0, &none, NULL) == 0);
+    struct pollfd some[3] = {{-1, POLLIN, 7}, {99, POLLIN, 7}, {-7, 0, 7}};
+    CHECK(ppoll_raw(some, 3, &none, NULL) == 1);
+    CHECK(some[0].revents == 0 && some[1].revents == POLLNVAL && some[2].revents == 0);
+    fd_set set;
+    struct timeval zero = {0, 0};
+    FD_ZERO(&set);
+    FD_SET(99, &set);
+    FAILS(select(100, &set, NULL, NULL, &zero), EBADF);
+    FAILS(select(-1, &set, NULL, NULL, &zero), EINVAL);
+    FAILS(syscall(SYS_pselect6, 8L, 8L, 0L, 0L, &none, 0L), EFAULT);
+    FAILS(syscall(SYS_pselect6, 8L, 0L, 0L, 0L, &bad, 0L), EINVAL);
+}
+
+static void times(void) {
+    struct timespec time = {0, 30000000};
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    struct pollfd one = {ends[0], POLLIN, 1};
+    int64_t begin = now();
+    CHECK(ppoll_raw(&one, 1, &time, NULL) == 0 && one.revents == 0);
+    CHECK(now() - begin >= 30000000);
+    CHECK(poll(NULL, 0, 20) == 0);
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(ends[0], &set);
+    struct timeval wait = {0, 20000};
+    begin = now();
+    CHECK(select(ends[0] + 1, &set, NULL, NULL, &wait) == 0 && !FD_ISSET(ends[0], &set));
+    CHECK(now() - begin >= 20000000);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+static void selects(void) {
+    int a[2], b[2];
+    CHECK(pipe(a) == 0 && pipe(b) == 0 && dup2(b[0], 200) == 200 && dup2(b[1], 201) == 201);
+    fd_set in, out, other;
+    FD_ZERO(&in);
+    FD_ZERO(&out);
+    FD_ZERO(&other);
+    FD_SET(a[0], &in);
+    FD_SET(a[1], &out);
+    FD_SET(200, &in);
+    FD_SET(201, &out);
+    FD_SET(a[0], &other);
+    FD_SET(200, &out);
+    CHECK(write(201, "x", 1) == 1);
+    CHECK(select(202, &in, &out, &other, NULL) == 3);
+    CHECK(!FD_ISSET(a[0], &in) && FD_ISSET(200, &in));
+    CHECK(FD_ISSET(a[1], &out) && FD_ISSET(201, &out) && !FD_ISSET(200, &out));
+    CHECK(!FD_ISSET(a[0], &other));
+    /* Bits from the count on are no descriptors. */
+    FD_ZERO(&in);
+    FD_SET(200, &in);
+    FD_SET(63, &in);
+    struct timeval none = {0, 0};
+    CHECK(select(10, &in, NULL, NULL, &none) == 0);
+    CHECK(close(200) == 0 && close(201) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(close(a[i]) == 0 && close(b[i]) == 0);
+}
+
+static int wake_pipe[2];
+static void *write_soon(void *argument) {
+    usleep(20000);
+    CHECK(write(*(int *)argument, "12345678", 8) == 8);
+    return NULL;
+}
+
+/* A wait for one of many, which another thread makes ready. */
+enum { MANY = 100 };
+static void many(void) {
+    int ends[MANY][2];
+    struct pollfd all[MANY];
+    pthread_t thread;
+    for (int i = 0; i < MANY; i++) {
+        CHECK(pipe(ends[i]) == 0);
+        all[i] = (struct pollfd){ends[i][0], POLLIN, 0x55};
+    }
+    for (int which = 0; which < MANY; which += 33) {
+        CHECK(pthread_create(&thread, NULL, write_soon, &ends[which][1]) == 0);
+        CHECK(poll(all, MANY, -1) == 1);
+        for (int i = 0; i < MANY; i++)
+            CHECK(all[i].revents == (i == which ? POLLIN : 0));
+        char bytes[8];
+        CHECK(pthread_join(thread, NULL) == 0 && read(ends[which][0], bytes, 8) == 8);
+        fd_set set;
+        FD_ZERO(&set);
+        for (int i = 0; i < MANY; i++)
+            FD_SET(ends[i][0], &set);
+        CHECK(pthread_create(&thread, NULL, write_soon, &ends[which][1]) == 0);
+        CHECK(select(ends[MANY - 1][0] + 1, &set, NULL, NULL, NULL) == 1);
+        for (int i = 0; i < MANY; i++)
+            CHECK(!FD_ISSET(ends[i][0], &set) == (i != which));
+        CHECK(pthread_join(thread, NULL) == 0 && read(ends[which][0], bytes, 8) == 8);
+    }
+    for (int i = 0; i < MANY; i++)
+        CHECK(close(ends[i][0]) == 0 && close(ends[i][1]) == 0);
+}
+
+static volatile int handled;
+static void handle(int signal) { handled = signal; }
+
+static pthread_t first;
+static void *signal_soon(void *argument) {
+    usleep(20000);
+    CHECK(pthread_kill(first, (int)(long)argument) == 0);
+    return NULL;
+}
+
+static void signals(void) {
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+    sigset_t blocked, none, before;
+    pthread_t thread;
+    struct pollfd one = {wake_pipe[0], POLLIN, 0};
+    first = pthread_self();
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    sigemptyset(&none), sigemptyset(&blocked), sigaddset(&blocked, SIGUSR1);
+    /* A handler ends the wait, also with SA_RESTART, and the rest of the time is stored. */
+    struct timespec time = {10, 0};
+    CHECK(pthread_create(&thread, NULL, signal_soon, (void *)SIGUSR1) == 0);
+    FAILS(ppoll_raw(&one, 1, &time, NULL), EINTR);
+    CHECK(handled == SIGUSR1 && pthread_join(thread, NULL) == 0);
+    /* User-mode QEMU stores it only if nothing has interrupted the call. */
+    CHECK(!is_cops() || time.tv_sec < 10);
+    /* A blocked signal does not. */
+    handled = 0;
+    CHECK(pthread_sigmask(SIG_BLOCK, &blocked, &before) == 0);
+    CHECK(pthread_kill(first, SIGUSR1) == 0 && handled == 0);
+    CHECK(poll(&one, 1, 30) == 0 && handled == 0);
+    /* With a mask that lets it through, it does, and the mask is then as before. */
+    FAILS(ppoll(&one, 1, NULL, &none), EINTR);
+    CHECK(handled == SIGUSR1);
+    CHECK(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1));
+    handled = 0;
+    CHECK(pthread_create(&thread, NULL, signal_soon, (void *)SIGUSR1) == 0);
+    FAILS(pselect(0, NULL, NULL, NULL, NULL, &none), EINTR);
+    CHECK(handled == SIGUSR1 && pthread_join(thread, NULL) == 0);
+    CHECK(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1));
+    /* Something ready comes first, and the signal stays pending. */
+    handled = 0;
+    CHECK(pthread_kill(first, SIGUSR1) == 0 && write(wake_pipe[1], "x", 1) == 1);
+    CHECK(ppoll(&one, 1, NULL, &none) == 1 && one.revents == POLLIN && handled == 0);
+    CHECK(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1));
+    char byte;
+    CHECK(read(wake_pipe[0], &byte, 1) == 1);
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &blocked, NULL) == 0 && handled == SIGUSR1);
+    /* The mask of a call blocks what comes meanwhile; it arrives when the call is over. User-mode
+     * QEMU says that it has interrupted the call. */
+    if (!is_cops())
+        return;
+    handled = 0;
+    CHECK(pthread_create(&thread, NULL, signal_soon, (void *)SIGUSR1) == 0);
+    time = (struct timespec){0, 60000000};
+    CHECK(ppoll(&one, 1, &time, &blocked) == 0 && handled == SIGUSR1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && !sigismember(&before, SIGUSR1));
+}
+
+/* Two processes that wait for the same pipe see its end. */
+static void processes(void) {
+    int ends[2], status;
+    CHECK(pipe(ends) == 0);
+    pid_t child[2];
+    for (int i = 0; i < 2; i++) {
+        child[i] = fork();
+        if (child[i] == 0) {
+            struct pollfd one = {ends[0], POLLIN, 0};
+            close(ends[1]);
+            _exit(poll(&one, 1, -1) == 1 && one.revents == POLLHUP ? 5 : 6);
+        }
+    }
+    usleep(30000);
+    CHECK(close(ends[1]) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(waitpid(child[i], &status, 0) == child[i] && status == 5 << 8);
+    /* A process that is ended while it waits. */
+    CHECK(pipe(ends) == 0);
+    child[0] = fork();
+    if (child[0] == 0) {
+        struct pollfd one = {ends[0], POLLIN, 0};
+        _exit(poll(&one, 1, -1));
+    }
+    usleep(20000);
+    CHECK(kill(child[0], SIGKILL) == 0);
+    CHECK(waitpid(child[0], &status, 0) == child[0] && status == SIGKILL);
+    CHECK(write(ends[1], "x", 1) == 1 && events_of(ends[0], POLLIN) == POLLIN);
+}
+
+int main(void) {
+    CHECK(pipe(wake_pipe) == 0);
+    pipes();
+    counters();
+    errors();
+    times();
+    selects();
+    many();
+    signals();
+    processes();
+    puts("polling is in order");
+}
