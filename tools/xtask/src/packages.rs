@@ -49,6 +49,17 @@ pub const VALGRIND: Need = Need {
     is_present: || find_program("valgrind").is_some(),
 };
 
+/// Makes, checks and takes apart ext4 images, for the tests of `cops-ext4`.
+pub const E2FSPROGS: Need = Need {
+    what: "mkfs.ext4, e2fsck and debugfs",
+    packages: &[&["e2fsprogs"]],
+    is_present: || {
+        ["mkfs.ext4", "e2fsck", "debugfs"].iter().all(|program| {
+            find_program(program).is_some() || Path::new("/usr/sbin").join(program).exists()
+        })
+    },
+};
+
 /// A C compiler for Linux on RISC-V, with the static C library.
 pub const LINUX_GCC: Need = Need {
     what: "riscv64-linux-gnu-gcc with a static C library for riscv64",

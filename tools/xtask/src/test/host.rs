@@ -6,7 +6,9 @@ use super::cargo_output;
 use super::{Case, Context, step};
 use crate::build::host;
 use crate::error::Outcome;
+use crate::packages;
 use crate::process::capture;
+use crate::terminal::Progress;
 
 /// Features of the executor that are off by default.
 const REACTOR: [&str; 2] = ["--features", "cops-executor/reactor"];
@@ -14,6 +16,7 @@ const REACTOR: [&str; 2] = ["--features", "cops-executor/reactor"];
 const IMAGE: [&str; 4] = ["-p", "cops-executor", "--features", "image"];
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    packages::ensure(&[packages::E2FSPROGS], Progress::Lines)?;
     let filter = context.filter();
     let mut cases = tests(context, &REACTOR, &[filter])?;
     cases.extend(tests(context, &[&IMAGE[..], &["--test", "image"]].concat(), &[filter])?);

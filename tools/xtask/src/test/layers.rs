@@ -14,11 +14,12 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 16] = [
+const PACKAGES: [(&str, &[&str]); 17] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
     ("cops-memcpy", &[]),
+    ("cops-ext4", &["cops-executor"]),
     ("cops-fallible", &["cops-abi"]),
     ("cops-algorithms", &["cops-abi", "cops-fallible"]),
     ("cops-net", &["cops-executor", "cops-fallible"]),

@@ -1,0 +1,307 @@
+//! The content of files: read, write, truncate; targets of symbolic links.
+
+use alloc::vec::Vec;
+
+use super::{Attributes, orphans, with_space};
+use crate::Ext4;
+use crate::allocate;
+use crate::block::Check;
+use crate::bytes::put_bytes;
+use crate::change::Change;
+use crate::device::{BlockDevice, LONGEST_REQUEST};
+use crate::error::{Error, Result};
+use crate::extent::{self, Extent, Progress};
+use crate::inode::{CHANGED, Inode, Kind, MODIFIED, Time};
+use crate::shared::Source;
+use crate::state::Status;
+
+/// Blocks that one step of a write changes at most. A write of more is several changes, between
+/// which other operations and a commit may come.
+const BLOCKS_OF_A_STEP: u32 = 64;
+
+/// Fails unless the inode has bytes.
+fn must_be_file(inode: &Inode) -> Result<()> {
+    match inode.kind()? {
+        Kind::Regular if inode.has_extents() => Ok(()),
+        Kind::Regular => Err(Error::Unsupported("a file of block lists instead of extents")),
+        Kind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid),
+    }
+}
+
+/// The block of a file that has a position, as its number. Fails beyond the format's limit.
+fn block_of(position: u64, block_size: usize) -> Result<u32> {
+    let block = u32::try_from(position / block_size as u64).map_err(|_| Error::TooLarge)?;
+    if block == u32::MAX { Err(Error::TooLarge) } else { Ok(block) }
+}
+
+/// Bytes of `inode` from `position` on, until `buffer` is full or the file ends.
+async fn read_into<S: Source>(
+    source: &S,
+    inode: &Inode,
+    position: u64,
+    buffer: &mut [u8],
+) -> Result<usize> {
+    let size = source.layout().block_size;
+    let left = inode.size().saturating_sub(position);
+    let length = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+    let buffer = buffer.get_mut(..length).unwrap_or(&mut []);
+    let mut done = 0;
+    while done < length {
+        let at = position + done as u64;
+        let inside = (at % size as u64) as usize;
+        let mapping = extent::map(source, inode, block_of(at, size)?).await?;
+        let bytes = (u64::from(mapping.length) * size as u64 - inside as u64)
+            .min((length - done) as u64) as usize;
+        let (bytes, blocks) = match mapping.physical {
+            Some(first) if !mapping.unwritten => {
+                let count = (inside + bytes).div_ceil(size).min(LONGEST_REQUEST);
+                let blocks = source.core().file_blocks(first, count, Check::None).await?;
+                (bytes.min(count * size - inside), blocks)
+            }
+            _ => (bytes, Vec::new()),
+        };
+        let part = buffer.get_mut(done..done + bytes).unwrap_or(&mut []);
+        if blocks.is_empty() {
+            part.fill(0);
+        } else {
+            let mut filled = 0;
+            for (index, block) in blocks.iter().enumerate() {
+                let from = if index == 0 { inside } else { 0 };
+                let source = block.get(from..).unwrap_or(&[]);
+                let count = source.len().min(bytes - filled);
+                put_bytes(part, filled, source.get(..count).unwrap_or(&[]));
+                filled += count;
+            }
+        }
+        done += bytes;
+    }
+    Ok(length)
+}
+
+/// Writes a part of one block of a file that has it.
+async fn write_part<D: BlockDevice>(
+    change: &mut Change<'_, D>,
+    physical: u64,
+    inside: usize,
+    data: &[u8],
+    is_new: bool,
+) -> Result<()> {
+    if data.len() == change.core().layout.block_size {
+        change.replace_data(physical, data);
+        return Ok(());
+    }
+    let bytes = match is_new {
+        true => change.fresh(physical, Status::Data)?,
+        false => change.edit_data(physical).await?,
+    };
+    put_bytes(bytes, inside, data);
+    Ok(())
+}
+
+/// Writes `data`, which covers at most [`BLOCKS_OF_A_STEP`] blocks; allocates what is missing. The
+/// caller stores the inode.
+async fn write_from<D: BlockDevice>(
+    change: &mut Change<'_, D>,
+    inode: &mut Inode,
+    position: u64,
+    data: &[u8],
+) -> Result<()> {
+    let core = change.core();
+    let size = core.layout.block_size;
+    let mut done = 0;
+    while done < data.len() {
+        let at = position + done as u64;
+        let logical = block_of(at, size)?;
+        let inside = (at % size as u64) as usize;
+        let wanted = (inside + data.len() - done).div_ceil(size) as u32;
+        let mapping = extent::map(change, inode, logical).await?;
+        let run = mapping.length.min(wanted);
+        let (first, count, is_new) = match mapping.physical {
+            Some(first) if !mapping.unwritten => (first, run, false),
+            Some(first) => {
+                let written = Extent { logical, physical: first, length: run, unwritten: false };
+                extent::insert(change, inode, written).await?;
+                (first, run, true)
+            }
+            None => {
+                let goal = goal(change, inode, logical).await?;
+                let (first, count) = allocate::allocate(change, inode, goal, run).await?;
+                let added = Extent { logical, physical: first, length: count, unwritten: false };
+                extent::insert(change, inode, added).await?;
+                (first, count, true)
+            }
+        };
+        if !core.layout.is_for_files(first, u64::from(count)) {
+            return Err(Error::Corrupt("blocks of an extent"));
+        }
+        for block in 0..count as usize {
+            let inside = if block == 0 { inside } else { 0 };
+            let part = (size - inside).min(data.len() - done);
+            let data = data.get(done..done + part).unwrap_or(&[]);
+            write_part(change, first + block as u64, inside, data, is_new).await?;
+            done += part;
+        }
+    }
+    Ok(())
+}
+
+/// Where the next block of a file should be: behind the one before it.
+async fn goal<S: Source>(source: &S, inode: &Inode, logical: u32) -> Result<u64> {
+    let before = match logical.checked_sub(1) {
+        Some(before) => extent::map(source, inode, before).await?.physical,
+        None => None,
+    };
+    Ok(before.map_or_else(|| allocate::goal_of(source, inode), |block| block + 1))
+}
+
+/// Clears the part of the last block behind the end, so that a longer file has zeros there.
+async fn clear_tail<D: BlockDevice>(
+    change: &mut Change<'_, D>,
+    inode: &Inode,
+    size: u64,
+) -> Result<()> {
+    let block_size = change.core().layout.block_size;
+    let inside = (size % block_size as u64) as usize;
+    if inside == 0 {
+        return Ok(());
+    }
+    let mapping = extent::map(change, inode, block_of(size, block_size)?).await?;
+    if let Some(block) = mapping.physical
+        && !mapping.unwritten
+    {
+        let bytes = change.edit_data(block).await?;
+        bytes.get_mut(inside..).unwrap_or(&mut []).fill(0);
+    }
+    Ok(())
+}
+
+/// Stores the target of a new link.
+pub(crate) async fn set_target<D: BlockDevice>(
+    change: &mut Change<'_, D>,
+    inode: &mut Inode,
+    target: &[u8],
+) -> Result<()> {
+    inode.set_size(target.len() as u64);
+    if target.len() < crate::inode::BLOCK_SIZE {
+        put_bytes(inode.root_mut(), 0, target);
+        return Ok(());
+    }
+    extent::initialise(inode);
+    write_from(change, inode, 0, target).await
+}
+
+impl<D: BlockDevice> Ext4<D> {
+    /// Reads from `position` on; returns how many bytes. Fewer than the buffer has only at the end
+    /// of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsDirectory`]; [`Error::Invalid`] for what has no bytes.
+    pub async fn read(&self, inode: u32, position: u64, buffer: &mut [u8]) -> Result<usize> {
+        let view = self.core.view().await;
+        let inode = Inode::load(&view, inode).await?;
+        must_be_file(&inode)?;
+        read_into(&view, &inode, position, buffer).await
+    }
+
+    /// Writes at `position`; a gap behind the end reads as zeros. Returns how many bytes were
+    /// written: fewer than `data` has only if the disk became full, or the device failed, after a
+    /// part.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`], [`Error::TooLarge`], [`Error::IsDirectory`], [`Error::Invalid`].
+    pub async fn write(&self, inode: u32, position: u64, data: &[u8], now: Time) -> Result<usize> {
+        let step = self.core.layout.block_size * BLOCKS_OF_A_STEP as usize;
+        let mut done = 0;
+        while done < data.len() {
+            let at = position.checked_add(done as u64).ok_or(Error::TooLarge)?;
+            // Later steps begin at a block's first byte.
+            let length = (step - (at % step as u64) as usize).min(data.len() - done);
+            let part = data.get(done..done + length).unwrap_or(&[]);
+            match with_space!(self, self.write_step(inode, at, part, now)) {
+                Ok(()) => done += length,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    async fn write_step(&self, inode: u32, position: u64, data: &[u8], now: Time) -> Result<()> {
+        let end = position.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
+        block_of(end, self.core.layout.block_size)?;
+        let (mut change, mut inode) = self.change_content(inode, now).await?;
+        must_be_file(&inode)?;
+        inode.must_be_changeable()?;
+        write_from(&mut change, &mut inode, position, data).await?;
+        if end > inode.size() {
+            inode.set_size(end);
+        }
+        inode.set_time(MODIFIED, now);
+        inode.set_time(CHANGED, now);
+        inode.store(&mut change).await?;
+        change.publish().await
+    }
+
+    /// Makes a file `size` bytes long. The new size holds at once; blocks that it no longer needs
+    /// are freed in steps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`], [`Error::IsDirectory`], [`Error::Invalid`].
+    pub async fn truncate(&self, inode: u32, size: u64, now: Time) -> Result<Attributes> {
+        block_of(size, self.core.layout.block_size)?;
+        let (mut change, mut inode) = self.change_content(inode, now).await?;
+        must_be_file(&inode)?;
+        inode.must_be_changeable()?;
+        let shrinks = size < inode.size();
+        if shrinks {
+            clear_tail(&mut change, &inode, size).await?;
+        }
+        inode.set_size(size);
+        inode.set_time(MODIFIED, now);
+        inode.set_time(CHANGED, now);
+        if shrinks {
+            while orphans::shrink(&mut change, &mut inode, false).await? == Progress::More {
+                orphans::add(&mut change, &mut inode).await?;
+                inode.store(&mut change).await?;
+                change = self.next(change).await?;
+                inode = Inode::load(&change, inode.number).await?;
+            }
+            let listed = self.core.state.lock().await.orphans.contains(&inode.number);
+            if listed && inode.links() > 0 {
+                orphans::remove(&mut change, &mut inode).await?;
+            }
+        }
+        inode.store(&mut change).await?;
+        let attributes = Attributes::of(&inode, &self.core.layout)?;
+        change.publish().await?;
+        Ok(attributes)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for everything else.
+    pub async fn read_link(&self, inode: u32) -> Result<Vec<u8>> {
+        let view = self.core.view().await;
+        let inode = Inode::load(&view, inode).await?;
+        if inode.kind()? != Kind::Symlink {
+            return Err(Error::Invalid);
+        }
+        let length = usize::try_from(inode.size()).unwrap_or(usize::MAX);
+        if !inode.has_extents() {
+            let target = inode.root().get(..length).ok_or(Error::Corrupt("size of a link"))?;
+            return Ok(target.to_vec());
+        }
+        if length > self.core.layout.block_size {
+            return Err(Error::Corrupt("size of a link"));
+        }
+        let mut target = alloc::vec![0; length];
+        read_into(&view, &inode, 0, &mut target).await?;
+        Ok(target)
+    }
+}

@@ -1,0 +1,70 @@
+//! The operations of the file system, each as one change or in steps.
+
+mod attributes;
+pub(crate) mod entries;
+mod file;
+mod names;
+pub(crate) mod orphans;
+mod rename;
+
+pub use self::attributes::{Attributes, SetAttributes, Statistics};
+pub use self::names::{Entry, New};
+
+use crate::change::Change;
+use crate::device::BlockDevice;
+use crate::error::Result;
+use crate::{Ext4, journal};
+
+/// Runs an operation that allocates, and once more after a commit if the disk was full but for
+/// blocks that were freed and are not yet committed.
+macro_rules! with_space {
+    ($file_system:expr, $operation:expr) => {
+        match $operation.await {
+            Err($crate::Error::NoSpace) if $file_system.commit_freed().await? => $operation.await,
+            other => other,
+        }
+    };
+}
+pub(crate) use with_space;
+
+impl<D: BlockDevice> Ext4<D> {
+    /// Begins a changing operation, when there is room for it in the cache and in the journal.
+    pub(crate) async fn change(&self) -> Result<Change<'_, D>> {
+        let turn = self.core.changes.lock().await;
+        self.make_room().await?;
+        Ok(Change::new(&self.core, turn))
+    }
+
+    /// Publishes a change and begins the next step of the same operation; no other operation comes
+    /// between them.
+    pub(crate) async fn next<'a>(&'a self, change: Change<'a, D>) -> Result<Change<'a, D>> {
+        let turn = change.publish_and_stay().await?;
+        self.make_room().await?;
+        Ok(Change::new(&self.core, turn))
+    }
+
+    /// Commits, and writes back what is in the journal, if so much has changed that one more
+    /// operation could exceed the limits. The caller holds `changes`.
+    async fn make_room(&self) -> Result<()> {
+        let (commit, checkpoint) = {
+            let state = self.core.state.lock().await;
+            (state.commit_is_due(), state.checkpoint_is_due())
+        };
+        if commit {
+            journal::commit(&self.core).await?;
+        }
+        if checkpoint {
+            journal::checkpoint(&self.core).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits if that makes freed blocks available; tells whether it did.
+    pub(crate) async fn commit_freed(&self) -> Result<bool> {
+        let freed = self.core.state.lock().await.has_freed();
+        if freed {
+            journal::commit(&self.core).await?;
+        }
+        Ok(freed)
+    }
+}
