@@ -54,7 +54,12 @@ impl Vruntime {
 
     /// The vruntime without the slices that are not over.
     pub fn without_open_slices(&self) -> i64 {
-        self.now() - self.advance.load(Relaxed)
+        self.now() - self.open_slices()
+    }
+
+    /// The part of it for slices that are not over.
+    pub fn open_slices(&self) -> i64 {
+        self.advance.load(Relaxed)
     }
 
     /// The level of the processes that it is comparable with.
@@ -98,10 +103,10 @@ impl MinVruntimes {
     }
 
     /// A process begins to wait at `priority`: moves its vruntime to that level, with at most
-    /// `credit` less than the minimum there. Returns it.
+    /// `credit` less than the minimum there. Returns it, without open slices.
     pub fn admit(&self, vruntime: &Vruntime, priority: Priority, credit: i64) -> i64 {
         let (old, new) = (self.0[index(vruntime.priority())], self.0[index(priority)]);
-        let before = vruntime.now();
+        let before = vruntime.without_open_slices();
         let moved = new.saturating_add(before.saturating_sub(old).max(-credit));
         // Not stored, because another hart may add to it at the same time.
         vruntime.add(moved.saturating_sub(before));

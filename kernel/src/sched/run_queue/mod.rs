@@ -138,8 +138,9 @@ impl<C: Client> RunQueue<C> {
     /// one.
     pub fn enqueue(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Purpose::Enqueue);
+        let open = cpu.account().vruntime.open_slices();
         let key = inner.queue.insert(cpu);
-        self.publish_newcomer(inner, key);
+        self.publish_newcomer(inner, key, open);
     }
 
     /// Puts `cpu`, which its switching coroutine has stopped, into the queue again. That coroutine
@@ -182,16 +183,17 @@ impl<C: Client> RunQueue<C> {
     pub fn raise(&self, cpu: &C, priority: Priority) {
         let mut inner = self.lock(Purpose::Raise);
         if let Some(key) = inner.queue.raise(cpu, priority) {
-            self.publish_newcomer(inner, key);
+            self.publish_newcomer(inner, key, cpu.account().vruntime.open_slices());
         }
     }
 
-    /// Publishes which levels wait, and ensures that `key` is taken.
-    fn publish_newcomer(&self, inner: Held<'_, Inner<C>>, key: Key) {
+    /// Publishes which levels wait, and ensures that `key` is taken, of a process with so much
+    /// vruntime in `open` slices: one that runs already does not preempt others for its share.
+    fn publish_newcomer(&self, inner: Held<'_, Inner<C>>, key: Key, open: i64) {
         self.publish(&inner);
         // In units of the vruntime of a process that shares with no other: of a thousand children,
         // each must be able to run for a very short time.
-        self.ensure_taken(inner, key, timer::slice_ticks() as i64 / 4);
+        self.ensure_taken(inner, key, open.saturating_add(timer::slice_ticks() as i64 / 4));
     }
 
     /// Ensures that a switching coroutine takes `key`, which is in the queue. One that holds an

@@ -3,6 +3,11 @@
 //! The order is by priority, then by vruntime, then by arrival (decision 10). Both priority and
 //! vruntime can change while a virtual CPU waits; a choice corrects the places that it finds out of
 //! date.
+//!
+//! A place does not contain the slices that other virtual CPUs of the process have now. Most of
+//! such a slice is refunded if its virtual CPU yields at once, and one that had been placed behind
+//! all of it would be passed over until the process has used it up. A choice adds them: a process
+//! that runs on another hart comes after one that runs nowhere.
 
 use alloc::sync::Arc;
 
@@ -27,11 +32,14 @@ pub(in crate::sched) struct Key {
 }
 
 impl Key {
+    /// Before all others.
+    const LEAST: Self = Self { rank: Rank(Priority::MOST_URGENT), vruntime: i64::MIN, number: 0 };
+
     /// The place of `cpu`, which has this one, according to the current values.
     fn now<C: Client>(self, cpu: &C) -> Self {
         Self {
             rank: Rank(cpu.urgency()).max(self.rank),
-            vruntime: cpu.account().vruntime.now().max(self.vruntime),
+            vruntime: cpu.account().vruntime.without_open_slices().max(self.vruntime),
             ..self
         }
     }
@@ -164,15 +172,27 @@ impl<C: Client> Queue<C> {
     }
 
     /// The first one according to the current values: others of its process may have run since it
-    /// was queued, or may have taken what made it urgent.
+    /// was queued, or run now, or may have taken what made it urgent.
     fn corrected_first(&mut self) -> Option<Key> {
+        // The first one of those with places that were right, with and without open slices.
+        let mut best: Option<(Key, Key)> = None;
         // The first one of those with corrected places.
         let mut corrected: Option<Key> = None;
+        let mut from = Key::LEAST;
         for _ in 0..CORRECTIONS_MAX {
-            let (&key, cpu) = self.waiting.first()?;
+            let Some((&key, cpu)) = self.waiting.at_or_after(&from) else { break };
+            if best.is_some_and(|(best, _)| best < key) {
+                break;
+            }
             let now = key.now(&**cpu);
             if now == key || self.waiting.len() == 1 {
-                return Some(key);
+                let open = cpu.account().vruntime.open_slices();
+                let with_open = Key { vruntime: key.vruntime.saturating_add(open), ..key };
+                if best.is_none_or(|(best, _)| with_open < best) {
+                    best = Some((with_open, key));
+                }
+                from = Key { number: key.number + 1, ..key };
+                continue;
             }
             let cpu = self.remove(key)?;
             cpu.entity().set_priority(now.priority());
@@ -183,6 +203,9 @@ impl<C: Client> Queue<C> {
                 self.insert(cpu)
             };
             corrected = Some(corrected.map_or(place, |other| other.min(place)));
+        }
+        if let Some((_, key)) = best {
+            return Some(key);
         }
         // The place of the first one may be out of date, too. It must not be chosen for that reason
         // each time: it can be the one that has just run, and then the others would never run.
