@@ -27,6 +27,7 @@ pub mod socket;
 pub mod statistics;
 pub mod syscall;
 pub mod trace;
+pub mod tutorial;
 
 pub use cops_executor::{CoroutineId, Priority};
 pub use errno::Errno;

@@ -44,6 +44,7 @@ pub mod tags;
 pub mod terminal;
 pub mod tree;
 pub mod turn;
+pub mod tutorial;
 pub mod user_range;
 pub mod vruntime;
 pub mod wait_list;

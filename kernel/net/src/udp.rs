@@ -206,6 +206,24 @@ impl UdpSocket {
         Err(Error::WouldBlock)
     }
 
+    /// Calls `take` with the next datagram and its sender, if one has arrived.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if none has.
+    pub fn try_receive_with<R>(
+        &self,
+        take: impl FnOnce(&[u8], SocketAddr) -> R,
+    ) -> Result<R, Error> {
+        for endpoint in self.endpoints() {
+            if let Some((socket, _)) = endpoint.state.lock().datagram()
+                && let Ok((data, metadata)) = socket.recv()
+            {
+                return Ok(take(data, metadata.endpoint.into()));
+            }
+        }
+        Err(Error::WouldBlock)
+    }
+
     /// The socket's readiness. `writable` means that each of its queues has room.
     pub fn readiness(&self) -> Readiness {
         let mut readiness = Readiness { writable: true, ..Readiness::default() };

@@ -6,8 +6,8 @@ pub use handlers::HANDLERS;
 
 use core::fmt::Write;
 
-use cops_abi::Priority;
 use cops_abi::syscall::{signal, wait_status};
+use cops_abi::{Errno, Priority};
 use cops_fallible::Text;
 
 use crate::disk;
@@ -21,7 +21,9 @@ use crate::mm::{heap, kernel_space, quota};
 use crate::net;
 use crate::portions;
 use crate::process::children::Entry;
-use crate::process::{self, RUN_QUEUE, WaitStatus, children, reaper, sweeper, user_mode};
+use crate::process::{
+    self, PersonalityKind, RUN_QUEUE, WaitStatus, children, reaper, sweeper, user_mode,
+};
 use crate::sched::{self, leftovers, spawn_service, switching, timer, watch};
 use crate::syscall;
 use crate::trace;
@@ -95,18 +97,22 @@ async fn start_first_program() {
         words.clone().next().and_then(|path| core::str::from_utf8(path).ok()).unwrap_or_default();
     let started = async {
         let arguments = process::Arguments::of_words(words)?;
-        process::start_program(path, arguments, Priority::MOST_URGENT).await
+        let forced = match device_tree::boot_argument("personality") {
+            Some(name) => Some(PersonalityKind::named(name).ok_or(Errno::EINVAL)?),
+            None => None,
+        };
+        process::start_program(path, arguments, Priority::MOST_URGENT, forced).await
     };
     let started = started.await;
     if let Err(error) = started {
         log::error!("cannot start {path:?}: {error}");
-        shut_down(if error == cops_abi::Errno::ENOENT { 127 } else { 126 });
+        shut_down(if error == Errno::ENOENT { 127 } else { 126 });
     }
 }
 
 /// Powers the machine off after the end of the first process.
 fn first_process_ended(status: WaitStatus) {
-    shut_down(wait_status::shell_code(status));
+    shut_down(wait_status::shell_code(status.word()));
 }
 
 /// Answers a request from the console.
@@ -117,7 +123,7 @@ fn answer(request: Request) {
         (Request::Trace, _) => trace::dump(for_each_process),
         (Request::Quit, Some(process)) => {
             // It may be ending already.
-            let _ = process.end(wait_status::signalled(signal::SIGTERM));
+            let _ = process.end(WaitStatus::Signalled(signal::SIGTERM));
         }
         (Request::Quit, None) => shut_down(128 + signal::SIGTERM),
     }

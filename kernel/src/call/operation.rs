@@ -74,6 +74,8 @@ pub enum Operation {
     Poll(Box<PollCall>),
     /// Wait for entries of an epoll instance.
     Epoll(Box<EpollWait>),
+    /// Wait until this thread of a program of the tutorial gets the object that it waits for.
+    Turn { thread: usize },
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -94,6 +96,7 @@ impl Operation {
             Operation::Futex(_) => 8,
             Operation::Poll(_) => 10,
             Operation::Epoll(_) => 11,
+            Operation::Turn { .. } => 12,
         }
     }
 
@@ -139,7 +142,7 @@ impl Operation {
                 match children::reap(process.id, *child) {
                     Ok(Some((id, how))) => {
                         if let Some(status) = status {
-                            status.write_at(0, &how.to_le_bytes());
+                            status.write_at(0, &how.word().to_le_bytes());
                         }
                         Some(Ok(id as usize))
                     }
@@ -150,6 +153,7 @@ impl Operation {
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
             Operation::Epoll(wait) => wait.attempt(process),
+            Operation::Turn { thread } => process.take_turn(*thread).then_some(Ok(0)),
         }
     }
 
@@ -181,6 +185,9 @@ impl Operation {
             Operation::WaitChild { .. } => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
+            Operation::Turn { thread } => {
+                process.wake_for_turn(*thread, waiter.coroutine.raw());
+            }
             Operation::Path(call) => {
                 if !call.insert_waiter(waiter) {
                     // Only a portion is over: the coroutine is polled again.
@@ -277,7 +284,8 @@ impl Operation {
             | Operation::Futex(_)
             | Operation::Poll(_)
             | Operation::Epoll(_)
-            | Operation::Disk(_) => None,
+            | Operation::Disk(_)
+            | Operation::Turn { .. } => None,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
 use crate::mm::quota::Family;
-use crate::net::Socket;
+use crate::net::{Datagrams, Socket};
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
 /// An open file: what `open`, `pipe2`, `socket` and so on make. All descriptors that are duplicates
@@ -51,6 +51,8 @@ pub enum Object {
     PipeWriter(PipeWriter),
     /// A TCP socket.
     Socket(Socket),
+    /// A UDP socket with one peer.
+    Datagrams(Datagrams),
     /// A counter, as `eventfd2` makes it.
     Event(EventCounter),
     /// An epoll instance.
@@ -143,7 +145,7 @@ impl File {
                 return Status { device: device_number(5, 1), number: 1, ..console };
             }
             Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600),
-            Object::Socket(_) => (mode::SOCKET, 0o777),
+            Object::Socket(_) | Object::Datagrams(_) => (mode::SOCKET, 0o777),
             // As on Linux, it has no type.
             Object::Event(_) | Object::Epoll(_) => (0, 0o600),
             Object::Disk { .. } => {
@@ -247,6 +249,7 @@ impl File {
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
             Object::Socket(socket) => socket.attempt_read(buffer),
+            Object::Datagrams(socket) => socket.attempt_read(buffer),
             Object::PipeReader(pipe) => pipe.attempt(buffer),
             _ => self.read_another(buffer),
         }
@@ -258,6 +261,7 @@ impl File {
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
             Object::Socket(socket) => socket.attempt_write(buffer),
+            Object::Datagrams(socket) => socket.attempt_write(buffer),
             Object::PipeWriter(pipe) => pipe.attempt(buffer),
             _ => self.write_another(buffer),
         }
@@ -329,6 +333,7 @@ impl File {
         }
         match &self.object {
             Object::Socket(socket) => socket.listen_for(waiting),
+            Object::Datagrams(socket) => socket.listen_for(waiting),
             _ => true,
         }
     }
@@ -356,6 +361,7 @@ impl File {
             Object::PipeWriter(pipe) => Some(pipe.queue()),
             // Checking would cost as much as an attempt.
             Object::Socket(socket) => Some((socket.queue(waiting), true)),
+            Object::Datagrams(socket) => Some((socket.queue(waiting), true)),
             Object::ConsoleOutput | Object::ConsoleError | Object::Console => {
                 Some((&CONSOLE_WRITERS, console::has_room()))
             }

@@ -27,6 +27,7 @@ impl File {
     pub fn readiness(&self, process: u32) -> u32 {
         match &self.object {
             Object::Socket(socket) => socket.readiness(),
+            Object::Datagrams(socket) => socket.readiness(),
             Object::PipeReader(pipe) => pipe.readiness(),
             Object::PipeWriter(pipe) => pipe.readiness(),
             Object::Event(counter) => counter.readiness(),
@@ -55,6 +56,9 @@ impl File {
     fn queues(&self) -> [Option<&WaitQueue>; 2] {
         match &self.object {
             Object::Socket(socket) => {
+                [Waiting::ToRead, Waiting::ToWrite].map(|waiting| Some(socket.queue(waiting)))
+            }
+            Object::Datagrams(socket) => {
                 [Waiting::ToRead, Waiting::ToWrite].map(|waiting| Some(socket.queue(waiting)))
             }
             Object::PipeReader(pipe) => [Some(pipe.waiters()), None],
@@ -100,9 +104,11 @@ impl File {
     ) -> Result<(), OutOfMemory> {
         for (waiting, queue) in self.queues_for(events & !ALWAYS) {
             queue.watch(watcher, waiting, priority)?;
-            if let Object::Socket(socket) = &self.object {
-                // The stack tells the queue once.
-                let _ = socket.listen_for(waiting);
+            // The stack tells the queue once.
+            match &self.object {
+                Object::Socket(socket) => _ = socket.listen_for(waiting),
+                Object::Datagrams(socket) => _ = socket.listen_for(waiting),
+                _ => {}
             }
         }
         Ok(())

@@ -60,7 +60,8 @@ const SOCKET_BYTES: u64 = 8192;
 
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Option<Amounts> {
-    matches!(file.object, Object::Socket(_)).then(|| Amounts::of(Kind::Memory, SOCKET_BYTES))
+    matches!(file.object, Object::Socket(_) | Object::Datagrams(_))
+        .then(|| Amounts::of(Kind::Memory, SOCKET_BYTES))
 }
 
 fn descriptors(count: usize) -> Amounts {

@@ -2,9 +2,11 @@
 //! drive it.
 #![forbid(unsafe_code)]
 
+mod datagrams;
 mod service;
 mod socket;
 
 pub use cops_net::Shutdown;
+pub use datagrams::Datagrams;
 pub use service::{stack, start, statistics};
 pub use socket::Socket;

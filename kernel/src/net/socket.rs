@@ -346,7 +346,8 @@ impl Drop for Socket {
     }
 }
 
-fn errno(error: Error) -> Errno {
+/// The error code of an error of the network.
+pub(super) fn errno(error: Error) -> Errno {
     match error {
         Error::WouldBlock => Errno::EAGAIN,
         Error::NotConnected => Errno::ENOTCONN,

@@ -156,7 +156,7 @@ impl VirtualCpu {
     #[inline]
     pub fn as_thread(&self) -> Option<&Thread> {
         // Without a branch between them: each native system call asks several times.
-        let is_thread = (self.index >= MAX_CPUS) | self.process.personality.is_linux();
+        let is_thread = (self.index >= MAX_CPUS) | !self.process.personality.is_native();
         is_thread.then_some(&self.thread)
     }
 

@@ -14,7 +14,7 @@ use cops_abi::{Errno, layout};
 
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, Process, Thread, reaper};
+use super::{Parts, PersonalityKind, Process, Thread, reaper};
 use crate::arch::UserContext;
 use crate::mm::{self, UserRange};
 
@@ -87,11 +87,15 @@ impl Forking {
             Stage::Opening(number, mut parts, chunk) => {
                 if parts.files.copy_chunk(&parent.files.lock(), chunk)? {
                     Stage::Opening(number, parts, chunk + 1)
-                } else if parent.personality.is_linux() {
-                    parts.areas().map_linux()?;
-                    Stage::Copying(number, parts, 0)
                 } else {
-                    Stage::Sharing(number, parts, 0)
+                    match parent.personality.kind() {
+                        PersonalityKind::Native => Stage::Sharing(number, parts, 0),
+                        PersonalityKind::Linux => {
+                            parts.areas().map_linux()?;
+                            Stage::Copying(number, parts, 0)
+                        }
+                        PersonalityKind::Tutorial => Stage::Copying(number, parts, 0),
+                    }
                 }
             }
             Stage::Sharing(number, parts, count) => {

@@ -21,8 +21,10 @@ pub mod resumable;
 mod running;
 pub mod signals;
 pub mod spawn;
+mod status;
 pub mod sweeper;
 mod thread;
+mod tutorial;
 mod undelivered;
 mod urgency;
 pub mod user_mode;
@@ -36,8 +38,10 @@ pub use fork::Forking;
 pub use futex::{Releasing, Sweeping, check_address as check_futex_address};
 pub use loader::{Arguments, Loading, start_program};
 pub use name::Name;
-pub use personality::{Linux, Personality};
+pub use personality::{Kind as PersonalityKind, Linux, Personality};
+pub use status::WaitStatus;
 pub use thread::Thread;
+pub use tutorial::{FIRST_THREAD, ObjectKind, Threads, Turn};
 pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
 
@@ -63,9 +67,6 @@ use crate::trace::TracePages;
 use calls::CallsInFlight;
 use cpus::Cpus;
 use wake_ring::WakeRing;
-
-/// How a process ended, in the encoding of `wait4`.
-pub type WaitStatus = i32;
 
 /// One process.
 pub struct Process {

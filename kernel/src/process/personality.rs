@@ -4,20 +4,50 @@
 
 use alloc::boxed::Box;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_fallible::try_box;
 use spin::Mutex;
 
 use super::signals::Signals;
+use super::tutorial::Tutorial;
 
-/// What the program of a process was built for: this kernel, or Linux. It changes when the process
-/// executes another program.
+/// What a program was built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// This kernel.
+    Native,
+    /// Linux.
+    Linux,
+    /// The kernel of rCore-Tutorial-v3.
+    Tutorial,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Native, Self::Linux, Self::Tutorial];
+
+    /// The kind with this name in lower case.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "native" => Some(Self::Native),
+            "linux" => Some(Self::Linux),
+            "tutorial" => Some(Self::Tutorial),
+            _ => None,
+        }
+    }
+}
+
+/// What the program of a process was built for, and what is kept because of that. It changes when
+/// the process executes another program.
 pub struct Personality {
-    is_linux: AtomicBool,
-    /// Empty for a native program.
+    /// A [`Kind`].
+    kind: AtomicU8,
+    /// Empty for other programs.
     linux: Linux,
+    /// The threads and objects of a program of the tutorial, once it has asked for one.
+    pub(super) tutorial: Mutex<Option<Box<Tutorial>>>,
 }
 
 /// What the kernel keeps for a Linux program.
@@ -37,15 +67,25 @@ impl Personality {
     pub fn linux(end: usize) -> Result<Self, Errno> {
         let linux = Linux::new(end..end);
         *linux.signals.lock() = Some(try_box(Signals::default())?);
-        Ok(Self { is_linux: AtomicBool::new(true), linux })
+        Ok(Self::new(Kind::Linux, linux))
     }
 
     /// This kernel.
     pub fn native() -> Self {
-        Self { is_linux: AtomicBool::new(false), linux: Linux::new(0..0) }
+        Self::new(Kind::Native, Linux::new(0..0))
     }
 
-    /// That of a copy of the process, for which no signal waits.
+    /// The tutorial's kernel.
+    pub fn tutorial() -> Self {
+        Self::new(Kind::Tutorial, Linux::new(0..0))
+    }
+
+    fn new(kind: Kind, linux: Linux) -> Self {
+        Self { kind: AtomicU8::new(kind as u8), linux, tutorial: Mutex::new(None) }
+    }
+
+    /// That of a copy of the process, for which no signal waits, and which has none of the threads
+    /// and objects of a program of the tutorial.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -58,12 +98,13 @@ impl Personality {
             let copy = Signals { dispositions, ..Signals::default() };
             *linux.signals.lock() = Some(try_box(copy)?);
         }
-        Ok(Self { is_linux: AtomicBool::new(self.is_linux()), linux })
+        Ok(Self::new(self.kind(), linux))
     }
 
     /// The process executes a program with this personality.
     pub fn become_other(&self, other: Self) {
-        self.is_linux.store(other.is_linux(), Relaxed);
+        self.kind.store(other.kind.into_inner(), Relaxed);
+        *self.tutorial.lock() = other.tutorial.into_inner();
         *self.linux.heap.lock() = other.linux.heap.into_inner();
         let mut signals = self.linux.signals.lock();
         match (&mut *signals, other.linux.signals.into_inner()) {
@@ -75,10 +116,28 @@ impl Personality {
         self.linux.unknown_calls.0.iter().for_each(|word| word.store(0, Relaxed));
     }
 
+    /// What the program was built for.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        Kind::ALL.get(usize::from(self.kind.load(Relaxed))).copied().unwrap_or(Kind::Native)
+    }
+
+    /// Whether it is this kernel.
+    #[inline]
+    pub fn is_native(&self) -> bool {
+        self.kind.load(Relaxed) == Kind::Native as u8
+    }
+
     /// Whether it is Linux.
     #[inline]
     pub fn is_linux(&self) -> bool {
-        self.is_linux.load(Relaxed)
+        self.kind.load(Relaxed) == Kind::Linux as u8
+    }
+
+    /// The result of a call as the program expects it: all errors are one for the tutorial's.
+    #[inline]
+    pub fn result(&self, result: isize) -> isize {
+        if result < 0 && self.kind() == Kind::Tutorial { -1 } else { result }
     }
 
     /// What the kernel keeps for a Linux program.

@@ -269,7 +269,7 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
     if let Some(payer) = &portions.payer {
         RUN_QUEUE.inherit_debt(&process.account, &payer.account);
     }
-    let status = process.cpus.lock().ending().unwrap_or_default();
+    let status = process.cpus.lock().ending().unwrap_or(WaitStatus::exited(0));
     release(process, portions).await;
     while children::orphan_some(id) {
         portions.let_others().await;

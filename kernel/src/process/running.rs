@@ -13,7 +13,7 @@ use super::cpus::Cpus;
 use super::ending::halt;
 use super::loader::Start;
 use super::signals::CpuSignals;
-use super::{Process, Thread};
+use super::{PersonalityKind, Process, Thread, WaitStatus};
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::mm::Rights;
@@ -48,10 +48,19 @@ impl Process {
     }
 
     /// The registers with which a program begins: the stack pointer points to its arguments, and so
-    /// does the argument of a native program; that of a Linux program is 0.
+    /// does the argument of a native program; that of a Linux program is 0. A program of the
+    /// tutorial gets the number of arguments and the address of the pointers to them.
     pub(super) fn first_context(&self, start: &Start) -> UserContext {
-        let argument = if self.personality.is_linux() { 0 } else { start.stack_pointer };
-        UserContext::new(start.entry, start.stack_pointer, argument)
+        let (entry, stack_pointer) = (start.entry, start.stack_pointer);
+        match self.personality.kind() {
+            PersonalityKind::Native => UserContext::new(entry, stack_pointer, stack_pointer),
+            PersonalityKind::Linux => UserContext::new(entry, stack_pointer, 0),
+            PersonalityKind::Tutorial => {
+                let mut context = UserContext::new(entry, stack_pointer, 0);
+                context.set_results(start.argument_count, stack_pointer + size_of::<usize>());
+                context
+            }
+        }
     }
 
     /// Adds the first virtual CPU, with these registers, as this thread, and with these signals.
@@ -111,13 +120,13 @@ impl Process {
     pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
         let mut cpus = self.cpus.lock();
         let _ = cpus.apply(cpu.index, CpuEvent::Exit);
-        if cpu.index == 0 && self.personality.is_linux() {
+        if cpu.index == 0 && !self.personality.is_native() {
             cpus.first_code = Some(code);
         }
         let removed = cpus.remove_thread(cpu.index);
         if cpus.all_ended() {
             let code = cpus.first_code.unwrap_or(code);
-            cpus.begin_ending(cops_abi::syscall::wait_status::exited(code));
+            cpus.begin_ending(WaitStatus::exited(code));
             self.halt(halt::ENDING);
             cpus.reap_if_ended();
         }

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering::*};
 
 use cops_abi::errno::encode;
 use cops_abi::linux::{self, signal_code};
-use cops_abi::syscall::{self as native, signal, wait_status};
+use cops_abi::syscall::{self as native, signal};
 use cops_abi::{Errno, layout};
 use cops_algorithms::signals::{
     Action, Decision, Dispositions, Effect, FORCED, Information, Pending, Set, bit, flags,
@@ -195,7 +195,7 @@ impl Process {
     pub fn signal(self: &Arc<Self>, information: Information) {
         let number = information.signal;
         let end = || {
-            self.end(wait_status::signalled(number));
+            self.end(WaitStatus::Signalled(number));
         };
         let Some(linux) = self.personality.as_linux() else { return end() };
         // A virtual CPU that does not block it.
@@ -228,7 +228,7 @@ impl Process {
     /// Sends a signal, 1 to 64, to one virtual CPU of the process.
     pub fn signal_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
         let end = || {
-            self.end(wait_status::signalled(number));
+            self.end(WaitStatus::Signalled(number));
         };
         let Some(linux) = self.personality.as_linux() else { return end() };
         let decision = match &*linux.signals.lock() {
@@ -254,11 +254,11 @@ impl Process {
         if !self.personality.is_linux() {
             return;
         }
-        let (code, status) = match status & 0x7f {
-            0 => (signal_code::CHILD_EXITED, status >> 8 & 0xff),
-            by => (signal_code::CHILD_KILLED, by),
+        let (code, status) = match status {
+            WaitStatus::Exited(code) => (signal_code::CHILD_EXITED, code as u8),
+            WaitStatus::Signalled(by) => (signal_code::CHILD_KILLED, by),
         };
-        let fields = [child.into(), status as u64];
+        let fields = [child.into(), status.into()];
         self.signal(Information { signal: signal::SIGCHLD, code, fields });
     }
 
@@ -359,7 +359,7 @@ impl Process {
                 Decision::Effect(Effect::Ignore | Effect::Stop) => {}
                 Decision::Effect(Effect::Terminate) => {
                     drop(state);
-                    self.end(wait_status::signalled(information.signal));
+                    self.end(WaitStatus::Signalled(information.signal));
                     return;
                 }
                 Decision::Handle(action) => {
@@ -372,7 +372,7 @@ impl Process {
                     if is_bad.is_err() {
                         drop(state);
                         log::warn!("{self}: no stack for the handler of a signal");
-                        self.end(wait_status::signalled(signal::SIGSEGV));
+                        self.end(WaitStatus::Signalled(signal::SIGSEGV));
                     }
                     return;
                 }
@@ -458,7 +458,7 @@ impl Process {
         let copied = place.map(|place| self.space.copy_in(place, &mut frame));
         if !matches!(copied, Some(Ok(()))) {
             log::warn!("{self}: no frame to return to from the handler of a signal");
-            self.end(wait_status::signalled(signal::SIGSEGV));
+            self.end(WaitStatus::Signalled(signal::SIGSEGV));
             return;
         }
         let kept = context.end_signal(&frame);

@@ -55,6 +55,11 @@ impl Thread {
         Self::with_id(id, priority, clear_at_end)
     }
 
+    /// A thread of a program of the tutorial, with this number in its process.
+    pub fn numbered(number: u32, priority: Priority) -> Self {
+        Self::with_id(number, priority, 0)
+    }
+
     fn with_id(id: u32, priority: Priority, clear_at_end: usize) -> Self {
         Self {
             id,

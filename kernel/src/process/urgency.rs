@@ -91,7 +91,7 @@ impl Process {
     /// everything that its workers poll, and the threads that want a hart or have one.
     pub fn publish(&self) {
         let mut levels = self.waiting_levels();
-        if self.has_threads.load(Relaxed) || self.personality.is_linux() {
+        if self.has_threads.load(Relaxed) || !self.personality.is_native() {
             levels |= self.ceiling.cap_all(self.cpus.lock().thread_levels());
         }
         for worker in self.page.workers.iter().take(self.cpu_count()) {

@@ -7,11 +7,12 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use cops_abi::Priority;
 use cops_abi::inspect::portion;
 use cops_abi::page::level_number;
-use cops_abi::syscall::{signal, wait_status};
+use cops_abi::syscall::signal;
 use cops_algorithms::signals::Information;
 use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
+use super::WaitStatus;
 use super::cpu::{RUN_QUEUE, VirtualCpu};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::counters::COUNTERS;
@@ -82,7 +83,7 @@ pub fn run(
     let mut context = cpu.context.lock();
     let Ok(result) = process.start_running(cpu) else { return (Stopped::Gone, begin_ticks) };
     if let Some(result) = result {
-        context.set_result(result as usize);
+        context.set_result(process.personality.result(result) as usize);
         process.after_call(cpu, &context, result);
     }
     context.restore_floating_point();
@@ -264,7 +265,7 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
             Ok(()) => return,
             Err(FaultError::OutOfMemory) => {
                 log::warn!("{process}: killed: out of memory at {address:#x}");
-                process.end(wait_status::signalled(signal::SIGKILL));
+                process.end(WaitStatus::Signalled(signal::SIGKILL));
                 return;
             }
             Err(FaultError::NotAllowed) => signal::SIGSEGV,
@@ -284,7 +285,7 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
     if process.handles_fault(cpu, information) {
         return;
     }
-    if process.end(wait_status::signalled(number)) {
+    if process.end(WaitStatus::Signalled(number)) {
         let pc = context.program_counter();
         match *fault {
             Fault::Page { address, access } | Fault::AccessFault { address, access } => {

@@ -76,6 +76,7 @@ pub struct Mapping {
 }
 
 /// A copy of the process that `clone` is asked for.
+#[derive(Default)]
 pub struct Fork {
     /// The child's stack pointer, if it gets another one.
     pub stack_pointer: Option<usize>,

@@ -30,7 +30,7 @@ pub fn close(process: &Process, file: Descriptor) -> CallResult {
     Ok(0)
 }
 
-/// `pipe2(*mut [i32; 2], flags)`.
+/// `pipe2(*mut [i32; 2], flags)`, or with two words for the numbers.
 #[inline(never)]
 pub fn pipe(process: &Process, numbers: UserRange, flags: usize) -> CallResult {
     mm::admit()?;
@@ -46,8 +46,10 @@ pub fn pipe(process: &Process, numbers: UserRange, flags: usize) -> CallResult {
     files.reserve(2)?;
     let reader = files.insert(reader, closes)?;
     let writer = files.insert(writer, closes)?;
-    numbers.write_at(0, &(reader.0 as u32).to_le_bytes());
-    numbers.write_at(4, &(writer.0 as u32).to_le_bytes());
+    // Each has half of the memory.
+    let bytes = numbers.len() / 2;
+    numbers.write_at(0, &reader.0.to_le_bytes()[..bytes]);
+    numbers.write_at(bytes, &writer.0.to_le_bytes()[..bytes]);
     Ok(0)
 }
 

@@ -19,6 +19,7 @@ mod quota;
 mod readiness;
 mod scheduling;
 mod time;
+mod tutorial;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
@@ -38,7 +39,7 @@ use crate::drivers::random;
 use crate::portions;
 use crate::process::resumable::{self, Resumable};
 use crate::process::spawn::{Request, Spawning};
-use crate::process::{Outcome, Process, VirtualCpu};
+use crate::process::{Outcome, PersonalityKind, Process, VirtualCpu};
 use crate::sched::Waiting;
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
@@ -79,8 +80,8 @@ impl From<Result<Option<usize>, Errno>> for Reply {
 
 /// Executes the system call of which `context` has the registers.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
-    if cpu.process.personality.is_linux() {
-        return linux::handle(cpu, context);
+    if !cpu.process.personality.is_native() {
+        return handle_foreign(cpu, context);
     }
     let frame = context.syscall();
     measure(&frame);
@@ -92,6 +93,18 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     context.skip_syscall();
     let reply = dispatch(cpu, &frame, context).unwrap_or_else(|error| Reply::Done(Err(error)));
     conclude(context, frame.coroutine, reply)
+}
+
+/// Executes the system call of a program for another kernel.
+///
+/// Out of line: a native program's call only branches over it.
+#[cold]
+#[inline(never)]
+fn handle_foreign(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
+    match cpu.process.personality.kind() {
+        PersonalityKind::Tutorial => tutorial::handle(cpu, context),
+        _ => linux::handle(cpu, context),
+    }
 }
 
 /// Names the portion that begins with this call.

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::{WAIT_ALL, WCONTINUED, WNOHANG, WUNTRACED, wait_status};
+use cops_abi::syscall::{WAIT_ALL, WCONTINUED, WNOHANG, WUNTRACED};
 use cops_fallible::{Text, try_box};
 
 use super::Reply;
@@ -18,7 +18,8 @@ use crate::process::resumable::{self, Resumable};
 use crate::process::signals::sent_by;
 use crate::process::spawn::Request;
 use crate::process::{
-    Begun, Executing, Forking, Outcome, Process, ProcessId, Releasing, Thread, VirtualCpu, children,
+    Begun, Executing, Forking, Outcome, Process, ProcessId, Releasing, Thread, VirtualCpu,
+    WaitStatus, children,
 };
 
 /// Size of the status that `wait4` stores.
@@ -70,7 +71,7 @@ pub fn start_thread(
 
 /// `exit_group(code)`.
 pub fn exit(cpu: &VirtualCpu, code: u8) -> Reply {
-    cpu.process.end(wait_status::exited(code));
+    cpu.process.end(WaitStatus::exited(code));
     Reply::Outcome(Outcome::Yield)
 }
 
@@ -92,7 +93,7 @@ pub fn fork(
     context: &mut UserContext,
     request: &Fork,
 ) -> Result<Option<usize>, Errno> {
-    if cpu.index != 0 && !cpu.process.personality.is_linux() {
+    if cpu.index != 0 && cpu.process.personality.is_native() {
         // The child has a virtual CPU 0 only, and the library knows on which one it runs.
         return Err(Errno::EINVAL);
     }

@@ -119,6 +119,28 @@ pub struct Run {
     pub machine: Machine,
 }
 
+/// The kernel that a program is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Personality {
+    /// COPS
+    Native,
+    /// Linux
+    Linux,
+    /// rCore-Tutorial-v3
+    Tutorial,
+}
+
+impl Personality {
+    /// Its name, for the kernel too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Linux => "linux",
+            Self::Tutorial => "tutorial",
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "The exit code is the program's; 128 + signal if it was killed, 124 on time-out, 125 if the\n\
@@ -127,6 +149,7 @@ pub struct Run {
     ./cops exec /bin/hello a b\n  \
     ./cops exec --smp 1 --timeout 10 /bin/fault; echo $?\n  \
     ./cops exec --add ./data /bin/cat /file-in-data\n  \
+    ./cops exec --add ./programs --personality linux /program\n  \
     echo text | ./cops exec --interactive /bin/cat\n  \
     truncate -s 64M disk && ./cops exec --disk disk /bin/cat /dev/vda > copy"
 )]
@@ -144,6 +167,9 @@ pub struct Exec {
     /// With --icount: seed of the machine's random numbers
     #[arg(long, value_name = "N", default_value_t = 1, requires = "icount")]
     pub seed: u32,
+    /// Run the program as one for this kernel, whatever its file says
+    #[arg(long, value_enum, value_name = "KERNEL")]
+    pub personality: Option<Personality>,
     /// Pass standard input on to the program
     #[arg(long, short)]
     pub interactive: bool,

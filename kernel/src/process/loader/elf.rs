@@ -4,7 +4,7 @@
 //! The headers are copied once and examined in the copy. A file with program headers of
 //! more than 64 KiB is not a program, as on Linux. Nothing in the file is trusted.
 
-use cops_abi::{Errno, note};
+use cops_abi::{Errno, note, tutorial};
 use cops_algorithms::script::HEAD_BYTES;
 use cops_fallible::List;
 use elf::abi::{EI_NIDENT, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE};
@@ -13,10 +13,9 @@ use elf::file::{Class, FileHeader, parse_ident};
 use elf::note::{Note, NoteIterator};
 use elf::segment::{ProgramHeader, SegmentTable};
 
-use super::super::{Name, Personality};
+use super::super::{Personality, PersonalityKind};
 use super::find::Executable;
 use crate::arch;
-use crate::log;
 use crate::mm::{AddressSpace, MapError, Rights, layout};
 
 /// Number of headers that one portion examines; a note ends the portion.
@@ -26,9 +25,6 @@ const PORTION_SEGMENTS: usize = 16;
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the headers that one portion reads.
 const PORTION_BYTES: usize = 4096;
-
-/// The entry point of programs for the tutorial's kernel. Linux programs begin elsewhere.
-const TUTORIAL_ENTRY: usize = 0x1_0000;
 
 /// Maximum number of bytes examined in a segment of notes.
 const NOTE_BYTES_MAX: usize = 1024;
@@ -217,20 +213,27 @@ impl Segments {
         Ok(true)
     }
 
-    /// The personality for the program, of which all segments are mapped (decision 27).
+    /// The personality for the program, of which all segments are mapped: the one that is forced,
+    /// or the one that its file is for (decision 27).
     ///
     /// # Errors
-    /// `ENOEXEC` for a program of another version of this kernel's ABI, and for one of the
-    /// tutorial's kernel, which is logged.
-    pub fn personality(&self, program: &Program, name: &Name) -> Result<Personality, Errno> {
-        match self.native {
-            Some(true) => Ok(Personality::native()),
-            Some(false) => Err(Errno::ENOEXEC),
-            None if program.entry() == TUTORIAL_ENTRY => {
-                log::warn!("{name}: programs for the tutorial's kernel are not supported");
-                Err(Errno::ENOEXEC)
-            }
-            None => {
+    /// `ENOEXEC` for a program of another version of this kernel's ABI, `ENOMEM`.
+    pub fn personality(
+        &self,
+        program: &Program,
+        forced: Option<PersonalityKind>,
+    ) -> Result<Personality, Errno> {
+        let kind = match (forced, self.native) {
+            (Some(kind), _) => kind,
+            (None, Some(true)) => PersonalityKind::Native,
+            (None, Some(false)) => return Err(Errno::ENOEXEC),
+            (None, None) if program.entry() == tutorial::ENTRY => PersonalityKind::Tutorial,
+            (None, None) => PersonalityKind::Linux,
+        };
+        match kind {
+            PersonalityKind::Native => Ok(Personality::native()),
+            PersonalityKind::Tutorial => Ok(Personality::tutorial()),
+            PersonalityKind::Linux => {
                 let end = layout::page_up(self.end).ok_or(Errno::ENOEXEC)?;
                 Personality::linux(end)
             }

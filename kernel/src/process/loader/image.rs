@@ -3,7 +3,7 @@
 
 use cops_abi::Errno;
 
-use super::super::{Name, Personality, SharedAreas};
+use super::super::{Name, Personality, PersonalityKind, SharedAreas};
 use super::elf::{Program, Segments};
 use super::find::{Executable, Search};
 use super::stack::{self, Arguments, ProgramFacts, Start};
@@ -19,6 +19,8 @@ pub struct Image {
     /// Where relative paths begin.
     working: NodeRef,
     arguments: Arguments,
+    /// The personality that the program gets whatever its file says, if there is one.
+    forced: Option<PersonalityKind>,
     /// Where the program headers are in memory, once that is known.
     headers: usize,
     stage: Stage,
@@ -53,7 +55,12 @@ impl Image {
         mm::admit()?;
         let search = Search::new(&working, &path)?;
         let stage = Stage::Searching(search, Text::try_from_str(&path)?, 0);
-        Ok(Self { path, working, arguments, headers: 0, stage })
+        Ok(Self { path, working, arguments, forced: None, headers: 0, stage })
+    }
+
+    /// The program gets this personality, whatever its file says.
+    pub fn force(&mut self, kind: PersonalityKind) {
+        self.forced = Some(kind);
     }
 
     /// The name of the program.
@@ -143,7 +150,7 @@ impl Image {
                     headers: self.headers,
                     header_count_and_bytes: program.header_count_and_bytes(),
                     is_traced: areas.trace_pages.is_some(),
-                    is_linux: personality.is_linux(),
+                    is_native: personality.is_native(),
                 };
                 let start = stack::fill(areas.space, top, &program, &self.arguments)?;
                 return Ok(Some((start, personality)));
@@ -164,11 +171,14 @@ impl Image {
             return Ok(Stage::Mapping(program, segments));
         }
         self.headers = segments.headers();
-        let personality = segments.personality(&program, &self.name())?;
-        if personality.is_linux() {
-            areas.map_linux()?;
-            return Ok(Stage::Mapped(program, personality));
-        }
-        Ok(Stage::Sharing(program, personality, 0))
+        let personality = segments.personality(&program, self.forced)?;
+        Ok(match personality.kind() {
+            PersonalityKind::Native => Stage::Sharing(program, personality, 0),
+            PersonalityKind::Linux => {
+                areas.map_linux()?;
+                Stage::Mapped(program, personality)
+            }
+            PersonalityKind::Tutorial => Stage::Mapped(program, personality),
+        })
     }
 }

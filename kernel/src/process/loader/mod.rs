@@ -23,12 +23,13 @@ use cops_fallible::Text;
 
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, Process, Thread, reaper};
+use super::{Parts, PersonalityKind, Process, Thread, reaper};
 use crate::fs::{self, ConsoleMode, NodeRef};
 use crate::mm;
 use crate::trace;
 
-/// Starts the program at `path` with `arguments` as the first process.
+/// Starts the program at `path` with `arguments` as the first process, with the personality of its
+/// file or the `forced` one.
 ///
 /// # Errors
 /// As for [`Loading::new`] and [`Loading::resume`].
@@ -36,9 +37,13 @@ pub async fn start_program(
     path: &str,
     arguments: Arguments,
     ceiling: Priority,
+    forced: Option<PersonalityKind>,
 ) -> Result<Arc<Process>, Errno> {
     let path = Text::try_from_str(path)?;
     let mut loading = Loading::new(path, fs::root_directory().clone(), arguments, ceiling, None)?;
+    if let Some(kind) = forced {
+        loading.image.force(kind);
+    }
     loop {
         if let Some(process) = loading.resume(None)? {
             return Ok(process);

@@ -112,8 +112,8 @@ pub struct ProgramFacts<'a> {
     pub header_count_and_bytes: (usize, usize),
     /// Whether its process has trace pages.
     pub is_traced: bool,
-    /// Whether it is a Linux program.
-    pub is_linux: bool,
+    /// Whether it is for this kernel.
+    pub is_native: bool,
 }
 
 /// The beginning of a program.
@@ -121,6 +121,7 @@ pub struct ProgramFacts<'a> {
 pub struct Start {
     pub entry: usize,
     pub stack_pointer: usize,
+    pub argument_count: usize,
 }
 
 /// Maps the stack of the first virtual CPU of a program and allocates its first page. Returns its
@@ -155,10 +156,10 @@ pub fn fill(
     let strings_start = (top - strings_bytes - chance.len()) & !15;
     let path_start = strings_start + arguments.byte_count();
     let random_start = path_start + path_bytes;
-    let vector = if program.is_linux {
-        linux_vector(program, path_start, random_start)?
-    } else {
+    let vector = if program.is_native {
         native_vector(program, random_start)?
+    } else {
+        linux_vector(program, path_start, random_start)?
     };
     let place = |&start: &u32| strings_start + start as usize;
     let (first, environment) = arguments.starts.split_at(arguments.count());
@@ -178,7 +179,7 @@ pub fn fill(
     store(space, path_start, program.path.as_bytes())?;
     store(space, random_start, &chance)?;
     store(space, stack_pointer, &bytes)?;
-    Ok(Start { entry: program.entry, stack_pointer })
+    Ok(Start { entry: program.entry, stack_pointer, argument_count: first.len() })
 }
 
 /// The auxiliary vector of a native program.
@@ -200,7 +201,8 @@ fn native_vector(
     ])?)
 }
 
-/// The auxiliary vector of a Linux program. The vDSO is not in it: it is not Linux's.
+/// The auxiliary vector of a Linux program. The vDSO is not in it: it is not Linux's. Programs of
+/// the tutorial do not read it.
 fn linux_vector(
     program: &ProgramFacts<'_>,
     path_start: usize,

@@ -25,10 +25,6 @@ use crate::process::{Linux, Outcome, Thread, VirtualCpu};
 const FIRST_OWN: usize = native::COPS_PARK;
 
 /// Executes the system call of which `context` has the registers.
-///
-/// Out of line: a native program's call only branches over it.
-#[cold]
-#[inline(never)]
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     // The registers of coroutine and token belong to the program: no call is asynchronous.
     let mut frame = SyscallFrame { coroutine: 0, token: 0, ..context.syscall() };

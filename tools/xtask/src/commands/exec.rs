@@ -14,6 +14,9 @@ pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
     let mut boot = prepared.boot(&options.machine, &options.argv, &options.add)?;
     boot.disk = options.disk.as_deref().map(super::disk_image).transpose()?;
+    if let Some(personality) = options.personality {
+        boot.boot_arguments.push(format!("personality={}", personality.name()));
+    }
     if options.icount {
         boot.seed = options.seed;
         boot.make_repeatable();

@@ -34,6 +34,7 @@ mod starve;
 mod system;
 mod tap;
 mod top;
+mod tutorial;
 mod unsafe_count;
 mod vdso;
 
@@ -124,7 +125,7 @@ struct Stage {
 }
 
 /// All stages, in order: those that fail fast first.
-const STAGES: [Stage; 25] = [
+const STAGES: [Stage; 26] = [
     Stage {
         name: "fmt",
         about: "cargo fmt --check",
@@ -257,6 +258,13 @@ const STAGES: [Stage; 25] = [
         is_long: false,
         can_choose: true,
         run: linux::run,
+    },
+    Stage {
+        name: "tutorial",
+        about: "programs for rCore-Tutorial-v3: each of its system calls, with 1 hart and with 4",
+        is_long: false,
+        can_choose: true,
+        run: tutorial::run,
     },
     Stage {
         name: "shell",
@@ -462,7 +470,7 @@ mod tests {
             names(&["--filter", "x"]).unwrap(),
             [
                 "docs", "host", "loom", "peers", "firmware", "guest", "disk", "starve", "portions",
-                "fuzz", "exec", "linux", "shell", "debug", "system"
+                "fuzz", "exec", "linux", "tutorial", "shell", "debug", "system"
             ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());

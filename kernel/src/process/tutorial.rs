@@ -1,0 +1,202 @@
+//! Processes of the tutorial personality: their threads, and the objects that these wait for
+//! (decision 35).
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use cops_abi::errno::CallResult;
+use cops_abi::{Errno, layout};
+pub use cops_algorithms::tutorial::{FIRST as FIRST_THREAD, Kind as ObjectKind};
+pub use cops_algorithms::tutorial::{Refusal, Threads, Turn};
+use cops_fallible::try_box;
+
+use super::signals::CpuSignals;
+use super::{Process, Thread, VirtualCpu};
+use crate::arch::UserContext;
+use crate::mm::quota::{Amounts, Charge, Kind};
+use crate::mm::{MapError, Rights};
+use crate::sched::wake_by_number;
+
+/// Size of a thread's stack. Its pages are charged when they are used. It stays for the next thread
+/// with the same number: to unmap it, all harts would have to forget their translations.
+const STACK_BYTES: usize = 256 << 10;
+/// Distance between the tops of two stacks. What the stack does not use is the guard.
+const STACK_STRIDE: usize = STACK_BYTES + layout::PAGE_BYTES;
+/// Memory for the record of a thread or of an object.
+const RECORD_BYTES: u64 = 64;
+
+/// The threads and objects of a process, and the charge for them.
+pub struct Tutorial {
+    threads: Threads,
+    charge: Charge,
+}
+
+/// Where the stack of thread `number`, which is not the first one, is.
+fn stack_of(number: usize) -> Range<usize> {
+    let top = layout::MAP_END + number * STACK_STRIDE;
+    top - STACK_BYTES..top
+}
+
+impl VirtualCpu {
+    /// The number of the thread in a program of the tutorial.
+    pub fn tutorial_number(&self) -> usize {
+        match self.as_thread() {
+            Some(thread) if self.index != 0 => thread.id as usize,
+            _ => FIRST_THREAD,
+        }
+    }
+}
+
+impl Process {
+    /// Calls `change` with the threads and objects of this process, a program of the tutorial.
+    /// `creates` so many records, and frees as many if the number is negative.
+    ///
+    /// # Errors
+    /// `ENOMEM`, and those of `change`.
+    fn change_records(
+        &self,
+        creates: i8,
+        change: impl FnOnce(&mut Threads) -> Result<usize, Errno>,
+    ) -> CallResult {
+        let mut tutorial = self.personality.tutorial.lock();
+        if tutorial.is_none() {
+            let threads = Threads::try_new()?;
+            *tutorial = Some(try_box(Tutorial { threads, charge: Charge::nothing(self.family) })?);
+        }
+        let Tutorial { threads, charge } = &mut **tutorial.as_mut().ok_or(Errno::ENOMEM)?;
+        let record = Amounts::of(Kind::Memory, RECORD_BYTES);
+        if creates > 0 {
+            charge.grow(&record)?;
+        }
+        let result = change(threads);
+        if creates < 0 && result.is_ok() || creates > 0 && result.is_err() {
+            charge.shrink(&record);
+        }
+        result
+    }
+
+    /// Creates an object; the result is its number.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EAGAIN` at the limit.
+    pub fn create_object(
+        &self,
+        create: impl FnOnce(&mut Threads) -> Result<usize, Refusal>,
+    ) -> CallResult {
+        self.change_records(1, |threads| create(threads).map_err(errno))
+    }
+
+    /// Calls `change`, which gives something to a thread that waits, and wakes that.
+    ///
+    /// # Errors
+    /// `EINVAL`, `ENOMEM`.
+    pub fn hand_over(
+        &self,
+        change: impl FnOnce(&mut Threads) -> Result<Option<u64>, Refusal>,
+    ) -> CallResult {
+        let mut woken = None;
+        let result = self.change_records(0, |threads| {
+            woken = change(threads).map_err(errno)?;
+            Ok(0)
+        });
+        // Without the lock.
+        if let Some(coroutine) = woken {
+            wake_by_number(coroutine);
+        }
+        result
+    }
+
+    /// Calls `take`, by which the calling thread takes something. Returns whether it has it.
+    ///
+    /// # Errors
+    /// `EINVAL`, `ENOMEM`.
+    pub fn take_object(
+        &self,
+        take: impl FnOnce(&mut Threads) -> Result<Turn, Refusal>,
+    ) -> Result<Turn, Errno> {
+        let mut turn = Turn::Now;
+        self.change_records(0, |threads| {
+            turn = take(threads).map_err(errno)?;
+            Ok(0)
+        })?;
+        Ok(turn)
+    }
+
+    /// Whether thread `number` has got what it waits for; see [`Threads::take_turn`].
+    pub fn take_turn(&self, number: usize) -> bool {
+        let mut tutorial = self.personality.tutorial.lock();
+        tutorial.as_mut().is_some_and(|tutorial| tutorial.threads.take_turn(number))
+    }
+
+    /// Wakes this coroutine when thread `number` gets what it waits for.
+    pub fn wake_for_turn(&self, number: usize, coroutine: u64) {
+        if let Some(tutorial) = &mut *self.personality.tutorial.lock() {
+            tutorial.threads.set_wake(number, coroutine);
+        }
+    }
+
+    /// Starts a thread that begins at `entry` with this argument. The result is its number.
+    ///
+    /// # Errors
+    /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
+    pub fn start_numbered_thread(
+        self: &Arc<Self>,
+        cpu: &VirtualCpu,
+        entry: usize,
+        argument: usize,
+    ) -> CallResult {
+        let number = self.create_object(Threads::add)?;
+        let stack = stack_of(number);
+        let start = || {
+            match self.space.map_anonymous(stack.clone(), Rights::READ_WRITE) {
+                // That of an earlier thread.
+                Ok(()) | Err(MapError::Overlap) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let context = UserContext::new(entry, stack.end, argument);
+            let thread = Thread::numbered(number as u32, self.current_priority(cpu));
+            self.add_thread(context, thread, CpuSignals::default())
+        };
+        if let Err(error) = start() {
+            let _ = self.change_records(-1, |threads| {
+                threads.remove(number);
+                Ok(0)
+            });
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// Thread `number`, which is not the first one, ends with this code.
+    pub fn end_numbered_thread(&self, number: usize, code: i32) {
+        if let Some(tutorial) = &mut *self.personality.tutorial.lock() {
+            tutorial.threads.end(number, code);
+        }
+    }
+
+    /// The code with which thread `number` has ended; `None` if it has not.
+    ///
+    /// # Errors
+    /// `ESRCH` if there is no such thread, or it is the calling one.
+    pub fn wait_for_thread(&self, caller: usize, number: usize) -> Result<Option<i32>, Errno> {
+        let mut code = None;
+        let result = self.change_records(-1, |threads| {
+            code = Some(threads.wait(caller, number).map_err(errno)?);
+            Ok(0)
+        });
+        match result {
+            Err(Errno::EBUSY) => Ok(None),
+            result => result.map(|_| code),
+        }
+    }
+}
+
+fn errno(refusal: Refusal) -> Errno {
+    match refusal {
+        Refusal::Invalid => Errno::EINVAL,
+        Refusal::Full => Errno::EAGAIN,
+        Refusal::OutOfMemory => Errno::ENOMEM,
+        Refusal::Running => Errno::EBUSY,
+    }
+}
