@@ -69,6 +69,7 @@ errors! {
     ENOTSOCK = 88, "not a socket";
     EDESTADDRREQ = 89, "destination address required";
     EMSGSIZE = 90, "message too long";
+    ENOPROTOOPT = 92, "no such option";
     EPROTONOSUPPORT = 93, "protocol not supported";
     EOPNOTSUPP = 95, "operation not supported";
     EAFNOSUPPORT = 97, "address family not supported";

@@ -57,6 +57,8 @@ numbers! {
     UNAME = 160;
     /// `getrlimit(resource, *mut rlimit)`.
     GETRLIMIT = 163;
+    /// `prctl(operation, argument)`: the name of the thread.
+    PRCTL = 167;
     /// `gettimeofday(*mut timeval or 0, _)`.
     GETTIMEOFDAY = 169;
     /// `getuid() -> 0`.
@@ -71,6 +73,16 @@ numbers! {
     GETTID = 178;
     /// `sysinfo(*mut sysinfo)`.
     SYSINFO = 179;
+    /// `socketpair(AF_UNIX, SOCK_STREAM, 0, *mut [i32; 2])`.
+    SOCKETPAIR = 199;
+    /// `sendto(fd, buffer, length, flags, _, _) -> bytes`. Can wait.
+    SENDTO = 206;
+    /// `recvfrom(fd, buffer, length, flags, *mut sockaddr or 0, *mut u32 or 0) -> bytes`. Can wait.
+    RECVFROM = 207;
+    /// `setsockopt(fd, level, name, *const value, length)`.
+    SETSOCKOPT = 208;
+    /// `getsockopt(fd, level, name, *mut value, *mut u32 length)`.
+    GETSOCKOPT = 209;
     /// `brk(address or 0) -> end of the heap`.
     BRK = 214;
     /// `mremap(address, length, new length, flags) -> address`.
@@ -81,10 +93,64 @@ numbers! {
     PRLIMIT64 = 261;
 }
 
-/// `sendto`, which is not here yet, and its flag for no `SIGPIPE`.
-pub const SENDTO: usize = 206;
-/// A broken pipe is only an error.
+/// Address family of [`SOCKETPAIR`].
+pub const AF_UNIX: usize = 1;
+/// Flag of [`SENDTO`]: a broken pipe is only an error.
 pub const MSG_NOSIGNAL: usize = 0x4000;
+
+/// More flags of [`SENDTO`] and [`RECVFROM`].
+pub mod message {
+    /// What is received stays.
+    pub const PEEK: usize = 2;
+    /// Has no effect.
+    pub const DONT_ROUTE: usize = 4;
+    /// `EAGAIN` rather than wait.
+    pub const DONT_WAIT: usize = 0x40;
+    /// Has no effect.
+    pub const MORE: usize = 0x8000;
+    /// Has no effect: no descriptors are received.
+    pub const CLOSE_ON_EXEC: usize = 0x4000_0000;
+}
+
+/// Options of sockets: level and name.
+pub mod socket_option {
+    /// The level, and the protocol, of TCP.
+    pub const TCP: usize = 6;
+    /// A port in use may be bound. Has no effect.
+    pub const REUSE_ADDRESS: (usize, usize) = (1, 2);
+    /// The type of the socket.
+    pub const TYPE: (usize, usize) = (1, 3);
+    /// How the connection has failed, once.
+    pub const ERROR: (usize, usize) = (1, 4);
+    /// The size of the buffer for sending. Cannot be changed.
+    pub const SEND_BUFFER: (usize, usize) = (1, 7);
+    /// The size of the buffer for receiving. Cannot be changed.
+    pub const RECEIVE_BUFFER: (usize, usize) = (1, 8);
+    /// A silent peer is probed.
+    pub const KEEP_ALIVE: (usize, usize) = (1, 9);
+    /// Closing waits until all is sent: never.
+    pub const LINGER: (usize, usize) = (1, 13);
+    /// Whether it listens.
+    pub const LISTENS: (usize, usize) = (1, 30);
+    /// The protocol.
+    pub const PROTOCOL: (usize, usize) = (1, 38);
+    /// The address family.
+    pub const DOMAIN: (usize, usize) = (1, 39);
+    /// Small segments are sent at once, which they are from the start.
+    pub const NO_DELAY: (usize, usize) = (TCP, 1);
+    /// An IPv6 socket serves IPv6 only: never.
+    pub const ONLY_IPV6: (usize, usize) = (41, 26);
+}
+
+/// Operations of [`PRCTL`].
+pub mod thread_control {
+    /// Sets the name of the calling thread.
+    pub const SET_NAME: usize = 15;
+    /// Gets it.
+    pub const NAME: usize = 16;
+    /// Size of a name.
+    pub const NAME_BYTES: usize = 16;
+}
 
 /// Calls that fail with `EINTR` when a handler has interrupted them, whatever its flags.
 pub const NEVER_REPEATED: [usize; 9] = [

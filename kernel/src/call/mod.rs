@@ -26,6 +26,7 @@
 mod cell;
 mod epoll;
 mod futex;
+mod message;
 mod operation;
 mod path;
 mod poll;
@@ -34,6 +35,7 @@ mod transfer;
 
 pub use epoll::EpollWait;
 pub use futex::{FutexWait, read as read_futex};
+pub use message::Message;
 pub use operation::{AddressOut, Operation};
 pub use path::{LIST_BYTES_MAX, PathCall, Second, Then, store_status};
 pub use poll::{Form, PollCall, Sets};

@@ -18,6 +18,7 @@ use cops_fallible::{OutOfMemory, try_arc};
 
 use super::epoll::EpollWait;
 use super::futex::FutexWait;
+use super::message::Message;
 use super::path::PathCall;
 use super::poll::PollCall;
 use super::transfer::Transfer;
@@ -56,6 +57,8 @@ pub enum Operation {
     Write { file: Arc<File>, buffer: PinnedBuffer },
     /// Read or write several buffers, or at a given offset.
     Transfer(Box<Transfer>),
+    /// Send or receive with flags.
+    Message(Box<Message>),
     /// Do something with what a path names.
     Path(Box<PathCall>),
     /// Accept a connection from the listening socket `file`.
@@ -87,6 +90,7 @@ impl Operation {
             Operation::Read { .. } | Operation::ReadConsole { .. } => 1,
             Operation::Write { .. } => 2,
             Operation::Transfer(transfer) => transfer.number(),
+            Operation::Message(message) => message.number(),
             Operation::Path(_) => 9,
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
@@ -126,6 +130,7 @@ impl Operation {
             Operation::Read { .. } | Operation::Write { .. } => None,
             Operation::ReadConsole { read } => read.attempt(process.id),
             Operation::Transfer(transfer) => transfer.attempt(),
+            Operation::Message(message) => message.attempt(),
             Operation::Path(call) => call.attempt(process),
             Operation::Accept { file, peer, flags } => {
                 accept(process, file, peer.as_deref(), *flags)
@@ -257,6 +262,7 @@ impl Operation {
     pub fn error_instead_of_waiting(&self) -> Option<Errno> {
         let is_non_blocking = match (self, self.file()) {
             (Operation::ReadConsole { read }, _) => read.is_non_blocking(),
+            (Operation::Message(message), _) if message.is_non_blocking => true,
             (_, Some((file, _))) => file.is_non_blocking(),
             _ => false,
         };
@@ -277,6 +283,7 @@ impl Operation {
                 Some((file, Waiting::ToWrite))
             }
             Operation::Transfer(transfer) => Some(transfer.file()),
+            Operation::Message(message) => Some(message.file()),
             Operation::ReadConsole { .. }
             | Operation::Path(_)
             | Operation::Sleep { .. }

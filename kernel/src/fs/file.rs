@@ -12,6 +12,7 @@ use super::device;
 use super::epoll::Epoll;
 use super::event::EventCounter;
 use super::node::{self, Device, NodeRef};
+use super::pair::Paired;
 use super::pipe::{PipeReader, PipeWriter};
 use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
@@ -53,6 +54,8 @@ pub enum Object {
     Socket(Socket),
     /// A UDP socket with one peer.
     Datagrams(Datagrams),
+    /// One of a pair of connected sockets.
+    Paired(Paired),
     /// A counter, as `eventfd2` makes it.
     Event(EventCounter),
     /// An epoll instance.
@@ -145,7 +148,7 @@ impl File {
                 return Status { device: device_number(5, 1), number: 1, ..console };
             }
             Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600),
-            Object::Socket(_) | Object::Datagrams(_) => (mode::SOCKET, 0o777),
+            Object::Socket(_) | Object::Datagrams(_) | Object::Paired(_) => (mode::SOCKET, 0o777),
             // As on Linux, it has no type.
             Object::Event(_) | Object::Epoll(_) => (0, 0o600),
             Object::Disk { .. } => {
@@ -165,6 +168,7 @@ impl File {
         match &self.object {
             Object::PipeReader(pipe) => Ok(pipe.unread_bytes()),
             Object::Socket(socket) => Ok(socket.unread_bytes()),
+            Object::Paired(paired) => Ok(paired.unread_bytes()),
             Object::Node { node, position, .. } if !self.is_directory() => {
                 Ok(node.status().size.saturating_sub(*position.lock()) as usize)
             }
@@ -273,6 +277,7 @@ impl File {
     fn read_another(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
             Object::Node { .. } | Object::Device { .. } => self.read_node(buffer),
+            Object::Paired(paired) => paired.attempt_read(buffer),
             Object::Event(counter) => counter.attempt_read(buffer),
             Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
@@ -288,6 +293,7 @@ impl File {
             Object::ConsoleOutput | Object::Console => write_console(Channel::Output, buffer),
             Object::ConsoleError => write_console(Channel::Error, buffer),
             Object::Node { .. } | Object::Device { .. } => self.write_node(buffer),
+            Object::Paired(paired) => paired.attempt_write(buffer),
             Object::Event(counter) => counter.attempt_write(buffer),
             Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             _ => Some(Err(Errno::EBADF)),
@@ -365,6 +371,7 @@ impl File {
             Object::ConsoleOutput | Object::ConsoleError | Object::Console => {
                 Some((&CONSOLE_WRITERS, console::has_room()))
             }
+            Object::Paired(paired) => Some(paired.queue(waiting)),
             Object::Event(counter) => Some((counter.queue(waiting), counter.may_be_ready(waiting))),
             // A call that is woken attempts again in any case.
             Object::Node { node, .. } => node.waits().map(|queue| (queue, true)),

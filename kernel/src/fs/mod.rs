@@ -11,6 +11,7 @@ mod image;
 mod memory;
 mod mounts;
 mod node;
+mod pair;
 mod pipe;
 mod readiness;
 mod table;
@@ -24,6 +25,7 @@ pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
 pub use mounts::{covered_by, look_up, mount, root as root_directory};
 pub use node::{Attempt, Change, Device, New, NodeRef, is_directory};
+pub use pair::pair;
 pub use pipe::pipe;
 pub use table::{Descriptor, FileTable};
 pub use terminal::{

@@ -84,6 +84,11 @@ impl PipeReader {
         Some(Ok(count))
     }
 
+    /// Ends the stream after the bytes that are in the pipe, and breaks it for writers.
+    pub fn shut_down(&self) {
+        self.0.shut_down();
+    }
+
     /// Number of bytes that a read finds.
     pub fn unread_bytes(&self) -> usize {
         self.0.state.lock().bytes.len()
@@ -107,7 +112,23 @@ impl PipeReader {
     }
 }
 
+impl Pipe {
+    fn shut_down(&self) {
+        let mut state = self.state.lock();
+        (state.readers, state.writers) = (0, 0);
+        drop(state);
+        // Each call that finds the end wakes the next one.
+        self.readable.wake_one();
+        self.writable.wake_one();
+    }
+}
+
 impl PipeWriter {
+    /// As [`PipeReader::shut_down`].
+    pub fn shut_down(&self) {
+        self.0.shut_down();
+    }
+
     /// Moves bytes out of `buffer` as far as there is room; `None` if there is none.
     pub fn attempt(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let mut state = self.0.state.lock();
@@ -143,7 +164,9 @@ impl PipeWriter {
 
 impl Drop for PipeReader {
     fn drop(&mut self) {
-        self.0.state.lock().readers -= 1;
+        let mut state = self.0.state.lock();
+        state.readers = state.readers.saturating_sub(1);
+        drop(state);
         // Each writer that finds the pipe broken wakes the next one.
         self.0.writable.wake_one();
         // What has watched this end finds it closed.
@@ -153,7 +176,9 @@ impl Drop for PipeReader {
 
 impl Drop for PipeWriter {
     fn drop(&mut self) {
-        self.0.state.lock().writers -= 1;
+        let mut state = self.0.state.lock();
+        state.writers = state.writers.saturating_sub(1);
+        drop(state);
         // Each reader that finds the end wakes the next one.
         self.0.readable.wake_one();
         // What has watched this end finds it closed.

@@ -30,6 +30,7 @@ impl File {
             Object::Datagrams(socket) => socket.readiness(),
             Object::PipeReader(pipe) => pipe.readiness(),
             Object::PipeWriter(pipe) => pipe.readiness(),
+            Object::Paired(paired) => paired.readiness(),
             Object::Event(counter) => counter.readiness(),
             Object::Epoll(instance) => bits_if(instance.has_ready(process), READABLE),
             Object::ConsoleInput => bits_if(terminal::is_ready(process), READABLE),
@@ -63,6 +64,9 @@ impl File {
             }
             Object::PipeReader(pipe) => [Some(pipe.waiters()), None],
             Object::PipeWriter(pipe) => [None, Some(pipe.waiters())],
+            Object::Paired(paired) => {
+                [Waiting::ToRead, Waiting::ToWrite].map(|waiting| Some(paired.waiters(waiting)))
+            }
             Object::Event(counter) => {
                 [Waiting::ToRead, Waiting::ToWrite].map(|waiting| Some(counter.queue(waiting)))
             }

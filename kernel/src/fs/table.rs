@@ -57,11 +57,17 @@ const CHUNK_BYTES: u64 = size_of::<Chunk>() as u64;
 const DESCRIPTOR_BYTES: u64 = 512;
 /// Additional memory for a socket: a connection's buffers.
 const SOCKET_BYTES: u64 = 8192;
+/// Additional memory for one of a pair of sockets: a pipe.
+const PAIRED_BYTES: u64 = 1024;
 
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Option<Amounts> {
-    matches!(file.object, Object::Socket(_) | Object::Datagrams(_))
-        .then(|| Amounts::of(Kind::Memory, SOCKET_BYTES))
+    let bytes = match file.object {
+        Object::Socket(_) | Object::Datagrams(_) => SOCKET_BYTES,
+        Object::Paired(_) => PAIRED_BYTES,
+        _ => return None,
+    };
+    Some(Amounts::of(Kind::Memory, bytes))
 }
 
 fn descriptors(count: usize) -> Amounts {

@@ -216,6 +216,23 @@ impl Socket {
         })
     }
 
+    /// Copies received bytes into `buffer`, which stay; 0 at the end of the stream; `None` if there
+    /// are none yet.
+    pub fn attempt_peek(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        let state = self.state.read();
+        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
+        let copied = connection.try_receive_with(|bytes| {
+            let count = bytes.len().min(buffer.len());
+            buffer.write_at(0, &bytes[..count]);
+            (0, count)
+        });
+        match copied {
+            Ok(count) => Some(Ok(count)),
+            Err(Error::WouldBlock) => None,
+            Err(error) => Some(Err(errno(error))),
+        }
+    }
+
     /// Calls `move_part` with the number of bytes done, up to `length`, until it returns 0 or an
     /// error. The connection's buffers are rings: bytes that wrap around are the second part.
     fn attempt_parts(
@@ -301,6 +318,38 @@ impl Socket {
             (State::Fresh(_) | State::Bound(_), _) => {}
         }
         true
+    }
+
+    /// Whether it was created for IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// Whether it accepts connections.
+    pub fn is_listening(&self) -> bool {
+        matches!(&*self.state.read(), State::Listening(_))
+    }
+
+    /// How the connection has failed, once.
+    pub fn take_error(&self) -> Option<Errno> {
+        match &*self.state.read() {
+            State::Connected(connection) => connection.take_error().map(errno),
+            _ => None,
+        }
+    }
+
+    /// Sends small segments at once, if there is a connection.
+    pub fn set_no_delay(&self, no_delay: bool) {
+        if let State::Connected(connection) = &*self.state.read() {
+            connection.set_no_delay(no_delay);
+        }
+    }
+
+    /// Probes the peer after each such interval of silence, if there is a connection.
+    pub fn set_keep_alive(&self, interval_microseconds: Option<u64>) {
+        if let State::Connected(connection) = &*self.state.read() {
+            connection.set_keep_alive(interval_microseconds);
+        }
     }
 
     /// Closes one direction or both.

@@ -4,10 +4,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
+use cops_abi::linux::thread_control::NAME_BYTES;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::futex::Sweep;
 use cops_algorithms::priority::AtomicPriority;
 use cops_fallible::try_arc;
+use spin::Mutex;
 
 use super::cpu::VirtualCpu;
 use super::signals::CpuSignals;
@@ -30,6 +32,8 @@ pub struct Thread {
     /// Its id.
     pub id: u32,
     priority: AtomicPriority,
+    /// Its name, which ends with zeros; empty: that of the program.
+    pub name: Mutex<[u8; NAME_BYTES]>,
     /// Address of the word that becomes 0 when the thread ends; 0 if there is none.
     pub clear_at_end: AtomicUsize,
     /// Address of the head of its list of robust mutexes; 0 if there is none.
@@ -64,6 +68,7 @@ impl Thread {
         Self {
             id,
             priority: AtomicPriority::new(priority),
+            name: Mutex::new([0; NAME_BYTES]),
             clear_at_end: AtomicUsize::new(clear_at_end),
             robust_list: AtomicUsize::new(0),
         }
@@ -71,6 +76,7 @@ impl Thread {
 
     /// Sets what a new program begins with.
     pub(super) fn forget(&self) {
+        *self.name.lock() = [0; NAME_BYTES];
         self.clear_at_end.store(0, Relaxed);
         self.robust_list.store(0, Relaxed);
     }

@@ -5,6 +5,7 @@
 mod memory;
 mod priority;
 mod signals;
+mod socket;
 mod system;
 
 use alloc::sync::Arc;
@@ -20,6 +21,7 @@ use super::{Reply, conclude, measure, submit, time};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::log;
 use crate::process::{Linux, Outcome, Thread, VirtualCpu};
+use crate::sched::Waiting;
 
 /// COPS's own calls begin at this number. Linux programs cannot make them.
 const FIRST_OWN: usize = native::COPS_PARK;
@@ -151,6 +153,19 @@ fn dispatch(
         number::RT_SIGPENDING => signals::pending(cpu, linux, &args).into(),
         number::RT_SIGSUSPEND => submit(cpu, frame, signals::suspend(cpu, &args)?),
         number::SIGALTSTACK => signals::alternate_stack(cpu, context, &args).into(),
+
+        number::SOCKETPAIR => socket::make_pair(process, &args).into(),
+        number::SENDTO => submit(cpu, frame, socket::transfer(process, &args, Waiting::ToWrite)?),
+        number::RECVFROM => submit(cpu, frame, socket::transfer(process, &args, Waiting::ToRead)?),
+        number::SETSOCKOPT => socket::set_option(process, &args).into(),
+        number::GETSOCKOPT => socket::option(process, &args).into(),
+        native::SHUTDOWN => match socket::shut_down_pair(&args) {
+            Some(result) => result.into(),
+            None => return super::dispatch(cpu, frame, context),
+        },
+        number::PRCTL => {
+            system::control_thread(process, thread_of(cpu)?, args.number(0), args.number(1)).into()
+        }
 
         native::PPOLL | native::PSELECT6 | native::EPOLL_PWAIT => {
             let mask = signals::mask_of_wait(process, frame.number, &args)?;

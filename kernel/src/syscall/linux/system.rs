@@ -5,14 +5,14 @@
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::layout;
-use cops_abi::linux::resource;
+use cops_abi::linux::{resource, thread_control};
 
 use super::super::arguments::Clock;
 use super::super::time;
 use crate::arch;
 use crate::mm::quota::{self, Kind};
 use crate::mm::{UserRange, frames};
-use crate::process::{Process, children};
+use crate::process::{Process, Thread, children};
 use crate::sched::timer;
 
 /// Copies `bytes` to `address`.
@@ -113,6 +113,44 @@ pub fn limit(process: &Process, id: usize, which: usize, new: usize, old: usize)
         bytes[..8].copy_from_slice(&value.to_le_bytes());
         bytes[8..].copy_from_slice(&value.to_le_bytes());
         store(process, old, &bytes)?;
+    }
+    Ok(0)
+}
+
+/// `prctl(operation, argument)`: sets or gets the name of the calling thread.
+pub fn control_thread(
+    process: &Process,
+    thread: &Thread,
+    operation: usize,
+    address: usize,
+) -> CallResult {
+    match operation {
+        thread_control::SET_NAME => {
+            let mut name = [0; thread_control::NAME_BYTES];
+            // The name may end just before a page that is not mapped.
+            for (index, place) in name[..thread_control::NAME_BYTES - 1].iter_mut().enumerate() {
+                let mut byte = [0];
+                let at = address.checked_add(index).ok_or(Errno::EFAULT)?;
+                process.space.copy_in(UserRange::new(at, 1).ok_or(Errno::EFAULT)?, &mut byte)?;
+                if byte == [0] {
+                    break;
+                }
+                [*place] = byte;
+            }
+            *thread.name.lock() = name;
+        }
+        thread_control::NAME => {
+            let mut name = *thread.name.lock();
+            if name[0] == 0 {
+                // That of the program, until it gets another one.
+                let program = process.name();
+                let program = program.rsplit('/').next().unwrap_or_default().as_bytes();
+                let length = program.len().min(name.len() - 1);
+                name[..length].copy_from_slice(&program[..length]);
+            }
+            store(process, address, &name)?;
+        }
+        _ => return Err(Errno::EINVAL),
     }
     Ok(0)
 }

@@ -14,7 +14,7 @@ use crate::process::{Captured, run_step};
 use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
 use crate::qemu::portions;
-use crate::terminal::Progress;
+use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
 
 /// A run of a program.
@@ -34,7 +34,12 @@ struct Test {
 
 const ONE: &[&str] = &["1"];
 
-const TESTS: [Test; 20] = [
+/// The program that is not in C: a package in `user/linux/rust`. Skipped if rustc does not have the
+/// library for its target, which neither Debian nor COPS's own toolchain has.
+const RUST: &str = "event-loop";
+const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
+
+const TESTS: [Test; 22] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -146,6 +151,24 @@ const TESTS: [Test; 20] = [
         last_line: "no watch is left",
         message: "",
     },
+    Test {
+        name: "sockets: pairs, TCP, options, an event loop",
+        program: "sockets",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "sockets are in order",
+        message: "",
+    },
+    Test {
+        name: "rust: threads, channels, files, children, tokio",
+        program: RUST,
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 9,
+        last_line: "rust is in order",
+        message: "",
+    },
     Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },
     Test { status: 139, message: "cannot write", ..fault("a write to code", &["write"]) },
     Test { status: 139, message: "cannot write", ..fault("a stack without end", &["stack"]) },
@@ -178,7 +201,11 @@ const fn leave(
 }
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let chosen: Vec<&Test> = TESTS.iter().filter(|test| context.is_chosen(test.name)).collect();
+    let mut chosen: Vec<&Test> = TESTS.iter().filter(|test| context.is_chosen(test.name)).collect();
+    if chosen.iter().any(|test| test.program == RUST) && !has_rust() {
+        println!("  the Rust program is skipped: rustup target add {RUST_TARGET}");
+        chosen.retain(|test| test.program != RUST);
+    }
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
@@ -245,6 +272,10 @@ fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
         if program.exists() {
             continue;
         }
+        if test.program == RUST {
+            build_rust(workspace, &program, &mut step)?;
+            continue;
+        }
         let source = workspace.root.join("user/linux").join(test.program).with_extension("c");
         let mut compiler = Command::new("riscv64-linux-gnu-gcc");
         compiler.args(["-static", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
@@ -252,6 +283,27 @@ fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
     }
     step.done();
     Ok(folder)
+}
+
+fn has_rust() -> bool {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", RUST_TARGET]);
+    let is_folder = |path: &[u8]| Path::new(String::from_utf8_lossy(path).trim()).is_dir();
+    rustc.output().is_ok_and(|output| is_folder(&output.stdout))
+}
+
+fn build_rust(workspace: &Workspace, program: &Path, step: &mut Step) -> Outcome<()> {
+    let target = workspace.target.join("linux-rust");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--locked", "--release", "--target", RUST_TARGET]);
+    cargo.current_dir(workspace.root.join("user/linux/rust"));
+    cargo.env("CARGO_TARGET_DIR", &target);
+    cargo.env("CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER", "riscv64-linux-gnu-gcc");
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    run_step(&mut cargo, step)?;
+    let built = target.join(RUST_TARGET).join("release").join(RUST);
+    std::fs::copy(&built, program).because(|| format!("cannot copy {}", built.display()))?;
+    Ok(())
 }
 
 fn judge(test: &Test, result: &Captured) -> Vec<String> {

@@ -1,0 +1,181 @@
+//! Calls on sockets that only Linux programs make: pairs, flags of messages, options.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::file::open;
+use cops_abi::linux::{AF_UNIX, MSG_NOSIGNAL, message, socket_option as option};
+use cops_abi::socket::{AF_INET, AF_INET6, SOCK_STREAM};
+use cops_fallible::{try_arc, try_box};
+
+use super::super::arguments::Arguments;
+use super::super::network::SOCKET_FLAGS;
+use crate::call::{Message, Operation};
+use crate::fs::{File, Object, pair};
+use crate::mm::{self, Access, PinnedBuffer};
+use crate::process::Process;
+use crate::sched::Waiting;
+
+/// Flags of a receive.
+const RECEIVE_FLAGS: usize =
+    message::PEEK | message::DONT_WAIT | MSG_NOSIGNAL | message::CLOSE_ON_EXEC;
+/// Flags of a send.
+const SEND_FLAGS: usize = message::DONT_ROUTE | message::DONT_WAIT | MSG_NOSIGNAL | message::MORE;
+/// Size of a number among the options.
+const NUMBER_BYTES: usize = 4;
+/// The size of a socket's buffers, as the options report it.
+const BUFFER_BYTES: u32 = 4096;
+/// Interval of keep-alive probes, in microseconds: two hours, as on Linux.
+const KEEP_ALIVE_MICROSECONDS: u64 = 7_200_000_000;
+
+/// The open file with this number, which is a socket.
+fn socket(args: &Arguments<'_>) -> Result<Arc<File>, Errno> {
+    let file = args.file(0)?;
+    match &file.object {
+        Object::Socket(_) | Object::Paired(_) => Ok(file),
+        _ => Err(Errno::ENOTSOCK),
+    }
+}
+
+/// `socketpair(AF_UNIX, SOCK_STREAM, 0, *mut [i32; 2])`.
+pub fn make_pair(process: &Process, args: &Arguments<'_>) -> CallResult {
+    let (kind, flags) = (args.number(1) & !SOCKET_FLAGS, (args.number(1) & SOCKET_FLAGS) as u32);
+    if args.number(0) != AF_UNIX {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    if kind != SOCK_STREAM || args.number(2) != 0 {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    mm::admit()?;
+    // Before there is anything to close.
+    let place = args.structure(3, 2 * NUMBER_BYTES)?;
+    let place = PinnedBuffer::new(&process.space, place, Access::Write)?;
+    let [first, second] = pair(process.family)?;
+    let first = try_arc(File::new(Object::Paired(first), open::READ_WRITE | flags))?;
+    let second = try_arc(File::new(Object::Paired(second), open::READ_WRITE | flags))?;
+    let closes = flags & open::CLOSE_ON_EXEC != 0;
+    let mut files = process.files.lock();
+    files.reserve(2)?;
+    let first = files.insert(first, closes)?;
+    let second = match files.insert(second, closes) {
+        Ok(second) => second,
+        Err(error) => {
+            let first = files.remove(first);
+            drop(files);
+            drop(first);
+            return Err(error);
+        }
+    };
+    place.write_at(0, &(first.0 as u32).to_le_bytes());
+    place.write_at(NUMBER_BYTES, &(second.0 as u32).to_le_bytes());
+    Ok(0)
+}
+
+/// `sendto(fd, buffer, length, flags, _, _)` and `recvfrom(fd, buffer, length, flags, _, *mut u32 or
+/// 0)`. A stream has one peer, so an address to send to is ignored, and none is reported.
+pub fn transfer(
+    process: &Process,
+    args: &Arguments<'_>,
+    direction: Waiting,
+) -> Result<Operation, Errno> {
+    let (allowed, access) = match direction {
+        Waiting::ToRead => (RECEIVE_FLAGS, Access::Write),
+        Waiting::ToWrite => (SEND_FLAGS, Access::Read),
+    };
+    let (file, flags) = (socket(args)?, args.number(3));
+    if flags & !allowed != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    mm::admit()?;
+    let buffer = PinnedBuffer::new(&process.space, args.range(1)?, access)?;
+    if direction == Waiting::ToRead
+        && args.number(4) != 0
+        && let Some(length) = args.optional_structure(5, NUMBER_BYTES)?
+    {
+        process.space.copy_out(length, &[0; NUMBER_BYTES])?;
+    }
+    let message = Message {
+        file,
+        buffer,
+        direction,
+        peeks: flags & message::PEEK != 0,
+        is_non_blocking: flags & message::DONT_WAIT != 0,
+    };
+    Ok(Operation::Message(try_box(message)?))
+}
+
+/// `shutdown(fd, how)` of a pair; `None`: it is another socket.
+pub fn shut_down_pair(args: &Arguments<'_>) -> Option<CallResult> {
+    let file = args.file(0).ok()?;
+    let Object::Paired(paired) = &file.object else { return None };
+    Some(args.shutdown(1).map(|_| {
+        let how = args.number(1);
+        paired.shut_down(how != 1, how != 0);
+        0
+    }))
+}
+
+/// `setsockopt(fd, level, name, *const value, length)`.
+pub fn set_option(process: &Process, args: &Arguments<'_>) -> CallResult {
+    let file = socket(args)?;
+    if args.number(4) < NUMBER_BYTES {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = [0; NUMBER_BYTES];
+    process.space.copy_in(args.structure(3, NUMBER_BYTES)?, &mut bytes)?;
+    let is_on = bytes != [0; NUMBER_BYTES];
+    match ((args.number(1), args.number(2)), &file.object) {
+        (option::NO_DELAY, Object::Socket(socket)) => socket.set_no_delay(is_on),
+        (option::KEEP_ALIVE, Object::Socket(socket)) => {
+            socket.set_keep_alive(is_on.then_some(KEEP_ALIVE_MICROSECONDS));
+        }
+        // Ports are free at once when their sockets are closed; buffers have one size.
+        (
+            option::REUSE_ADDRESS
+            | option::SEND_BUFFER
+            | option::RECEIVE_BUFFER
+            | option::NO_DELAY
+            | option::KEEP_ALIVE,
+            _,
+        ) => {}
+        // The default of each: none, and IPv6 sockets serve IPv6 and IPv4.
+        (option::LINGER | option::ONLY_IPV6, _) if !is_on => {}
+        _ => return Err(Errno::ENOPROTOOPT),
+    }
+    Ok(0)
+}
+
+/// `getsockopt(fd, level, name, *mut value, *mut u32 length)`.
+pub fn option(process: &Process, args: &Arguments<'_>) -> CallResult {
+    let file = socket(args)?;
+    let mut length = [0; NUMBER_BYTES];
+    process.space.copy_in(args.structure(4, NUMBER_BYTES)?, &mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    let tcp = match &file.object {
+        Object::Socket(socket) => Some(socket),
+        _ => None,
+    };
+    let value = match (args.number(1), args.number(2)) {
+        option::ERROR => tcp.and_then(|socket| socket.take_error()).map_or(0, |error| error as u32),
+        option::TYPE => SOCK_STREAM as u32,
+        option::DOMAIN => match tcp {
+            Some(socket) if socket.is_v6() => AF_INET6.into(),
+            Some(_) => AF_INET.into(),
+            None => AF_UNIX as u32,
+        },
+        option::PROTOCOL => tcp.map_or(0, |_| option::TCP as u32),
+        option::LISTENS => tcp.is_some_and(|socket| socket.is_listening()).into(),
+        option::SEND_BUFFER | option::RECEIVE_BUFFER => BUFFER_BYTES,
+        option::REUSE_ADDRESS | option::LINGER | option::ONLY_IPV6 => 0,
+        option::NO_DELAY if tcp.is_some() => 1,
+        _ => return Err(Errno::ENOPROTOOPT),
+    };
+    // A number, or what there is room for of it.
+    let stored = length.min(NUMBER_BYTES);
+    process.space.copy_out(args.structure(3, stored)?, &value.to_le_bytes()[..stored])?;
+    let place = args.structure(4, NUMBER_BYTES)?;
+    process.space.copy_out(place, &(stored as u32).to_le_bytes())?;
+    Ok(0)
+}

@@ -1,0 +1,244 @@
+/* Sockets as programs with event loops use them: pairs, TCP over loopback, flags, options, poll and
+ * epoll on them; names of threads. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static int events_of(int fd, int asked) {
+    struct pollfd one = {fd, asked, 0};
+    CHECK(poll(&one, 1, 0) >= 0);
+    return one.revents;
+}
+
+/* Waits for one of these events. */
+static int next_events(int fd, int asked) {
+    struct pollfd one = {fd, asked, 0};
+    CHECK(poll(&one, 1, 10000) == 1);
+    return one.revents;
+}
+
+static int option_of(int fd, int level, int name) {
+    int value = -1;
+    socklen_t length = sizeof value;
+    CHECK(getsockopt(fd, level, name, &value, &length) == 0 && length == sizeof value);
+    return value;
+}
+
+static volatile int pipes_broken;
+static void on_broken_pipe(int signal) { pipes_broken += signal == SIGPIPE; }
+
+static void pairs(void) {
+    int ends[2];
+    char bytes[64];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    CHECK(fcntl(ends[0], F_GETFD) == FD_CLOEXEC && fcntl(ends[1], F_GETFL) == (O_RDWR | O_NONBLOCK));
+    CHECK(events_of(ends[0], POLLIN | POLLOUT) == POLLOUT);
+    CHECK(write(ends[0], "to one", 6) == 6 && send(ends[1], "to the other", 12, MSG_NOSIGNAL) == 12);
+    CHECK(events_of(ends[1], POLLIN | POLLOUT) == (POLLIN | POLLOUT));
+    CHECK(recv(ends[1], bytes, 64, 0) == 6 && memcmp(bytes, "to one", 6) == 0);
+    CHECK(read(ends[0], bytes, 64) == 12 && memcmp(bytes, "to the other", 12) == 0);
+    FAILS(recv(ends[0], bytes, 64, 0), EAGAIN);
+    CHECK(option_of(ends[0], SOL_SOCKET, SO_ERROR) == 0);
+    CHECK(option_of(ends[0], SOL_SOCKET, SO_TYPE) == SOCK_STREAM);
+    CHECK(option_of(ends[0], SOL_SOCKET, SO_DOMAIN) == AF_UNIX);
+    /* One direction, then both. */
+    CHECK(write(ends[0], "last", 4) == 4 && shutdown(ends[0], SHUT_WR) == 0);
+    CHECK(events_of(ends[1], POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+    CHECK(read(ends[1], bytes, 64) == 4 && read(ends[1], bytes, 64) == 0);
+    FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK(write(ends[1], "back", 4) == 4 && read(ends[0], bytes, 64) == 4);
+    CHECK(close(ends[0]) == 0);
+    CHECK(events_of(ends[1], POLLIN) == (POLLIN | POLLHUP));
+    CHECK(pipes_broken == 0);
+    FAILS(send(ends[1], "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK(pipes_broken == 0);
+    FAILS(send(ends[1], "x", 1, 0), EPIPE);
+    CHECK(pipes_broken == 1 && close(ends[1]) == 0);
+    FAILS(socketpair(AF_INET, SOCK_STREAM, 0, ends), is_cops() ? EAFNOSUPPORT : EOPNOTSUPP);
+    FAILS(syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, 8L), EFAULT);
+}
+
+static int server_socket(struct sockaddr_in *address) {
+    socklen_t length = sizeof *address;
+    int server = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+    CHECK(server >= 0 && setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+    *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(events_of(server, POLLIN | POLLOUT) == (POLLOUT | POLLHUP));
+    CHECK(bind(server, (void *)address, sizeof *address) == 0 && listen(server, 100) == 0);
+    CHECK(getsockname(server, (void *)address, &length) == 0 && address->sin_port != 0);
+    CHECK(option_of(server, SOL_SOCKET, SO_ACCEPTCONN) == 1);
+    CHECK(events_of(server, POLLIN | POLLOUT) == 0);
+    return server;
+}
+
+static void connections(void) {
+    struct sockaddr_in address;
+    char bytes[4096];
+    int server = server_socket(&address), on = 1;
+    FAILS(accept(server, NULL, NULL), EAGAIN);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    int begun = connect(client, (void *)&address, sizeof address);
+    CHECK(begun == 0 || errno == EINPROGRESS);
+    CHECK(next_events(client, POLLOUT) == POLLOUT && option_of(client, SOL_SOCKET, SO_ERROR) == 0);
+    CHECK(next_events(server, POLLIN) == POLLIN);
+    int peer = accept4(server, NULL, NULL, SOCK_NONBLOCK);
+    CHECK(peer >= 0 && events_of(peer, POLLIN | POLLOUT) == POLLOUT);
+    CHECK(setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0);
+    CHECK(option_of(client, IPPROTO_TCP, TCP_NODELAY) == 1);
+    CHECK(option_of(client, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP);
+    CHECK(setsockopt(client, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) == 0);
+    FAILS(recv(peer, bytes, 10, 0), EAGAIN);
+    FAILS(recv(peer, bytes, 10, MSG_DONTWAIT), EAGAIN);
+    CHECK(send(client, "request", 7, MSG_NOSIGNAL) == 7);
+    CHECK(next_events(peer, POLLIN) == POLLIN);
+    CHECK(recv(peer, bytes, 10, MSG_PEEK) == 7 && recv(peer, bytes, 10, 0) == 7);
+    CHECK(memcmp(bytes, "request", 7) == 0);
+    /* As much as fits, then room again. */
+    memset(bytes, 'z', sizeof bytes);
+    long sent = 0, received = 0, count;
+    while ((count = send(client, bytes, sizeof bytes, 0)) > 0)
+        sent += count;
+    CHECK(errno == EAGAIN && (events_of(client, POLLOUT) & POLLOUT) == 0);
+    while (received < sent) {
+        CHECK(next_events(peer, POLLIN) == POLLIN);
+        while ((count = recv(peer, bytes, sizeof bytes, 0)) > 0)
+            received += count;
+        CHECK(count == -1 && errno == EAGAIN);
+    }
+    CHECK(received == sent && next_events(client, POLLOUT) == POLLOUT);
+    /* The end of one direction, then of both. */
+    CHECK(shutdown(client, SHUT_WR) == 0);
+    CHECK(next_events(peer, POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+    CHECK(recv(peer, bytes, 10, 0) == 0 && send(peer, "answer", 6, 0) == 6 && close(peer) == 0);
+    CHECK(next_events(client, POLLIN) & POLLIN);
+    CHECK(recv(client, bytes, 10, 0) == 6);
+    CHECK(next_events(client, POLLHUP) & POLLHUP);
+    CHECK(recv(client, bytes, 10, 0) == 0 && close(client) == 0 && close(server) == 0);
+    /* Nobody listens. */
+    client = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    begun = connect(client, (void *)&address, sizeof address);
+    if (begun == -1 && errno == EINPROGRESS) {
+        CHECK(next_events(client, POLLOUT) & POLLOUT);
+        CHECK(option_of(client, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+        CHECK(option_of(client, SOL_SOCKET, SO_ERROR) == 0);
+    } else {
+        CHECK(begun == -1 && errno == ECONNREFUSED);
+    }
+    CHECK(close(client) == 0);
+}
+
+/* A server with an event loop by edge, beside clients in threads. */
+enum { CLIENTS = 20, ROUNDS = 50 };
+static struct sockaddr_in place;
+static void *talk(void *argument) {
+    char question[100], answer[100];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(fd, (void *)&place, sizeof place) == 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        memset(question, 'a' + (i + (int)(long)argument) % 26, sizeof question);
+        CHECK(send(fd, question, sizeof question, 0) == sizeof question);
+        for (size_t got = 0; got < sizeof answer;) {
+            long count = recv(fd, answer + got, sizeof answer - got, 0);
+            CHECK(count > 0);
+            got += count;
+        }
+        CHECK(memcmp(question, answer, sizeof answer) == 0);
+    }
+    CHECK(close(fd) == 0);
+    return NULL;
+}
+
+static void event_loop(void) {
+    pthread_t client[CLIENTS];
+    struct epoll_event events[8], event = {.events = EPOLLIN | EPOLLET};
+    char bytes[4096];
+    int server = server_socket(&place), instance = epoll_create1(0), ended = 0;
+    event.data.fd = server;
+    CHECK(epoll_ctl(instance, EPOLL_CTL_ADD, server, &event) == 0);
+    for (long i = 0; i < CLIENTS; i++)
+        CHECK(pthread_create(&client[i], NULL, talk, (void *)i) == 0);
+    while (ended < CLIENTS) {
+        int count = epoll_wait(instance, events, 8, 10000), fd;
+        CHECK(count > 0);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.fd == server) {
+                while ((fd = accept4(server, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
+                    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+                    event.data.fd = fd;
+                    CHECK(epoll_ctl(instance, EPOLL_CTL_ADD, fd, &event) == 0);
+                }
+                CHECK(errno == EAGAIN);
+                continue;
+            }
+            long got;
+            fd = events[i].data.fd;
+            while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+                CHECK(send(fd, bytes, got, MSG_NOSIGNAL) == got);
+            if (got == 0) {
+                CHECK(close(fd) == 0);
+                ended++;
+            } else {
+                CHECK(errno == EAGAIN);
+            }
+        }
+    }
+    for (int i = 0; i < CLIENTS; i++)
+        CHECK(pthread_join(client[i], NULL) == 0);
+    CHECK(close(instance) == 0 && close(server) == 0);
+}
+
+static void errors(void) {
+    int ends[2], value = 1, socket_fd = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t length = 4;
+    char byte = 0;
+    CHECK(pipe(ends) == 0 && socket_fd >= 0);
+    FAILS(send(ends[1], "x", 1, 0), ENOTSOCK);
+    FAILS(recv(ends[0], &byte, 1, 0), ENOTSOCK);
+    FAILS(recv(99, &byte, 1, 0), EBADF);
+    FAILS(getsockopt(ends[0], SOL_SOCKET, SO_ERROR, &value, &length), ENOTSOCK);
+    FAILS(getsockopt(socket_fd, SOL_SOCKET, 9999, &value, &length), ENOPROTOOPT);
+    FAILS(getsockopt(socket_fd, SOL_SOCKET, SO_ERROR, (void *)8, &length), EFAULT);
+    FAILS(getsockopt(socket_fd, SOL_SOCKET, SO_ERROR, &value, (void *)8), EFAULT);
+    FAILS(setsockopt(socket_fd, SOL_SOCKET, 9999, &value, 4), ENOPROTOOPT);
+    FAILS(setsockopt(socket_fd, SOL_SOCKET, SO_REUSEADDR, &value, 3), EINVAL);
+    FAILS(setsockopt(socket_fd, SOL_SOCKET, SO_REUSEADDR, (void *)8, 4), EFAULT);
+    FAILS(recv(socket_fd, &byte, 1, 0), ENOTCONN);
+    FAILS(send(socket_fd, (void *)8, 1, MSG_NOSIGNAL), EFAULT);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && close(socket_fd) == 0);
+}
+
+static void names(void) {
+    char name[16] = "";
+    /* With user-mode QEMU it is the name of QEMU. */
+    CHECK(prctl(PR_GET_NAME, name) == 0 && (!is_cops() || strcmp(name, "sockets") == 0));
+    CHECK(pthread_setname_np(pthread_self(), "first") == 0);
+    CHECK(prctl(PR_GET_NAME, name) == 0 && strcmp(name, "first") == 0);
+    CHECK(prctl(PR_SET_NAME, "a name of more than fifteen bytes") == 0);
+    CHECK(prctl(PR_GET_NAME, name) == 0 && strcmp(name, "a name of more ") == 0);
+    FAILS(prctl(PR_SET_NAME, 8), EFAULT);
+    FAILS(prctl(12345, 0), EINVAL);
+}
+
+int main(void) {
+    struct sigaction action = {.sa_handler = on_broken_pipe};
+    CHECK(sigaction(SIGPIPE, &action, NULL) == 0);
+    pairs();
+    errors();
+    connections();
+    event_loop();
+    names();
+    puts("sockets are in order");
+}
