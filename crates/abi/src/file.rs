@@ -208,9 +208,13 @@ const BLOCK_BYTES: u32 = 4096;
 const EXTENDED_FIELDS: u32 = 0x7ff;
 
 /// Writes numbers one after another.
-struct Fields<'a>(&'a mut [u8]);
+pub(crate) struct Fields<'a>(&'a mut [u8]);
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
+        Self(bytes)
+    }
+
     fn put<const BYTES: usize>(&mut self, bytes: [u8; BYTES]) {
         let rest = core::mem::take(&mut self.0);
         let Some((place, rest)) = rest.split_first_chunk_mut() else { return };
@@ -218,11 +222,11 @@ impl Fields<'_> {
         self.0 = rest;
     }
 
-    fn word(&mut self, value: u64) {
+    pub(crate) fn word(&mut self, value: u64) {
         self.put(value.to_le_bytes());
     }
 
-    fn half(&mut self, value: u32) {
+    pub(crate) fn half(&mut self, value: u32) {
         self.put(value.to_le_bytes());
     }
 }

@@ -23,6 +23,7 @@ pub mod page;
 pub mod poll;
 pub mod quota;
 pub mod ring;
+pub mod served;
 pub mod socket;
 pub mod statistics;
 pub mod syscall;

@@ -49,6 +49,11 @@ numbers! {
     SYMLINKAT = 36;
     /// `linkat(directory fd, path, directory fd, new path, flags: follow)`.
     LINKAT = 37;
+    /// `umount2(path, 0)`: removes what was mounted last at a directory.
+    UMOUNT2 = 39;
+    /// `mount(_, path, "served", 0, "fd=N" or "fd=N,root=NODE")`: puts the file system of a
+    /// descriptor of `/dev/fs` at a directory: see [`crate::served`].
+    MOUNT = 40;
     /// `statfs(path, *mut statfs)`.
     STATFS = 43;
     /// `fstatfs(fd, *mut statfs)`.

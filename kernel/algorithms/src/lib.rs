@@ -33,6 +33,7 @@ pub mod promised;
 pub mod quota;
 pub mod range_map;
 pub mod references;
+pub mod requests;
 pub mod ring;
 pub mod script;
 pub mod shares;

@@ -94,7 +94,14 @@ impl Call {
     ) -> Option<CallResult> {
         let waiter = Waiter { number: cell.number(), coroutine, priority: self.priority };
         match self.operation.insert_waiter(&self.process, waiter) {
-            Ok(true) => self.operation.attempt(&self.process),
+            Ok(true) => {
+                let result = self.operation.attempt(&self.process);
+                if result.is_none() && self.operation.waits_for_another_event() {
+                    // The next poll registers for it.
+                    cops_executor::wake_up(coroutine);
+                }
+                result
+            }
             Ok(false) => None,
             Err(error) => Some(Err(error.into())),
         }

@@ -23,7 +23,7 @@ use super::path::PathCall;
 use super::poll::PollCall;
 use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
-use crate::fs::{ConsoleRead, File, Object};
+use crate::fs::{ConsoleRead, File, Object, ServedTransfer};
 use crate::mm::PinnedBuffer;
 use crate::process::{Process, ProcessId, children};
 use crate::sched::{Timer, Waiter, Waiting};
@@ -79,6 +79,8 @@ pub enum Operation {
     Epoll(Box<EpollWait>),
     /// Wait until this thread of a program of the tutorial gets the object that it waits for.
     Turn { thread: usize },
+    /// Read or write a file of a file system that a process serves.
+    Served(Box<ServedTransfer>),
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -91,6 +93,7 @@ impl Operation {
             Operation::Write { .. } => 2,
             Operation::Transfer(transfer) => transfer.number(),
             Operation::Message(message) => message.number(),
+            Operation::Served(transfer) => transfer.number(),
             Operation::Path(_) => 9,
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
@@ -159,6 +162,7 @@ impl Operation {
             Operation::Poll(call) => call.attempt(process),
             Operation::Epoll(wait) => wait.attempt(process),
             Operation::Turn { thread } => process.take_turn(*thread).then_some(Ok(0)),
+            Operation::Served(transfer) => transfer.attempt(process.family),
         }
     }
 
@@ -193,6 +197,7 @@ impl Operation {
             Operation::Turn { thread } => {
                 process.wake_for_turn(*thread, waiter.coroutine.raw());
             }
+            Operation::Served(transfer) => transfer.insert_waiter(waiter),
             Operation::Path(call) => {
                 if !call.insert_waiter(waiter) {
                     // Only a portion is over: the coroutine is polled again.
@@ -209,11 +214,25 @@ impl Operation {
         Ok(true)
     }
 
+    /// Whether the attempt after [`Self::insert_waiter`] has made progress and waits for another
+    /// event now, for which no waiter is registered.
+    pub fn waits_for_another_event(&self) -> bool {
+        match self {
+            Operation::Path(call) => call.is_unsent(),
+            Operation::Served(transfer) => transfer.is_unsent(),
+            Operation::Disk(transfer) => transfer.is_without_waiter(),
+            _ => false,
+        }
+    }
+
     /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it
     /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
     pub fn remove_waiter(&mut self, process: &Process, cell: CellIndex, must_pass_on: bool) {
         if let Operation::Disk(transfer) = self {
             return transfer.remove_waiter(cell.number());
+        }
+        if let Operation::Served(transfer) = self {
+            return transfer.remove_waiter(cell.number(), must_pass_on);
         }
         match (&*self, self.file()) {
             (Operation::WaitChild { .. }, _) => {
@@ -222,7 +241,6 @@ impl Operation {
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::Epoll(wait), _) => wait.remove_waiter(cell.number(), must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
-            (Operation::Path(call), _) => call.remove_waiter(cell.number(), must_pass_on),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
             _ => {}
         }
@@ -250,7 +268,9 @@ impl Operation {
             (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
             (Operation::Disk(transfer), _) => return transfer.pass_on(cell.number()),
-            (Operation::Path(call), _) => call.pass_on(cell.number()),
+            // It attempts again, and gives its request the new priority.
+            (Operation::Path(_), _) => {}
+            (Operation::Served(transfer), _) => transfer.pass_on(cell.number()),
             (_, Some((file, waiting))) => file.pass_on(waiting, cell.number()),
             _ => return false,
         }
@@ -292,6 +312,7 @@ impl Operation {
             | Operation::Poll(_)
             | Operation::Epoll(_)
             | Operation::Disk(_)
+            | Operation::Served(_)
             | Operation::Turn { .. } => None,
         }
     }

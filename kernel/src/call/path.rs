@@ -1,8 +1,9 @@
 //! Calls that name files: a walk along a path, and what is done at its end.
 //!
-//! Each step is an attempt of a file system. If a step has to wait, the call waits in the queue of
-//! the node and attempts the same step again; if a portion is over, the call's coroutine wakes
-//! itself. So a long path, or one on a slow disk, holds no hart (decision 29).
+//! Each step is an attempt of a file system. If a step has to wait, the call sends the request that
+//! the step has prepared in its [`Ask`] and attempts the same step again; if a portion is over, the
+//! call's coroutine wakes itself. So a long path, or one on a slow disk, holds no hart (decisions 29
+//! and 32).
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -14,7 +15,7 @@ use cops_abi::syscall::PATH_BYTES_MAX;
 use cops_algorithms::path::Walk;
 use cops_fallible::{List, Text, try_arc};
 
-use crate::fs::{self, Change, Device, File, New, NodeRef};
+use crate::fs::{self, Ask, Change, Device, File, New, NodeRef};
 use crate::mm::PinnedBuffer;
 use crate::process::Process;
 use crate::sched::Waiter;
@@ -58,6 +59,14 @@ pub enum Then {
     Where { into: PinnedBuffer, names: List<Text> },
     /// List it.
     List { file: Arc<File>, into: PinnedBuffer },
+    /// Change the position of an open file.
+    Seek { file: Arc<File>, offset: isize, whence: usize },
+    /// The same as `Synchronise` for all file systems with numbers above this one.
+    SynchroniseAll { after: u64 },
+    /// Put the file system of a server there, with this root.
+    Mount { server: Arc<File>, root: u64 },
+    /// Remove the file system that was put there.
+    Unmount,
 }
 
 /// The second path of a call, and what was found at the end of the first.
@@ -85,10 +94,8 @@ pub struct PathCall {
     /// Whether a symbolic link at the end of the path is followed.
     follows: bool,
     then: Then,
-    /// The node of which the last attempt has to wait; `None` if only a portion was over.
-    waits_for: Option<NodeRef>,
-    /// The node in the queue of which the call is.
-    queued_at: Option<NodeRef>,
+    /// Its requests to processes that serve file systems.
+    ask: Ask,
 }
 
 /// What a step has found.
@@ -99,15 +106,12 @@ enum Step {
     Done(usize),
 }
 
-/// The value of an attempt, or `return` to wait for `$node`.
+/// The value of an attempt, or `return` to wait.
 macro_rules! attempt {
-    ($call:ident, $node:expr, $attempt:expr) => {
+    ($attempt:expr) => {
         match $attempt {
             Some(result) => result?,
-            None => {
-                $call.waits_for = Some($node.clone());
-                return Ok(None);
-            }
+            None => return Ok(None),
         }
     };
 }
@@ -115,52 +119,33 @@ macro_rules! attempt {
 impl PathCall {
     /// A call for what `walk` names from directory `at` on.
     pub fn new(at: NodeRef, walk: Walk, follows: bool, then: Then) -> Self {
-        Self { at, walk: Some(walk), follows, then, waits_for: None, queued_at: None }
+        Self { at, walk: Some(walk), follows, then, ask: Ask::default() }
     }
 
     /// A call for a node itself.
     pub fn of_node(node: NodeRef, then: Then) -> Self {
-        Self { at: node, walk: None, follows: false, then, waits_for: None, queued_at: None }
+        Self { at: node, walk: None, follows: false, then, ask: Ask::default() }
     }
 
-    /// Queues `waiter` where the last attempt has to wait. Returns false if only a portion was
-    /// over, and the call is to attempt again when others have run.
+    /// Sends the request for which the last attempt has to wait. Returns false if only a portion
+    /// was over, and the call is to attempt again when others have run.
     pub fn insert_waiter(&mut self, waiter: Waiter) -> bool {
-        if let (Some(before), Some(now)) = (&self.queued_at, &self.waits_for)
-            && !Arc::ptr_eq(before, now)
-        {
-            self.remove_waiter(waiter.number, false);
-        }
-        let Some(node) = self.waits_for.take() else { return false };
-        if let Some(queue) = node.waits() {
-            queue.insert(waiter);
-        }
-        self.queued_at = Some(node);
-        true
+        self.ask.insert_waiter(&waiter)
     }
 
-    /// The waiter with this number stops waiting.
-    pub fn remove_waiter(&self, waiter: u32, must_pass_on: bool) {
-        if let Some(queue) = self.queued_at.as_ref().and_then(|node| node.waits()) {
-            queue.remove(waiter, must_pass_on);
-        }
-    }
-
-    /// The waiter with this number has become less urgent.
-    pub fn pass_on(&self, waiter: u32) {
-        if let Some(queue) = self.queued_at.as_ref().and_then(|node| node.waits()) {
-            queue.pass_on(waiter);
-        }
+    /// Whether the last attempt has prepared a request that is not sent yet.
+    pub fn is_unsent(&self) -> bool {
+        self.ask.is_unsent()
     }
 
     /// Does some of it. Out of line, as every rare attempt: otherwise each read and write would set
     /// up what this one needs of registers and stack.
     #[inline(never)]
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
-        self.waits_for = None;
+        self.ask.begin(process.family);
         for _ in 0..PORTION_STEPS {
             match self.step(process) {
-                Ok(Some(Step::Again)) => {}
+                Ok(Some(Step::Again)) => self.ask.next_step(),
                 Ok(Some(Step::Done(value))) => return Some(Ok(value)),
                 Ok(None) => return None,
                 Err(error) => return Some(Err(error)),
@@ -178,7 +163,7 @@ impl PathCall {
         if component.is_last {
             return self.last(process);
         }
-        let found = attempt!(self, self.at, fs::look_up(&self.at, component.name));
+        let found = attempt!(fs::look_up(&self.at, component.name, &mut self.ask));
         if found.kind() == mode::LINK {
             return self.follow(&found);
         }
@@ -194,7 +179,7 @@ impl PathCall {
 
     /// Goes on along a symbolic link.
     fn follow(&mut self, link: &NodeRef) -> Result<Option<Step>, Errno> {
-        let target = attempt!(self, link, link.target());
+        let target = attempt!(link.target(&mut self.ask));
         if let Some(walk) = &mut self.walk
             && walk.expand(&target)?
         {
@@ -212,11 +197,11 @@ impl PathCall {
         if self.then.names_a_place() {
             return self.finish_place(process, &at, name, has_slash);
         }
-        let found = match fs::look_up(&at, &name) {
+        let found = match fs::look_up(&at, &name, &mut self.ask) {
             Some(Err(Errno::ENOENT)) if self.then.creates() => {
                 return self.create(process, &at, &name, has_slash);
             }
-            found => attempt!(self, at, found),
+            found => attempt!(found),
         };
         if found.kind() == mode::LINK && (self.follows || has_slash) {
             return self.follow(&found);
@@ -244,11 +229,11 @@ impl PathCall {
         if has_slash {
             return Err(Errno::EISDIR);
         }
-        match at.make(name, New::File, permissions, process.family) {
+        match at.make(name, New::File, permissions, process.family, &mut self.ask) {
             // Another call was faster.
             Some(Err(Errno::EEXIST)) if flags & open::EXCLUSIVE == 0 => Ok(Some(Step::Again)),
             made => {
-                let node = attempt!(self, at, made);
+                let node = attempt!(made);
                 insert(process, node, flags).map(|fd| Some(Step::Done(fd)))
             }
         }
@@ -275,29 +260,33 @@ impl PathCall {
         let payer = process.family;
         match &mut self.then {
             Then::MakeDirectory { permissions } => {
-                drop(attempt!(self, at, at.make(&name, New::Directory, *permissions, payer)));
+                let new = New::Directory;
+                drop(attempt!(at.make(&name, new, *permissions, payer, &mut self.ask)));
             }
             // With a slash it would name a directory.
             Then::MakeLink { .. } if has_slash => return Err(Errno::ENOENT),
             Then::MakeLink { target } => {
-                drop(attempt!(self, at, at.make(&name, New::Link(target), 0o777, payer)));
+                drop(attempt!(at.make(&name, New::Link(target), 0o777, payer, &mut self.ask)));
             }
             Then::Unlink { of_directory: false } if has_slash => {
-                let found = attempt!(self, at, fs::look_up(at, &name));
+                let found = attempt!(fs::look_up(at, &name, &mut self.ask));
                 let error = if fs::is_directory(&found) { Errno::EISDIR } else { Errno::ENOTDIR };
                 return Err(error);
             }
             Then::Unlink { of_directory } => {
-                // A directory in the place of which another file system is found stays.
-                let found = attempt!(self, at, fs::look_up(at, &name));
-                if *of_directory && &*name != "." && fs::covered_by(&found).is_some() {
-                    return Err(Errno::EBUSY);
+                // A directory in the place of which another file system is found stays. There is
+                // none in a file system that a process serves.
+                if at.served().is_none() {
+                    let found = attempt!(fs::look_up(at, &name, &mut self.ask));
+                    if *of_directory && &*name != "." && fs::covered_by(&found).is_some() {
+                        return Err(Errno::EBUSY);
+                    }
                 }
-                attempt!(self, at, at.unlink(&name, *of_directory));
+                attempt!(at.unlink(&name, *of_directory, &mut self.ask));
             }
             Then::Rename { to, .. } if to.first.is_none() => {
                 if has_slash {
-                    must_be_directory(attempt!(self, at, fs::look_up(at, &name)))?;
+                    must_be_directory(attempt!(fs::look_up(at, &name, &mut self.ask)))?;
                 }
                 to.first = Some((at.clone(), name));
                 return self.walk_second();
@@ -306,14 +295,14 @@ impl PathCall {
                 let Some((from, old)) = &to.first else { return Err(Errno::EIO) };
                 same_file_system(from, at)?;
                 if has_slash {
-                    must_be_directory(attempt!(self, from, fs::look_up(from, old)))?;
+                    must_be_directory(attempt!(fs::look_up(from, old, &mut self.ask)))?;
                 }
-                attempt!(self, at, from.rename(old, (at, &name), *no_replace, payer));
+                attempt!(from.rename(old, (at, &name), *no_replace, payer, &mut self.ask));
             }
             Then::Link { to } => {
                 let Some((node, _)) = &to.first else { return Err(Errno::EIO) };
                 same_file_system(node, at)?;
-                attempt!(self, at, at.link(&name, node, payer));
+                attempt!(at.link(&name, node, payer, &mut self.ask));
             }
             _ => return Err(Errno::EIO),
         }
@@ -325,26 +314,29 @@ impl PathCall {
         match &mut self.then {
             Then::Open { flags, .. } => {
                 let flags = *flags;
-                check_open(&node, flags)?;
+                attempt!(check_open(&node, flags, &mut self.ask));
                 if flags & open::TRUNCATE != 0 && node.kind() == mode::REGULAR {
-                    attempt!(self, node, node.resize(0));
+                    attempt!(node.resize(0, &mut self.ask));
                 }
                 return insert(process, node, flags).map(|fd| Some(Step::Done(fd)));
             }
-            Then::Status { into, is_extended } => store_status(&node.status(), into, *is_extended),
+            Then::Status { into, is_extended } => {
+                let status = attempt!(node.status(&mut self.ask));
+                store_status(&status, into, *is_extended);
+            }
             Then::Access { mode: asked } => {
-                let status = node.status();
+                let status = attempt!(node.status(&mut self.ask));
                 let may_execute = status.kind() != mode::REGULAR || status.mode & 0o111 != 0;
                 if *asked & 1 != 0 && !may_execute {
                     return Err(Errno::EACCES);
                 }
                 if *asked & 2 != 0 && node.device().is_none() {
                     // Changing nothing fails where nothing can be changed.
-                    attempt!(self, node, node.change(Change::default()));
+                    attempt!(node.change(Change::default(), &mut self.ask));
                 }
             }
             Then::ReadLink { into } => {
-                let target = attempt!(self, node, node.target());
+                let target = attempt!(node.target(&mut self.ask));
                 let count = target.len().min(into.len());
                 into.write_at(0, &target.as_bytes()[..count]);
                 return Ok(Some(Step::Done(count)));
@@ -353,14 +345,35 @@ impl PathCall {
                 let node = must_be_directory(node)?;
                 process.files.lock().set_working(node);
             }
-            Then::Resize { length } => attempt!(self, node, node.resize(*length)),
-            Then::Change(change) => attempt!(self, node, node.change(*change)),
-            Then::Usage { into } => into.write_at(0, &node.usage().to_bytes()),
-            Then::Synchronise => attempt!(self, node, node.synchronise()),
+            Then::Resize { length } => attempt!(node.resize(*length, &mut self.ask)),
+            Then::Change(change) => attempt!(node.change(*change, &mut self.ask)),
+            Then::Usage { into } => {
+                let usage = attempt!(node.usage(&mut self.ask));
+                into.write_at(0, &usage.to_bytes());
+            }
+            Then::Synchronise => attempt!(node.synchronise(&mut self.ask)),
+            Then::Seek { file, offset, whence } => {
+                let position = attempt!(file.attempt_seek(*offset, *whence, &mut self.ask));
+                return Ok(Some(Step::Done(position)));
+            }
+            Then::SynchroniseAll { after } => {
+                // This one first, and then those behind it. An error of one does not keep the
+                // others from it.
+                if node.synchronise_all(&mut self.ask).is_none() {
+                    return Ok(None);
+                }
+                if let Some((number, next)) = fs::served_after(*after) {
+                    *after = number;
+                    self.at = next;
+                    return Ok(Some(Step::Again));
+                }
+            }
+            Then::Mount { server, root } => fs::mount_served(&node, server, *root)?,
+            Then::Unmount => fs::unmount(&node)?,
             Then::List { file, into } => {
                 let mut bytes = [0; LIST_BYTES_MAX];
                 let bytes = &mut bytes[..into.len().min(LIST_BYTES_MAX)];
-                let count = attempt!(self, node, file.attempt_list(bytes));
+                let count = attempt!(file.attempt_list(bytes, &mut self.ask));
                 into.write_at(0, &bytes[..count]);
                 return Ok(Some(Step::Done(count)));
             }
@@ -372,7 +385,11 @@ impl PathCall {
 
     /// One level up; at the root, stores the path.
     fn climb(&mut self, node: &NodeRef) -> Result<Option<Step>, Errno> {
-        let place = attempt!(self, node, node.place());
+        if let Some(covered) = fs::covered_by(node) {
+            self.at = covered;
+            return Ok(Some(Step::Again));
+        }
+        let place = attempt!(node.place(&mut self.ask));
         let Then::Where { into, names } = &mut self.then else { return Err(Errno::EIO) };
         if let Some((parent, name)) = place {
             if names.len() >= LEVELS_MAX {
@@ -380,10 +397,6 @@ impl PathCall {
             }
             names.try_push(name)?;
             self.at = parent;
-            return Ok(Some(Step::Again));
-        }
-        if let Some(covered) = fs::covered_by(node) {
-            self.at = covered.clone();
             return Ok(Some(Step::Again));
         }
         let length: usize = names.iter().map(|name| name.len() + 1).sum();
@@ -444,30 +457,27 @@ fn same_file_system(one: &NodeRef, other: &NodeRef) -> Result<(), Errno> {
     if one.identity().0 == other.identity().0 { Ok(()) } else { Err(Errno::EXDEV) }
 }
 
-/// Whether a node that exists may be opened so.
-fn check_open(node: &NodeRef, flags: u32) -> Result<(), Errno> {
+/// Whether a node that exists may be opened so; `None` if the call has to wait.
+fn check_open(node: &NodeRef, flags: u32, ask: &mut Ask) -> Option<Result<(), Errno>> {
     let kind = node.kind();
     let writes = flags & open::ACCESS_MODE != open::READ_ONLY || flags & open::TRUNCATE != 0;
     if flags & open::CREATE != 0 && flags & open::EXCLUSIVE != 0 {
-        return Err(Errno::EEXIST);
+        return Some(Err(Errno::EEXIST));
     }
-    match kind {
+    Some(match kind {
         mode::LINK => Err(Errno::ELOOP),
         mode::DIRECTORY if writes || flags & open::CREATE != 0 => Err(Errno::EISDIR),
         mode::DIRECTORY => Ok(()),
         _ if flags & open::DIRECTORY != 0 => Err(Errno::ENOTDIR),
-        mode::REGULAR if writes => match node.change(Change::default()) {
-            Some(Err(error)) => Err(error),
-            _ => Ok(()),
-        },
+        mode::REGULAR if writes => node.change(Change::default(), ask)?,
         _ => Ok(()),
-    }
+    })
 }
 
 /// Opens `node` in the process. Returns its descriptor.
 fn insert(process: &Process, node: NodeRef, flags: u32) -> CallResult {
-    if node.device() == Some(Device::Disk) {
-        // It has the files of all processes.
+    if let Some(Device::Disk | Device::FileServer) = node.device() {
+        // The disk has the files of all processes, and a served file system is seen by all.
         process.check_authority_over_machine()?;
     }
     let file = try_arc(File::of_node(node, flags, process.family)?)?;

@@ -29,6 +29,8 @@ pub struct DiskTransfer {
     slot: Option<usize>,
     /// Whether it has been in the queue for a free slot.
     is_queued: bool,
+    /// Whether its coroutine is woken at the end of the request.
+    has_waiter: bool,
 }
 
 impl DiskTransfer {
@@ -54,7 +56,7 @@ impl DiskTransfer {
             }
             Work::Flush => 0,
         };
-        Ok(Self { disk, work, bytes, slot: None, is_queued: false })
+        Ok(Self { disk, work, bytes, slot: None, is_queued: false, has_waiter: false })
     }
 
     /// Number of bytes that will be transferred if the device does not fail.
@@ -113,9 +115,16 @@ impl DiskTransfer {
             }
             Some(slot) => {
                 self.remove_waiter(waiter.number);
+                self.has_waiter = true;
                 self.disk.set_waiter(slot, waiter.coroutine);
             }
         }
+    }
+
+    /// Whether the device has the request, and no coroutine is woken at its end: the last attempt
+    /// found a free slot while it waited for one.
+    pub fn is_without_waiter(&self) -> bool {
+        self.slot.is_some() && !self.has_waiter
     }
 
     /// The waiter with this number leaves the queue for a free slot, because it has one or has

@@ -11,6 +11,7 @@ use cops_algorithms::pages::{PAGES_MAX, Pages};
 use cops_fallible::try_box;
 use spin::Mutex;
 
+use super::served;
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::{self, Family};
 use crate::mm::{self, Frame, PinnedBuffer};
@@ -213,8 +214,14 @@ pub fn sweep(mut contents: Box<Contents>) {
     SWEEPER.wake();
 }
 
-/// Frees some pages. Returns whether there is more.
+/// Frees some pages, and some messages for servers that are gone. Returns whether there is more.
 pub fn sweep_some() -> bool {
+    let has_messages = served::sweep_some();
+    sweep_pages() || has_messages
+}
+
+/// Frees some pages. Returns whether there is more.
+fn sweep_pages() -> bool {
     let mut swept = SWEPT.lock();
     let Some(mut first) = swept.take() else { return false };
     *swept = first.next.take();

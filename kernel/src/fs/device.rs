@@ -29,7 +29,7 @@ pub fn read(device: Device, buffer: &PinnedBuffer) -> CallResult {
             Ok(bytes.len())
         }
         // They are opened as what they name.
-        Device::Console | Device::Disk => Err(Errno::EIO),
+        Device::Console | Device::Disk | Device::FileServer => Err(Errno::EIO),
     }
 }
 
@@ -38,6 +38,6 @@ pub fn write(device: Device, buffer: &PinnedBuffer) -> CallResult {
     match device {
         Device::Null | Device::Zero | Device::Random => Ok(buffer.len()),
         Device::Full => Err(Errno::ENOSPC),
-        Device::Console | Device::Disk => Err(Errno::EIO),
+        Device::Console | Device::Disk | Device::FileServer => Err(Errno::EIO),
     }
 }

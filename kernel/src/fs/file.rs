@@ -11,9 +11,10 @@ use spin::Mutex;
 use super::device;
 use super::epoll::Epoll;
 use super::event::EventCounter;
-use super::node::{self, Device, NodeRef};
+use super::node::{self, Attempt, Device, Listed, NodeRef};
 use super::pair::Paired;
 use super::pipe::{PipeReader, PipeWriter};
+use super::served::{Ask, FileServer, ServedFile};
 use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
@@ -44,6 +45,10 @@ pub enum Object {
     /// of a listing. What is written is charged to `payer`, the family of the process that opened
     /// it.
     Node { node: NodeRef, position: Mutex<u64>, payer: Family },
+    /// A file or a directory of a file system that a process serves.
+    Served(ServedFile),
+    /// The server's end of such a file system.
+    FileServer(FileServer),
     /// A device that the kernel simulates, and its node.
     Device { device: Device, node: NodeRef },
     /// Reading end of a pipe.
@@ -82,7 +87,8 @@ impl File {
     /// Opens `node` with these flags of `open`. What is written is charged to `payer`.
     ///
     /// # Errors
-    /// `ENXIO` if it is a device that the machine does not have, `EROFS` if it cannot be written.
+    /// `ENXIO` if it is a device that the machine does not have, or anything but a file or directory
+    /// of a file system that a process serves; `EROFS` if it cannot be written; `ENOMEM`.
     pub fn of_node(node: NodeRef, flags: u32, payer: Family) -> Result<File, Errno> {
         let object = match node.device() {
             Some(Device::Console) => Object::Console,
@@ -93,7 +99,12 @@ impl File {
                 }
                 Object::Disk { position: Mutex::new(0) }
             }
+            Some(Device::FileServer) => Object::FileServer(FileServer::new(payer)?),
             Some(device) => Object::Device { device, node },
+            None if node.served().is_some() => match node.kind() {
+                mode::REGULAR | mode::DIRECTORY => Object::Served(ServedFile::new(node)),
+                _ => return Err(Errno::ENXIO),
+            },
             None => Object::Node { node, position: Mutex::new(0), payer },
         };
         Ok(Self::new(object, flags))
@@ -106,12 +117,13 @@ impl File {
     pub fn node(&self) -> Result<&NodeRef, Errno> {
         match &self.object {
             Object::Node { node, .. } | Object::Device { node, .. } => Ok(node),
+            Object::Served(served) => Ok(served.node()),
             _ => Err(Errno::EINVAL),
         }
     }
 
     /// Whether it is open for reading.
-    fn is_readable(&self) -> bool {
+    pub fn is_readable(&self) -> bool {
         self.flags() & open::ACCESS_MODE != open::WRITE_ONLY
     }
 
@@ -136,16 +148,17 @@ impl File {
         self.flags() & open::NON_BLOCKING != 0
     }
 
-    /// What `fstat` reports.
-    pub fn status(&self) -> Status {
+    /// What `fstat` reports; `None` if the call has to wait.
+    pub fn attempt_status(&self, ask: &mut Ask) -> Attempt<Status> {
         let (kind, permissions) = match &self.object {
-            Object::Node { node, .. } | Object::Device { node, .. } => return node.status(),
+            Object::Node { node, .. } | Object::Device { node, .. } => return node.status(ask),
+            Object::Served(served) => return served.node().status(ask),
             Object::ConsoleInput
             | Object::ConsoleOutput
             | Object::ConsoleError
             | Object::Console => {
                 let console = Status::new(mode::CHARACTER_DEVICE, 0o620);
-                return Status { device: device_number(5, 1), number: 1, ..console };
+                return Some(Ok(Status { device: device_number(5, 1), number: 1, ..console }));
             }
             Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600),
             Object::Socket(_) | Object::Datagrams(_) | Object::Paired(_) => (mode::SOCKET, 0o777),
@@ -153,11 +166,12 @@ impl File {
             Object::Event(_) | Object::Epoll(_) => (0, 0o600),
             Object::Disk { .. } => {
                 let size = disk().map_or(0, Disk::bytes);
-                return Status { size, ..Status::new(mode::BLOCK_DEVICE, 0o600) };
+                return Some(Ok(Status { size, ..Status::new(mode::BLOCK_DEVICE, 0o600) }));
             }
+            Object::FileServer(_) => (mode::CHARACTER_DEVICE, 0o600),
         };
         let number = core::ptr::from_ref(self).addr() as u64;
-        Status { number, ..Status::new(kind, permissions) }
+        Some(Ok(Status { number, ..Status::new(kind, permissions) }))
     }
 
     /// Number of bytes that a read would return at once, as `FIONREAD` reports it.
@@ -170,7 +184,8 @@ impl File {
             Object::Socket(socket) => Ok(socket.unread_bytes()),
             Object::Paired(paired) => Ok(paired.unread_bytes()),
             Object::Node { node, position, .. } if !self.is_directory() => {
-                Ok(node.status().size.saturating_sub(*position.lock()) as usize)
+                let status = node.status(&mut Ask::default()).unwrap_or(Err(Errno::ENOTTY))?;
+                Ok(status.size.saturating_sub(*position.lock()) as usize)
             }
             Object::ConsoleInput | Object::Console => Ok(super::terminal::unread_bytes()),
             _ => Err(Errno::ENOTTY),
@@ -179,7 +194,11 @@ impl File {
 
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
-        matches!(&self.object, Object::Node { node, .. } if node::is_directory(node))
+        match &self.object {
+            Object::Node { node, .. } => node::is_directory(node),
+            Object::Served(served) => node::is_directory(served.node()),
+            _ => false,
+        }
     }
 
     /// Whether it is the console.
@@ -280,7 +299,9 @@ impl File {
             Object::Paired(paired) => paired.attempt_read(buffer),
             Object::Event(counter) => counter.attempt_read(buffer),
             Object::Epoll(_) => Some(Err(Errno::EINVAL)),
-            // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`.
+            Object::FileServer(server) => server.attempt_read(buffer),
+            // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`, and what a
+            // process serves by a `ServedTransfer`.
             _ => Some(Err(Errno::EBADF)),
         }
     }
@@ -296,6 +317,7 @@ impl File {
             Object::Paired(paired) => paired.attempt_write(buffer),
             Object::Event(counter) => counter.attempt_write(buffer),
             Object::Epoll(_) => Some(Err(Errno::EINVAL)),
+            Object::FileServer(server) => Some(server.write(buffer)),
             _ => Some(Err(Errno::EBADF)),
         }
     }
@@ -373,79 +395,119 @@ impl File {
             }
             Object::Paired(paired) => Some(paired.queue(waiting)),
             Object::Event(counter) => Some((counter.queue(waiting), counter.may_be_ready(waiting))),
-            // A call that is woken attempts again in any case.
-            Object::Node { node, .. } => node.waits().map(|queue| (queue, true)),
-            Object::ConsoleInput
+            Object::FileServer(server) => Some(server.queue()),
+            Object::Node { .. }
+            | Object::Served(_)
+            | Object::ConsoleInput
             | Object::Device { .. }
             | Object::Disk { .. }
             | Object::Epoll(_) => None,
         }
     }
 
-    /// Changes the position of the next read or write.
+    /// Changes the position of the next read or write; `None` if the call has to wait.
     ///
     /// # Errors
     /// `ESPIPE` for a file without a position, `EINVAL` for a negative position or an unknown
     /// `whence`.
-    pub fn seek(&self, offset: isize, whence: usize) -> CallResult {
-        let (size, position) = match &self.object {
-            Object::Node { node, position, .. } => (node.status().size, position),
-            Object::Disk { position } => (disk()?.bytes(), position),
-            Object::Device { .. } => return Ok(0),
-            _ => return Err(Errno::ESPIPE),
+    pub fn attempt_seek(&self, offset: isize, whence: usize, ask: &mut Ask) -> Option<CallResult> {
+        let position = match &self.object {
+            Object::Device { .. } => return Some(Ok(0)),
+            Object::Node { position, .. } | Object::Disk { position } => Some(position),
+            Object::Served(_) => None,
+            _ => return Some(Err(Errno::ESPIPE)),
         };
-        let mut position = position.lock();
-        let base = match whence {
-            0 => 0,
-            1 => *position,
-            2 => size,
-            _ => return Err(Errno::EINVAL),
+        let size = match &self.object {
+            Object::Node { node, .. } if whence == 2 => node.status(ask)?.map(|it| it.size),
+            Object::Served(served) if whence == 2 => served.node().status(ask)?.map(|it| it.size),
+            Object::Disk { .. } => disk().map(Disk::bytes),
+            _ => Ok(0),
         };
-        *position = base
-            .checked_add_signed(offset as i64)
-            .filter(|&position| i64::try_from(position).is_ok())
-            .ok_or(Errno::EINVAL)?;
-        Ok(*position as usize)
+        let moved = |position: u64| {
+            let base = match whence {
+                0 => 0,
+                1 => position,
+                2 => size?,
+                _ => return Err(Errno::EINVAL),
+            };
+            base.checked_add_signed(offset as i64)
+                .filter(|&position| i64::try_from(position).is_ok())
+                .ok_or(Errno::EINVAL)
+        };
+        let moved = match (&self.object, position) {
+            (Object::Served(served), _) => {
+                let moved = moved(served.position());
+                if let Ok(position) = moved {
+                    served.set_position(position);
+                }
+                moved
+            }
+            (_, Some(position)) => {
+                let mut position = position.lock();
+                let moved = moved(*position);
+                *position = moved.unwrap_or(*position);
+                moved
+            }
+            _ => Err(Errno::ESPIPE),
+        };
+        Some(moved.map(|position| position as usize))
     }
 
     /// Lists entries of a directory as Linux's `dirent64` records, as many as fit into `bytes`;
     /// `None` if the call has to wait.
-    pub fn attempt_list(&self, bytes: &mut [u8]) -> Option<CallResult> {
-        let Object::Node { node, position, .. } = &self.object else {
-            return Some(Err(Errno::ENOTDIR));
-        };
-        if !node::is_directory(node) {
-            return Some(Err(Errno::ENOTDIR));
-        }
-        let mut position = position.lock();
-        let mut used = 0;
-        loop {
-            // The places 0 and 1 are those of the directory itself and the one above it.
-            let name;
-            let (place, name, number, kind) = match *position {
-                0 => (1, ".", node.identity().1, mode::DIRECTORY),
-                1 => (2, "..", node.identity().1, mode::DIRECTORY),
-                after => match node.list(after) {
-                    Some(Ok(Some(entry))) => {
-                        name = entry.name;
-                        (entry.place, &*name, entry.number, entry.kind)
-                    }
-                    Some(Ok(None)) => return Some(Ok(used)),
-                    // What has been listed is reported; the next call finds the error, or waits.
-                    Some(Err(_)) | None if used > 0 => return Some(Ok(used)),
-                    Some(Err(error)) => return Some(Err(error)),
-                    None => return None,
-                },
-            };
-            let record = dirent::Record { number, place, name, kind };
-            match dirent::put(&mut bytes[used..], &record) {
-                Some(length) => used += length,
-                None if used == 0 => return Some(Err(Errno::EINVAL)),
-                None => return Some(Ok(used)),
+    pub fn attempt_list(&self, bytes: &mut [u8], ask: &mut Ask) -> Option<CallResult> {
+        match &self.object {
+            Object::Node { node, position, .. } if node::is_directory(node) => {
+                let mut position = position.lock();
+                list(node, &mut position, bytes, ask)
             }
-            *position = place;
+            Object::Served(served) if node::is_directory(served.node()) => {
+                let mut position = served.position();
+                let listed = list(served.node(), &mut position, bytes, ask)?;
+                served.set_position(position);
+                Some(listed)
+            }
+            _ => Some(Err(Errno::ENOTDIR)),
         }
     }
+}
+
+/// Lists entries of `node` behind `position`, which moves.
+fn list(node: &NodeRef, position: &mut u64, bytes: &mut [u8], ask: &mut Ask) -> Option<CallResult> {
+    let mut used = 0;
+    loop {
+        let room = bytes.get_mut(used..).unwrap_or_default();
+        // The places 0 and 1 are those of the directory itself and the one above it.
+        let (length, place) = match *position {
+            at @ 0..2 => {
+                let name = if at == 0 { "." } else { ".." };
+                let (number, kind) = (node.identity().1, mode::DIRECTORY);
+                let record = dirent::Record { number, place: at + 1, name, kind };
+                match dirent::put(room, &record) {
+                    Some(length) => (length, at + 1),
+                    None => return Some(no_room(used)),
+                }
+            }
+            // What has been listed is reported before the call waits.
+            _ if used > 0 && node.served().is_some() => return Some(Ok(used)),
+            after => match node.list(after, room, ask) {
+                Some(Ok(Listed::Records { bytes, place })) => (bytes, place),
+                Some(Ok(Listed::End)) => return Some(Ok(used)),
+                Some(Ok(Listed::NoRoom)) => return Some(no_room(used)),
+                // The next call finds the error, or waits.
+                Some(Err(_)) | None if used > 0 => return Some(Ok(used)),
+                Some(Err(error)) => return Some(Err(error)),
+                None => return None,
+            },
+        };
+        used += length;
+        *position = place;
+    }
+}
+
+/// There is no room for another record: the result of the call.
+fn no_room(used: usize) -> CallResult {
+    if used == 0 { Err(Errno::EINVAL) } else { Ok(used) }
 }
 
 /// Calls that wait for room in the console's queue.

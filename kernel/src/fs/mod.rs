@@ -1,5 +1,5 @@
-//! Files: file systems in memory, pipes, counters, epoll instances, the console, and the table of a
-//! process's open files.
+//! Files: file systems in memory and those that processes serve, pipes, counters, epoll instances,
+//! the console, and the table of a process's open files.
 #![forbid(unsafe_code)]
 
 mod contents;
@@ -14,6 +14,7 @@ mod node;
 mod pair;
 mod pipe;
 mod readiness;
+mod served;
 mod table;
 mod terminal;
 
@@ -23,10 +24,13 @@ pub use epoll::Epoll;
 pub use event::EventCounter;
 pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
-pub use mounts::{covered_by, look_up, mount, root as root_directory};
+pub use mounts::{
+    covered_by, look_up, mount, mount_served, root as root_directory, served_after, unmount,
+};
 pub use node::{Attempt, Change, Device, New, NodeRef, is_directory};
 pub use pair::pair;
 pub use pipe::pipe;
+pub use served::{Ask, ServedTransfer};
 pub use table::{Descriptor, FileTable};
 pub use terminal::{
     ConsoleRead, TERMINAL, console_mode, hand_over_console, release_console, set_settings, settings,

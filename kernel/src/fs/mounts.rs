@@ -1,23 +1,44 @@
-//! The tree of all file systems: the root image, `/tmp` and `/dev`.
+//! The tree of all file systems: the root image, `/tmp` and `/dev`, and those that processes serve.
 
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
-use spin::Once;
+use cops_fallible::List;
+use spin::{Once, RwLock};
 
+use super::file::{File, Object};
 use super::memory::{self, MemoryFiles};
-use super::node::{Attempt, NodeRef};
+use super::node::{Attempt, NodeRef, is_directory};
+use super::served::{Ask, ServedNode};
+
+/// Maximum number of file systems besides the root.
+const MOUNTS_MAX: usize = 32;
 
 /// A file system in the place of a directory.
 struct Mount {
     /// The directory.
     covered: NodeRef,
     root: NodeRef,
+    /// Their identities, which every look-up compares.
+    covered_identity: (u64, u64),
+    root_identity: (u64, u64),
+}
+
+impl Mount {
+    fn new(covered: NodeRef, root: NodeRef) -> Self {
+        let (covered_identity, root_identity) = (covered.identity(), root.identity());
+        Self { covered, root, covered_identity, root_identity }
+    }
+
+    /// Whether its server is gone.
+    fn is_closed(&self) -> bool {
+        self.root.served().is_some_and(ServedNode::is_closed)
+    }
 }
 
 struct Mounts {
     root: NodeRef,
-    others: [Mount; 2],
+    others: RwLock<List<Mount>>,
 }
 
 static MOUNTS: Once<Mounts> = Once::new();
@@ -35,14 +56,24 @@ pub fn mount() {
 }
 
 fn make() -> Result<Mounts, Errno> {
-    let root = memory::root_image(&["tmp", "dev"])?;
-    let mounted = |name: &str, files: Arc<MemoryFiles>| {
-        let covered = root.look_up(name).unwrap_or(Err(Errno::EIO))?;
-        Ok::<_, Errno>(Mount { covered, root: files.root()? })
+    let root = memory::root_image(&["tmp", "dev", "disk"])?;
+    let mut others = List::new();
+    let mut mounted = |name: &str, files: Arc<MemoryFiles>| {
+        let covered = root.look_up(name, &mut Ask::default()).unwrap_or(Err(Errno::EIO))?;
+        others.try_push(Mount::new(covered, files.root()?))?;
+        Ok::<_, Errno>(())
     };
-    let temporary = mounted("tmp", memory::temporary()?)?;
-    let devices = mounted("dev", memory::devices()?)?;
-    Ok(Mounts { root, others: [temporary, devices] })
+    mounted("tmp", memory::temporary()?)?;
+    mounted("dev", memory::devices()?)?;
+    Ok(Mounts { root, others: RwLock::new(others) })
+}
+
+/// The tree.
+///
+/// # Panics
+/// Before [`mount`].
+fn mounts() -> &'static Mounts {
+    MOUNTS.get().expect("no path is used before the file systems are mounted")
 }
 
 /// The root of all paths.
@@ -50,28 +81,99 @@ fn make() -> Result<Mounts, Errno> {
 /// # Panics
 /// Before [`mount`].
 pub fn root() -> &'static NodeRef {
-    &MOUNTS.get().expect("no path is used before the file systems are mounted").root
-}
-
-fn others() -> &'static [Mount] {
-    MOUNTS.get().map_or(&[], |mounts| &mounts.others)
+    &mounts().root
 }
 
 /// What `name` names in directory `at`, across the borders of file systems.
-pub fn look_up(at: &NodeRef, name: &str) -> Attempt<NodeRef> {
+pub fn look_up(at: &NodeRef, name: &str, ask: &mut Ask) -> Attempt<NodeRef> {
     if name == ".." {
-        return covered_by(at).unwrap_or(at).look_up(name);
+        let covered = covered_by(at);
+        return covered.as_ref().unwrap_or(at).look_up(name, ask);
     }
-    Some(at.look_up(name)?.map(|found| {
+    if at.served().is_some() {
+        // Nothing is mounted there.
+        return if name == "." { Some(Ok(at.clone())) } else { at.look_up(name, ask) };
+    }
+    Some(at.look_up(name, ask)?.map(|found| {
         let identity = found.identity();
-        let mount = others().iter().find(|mount| mount.covered.identity() == identity);
-        mount.map_or(found, |mount| mount.root.clone())
+        let others = mounts().others.read();
+        let mount = others.iter().find(|mount| mount.covered_identity == identity);
+        mount.map(|mount| mount.root.clone()).unwrap_or(found)
     }))
 }
 
 /// The directory in the place of which `node`, the root of a file system, is found.
-pub fn covered_by(node: &NodeRef) -> Option<&'static NodeRef> {
+pub fn covered_by(node: &NodeRef) -> Option<NodeRef> {
     let identity = node.identity();
-    let mount = others().iter().find(|mount| mount.root.identity() == identity)?;
-    Some(&mount.covered)
+    let others = mounts().others.read();
+    let mount = others.iter().find(|mount| mount.root_identity == identity)?;
+    Some(mount.covered.clone())
+}
+
+/// Puts the file system of the server `file`, of which the root is node `number`, at directory
+/// `at`.
+///
+/// # Errors
+/// `ENOTDIR`; `EBUSY` for the root of a file system of which the server is not gone, or if the
+/// server's file system is mounted; `EINVAL` if `file` is not a server, or `at` is in a file system
+/// that a process serves; `ENOSPC` if there are too many; `EIO`, `ENOMEM`.
+pub fn mount_served(at: &NodeRef, file: &File, number: u64) -> Result<(), Errno> {
+    let Object::FileServer(server) = &file.object else { return Err(Errno::EINVAL) };
+    if !is_directory(at) {
+        return Err(Errno::ENOTDIR);
+    }
+    let identity = at.identity();
+    let is_root = identity == root().identity();
+    // What is dropped is dropped without the lock.
+    let mut before = None;
+    let mut others = mounts().others.write();
+    let same = others.iter().position(|mount| mount.root_identity == identity);
+    let covered = match same.and_then(|index| others.get(index)) {
+        Some(mount) if mount.is_closed() => mount.covered.clone(),
+        Some(_) => return Err(Errno::EBUSY),
+        None if is_root => return Err(Errno::EBUSY),
+        None if at.served().is_some() => return Err(Errno::EINVAL),
+        None => at.clone(),
+    };
+    if same.is_none() {
+        if others.len() >= MOUNTS_MAX {
+            return Err(Errno::ENOSPC);
+        }
+        others.try_reserve(1)?;
+    }
+    let mount = Mount::new(covered, ServedNode::root(server.connection(), number)?);
+    match same.and_then(|index| others.get_mut(index)) {
+        Some(place) => before = Some(core::mem::replace(place, mount)),
+        // There is room.
+        None => drop(others.push_within_capacity(mount)),
+    }
+    drop(others);
+    drop(before);
+    Ok(())
+}
+
+/// Removes the file system with root `node`, which a process serves. Files of it stay open.
+///
+/// # Errors
+/// `EINVAL` if it is no such root.
+pub fn unmount(node: &NodeRef) -> Result<(), Errno> {
+    let identity = node.identity();
+    let mut others = mounts().others.write();
+    let is_it = |mount: &Mount| mount.root_identity == identity && mount.root.served().is_some();
+    let index = others.iter().position(is_it).ok_or(Errno::EINVAL)?;
+    let mount = others.remove(index);
+    drop(others);
+    // Without the lock: the server is told that nothing uses its file system.
+    drop(mount);
+    Ok(())
+}
+
+/// The root of the first file system with a number above `after` that a process serves, and its
+/// number.
+pub fn served_after(after: u64) -> Option<(u64, NodeRef)> {
+    let others = mounts().others.read();
+    let served = others.iter().filter(|mount| mount.root.served().is_some() && !mount.is_closed());
+    let next = served.filter(|mount| mount.root_identity.0 > after);
+    let first = next.min_by_key(|mount| mount.root_identity.0)?;
+    Some((first.root_identity.0, first.root.clone()))
 }

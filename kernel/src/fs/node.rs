@@ -1,10 +1,9 @@
 //! What a path names: the interface between the calls on files and the file systems.
 //!
 //! An operation is an *attempt*: it is completed and returns its result, or it has to wait and has
-//! changed nothing. A call that has to wait registers in the queue of the node and attempts again
-//! when it is woken (`call/path.rs`). What a look-up has loaded is in memory as long as the node is
-//! used, so `identity`, `kind`, `status` and
-//! `device` never wait.
+//! changed nothing. An operation that has to wait prepares a request in the [`Ask`] of the call,
+//! which sends it and attempts again when it is woken (`fs/served`). File systems in memory never
+//! wait. `identity`, `kind` and `device` never wait either.
 
 use alloc::sync::Arc;
 
@@ -12,9 +11,9 @@ use cops_abi::Errno;
 use cops_abi::file::{Status, Time, Usage, mode};
 use cops_fallible::Text;
 
+use super::served::{Ask, ServedNode};
 use crate::mm::PinnedBuffer;
 use crate::mm::quota::Family;
-use crate::sched::WaitQueue;
 
 /// The result of an attempt; `None` if the operation has to wait.
 pub type Attempt<T> = Option<Result<T, Errno>>;
@@ -37,6 +36,8 @@ pub enum Device {
     Console,
     /// The disk.
     Disk,
+    /// A new connection for a process that serves a file system.
+    FileServer,
 }
 
 /// What is created.
@@ -60,16 +61,14 @@ pub struct Change {
     pub modified: Option<Time>,
 }
 
-/// An entry of a directory.
-pub struct Entry {
-    /// The listing goes on behind this place.
-    pub place: u64,
-    /// The name.
-    pub name: Text,
-    /// The node's number.
-    pub number: u64,
-    /// The node's type: one of [`mode`].
-    pub kind: u32,
+/// What a listing has found.
+pub enum Listed {
+    /// There are no more entries.
+    End,
+    /// There is no room for the next one.
+    NoRoom,
+    /// So many bytes of records. The listing goes on behind this place.
+    Records { bytes: usize, place: u64 },
 }
 
 /// A file, directory, symbolic link or device of a file system.
@@ -83,19 +82,19 @@ pub trait Node: Send + Sync {
     fn kind(&self) -> u32;
 
     /// What is known of it.
-    fn status(&self) -> Status;
+    fn status(&self, ask: &mut Ask) -> Attempt<Status>;
 
     /// The device that it names.
     fn device(&self) -> Option<Device> {
         None
     }
 
-    /// Where calls wait if an operation of this node has to wait.
-    fn waits(&self) -> Option<&WaitQueue> {
+    /// The same node, if a process serves its file system.
+    fn served(&self) -> Option<&ServedNode> {
         None
     }
 
-    /// Reads at `offset`; 0 at the end.
+    /// Reads at `offset`; 0 at the end. Of a file system in memory.
     fn read(&self, _offset: u64, _buffer: &PinnedBuffer) -> Attempt<usize> {
         Some(Err(Errno::EISDIR))
     }
@@ -110,7 +109,8 @@ pub trait Node: Send + Sync {
         Some(Err(Errno::EACCES))
     }
 
-    /// Writes at `offset`, or at the end. Returns where the written bytes end, and their number.
+    /// Writes at `offset`, or at the end. Returns where the written bytes end, and their number. Of
+    /// a file system in memory.
     fn write(
         &self,
         _offset: Option<u64>,
@@ -121,20 +121,25 @@ pub trait Node: Send + Sync {
     }
 
     /// Changes the length.
-    fn resize(&self, _length: u64) -> Attempt<()> {
+    fn resize(&self, _length: u64, _ask: &mut Ask) -> Attempt<()> {
         Some(Err(Errno::EINVAL))
     }
 
     /// Returns when what was written survives a loss of power.
-    fn synchronise(&self) -> Attempt<()> {
+    fn synchronise(&self, _ask: &mut Ask) -> Attempt<()> {
+        Some(Ok(()))
+    }
+
+    /// The same of everything in its file system.
+    fn synchronise_all(&self, _ask: &mut Ask) -> Attempt<()> {
         Some(Ok(()))
     }
 
     /// Changes the status.
-    fn change(&self, change: Change) -> Attempt<()>;
+    fn change(&self, change: Change, ask: &mut Ask) -> Attempt<()>;
 
     /// What `name` names in this directory, also `.` and `..`; `..` of the root is the root.
-    fn look_up(&self, _name: &str) -> Attempt<NodeRef> {
+    fn look_up(&self, _name: &str, _ask: &mut Ask) -> Attempt<NodeRef> {
         Some(Err(Errno::ENOTDIR))
     }
 
@@ -145,17 +150,18 @@ pub trait Node: Send + Sync {
         _new: New<'_>,
         _permissions: u32,
         _payer: Family,
+        _ask: &mut Ask,
     ) -> Attempt<NodeRef> {
         Some(Err(Errno::ENOTDIR))
     }
 
     /// Gives `node`, of the same file system, another name, in this directory.
-    fn link(&self, _name: &str, _node: &NodeRef, _payer: Family) -> Attempt<()> {
+    fn link(&self, _name: &str, _node: &NodeRef, _payer: Family, _ask: &mut Ask) -> Attempt<()> {
         Some(Err(Errno::ENOTDIR))
     }
 
     /// Removes a name: of an empty directory if `of_directory`, otherwise of something else.
-    fn unlink(&self, _name: &str, _of_directory: bool) -> Attempt<()> {
+    fn unlink(&self, _name: &str, _of_directory: bool, _ask: &mut Ask) -> Attempt<()> {
         Some(Err(Errno::ENOTDIR))
     }
 
@@ -167,27 +173,29 @@ pub trait Node: Send + Sync {
         (_to, _new_name): (&NodeRef, &str),
         _no_replace: bool,
         _payer: Family,
+        _ask: &mut Ask,
     ) -> Attempt<()> {
         Some(Err(Errno::ENOTDIR))
     }
 
-    /// The first entry of this directory behind a place; 0 is the beginning. Without `.` and `..`.
-    fn list(&self, _after: u64) -> Attempt<Option<Entry>> {
+    /// Puts entries of this directory behind a place into `records`, at least one, as Linux's
+    /// `dirent64`; places 0 and 1 are the beginning. Without `.` and `..`.
+    fn list(&self, _after: u64, _records: &mut [u8], _ask: &mut Ask) -> Attempt<Listed> {
         Some(Err(Errno::ENOTDIR))
     }
 
     /// The directory that this directory is in, and its name there; `None` for the root.
-    fn place(&self) -> Attempt<Option<(NodeRef, Text)>> {
+    fn place(&self, _ask: &mut Ask) -> Attempt<Option<(NodeRef, Text)>> {
         Some(Err(Errno::ENOTDIR))
     }
 
     /// The path to which a symbolic link leads.
-    fn target(&self) -> Attempt<Text> {
+    fn target(&self, _ask: &mut Ask) -> Attempt<Text> {
         Some(Err(Errno::EINVAL))
     }
 
     /// Use and size of its file system.
-    fn usage(&self) -> Usage;
+    fn usage(&self, ask: &mut Ask) -> Attempt<Usage>;
 }
 
 /// Whether `node` is a directory.

@@ -41,16 +41,21 @@ impl File {
                 bits_if(terminal::is_ready(process), READABLE)
                     | bits_if(console::has_room_or_tells(), WRITABLE)
             }
+            Object::FileServer(server) => bits_if(server.queue().1, READABLE) | WRITABLE,
             // Reads and writes of these do not wait for an event.
-            Object::Node { .. } | Object::Device { .. } | Object::Disk { .. } => {
-                READABLE | WRITABLE
-            }
+            Object::Node { .. }
+            | Object::Served(_)
+            | Object::Device { .. }
+            | Object::Disk { .. } => READABLE | WRITABLE,
         }
     }
 
     /// Whether it can have an entry in an epoll instance: whether it is ever not ready.
     pub fn can_be_watched(&self) -> bool {
-        !matches!(self.object, Object::Node { .. } | Object::Device { .. } | Object::Disk { .. })
+        !matches!(
+            self.object,
+            Object::Node { .. } | Object::Served(_) | Object::Device { .. } | Object::Disk { .. }
+        )
     }
 
     /// The queues of its two directions.
@@ -74,7 +79,11 @@ impl File {
             Object::ConsoleInput => [Some(terminal::changes()), None],
             Object::ConsoleOutput | Object::ConsoleError => [None, Some(&CONSOLE_WRITERS)],
             Object::Console => [Some(terminal::changes()), Some(&CONSOLE_WRITERS)],
-            Object::Node { .. } | Object::Device { .. } | Object::Disk { .. } => [None, None],
+            Object::FileServer(server) => [Some(server.queue().0), None],
+            Object::Node { .. }
+            | Object::Served(_)
+            | Object::Device { .. }
+            | Object::Disk { .. } => [None, None],
         }
     }
 

@@ -11,7 +11,7 @@ use cops_fallible::{List, try_arc, try_box};
 use super::arguments::UserBuffers;
 use crate::call::{Operation, PathCall, Then, Transfer};
 use crate::disk::{DiskTransfer, Work};
-use crate::fs::{self, ConsoleRead, Descriptor, File, Object};
+use crate::fs::{self, Ask, ConsoleRead, Descriptor, File, Object, ServedTransfer};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::Process;
 use crate::sched::Waiting;
@@ -60,8 +60,8 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
         let read = ConsoleRead::new(buffer, file.is_non_blocking());
         return Ok(Operation::ReadConsole { read });
     }
-    if let Object::Disk { .. } = file.object {
-        return transfer_disk(&file, None, buffer, Waiting::ToRead);
+    if let Object::Disk { .. } | Object::Served(_) = file.object {
+        return transfer_slowly(file, None, buffer, Waiting::ToRead);
     }
     Ok(Operation::Read { file, buffer })
 }
@@ -69,21 +69,41 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
 /// `write(fd, buffer, length)`.
 pub fn write(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&process.space, buffer, Access::Read)?;
-    if let Object::Disk { .. } = file.object {
-        return transfer_disk(&file, None, buffer, Waiting::ToWrite);
+    if let Object::Disk { .. } | Object::Served(_) = file.object {
+        return transfer_slowly(file, None, buffer, Waiting::ToWrite);
     }
     Ok(Operation::Write { file, buffer })
 }
 
-/// A read or write of the disk, at `offset` or at its position.
+/// A read or write of the disk, or of a file that a process serves, at `offset` or at the position.
 #[inline(never)]
-fn transfer_disk(
-    file: &File,
+fn transfer_slowly(
+    file: Arc<File>,
     offset: Option<u64>,
     buffer: PinnedBuffer,
     direction: Waiting,
 ) -> Result<Operation, Errno> {
-    Ok(Operation::Disk(try_box(file.disk_transfer(offset, buffer, direction)?)?))
+    if let Object::Disk { .. } = file.object {
+        return Ok(Operation::Disk(try_box(file.disk_transfer(offset, buffer, direction)?)?));
+    }
+    mm::admit()?;
+    let mut buffers = List::new();
+    buffers.try_push(buffer)?;
+    transfer(file, buffers, offset, direction)
+}
+
+/// A read or write of several buffers, or at `offset`.
+fn transfer(
+    file: Arc<File>,
+    buffers: List<PinnedBuffer>,
+    offset: Option<u64>,
+    direction: Waiting,
+) -> Result<Operation, Errno> {
+    if let Object::Served(_) = file.object {
+        let transfer = ServedTransfer::new(file, buffers, offset, direction)?;
+        return Ok(Operation::Served(try_box(transfer)?));
+    }
+    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
 }
 
 /// Maximum number of buffers that one `readv` fills.
@@ -113,8 +133,7 @@ pub fn read_buffers(
         let read = ConsoleRead::new(buffer, file.is_non_blocking());
         return Ok(Operation::ReadConsole { read });
     }
-    let direction = Waiting::ToRead;
-    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+    transfer(file, buffers, offset, Waiting::ToRead)
 }
 
 /// `writev(fd, *const iovec, count)`, and `pwritev` with an offset.
@@ -138,8 +157,7 @@ pub fn write_buffers(
     }
     let mut buffers = List::new();
     buffers.try_push(gathered)?;
-    let direction = Waiting::ToWrite;
-    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+    transfer(file, buffers, offset, Waiting::ToWrite)
 }
 
 /// `pread64(fd, buffer, length, offset)` and `pwrite64`.
@@ -155,12 +173,29 @@ pub fn transfer_at(
     let access = if direction == Waiting::ToRead { Access::Write } else { Access::Read };
     let buffer = PinnedBuffer::new(&process.space, range, access)?;
     if let Object::Disk { .. } = &file.object {
-        return transfer_disk(&file, Some(offset), buffer, direction);
+        return transfer_slowly(file, Some(offset), buffer, direction);
     }
     let mut buffers = List::new();
     buffers.try_push(buffer)?;
-    let offset = Some(offset);
-    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+    transfer(file, buffers, Some(offset), direction)
+}
+
+/// `lseek(fd, offset, whence)`: a call that is completed, or one that waits for the server of the
+/// file.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn seek(
+    file: Arc<File>,
+    offset: isize,
+    whence: usize,
+) -> Result<Result<CallResult, Operation>, Errno> {
+    if let (Object::Served(served), 2) = (&file.object, whence) {
+        let call = PathCall::of_node(served.node().clone(), Then::Seek { file, offset, whence });
+        return Ok(Err(Operation::Path(try_box(call)?)));
+    }
+    let sought = file.attempt_seek(offset, whence, &mut Ask::default());
+    Ok(Ok(sought.unwrap_or(Err(Errno::EIO))))
 }
 
 /// `fsync(fd)`, of the disk or of a file.

@@ -207,7 +207,10 @@ fn dispatch(
             let flags = args.flags(1, file::PIPE_FLAGS)?;
             file::pipe(process, args.structure(0, file::PIPE_BYTES)?, flags).into()
         }
-        number::LSEEK => args.file(0)?.seek(args.signed(1), args.number(2)).into(),
+        number::LSEEK => match file::seek(args.file(0)?, args.signed(1), args.number(2))? {
+            Ok(result) => result.into(),
+            Err(operation) => submit(cpu, frame, operation),
+        },
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
         number::WRITE => submit(cpu, frame, file::write(process, args.file(0)?, args.range(1)?)?),
 

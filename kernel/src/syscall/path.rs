@@ -12,7 +12,7 @@ use cops_fallible::{List, Text, try_box};
 use super::arguments::{Arguments, Directory};
 use crate::arch;
 use crate::call::{Operation, PathCall, Second, Then, store_status};
-use crate::fs::{self, Change, File, NodeRef};
+use crate::fs::{self, Ask, Change, Descriptor, File, NodeRef, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::Process;
 use crate::sched::timer;
@@ -118,8 +118,7 @@ impl Paths<'_> {
             && self.args.path(1)?.is_empty()
             && matches!(self.args.directory(0), Directory::Other)
         {
-            store_status(&self.args.file(0)?.status(), &into, is_extended);
-            return Ok(Started::Done(Ok(0)));
+            return status_of_file(self.args.file(0)?, into, is_extended);
         }
         self.call_or_working(flags, Then::Status { into, is_extended })
     }
@@ -181,9 +180,38 @@ impl Paths<'_> {
     }
 }
 
+/// The descriptor and the number of the root in `fd=N` or `fd=N,root=NODE`.
+fn served_by(options: &str) -> Option<(Descriptor, u64)> {
+    const ROOT: u64 = 1;
+    let (mut descriptor, mut root) = (None, ROOT);
+    for option in options.split(',') {
+        match option.split_once('=')? {
+            ("fd", number) => descriptor = Some(Descriptor(number.parse().ok()?)),
+            ("root", number) => root = number.parse().ok().filter(|&root| root != 0)?,
+            _ => return None,
+        }
+    }
+    Some((descriptor?, root))
+}
+
 fn start(call: PathCall) -> Result<Started, Errno> {
     mm::admit()?;
     Ok(Started::Operation(Operation::Path(try_box(call)?)))
+}
+
+/// The status of an open file: stored, or a call that waits for the server of the file.
+fn status_of_file(
+    file: Arc<File>,
+    into: PinnedBuffer,
+    is_extended: bool,
+) -> Result<Started, Errno> {
+    if let Object::Served(served) = &file.object {
+        let then = Then::Status { into, is_extended };
+        return start(PathCall::of_node(served.node().clone(), then));
+    }
+    let status = file.attempt_status(&mut Ask::default()).unwrap_or(Err(Errno::EIO))?;
+    store_status(&status, &into, is_extended);
+    Ok(Started::Done(Ok(0)))
 }
 
 /// `getdents64(fd, buffer, length)`; of the buffer at most [`crate::call::LIST_BYTES_MAX`] bytes.
@@ -222,8 +250,7 @@ pub fn dispatch(
         }
         number::FSTAT => {
             let file = args.file(0)?;
-            store_status(&file.status(), &paths.memory(1, Status::BYTES)?, false);
-            Ok(0).into()
+            status_of_file(file, paths.memory(1, Status::BYTES)?, false)?
         }
         number::FACCESSAT => {
             let mode = args.flags(2, ACCESS_MODES)?;
@@ -321,8 +348,28 @@ pub fn dispatch(
             drop(args.file(0)?);
             paths.of_file(Then::Usage { into: paths.memory(1, Usage::BYTES)? })?
         }
-        // Nothing is kept back.
-        number::SYNC => Ok(0).into(),
+        number::SYNC => match fs::served_after(0) {
+            // Files in memory keep nothing back.
+            None => Ok(0).into(),
+            Some((after, root)) => start(PathCall::of_node(root, Then::SynchroniseAll { after }))?,
+        },
+        number::MOUNT => {
+            if &*args.path(2)? != "served" {
+                return Err(Errno::ENODEV);
+            }
+            args.flags(3, 0)?;
+            let (server, root) = served_by(&args.path(4)?).ok_or(Errno::EINVAL)?;
+            let server = process.files.lock().get(server)?;
+            if !matches!(server.object, Object::FileServer(_)) {
+                return Err(Errno::EINVAL);
+            }
+            paths.in_working(1, Then::Mount { server, root })?
+        }
+        number::UMOUNT2 => {
+            args.flags(1, 0)?;
+            process.check_authority_over_machine()?;
+            paths.in_working(0, Then::Unmount)?
+        }
         number::UMASK => {
             let mask = (args.number(0) & 0o777) as u32;
             let before = core::mem::replace(&mut process.files.lock().mask, mask);

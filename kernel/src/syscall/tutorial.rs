@@ -16,7 +16,7 @@ use super::arguments::{Arguments, Clock, Fork};
 use super::{Reply, conclude, descriptor, file, measure, network, process, submit, time};
 use crate::arch::{self, SyscallFrame, UserContext};
 use crate::call::{Operation, PathCall, Then};
-use crate::fs::{self, File, NodeRef, Object};
+use crate::fs::{self, Ask, File, NodeRef, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::net::{Datagrams, Socket};
 use crate::process::spawn::Request;
@@ -177,8 +177,8 @@ fn open_named(process: &Process, path: Text, flags: usize) -> Result<Operation, 
 fn directory_of(name: &str, creates: bool) -> NodeRef {
     let root = fs::root_directory();
     if !name.contains('/')
-        && let Some(Ok(temporary)) = fs::look_up(root, "tmp")
-        && (creates || matches!(fs::look_up(&temporary, name), Some(Ok(_))))
+        && let Some(Ok(temporary)) = fs::look_up(root, "tmp", &mut Ask::default())
+        && (creates || matches!(fs::look_up(&temporary, name, &mut Ask::default()), Some(Ok(_))))
     {
         return temporary;
     }

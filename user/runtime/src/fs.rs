@@ -1,14 +1,17 @@
 //! Files and directories, in the shape of `std::fs`. What may have to wait is asynchronous.
 //!
-//! The root image is read-only. `/tmp` can be written, and is empty after a boot. [`File::open`]
-//! and [`read_directory`] are synchronous, because all of today's file systems are in memory. The
-//! disk is a file, too, of which reads and writes wait: [`io::read_at`](crate::io::read_at).
+//! The root image is read-only. `/tmp` can be written, and is empty after a boot. Other processes
+//! can serve file systems ([`server`]). [`File::open`] and [`read_directory`] are synchronous: in a
+//! served file system, the virtual CPU waits for the server; [`OpenOptions::open`] lets other
+//! coroutines run meanwhile. The disk is a file, too, of which reads and writes wait:
+//! [`io::read_at`](crate::io::read_at).
 //!
 //! # Cancel safety
 //! A dropped call with a path may or may not have had its effect. A file that was opened for it is
 //! closed.
 
 mod call;
+pub mod server;
 
 use alloc::ffi::CString;
 use alloc::string::String;

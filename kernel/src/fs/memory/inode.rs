@@ -6,7 +6,8 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time, Usage, mode};
-use cops_algorithms::tree::{Listed, Removed};
+use cops_algorithms::dirent;
+use cops_algorithms::tree::{Listed as Found, Removed};
 use cops_fallible::{Text, try_arc};
 use spin::Mutex;
 
@@ -14,7 +15,8 @@ use super::{MemoryFiles, Names, TEMPORARY, charge_name};
 use crate::arch;
 use crate::disk::{Disk, disk};
 use crate::fs::contents::{Contents, sweep};
-use crate::fs::node::{Attempt, Change, Device, Entry, New, Node, NodeRef};
+use crate::fs::node::{Attempt, Change, Device, Listed, New, Node, NodeRef};
+use crate::fs::served::Ask;
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};
@@ -156,13 +158,15 @@ impl Inode {
         }
     }
 
-    fn entry_after(&self, after: u64) -> Result<Option<Entry>, Errno> {
+    fn entry_after(&self, after: u64, records: &mut [u8]) -> Result<Listed, Errno> {
         let names = self.files.names()?.lock();
-        let Some(Listed { key, name, number, value }) = names.list(self.number, after)? else {
-            return Ok(None);
+        let Some(Found { key: place, name, number, value }) = names.list(self.number, after)?
+        else {
+            return Ok(Listed::End);
         };
-        let text = Text::try_from_str(name)?;
-        Ok(Some(Entry { place: key, name: text, number, kind: value.kind() }))
+        let record = dirent::Record { number, place, name, kind: value.kind() };
+        let bytes = dirent::put(records, &record);
+        Ok(bytes.map_or(Listed::NoRoom, |bytes| Listed::Records { bytes, place }))
     }
 
     fn place_of(&self) -> Result<Option<(NodeRef, Text)>, Errno> {
@@ -192,7 +196,7 @@ impl Node for Inode {
         self.body.kind()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self, _ask: &mut Ask) -> Attempt<Status> {
         let (size, device) = match &self.body {
             Body::Directory => (0, 0),
             Body::Image(bytes) => (bytes.len() as u64, 0),
@@ -203,7 +207,7 @@ impl Node for Inode {
         };
         let links = self.files.names().map_or(0, |names| names.lock().links(self.number));
         let state = *self.state.lock();
-        Status {
+        Some(Ok(Status {
             file_system: self.files.number,
             number: self.number,
             mode: self.kind() | state.permissions,
@@ -215,7 +219,7 @@ impl Node for Inode {
             modified: state.modified,
             changed: state.changed,
             ..Status::default()
-        }
+        }))
     }
 
     fn device(&self) -> Option<Device> {
@@ -278,7 +282,7 @@ impl Node for Inode {
         Some(written)
     }
 
-    fn resize(&self, length: u64) -> Attempt<()> {
+    fn resize(&self, length: u64, _ask: &mut Ask) -> Attempt<()> {
         let resize = || {
             let mut contents = self.contents()?.lock();
             contents.as_mut().ok_or(Errno::EIO)?.resize(length)?;
@@ -289,7 +293,7 @@ impl Node for Inode {
         Some(resize())
     }
 
-    fn change(&self, change: Change) -> Attempt<()> {
+    fn change(&self, change: Change, _ask: &mut Ask) -> Attempt<()> {
         if self.files.is_read_only {
             return Some(Err(Errno::EROFS));
         }
@@ -301,15 +305,22 @@ impl Node for Inode {
         Some(Ok(()))
     }
 
-    fn look_up(&self, name: &str) -> Attempt<NodeRef> {
+    fn look_up(&self, name: &str, _ask: &mut Ask) -> Attempt<NodeRef> {
         Some(self.find(name))
     }
 
-    fn make(&self, name: &str, new: New<'_>, permissions: u32, payer: Family) -> Attempt<NodeRef> {
+    fn make(
+        &self,
+        name: &str,
+        new: New<'_>,
+        permissions: u32,
+        payer: Family,
+        _ask: &mut Ask,
+    ) -> Attempt<NodeRef> {
         Some(self.create(name, new, permissions, payer))
     }
 
-    fn link(&self, name: &str, node: &NodeRef, payer: Family) -> Attempt<()> {
+    fn link(&self, name: &str, node: &NodeRef, payer: Family, _ask: &mut Ask) -> Attempt<()> {
         let link = || {
             let names = self.writable()?;
             let charge = charge_name(name, Some(payer))?;
@@ -321,7 +332,7 @@ impl Node for Inode {
         Some(link())
     }
 
-    fn unlink(&self, name: &str, of_directory: bool) -> Attempt<()> {
+    fn unlink(&self, name: &str, of_directory: bool, _ask: &mut Ask) -> Attempt<()> {
         Some(self.remove(name, of_directory))
     }
 
@@ -331,6 +342,7 @@ impl Node for Inode {
         (to, new_name): (&NodeRef, &str),
         no_replace: bool,
         payer: Family,
+        _ask: &mut Ask,
     ) -> Attempt<()> {
         let rename = || {
             let names = self.writable()?;
@@ -344,15 +356,15 @@ impl Node for Inode {
         Some(rename())
     }
 
-    fn list(&self, after: u64) -> Attempt<Option<Entry>> {
-        Some(self.entry_after(after))
+    fn list(&self, after: u64, records: &mut [u8], _ask: &mut Ask) -> Attempt<Listed> {
+        Some(self.entry_after(after, records))
     }
 
-    fn place(&self) -> Attempt<Option<(NodeRef, Text)>> {
+    fn place(&self, _ask: &mut Ask) -> Attempt<Option<(NodeRef, Text)>> {
         Some(self.place_of())
     }
 
-    fn target(&self) -> Attempt<Text> {
+    fn target(&self, _ask: &mut Ask) -> Attempt<Text> {
         let target = || {
             let Body::Link(target) = &self.body else { return Err(Errno::EINVAL) };
             let text = Text::try_from_str(target)?;
@@ -361,11 +373,11 @@ impl Node for Inode {
         Some(target())
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self, _ask: &mut Ask) -> Attempt<Usage> {
         let memory = |amounts: Amounts| amounts.get(Kind::Memory) / FRAME_BYTES as u64;
         let (limit, used) = quota::state(Family::ROOT)
             .map_or((0, 0), |(limits, used)| (memory(limits), memory(used)));
         let free = if self.files.is_read_only { 0 } else { limit.saturating_sub(used) };
-        Usage { kind: TEMPORARY, blocks: limit, free_blocks: free }
+        Some(Ok(Usage { kind: TEMPORARY, blocks: limit, free_blocks: free }))
     }
 }

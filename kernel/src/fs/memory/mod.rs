@@ -29,6 +29,11 @@ const TEMPORARY: u64 = 0x0102_1994;
 /// Numbers of file systems.
 static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
 
+/// A number for another file system.
+pub fn next_number() -> u64 {
+    LAST_NUMBER.fetch_add(1, Relaxed) + 1
+}
+
 /// The names: each node, and the charge for each name.
 type Names = Tree<Arc<Inode>, Charge>;
 
@@ -42,7 +47,7 @@ pub struct MemoryFiles {
 impl MemoryFiles {
     /// A file system with an empty root.
     fn new(is_read_only: bool, permissions: u32) -> Result<Arc<Self>, Errno> {
-        let number = LAST_NUMBER.fetch_add(1, Relaxed) + 1;
+        let number = next_number();
         let files = try_arc(Self { number, is_read_only, names: Once::new() })?;
         let charge = Charge::nothing(Family::ROOT);
         let root = Inode::new(files.clone(), ROOT, Body::Directory, permissions, charge)?;
@@ -154,6 +159,7 @@ pub fn devices() -> Result<Arc<MemoryFiles>, Errno> {
         ("tty", Device::Console, device_number(5, 0)),
         ("console", Device::Console, device_number(5, 1)),
         ("vda", Device::Disk, device_number(254, 0)),
+        ("fs", Device::FileServer, device_number(10, 229)),
     ];
     for (name, device, number) in devices {
         files.add(ROOT, name, Body::Device(device, number), 0o666, None)?;

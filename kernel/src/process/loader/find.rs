@@ -10,7 +10,7 @@ use cops_algorithms::path::Walk;
 use cops_algorithms::script::HEAD_BYTES;
 use cops_fallible::{List, Text};
 
-use crate::fs::{self, Attempt, NodeRef};
+use crate::fs::{self, Ask, Attempt, NodeRef};
 use crate::mm::layout;
 
 /// Components of a path that one portion walks.
@@ -49,9 +49,9 @@ impl Search {
     pub fn resume(&mut self) -> Result<Option<NodeRef>, Errno> {
         for _ in 0..PORTION_STEPS {
             let component = self.walk.next();
-            let found = at_once(fs::look_up(&self.at, component.name))?;
+            let found = at_once(fs::look_up(&self.at, component.name, &mut Ask::default()))?;
             if found.kind() == mode::LINK {
-                let target = at_once(found.target())?;
+                let target = at_once(found.target(&mut Ask::default()))?;
                 if self.walk.expand(&target)? {
                     self.at = fs::root_directory().clone();
                 }
@@ -85,7 +85,8 @@ impl Executable {
     /// # Errors
     /// `EACCES` if it is not a regular file, or has no permission to execute; `ENOMEM`.
     pub fn new(node: NodeRef) -> Result<Self, Errno> {
-        if node.kind() != mode::REGULAR || node.status().mode & 0o111 == 0 {
+        let status = at_once(node.status(&mut Ask::default()))?;
+        if node.kind() != mode::REGULAR || status.mode & 0o111 == 0 {
             return Err(NOT_EXECUTABLE);
         }
         let image = node.image();
@@ -105,7 +106,10 @@ impl Executable {
     pub fn len(&self) -> usize {
         match self.image {
             Some(bytes) => bytes.len(),
-            None => self.node.status().size as usize,
+            None => {
+                let status = at_once(self.node.status(&mut Ask::default()));
+                status.map_or(0, |status| status.size as usize)
+            }
         }
     }
 

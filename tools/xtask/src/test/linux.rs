@@ -33,13 +33,15 @@ struct Test {
 }
 
 const ONE: &[&str] = &["1"];
+/// The program that uses a served file system: `/bin/memfs` serves it and starts the program.
+const SERVED: &str = "served";
 
 /// The program that is not in C: a package in `user/linux/rust`. Skipped if rustc does not have the
 /// library for its target, which neither Debian nor COPS's own toolchain has.
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-const TESTS: [Test; 22] = [
+const TESTS: [Test; 23] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -74,6 +76,15 @@ const TESTS: [Test; 22] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "execve is in order",
+        message: "",
+    },
+    Test {
+        name: "served: files of a file system that a process serves",
+        program: SERVED,
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "served files are in order",
         message: "",
     },
     Test {
@@ -219,7 +230,11 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         for harts in test.harts {
             let name = format!("{}, {harts} hart(s)", test.name);
             let program = format!("/{}", test.program);
-            let mut words = vec!["--smp", harts, "--add", &*folder, &*program];
+            let mut words = vec!["--smp", harts, "--add", &*folder];
+            if test.program == SERVED {
+                words.push("/bin/memfs");
+            }
+            words.push(&program);
             words.extend(test.arguments);
             let result = cops_exec(&name, &words)?;
             cases.push(Case::judged(name, &judge(test, &result)));

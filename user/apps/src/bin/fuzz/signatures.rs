@@ -97,6 +97,8 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::UNLINKAT, 30, &[Directory, Path, AtFlags]),
     call(number::SYMLINKAT, 20, &[Path, Directory, Path]),
     call(number::LINKAT, 20, &[Directory, Path, Directory, Path, AtFlags]),
+    call(number::MOUNT, 5, &[Any, Path, Path, Small, Path]),
+    call(number::UMOUNT2, 5, &[Path, Small]),
     call(number::STATFS, 5, &[Path, Pointer]),
     call(number::FSTATFS, 5, &[Descriptor, Pointer]),
     call(number::TRUNCATE, 10, &[Path, Length]),

@@ -258,13 +258,16 @@ async fn writes_are_on_the_host() -> Outcome {
 /// First argument of this program for a process that must not open the disk.
 pub const HELPER: &str = "--disk";
 
-/// Tries to open the disk: 0 if that is not permitted.
-pub fn help() -> cops::process::ExitCode {
-    cops::process::ExitCode(u8::from(open_disk(open::READ_ONLY).err() != Some(EPERM)))
+/// Tries to open the disk, or another device with this name: 0 if that is not permitted.
+pub fn help(name: &str) -> cops::process::ExitCode {
+    let path = format!("/dev/{name}\0");
+    let arguments = [AT_FDCWD as usize, path.as_ptr().addr(), open::READ_ONLY as usize, 0];
+    let opened = raw::call(number::OPENAT, arguments);
+    cops::process::ExitCode(u8::from(opened.err() != Some(EPERM)))
 }
 
 async fn only_for_the_first_process() -> Outcome {
-    let status = soon("the helper", start(&[HELPER])?.wait()).await??;
+    let status = soon("the helper", start(&[HELPER, "vda"])?.wait()).await??;
     check_equal!(status.code(), Some(0), "the exit code of a child that opens the disk");
     Ok(())
 }

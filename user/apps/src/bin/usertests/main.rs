@@ -59,13 +59,16 @@ mod regressions;
 mod rendezvous;
 mod results;
 mod scheduling;
+mod served;
 mod temporary;
 mod timers;
 mod virtual_cpus;
 
 use alloc::vec::Vec;
 
-use cops::process::{ExitCode, ExitStatus};
+use cops::abi::syscall::signal;
+use cops::call::Call;
+use cops::process::{ExitCode, ExitStatus, Wait};
 use cops::task::{self, Priority};
 use cops::time::{Duration, timeout};
 use cops::{Arguments, println};
@@ -145,6 +148,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
     ]
     .into_iter()
     .flatten()
+    .chain(served::all())
 }
 
 #[cops::main]
@@ -161,7 +165,8 @@ async fn main(arguments: Arguments) -> ExitCode {
             code => code,
         },
         [order::HELPER, yielding, port] => order::help(yielding, port).await,
-        [disk::HELPER] => disk::help(),
+        [disk::HELPER, name] => disk::help(name),
+        [served::HELPER, rest @ ..] => served::help(rest).await,
         [hostile_memory::MISBEHAVE, case] => hostile_memory::misbehave(case),
         [filter] => run_all(filter).await,
         _ => {
@@ -175,7 +180,9 @@ async fn run_all(filter: &str) -> ExitCode {
     let is_first = cops::process::id() == FIRST_PROCESS;
     let chosen: Vec<&Test> = all_tests()
         .filter(|test| {
-            test.name.contains(filter) && (is_first || !IN_THE_FIRST_PROCESS.contains(&test.name))
+            let needs_first =
+                IN_THE_FIRST_PROCESS.contains(&test.name) || test.name.starts_with(served::GROUP);
+            test.name.contains(filter) && (is_first || !needs_first)
         })
         .collect();
     if chosen.is_empty() {
@@ -252,12 +259,22 @@ async fn run_apart(arguments: &[&str]) -> Verdict {
 }
 
 async fn end_of(arguments: &[&str]) -> Result<ExitStatus, Failure> {
-    let mut child = harness::start(arguments)?;
-    match timeout(TIME_LIMIT, child.wait()).await {
-        Ok(status) => Ok(status?),
+    let serves = arguments.iter().any(|word| word.starts_with(served::GROUP));
+    let child = if serves { served::start(arguments)? } else { harness::start(arguments)?.id() };
+    let status = end_of_child(child).await;
+    if serves {
+        served::tidy();
+    }
+    status
+}
+
+async fn end_of_child(child: u32) -> Result<ExitStatus, Failure> {
+    let wait = || Call::new(Wait::new(Some(child)));
+    match timeout(TIME_LIMIT, wait()).await {
+        Ok(status) => Ok(status?.1),
         Err(_) => {
-            child.kill()?;
-            let ended = timeout(KILL_LIMIT, child.wait()).await.is_ok();
+            cops::process::kill(child, signal::SIGKILL)?;
+            let ended = timeout(KILL_LIMIT, wait()).await.is_ok();
             let what_then = if ended { "" } else { ", and then it was killed and does not end" };
             Err(Failure(alloc::format!("not over after {} s{what_then}", TIME_LIMIT.as_secs())))
         }

@@ -49,7 +49,7 @@ impl Strings {
 }
 
 /// Replaces this program by `path`. Returns only if that fails.
-fn execute(path: &str, words: &[&str]) -> Errno {
+pub fn execute(path: &str, words: &[&str]) -> Errno {
     let strings = Strings::new(words);
     let environment = Strings::new(&["HOME=/", "EMPTY="]);
     let Ok(path) = CString::new(path) else { return Errno::EINVAL };

@@ -1,0 +1,286 @@
+//! A connection: the requests of the callers of one served file system, and its server's side.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use cops_abi::errno::CallResult;
+use cops_abi::served::{BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, operation};
+use cops_abi::{Errno, Priority};
+use cops_algorithms::requests::{Requests, Room, Ticket};
+use cops_fallible::try_arc;
+use spin::Mutex;
+
+use super::forget::{Forget, Forgotten, sweep};
+use super::request::Request;
+use crate::fs::memory::next_number;
+use crate::mm::PinnedBuffer;
+use crate::mm::quota::{Amounts, Charge, Family, Kind};
+use crate::sched::{WaitQueue, Waiter};
+
+/// Memory that is charged for a connection.
+const CONNECTION_BYTES: u64 = size_of::<Connection>() as u64 + 64;
+
+/// The requests to one server.
+pub struct Connection {
+    /// The number of its file system.
+    pub number: u64,
+    state: Mutex<State>,
+    /// Calls of the server that wait for a request.
+    readers: WaitQueue,
+    last_request: AtomicU64,
+    /// As in `requests`; read without the lock.
+    is_closed: AtomicBool,
+    _charge: Charge,
+}
+
+struct State {
+    requests: Requests<Arc<Request>>,
+    forgotten: Forgotten,
+    /// Whether the server was told of forgotten nodes after the last request.
+    has_told: bool,
+    /// Nodes in use; `None` before it is mounted.
+    nodes: Option<usize>,
+}
+
+impl State {
+    /// Whether a read of the server returns at once.
+    fn has_something(&self) -> bool {
+        !self.requests.is_all_read() || self.forgotten.len() > 0 || self.is_over()
+    }
+
+    /// Whether there will be no more requests, because nothing refers to the file system.
+    fn is_over(&self) -> bool {
+        self.nodes == Some(0)
+    }
+}
+
+impl Connection {
+    /// Sends `request` for the call of `waiter`, which attempts once more afterwards.
+    pub fn send(&self, request: &Arc<Request>, room: Room<Arc<Request>>, waiter: &Waiter) {
+        let number = self.last_request.fetch_add(1, Relaxed) + 1;
+        let ticket = Ticket::new(waiter.priority, number);
+        request.sends(ticket, waiter.coroutine);
+        let inserted = self.state.lock().requests.insert(room, ticket, request.clone());
+        match inserted {
+            Ok(()) => self.readers.wake_one(),
+            Err(request) => request.refuse(),
+        }
+    }
+
+    /// The call of `request` has another priority.
+    pub fn set_priority(&self, request: &Request, priority: Priority) {
+        if let Some(ticket) = request.ticket().filter(|ticket| ticket.priority() != priority) {
+            let ticket = self.state.lock().requests.set_priority(ticket, priority);
+            request.set_ticket(ticket);
+        }
+    }
+
+    /// Removes a request of which the call does not wait any longer.
+    pub fn remove(&self, ticket: Ticket) {
+        let removed = self.state.lock().requests.remove(ticket);
+        drop(removed);
+    }
+
+    /// A call has stopped waiting. If the server is gone, the next one fails.
+    pub fn has_left(&self) {
+        if self.is_closed.load(Acquire) {
+            self.fail_next();
+        }
+    }
+
+    /// Fails one of the requests of a closed connection.
+    fn fail_next(&self) {
+        loop {
+            let request = self.state.lock().requests.next_to_fail();
+            let Some(request) = request else { return };
+            // A request without a coroutine is leaving, and so fails the next one too.
+            if let Some(coroutine) = request.fail() {
+                cops_executor::wake_up(coroutine);
+                return;
+            }
+        }
+    }
+
+    /// Whether the server is gone.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Acquire)
+    }
+
+    /// It is mounted, and its root is in use.
+    ///
+    /// # Errors
+    /// `EBUSY` if it has been mounted before, `EIO` if the server is gone.
+    pub fn begin(&self) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if state.requests.is_closed() {
+            return Err(Errno::EIO);
+        }
+        if state.nodes.is_some() {
+            return Err(Errno::EBUSY);
+        }
+        state.nodes = Some(1);
+        Ok(())
+    }
+
+    /// One more node is in use.
+    pub fn uses_node(&self) {
+        if let Some(nodes) = &mut self.state.lock().nodes {
+            *nodes += 1;
+        }
+    }
+
+    /// A node is not used any more. `forget`: the server knows that it is used.
+    pub fn forgets(&self, forget: Option<alloc::boxed::Box<Forget>>, was_counted: bool) {
+        let mut state = self.state.lock();
+        if let Some(nodes) = &mut state.nodes
+            && was_counted
+        {
+            *nodes = nodes.saturating_sub(1);
+        }
+        if state.requests.is_closed() {
+            drop(state);
+            drop(forget);
+            return;
+        }
+        if let Some(forget) = forget {
+            state.forgotten.push(forget);
+        }
+        let must_wake = state.forgotten.len() == 1 || state.is_over();
+        drop(state);
+        if must_wake {
+            self.readers.wake_one();
+        }
+    }
+
+    /// Copies what the server is to do next to its buffer; `None` if there is nothing.
+    fn fetch(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        if buffer.len() < BUFFER_BYTES_MIN {
+            return Some(Err(Errno::EINVAL));
+        }
+        loop {
+            let mut state = self.state.lock();
+            let pending = state.forgotten.len();
+            let must_tell = pending > 0
+                && (state.requests.is_all_read() || pending >= FORGET_MAX && !state.has_told);
+            state.has_told = must_tell;
+            if must_tell {
+                drop(state);
+                return Some(Ok(self.tell_forgotten(buffer)));
+            }
+            let Some((number, request)) = state.requests.take() else {
+                return state.is_over().then_some(Ok(0));
+            };
+            drop(state);
+            if let Some(count) = request.send(buffer) {
+                return Some(Ok(count));
+            }
+            // Its call is leaving.
+            let removed = self.state.lock().requests.answered(number);
+            drop(removed);
+        }
+    }
+
+    /// Tells the server which nodes are not used any more.
+    fn tell_forgotten(&self, buffer: &PinnedBuffer) -> usize {
+        let mut count = 0;
+        while count < FORGET_MAX {
+            let forget = self.state.lock().forgotten.pop();
+            let Some(forget) = forget else { break };
+            let at = Header::BYTES + 16 * count;
+            buffer.write_at(at, &forget.number.to_le_bytes());
+            buffer.write_at(at + 8, &1u64.to_le_bytes());
+            count += 1;
+        }
+        let length = Header::BYTES + 16 * count;
+        let header = Header {
+            length: length as u32,
+            operation: operation::FORGET,
+            priority: Priority::DEFAULT.level().into(),
+            first: count as u64,
+            ..Header::default()
+        };
+        buffer.write_at(0, &header.to_bytes());
+        length
+    }
+
+    /// Takes a reply of the server.
+    fn answer(&self, buffer: &PinnedBuffer) -> CallResult {
+        let mut bytes = [0; Reply::BYTES];
+        if buffer.len() < bytes.len() {
+            return Err(Errno::EINVAL);
+        }
+        buffer.read_at(0, &mut bytes);
+        let reply = Reply::from_bytes(&bytes).ok_or(Errno::EINVAL)?;
+        let request = self.state.lock().requests.answered(reply.id);
+        let (coroutine, told) = request.ok_or(Errno::ENOENT)?.answer(&reply, buffer)?;
+        if let Some(coroutine) = coroutine {
+            cops_executor::wake_up(coroutine);
+        }
+        told
+    }
+
+    /// The server is gone.
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.requests.close();
+        self.is_closed.store(true, Release);
+        let forgotten = core::mem::replace(&mut state.forgotten, Forgotten::new());
+        drop(state);
+        sweep(forgotten);
+        self.fail_next();
+    }
+}
+
+/// The server's end of a connection, which an open file of `/dev/fs` has. Dropping it closes the
+/// connection.
+pub struct FileServer(Arc<Connection>);
+
+impl FileServer {
+    /// A new connection, for which `payer` pays.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(payer: Family) -> Result<Self, Errno> {
+        let _charge = Charge::new(payer, &Amounts::of(Kind::Memory, CONNECTION_BYTES))?;
+        Ok(Self(try_arc(Connection {
+            number: next_number(),
+            state: Mutex::new(State {
+                requests: Requests::new(),
+                forgotten: Forgotten::new(),
+                has_told: false,
+                nodes: None,
+            }),
+            readers: WaitQueue::new(),
+            last_request: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            _charge,
+        })?))
+    }
+
+    /// The connection.
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.0
+    }
+
+    /// Reads a request; `None` if there is none, and the call has to wait.
+    pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        self.0.fetch(buffer)
+    }
+
+    /// Writes a reply.
+    pub fn write(&self, buffer: &PinnedBuffer) -> CallResult {
+        self.0.answer(buffer)
+    }
+
+    /// The waiting reads, and whether an attempt would succeed now.
+    pub fn queue(&self) -> (&WaitQueue, bool) {
+        let has_something = self.0.state.lock().has_something();
+        (&self.0.readers, has_something)
+    }
+}
+
+impl Drop for FileServer {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

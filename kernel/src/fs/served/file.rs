@@ -1,0 +1,207 @@
+//! Open files of served file systems, and the calls that read and write them.
+//!
+//! Calls that use the position of an open file take turns, so that each begins where the one before
+//! has ended. The turn belongs to the call from its request to its reply.
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::file::open;
+use cops_abi::served::DATA_BYTES_MAX;
+use cops_fallible::List;
+use spin::Mutex;
+
+use super::ask::Ask;
+use crate::fs::file::{File, Object};
+use crate::fs::node::NodeRef;
+use crate::mm::PinnedBuffer;
+use crate::mm::quota::Family;
+use crate::sched::{WaitQueue, Waiter, Waiting};
+
+/// An open file.
+pub struct ServedFile {
+    node: NodeRef,
+    position: Mutex<Position>,
+    /// Calls that wait for their turn.
+    turns: WaitQueue,
+}
+
+struct Position {
+    offset: u64,
+    /// Whether a call has its turn.
+    is_taken: bool,
+}
+
+impl ServedFile {
+    /// The open file of `node`, at its beginning.
+    pub fn new(node: NodeRef) -> Self {
+        let position = Mutex::new(Position { offset: 0, is_taken: false });
+        Self { node, position, turns: WaitQueue::new() }
+    }
+
+    /// The node.
+    pub fn node(&self) -> &NodeRef {
+        &self.node
+    }
+
+    /// The position.
+    pub fn position(&self) -> u64 {
+        self.position.lock().offset
+    }
+
+    /// Changes the position.
+    pub fn set_position(&self, offset: u64) {
+        self.position.lock().offset = offset;
+    }
+
+    /// Takes the turn, if it is free. Returns the position.
+    fn take_turn(&self) -> Option<u64> {
+        let mut position = self.position.lock();
+        if position.is_taken {
+            return None;
+        }
+        position.is_taken = true;
+        Some(position.offset)
+    }
+
+    /// The turn is over, and the position has moved.
+    fn end_turn(&self, moved_to: Option<u64>) {
+        let mut position = self.position.lock();
+        position.is_taken = false;
+        position.offset = moved_to.unwrap_or(position.offset);
+        drop(position);
+        self.turns.wake_one();
+    }
+}
+
+/// A call that reads or writes.
+pub struct ServedTransfer {
+    file: Arc<File>,
+    /// Until the request has them.
+    buffers: List<PinnedBuffer>,
+    /// Number of bytes that are asked for.
+    length: usize,
+    /// Where; `None`: at the position of the file.
+    offset: Option<u64>,
+    direction: Waiting,
+    /// The position, while this call has its turn.
+    turn: Option<u64>,
+    /// Whether it is in the queue for the turn.
+    is_queued: bool,
+    ask: Ask,
+}
+
+impl ServedTransfer {
+    /// Reads into `buffers`, or writes them, at `offset` or at the position.
+    ///
+    /// # Errors
+    /// `EBADF` if the file is not open for this, `EISDIR` for a directory.
+    pub fn new(
+        file: Arc<File>,
+        buffers: List<PinnedBuffer>,
+        offset: Option<u64>,
+        direction: Waiting,
+    ) -> Result<Self, Errno> {
+        let is_open = match direction {
+            Waiting::ToRead => file.is_readable(),
+            Waiting::ToWrite => file.is_writable(),
+        };
+        if !is_open {
+            return Err(Errno::EBADF);
+        }
+        if file.is_directory() {
+            return Err(Errno::EISDIR);
+        }
+        let length = buffers.iter().map(PinnedBuffer::len).sum::<usize>().min(DATA_BYTES_MAX);
+        let (turn, is_queued, ask) = (None, false, Ask::default());
+        Ok(Self { file, buffers, length, offset, direction, turn, is_queued, ask })
+    }
+
+    /// The number of the operation for measurements.
+    pub fn number(&self) -> u32 {
+        if self.direction == Waiting::ToRead { 1 } else { 2 }
+    }
+
+    /// Goes on as far as possible; `None` if it has to wait. `payer` pays for the request.
+    pub fn attempt(&mut self, payer: Family) -> Option<CallResult> {
+        let file = self.file.clone();
+        let Object::Served(served) = &file.object else { return Some(Err(Errno::EBADF)) };
+        let Some(node) = served.node.served() else { return Some(Err(Errno::EIO)) };
+        if self.length == 0 {
+            return Some(Ok(0));
+        }
+        let at = match (self.offset, self.turn) {
+            (Some(offset), _) | (None, Some(offset)) => offset,
+            (None, None) => *self.turn.insert(served.take_turn()?),
+        };
+        // No position is larger than a signed number can be.
+        let room = (i64::MAX as u64).saturating_sub(at);
+        let length = self.length.min(usize::try_from(room).unwrap_or(usize::MAX));
+        self.ask.begin(payer);
+        let buffers = || core::mem::take(&mut self.buffers);
+        let result = match self.direction {
+            Waiting::ToRead if length == 0 => Ok((at, 0)),
+            Waiting::ToRead => node
+                .read_buffers(at, length, buffers, &mut self.ask)?
+                .map(|count| (at + count as u64, count)),
+            Waiting::ToWrite => {
+                let offset = (file.flags() & open::APPEND == 0).then_some(at);
+                if offset.is_some() && length == 0 {
+                    Err(Errno::EFBIG)
+                } else {
+                    let length = if offset.is_none() { self.length } else { length };
+                    node.write_buffers(offset, length, buffers, &mut self.ask)?
+                }
+            }
+        };
+        if self.turn.take().is_some() {
+            served.end_turn(result.as_ref().ok().map(|&(end, _)| end));
+        }
+        Some(result.map(|(_, count)| count))
+    }
+
+    /// Registers `waiter` for the next event: its turn, or the reply.
+    pub fn insert_waiter(&mut self, waiter: Waiter) {
+        if self.ask.insert_waiter(&waiter) {
+            self.remove_waiter(waiter.number, false);
+        } else if let Object::Served(served) = &self.file.object {
+            self.is_queued = true;
+            served.turns.insert(waiter);
+        }
+    }
+
+    /// Whether the last attempt has prepared a request that is not sent yet.
+    pub fn is_unsent(&self) -> bool {
+        self.ask.is_unsent()
+    }
+
+    /// The waiter with this number stops waiting for its turn. If it was woken and has not used the
+    /// turn, the next one may have it.
+    pub fn remove_waiter(&mut self, waiter: u32, must_pass_on: bool) {
+        if core::mem::take(&mut self.is_queued)
+            && let Object::Served(served) = &self.file.object
+        {
+            served.turns.remove(waiter, must_pass_on);
+        }
+    }
+
+    /// The waiter with this number has become less urgent.
+    pub fn pass_on(&self, waiter: u32) {
+        if self.is_queued
+            && let Object::Served(served) = &self.file.object
+        {
+            served.turns.pass_on(waiter);
+        }
+    }
+}
+
+impl Drop for ServedTransfer {
+    fn drop(&mut self) {
+        if self.turn.take().is_some()
+            && let Object::Served(served) = &self.file.object
+        {
+            served.end_turn(None);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! One request: what is sent to the server, who waits for it, and where the data of its reply go.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::served::{DATA_BYTES_MAX, Reply, Request as Header};
+use cops_algorithms::requests::{Room, Ticket};
+use cops_executor::CoroutineId;
+use cops_fallible::{List, Text, try_arc};
+use spin::Mutex;
+
+use super::forget::Forget;
+use crate::mm::quota::{Amounts, Charge, Family, Kind};
+use crate::mm::{self, PinnedBuffer, frames::FRAME_BYTES};
+
+/// Memory that is charged for a request, besides its names.
+const REQUEST_BYTES: u64 = (size_of::<Request>() + Room::<Arc<Request>>::BYTES + 64) as u64;
+/// Number of bytes that are copied at once.
+const PIECE_BYTES: usize = 512;
+
+/// What is asked of a server.
+pub struct Draft<'a> {
+    /// One of [`cops_abi::served::operation`].
+    pub operation: u16,
+    /// The node that it concerns.
+    pub node: u64,
+    /// These depend on the operation.
+    pub flags: u32,
+    pub first: u64,
+    pub second: u64,
+    /// A name, and a name or path.
+    pub names: [&'a str; 2],
+    /// What follows the names, or the reply.
+    pub data: Data,
+    /// Whether the reply names a node.
+    pub names_node: bool,
+}
+
+impl Draft<'_> {
+    /// A request without arguments.
+    pub fn new(operation: u16, node: u64) -> Self {
+        Self {
+            operation,
+            node,
+            flags: 0,
+            first: 0,
+            second: 0,
+            names: [""; 2],
+            data: Data::Nothing,
+            names_node: false,
+        }
+    }
+}
+
+/// What a request or its reply has besides numbers and names.
+pub enum Data {
+    /// Nothing.
+    Nothing,
+    /// Numbers, which are sent.
+    Words([u64; 4]),
+    /// So many bytes of these buffers are sent.
+    From(List<PinnedBuffer>, usize),
+    /// There is room for so many bytes of the reply.
+    Into(List<PinnedBuffer>, usize),
+    /// There is room for so many bytes of the reply, at most a frame of the kernel's.
+    Room(usize),
+}
+
+/// A request, shared by the call that waits for it and the connection.
+pub struct Request {
+    /// Without length, number and priority.
+    header: Header,
+    names: [Text; 2],
+    names_node: bool,
+    progress: Mutex<Progress>,
+    _charge: Charge,
+}
+
+struct Progress {
+    stage: Stage,
+    data: Data,
+    /// The call's coroutine, woken by the reply.
+    coroutine: Option<CoroutineId>,
+    /// For the node that the reply names.
+    forget: Option<Box<Forget>>,
+}
+
+enum Stage {
+    /// Not sent.
+    New,
+    /// The server has it, or will read it.
+    Sent(Ticket),
+    /// With the number of bytes of data.
+    Answered(Result<(Reply, usize), Errno>),
+    /// The call does not wait any longer.
+    Gone,
+}
+
+/// A reply, with the memory for the node that it names.
+pub struct Answered {
+    pub reply: Reply,
+    pub bytes: usize,
+    pub forget: Option<Box<Forget>>,
+}
+
+impl Request {
+    /// Makes a request.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(draft: Draft<'_>, payer: Family) -> Result<Arc<Self>, Errno> {
+        mm::admit()?;
+        let Draft { operation, node, flags, first, second, names, data, names_node } = draft;
+        let lengths = names.map(str::len);
+        let mut bytes = REQUEST_BYTES + (lengths[0] + lengths[1]) as u64;
+        if let Data::Room(_) = data {
+            bytes += FRAME_BYTES as u64;
+        }
+        let _charge = Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?;
+        let forget = if names_node { Some(Forget::new(payer)?) } else { None };
+        let data = match data {
+            Data::Room(length) => {
+                let mut buffers = List::new();
+                buffers.try_push(PinnedBuffer::gathered(length.min(FRAME_BYTES))?)?;
+                Data::Into(buffers, length.min(FRAME_BYTES))
+            }
+            other => other,
+        };
+        let header = Header {
+            operation,
+            node,
+            flags,
+            first,
+            second,
+            name_bytes: lengths[0] as u32,
+            second_name_bytes: lengths[1] as u32,
+            ..Header::default()
+        };
+        let names = [Text::try_from_str(names[0])?, Text::try_from_str(names[1])?];
+        let progress = Mutex::new(Progress { stage: Stage::New, data, coroutine: None, forget });
+        Ok(try_arc(Self { header, names, names_node, progress, _charge })?)
+    }
+
+    /// Whether its reply names a node.
+    pub fn names_node(&self) -> bool {
+        self.names_node
+    }
+
+    /// It is about to be sent.
+    pub fn sends(&self, ticket: Ticket, coroutine: CoroutineId) {
+        let mut progress = self.progress.lock();
+        progress.stage = Stage::Sent(ticket);
+        progress.coroutine = Some(coroutine);
+    }
+
+    /// Its ticket, while the server has it or will read it.
+    pub fn ticket(&self) -> Option<Ticket> {
+        match self.progress.lock().stage {
+            Stage::Sent(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// It has another ticket.
+    pub fn set_ticket(&self, ticket: Ticket) {
+        if let Stage::Sent(place) = &mut self.progress.lock().stage {
+            *place = ticket;
+        }
+    }
+
+    /// Copies it to a server's buffer of at least [`cops_abi::served::BUFFER_BYTES_MIN`]. Returns
+    /// its length; `None` if its call has gone.
+    pub fn send(&self, buffer: &PinnedBuffer) -> Option<usize> {
+        let mut progress = self.progress.lock();
+        let Stage::Sent(ticket) = progress.stage else { return None };
+        let mut header = Header {
+            id: ticket.number(),
+            priority: ticket.priority().level().into(),
+            ..self.header
+        };
+        let mut at = Header::BYTES;
+        for name in &self.names {
+            buffer.write_at(at, name.as_bytes());
+            at += name.len();
+        }
+        match &mut progress.data {
+            Data::Words(words) => {
+                for word in words {
+                    buffer.write_at(at, &word.to_le_bytes());
+                    at += 8;
+                }
+            }
+            Data::From(buffers, length) => {
+                *length = (*length).min(buffer.len() - at).min(DATA_BYTES_MAX);
+                let mut rest = *length;
+                for from in buffers.iter() {
+                    let count = rest.min(from.len());
+                    copy((from, 0), (buffer, at), count);
+                    (at, rest) = (at + count, rest - count);
+                }
+                header.second = *length as u64;
+            }
+            Data::Nothing | Data::Into(..) | Data::Room(_) => {}
+        }
+        header.length = at as u32;
+        buffer.write_at(0, &header.to_bytes());
+        Some(at)
+    }
+
+    /// Takes the reply in `buffer`. Returns the coroutine to wake, and what the server is told.
+    ///
+    /// # Errors
+    /// `ENOENT` if the call has gone, or has its reply.
+    pub fn answer(
+        &self,
+        reply: &Reply,
+        buffer: &PinnedBuffer,
+    ) -> Result<(Option<CoroutineId>, CallResult), Errno> {
+        let mut progress = self.progress.lock();
+        let Stage::Sent(_) = progress.stage else { return Err(Errno::ENOENT) };
+        let bytes = buffer.len() - Reply::BYTES;
+        let room = match &progress.data {
+            Data::Into(_, length) if reply.error == 0 => *length,
+            _ => 0,
+        };
+        let is_whole = reply.length as usize == buffer.len() && bytes <= room;
+        if let (true, Data::Into(buffers, _)) = (is_whole, &progress.data) {
+            let mut at = Reply::BYTES;
+            for into in buffers.iter() {
+                let count = (buffer.len() - at).min(into.len());
+                copy((buffer, at), (into, 0), count);
+                at += count;
+            }
+        }
+        let (result, told) = match (is_whole, reply.error) {
+            (false, _) => (Err(Errno::EIO), Err(Errno::EINVAL)),
+            (true, 0) => (Ok((*reply, bytes)), Ok(buffer.len())),
+            (true, error) => (Err(error_of(error)), Ok(buffer.len())),
+        };
+        progress.stage = Stage::Answered(result);
+        Ok((progress.coroutine.take(), told))
+    }
+
+    /// It fails, because the server is gone. Returns the coroutine to wake; `None` if the call has
+    /// gone, or has its reply.
+    pub fn fail(&self) -> Option<CoroutineId> {
+        let mut progress = self.progress.lock();
+        let Stage::Sent(_) = progress.stage else { return None };
+        progress.stage = Stage::Answered(Err(Errno::EIO));
+        progress.coroutine.take()
+    }
+
+    /// It cannot be sent: its call finds an error.
+    pub fn refuse(&self) {
+        self.progress.lock().stage = Stage::Answered(Err(Errno::EIO));
+    }
+
+    /// The reply, once; `None` if there is none yet.
+    pub fn take_answer(&self) -> Option<Result<Answered, Errno>> {
+        let mut progress = self.progress.lock();
+        if !matches!(progress.stage, Stage::Answered(_)) {
+            return None;
+        }
+        match core::mem::replace(&mut progress.stage, Stage::Gone) {
+            Stage::Answered(Ok((reply, bytes))) => {
+                Some(Ok(Answered { reply, bytes, forget: progress.forget.take() }))
+            }
+            Stage::Answered(Err(error)) => Some(Err(error)),
+            _ => None,
+        }
+    }
+
+    /// The call does not wait any longer. From now on its buffers are not accessed. Returns its
+    /// ticket if the server has it or will read it, and a reply that it has not taken.
+    pub fn leave(&self) -> (Option<Ticket>, Option<Answered>) {
+        let mut progress = self.progress.lock();
+        let stage = core::mem::replace(&mut progress.stage, Stage::Gone);
+        let data = core::mem::replace(&mut progress.data, Data::Nothing);
+        let forget = progress.forget.take();
+        drop(progress);
+        drop(data);
+        match stage {
+            Stage::Sent(ticket) => (Some(ticket), None),
+            Stage::Answered(Ok((reply, bytes))) => (None, Some(Answered { reply, bytes, forget })),
+            _ => (None, None),
+        }
+    }
+
+    /// Copies data of the reply from `at` on.
+    ///
+    /// # Panics
+    /// Beyond the room for the data.
+    pub fn read_data(&self, at: usize, into: &mut [u8]) {
+        if let Data::Into(buffers, _) = &self.progress.lock().data
+            && let Some(buffer) = buffers.first()
+        {
+            buffer.read_at(at, into);
+        }
+    }
+}
+
+/// The error with this number, as far as it may be the result of a call on files: not those that
+/// have a meaning for calls as such.
+fn error_of(number: u32) -> Errno {
+    let error = i32::try_from(number).ok().and_then(Errno::from_number);
+    error.filter(|error| !matches!(error, Errno::EAGAIN | Errno::EINTR)).unwrap_or(Errno::EIO)
+}
+
+/// Copies between two buffers.
+fn copy((from, at): (&PinnedBuffer, usize), (into, place): (&PinnedBuffer, usize), length: usize) {
+    let mut piece = [0; PIECE_BYTES];
+    for start in (0..length).step_by(PIECE_BYTES) {
+        let piece = &mut piece[..PIECE_BYTES.min(length - start)];
+        from.read_at(at + start, piece);
+        into.write_at(place + start, piece);
+    }
+}

@@ -1,0 +1,41 @@
+//! A program that serves a file system in its own memory at `/disk`, and runs another program.
+//!
+//! ```text
+//! memfs PROGRAM [ARGUMENT...]
+//! ```
+//!
+//! An example of `cops::fs::server`. Must be the first process. Exits as PROGRAM does.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod tree;
+
+use alloc::vec::Vec;
+
+use cops::Arguments;
+use cops::fs::server::{Server, unmount};
+use cops::process::{self, ExitCode};
+use cops::task::{self, Priority};
+
+const PLACE: &str = "/disk";
+
+#[cops::main]
+async fn main(arguments: Arguments) -> cops::io::Result<ExitCode> {
+    let words: Vec<&str> = arguments.skip(1).collect();
+    let Some((program, rest)) = words.split_first() else {
+        cops::eprintln!("usage: memfs PROGRAM [ARGUMENT...]");
+        return Ok(ExitCode(2));
+    };
+    let server = Server::open().await?;
+    server.mount(PLACE, tree::ROOT).await?;
+    let serving = task::spawn_join(server.serve(tree::Tree::new()), Priority::DEFAULT);
+    let status = process::spawn(program, rest)?.wait().await?;
+    unmount(PLACE).await?;
+    // Nothing uses the file system any more, so the server ends too.
+    if let Ok(served) = serving.await {
+        served?;
+    }
+    Ok(ExitCode(status.shell_code()))
+}

@@ -1,0 +1,269 @@
+//! Calls that are cancelled, callers and servers that end, servers that never answer.
+
+use alloc::vec;
+
+use cops::abi::served::{Reply, Request, operation};
+use cops::process::Resource;
+use cops::time::{Duration, sleep};
+
+use super::by_hand::{Hand, status};
+use super::*;
+use crate::harness::{start, start_tied};
+use crate::raw::Asked;
+
+tests! { served:
+    a_cancelled_call_leaves_its_buffer,
+    a_call_cancelled_after_the_reply_forgets_the_node,
+    callers_are_killed,
+    a_server_that_dies,
+    a_server_that_dies_with_many_callers,
+    a_server_that_asks_itself,
+    what_is_pending_is_charged,
+}
+
+/// Argument of a process that asks once.
+pub const ASK: &str = "ask";
+/// Argument of a process that serves a file system and asks for a name in it.
+pub const ASK_MYSELF: &str = "ask-myself";
+const HERE: usize = AT_FDCWD as usize;
+
+/// The code of a process that has the result of its call.
+fn code(result: Result<usize, Errno>) -> ExitCode {
+    ExitCode(match result {
+        Ok(_) => 0,
+        Err(error) => error as u8,
+    })
+}
+
+pub fn ask() -> ExitCode {
+    let mut bytes = [0u8; 128];
+    let place = bytes.as_mut_ptr().addr();
+    code(raw::call(number::NEWFSTATAT, [HERE, c"/disk/f".as_ptr().addr(), place, 0]))
+}
+
+pub fn ask_myself() -> ExitCode {
+    ask()
+}
+
+/// Asks for the status of `/disk/f`, to be cancelled or forgotten.
+fn ask_later(into: &mut [u8]) -> Asked {
+    let place = into.as_mut_ptr().expose_provenance();
+    raw::ask(number::NEWFSTATAT, [HERE, c"/disk/f".as_ptr().addr(), place, 0])
+}
+
+fn memory_used() -> Result<u64, Failure> {
+    Ok(cops::process::quota(0, Resource::Memory)?.used)
+}
+
+async fn a_cancelled_call_leaves_its_buffer() -> Outcome {
+    const MARK: u8 = 0x6b;
+    let mut hand = Hand::mounted().await?;
+    let opening = task::spawn_join(
+        async { OpenOptions::new().read(true).open("/disk/f").await },
+        Priority::DEFAULT,
+    );
+    let (request, rest) = hand.next().await?;
+    hand.answer(&request, &rest)?;
+    let file = soon("open", opening).await???;
+    let fd = cops::io::AsFd::as_fd(&file).raw() as usize;
+    let mut buffer = vec![MARK; 100];
+    let place = buffer.as_mut_ptr().expose_provenance();
+    let read = |offset: usize| match raw::ask(number::PREAD64, [fd, place, 100, offset]) {
+        Asked::InFlight(handle) => Ok(handle),
+        Asked::Done(result) => Err(Failure(format!("a read: {result:?}"))),
+    };
+    // Cancelled before the server reads it: the server does not see it.
+    let (first, second) = (read(1)?, read(2)?);
+    check!(first.cancel()?, "the first read has completed");
+    let (request, _) = hand.next().await?;
+    check_equal!((request.operation, request.first), (operation::READ, 2), "what was read");
+    // Cancelled while the server has it: the reply comes too late.
+    check!(second.cancel()?, "the second read has completed");
+    let reply = Reply { id: request.id, ..Reply::default() };
+    check_equal!(hand.reply(reply, &[1; 100]), Err(ENOENT), "a late reply");
+    check!(buffer.iter().all(|&byte| byte == MARK), "a cancelled read has written");
+    // One that is not cancelled gets its bytes.
+    let third = read(3)?;
+    let (request, _) = hand.next().await?;
+    let reply = Reply { id: request.id, ..Reply::default() };
+    check_equal!(hand.reply(reply, &[1; 100]), Ok(Reply::BYTES + 100), "a reply");
+    until("the result", || Ok(buffer.iter().all(|&byte| byte == 1))).await?;
+    check!(!third.cancel()?, "it is still in flight");
+    Ok(())
+}
+
+/// The server has counted the node that its reply names, so it is told in any case.
+async fn a_call_cancelled_after_the_reply_forgets_the_node() -> Outcome {
+    const ROUNDS: u64 = 50;
+    let mut hand = Hand::mounted().await?;
+    let mut bytes = [0u8; 128];
+    for round in 0..ROUNDS {
+        let Asked::InFlight(handle) = ask_later(&mut bytes) else {
+            return Err(Failure("it is not in flight".into()));
+        };
+        let (request, _) = hand.next().await?;
+        check_equal!(request.operation, operation::LOOK_UP, "the request");
+        let reply = Reply { id: request.id, status: status(2), ..Reply::default() };
+        hand.reply(reply, &[])?;
+        if round % 2 == 0 {
+            // Its coroutine may take the reply first, and ask for the status.
+            sleep(Duration::from_millis(1)).await;
+        }
+        handle.cancel()?;
+    }
+    // A last call, before which all others are read.
+    let last = task::spawn_join(async { fs::metadata("/disk/x").await.err() }, Priority::DEFAULT);
+    loop {
+        let (request, rest) = hand.next().await?;
+        // Cancelled between its two requests.
+        let _ = hand.answer(&request, &rest);
+        if rest == b"x" {
+            break;
+        }
+    }
+    soon("the last call", last).await??;
+    let forgotten = |hand: &Hand| hand.forgotten.iter().map(|&(_, count)| count).sum::<u64>();
+    while forgotten(&hand) < ROUNDS {
+        // There is nothing but nodes to be forgotten.
+        let trigger =
+            task::spawn_join(async { fs::metadata("/disk/x").await.err() }, Priority::DEFAULT);
+        let (request, rest) = hand.next().await?;
+        hand.answer(&request, &rest)?;
+        soon("a call", trigger).await??;
+    }
+    check_equal!(forgotten(&hand), ROUNDS, "uses of nodes that have ended");
+    check!(hand.forgotten.iter().all(|&(node, _)| node == 2), "{:?}", hand.forgotten);
+    Ok(())
+}
+
+async fn callers_are_killed() -> Outcome {
+    let mut hand = Hand::mounted().await?;
+    for is_read in [false, true] {
+        let caller = start_tied(&[HELPER, ASK])?;
+        // Its request is there.
+        let request = if is_read { Some(hand.next().await?.0) } else { None };
+        if !is_read {
+            let id = caller.id();
+            let waits = || Ok(calls_of(id)? == 1);
+            until("the call of a caller", waits).await?;
+        }
+        caller.end().await?;
+        if let Some(Request { id, .. }) = request {
+            let reply = Reply { id, status: status(2), ..Reply::default() };
+            check_equal!(
+                hand.reply(reply, &[]),
+                Err(ENOENT),
+                "a reply to a caller that was killed"
+            );
+        }
+    }
+    // And the server is as before.
+    let mut caller = start(&[HELPER, ASK])?;
+    for _ in 0..2 {
+        let (request, rest) = hand.next().await?;
+        check_equal!(hand.answer(&request, &rest), Ok(Reply::BYTES), "a reply");
+    }
+    check_equal!(soon("a caller", caller.wait()).await??.code(), Some(0), "its code");
+    Ok(())
+}
+
+/// Calls in flight of a process.
+fn calls_of(process: u32) -> Result<u64, Failure> {
+    let processes = cops::inspect::processes()?;
+    Ok(processes.iter().find(|one| one.process == process).map_or(0, |one| one.calls_in_flight))
+}
+
+/// Calls wait, some of them read by the server; then the server is killed.
+async fn a_server_that_dies() -> Outcome {
+    let pipe = crate::forks::Pipe::new()?;
+    let hand = Hand::mounted().await?;
+    let child = crate::forks::fork(|| {
+        // It has the descriptor too. It reads one request, and answers none.
+        let mut memory = vec![0u8; 3 * 8192];
+        let start = memory.as_mut_ptr().expose_provenance().next_multiple_of(4096);
+        let read = raw::call(number::READ, [SERVERS[0], start, 8192]);
+        let _ = pipe.signal();
+        while raw::call(number::CLOCK_NANOSLEEP, [1, 0, [1000u64, 0].as_ptr().addr(), 0]).is_ok() {}
+        read.is_err().into()
+    })?;
+    hand.close();
+    let mut callers = Vec::new();
+    for _ in 0..3 {
+        callers.push(start(&[HELPER, ASK])?);
+    }
+    pipe.wait()?;
+    for caller in &callers {
+        let id = caller.id();
+        until("the calls of the callers", || Ok(calls_of(id)? == 1)).await?;
+    }
+    cops::process::kill(child, 9)?;
+    cops::wait!(Some(child))?;
+    for mut caller in callers {
+        let status = soon("a caller of a dead server", caller.wait()).await??;
+        check_equal!(status.code(), Some(EIO as u8), "the code of a caller");
+    }
+    // Later calls fail at once, and another server can take the place.
+    let path = c"/disk/f".as_ptr().addr();
+    let mut bytes = [0u8; 128];
+    let status = [HERE, path, bytes.as_mut_ptr().addr(), 0];
+    raw::refused("a dead server", number::NEWFSTATAT, status, &[EIO])?;
+    let list = fs::read_directory(SERVED).err().and_then(errno);
+    check_equal!(list, Some(EIO), "a listing of its root");
+    server(1).mount(SERVED, ROOT).await?;
+    Ok(())
+}
+
+async fn a_server_that_dies_with_many_callers() -> Outcome {
+    const CALLERS: usize = 2000;
+    let hand = Hand::mounted().await?;
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|index| {
+            let asks = async { fs::metadata("/disk/f").await.err().and_then(errno) };
+            task::spawn_join(asks, Priority::saturating(33 + (index % 20) as u32))
+        })
+        .collect();
+    let me = cops::process::id();
+    until("all calls", || Ok(calls_of(me)? as usize >= CALLERS)).await?;
+    hand.close();
+    for found in soon("the callers", join_all(callers)).await? {
+        check_equal!(found?, Some(EIO), "what a caller found");
+    }
+    Ok(())
+}
+
+/// A process that waits for itself can be killed like any other.
+async fn a_server_that_asks_itself() -> Outcome {
+    let hand = Hand::mounted().await?;
+    let child = crate::forks::fork(|| ask_myself().0)?;
+    hand.close();
+    until("its call", || Ok(calls_of(child)? == 1)).await?;
+    cops::process::kill(child, 9)?;
+    let (_, status) = cops::wait!(Some(child))?;
+    check_equal!(status.signal(), Some(9), "what has ended it");
+    Ok(())
+}
+
+/// Whoever asks pays, until the call has ended.
+async fn what_is_pending_is_charged() -> Outcome {
+    const CALLS: usize = 5_000;
+    let hand = Hand::mounted().await?;
+    let mut bytes = [0u8; 128];
+    let before = memory_used()?;
+    let mut handles = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        match ask_later(&mut bytes) {
+            Asked::InFlight(handle) => handles.push(handle),
+            Asked::Done(result) => return Err(Failure(format!("a call: {result:?}"))),
+        }
+    }
+    let more = memory_used()? - before;
+    check!(more >= CALLS as u64 * 512, "{CALLS} requests are charged with {more} bytes");
+    for handle in handles {
+        check!(handle.cancel()?, "it has completed");
+    }
+    let left = memory_used()?.saturating_sub(before);
+    // The memory of this process has grown.
+    check!(left < 1 << 19, "{left} bytes are still charged");
+    hand.close();
+    Ok(())
+}

@@ -1,0 +1,165 @@
+// Files of a file system that a process serves, at /disk (/bin/memfs starts this program): stdio,
+// directories, links, positions that processes share, several threads.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int faults;
+#define FAULT faults++
+#include "check.h"
+
+#define THREADS 4
+#define BLOCK 30000
+
+static void contents(void) {
+    static char block[BLOCK], found[BLOCK];
+    for (int i = 0; i < BLOCK; i++)
+        block[i] = (char)(i * 7 % 251);
+    int fd = open("/disk/data", O_CREAT | O_EXCL | O_RDWR, 0644);
+    CHECK(fd >= 0);
+    for (int done = 0; done < BLOCK;) {
+        ssize_t count = write(fd, block + done, (size_t)(BLOCK - done));
+        CHECK(count > 0);
+        done += (int)count;
+    }
+    CHECK(lseek(fd, 0, SEEK_END) == BLOCK);
+    CHECK(lseek(fd, -10, SEEK_CUR) == BLOCK - 10);
+    CHECK(read(fd, found, 100) == 10 && memcmp(found, block + BLOCK - 10, 10) == 0);
+    CHECK(read(fd, found, 100) == 0);
+    CHECK(pread(fd, found, 1000, 12345) == 1000 && memcmp(found, block + 12345, 1000) == 0);
+    struct iovec parts[2] = {{found, 3}, {found + 100, 5}};
+    CHECK(preadv(fd, parts, 2, 50) == 8 && memcmp(found, block + 50, 3) == 0);
+    CHECK(memcmp(found + 100, block + 53, 5) == 0);
+    parts[0] = (struct iovec){"abc", 3};
+    parts[1] = (struct iovec){"defgh", 5};
+    CHECK(pwritev(fd, parts, 2, 60) == 8);
+    CHECK(pread(fd, found, 8, 60) == 8 && memcmp(found, "abcdefgh", 8) == 0);
+    CHECK(fsync(fd) == 0 && fdatasync(fd) == 0);
+    sync();
+    struct stat status;
+    CHECK(fstat(fd, &status) == 0 && status.st_size == BLOCK && S_ISREG(status.st_mode));
+    CHECK(ftruncate(fd, 62) == 0 && fstat(fd, &status) == 0 && status.st_size == 62);
+    CHECK(close(fd) == 0);
+    FAILS(open("/disk/data", O_CREAT | O_EXCL | O_RDWR, 0644), EEXIST);
+    FAILS(open("/disk/none", O_RDONLY), ENOENT);
+    char *arguments[] = {"/disk/data", NULL};
+    CHECK(chmod("/disk/data", 0755) == 0);
+    FAILS(execv("/disk/data", arguments), EACCES);
+    CHECK(unlink("/disk/data") == 0);
+    FAILS(stat("/disk/data", &status), ENOENT);
+}
+
+static void lines(void) {
+    FILE *file = fopen("/disk/lines", "w");
+    CHECK(file);
+    for (int i = 0; i < 1000; i++)
+        fprintf(file, "line %d\n", i);
+    CHECK(fclose(file) == 0);
+    file = fopen("/disk/lines", "a");
+    CHECK(file && fprintf(file, "the last\n") == 9 && fclose(file) == 0);
+    file = fopen("/disk/lines", "r");
+    CHECK(file);
+    char line[100];
+    int count = 0;
+    while (fgets(line, sizeof line, file)) {
+        char expected[100];
+        sprintf(expected, count < 1000 ? "line %d\n" : "the last\n", count);
+        CHECK(strcmp(line, expected) == 0);
+        count++;
+    }
+    CHECK(count == 1001 && fclose(file) == 0);
+}
+
+static void names(void) {
+    CHECK(mkdir("/disk/d", 0755) == 0 && chdir("/disk/d") == 0);
+    char path[200];
+    CHECK(getcwd(path, sizeof path) && strcmp(path, "/disk/d") == 0);
+    for (int i = 0; i < 100; i++) {
+        sprintf(path, "file-%d", i);
+        int fd = open(path, O_CREAT | O_WRONLY, 0600);
+        CHECK(fd >= 0 && close(fd) == 0);
+    }
+    CHECK(rename("file-7", "renamed") == 0 && link("renamed", "linked") == 0);
+    CHECK(symlink("renamed", "symbolic") == 0);
+    struct stat one, two;
+    CHECK(stat("symbolic", &one) == 0 && stat("linked", &two) == 0);
+    CHECK(one.st_ino == two.st_ino && one.st_nlink == 2);
+    CHECK(readlink("symbolic", path, sizeof path) == 7 && memcmp(path, "renamed", 7) == 0);
+    DIR *directory = opendir("/disk/d");
+    CHECK(directory);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        count++;
+        CHECK(strcmp(entry->d_name, "file-7") != 0);
+        if (strncmp(entry->d_name, "file-", 5) == 0)
+            CHECK(entry->d_type == DT_REG && unlink(entry->d_name) == 0);
+    }
+    CHECK(count == 104 && closedir(directory) == 0);
+    FAILS(rmdir("/disk/d"), ENOTEMPTY);
+    CHECK(unlink("renamed") == 0 && unlink("linked") == 0 && unlink("symbolic") == 0);
+    CHECK(chdir("..") == 0 && rmdir("d") == 0);
+    FAILS(rename("/disk/lines", "/tmp/lines"), EXDEV);
+    struct statfs usage;
+    CHECK(statfs("/disk", &usage) == 0 && usage.f_type == 0x1234 && usage.f_bsize == 4096);
+}
+
+// A parent and its child write through one position.
+static void shared_position(void) {
+    int fd = open("/disk/log", O_CREAT | O_WRONLY | O_TRUNC, 0644);
+    CHECK(fd >= 0);
+    pid_t child = fork();
+    for (int i = 0; i < 200; i++)
+        CHECK(write(fd, child ? "parent\n" : "child.\n", 7) == 7);
+    if (child == 0)
+        _exit(faults);
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(close(fd) == 0);
+    FILE *file = fopen("/disk/log", "r");
+    char line[100];
+    int parents = 0, children = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        parents += strcmp(line, "parent\n") == 0;
+        children += strcmp(line, "child.\n") == 0;
+    }
+    CHECK(file && fclose(file) == 0 && parents == 200 && children == 200);
+}
+
+static void *work(void *argument) {
+    char path[100], text[200], found[200];
+    for (int i = 0; i < 50; i++) {
+        sprintf(path, "/disk/%d-%d", *(int *)argument, i);
+        int length = sprintf(text, "I am %s", path);
+        int fd = open(path, O_CREAT | O_RDWR, 0644);
+        CHECK(fd >= 0 && write(fd, text, (size_t)length) == length);
+        CHECK(lseek(fd, 0, SEEK_SET) == 0 && read(fd, found, sizeof found) == length);
+        CHECK(memcmp(text, found, (size_t)length) == 0 && close(fd) == 0 && unlink(path) == 0);
+    }
+    return NULL;
+}
+
+int main(void) {
+    contents();
+    lines();
+    names();
+    shared_position();
+    pthread_t threads[THREADS];
+    int numbers[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        CHECK(pthread_create(&threads[i], NULL, work, &numbers[i]) == 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    if (faults)
+        return 1;
+    printf("served files are in order\n");
+    return 0;
+}

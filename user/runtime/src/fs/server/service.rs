@@ -1,0 +1,259 @@
+//! Reading requests, and one coroutine for each of them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use cops_abi::Errno;
+use cops_abi::file::{Status, Time};
+use cops_abi::served::{
+    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Reply, Request, change, operation,
+};
+
+use super::message::{Asked, Buffer, Entries, reply};
+use super::{Change, FileSystem, Result};
+use crate::call::Call;
+use crate::io::{AsFd, Fd, ReadOwned};
+use crate::sync::Semaphore;
+use crate::system;
+use crate::task::{self, Priority};
+use crate::time::{Duration, sleep};
+
+/// Maximum number of requests that are handled at a time. The kernel keeps the others, in order of
+/// their priorities.
+const HANDLED_MAX: usize = 1024;
+
+/// How long reading pauses when the kernel has no memory for it.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// What the coroutines of a server share.
+pub(super) struct Service<F> {
+    fd: Fd,
+    files: F,
+    room: Semaphore,
+}
+
+/// What a reply has besides the error.
+enum Answer {
+    Nothing,
+    /// A status; with a name if the operation is `PLACE`.
+    Named(Status, Vec<u8>),
+    Status(Status),
+    Written(super::Written),
+    Data(Vec<u8>),
+    /// So many bytes of data are in the buffer, behind the room for the header.
+    Read(Buffer, usize),
+}
+
+impl<F: FileSystem> Service<F> {
+    pub(super) fn new(fd: Fd, files: F) -> Self {
+        Self { fd, files, room: Semaphore::new(HANDLED_MAX) }
+    }
+
+    /// Performs a request.
+    async fn perform(&self, asked: &Asked, buffer: Option<Buffer>) -> Result<Answer> {
+        let Asked { header, name, second_name, .. } = asked;
+        let Request { node, flags, first, second, .. } = *header;
+        let permissions = first as u32;
+        let named = |status| Answer::Named(status, Vec::new());
+        let done = |()| Answer::Nothing;
+        let files = &self.files;
+        match header.operation {
+            operation::LOOK_UP => files.look_up(node, name).await.map(named),
+            operation::GET_STATUS => files.status(node).await.map(Answer::Status),
+            operation::SET_STATUS => {
+                files.change(node, self.change(asked, buffer)?).await.map(done)
+            }
+            operation::READ_LINK => {
+                files.read_link(node).await.map(|path| Answer::Data(path.into_bytes()))
+            }
+            operation::MAKE_LINK => files.make_link(node, name, second_name).await.map(named),
+            operation::MAKE_DIRECTORY => {
+                files.make_directory(node, name, permissions).await.map(named)
+            }
+            operation::CREATE => files.create(node, name, permissions).await.map(named),
+            operation::UNLINK => files.unlink(node, name).await.map(done),
+            operation::REMOVE_DIRECTORY => files.remove_directory(node, name).await.map(done),
+            operation::LINK => files.link(first, node, name).await.map(done),
+            operation::RENAME => {
+                let (from, to) = ((node, name.as_str()), (first, second_name.as_str()));
+                files.rename(from, to, flags & NO_REPLACE != 0).await.map(done)
+            }
+            operation::READ => {
+                let mut buffer = match buffer {
+                    Some(buffer) => buffer,
+                    None => Buffer::new()?,
+                };
+                let length = (second as usize).min(DATA_BYTES_MAX);
+                let end = Reply::BYTES + length;
+                let into = buffer.bytes_mut().get_mut(Reply::BYTES..end).unwrap_or_default();
+                let count = files.read(node, first, into).await?;
+                Ok(Answer::Read(buffer, count.min(length)))
+            }
+            operation::WRITE => {
+                let buffer = buffer.ok_or(Errno::EIO)?;
+                let bytes = buffer.bytes().get(asked.data.clone()).unwrap_or_default();
+                let offset = (flags & AT_END == 0).then_some(first);
+                files.write(node, offset, bytes).await.map(Answer::Written)
+            }
+            operation::LIST => {
+                let mut entries = Entries::new(second as usize);
+                files.list(node, first, &mut entries).await?;
+                Ok(Answer::Data(entries.records()?.to_vec()))
+            }
+            operation::PLACE => {
+                let (parent, name) = files.place(node).await?;
+                Ok(Answer::Named(parent, name.into_bytes()))
+            }
+            operation::USAGE => {
+                let usage = files.usage().await?;
+                let words = [usage.kind, usage.blocks, usage.free_blocks];
+                Ok(Answer::Data(words.into_iter().flat_map(u64::to_le_bytes).collect()))
+            }
+            operation::SYNCHRONISE => files.synchronise(node).await.map(done),
+            operation::SYNCHRONISE_ALL => files.synchronise_all().await.map(done),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// What `SET_STATUS` is to change.
+    fn change(&self, asked: &Asked, buffer: Option<Buffer>) -> Result<Change> {
+        let buffer = buffer.ok_or(Errno::EIO)?;
+        let data = buffer.bytes().get(asked.data.clone()).unwrap_or_default();
+        let word = |index: usize| {
+            let bytes = data.get(8 * index..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        let time =
+            |index| Time { seconds: word(index) as i64, nanoseconds: word(index + 1) as u32 };
+        let Request { flags, first, second, .. } = asked.header;
+        let has = |flag| flags & flag != 0;
+        Ok(Change {
+            permissions: has(change::PERMISSIONS).then_some(first as u32),
+            length: has(change::LENGTH).then_some(second),
+            accessed: has(change::ACCESSED).then(|| time(0)),
+            modified: has(change::MODIFIED).then(|| time(2)),
+        })
+    }
+
+    /// Sends the reply to request `id`.
+    async fn send(&self, id: u64, answer: Result<Answer>) {
+        let mut header = Reply { id, ..Reply::default() };
+        let mut named = None;
+        let sent = match answer {
+            Err(error) => {
+                header.error = error as u32;
+                self.write(header, &[])
+            }
+            Ok(Answer::Nothing) => self.write(header, &[]),
+            Ok(Answer::Status(status)) => self.write(Reply { status, ..header }, &[]),
+            Ok(Answer::Data(data)) => self.write(header, &data),
+            Ok(Answer::Written(written)) => {
+                (header.value, header.place) = (written.count as u64, written.end);
+                self.write(header, &[])
+            }
+            Ok(Answer::Named(status, data)) => {
+                named = Some(status.number);
+                self.write(Reply { status, ..header }, &data)
+            }
+            Ok(Answer::Read(mut buffer, count)) => {
+                header.length = (Reply::BYTES + count) as u32;
+                let bytes = buffer.bytes_mut();
+                if let Some(place) = bytes.first_chunk_mut() {
+                    *place = header.to_bytes();
+                }
+                let bytes = bytes.get(..Reply::BYTES + count).unwrap_or_default();
+                system::write(self.fd.raw(), bytes)
+            }
+        };
+        // The call was cancelled, so that it does not use the node.
+        if let (Err(_), Some(node)) = (sent, named) {
+            self.files.forget(node, 1).await;
+        }
+    }
+
+    fn write(&self, header: Reply, data: &[u8]) -> Result<usize> {
+        let bytes = match reply(header, data) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let error = Reply { id: header.id, error: error as u32, ..Reply::default() };
+                return system::write(
+                    self.fd.raw(),
+                    &Reply { length: Reply::BYTES as u32, ..error }.to_bytes(),
+                );
+            }
+        };
+        system::write(self.fd.raw(), &bytes)
+    }
+
+    /// Handles nodes that the kernel does not use any more: pairs of a node and a count.
+    async fn forget(&self, pairs: &[u8]) {
+        for pair in pairs.as_chunks::<8>().0.as_chunks::<2>().0 {
+            let [node, count] = pair.map(u64::from_le_bytes);
+            self.files.forget(node, count).await;
+        }
+    }
+}
+
+/// Reads requests until there will be no more, and spawns a coroutine for each.
+pub(super) async fn read_requests<F: FileSystem>(
+    service: Arc<Service<F>>,
+) -> crate::io::Result<()> {
+    let mut buffer = Buffer::new()?;
+    loop {
+        // Before a request is read, so that the kernel gives the most urgent one then.
+        service.room.acquire(1).await.forget();
+        let (memory, range) = buffer.into_parts();
+        let read = ReadOwned::new(service.fd.as_fd(), memory, range);
+        let (count, memory) = Call::new(read).await;
+        buffer = Buffer::from_parts(memory);
+        let count = match count {
+            // The kernel has no memory for the call at the moment.
+            Err(Errno::ENOMEM) => {
+                service.room.add_permits(1);
+                sleep(RETRY).await;
+                continue;
+            }
+            count => count?,
+        };
+        if count == 0 {
+            // What is still handled writes its replies first.
+            service.room.acquire(HANDLED_MAX - 1).await.forget();
+            return Ok(());
+        }
+        let Some(asked) = Asked::parse(buffer.bytes(), count) else {
+            service.room.add_permits(1);
+            continue;
+        };
+        let has_data = !asked.data.is_empty();
+        // The buffer goes with its data, if there is memory for another one.
+        let handed = match has_data.then(Buffer::new) {
+            Some(Ok(other)) => Some(core::mem::replace(&mut buffer, other)),
+            Some(Err(error)) => {
+                service.send(asked.header.id, Err(error)).await;
+                service.room.add_permits(1);
+                continue;
+            }
+            None => None,
+        };
+        let (id, level) = (asked.header.id, asked.header.priority);
+        let handler = {
+            let service = service.clone();
+            async move {
+                if asked.header.operation == operation::FORGET {
+                    let pairs = handed.as_ref().and_then(|it| it.bytes().get(asked.data));
+                    service.forget(pairs.unwrap_or_default()).await;
+                } else {
+                    let answer = service.perform(&asked, handed).await;
+                    service.send(id, answer).await;
+                }
+                service.room.add_permits(1);
+            }
+        };
+        if task::try_spawn(handler, Priority::saturating(level)).is_err() {
+            service.send(id, Err(Errno::ENOMEM)).await;
+            service.room.add_permits(1);
+        }
+    }
+}
+
+const _: () = assert!(Reply::BYTES + DATA_BYTES_MAX <= BUFFER_BYTES);
