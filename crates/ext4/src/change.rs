@@ -34,6 +34,8 @@ pub(crate) struct Change<'a, D> {
     superblock: bool,
     /// Inodes that enter the list of orphans, or leave it.
     pub orphans: Vec<(u32, bool)>,
+    /// An inode that the caller holds from the publication on.
+    pub holds: Option<u32>,
 }
 
 impl<'a, D: BlockDevice> Change<'a, D> {
@@ -50,6 +52,7 @@ impl<'a, D: BlockDevice> Change<'a, D> {
             groups: BTreeSet::new(),
             superblock: false,
             orphans: Vec::new(),
+            holds: None,
         }
     }
 
@@ -180,9 +183,14 @@ impl<'a, D: BlockDevice> Change<'a, D> {
     /// operation follows directly.
     pub async fn publish_and_stay(mut self) -> Result<MutexGuard<'a, ()>> {
         self.seal().await?;
-        let Change { core, turn, blocks, freed, orphans, .. } = self;
+        let Change { core, turn, blocks, freed, orphans, holds, .. } = self;
         let _all = core.readers.acquire(READERS).await;
-        core.state.lock().await.publish(blocks, &freed, &orphans);
+        let mut state = core.state.lock().await;
+        state.publish(blocks, &freed, &orphans);
+        if let Some(inode) = holds {
+            *state.held.entry(inode).or_insert(0) += 1;
+        }
+        drop(state);
         Ok(turn)
     }
 }

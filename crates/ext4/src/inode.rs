@@ -289,10 +289,10 @@ impl Inode {
         self.set_flags(self.flags() & !FLAG_INDEX);
     }
 
-    /// Fails if the content must not be changed.
-    pub fn must_be_changeable(&self) -> Result<()> {
-        let fixed = self.flags() & (FLAG_IMMUTABLE | FLAG_APPEND) != 0;
-        if fixed { Err(Error::NotPermitted) } else { Ok(()) }
+    /// Fails if the content must not be changed, or only by appending to it.
+    pub fn must_be_changeable(&self, appends: bool) -> Result<()> {
+        let forbidden = if appends { FLAG_IMMUTABLE } else { FLAG_IMMUTABLE | FLAG_APPEND };
+        if self.flags() & forbidden == 0 { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
     pub fn time(&self, TimeField(seconds, extra): TimeField) -> Time {

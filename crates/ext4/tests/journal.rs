@@ -7,7 +7,7 @@ use common::image::{self, IMAGES, must_be_clean, repaired};
 use common::{at, rounds, run};
 use cops_ext4::{BlockDevice, Ext4, Kind, New, ROOT, SMALLEST_CACHE};
 
-const NEW: New = New { permissions: 0o600, user: 0, group: 0, now: at(1_700_000_000) };
+const NEW: New = New { permissions: 0o600, user: 0, group: 0, now: at(1_700_000_000), hold: false };
 
 fn open(device: Device) -> Ext4<Device> {
     run(Ext4::open(device, SMALLEST_CACHE, at(1_700_000_000))).unwrap()

@@ -213,7 +213,8 @@ impl<D: BlockDevice> Ext4<D> {
     ///
     /// [`Error::NoSpace`], [`Error::TooLarge`], [`Error::IsDirectory`], [`Error::Invalid`].
     pub async fn write(&self, inode: u32, position: u64, data: &[u8], now: Time) -> Result<usize> {
-        let step = self.core.layout.block_size * BLOCKS_OF_A_STEP as usize;
+        let block = self.core.layout.block_size;
+        let mut step = block * BLOCKS_OF_A_STEP as usize;
         let mut done = 0;
         while done < data.len() {
             let at = position.checked_add(done as u64).ok_or(Error::TooLarge)?;
@@ -222,6 +223,8 @@ impl<D: BlockDevice> Ext4<D> {
             let part = data.get(done..done + length).unwrap_or(&[]);
             match with_space!(self, self.write_step(inode, at, part, now)) {
                 Ok(()) => done += length,
+                // A step writes all or nothing: the last free blocks are filled one by one.
+                Err(Error::NoSpace) if step > block => step = block,
                 Err(_) if done > 0 => return Ok(done),
                 Err(error) => return Err(error),
             }
@@ -229,12 +232,52 @@ impl<D: BlockDevice> Ext4<D> {
         Ok(done)
     }
 
+    /// Writes at the end of a file, whatever others append at the same time; returns the position
+    /// and how many bytes were written. A part that [`write`](Ext4::write) would do in one step
+    /// stays together.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Ext4::write).
+    pub async fn append(&self, inode: u32, data: &[u8], now: Time) -> Result<(u64, usize)> {
+        let first = data.len().min(self.core.layout.block_size * BLOCKS_OF_A_STEP as usize / 2);
+        let (head, rest) = data.split_at(first);
+        let mut whole = head;
+        let position = loop {
+            match with_space!(self, self.write_once(inode, None, whole, now)) {
+                Ok(position) => break position,
+                Err(Error::NoSpace) if whole.len() > 1 => {
+                    whole = whole.get(..whole.len() / 2).unwrap_or(&[]);
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if rest.is_empty() || whole.len() < head.len() {
+            return Ok((position, whole.len()));
+        }
+        let at = position + first as u64;
+        let more = self.write(inode, at, rest, now).await.unwrap_or(0);
+        Ok((position, first + more))
+    }
+
     async fn write_step(&self, inode: u32, position: u64, data: &[u8], now: Time) -> Result<()> {
-        let end = position.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
-        block_of(end, self.core.layout.block_size)?;
+        self.write_once(inode, Some(position), data, now).await.map(drop)
+    }
+
+    /// Writes in one change, at `position` or at the end; returns where.
+    async fn write_once(
+        &self,
+        inode: u32,
+        position: Option<u64>,
+        data: &[u8],
+        now: Time,
+    ) -> Result<u64> {
         let (mut change, mut inode) = self.change_content(inode, now).await?;
         must_be_file(&inode)?;
-        inode.must_be_changeable()?;
+        inode.must_be_changeable(position.is_none())?;
+        let position = position.unwrap_or(inode.size());
+        let end = position.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
+        block_of(end, self.core.layout.block_size)?;
         write_from(&mut change, &mut inode, position, data).await?;
         if end > inode.size() {
             inode.set_size(end);
@@ -242,7 +285,8 @@ impl<D: BlockDevice> Ext4<D> {
         inode.set_time(MODIFIED, now);
         inode.set_time(CHANGED, now);
         inode.store(&mut change).await?;
-        change.publish().await
+        change.publish().await?;
+        Ok(position)
     }
 
     /// Makes a file `size` bytes long. The new size holds at once; blocks that it no longer needs
@@ -255,7 +299,7 @@ impl<D: BlockDevice> Ext4<D> {
         block_of(size, self.core.layout.block_size)?;
         let (mut change, mut inode) = self.change_content(inode, now).await?;
         must_be_file(&inode)?;
-        inode.must_be_changeable()?;
+        inode.must_be_changeable(false)?;
         let shrinks = size < inode.size();
         if shrinks {
             clear_tail(&mut change, &inode, size).await?;

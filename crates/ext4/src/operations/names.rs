@@ -23,6 +23,8 @@ pub struct New {
     pub group: u32,
     /// All four times of the inode, and the times of its directory.
     pub now: Time,
+    /// Whether the caller holds the new inode, as after [`Ext4::retain`].
+    pub hold: bool,
 }
 
 /// A name in a directory.
@@ -52,6 +54,20 @@ impl<D: BlockDevice> Ext4<D> {
     ///
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`].
     pub async fn lookup(&self, directory: u32, name: &[u8]) -> Result<Attributes> {
+        self.find(directory, name, false).await
+    }
+
+    /// As [`lookup`](Ext4::lookup), and the caller holds the inode, as after
+    /// [`retain`](Ext4::retain). It cannot be deleted in between.
+    ///
+    /// # Errors
+    ///
+    /// As `lookup`; then nothing is held.
+    pub async fn lookup_and_retain(&self, directory: u32, name: &[u8]) -> Result<Attributes> {
+        self.find(directory, name, true).await
+    }
+
+    async fn find(&self, directory: u32, name: &[u8], hold: bool) -> Result<Attributes> {
         if name.len() > directory::LONGEST_NAME {
             return Err(Error::NameTooLong);
         }
@@ -62,7 +78,12 @@ impl<D: BlockDevice> Ext4<D> {
             Err(Error::Stale) => return Err(Error::Corrupt("a name of a deleted inode")),
             other => other?,
         };
-        Attributes::of(&inode, &self.core.layout)
+        let attributes = Attributes::of(&inode, &self.core.layout)?;
+        if hold {
+            // The view still exists, so no deletion has been published since the search.
+            self.retain(attributes.inode).await;
+        }
+        Ok(attributes)
     }
 
     /// Names of a directory from `position` on, at most `most`. 0 is the beginning; an entry says
@@ -202,6 +223,7 @@ impl<D: BlockDevice> Ext4<D> {
         touch(&mut parent, new.now);
         parent.store(&mut change).await?;
         let attributes = Attributes::of(&inode, &self.core.layout)?;
+        change.holds = new.hold.then_some(inode.number);
         change.publish().await?;
         Ok(attributes)
     }

@@ -21,7 +21,7 @@ pub struct Disk {
     pub left: u64,
     /// Requests until one fails, once.
     pub fail_after: Option<u64>,
-    /// Whether requests wait to be polled some times.
+    /// Whether requests wait to be polled once more or up to four times.
     pub slow: Option<Random>,
     pub reads: u64,
     pub writes: u64,
@@ -91,7 +91,7 @@ impl Device {
             }
             *left -= 1;
         }
-        Ok(disk.slow.as_mut().map_or(0, |random| random.below(4)))
+        Ok(disk.slow.as_mut().map_or(0, |random| 1 + random.below(4)))
     }
 
     async fn wait(mut polls: u64) {

@@ -24,7 +24,7 @@ pub enum Step {
 pub struct Player {
     pub model: Model,
     pub inodes: BTreeMap<usize, u32>,
-    clock: i64,
+    pub clock: i64,
 }
 
 fn name(random: &mut Random) -> Vec<u8> {
@@ -142,7 +142,7 @@ impl Player {
     pub fn apply(&mut self, on: &Ext4<Device>, step: &Step) -> Result<Option<u32>, Error> {
         self.clock += 1;
         let now = at(self.clock);
-        let new = New { permissions: 0o640, user: 1000, group: 70_000, now };
+        let new = New { permissions: 0o640, user: 1000, group: 70_000, now, hold: false };
         let inode = |node: &usize| self.inodes[node];
         match step {
             Step::Create(directory, name) => {

@@ -1,0 +1,208 @@
+//! Operations that run at the same time, in random order, on a slow disk; and futures that are
+//! dropped half-way.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use common::device::Device;
+use common::image::{self, IMAGES, must_be_clean, repaired};
+use common::model::read_all;
+use common::{Random, at, rounds, run};
+use cops_ext4::{Ext4, Kind, New, ROOT, SMALLEST_CACHE, Time};
+
+const NOW: Time = at(1_700_000_000);
+const NEW: New = New { permissions: 0o600, user: 0, group: 0, now: NOW, hold: false };
+
+fn open(device: &Device) -> Ext4<Device> {
+    run(Ext4::open(device.clone(), SMALLEST_CACHE, NOW)).unwrap()
+}
+
+/// Polls futures in random order; drops one with probability 1 of `drops` before a poll, if it is
+/// not 0. Returns which ones ended.
+fn run_all<'a>(
+    mut futures: Vec<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
+    random: &mut Random,
+    drops: u64,
+) {
+    let mut polls = 0_u64;
+    while !futures.is_empty() {
+        let at = random.below(futures.len() as u64) as usize;
+        if drops > 0 && random.below(drops) == 0 {
+            drop(futures.swap_remove(at));
+            continue;
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(()) = futures[at].as_mut().poll(&mut context) {
+            drop(futures.swap_remove(at));
+        }
+        polls += 1;
+        assert!(polls < 10_000_000, "the futures wait for each other");
+    }
+}
+
+/// The byte that file `number` has everywhere after `round`.
+fn value(number: usize, round: usize) -> u8 {
+    (number * 16 + round % 16) as u8
+}
+
+/// A client with a file of its own: everything it reads is what it wrote.
+async fn client(on: &Ext4<Device>, number: usize, rounds: usize) {
+    let name = format!("file {number}").into_bytes();
+    let other = format!("renamed {number}").into_bytes();
+    let file = on.create(ROOT, &name, Kind::Regular, NEW).await.unwrap().inode;
+    for round in 0..rounds {
+        let length = 1000 + 700 * (round % 5) + 13 * number;
+        on.truncate(file, 0, NOW).await.unwrap();
+        on.write(file, 0, &vec![value(number, round); length], NOW).await.unwrap();
+        let mut content = vec![0; length + 1];
+        assert_eq!(on.read(file, 0, &mut content).await, Ok(length));
+        assert!(content[..length].iter().all(|byte| *byte == value(number, round)));
+        on.rename((ROOT, &name), (ROOT, &other), true, NOW).await.unwrap();
+        assert!(on.lookup(ROOT, &name).await.is_err());
+        if round % 3 == 0 {
+            on.sync_file(file).await.unwrap();
+        }
+        on.rename((ROOT, &other), (ROOT, &name), true, NOW).await.unwrap();
+        assert_eq!(on.lookup(ROOT, &name).await.unwrap().inode, file);
+    }
+}
+
+#[test]
+fn clients_do_not_see_each_other() {
+    for (kind, size, options) in IMAGES {
+        let image = image::make(size, options);
+        for seed in 0..rounds(3) {
+            let mut random = Random::new(seed);
+            let device = Device::new(image.clone());
+            let file_system = open(&device);
+            device.0.lock().unwrap().slow = Some(random.clone());
+            let clients = (0..8).map(|number| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+                Box::pin(client(&file_system, number, 8))
+            });
+            run_all(clients.collect(), &mut random, 0);
+            device.0.lock().unwrap().slow = None;
+            run(file_system.close()).unwrap();
+            must_be_clean(&device.bytes(), kind);
+        }
+    }
+}
+
+/// Readers of a file that is replaced all the time see one content or another, never a mixture:
+/// each operation is published as a whole.
+#[test]
+fn a_reader_sees_each_change_as_a_whole() {
+    let (kind, size, options) = IMAGES[1];
+    let image = image::make(size, options);
+    for seed in 0..rounds(6) {
+        let mut random = Random::new(seed);
+        let device = Device::new(image.clone());
+        let file_system = open(&device);
+        let file = run(file_system.create(ROOT, b"file", Kind::Regular, NEW)).unwrap().inode;
+        run(file_system.write(file, 0, &[1; 20_000], NOW)).unwrap();
+        run(file_system.close()).unwrap();
+        let file_system = open(&device);
+        device.0.lock().unwrap().slow = Some(random.clone());
+        let writer = async {
+            for round in 2..30 {
+                file_system.write(file, 0, &[round; 20_000], NOW).await.unwrap();
+            }
+        };
+        let reader = |limit: usize| {
+            let file_system = &file_system;
+            async move {
+                for _ in 0..limit {
+                    let mut content = vec![0; 20_000];
+                    assert_eq!(file_system.read(file, 0, &mut content).await, Ok(20_000));
+                    let values: BTreeSet<u8> = content.into_iter().collect();
+                    assert_eq!(values.len(), 1, "a mixture: {values:?}");
+                }
+            }
+        };
+        run_all(vec![Box::pin(writer), Box::pin(reader(30)), Box::pin(reader(30))], &mut random, 0);
+        device.0.lock().unwrap().slow = None;
+        run(file_system.close()).unwrap();
+        must_be_clean(&device.bytes(), kind);
+    }
+}
+
+/// Two readers wait for the disk at the same time.
+#[test]
+fn reads_run_beside_each_other() {
+    let (_, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let files: Vec<u32> = (0..2)
+        .map(|number| {
+            let name = format!("file {number}").into_bytes();
+            let file = run(file_system.create(ROOT, &name, Kind::Regular, NEW)).unwrap().inode;
+            run(file_system.write(file, 0, &[7; 4096], NOW)).unwrap();
+            file
+        })
+        .collect();
+    run(file_system.close()).unwrap();
+    let file_system = open(&device);
+    // The inodes are in memory, the contents are not.
+    for file in &files {
+        run(file_system.attributes(*file)).unwrap();
+    }
+    let mut buffers = [vec![0; 4096], vec![0; 4096]];
+    let before = device.0.lock().unwrap().left;
+    device.0.lock().unwrap().slow = Some(Random::new(1));
+    let [one, two] = &mut buffers;
+    let mut first = Box::pin(file_system.read(files[0], 0, one));
+    let mut second = Box::pin(file_system.read(files[1], 0, two));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(first.as_mut().poll(&mut context).is_pending());
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    assert_eq!(before - device.0.lock().unwrap().left, 2, "requests in flight");
+    drop((first, second));
+}
+
+/// Futures are dropped at any point, those of commits too: the file system stays consistent in
+/// memory and, after a crash at the end, on the disk.
+#[test]
+fn dropped_futures_change_nothing_or_all() {
+    for (kind, size, options) in IMAGES {
+        let image = image::make(size, options);
+        for seed in 0..rounds(6) {
+            let mut random = Random::new(seed);
+            let device = Device::new(image.clone());
+            let file_system = open(&device);
+            for round in 0..6 {
+                device.0.lock().unwrap().slow = Some(random.clone());
+                let clients = (0..6).map(|number| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+                    let file_system = &file_system;
+                    Box::pin(async move {
+                        let name = format!("file {number} {round}").into_bytes();
+                        let Ok(file) = file_system.create(ROOT, &name, Kind::Regular, NEW).await
+                        else {
+                            return;
+                        };
+                        let data = vec![number as u8; 30_000];
+                        file_system.write(file.inode, 0, &data, NOW).await.unwrap();
+                        file_system.sync().await.unwrap();
+                        file_system.truncate(file.inode, 100, NOW).await.unwrap();
+                        file_system.unlink(ROOT, &name, NOW).await.unwrap();
+                        file_system.checkpoint().await.unwrap();
+                    })
+                });
+                run_all(clients.collect(), &mut random, 150);
+            }
+            device.0.lock().unwrap().slow = None;
+            let context = format!("{kind}, seed {seed}");
+            let before = read_all(&file_system).unwrap();
+            run(file_system.sync()).unwrap();
+            drop(file_system);
+            must_be_clean(&repaired(&device.bytes(), &context), &context);
+            let file_system = open(&device);
+            let after = read_all(&file_system).unwrap();
+            assert!(before == after, "{context}");
+            run(file_system.close()).unwrap();
+            must_be_clean(&device.bytes(), &context);
+        }
+    }
+}

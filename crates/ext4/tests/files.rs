@@ -1,0 +1,464 @@
+//! Single properties: limits, errors, files without names, what other programs wrote and read.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::device::Device;
+use common::image::{self, File, IMAGES, must_be_clean, repaired, tool};
+use common::model::{Node, TOP, must_contain, read_all};
+use common::script::{Player, Step};
+use common::{Random, at, rounds, run};
+use cops_ext4::{Error, Ext4, Kind, New, ROOT, SMALLEST_CACHE, SetAttributes, Time};
+
+const NOW: Time = at(1_700_000_000);
+const NEW: New = New { permissions: 0o600, user: 0, group: 0, now: NOW, hold: false };
+
+fn open(device: &Device) -> Ext4<Device> {
+    run(Ext4::open(device.clone(), SMALLEST_CACHE, NOW)).unwrap()
+}
+
+fn close(file_system: Ext4<Device>, device: &Device, context: &str) {
+    run(file_system.close()).unwrap();
+    must_be_clean(&device.bytes(), context);
+}
+
+fn create(file_system: &Ext4<Device>, name: &str) -> Result<u32, Error> {
+    run(file_system.create(ROOT, name.as_bytes(), Kind::Regular, NEW)).map(|found| found.inode)
+}
+
+#[test]
+fn a_file_without_a_name_lives_as_long_as_it_is_held() {
+    for (kind, size, options) in IMAGES {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let free = run(file_system.statistics()).unwrap();
+        let new = New { hold: true, ..NEW };
+        let file = run(file_system.create(ROOT, b"file", Kind::Regular, new)).unwrap().inode;
+        assert_eq!(run(file_system.lookup_and_retain(ROOT, b"file")).map(|it| it.inode), Ok(file));
+        run(file_system.write(file, 0, &[5; 100_000], NOW)).unwrap();
+        run(file_system.unlink(ROOT, b"file", NOW)).unwrap();
+        run(file_system.write(file, 200_000, b"end", NOW)).unwrap();
+        let mut content = [0; 3];
+        assert_eq!(run(file_system.read(file, 200_000, &mut content)), Ok(3));
+        assert_eq!(run(file_system.link(file, ROOT, b"again", NOW)), Err(Error::NotFound));
+        run(file_system.sync()).unwrap();
+        let crash = device.bytes();
+        run(file_system.release(file, NOW)).unwrap();
+        assert_eq!(run(file_system.attributes(file)).map(|found| found.links), Ok(0));
+        run(file_system.truncate(file, 1000, NOW)).unwrap();
+        run(file_system.release(file, NOW)).unwrap();
+        assert_eq!(run(file_system.attributes(file)), Err(Error::Stale));
+        run(file_system.sync()).unwrap();
+        assert_eq!(run(file_system.statistics()).unwrap(), free, "{kind}");
+        close(file_system, &device, kind);
+        // A crash while it was held: the next mount deletes it, and so does e2fsck.
+        must_be_clean(&repaired(&crash, kind), kind);
+        let device = Device::new(crash);
+        let file_system = open(&device);
+        assert_eq!(run(file_system.statistics()).unwrap(), free, "{kind}, after the crash");
+        close(file_system, &device, kind);
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_usable_again() {
+    for (kind, size, options) in IMAGES {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let free = run(file_system.statistics()).unwrap().free_blocks;
+        for round in 0..3 {
+            let file = create(&file_system, "large").unwrap();
+            let data = vec![round; 300_000];
+            let mut position = 0;
+            let full = loop {
+                match run(file_system.write(file, position, &data, NOW)) {
+                    Ok(count) => position += count as u64,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(full, Error::NoSpace, "{kind}");
+            assert!(run(file_system.statistics()).unwrap().free_blocks < 8, "{kind}");
+            assert_eq!(
+                run(file_system.create_directory(ROOT, b"directory", NEW)),
+                Err(Error::NoSpace)
+            );
+            assert_eq!(run(file_system.lookup(ROOT, b"directory")), Err(Error::NotFound));
+            let mut content = vec![0; 300_000];
+            assert_eq!(run(file_system.read(file, 0, &mut content)), Ok(300_000));
+            assert!(content == data, "{kind}: content");
+            run(file_system.unlink(ROOT, b"large", NOW)).unwrap();
+            // Without a sync: what was freed is made available by a commit when it is needed.
+        }
+        run(file_system.sync()).unwrap();
+        assert_eq!(run(file_system.statistics()).unwrap().free_blocks, free, "{kind}");
+        close(file_system, &device, kind);
+    }
+}
+
+#[test]
+fn inodes_end_with_an_error() {
+    let device = Device::new(image::make(8 << 20, "-b 1024 -J size=1 -N 64"));
+    let file_system = open(&device);
+    let free = run(file_system.statistics()).unwrap().free_inodes;
+    let mut count = 0;
+    let error = loop {
+        match create(&file_system, &format!("file {count}")) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error, count), (Error::NoSpace, free));
+    run(file_system.unlink(ROOT, b"file 3", NOW)).unwrap();
+    create(&file_system, "file 3").unwrap();
+    close(file_system, &device, "inodes");
+}
+
+#[test]
+fn names_and_arguments_that_are_not_possible() {
+    let (kind, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let long = [b'x'; 256];
+    assert_eq!(run(file_system.create(ROOT, &long, Kind::Regular, NEW)), Err(Error::NameTooLong));
+    assert_eq!(run(file_system.lookup(ROOT, &long)), Err(Error::NameTooLong));
+    run(file_system.create(ROOT, &long[..255], Kind::Regular, NEW)).unwrap();
+    for name in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
+        assert_eq!(run(file_system.create(ROOT, name, Kind::Regular, NEW)), Err(Error::Invalid));
+    }
+    let file = create(&file_system, "file").unwrap();
+    assert_eq!(run(file_system.create(file, b"x", Kind::Regular, NEW)), Err(Error::NotDirectory));
+    assert_eq!(run(file_system.lookup(file, b"x")), Err(Error::NotDirectory));
+    assert_eq!(run(file_system.write(ROOT, 0, b"x", NOW)), Err(Error::IsDirectory));
+    assert_eq!(run(file_system.write(file, u64::MAX - 2, b"xyz", NOW)), Err(Error::TooLarge));
+    assert_eq!(run(file_system.truncate(file, 1 << 45, NOW)), Err(Error::TooLarge));
+    assert_eq!(run(file_system.read(file, u64::MAX, &mut [0; 8])), Ok(0));
+    assert_eq!(run(file_system.read_link(file)), Err(Error::Invalid));
+    assert_eq!(run(file_system.link(ROOT, ROOT, b"root", NOW)), Err(Error::NotPermitted));
+    assert_eq!(
+        run(file_system.create_link(ROOT, b"l", &[b'x'; 4096], NEW)),
+        Err(Error::NameTooLong)
+    );
+    for inode in [0, 1 << 31, 500, u32::MAX] {
+        assert_eq!(run(file_system.attributes(inode)), Err(Error::Stale), "{inode}");
+        assert_eq!(run(file_system.write(inode, 0, b"x", NOW)), Err(Error::Stale), "{inode}");
+    }
+    let set = SetAttributes {
+        permissions: Some(0o4755),
+        owner: Some((1 << 20, 7)),
+        accessed: Some(at(-5)),
+        modified: Some(Time { seconds: 1 << 32, nanoseconds: 999_999_999 }),
+    };
+    run(file_system.set_attributes(file, set, NOW)).unwrap();
+    let found = run(file_system.attributes(file)).unwrap();
+    assert_eq!((found.mode, found.user, found.group), (0o104_755, 1 << 20, 7));
+    assert_eq!((found.accessed, Some(found.modified)), (at(-5), set.modified));
+    close(file_system, &device, kind);
+}
+
+#[test]
+fn a_feature_without_support_is_named() {
+    for (feature, options) in [
+        ("inline_data", "-O inline_data"),
+        ("bigalloc", "-O bigalloc"),
+        ("an image without has_journal", "-O ^has_journal"),
+        ("an image without extent", "-O ^extent,^64bit"),
+        ("encrypt", "-O encrypt"),
+        ("mmp", "-O mmp"),
+        ("quota", "-O quota"),
+        ("meta_bg", "-O meta_bg,^resize_inode"),
+    ] {
+        let device = Device::new(image::make(12 << 20, &format!("-b 4096 {options}")));
+        let opened = run(Ext4::open(device, SMALLEST_CACHE, NOW));
+        assert_eq!(opened.err(), Some(Error::Unsupported(feature)));
+    }
+    let zeros = run(Ext4::open(Device::new(vec![0; 1 << 20]), SMALLEST_CACHE, NOW));
+    assert_eq!(zeros.err(), Some(Error::Corrupt("no ext4 superblock")));
+}
+
+#[test]
+fn appended_parts_stay_whole() {
+    let (kind, size, options) = IMAGES[1];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let file = create(&file_system, "file").unwrap();
+    let mut expected = Vec::new();
+    for length in [0, 1, 1023, 1025, 40_000, 100_000, 5] {
+        let data = vec![length as u8; length];
+        let found = run(file_system.append(file, &data, NOW));
+        assert_eq!(found, Ok((expected.len() as u64, length)));
+        expected.extend(data);
+    }
+    let mut content = vec![0; expected.len() + 1];
+    assert_eq!(run(file_system.read(file, 0, &mut content)), Ok(expected.len()));
+    assert!(content[..expected.len()] == expected);
+    // Until the disk is full, and then to its last block.
+    while run(file_system.append(file, &[1; 30_000], NOW)).is_ok_and(|(_, count)| count == 30_000) {
+    }
+    let full = run(file_system.append(file, &[1; 30_000], NOW));
+    assert!(matches!(full, Err(Error::NoSpace) | Ok((_, 1..30_000))), "{full:?}");
+    assert!(run(file_system.statistics()).unwrap().free_blocks < 8);
+    close(file_system, &device, kind);
+}
+
+/// Extents in random order make a tree of three levels; truncations take it apart.
+#[test]
+fn a_file_of_many_extents() {
+    let (kind, _, options) = IMAGES[1];
+    let device = Device::new(image::make(16 << 20, options));
+    let file_system = open(&device);
+    let free = run(file_system.statistics()).unwrap().free_blocks;
+    let file = create(&file_system, "file").unwrap();
+    let mut random = Random::new(1);
+    let mut content = vec![0_u8; 3000 * 2048];
+    let mut order: Vec<usize> = (0..3000).collect();
+    (0..3000).for_each(|at| order.swap(at, random.below(3000) as usize));
+    for index in &order {
+        let data = [(index % 255) as u8 + 1; 1024];
+        content[index * 2048..][..1024].copy_from_slice(&data);
+        run(file_system.write(file, *index as u64 * 2048, &data, NOW)).unwrap();
+    }
+    let check = |file_system: &Ext4<Device>, content: &[u8]| {
+        let mut found = vec![0xEE; content.len() + 10];
+        assert_eq!(run(file_system.read(file, 0, &mut found)), Ok(content.len()));
+        assert!(found[..content.len()] == *content);
+    };
+    content.truncate(2999 * 2048 + 1024);
+    check(&file_system, &content);
+    run(file_system.close()).unwrap();
+    must_be_clean(&device.bytes(), kind);
+    let file_system = open(&device);
+    check(&file_system, &content);
+    for size in [2_000_001, 1_999_999, 700_000, 5_000, 1_000_000, 100, 0] {
+        run(file_system.truncate(file, size, NOW)).unwrap();
+        content.resize(size as usize, 0);
+        check(&file_system, &content);
+    }
+    run(file_system.sync()).unwrap();
+    assert_eq!(run(file_system.statistics()).unwrap().free_blocks, free);
+    close(file_system, &device, kind);
+}
+
+/// A second, independent reader: debugfs dumps the whole tree.
+#[test]
+fn debugfs_reads_the_same() {
+    for (kind, size, options) in IMAGES {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let mut player = Player::new();
+        let mut random = Random::new(7);
+        for _ in 0..300 {
+            let step = player.choose(&mut random, file_system.block_size());
+            player.play(&file_system, &step, kind);
+        }
+        close(file_system, &device, kind);
+        let file = File::new(&device.bytes());
+        let folder = file.0.with_extension("dump");
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut debugfs = tool("debugfs");
+        debugfs.args(["-R", &format!("rdump / {}", folder.display())]).arg(&file.0);
+        assert!(debugfs.output().unwrap().status.success());
+        let mut pending = vec![(TOP, folder.clone())];
+        while let Some((node, path)) = pending.pop() {
+            match &player.model.nodes[&node] {
+                Node::Directory { names, .. } => {
+                    assert_eq!(std::fs::read_dir(&path).unwrap().count(), names.len(), "{kind}");
+                    for (name, child) in names {
+                        let name = String::from_utf8(name.clone()).unwrap();
+                        pending.push((*child, path.join(name)));
+                    }
+                }
+                Node::File { content, .. } => {
+                    assert!(
+                        std::fs::read(&path).unwrap() == *content,
+                        "{kind}: {}",
+                        path.display()
+                    );
+                }
+                Node::Link { target, .. } => {
+                    let found = std::fs::read_link(&path).unwrap();
+                    assert_eq!(found.as_os_str().as_encoded_bytes(), target.as_slice());
+                }
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+/// `e2fsck -D` makes hash indexes, as Linux does; debugfs allocates blocks without content.
+#[test]
+fn directories_with_an_index_and_unwritten_extents_are_read_and_changed() {
+    for (kind, size, options) in [IMAGES[0], IMAGES[1]] {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let directory = run(file_system.create_directory(ROOT, b"directory", NEW)).unwrap().inode;
+        let name = |count: u32| format!("a rather long name of a file {count}").into_bytes();
+        for count in 0..600 {
+            run(file_system.create(directory, &name(count), Kind::Regular, NEW)).unwrap();
+        }
+        let file = create(&file_system, "file").unwrap();
+        run(file_system.write(file, 0, b"begin", NOW)).unwrap();
+        run(file_system.close()).unwrap();
+        let image = File::new(&device.bytes());
+        assert!(
+            tool("e2fsck").args(["-fyD"]).arg(&image.0).output().unwrap().status.code() <= Some(1)
+        );
+        let mut debugfs = tool("debugfs");
+        debugfs.args(["-w", "-R", "fallocate file 1 60"]).arg(&image.0);
+        assert!(debugfs.output().unwrap().status.success());
+        let listed = tool("debugfs").args(["-R", "htree_dump directory"]).arg(&image.0).output();
+        let listed = listed.unwrap().stdout;
+        assert!(String::from_utf8_lossy(&listed).contains("Root node"), "{kind}: no index");
+        let mut changes: BTreeMap<usize, u8> = BTreeMap::new();
+        let device = Device::new(image.bytes());
+        let file_system = open(&device);
+        for count in 0..600 {
+            run(file_system.lookup(directory, &name(count))).unwrap();
+        }
+        for count in 0..300 {
+            run(file_system.unlink(directory, &name(count * 2), NOW)).unwrap();
+            run(file_system.create(directory, &name(1000 + count), Kind::Regular, NEW)).unwrap();
+        }
+        let mut position = 0;
+        let mut names = 0;
+        loop {
+            let some = run(file_system.read_directory(directory, position, 50)).unwrap();
+            let Some(last) = some.last() else { break };
+            position = last.next;
+            names += some.len();
+        }
+        assert_eq!(names, 602, "{kind}");
+        // The middle, the beginning and the end of the unwritten extent.
+        let block = file_system.block_size();
+        run(file_system.truncate(file, 60 * block as u64, NOW)).unwrap();
+        for (index, value) in [(30, 1), (1, 2), (59, 3), (31, 4), (29, 5)] {
+            run(file_system.write(file, (index * block + 7) as u64, &[value; 9], NOW)).unwrap();
+            changes.insert(index, value);
+        }
+        let mut content = vec![0xEE; 60 * block];
+        assert_eq!(run(file_system.read(file, 0, &mut content)), Ok(60 * block));
+        let mut expected = vec![0; 60 * block];
+        expected[..5].copy_from_slice(b"begin");
+        for (index, value) in &changes {
+            expected[index * block + 7..][..9].fill(*value);
+        }
+        assert!(content == expected, "{kind}");
+        close(file_system, &device, kind);
+    }
+}
+
+/// Memory: much more is changed and read than the cache holds.
+#[test]
+fn memory_has_a_bound() {
+    let device = Device::new(image::make(48 << 20, "-b 1024 -J size=4"));
+    let file_system = open(&device);
+    let file = create(&file_system, "file").unwrap();
+    let data = vec![1; 100_000];
+    let mut most = 0;
+    for round in 0..250 {
+        run(file_system.write(file, round * 100_000, &data, NOW)).unwrap();
+        create(&file_system, &format!("another {round}")).unwrap();
+        most = most.max(run(file_system.blocks_in_memory()));
+    }
+    let mut content = vec![0; 1 << 20];
+    for part in 0..23 {
+        assert_eq!(run(file_system.read(file, part << 20, &mut content)), Ok(1 << 20));
+        most = most.max(run(file_system.blocks_in_memory()));
+    }
+    assert!(most > SMALLEST_CACHE / 2, "{most}: the test does not fill the cache");
+    assert!(most <= SMALLEST_CACHE * 7 / 4 + 256 + 64, "{most}");
+    close(file_system, &device, "memory");
+}
+
+/// Mutated images: errors, but no panic and no endless loop.
+#[test]
+fn mutated_images_do_no_harm() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let work = std::thread::spawn(move || {
+        for (kind, size, options) in [IMAGES[2], IMAGES[3], IMAGES[0]] {
+            let device = Device::new(image::make(size, options));
+            let file_system = open(&device);
+            let mut player = Player::new();
+            let mut random = Random::new(3);
+            for _ in 0..200 {
+                let step = player.choose(&mut random, file_system.block_size());
+                player.play(&file_system, &step, kind);
+            }
+            run(file_system.sync()).unwrap();
+            let crashed = device.bytes();
+            run(file_system.close()).unwrap();
+            let closed = device.bytes();
+            must_contain(&open(&device), &player.model, kind);
+            for seed in 0..rounds(150) {
+                let mut random = Random::new(seed);
+                let mut bytes = if seed % 3 == 0 { crashed.clone() } else { closed.clone() };
+                mutate(&mut bytes, &mut random);
+                try_all(Device::new(bytes), &player, &mut random);
+            }
+        }
+        sender.send(()).unwrap();
+    });
+    let ended = receiver.recv_timeout(std::time::Duration::from_secs(600));
+    assert!(ended.is_ok() || work.is_finished(), "a mutated image makes a loop without end");
+    work.join().unwrap();
+}
+
+/// Changes some numbers in blocks that are not empty, the first ones of the disk most often.
+fn mutate(bytes: &mut [u8], random: &mut Random) {
+    for _ in 0..1 + random.below(12) {
+        let range = if random.below(3) == 0 { bytes.len() } else { bytes.len() / 8 };
+        let block = random.below(range as u64 / 512) as usize * 512;
+        let used = bytes[block..block + 512].iter().any(|byte| *byte != 0);
+        if !used && random.below(40) > 0 {
+            continue;
+        }
+        let at = block + random.below(512) as usize;
+        bytes[at] = match random.below(4) {
+            0 => 0xFF,
+            1 => 0,
+            2 => bytes[at] ^ 1 << random.below(8),
+            _ => random.next() as u8,
+        };
+    }
+}
+
+fn try_all(device: Device, player: &Player, random: &mut Random) {
+    let Ok(file_system) = run(Ext4::open(device, SMALLEST_CACHE, NOW)) else { return };
+    let mut player =
+        Player { model: player.model.clone(), inodes: player.inodes.clone(), ..Player::new() };
+    let steps = 60;
+    for _ in 0..steps {
+        let step = player.choose(random, file_system.block_size());
+        if let (Step::Write(..) | Step::Truncate(..), true) = (&step, random.below(2) == 0) {
+            continue;
+        }
+        let _ = player.apply(&file_system, &step);
+    }
+    for inode in 0..80 {
+        let _ = run(file_system.read_directory(inode, 0, 1000));
+        let _ = run(file_system.read(inode, random.below(1 << 33), &mut [0; 5000]));
+        let _ = run(file_system.read_link(inode));
+    }
+    let _ = run(file_system.close());
+}
+
+/// Whether every future may be polled by any worker.
+#[test]
+fn futures_can_be_sent() {
+    fn sent(_: impl Send) {}
+    let device = Device::new(image::make(IMAGES[0].1, IMAGES[0].2));
+    let file_system = open(&device);
+    sent(Ext4::open(device.clone(), SMALLEST_CACHE, NOW));
+    sent(file_system.lookup(ROOT, b"x"));
+    sent(file_system.create(ROOT, b"x", Kind::Regular, NEW));
+    sent(file_system.create_link(ROOT, b"x", b"y", NEW));
+    sent(file_system.rename((ROOT, b"x"), (ROOT, b"y"), true, NOW));
+    sent(file_system.unlink(ROOT, b"x", NOW));
+    sent(file_system.write(ROOT, 0, b"x", NOW));
+    sent(file_system.truncate(ROOT, 0, NOW));
+    sent(file_system.read_directory(ROOT, 0, 1));
+    sent(file_system.release(ROOT, NOW));
+    sent(file_system.sync());
+    assert!(read_all(&file_system).is_ok());
+    sent(file_system.close());
+}
