@@ -1,13 +1,19 @@
 /* malloc, realloc and free of small and large blocks; mmap, munmap, mprotect, mremap, madvise and
-   brk with good and bad arguments. */
+   brk with good and bad arguments; rights that are taken from a page while a thread sleeps that has
+   used it. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -107,6 +113,63 @@ static void program_break(void) {
     CHECK(getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur == 8 << 20);
 }
 
+enum { ROUNDS = 300 };
+static volatile int turn; /* Of main, or of the thread. */
+static volatile char *page;
+static volatile int faults;
+static sigjmp_buf before_fault;
+
+static void give_turn(int to) {
+    turn = to;
+    CHECK(syscall(SYS_futex, &turn, FUTEX_WAKE, 1, 0, 0, 0) >= 0);
+}
+
+static void await_turn(int own) {
+    while (turn != own)
+        syscall(SYS_futex, &turn, FUTEX_WAIT, !own, 0, 0, 0);
+}
+
+static void on_fault(int signal) {
+    (void)signal;
+    faults++;
+    siglongjmp(before_fault, 1);
+}
+
+/* Uses the page, sleeps while its rights are taken away, and uses it again. */
+static void *uses(void *unused) {
+    for (int round = 0; round < ROUNDS; round++) {
+        page[round] = 1;
+        give_turn(0);
+        await_turn(1);
+        if (sigsetjmp(before_fault, 1) == 0)
+            page[round] = 2;
+        give_turn(0);
+        await_turn(1);
+    }
+    return unused;
+}
+
+/* A hart that slept in between has forgotten the page, too. */
+static void rights_of_a_sleeper(void) {
+    pthread_t thread;
+    struct sigaction action = {.sa_handler = on_fault}, before;
+    CHECK(sigaction(SIGSEGV, &action, &before) == 0);
+    page = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    turn = 1;
+    CHECK(pthread_create(&thread, 0, uses, 0) == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        await_turn(0);
+        CHECK(mprotect((void *)page, PAGE, PROT_READ) == 0);
+        give_turn(1);
+        await_turn(0);
+        CHECK(faults == round + 1 && page[round] == 1);
+        CHECK(mprotect((void *)page, PAGE, PROT_READ | PROT_WRITE) == 0);
+        give_turn(1);
+    }
+    CHECK(pthread_join(thread, 0) == 0);
+    CHECK(sigaction(SIGSEGV, &before, 0) == 0);
+}
+
 static int deep(int depth) {
     volatile char space[PAGE];
     space[0] = (char)depth;
@@ -117,6 +180,7 @@ int main(void) {
     heap();
     mappings();
     program_break();
+    rights_of_a_sleeper();
     CHECK(deep(1500) == 0); /* Six of the stack's eight MiB. */
     printf("memory is in order\n");
     return 0;

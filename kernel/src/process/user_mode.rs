@@ -90,7 +90,9 @@ pub fn run(
     let mut on_hart = OnHart { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
     timer::begin_slice(on_hart.slice.begin(begin_ticks));
     RUN_QUEUE.entering(cpu);
+    arch::begin_program();
     let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut on_hart);
+    arch::end_program();
     publish_hart_in_kernel();
     timer::end_slice();
     let stopped_ticks = arch::now_ticks();

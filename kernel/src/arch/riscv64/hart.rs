@@ -7,7 +7,7 @@
 use crate::arch::MAX_HARTS;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// The record of one hart. Assembly in `trap` and `entry` accesses the first fields.
 #[repr(C, align(64))]
@@ -20,8 +20,13 @@ pub(super) struct HartRecord {
     pub(super) emergency_stack_top: AtomicUsize,
     /// The firmware's id of the hart.
     pub(super) id: AtomicUsize,
-    /// The value of `satp` on this hart, to test cheaply whether an address space is active.
+    /// The value of `satp` on this hart.
     pub(super) active_root: AtomicUsize,
+    /// The same while the hart may enter user mode without a flush; 0 after other harts have
+    /// changed the address space. Compared at each entry.
+    pub(super) current_root: AtomicUsize,
+    /// Whether the hart runs a virtual CPU, so that it may be in user mode.
+    pub(super) runs_program: AtomicBool,
     /// The instruction epoch with which this hart last synchronised (see `paging`).
     pub(super) instruction_epoch: AtomicUsize,
 }
@@ -34,6 +39,8 @@ impl HartRecord {
             emergency_stack_top: AtomicUsize::new(0),
             id: AtomicUsize::new(0),
             active_root: AtomicUsize::new(0),
+            current_root: AtomicUsize::new(0),
+            runs_program: AtomicBool::new(false),
             instruction_epoch: AtomicUsize::new(0),
         }
     }

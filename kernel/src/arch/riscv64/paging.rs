@@ -7,7 +7,7 @@
 use super::firmware::{self, FenceRange};
 use super::{csr, hart};
 use core::arch::asm;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 pub const TABLE_LEVELS: usize = 3;
 pub const TABLE_ENTRIES: usize = 512;
@@ -164,7 +164,7 @@ pub fn asid_count() -> usize {
     ones + 1
 }
 
-/// Makes `root_physical` this hart's page table. After it has published the root as active, it
+/// Makes `root_physical` this hart's page table. After it has published the root as current, it
 /// calls `is_current` to learn whether the hart's cache is up to date for this tag, and flushes the
 /// cache if not.
 ///
@@ -173,7 +173,9 @@ pub fn asid_count() -> usize {
 /// activated another.
 pub unsafe fn activate_root(root_physical: usize, asid: Asid, is_current: impl FnOnce() -> bool) {
     let value = root_register(root_physical, asid);
-    hart::current().active_root.store(value, Ordering::SeqCst);
+    let record = hart::current();
+    record.active_root.store(value, Ordering::SeqCst);
+    record.current_root.store(value, Ordering::SeqCst);
     let is_current = is_current();
     // SAFETY: by this function's contract, the new table maps the kernel exactly as the old one.
     unsafe { csr::write!("satp", value) };
@@ -196,10 +198,24 @@ fn flush_all_local() {
     unsafe { asm!("sfence.vma zero, zero", options(nostack)) };
 }
 
-/// Whether this root is loaded on this hart.
+/// Whether this root is loaded on this hart, and no other hart has changed the address space while
+/// this one ran no program.
 #[inline]
-pub fn is_active_root(root_physical: usize, asid: Asid) -> bool {
-    hart::current().active_root.load(Ordering::Relaxed) == root_register(root_physical, asid)
+pub fn is_current_root(root_physical: usize, asid: Asid) -> bool {
+    hart::current().current_root.load(Ordering::Relaxed) == root_register(root_physical, asid)
+}
+
+/// This hart begins to run a virtual CPU: from now on [`flush_root`] waits for it.
+pub fn begin_program() {
+    hart::current().runs_program.store(true, Ordering::SeqCst);
+    // Before `is_current_root`: either that sees what a flush has stored, or the flush sees this.
+    fence(Ordering::SeqCst);
+}
+
+/// This hart has stopped running a virtual CPU. The kernel uses no address of a program, so the
+/// hart flushes when it loads the root the next time.
+pub fn end_program() {
+    hart::current().runs_program.store(false, Ordering::Release);
 }
 
 /// The harts on which this root is loaded, as a mask of their indexes.
@@ -218,10 +234,22 @@ pub fn interrupt_harts_with_root(root_physical: usize, asid: Asid) {
 }
 
 /// Flushes `range` on all harts on which this root is loaded. On return none of them uses the old
-/// translations.
+/// translations in user mode.
+///
+/// The firmware interrupts the other harts and waits for each of them, which takes long if the host
+/// of an emulated machine does not run that hart now. So harts that run no program are not
+/// interrupted: they are made to load the root anew.
 pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usize>) {
-    let harts = harts_with_root(root_physical, asid);
+    let value = root_register(root_physical, asid);
     let own = 1 << hart::hart_index();
+    let mut harts = 0;
+    for (index, record) in hart::RECORDS.iter().take(hart::hart_count()).enumerate() {
+        if record.current_root.load(Ordering::SeqCst) == value
+            && (own == 1 << index || !withdraw(record, value))
+        {
+            harts |= 1 << index;
+        }
+    }
     if harts & own != 0 {
         // A single page is flushed by its address; for more pages a loop is not worthwhile.
         if range.len() == page_size_of_level(0) {
@@ -234,6 +262,19 @@ pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usiz
         let range = FenceRange { start: range.start, length: range.len(), asid: asid.0 };
         firmware::remote_flush(harts & !own, range);
     }
+}
+
+/// Makes a hart that runs no program load the root anew before it runs one. Returns false if it
+/// runs one, or has begun to in the meantime.
+fn withdraw(record: &hart::HartRecord, value: usize) -> bool {
+    let runs_program = || record.runs_program.load(Ordering::SeqCst);
+    !runs_program()
+        && record
+            .current_root
+            .compare_exchange(value, 0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+        // It may have begun before the exchange, and have found the root current.
+        && !runs_program()
 }
 
 /// Incremented each time code was written. A hart that has not seen the newest value executes
