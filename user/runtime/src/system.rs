@@ -51,6 +51,16 @@ pub(crate) fn back_off() {
     let _ = unsafe { call(number::CLOCK_NANOSLEEP, [number::CLOCK_MONOTONIC, 0, place, 0]) };
 }
 
+/// What the real-time clock shows.
+pub(crate) fn real_time() -> core::time::Duration {
+    let mut time = [0_u64; 2];
+    let place = time.as_mut_ptr().expose_provenance();
+    // SAFETY: the kernel writes two numbers, the size of the array, which lives until the call
+    // returns. It cannot fail.
+    let _ = unsafe { call(number::CLOCK_GETTIME, [number::CLOCK_REALTIME, place]) };
+    core::time::Duration::new(time[0], time[1] as u32)
+}
+
 /// Ends the process.
 pub(crate) fn exit_group(code: u8) -> ! {
     loop {

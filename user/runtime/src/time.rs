@@ -86,6 +86,12 @@ impl Sub for Instant {
     }
 }
 
+/// Time since the beginning of 1970 UTC; since the machine started if it has no real-time clock.
+#[must_use]
+pub fn since_1970() -> Duration {
+    crate::system::real_time()
+}
+
 /// Waits for at least `duration`. Cancel-safe.
 pub async fn sleep(duration: Duration) {
     sleep_until(Instant::now() + duration).await;

@@ -73,7 +73,6 @@ pub struct Request {
     /// Without length, number and priority.
     header: Header,
     names: [Text; 2],
-    names_node: bool,
     progress: Mutex<Progress>,
     _charge: Charge,
 }
@@ -140,12 +139,7 @@ impl Request {
         };
         let names = [Text::try_from_str(names[0])?, Text::try_from_str(names[1])?];
         let progress = Mutex::new(Progress { stage: Stage::New, data, coroutine: None, forget });
-        Ok(try_arc(Self { header, names, names_node, progress, _charge })?)
-    }
-
-    /// Whether its reply names a node.
-    pub fn names_node(&self) -> bool {
-        self.names_node
+        Ok(try_arc(Self { header, names, progress, _charge })?)
     }
 
     /// It is about to be sent.

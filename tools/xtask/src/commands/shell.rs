@@ -17,7 +17,8 @@ const ESCAPE: u8 = 0x01;
 
 pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
-    let mut boot = prepared.boot(&options.machine, &["/bin/shell".to_owned()], &options.add)?;
+    let argv = argv(options.disk.is_some());
+    let mut boot = prepared.boot(&options.machine, &argv, &options.add)?;
     boot.disk = options.disk.as_deref().map(super::disk_image).transpose()?;
     let mut machine = Machine::start(&prepared.qemu, &boot)?;
     interrupt::make_terminal_raw()?;
@@ -30,6 +31,13 @@ pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
     interrupt::restore_terminal();
     super::exec::report(&ending, None);
     Ok(ending.exit_status())
+}
+
+/// The first program with its arguments: with a disk, one that serves its file system and starts
+/// the shell.
+fn argv(has_disk: bool) -> Vec<String> {
+    let shell = "/bin/shell".to_owned();
+    if has_disk { vec!["/bin/ext4".to_owned(), shell] } else { vec![shell] }
 }
 
 /// Forwards standard input to the guest, on a thread of its own, until either ends.

@@ -1,17 +1,25 @@
 //! The tests of the disk in `/bin/usertests`, with 1 hart and with 4, on a disk of known contents;
-//! and on this host, whether the file has afterwards what they have written.
+//! and on this host, whether the file has afterwards what they have written. Then those of files,
+//! on a disk with ext4.
 //!
 //! Time is never counted instructions here: such a machine would skip the time for which it waits
 //! for its disk, and every time limit would pass at once.
 
+use std::path::Path;
+use std::process::Command;
+
+use super::exec::{cops_exec, status};
 use super::guest::{SILENCE, judge};
 use super::{Case, Context, step};
 use crate::cli::Machine as MachineOptions;
 use crate::commands::disk_of_positions;
 use crate::error::{Because, Outcome};
+use crate::packages;
+use crate::process::{capture, run_step};
 use crate::qemu::command::Disk;
 use crate::qemu::console::{Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
+use crate::terminal::Progress;
 
 /// The constants of `user/apps/src/bin/usertests/disk.rs`.
 const BYTES: u64 = 16 << 20;
@@ -43,8 +51,53 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         // The folder is removed at the end; 16 MiB need not stay until then.
         let _ = std::fs::remove_file(&file);
     }
+    cases.extend(ext4(context)?);
     cases.retain(|case| context.is_chosen(&case.name));
     Ok(cases)
+}
+
+/// The tests of files in a file system of `mkfs.ext4`, which `/bin/ext4` serves; `e2fsck` finds
+/// nothing wrong afterwards. The second boot has the disk that the first one has left.
+fn ext4(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    const IMAGE_BYTES: u64 = 64 << 20;
+    packages::ensure(&[packages::E2FSPROGS], Progress::Lines)?;
+    let image = context.prepared()?.scratch_file("ext4");
+    let file =
+        std::fs::File::create(&image).because(|| format!("cannot make {}", image.display()))?;
+    file.set_len(IMAGE_BYTES).because(|| format!("cannot make {}", image.display()))?;
+    let path = image.to_string_lossy().into_owned();
+    let mut step = step("mkfs.ext4");
+    run_step(
+        tool("mkfs.ext4").args(["-q", "-F", "-b", "4096", "-O", "^orphan_file", &path]),
+        &mut step,
+    )?;
+    step.done();
+    let mut cases = Vec::new();
+    for harts in ["4", "1"] {
+        let name = format!("ext4, {harts} hart(s)");
+        let words = ["--smp", harts, "--disk", &path];
+        let program = ["/bin/ext4", "/bin/usertests", "--served", "all"];
+        let result = cops_exec(&name, &[&words[..], &program[..]].concat())?;
+        let mut wrong = status(&result, 0);
+        if !wrong.is_empty() {
+            wrong.push(result.everything());
+        }
+        cases.push(Case::judged(name, &wrong));
+        // Closed, so without a replay.
+        let check = capture(tool("e2fsck").args(["-fn", &path]), None, |_| ())?;
+        let wrong = if check.succeeded() { Vec::new() } else { vec![check.everything()] };
+        cases.push(Case::judged(format!("e2fsck after {harts} hart(s)"), &wrong));
+    }
+    let _ = std::fs::remove_file(&image);
+    Ok(cases)
+}
+
+/// A program of e2fsprogs, which is not in the path of every user.
+fn tool(name: &str) -> Command {
+    let place = Path::new("/usr/sbin").join(name);
+    let mut command = if place.exists() { Command::new(place) } else { Command::new(name) };
+    command.env("LC_ALL", "C");
+    command
 }
 
 /// What is wrong with the contents: the first half must be as it was, the second half written.

@@ -37,7 +37,7 @@ const PACKAGES: [(&str, &[&str]); 17] = [
     ("cops-macros", &[]),
     ("cops", &["cops-abi", "cops-executor", "cops-macros", "cops-memcpy"]),
     ("matrix-message", &[]),
-    ("cops-apps", &["cops", "matrix-message"]),
+    ("cops-apps", &["cops", "cops-ext4", "matrix-message"]),
     ("cops-profiler", &[]),
     ("xtask", &[]),
     ("cops-report", &[]),

@@ -30,12 +30,17 @@ async fn main(arguments: Arguments) -> cops::io::Result<ExitCode> {
     };
     let server = Server::open().await?;
     server.mount(PLACE, tree::ROOT).await?;
-    let serving = task::spawn_join(server.serve(tree::Tree::new()), Priority::DEFAULT);
+    let tree = tree::Tree::new();
+    let serving = task::spawn_join(server.serve(tree.clone()), Priority::DEFAULT);
     let status = process::spawn(program, rest)?.wait().await?;
     unmount(PLACE).await?;
     // Nothing uses the file system any more, so the server ends too.
     if let Ok(served) = serving.await {
         served?;
+    }
+    let (_, used) = tree.count().await;
+    if used > 0 {
+        cops::eprintln!("memfs: {used} nodes are still in use");
     }
     Ok(ExitCode(status.shell_code()))
 }

@@ -77,6 +77,7 @@ struct State {
 pub struct Tree {
     state: Arc<Mutex<State>>,
     /// Calls of [`FileSystem::synchronise`] and [`FileSystem::synchronise_all`].
+    #[allow(dead_code, reason = "only the tests look at it")]
     pub synchronised: Arc<AtomicUsize>,
 }
 

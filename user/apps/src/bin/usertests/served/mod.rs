@@ -48,6 +48,9 @@ pub fn all() -> impl Iterator<Item = &'static Test> {
 /// First argument of this program for a process that runs one of the tests of any file system in
 /// the served one.
 pub const HELPER: &str = "--served";
+/// Argument of a process that runs all tests of any file system, in what is mounted at
+/// [`SERVED`]: the stage `disk` does so with ext4.
+const ALL: &str = "all";
 /// How the names of these tests begin.
 pub const GROUP: &str = "served::";
 
@@ -89,9 +92,28 @@ pub async fn help(arguments: &[&str]) -> ExitCode {
     match arguments {
         [ends::ASK_MYSELF] => ends::ask_myself(),
         [ends::ASK] => ends::ask(),
+        [ALL] => all_of_any_file_system().await,
         [name] => crate::temporary::run_served(name).await,
         _ => ExitCode::FAILURE,
     }
+}
+
+/// Runs the tests of any file system, each in a process of its own.
+async fn all_of_any_file_system() -> ExitCode {
+    for name in OF_ANY_FILE_SYSTEM {
+        match run(&[HELPER, name]).await {
+            Ok(status) if status.success() => cops::println!("ok {name}"),
+            Ok(status) => {
+                cops::println!("not ok {name}: {status}");
+                return ExitCode::FAILURE;
+            }
+            Err(failure) => {
+                cops::println!("not ok {name}: {failure}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// A tree that is served in this process at [`SERVED`].

@@ -1,0 +1,123 @@
+//! A program that serves the ext4 file system of the disk at `/disk`, and runs another program.
+//!
+//! ```text
+//! ext4 PROGRAM [ARGUMENT...]
+//! ```
+//!
+//! Must be the first process, which alone may open the disk. PROGRAM gets the console. When it has
+//! ended, the file system is unmounted and closed, so that the disk needs no replay. Exits as
+//! PROGRAM does. Without a disk, or with another file system on it, it says so and runs PROGRAM all
+//! the same.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod disk;
+mod files;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use cops::Arguments;
+use cops::fs::server::{Server, unmount};
+use cops::io::{ConsoleMode, Result};
+use cops::process::{self, ExitCode};
+use cops::task::{self, JoinHandle, Priority};
+use cops::time::{Duration, since_1970, sleep};
+use cops_ext4::{Ext4, Time};
+
+use disk::Disk;
+use files::Files;
+
+const PLACE: &str = "/disk";
+/// Blocks that are kept in memory.
+const CACHE_BLOCKS: usize = 4096;
+/// How often changes are made durable without being asked.
+const SYNC_INTERVAL: Duration = Duration::from_secs(5);
+
+#[cops::main]
+async fn main(arguments: Arguments) -> Result<ExitCode> {
+    let words: Vec<&str> = arguments.skip(1).collect();
+    let Some((program, rest)) = words.split_first() else {
+        cops::eprintln!("usage: ext4 PROGRAM [ARGUMENT...]");
+        return Ok(ExitCode(2));
+    };
+    let served = match Disk::open().await {
+        Ok(disk) => Served::start(disk).await?,
+        Err(error) => {
+            cops::eprintln!("ext4: /dev/vda: {error}");
+            None
+        }
+    };
+    let mut child = process::spawn_in_foreground(program, rest, None, ConsoleMode::ORDINARY)?;
+    let status = child.wait().await?;
+    if let Some(served) = served {
+        served.end().await?;
+    }
+    Ok(ExitCode(status.shell_code()))
+}
+
+/// The time for the file system.
+fn now() -> Time {
+    let now = since_1970();
+    Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+}
+
+/// A file system that is served.
+struct Served {
+    files: Arc<Ext4<Disk>>,
+    serving: JoinHandle<Result<()>>,
+    writing_back: JoinHandle<()>,
+}
+
+impl Served {
+    /// Opens the file system of `disk` and mounts it. `None` if the disk has none; a message has
+    /// said why.
+    async fn start(disk: Disk) -> Result<Option<Self>> {
+        let files = match Ext4::open(disk, CACHE_BLOCKS, now()).await {
+            Ok(files) => Arc::new(files),
+            Err(error) => {
+                cops::eprintln!("ext4: /dev/vda: {error}");
+                return Ok(None);
+            }
+        };
+        let server = Server::open().await?;
+        server.mount(PLACE, cops_ext4::ROOT.into()).await?;
+        let serving = task::spawn_join(server.serve(Files::new(files.clone())), Priority::DEFAULT);
+        let writing_back = task::spawn_join(write_back(files.clone()), Priority::LEAST_URGENT);
+        Ok(Some(Self { files, serving, writing_back }))
+    }
+
+    /// Unmounts and closes it.
+    async fn end(self) -> Result<()> {
+        unmount(PLACE).await?;
+        if let Ok(served) = self.serving.await {
+            served?;
+        }
+        task::cancel(self.writing_back.id());
+        let mut files = self.files;
+        // The last handlers have replied, and are about to drop their references.
+        let files = loop {
+            match Arc::try_unwrap(files) {
+                Ok(files) => break files,
+                Err(shared) => files = shared,
+            }
+            sleep(Duration::from_millis(1)).await;
+        };
+        if let Err(error) = files.close().await {
+            cops::eprintln!("ext4: the disk was not closed: {error}");
+        }
+        Ok(())
+    }
+}
+
+/// Makes changes durable now and then, and keeps the journal short.
+async fn write_back(files: Arc<Ext4<Disk>>) {
+    loop {
+        sleep(SYNC_INTERVAL).await;
+        if let Err(error) = files.checkpoint().await {
+            cops::eprintln!("ext4: writing back: {error}");
+        }
+    }
+}
