@@ -60,11 +60,6 @@ impl EpollWait {
         }
     }
 
-    /// Until when it lasts at most.
-    pub fn deadline_ticks(&self) -> Option<u64> {
-        self.deadline_ticks
-    }
-
     /// As for `Operation::attempt`.
     pub fn attempt(&mut self, process: &Process) -> Option<CallResult> {
         let max = self.buffer.len() / EPOLL_EVENT_BYTES;
