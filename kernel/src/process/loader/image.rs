@@ -1,6 +1,8 @@
 //! A program in memory, before a process runs it: its segments, what it shares with the kernel, and
 //! a stack with its arguments, all made in portions in an address space that nothing uses yet.
 
+use alloc::boxed::Box;
+
 use cops_abi::Errno;
 
 use super::super::{Name, Personality, PersonalityKind, SharedAreas};
@@ -10,7 +12,7 @@ use super::stack::{self, Arguments, ProgramFacts, Start};
 use crate::fs::NodeRef;
 use crate::mm;
 use cops_algorithms::script::{self, DEPTH_MAX};
-use cops_fallible::Text;
+use cops_fallible::{Text, try_box};
 
 /// A program that is being loaded.
 pub struct Image {
@@ -26,21 +28,21 @@ pub struct Image {
     stage: Stage,
 }
 
-/// What exists of the program.
+/// What exists of the program. It is moved in each portion, so what is large is boxed.
 enum Stage {
     /// The path to its file, or to the interpreter of the script that the other path names, is
     /// being walked; the number of scripts so far.
     Searching(Search, Text, usize),
     /// Its headers are being read.
-    Reading(Program),
+    Reading(Box<Program>),
     /// Segments that are being mapped and filled.
-    Mapping(Program, Segments),
+    Mapping(Box<Program>, Segments),
     /// All segments, and the first so many of the shared areas.
-    Sharing(Program, Personality, usize),
+    Sharing(Box<Program>, Personality, usize),
     /// Everything but the stack.
-    Mapped(Program, Personality),
+    Mapped(Box<Program>, Personality),
     /// An empty stack too, which has this top.
-    WithStack(Program, Personality, usize),
+    WithStack(Box<Program>, Personality, usize),
     /// Everything, or nothing after a portion that failed.
     Ended,
 }
@@ -85,7 +87,7 @@ impl Image {
                         (self.interpret(&head, &path, depth)?, true)
                     } else {
                         let is_image = file.is_image();
-                        let mut program = Program::new(file, &head)?;
+                        let mut program = try_box(Program::new(file, &head)?)?;
                         // What is in memory already is not worth a portion of its own.
                         let has_more = !is_image || program.read_headers()?;
                         (Stage::Reading(program), has_more)
@@ -163,7 +165,7 @@ impl Image {
 
     fn map_some(
         &mut self,
-        mut program: Program,
+        mut program: Box<Program>,
         mut segments: Segments,
         areas: &SharedAreas<'_>,
     ) -> Result<Stage, Errno> {
