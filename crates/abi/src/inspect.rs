@@ -99,6 +99,8 @@ pub mod state {
     pub const PARKED: u32 = 5;
     /// Has ended, but has not been waited for.
     pub const ENDED: u32 = 6;
+    /// Stopped by a signal.
+    pub const STOPPED: u32 = 7;
 
     /// The name in reports.
     #[must_use]
@@ -110,6 +112,7 @@ pub mod state {
             BLOCKED => "blocked",
             PARKED => "parked",
             ENDED => "ended",
+            STOPPED => "stopped",
             _ => "?",
         }
     }

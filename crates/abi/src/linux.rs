@@ -11,6 +11,8 @@ macro_rules! numbers {
 }
 
 numbers! {
+    /// `waitid(which, id, *mut siginfo or 0, options, *mut rusage or 0)`. Can wait.
+    WAITID = 95;
     /// `set_tid_address(address) -> thread`: the word at `address` becomes 0 when the thread ends.
     SET_TID_ADDRESS = 96;
     /// `set_robust_list(head, bytes)`: the mutexes in this list are released when the thread ends.
@@ -173,6 +175,20 @@ pub const SS_DISABLE: u64 = 2;
 /// Minimum size of an alternate stack.
 pub const MINSIGSTKSZ: usize = 2048;
 
+/// What `waitid` waits for, and its options beside those of `wait4`.
+pub mod waitid {
+    /// Any child.
+    pub const ALL: usize = 0;
+    /// The child with this number.
+    pub const PROCESS: usize = 1;
+    /// The children in this group; 0 is that of the caller.
+    pub const GROUP: usize = 2;
+    /// For children that have ended.
+    pub const EXITED: usize = 4;
+    /// The news stay for another call.
+    pub const NO_WAIT: usize = 0x0100_0000;
+}
+
 /// How `rt_sigprocmask` changes the blocked signals.
 pub mod mask_change {
     /// Adds to them.
@@ -193,6 +209,12 @@ pub mod signal_code {
     pub const CHILD_EXITED: i32 = 1;
     /// `SIGCHLD`: a signal has ended the child.
     pub const CHILD_KILLED: i32 = 2;
+    /// `SIGCHLD`: the child is stopped.
+    pub const CHILD_STOPPED: i32 = 5;
+    /// `SIGCHLD`: the child goes on.
+    pub const CHILD_CONTINUED: i32 = 6;
+    /// By the kernel.
+    pub const KERNEL: i32 = 0x80;
     /// `SIGSEGV`: nothing is mapped there, or not with this right.
     pub const SEGMENT_UNMAPPED: i32 = 1;
     /// `SIGBUS`: misaligned.

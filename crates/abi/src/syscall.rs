@@ -135,8 +135,16 @@ numbers! {
     CLOCK_NANOSLEEP = 115;
     /// `sched_yield()`.
     SCHED_YIELD = 124;
-    /// `kill(pid, signal)`: any signal but 0 ends the process.
+    /// `kill(pid, signal)`: to a process; 0 its own group, -1 all that it may signal, -n group n.
     KILL = 129;
+    /// `setpgid(pid or 0, group or 0)`.
+    SETPGID = 154;
+    /// `getpgid(pid or 0) -> group`.
+    GETPGID = 155;
+    /// `getsid(pid or 0) -> session`.
+    GETSID = 156;
+    /// `setsid() -> session`.
+    SETSID = 157;
     /// `umask(mask) -> previous mask`.
     UMASK = 166;
     /// `getpid()`.
@@ -364,6 +372,13 @@ pub mod wait_status {
     pub const fn signalled(signal: u8) -> i32 {
         (signal & 0x7f) as i32
     }
+    /// Stopped by this signal.
+    #[must_use]
+    pub const fn stopped(signal: u8) -> i32 {
+        (signal as i32) << 8 | 0x7f
+    }
+    /// Goes on after it was stopped.
+    pub const CONTINUED: i32 = 0xffff;
     /// The exit status as a shell reports it: the exit code, or 128 + signal.
     #[must_use]
     pub const fn shell_code(status: i32) -> u8 {
@@ -371,10 +386,14 @@ pub mod wait_status {
     }
 }
 
-/// Signals that end a process; numbers are Linux's.
+/// Signals; numbers are Linux's.
 pub mod signal {
+    /// The terminal is gone, or a stopped group is orphaned.
+    pub const SIGHUP: u8 = 1;
     /// Ctrl-C.
     pub const SIGINT: u8 = 2;
+    /// Ctrl-\\.
+    pub const SIGQUIT: u8 = 3;
     /// Illegal instruction.
     pub const SIGILL: u8 = 4;
     /// Breakpoint.
@@ -391,8 +410,18 @@ pub mod signal {
     pub const SIGPIPE: u8 = 13;
     /// Termination request.
     pub const SIGTERM: u8 = 15;
-    /// A child has ended.
+    /// A child has ended, is stopped or goes on.
     pub const SIGCHLD: u8 = 17;
+    /// Makes a stopped process go on.
+    pub const SIGCONT: u8 = 18;
+    /// Stops a process.
+    pub const SIGSTOP: u8 = 19;
+    /// Ctrl-Z.
+    pub const SIGTSTP: u8 = 20;
+    /// A process in the background reads the terminal.
+    pub const SIGTTIN: u8 = 21;
+    /// A process in the background writes or sets the terminal.
+    pub const SIGTTOU: u8 = 22;
 }
 
 #[cfg(test)]
@@ -410,5 +439,6 @@ mod tests {
     fn wait_status_reads_back() {
         assert_eq!(wait_status::shell_code(wait_status::exited(7)), 7);
         assert_eq!(wait_status::shell_code(wait_status::signalled(signal::SIGSEGV)), 139);
+        assert_eq!(wait_status::stopped(signal::SIGTSTP), 0x147f);
     }
 }

@@ -1,7 +1,8 @@
 //! The states of a virtual CPU, and the only transitions between them.
 //!
 //! A virtual CPU is *on a hart* (running), *queued* (runnable), *asleep* (parked, or waiting for a
-//! synchronous call), or *ended*. It is *active* on a hart or queued. When its process ends, no
+//! synchronous call), *held* (it would be queued, but its process is stopped), or *ended*. It is
+//! *active* on a hart or queued. When its process ends, no
 //! virtual CPU may run any more, because the reaper begins when none is active. What becomes of a
 //! virtual CPU depends on its state:
 //!
@@ -12,18 +13,22 @@
 //! So the end of a process visits none of its virtual CPUs, however many are asleep: [`Census`]
 //! knows how many are active and on which harts some run. To guarantee that none becomes active,
 //! [`next`] is the only place where a state changes, it is called under the process's lock, and it
-//! takes as an argument whether the process is ending. Combinations that are not in the table are
-//! refused: the state stays as it is.
+//! takes as an argument what is to become of the virtual CPU ([`Order`]). Combinations that are not
+//! in the table are refused: the state stays as it is.
 //!
-//! | event       | from     | to         | to, while the process is ending |
-//! | ----------- | -------- | ---------- | ------------------------------- |
-//! | `Dispatch`  | runnable, running | running | ended                     |
-//! | `Preempt`   | running  | runnable   | ended                           |
-//! | `Park`      | running  | parked     | (refused; ends at its next transition) |
-//! | `Wait`      | running  | waiting    | ended                           |
-//! | `Unpark`    | parked   | runnable   | ended                           |
-//! | `Complete`  | waiting  | runnable   | ended                           |
-//! | `Exit`      | running  | ended      | ended                           |
+//! | event       | from     | to, by default | while it is to stop | while it is to end |
+//! | ----------- | -------- | -------------- | ------------------- | ------------------ |
+//! | `Dispatch`  | runnable, running | running | held               | ended              |
+//! | `Preempt`   | running  | runnable       | held                | ended              |
+//! | `Park`      | running  | parked         | parked              | (refused; ends at its next transition) |
+//! | `Wait`      | running  | waiting        | waiting             | ended              |
+//! | `Unpark`    | parked   | runnable       | held                | ended              |
+//! | `Complete`  | waiting  | runnable       | held                | ended              |
+//! | `Release`   | held     | runnable       | (refused)           | ended              |
+//! | `Exit`      | running  | ended          | ended               | ended              |
+//!
+//! So a stopped process has no virtual CPU on a hart or in the queue once each hart has trapped
+//! and the queue has been worked off, and its calls in flight complete all the same.
 //!
 //! `Dispatch` of a running virtual CPU resumes it after a hart paused it for a kernel coroutine;
 //! the hart that resumes it may be another one.
@@ -49,6 +54,8 @@ pub enum CpuState {
     Parked,
     /// Asleep in a synchronous call that has to wait.
     Waiting,
+    /// Neither asleep nor in the run queue: its process is stopped.
+    Held,
     /// Ended.
     Ended,
 }
@@ -73,7 +80,8 @@ impl CpuState {
     #[must_use]
     pub const fn phase(self) -> CpuPhase {
         match self {
-            Self::Runnable => CpuPhase::Runnable,
+            // To the program, a time without a hart is like another.
+            Self::Runnable | Self::Held => CpuPhase::Runnable,
             Self::Running { .. } => CpuPhase::Running,
             Self::Parked => CpuPhase::Parked,
             Self::Waiting => CpuPhase::Waiting,
@@ -100,32 +108,49 @@ pub enum Event {
     Unpark,
     /// Its synchronous call has completed.
     Complete,
+    /// Its process is continued.
+    Release,
     /// It calls `exit`.
     Exit,
 }
 
+/// What is to become of a virtual CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// It runs.
+    Run,
+    /// It leaves its hart: its process is stopped.
+    Stop,
+    /// It ends: its process is ending, or another virtual CPU replaces the program.
+    End,
+}
+
 /// The state after `event`; `None` if the event is refused and the state stays.
-///
-/// `ending`: whether the process is ending.
 #[must_use]
-pub const fn next(state: CpuState, event: Event, ending: bool) -> Option<CpuState> {
-    use CpuState::{Ended, Parked, Runnable, Running, Waiting};
-    let after = match (state, event) {
-        (Runnable | Running { .. }, Event::Dispatch { hart }) => Running { hart },
-        (Running { .. }, Event::Park) => {
-            if ending {
-                return None;
-            }
-            Parked
-        }
-        (Running { .. }, Event::Wait) => Waiting,
+pub const fn next(state: CpuState, event: Event, order: Order) -> Option<CpuState> {
+    use CpuState::{Ended, Held, Parked, Runnable, Running, Waiting};
+    let (after, if_stopped) = match (state, event) {
+        (Runnable | Running { .. }, Event::Dispatch { hart }) => (Running { hart }, Held),
+        (Running { .. }, Event::Park) => match order {
+            Order::End => return None,
+            Order::Run | Order::Stop => (Parked, Parked),
+        },
+        (Running { .. }, Event::Wait) => (Waiting, Waiting),
         (Running { .. }, Event::Preempt) | (Parked, Event::Unpark) | (Waiting, Event::Complete) => {
-            Runnable
+            (Runnable, Held)
         }
-        (Running { .. }, Event::Exit) => return Some(Ended),
+        (Held, Event::Release) => match order {
+            Order::Stop => return None,
+            Order::Run | Order::End => (Runnable, Held),
+        },
+        (Running { .. }, Event::Exit) => (Ended, Ended),
         _ => return None,
     };
-    Some(if ending { Ended } else { after })
+    Some(match order {
+        Order::Run => after,
+        Order::Stop => if_stopped,
+        Order::End => Ended,
+    })
 }
 
 /// How many virtual CPUs of a process there are in which states.
@@ -182,45 +207,71 @@ impl Census {
 mod tests {
     use super::*;
 
-    const STATES: [CpuState; 5] = [
+    const STATES: [CpuState; 6] = [
         CpuState::Runnable,
         CpuState::Running { hart: 1 },
         CpuState::Parked,
         CpuState::Waiting,
+        CpuState::Held,
         CpuState::Ended,
     ];
-    const EVENTS: [Event; 7] = [
+    const EVENTS: [Event; 8] = [
         Event::Dispatch { hart: 2 },
         Event::Preempt,
         Event::Park,
         Event::Wait,
         Event::Unpark,
         Event::Complete,
+        Event::Release,
         Event::Exit,
     ];
+    const ORDERS: [Order; 3] = [Order::Run, Order::Stop, Order::End];
 
     /// Said once more, so that a change of [`CpuState::is_active`] is noticed.
     fn is_active(state: CpuState) -> bool {
-        !matches!(state, CpuState::Parked | CpuState::Waiting | CpuState::Ended)
+        matches!(state, CpuState::Runnable | CpuState::Running { .. })
     }
 
     #[test]
-    fn nothing_becomes_active_while_its_process_ends() {
+    fn nothing_becomes_active_while_its_process_ends_or_is_stopped() {
         for state in STATES {
             for event in EVENTS {
-                let after = next(state, event, true).unwrap_or(state);
-                assert!(is_active(state) || !is_active(after), "{state:?} {event:?}");
-                let is_dispatch = matches!(event, Event::Dispatch { .. });
-                assert!(!is_dispatch || !is_active(after), "{state:?} {event:?}");
+                for order in [Order::Stop, Order::End] {
+                    let after = next(state, event, order).unwrap_or(state);
+                    assert!(is_active(state) || !is_active(after), "{state:?} {event:?}");
+                    let is_dispatch = matches!(event, Event::Dispatch { .. });
+                    assert!(!is_dispatch || !is_active(after), "{state:?} {event:?}");
+                }
             }
         }
+    }
+
+    /// A stop loses no wake and no result: what would have been runnable is held, and a release
+    /// makes it so.
+    #[test]
+    fn what_a_stop_holds_a_release_gives_back() {
+        for state in STATES {
+            for event in EVENTS {
+                let (by_default, stopped) =
+                    (next(state, event, Order::Run), next(state, event, Order::Stop));
+                if stopped == by_default {
+                    continue;
+                }
+                let is_refused = (state, event) == (CpuState::Held, Event::Release);
+                assert!(is_refused || stopped == Some(CpuState::Held), "{state:?} {event:?}");
+                assert!(by_default.is_some_and(is_active), "{state:?} {event:?}");
+            }
+        }
+        let released = next(CpuState::Held, Event::Release, Order::Run);
+        assert_eq!(released, Some(CpuState::Runnable));
     }
 
     #[test]
     fn the_end_is_the_end() {
         for event in EVENTS {
-            assert_eq!(next(CpuState::Ended, event, false), None);
-            assert_eq!(next(CpuState::Ended, event, true), None);
+            for order in ORDERS {
+                assert_eq!(next(CpuState::Ended, event, order), None);
+            }
         }
     }
 
@@ -232,7 +283,7 @@ mod tests {
         fn explore(
             states: [CpuState; 2],
             census: Census,
-            ending: bool,
+            order: Order,
             depth: usize,
             seen: &mut usize,
         ) {
@@ -245,7 +296,7 @@ mod tests {
             }
             let mut killed = states;
             for event in [Event::Preempt, Event::Dispatch { hart: 0 }, Event::Preempt] {
-                killed = killed.map(|state| next(state, event, true).unwrap_or(state));
+                killed = killed.map(|state| next(state, event, Order::End).unwrap_or(state));
             }
             assert!(!killed.iter().any(|state| is_active(*state)), "from {states:?}");
             *seen += 1;
@@ -254,11 +305,11 @@ mod tests {
             }
             for index in 0..states.len() {
                 for event in EVENTS {
-                    if let Some(after) = next(states[index], event, ending) {
+                    if let Some(after) = next(states[index], event, order) {
                         let (mut states, mut census) = (states, census);
                         census.change(Some(states[index]), after);
                         states[index] = after;
-                        explore(states, census, ending, depth - 1, seen);
+                        explore(states, census, order, depth - 1, seen);
                     }
                 }
             }
@@ -267,31 +318,39 @@ mod tests {
         census.change(None, CpuState::Runnable);
         census.change(None, CpuState::Runnable);
         let mut seen = 0;
-        explore([CpuState::Runnable; 2], census, false, 8, &mut seen);
-        explore([CpuState::Runnable; 2], census, true, 4, &mut seen);
+        explore([CpuState::Runnable; 2], census, Order::Run, 8, &mut seen);
+        explore([CpuState::Runnable; 2], census, Order::Stop, 6, &mut seen);
+        explore([CpuState::Runnable; 2], census, Order::End, 4, &mut seen);
         assert!(seen > 5_000, "only {seen} orders");
     }
 
     #[test]
     fn the_table() {
-        use CpuState::{Ended, Parked, Runnable, Running, Waiting};
+        use CpuState::{Ended, Held, Parked, Runnable, Running, Waiting};
         let hart = 2;
+        let running = Running { hart };
+        // Event, and the states after it under each order.
         let rows = [
-            (Runnable, Event::Dispatch { hart }, Some(Running { hart }), Some(Ended)),
-            (Running { hart: 1 }, Event::Dispatch { hart }, Some(Running { hart }), Some(Ended)),
-            (Running { hart }, Event::Preempt, Some(Runnable), Some(Ended)),
-            (Running { hart }, Event::Park, Some(Parked), None),
-            (Running { hart }, Event::Wait, Some(Waiting), Some(Ended)),
-            (Parked, Event::Unpark, Some(Runnable), Some(Ended)),
-            (Waiting, Event::Complete, Some(Runnable), Some(Ended)),
-            (Running { hart }, Event::Exit, Some(Ended), Some(Ended)),
-            (Runnable, Event::Park, None, None),
-            (Parked, Event::Complete, None, None),
-            (Waiting, Event::Unpark, None, None),
+            (Runnable, Event::Dispatch { hart }, [Some(running), Some(Held), Some(Ended)]),
+            (
+                Running { hart: 1 },
+                Event::Dispatch { hart },
+                [Some(running), Some(Held), Some(Ended)],
+            ),
+            (running, Event::Preempt, [Some(Runnable), Some(Held), Some(Ended)]),
+            (running, Event::Park, [Some(Parked), Some(Parked), None]),
+            (running, Event::Wait, [Some(Waiting), Some(Waiting), Some(Ended)]),
+            (Parked, Event::Unpark, [Some(Runnable), Some(Held), Some(Ended)]),
+            (Waiting, Event::Complete, [Some(Runnable), Some(Held), Some(Ended)]),
+            (Held, Event::Release, [Some(Runnable), None, Some(Ended)]),
+            (running, Event::Exit, [Some(Ended); 3]),
+            (Runnable, Event::Park, [None; 3]),
+            (Parked, Event::Complete, [None; 3]),
+            (Waiting, Event::Unpark, [None; 3]),
+            (Held, Event::Dispatch { hart }, [None; 3]),
         ];
-        for (from, event, to, to_while_ending) in rows {
-            assert_eq!(next(from, event, false), to, "{from:?} {event:?}");
-            assert_eq!(next(from, event, true), to_while_ending, "{from:?} {event:?}, ending");
+        for (from, event, to) in rows {
+            assert_eq!(ORDERS.map(|order| next(from, event, order)), to, "{from:?} {event:?}");
         }
     }
 }

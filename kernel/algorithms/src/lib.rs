@@ -23,6 +23,7 @@ pub mod frame_cache;
 pub mod futex;
 pub mod holes;
 pub mod interest;
+pub mod kin;
 pub mod levels;
 pub mod multiplexer;
 pub mod only_child;

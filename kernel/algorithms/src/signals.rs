@@ -47,6 +47,33 @@ pub enum Effect {
     Stop,
 }
 
+/// Signals that stop a process by default.
+pub const STOPPING: Set = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
+
+/// Signals that wait and are forgotten when `signal` is sent: `SIGCONT` and those that stop exclude
+/// each other.
+#[must_use]
+pub const fn excluded_by(signal: u8) -> Set {
+    match signal {
+        SIGCONT => STOPPING,
+        SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU => bit(SIGCONT),
+        _ => 0,
+    }
+}
+
+/// Whether a signal that is sent makes a stopped process go on, whatever the program wants.
+#[must_use]
+pub const fn continues(signal: u8) -> bool {
+    signal == SIGCONT
+}
+
+/// Whether a signal stops a process even if no process could make it go on: the others have no
+/// effect on a group that is orphaned.
+#[must_use]
+pub const fn stops_orphans(signal: u8) -> bool {
+    signal == SIGSTOP
+}
+
 /// The effect of a signal by default. (`SIGCONT` makes a stopped process go on, and then has none.)
 #[must_use]
 pub const fn default_effect(signal: u8) -> Effect {
@@ -81,6 +108,8 @@ pub mod flags {
     pub const ON_STACK: usize = 0x0800_0000;
     /// A call that the handler has interrupted is made again.
     pub const RESTART: usize = 0x1000_0000;
+    /// `SIGCHLD` only: not for children that stop or go on.
+    pub const NO_CHILD_STOP: usize = 1;
     /// The signal itself is not blocked while its handler runs.
     pub const NO_DEFER: usize = 0x4000_0000;
     /// The signal has its default effect again once it is delivered.
@@ -237,6 +266,22 @@ mod tests {
         assert!(ignored.eq([17, 18, 23, 28]));
         let stopping = (1..=SIGNALS).filter(|&signal| default_effect(signal) == Effect::Stop);
         assert!(stopping.eq([19, 20, 21, 22]));
+    }
+
+    #[test]
+    fn to_stop_and_to_continue_exclude_each_other() {
+        for signal in 1..=SIGNALS {
+            let stops = default_effect(signal) == Effect::Stop;
+            assert_eq!(bit(signal) & STOPPING != 0, stops);
+            let excluded = match signal {
+                18 => STOPPING,
+                _ if stops => bit(18),
+                _ => 0,
+            };
+            assert_eq!(excluded_by(signal), excluded);
+            assert_eq!(continues(signal), signal == 18);
+            assert_eq!(stops_orphans(signal), signal == 19);
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! Lock order: a process's ring, then a cell. A poll delivers after it has unlocked its cell.
 
 mod cell;
+mod child;
 mod epoll;
 mod futex;
 mod message;
@@ -33,6 +34,7 @@ mod poll;
 mod pool;
 mod transfer;
 
+pub use child::{ChildWait, INFORMATION_BYTES};
 pub use epoll::EpollWait;
 pub use futex::{FutexWait, read as read_futex};
 pub use message::Message;

@@ -16,6 +16,7 @@ use super::CellIndex;
 use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
+use super::child::ChildWait;
 use super::epoll::EpollWait;
 use super::futex::FutexWait;
 use super::message::Message;
@@ -25,7 +26,7 @@ use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer};
 use crate::mm::PinnedBuffer;
-use crate::process::{Process, ProcessId, children};
+use crate::process::Process;
 use crate::sched::{Timer, Waiter, Waiting};
 
 /// Where `accept` stores the peer's address: the address and the word for its length.
@@ -69,8 +70,8 @@ pub enum Operation {
     Sleep { deadline_ticks: u64, timer: Option<Timer> },
     /// Wait on a futex.
     Futex(Box<FutexWait>),
-    /// Wait until a child (`None`: any child) has ended.
-    WaitChild { child: Option<ProcessId>, status: Option<PinnedBuffer>, no_hang: bool },
+    /// Wait for news of children.
+    WaitChild(ChildWait),
     /// Read, write or flush the disk.
     Disk(Box<DiskTransfer>),
     /// Wait for one of many files.
@@ -98,7 +99,7 @@ impl Operation {
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
             Operation::Sleep { .. } => 5,
-            Operation::WaitChild { .. } => 6,
+            Operation::WaitChild(_) => 6,
             Operation::Disk(_) => 7,
             Operation::Futex(_) => 8,
             Operation::Poll(_) => 10,
@@ -146,18 +147,7 @@ impl Operation {
                 (arch::now_ticks() >= *deadline_ticks).then_some(Ok(0))
             }
             Operation::Futex(wait) => wait.attempt(process),
-            Operation::WaitChild { child, status, no_hang } => {
-                match children::reap(process.id, *child) {
-                    Ok(Some((id, how))) => {
-                        if let Some(status) = status {
-                            status.write_at(0, &how.word().to_le_bytes());
-                        }
-                        Some(Ok(id as usize))
-                    }
-                    Ok(None) => no_hang.then_some(Ok(0)),
-                    Err(error) => Some(Err(error)),
-                }
-            }
+            Operation::WaitChild(wait) => wait.attempt(process.id),
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
             Operation::Epoll(wait) => wait.attempt(process),
@@ -191,7 +181,7 @@ impl Operation {
             Operation::Futex(wait) => return wait.insert_waiter(process, waiter),
             Operation::Poll(call) => return call.insert_waiter(process, waiter),
             Operation::Epoll(wait) => return wait.insert_waiter(process, waiter),
-            Operation::WaitChild { .. } => process.child_ended.insert(waiter),
+            Operation::WaitChild(_) => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
             Operation::Turn { thread } => {
@@ -235,9 +225,7 @@ impl Operation {
             return transfer.remove_waiter(cell.number(), must_pass_on);
         }
         match (&*self, self.file()) {
-            (Operation::WaitChild { .. }, _) => {
-                process.child_ended.remove(cell.number(), must_pass_on)
-            }
+            (Operation::WaitChild(_), _) => process.child_ended.remove(cell.number(), must_pass_on),
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::Epoll(wait), _) => wait.remove_waiter(cell.number(), must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
@@ -265,7 +253,7 @@ impl Operation {
             return true;
         }
         match (&*self, self.file()) {
-            (Operation::WaitChild { .. }, _) => process.child_ended.pass_on(cell.number()),
+            (Operation::WaitChild(_), _) => process.child_ended.pass_on(cell.number()),
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
             (Operation::Disk(transfer), _) => return transfer.pass_on(cell.number()),
             // It attempts again, and gives its request the new priority.
@@ -307,7 +295,7 @@ impl Operation {
             Operation::ReadConsole { .. }
             | Operation::Path(_)
             | Operation::Sleep { .. }
-            | Operation::WaitChild { .. }
+            | Operation::WaitChild(_)
             | Operation::Futex(_)
             | Operation::Poll(_)
             | Operation::Epoll(_)

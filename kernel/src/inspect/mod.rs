@@ -86,6 +86,9 @@ pub fn process_at_or_after(id: ProcessId) -> Option<ProcessRecord> {
         level = level.min(level_number(Priority::most_urgent_in(levels)));
     }
     drop(cpus);
+    if process.is_stopped() && state != state::ENDED {
+        state = state::STOPPED;
+    }
     Some(ProcessRecord {
         process: id,
         parent,
@@ -117,6 +120,7 @@ impl Process {
             CpuState::Runnable => (state::READY, 0),
             CpuState::Parked => (state::PARKED, 0),
             CpuState::Waiting => (state::BLOCKED, 0),
+            CpuState::Held => (state::STOPPED, 0),
             CpuState::Ended => (state::ENDED, 0),
         };
         Some(CpuRecord {
@@ -146,12 +150,13 @@ fn workers_of(process: &Process) -> impl Iterator<Item = CpuRecord> {
 
 /// The state of a process with virtual CPUs in these two states.
 fn more_active(one: u32, other: u32) -> u32 {
-    const ORDER: [u32; 6] = [
+    const ORDER: [u32; 7] = [
         state::RUNNING,
         state::SUSPENDED,
         state::READY,
         state::BLOCKED,
         state::PARKED,
+        state::STOPPED,
         state::ENDED,
     ];
     ORDER.into_iter().find(|&state| state == one || state == other).unwrap_or(state::ENDED)

@@ -3,9 +3,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
+use cops_abi::linux::signal_code;
+use cops_abi::syscall::signal as native;
 use cops_abi::{Errno, Priority};
+use cops_algorithms::fixed_list::FixedList;
+use cops_algorithms::kin::{Kin, Kinship, News, Places, Which};
 use cops_fallible::Map;
-use cops_fallible::map::Spare;
 use spin::Mutex;
 
 use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus};
@@ -17,49 +20,49 @@ const RECORD_BYTES: u64 = 4096;
 
 /// The table's record of a process.
 struct Record {
-    parent: ProcessId,
     /// Removed when the reaper frees the process.
     process: Option<Arc<Process>>,
     /// How the process ended, once it is freed.
     status: Option<WaitStatus>,
-    /// Memory for the entry in `ended`: the end of a process cannot fail.
-    room: Option<Spare<Pair, ()>>,
+    /// The signal that has stopped it last.
+    stopped_by: u8,
     /// The charge for this record, until the process is waited for.
     _charge: Charge,
     /// Its limits and its ancestors.
     membership: Membership,
 }
 
-/// Parent, child.
-type Pair = (ProcessId, ProcessId);
-
 struct Table {
     records: Map<ProcessId, Record>,
-    /// All records, by parent.
-    families: Map<Pair, ()>,
-    /// Like `families`, with only the ended processes, so that a wait for a child examines no
-    /// others.
-    ended: Map<Pair, ()>,
+    kin: Kin,
     next: ProcessId,
-}
-
-/// The first child of `parent` in `pairs` with a number of at least `child`.
-fn child_from(pairs: &Map<Pair, ()>, parent: ProcessId, child: ProcessId) -> Option<ProcessId> {
-    let (&(found, child), ()) = pairs.at_or_after(&(parent, child))?;
-    (found == parent).then_some(child)
 }
 
 impl Table {
     fn remove(&mut self, id: ProcessId) {
-        if let Some(record) = self.records.remove(&id) {
-            self.families.remove(&(record.parent, id));
-            self.ended.remove(&(record.parent, id));
+        self.records.remove(&id);
+        self.kin.remove(id);
+    }
+
+    fn process(&self, id: ProcessId) -> Option<Arc<Process>> {
+        self.records.get(&id)?.process.clone()
+    }
+
+    fn parent(&self, id: ProcessId) -> ProcessId {
+        self.kin.get(id).map_or(0, |kinship| kinship.parent)
+    }
+
+    /// Copies what is known of the kin of a process to where it is read without the table.
+    fn publish(&self, id: ProcessId) {
+        let process = self.records.get(&id).and_then(|record| record.process.as_ref());
+        if let (Some(process), Some(kinship)) = (process, self.kin.get(id)) {
+            process.group.store(kinship.group, Relaxed);
+            process.session.store(kinship.session, Relaxed);
         }
     }
 }
 
-static TABLE: Mutex<Table> =
-    Mutex::new(Table { records: Map::new(), families: Map::new(), ended: Map::new(), next: 1 });
+static TABLE: Mutex<Table> = Mutex::new(Table { records: Map::new(), kin: Kin::new(), next: 1 });
 
 /// Reserves a number for a new process of `parent`, with the family that it is the head of.
 ///
@@ -77,20 +80,21 @@ pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
     let charge = Charge::new(family, &amounts)?;
     let id = table.next;
     membership.set_head(id);
-    let place = Spare::try_new()?;
-    let room = Some(Spare::try_new()?);
-    let record = Record { parent, process: None, status: None, room, _charge: charge, membership };
+    let places = Places::try_new()?;
+    let record = Record { process: None, status: None, stopped_by: 0, _charge: charge, membership };
     table.records.try_insert(id, record)?;
-    table.families.insert_with(place, (parent, id), ());
+    table.kin.insert(id, parent, places);
     table.next += 1;
     Ok((id, family))
 }
 
 /// Inserts the process for which the number was reserved.
 pub fn insert(process: &Arc<Process>) {
-    if let Some(record) = TABLE.lock().records.get_mut(&process.id) {
+    let mut table = TABLE.lock();
+    if let Some(record) = table.records.get_mut(&process.id) {
         record.process = Some(process.clone());
     }
+    table.publish(process.id);
 }
 
 /// Frees a number that no process uses.
@@ -100,7 +104,7 @@ pub fn release(id: ProcessId) {
 
 /// The process with this number, unless it has ended.
 pub fn find(id: ProcessId) -> Option<Arc<Process>> {
-    TABLE.lock().records.get(&id)?.process.clone()
+    TABLE.lock().process(id)
 }
 
 /// The process to charge for the kernel's work on what is left of `family`: the nearest living
@@ -148,7 +152,7 @@ pub struct Entry {
 pub fn at_or_after(id: ProcessId) -> Option<Entry> {
     let table = TABLE.lock();
     let (&id, record) = table.records.at_or_after(&id)?;
-    Some(Entry { id, parent: record.parent, process: record.process.clone() })
+    Some(Entry { id, parent: table.parent(id), process: record.process.clone() })
 }
 
 /// Number of processes that have not been waited for.
@@ -166,28 +170,63 @@ pub(super) fn forget(id: ProcessId) {
 const PORTION_CHILDREN: usize = 4;
 
 /// Makes orphans of some children of a process that has ended. Returns whether there are more.
-/// Orphans that have already ended are removed, because no process can wait for them.
-pub(super) fn orphan_some(id: ProcessId) -> bool {
+/// Orphans that have already ended are removed, because no process can wait for them. Groups that
+/// are orphaned by that and have a stopped member are added to `orphaned`.
+pub(super) fn orphan_some(id: ProcessId, orphaned: &mut Orphaned) -> bool {
     let table = &mut *TABLE.lock();
     for _ in 0..PORTION_CHILDREN {
-        let Some(child) = child_from(&table.families, id, 0) else { return false };
-        match table.records.get_mut(&child) {
+        let Some(child) = table.kin.first_child(id) else { return false };
+        match table.records.get(&child) {
             Some(record) if record.status.is_none() => {
-                record.parent = 0;
                 if let Some(process) = &record.process {
                     process.parent.store(0, Relaxed);
                 }
-                if let Some(((), node)) = table.families.take(&(id, child)) {
-                    table.families.insert_with(node, (0, child), ());
+                table.kin.orphan(child);
+                let group = table.kin.get(child).map_or(0, |kinship| kinship.group);
+                if table.needs_help(group) {
+                    // At most one for each child of this portion.
+                    let _ = orphaned.push(group);
                 }
             }
-            _ => {
-                table.remove(child);
-                table.families.remove(&(id, child));
-            }
+            _ => table.remove(child),
         }
     }
     true
+}
+
+/// Groups that [`orphan_some`] has found.
+pub(super) type Orphaned = FixedList<ProcessId, PORTION_CHILDREN>;
+
+/// Number of members of a group that are examined to find out whether it is orphaned, or has a
+/// stopped member. They are the first ones, which a shell has started.
+const MEMBERS_EXAMINED: usize = 32;
+
+impl Table {
+    /// Whether `group` is orphaned and has a stopped member, which no process would make go on.
+    fn needs_help(&self, group: ProcessId) -> bool {
+        let mut from = 0;
+        let members = core::iter::from_fn(|| {
+            let member = self.kin.member_from(group, from)?;
+            from = member + 1;
+            Some(member)
+        });
+        let is_stopped = |member| {
+            let record = self.records.get(&member);
+            record.and_then(|record| record.process.as_ref()).is_some_and(|one| one.is_stopped())
+        };
+        members.take(MEMBERS_EXAMINED).any(is_stopped)
+            && self.kin.is_orphaned(group, MEMBERS_EXAMINED)
+    }
+}
+
+/// Whether no process could make a stopped member of `group` go on: see [`Kin::is_orphaned`].
+pub fn is_orphaned(group: ProcessId) -> bool {
+    TABLE.lock().kin.is_orphaned(group, MEMBERS_EXAMINED)
+}
+
+/// Whether `group` is orphaned and has a stopped member.
+pub(super) fn needs_help(group: ProcessId) -> bool {
+    TABLE.lock().needs_help(group)
 }
 
 /// Records for the parent how a process ended. It is freed, and its children are orphans already.
@@ -197,48 +236,141 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     fs::release_console(id);
     if let Some(parent) = parent {
         parent.child_ended.wake_all();
-        parent.signal_end_of_child(id, status);
+        let (code, status) = match status {
+            WaitStatus::Exited(code) => (signal_code::CHILD_EXITED, code as u8),
+            WaitStatus::Signalled(by) => (signal_code::CHILD_KILLED, by),
+        };
+        parent.signal_about_child(id, code, status.into());
     }
 }
 
 /// The part of [`ended`] that changes the table. Returns the parent.
 fn record_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     let table = &mut *TABLE.lock();
-    let record = table.records.get_mut(&id)?;
-    record.status = Some(status);
-    let parent = record.parent;
-    if let Some(room) = record.room.take() {
-        table.ended.insert_with(room, (parent, id), ());
-    }
-    let process = table.records.get(&parent).and_then(|record| record.process.clone());
+    table.records.get_mut(&id)?.status = Some(status);
+    table.kin.set_news(id, Some(News::Ended));
+    let process = table.process(table.parent(id));
     if process.is_none() && id != FIRST_PROCESS {
         table.remove(id);
     }
     process
 }
 
-/// Removes an ended child of `parent` (`None`: any child) from the table. `Ok(None)` if none has
-/// ended yet.
+/// Process `id` is stopped, by this signal: informs the parent.
+pub(super) fn report_stopped(id: ProcessId, signal: u8) {
+    report(id, News::Stopped, signal_code::CHILD_STOPPED, Some(signal));
+}
+
+/// Process `id` goes on: informs the parent.
+pub(super) fn report_continued(id: ProcessId) {
+    report(id, News::Continued, signal_code::CHILD_CONTINUED, None);
+}
+
+fn report(id: ProcessId, news: News, code: i32, signal: Option<u8>) {
+    let mut table = TABLE.lock();
+    let Some(record) = table.records.get_mut(&id) else { return };
+    // Another hart may have changed that since, and reported it already.
+    if record.process.as_ref().is_none_or(|process| process.is_stopped() != signal.is_some()) {
+        return;
+    }
+    record.stopped_by = signal.unwrap_or(record.stopped_by);
+    table.kin.set_news(id, Some(news));
+    let parent = table.process(table.parent(id));
+    drop(table);
+    if let Some(parent) = parent {
+        parent.child_ended.wake_all();
+        parent.signal_about_child(id, code, signal.unwrap_or(native::SIGCONT).into());
+    }
+}
+
+/// What a parent learns by waiting.
+pub struct Learned {
+    /// The child.
+    pub id: ProcessId,
+    /// What has happened.
+    pub what: Happened,
+}
+
+/// What has happened to a child.
+pub enum Happened {
+    /// It has ended.
+    Ended(WaitStatus),
+    /// This signal has stopped it.
+    Stopped(u8),
+    /// It goes on.
+    Continued,
+}
+
+/// Tells `parent` about a child with news of a kind in `wanted`; it is not told a second time
+/// unless `keeps`. A child that has ended leaves the table. `Ok(None)` if there are no news.
 ///
 /// # Errors
 /// `ECHILD` if there is no such child.
-pub fn reap(
+pub fn learn(
     parent: ProcessId,
-    child: Option<ProcessId>,
-) -> Result<Option<(ProcessId, WaitStatus)>, Errno> {
+    which: Which,
+    wanted: u8,
+    keeps: bool,
+) -> Result<Option<Learned>, Errno> {
     let mut table = TABLE.lock();
-    let found = match child {
-        Some(child) => table.ended.contains_key(&(parent, child)).then_some(child),
-        None => child_from(&table.ended, parent, 0),
+    let Some((id, news)) = table.kin.find_news(parent, which, wanted)? else { return Ok(None) };
+    let record = table.records.get(&id);
+    let what = match (news, record.ok_or(Errno::ECHILD)?) {
+        (News::Ended, record) => Happened::Ended(record.status.ok_or(Errno::ECHILD)?),
+        (News::Stopped, record) => Happened::Stopped(record.stopped_by),
+        (News::Continued, _) => Happened::Continued,
     };
-    if let Some(id) = found {
-        let status = table.records.get(&id).and_then(|record| record.status);
-        table.remove(id);
-        return Ok(status.map(|status| (id, status)));
+    match news {
+        _ if keeps => {}
+        News::Ended => table.remove(id),
+        News::Stopped | News::Continued => table.kin.set_news(id, None),
     }
-    let has_child = match child {
-        Some(child) => table.families.contains_key(&(parent, child)),
-        None => child_from(&table.families, parent, 0).is_some(),
-    };
-    if has_child { Ok(None) } else { Err(Errno::ECHILD) }
+    Ok(Some(Learned { id, what }))
+}
+
+/// The member of `group` with the lowest number from `id` on.
+pub fn member_from(group: ProcessId, id: ProcessId) -> Option<Entry> {
+    let table = TABLE.lock();
+    let id = table.kin.member_from(group, id)?;
+    Some(Entry { id, parent: table.parent(id), process: table.process(id) })
+}
+
+/// What is known of the kin of process `id`, also when it has ended.
+///
+/// # Errors
+/// `ESRCH`.
+pub fn kinship(id: ProcessId) -> Result<Kinship, Errno> {
+    TABLE.lock().kin.get(id).copied().ok_or(Errno::ESRCH)
+}
+
+/// See [`Kin::set_group`].
+///
+/// # Errors
+/// Those of [`Kin::set_group`].
+pub fn set_group(caller: ProcessId, id: ProcessId, group: ProcessId) -> Result<(), Errno> {
+    let mut table = TABLE.lock();
+    table.kin.set_group(caller, id, group)?;
+    table.publish(id);
+    Ok(())
+}
+
+/// See [`Kin::begin_session`].
+///
+/// # Errors
+/// Those of [`Kin::begin_session`].
+pub fn begin_session(id: ProcessId) -> Result<(), Errno> {
+    let mut table = TABLE.lock();
+    table.kin.begin_session(id)?;
+    table.publish(id);
+    Ok(())
+}
+
+/// The session of `group`, if that exists.
+pub fn session_of_group(group: ProcessId) -> Option<ProcessId> {
+    TABLE.lock().kin.session_of_group(group)
+}
+
+/// Process `id` executes another program.
+pub(super) fn has_executed(id: ProcessId) {
+    TABLE.lock().kin.has_executed(id);
 }

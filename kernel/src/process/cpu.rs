@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use cops_abi::interrupt::CpuRecord;
 use cops_abi::page::MAX_CPUS;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::cpu_state;
+use cops_algorithms::cpu_state::{self, Order};
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 
 use spin::Mutex;
@@ -34,12 +34,15 @@ pub struct CpuStatus {
     /// Result of the synchronous call that it waited for, to be written into its registers when it
     /// runs next.
     pub result: Option<isize>,
+    /// The next one in the list of those that are held.
+    pub next_held: Option<usize>,
 }
 
 impl CpuStatus {
     /// For a new virtual CPU; the caller puts it into the run queue.
     pub(crate) fn runnable(record: Option<&CpuRecord>) -> Self {
-        let status = Self { state: CpuState::Runnable, wake_pending: false, result: None };
+        let status =
+            Self { state: CpuState::Runnable, wake_pending: false, result: None, next_held: None };
         status.publish(record);
         status
     }
@@ -53,15 +56,15 @@ impl CpuStatus {
     /// CPU's part of the process's page. Returns the new state, or `None` if the event is not
     /// allowed.
     ///
-    /// All changes of a state go through this function. `ending`: whether the process is ending.
+    /// All changes of a state go through this function. `order`: what is to become of it.
     #[must_use]
     pub(crate) fn apply(
         &mut self,
         event: CpuEvent,
-        ending: bool,
+        order: Order,
         record: Option<&CpuRecord>,
     ) -> Option<CpuState> {
-        self.state = cpu_state::next(self.state, event, ending)?;
+        self.state = cpu_state::next(self.state, event, order)?;
         self.publish(record);
         Some(self.state)
     }

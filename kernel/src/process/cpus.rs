@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
 use cops_abi::{Errno, Priority};
-use cops_algorithms::cpu_state::Census;
+use cops_algorithms::cpu_state::{Census, Order};
 use cops_algorithms::levels::LevelCounts;
 use cops_algorithms::slots::{NoSlot, Slots};
 use cops_fallible::List;
@@ -35,6 +35,10 @@ pub(crate) struct Cpus {
     page: SharedFrame<ProcessPage>,
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
+    /// The process is stopped by this signal; whether its parent has been informed.
+    stopped: Option<(u8, bool)>,
+    /// The first and the last of the list of those that are held.
+    held: Option<(usize, usize)>,
     /// The virtual CPU that replaces the program; all others end.
     replacer: Option<usize>,
     /// The code with which the first thread of a Linux program has ended.
@@ -58,6 +62,8 @@ impl Cpus {
             thread_levels: LevelCounts::new(),
             page,
             ending: None,
+            stopped: None,
+            held: None,
             replacer: None,
             first_code: None,
             reaper_place: Some(reaper_place),
@@ -213,14 +219,13 @@ impl Cpus {
     /// If then no virtual CPU of an ending process is active, the reaper is notified.
     #[must_use]
     pub fn apply(&mut self, index: usize, event: CpuEvent) -> Option<CpuState> {
-        let is_ended_by_another = self.replacer.is_some_and(|replacer| replacer != index);
-        let ending = self.ending.is_some() || is_ended_by_another;
+        let order = self.order(index);
         let (cpu, status) = match index.checked_sub(MAX_CPUS) {
             None => self.workers.get_mut(index)?,
             Some(slot) => self.threads.get_mut(slot)?,
         };
         let before = status.state();
-        let after = status.apply(event, ending, self.page.cpus.get(index))?;
+        let after = status.apply(event, order, self.page.cpus.get(index))?;
         self.census.change(Some(before), after);
         if index >= MAX_CPUS
             && let Some(thread) = cpu.as_thread()
@@ -231,10 +236,79 @@ impl Cpus {
                 _ => {}
             }
         }
+        if after == CpuState::Held {
+            self.hold(index);
+        }
         if self.ending.is_some() {
             self.reap_if_ended();
         }
         Some(after)
+    }
+
+    /// What is to become of virtual CPU `index`.
+    fn order(&self, index: usize) -> Order {
+        let is_ended_by_another = self.replacer.is_some_and(|replacer| replacer != index);
+        if self.ending.is_some() || is_ended_by_another {
+            Order::End
+        } else if self.stopped.is_some() {
+            Order::Stop
+        } else {
+            Order::Run
+        }
+    }
+
+    /// Puts virtual CPU `index`, which has become held, at the end of the list.
+    fn hold(&mut self, index: usize) {
+        if let Some(status) = self.status(index) {
+            status.next_held = None;
+        }
+        match self.held {
+            None => self.held = Some((index, index)),
+            Some((first, last)) => {
+                if let Some(status) = self.status(last) {
+                    status.next_held = Some(index);
+                }
+                self.held = Some((first, index));
+            }
+        }
+    }
+
+    /// Whether some are held.
+    pub fn has_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Releases the one that has been held for longest, unless the process is stopped. Returns it
+    /// if it is runnable; the caller puts it into the run queue.
+    pub fn release_one(&mut self) -> Option<Arc<VirtualCpu>> {
+        let (first, last) = self.held?;
+        // A state other than held is that of a process that is ending.
+        let after = self.apply(first, CpuEvent::Release)?;
+        let next = self.status(first).and_then(|status| status.next_held.take());
+        self.held = next.map(|next| (next, last));
+        let cpu = self.get(first).map(|(cpu, _)| cpu.clone());
+        cpu.filter(|_| after == CpuState::Runnable)
+    }
+
+    /// The process is stopped by `signal`. Returns false if it is stopped already, or ending.
+    pub fn begin_stop(&mut self, signal: u8) -> bool {
+        let begins = self.stopped.is_none() && self.ending.is_none();
+        if begins {
+            self.stopped = Some((signal, false));
+        }
+        begins
+    }
+
+    /// The process goes on. Returns false if it was not stopped.
+    pub fn end_stop(&mut self) -> bool {
+        self.stopped.take().is_some()
+    }
+
+    /// If the process is stopped and none has a hart any more: the signal, once.
+    pub fn take_stop_report(&mut self) -> Option<u8> {
+        let is_complete = self.census.harts().next().is_none();
+        let (signal, is_reported) = self.stopped.as_mut()?;
+        (is_complete && !core::mem::replace(is_reported, is_complete)).then_some(*signal)
     }
 
     /// Changes the level of `cpu`, a thread of this process.

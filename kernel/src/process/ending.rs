@@ -13,6 +13,8 @@ pub(super) mod halt {
     pub const ENDING: u8 = 1;
     /// One of them replaces the program; all others end.
     pub const REPLACING: u8 = 2;
+    /// The process is stopped.
+    pub const STOPPED: u8 = 4;
 }
 
 impl Process {
@@ -35,7 +37,9 @@ impl Process {
     /// Whether `cpu`, which has a hart, must leave it.
     #[cold]
     pub(super) fn must_leave(&self, cpu: &VirtualCpu) -> bool {
-        self.is_ending() || self.is_being_replaced() && !self.cpus.lock().is_replacer(cpu.index)
+        self.is_ending()
+            || self.is_stopped()
+            || self.is_being_replaced() && !self.cpus.lock().is_replacer(cpu.index)
     }
 
     /// Adds a reason. Called with `cpus` locked, before harts are interrupted.

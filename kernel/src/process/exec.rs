@@ -19,7 +19,7 @@ use super::ending::halt;
 use super::loader::{Image, Start};
 use super::spawn::Request;
 use super::undelivered::calls;
-use super::{Name, Personality, Process, SharedAreas, VirtualCpu, begin_page, reaper};
+use super::{Name, Personality, Process, SharedAreas, VirtualCpu, begin_page, children, reaper};
 use crate::arch::{self, UserContext};
 use crate::mm::{self, AddressSpace};
 
@@ -185,6 +185,8 @@ impl Process {
         let mut next = from;
         for _ in 0..PORTION_CPUS {
             let mut cpus = self.cpus.lock();
+            // Of a process that was stopped until now: ends one that is held.
+            let _ = cpus.release_one();
             let Some((cpu, state)) = cpus.at_or_after(next) else {
                 let threads = usize::from(keeper.index >= cops_abi::page::MAX_CPUS);
                 let is_alone = cpus.census().alive() <= 1 && cpus.thread_count() == threads;
@@ -209,7 +211,8 @@ impl Process {
                     let event = CpuEvent::Dispatch { hart: arch::hart_index() };
                     if is_withdrawn { cpus.apply(cpu.index, event) } else { None }
                 }
-                CpuState::Running { .. } => None,
+                // Held ones end in their order.
+                CpuState::Running { .. } | CpuState::Held => None,
                 CpuState::Ended => Some(state),
             };
             if after != Some(CpuState::Ended) {
@@ -284,6 +287,7 @@ impl Process {
         self.interrupt_priority.store(None, SeqCst);
         *self.name.lock() = name;
         self.personality.become_other(personality);
+        children::has_executed(self.id);
         if let Some((cpu, _)) = self.cpus.lock().get(0) {
             cpu.forget_thread();
         }

@@ -11,6 +11,7 @@ mod ending;
 mod exec;
 mod fork;
 mod futex;
+mod groups;
 mod loader;
 mod name;
 mod notify;
@@ -22,6 +23,7 @@ mod running;
 pub mod signals;
 pub mod spawn;
 mod status;
+mod stopping;
 pub mod sweeper;
 mod thread;
 mod tutorial;
@@ -36,6 +38,7 @@ pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use exec::{Begun, Executing};
 pub use fork::Forking;
 pub use futex::{Releasing, Sweeping, check_address as check_futex_address};
+pub use groups::{Signalling, Target};
 pub use loader::{Arguments, Loading, start_program};
 pub use name::Name;
 pub use personality::{Kind as PersonalityKind, Linux, Personality};
@@ -74,6 +77,9 @@ pub struct Process {
     pub id: ProcessId,
     /// Number of the process that started it; 0 once no process can wait for it.
     pub parent: AtomicU32,
+    /// Its process group and its session, as the table of processes has them.
+    pub group: AtomicU32,
+    pub session: AtomicU32,
     /// The family to which its memory, calls, files and virtual CPUs are charged.
     pub family: Family,
     /// The name of its program, for messages.
@@ -222,6 +228,8 @@ impl Process {
             id,
             family,
             parent: AtomicU32::new(parent_id),
+            group: AtomicU32::new(0),
+            session: AtomicU32::new(0),
             name: Mutex::new(name),
             personality,
             space,

@@ -13,6 +13,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use cops_abi::Priority;
+use cops_abi::syscall::signal;
 use cops_algorithms::levels::LEVELS;
 use cops_algorithms::priority::Rank;
 use cops_executor::yield_now;
@@ -20,8 +21,9 @@ use cops_fallible::Map;
 use cops_fallible::map::Spare;
 use spin::{Mutex, MutexGuard};
 
+use super::children::Orphaned;
 use super::undelivered::calls;
-use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children};
+use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children, groups};
 use crate::arch;
 use crate::mm::{self, Abandoned, AbandonedList, Remains};
 use crate::sched::{Service, set_priority};
@@ -271,11 +273,35 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
     }
     let status = process.cpus.lock().ending().unwrap_or(WaitStatus::exited(0));
     release(process, portions).await;
-    while children::orphan_some(id) {
+    loop {
+        let mut orphaned = Orphaned::new(0);
+        let has_more = children::orphan_some(id, &mut orphaned);
+        for &group in orphaned.iter() {
+            help(group, &mut *portions).await;
+        }
+        if !has_more {
+            break;
+        }
         portions.let_others().await;
     }
+    let group = children::kinship(id).map_or(0, |kinship| kinship.group);
     children::ended(id, status);
+    if children::needs_help(group) {
+        portions.let_others().await;
+        help(group, portions).await;
+    }
     status
+}
+
+/// Sends `SIGHUP` and `SIGCONT` to a group that no process could make go on any more.
+async fn help(group: ProcessId, portions: &mut Portions) {
+    for signal in [signal::SIGHUP, signal::SIGCONT] {
+        let mut next = 0;
+        while let Some(more) = groups::signal_some(group, signal, next) {
+            next = more;
+            portions.let_others().await;
+        }
+    }
 }
 
 /// The portions of the reaper's work on one task.

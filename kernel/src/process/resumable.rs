@@ -16,7 +16,8 @@ use cops_abi::{Errno, Priority};
 
 use super::spawn::Spawning;
 use super::{
-    Begun, Executing, Forking, Process, ProcessId, Releasing, Sweeping, VirtualCpu, children,
+    Begun, Executing, Forking, Process, ProcessId, Releasing, Signalling, Sweeping, VirtualCpu,
+    children,
 };
 use crate::arch::SyscallFrame;
 use crate::mm::quota::Family;
@@ -47,6 +48,8 @@ pub enum Resumable {
     Fork(Box<Forking>),
     /// Lower the ceilings of the processes of this family, from this number on, to this level.
     Lower { family: Family, priority: Priority, next: ProcessId },
+    /// Send a signal to many processes.
+    Signal(Signalling),
     /// Allocate the trace's rings, and switch tracing on.
     Trace(trace::Making),
 }
@@ -177,6 +180,7 @@ impl Resumable {
                 let left = children::lower_some(*family, *priority, *next);
                 advance(next, Ok(left))
             }
+            Resumable::Signal(signalling) => signalling.resume(process),
             Resumable::Trace(making) => match making.resume() {
                 Ok(true) => None,
                 Ok(false) => Some(Ok(trace::switch_prepared(true).into())),

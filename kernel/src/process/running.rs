@@ -91,14 +91,19 @@ impl Process {
     }
 
     /// `cpu`, taken out of the run queue, is about to run on this hart. `Err` if the process is
-    /// ending instead.
+    /// ending or stopped instead; [`Self::report_stop`] follows then.
     ///
     /// The value is the result of the synchronous call that it waited for, if any.
     pub fn start_running(&self, cpu: &VirtualCpu) -> Result<Option<isize>, ()> {
         let mut cpus = self.cpus.lock();
         match cpus.apply(cpu.index, CpuEvent::Dispatch { hart: arch::hart_index() }) {
             Some(CpuState::Running { .. }) => {
-                Ok(cpus.status(cpu.index).and_then(|status| status.result.take()))
+                let result = cpus.status(cpu.index).and_then(|status| status.result.take());
+                if cpus.has_held() {
+                    drop(cpus);
+                    self.release_more();
+                }
+                Ok(result)
             }
             _ => Err(()),
         }
@@ -108,6 +113,10 @@ impl Process {
     pub fn stop_running(&self, cpu: &Arc<VirtualCpu>) {
         let state = self.cpus.lock().apply(cpu.index, CpuEvent::Preempt);
         if state != Some(CpuState::Runnable) {
+            if self.is_stopped() {
+                self.publish();
+                self.report_stop();
+            }
             return;
         }
         cpu.entity.set_priority(self.urgency(cpu));
@@ -133,6 +142,7 @@ impl Process {
         drop(cpus);
         // Without the lock.
         drop(removed);
+        self.report_stop();
     }
 
     /// Parks `cpu`, which is running, unless it was woken, a result has arrived or its process is
@@ -154,6 +164,7 @@ impl Process {
         trace::emit(move || Event::Park { process: self.id, cpu: cpu.trace_number() });
         drop(cpus);
         self.publish();
+        self.report_stop();
         true
     }
 
@@ -210,11 +221,15 @@ impl Process {
         result: Option<isize>,
     ) {
         let index = cpu.index;
-        if cpus.apply(index, CpuEvent::Complete) != Some(CpuState::Runnable) {
+        let state = cpus.apply(index, CpuEvent::Complete);
+        if !matches!(state, Some(CpuState::Runnable | CpuState::Held)) {
             return;
         }
         if let Some(status) = cpus.status(index) {
             status.result = result;
+        }
+        if state == Some(CpuState::Held) {
+            return;
         }
         drop(cpus);
         trace::emit(move || Event::WaitEnd { process: self.id, cpu: index.min(15) as u8 });

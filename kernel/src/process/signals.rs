@@ -3,8 +3,8 @@
 //!
 //! A signal that waits for a virtual CPU sets [`CpuSignals::is_due`], and the virtual CPU looks for
 //! signals before it enters user mode again. If it is in user mode it is interrupted; if it waits
-//! for a call, the call is taken out of its cell. Native programs have no handlers: any signal ends
-//! them.
+//! for a call, the call is taken out of its cell. Native programs have no handlers: a signal has its
+//! default effect.
 //!
 //! Lock order: the signals of the process, then `cpus`, then those of a virtual CPU.
 #![forbid(unsafe_code)]
@@ -18,7 +18,8 @@ use cops_abi::linux::{self, signal_code};
 use cops_abi::syscall::{self as native, signal};
 use cops_abi::{Errno, layout};
 use cops_algorithms::signals::{
-    Action, Decision, Dispositions, Effect, FORCED, Information, Pending, Set, bit, flags,
+    Action, Decision, Dispositions, Effect, FORCED, Information, Pending, Set, bit, default_effect,
+    flags,
 };
 use spin::{Mutex, MutexGuard};
 
@@ -194,10 +195,11 @@ impl Process {
     /// Sends a signal to the process, 1 to 64; the caller has the authority to do so.
     pub fn signal(self: &Arc<Self>, information: Information) {
         let number = information.signal;
+        self.control_job(number);
         let end = || {
             self.end(WaitStatus::Signalled(number));
         };
-        let Some(linux) = self.personality.as_linux() else { return end() };
+        let Some(linux) = self.personality.as_linux() else { return self.signal_native(number) };
         // A virtual CPU that does not block it.
         let target = {
             let (cpus, mut next) = (self.cpus.lock(), 0);
@@ -210,35 +212,54 @@ impl Process {
             let target = alive.find(|(cpu, _)| cpu.signals.mask() & bit(number) == 0);
             target.map(|(cpu, _)| cpu.clone())
         };
-        let mut signals = linux.signals.lock();
-        let Some(signals) = signals.as_mut() else { return end() };
+        let (mut guard, mut stops) = (linux.signals.lock(), false);
+        let Some(signals) = guard.as_mut() else { return end() };
         match (signals.dispositions.decide(number), target) {
             (Decision::Effect(Effect::Terminate), _) if number == signal::SIGKILL => end(),
-            (Decision::Effect(Effect::Terminate), Some(_)) => end(),
-            // Nothing stops a process.
-            (Decision::Effect(Effect::Ignore | Effect::Stop), Some(_)) => {}
-            (Decision::Handle(_), Some(target)) => {
+            (Decision::Effect(Effect::Terminate), Some(_)) if !self.is_stopped() => end(),
+            (Decision::Effect(Effect::Ignore), Some(_)) => {}
+            (Decision::Effect(Effect::Stop), Some(_)) => stops = true,
+            // To end a stopped process has to wait until it goes on, as on Linux.
+            (Decision::Handle(_) | Decision::Effect(Effect::Terminate), Some(target)) => {
                 signals.pending.add(information);
                 self.alert(&target);
             }
             (_, None) => signals.pending.add(information),
         }
+        drop(guard);
+        if stops {
+            self.stop(number);
+        }
+    }
+
+    /// Sends a signal to a native program, which has no handlers: it has its default effect.
+    fn signal_native(self: &Arc<Self>, number: u8) {
+        match default_effect(number) {
+            Effect::Ignore => {}
+            Effect::Stop => self.stop(number),
+            Effect::Terminate => {
+                self.end(WaitStatus::Signalled(number));
+            }
+        }
     }
 
     /// Sends a signal, 1 to 64, to one virtual CPU of the process.
     pub fn signal_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
+        self.control_job(number);
         let end = || {
             self.end(WaitStatus::Signalled(number));
         };
-        let Some(linux) = self.personality.as_linux() else { return end() };
+        let Some(linux) = self.personality.as_linux() else { return self.signal_native(number) };
         let decision = match &*linux.signals.lock() {
             Some(signals) => signals.dispositions.decide(number),
             None => return end(),
         };
         let is_blocked = cpu.signals.mask() & bit(number) != 0;
         match decision {
-            Decision::Effect(Effect::Ignore | Effect::Stop) if !is_blocked => {}
-            Decision::Effect(Effect::Terminate) if !is_blocked => end(),
+            Decision::Effect(Effect::Terminate) if number == signal::SIGKILL => end(),
+            Decision::Effect(Effect::Ignore) if !is_blocked => {}
+            Decision::Effect(Effect::Stop) if !is_blocked => self.stop(number),
+            Decision::Effect(Effect::Terminate) if !is_blocked && !self.is_stopped() => end(),
             _ => {
                 let mut state = cpu.signals.state.lock();
                 state.pending |= bit(number);
@@ -249,17 +270,17 @@ impl Process {
         }
     }
 
-    /// A child has ended: sends `SIGCHLD` to a Linux program.
-    pub fn signal_end_of_child(self: &Arc<Self>, child: u32, status: WaitStatus) {
-        if !self.personality.is_linux() {
-            return;
+    /// Sends `SIGCHLD` about process `child` to a Linux program, with this code and status.
+    pub fn signal_about_child(self: &Arc<Self>, child: u32, code: i32, status: i32) {
+        let Some(linux) = self.personality.as_linux() else { return };
+        let is_end = matches!(code, signal_code::CHILD_EXITED | signal_code::CHILD_KILLED);
+        let wants_ends_only = linux.signals.lock().as_ref().is_some_and(|signals| {
+            signals.dispositions.get(signal::SIGCHLD).flags & flags::NO_CHILD_STOP != 0
+        });
+        if is_end || !wants_ends_only {
+            let fields = [child.into(), status as u64];
+            self.signal(Information { signal: signal::SIGCHLD, code, fields });
         }
-        let (code, status) = match status {
-            WaitStatus::Exited(code) => (signal_code::CHILD_EXITED, code as u8),
-            WaitStatus::Signalled(by) => (signal_code::CHILD_KILLED, by),
-        };
-        let fields = [child.into(), status.into()];
-        self.signal(Information { signal: signal::SIGCHLD, code, fields });
     }
 
     /// `cpu`, which runs on this hart, has made a fault for which there is this signal. Returns
@@ -347,8 +368,8 @@ impl Process {
     pub(super) fn deliver_signals(self: &Arc<Self>, cpu: &VirtualCpu, context: &mut UserContext) {
         cpu.signals.is_due.store(false, SeqCst);
         let Some(linux) = self.personality.as_linux() else { return };
-        let mut signals = linux.signals.lock();
-        let Some(signals) = signals.as_mut() else { return };
+        let mut guard = linux.signals.lock();
+        let Some(signals) = guard.as_mut() else { return };
         let mut state = cpu.signals.state.lock();
         let interrupted = state.interrupted.take();
         if interrupted.is_none() {
@@ -356,7 +377,16 @@ impl Process {
         }
         while let Some(information) = state.take(&mut signals.pending) {
             match signals.dispositions.deliver(information.signal) {
-                Decision::Effect(Effect::Ignore | Effect::Stop) => {}
+                Decision::Effect(Effect::Ignore) => {}
+                Decision::Effect(Effect::Stop) => {
+                    // There may be more, for when it goes on.
+                    state.interrupted = interrupted;
+                    cpu.signals.is_due.store(true, SeqCst);
+                    drop(state);
+                    drop(guard);
+                    self.stop(information.signal);
+                    return;
+                }
                 Decision::Effect(Effect::Terminate) => {
                     drop(state);
                     self.end(WaitStatus::Signalled(information.signal));

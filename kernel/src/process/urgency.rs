@@ -87,9 +87,13 @@ impl Process {
         priority
     }
 
-    /// Counts what the process shows now in the system bitmap: everything that waits, and
+    /// Counts what the process publishes in the system bitmap, which is nothing while it is stopped: everything that waits, and
     /// everything that its workers poll, and the threads that want a hart or have one.
     pub fn publish(&self) {
+        if self.is_stopped() {
+            self.published.replace(0);
+            return;
+        }
         let mut levels = self.waiting_levels();
         if self.has_threads.load(Relaxed) || !self.personality.is_native() {
             levels |= self.ceiling.cap_all(self.cpus.lock().thread_levels());

@@ -81,7 +81,10 @@ pub fn run(
 ) -> (Stopped, u64) {
     let process = &cpu.process;
     let mut context = cpu.context.lock();
-    let Ok(result) = process.start_running(cpu) else { return (Stopped::Gone, begin_ticks) };
+    let Ok(result) = process.start_running(cpu) else {
+        process.report_stop();
+        return (Stopped::Gone, begin_ticks);
+    };
     if let Some(result) = result {
         context.set_result(process.personality.result(result) as usize);
         process.after_call(cpu, &context, result);

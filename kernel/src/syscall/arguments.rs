@@ -9,6 +9,7 @@
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::ops::{Deref, Range};
+use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::syscall::{
     AT_FDCWD, BUFFERS_MAX, CLOCK_MONOTONIC, CLOCK_REALTIME, NAME_BYTES_MAX, PATH_BYTES_MAX,
@@ -16,6 +17,7 @@ use cops_abi::syscall::{
 };
 use cops_abi::{Errno, Priority, inspect, layout, quota, socket, trace};
 use cops_algorithms::fixed_list::FixedList;
+use cops_algorithms::kin::Which;
 use cops_fallible::Text;
 
 use crate::arch::SyscallFrame;
@@ -24,7 +26,7 @@ use crate::fs::{self, ConsoleMode, Descriptor, File, Object};
 use crate::mm::quota::Kind;
 use crate::mm::{Access, PinnedBuffer, Rights, UserRange, own_pages};
 use crate::net::{Shutdown, Socket};
-use crate::process::{Process, ProcessId};
+use crate::process::{Process, ProcessId, Target};
 
 /// Number of buffers of `readv` and its relatives that one call may use.
 const BUFFERS_EXAMINED: usize = 32;
@@ -180,15 +182,39 @@ impl<'a> Arguments<'a> {
         ProcessId::try_from(self.registers[index]).map_err(|_| Errno::ESRCH)
     }
 
-    /// The number of a child, or -1 for any child (`None`). `EINVAL` for a process group, `ECHILD`
-    /// if no process can have the number.
-    pub fn child(&self, index: usize) -> Result<Option<ProcessId>, Errno> {
-        match self.signed(index) {
-            -1 => Ok(None),
-            id @ 1.. => ProcessId::try_from(id).map(Some).map_err(|_| Errno::ECHILD),
-            // There are no process groups.
-            _ => Err(Errno::EINVAL),
+    /// The number of a process; 0 is the caller itself. `ESRCH` if no process can have it.
+    pub fn process_or_own(&self, index: usize) -> Result<ProcessId, Errno> {
+        match self.process_id(index)? {
+            0 => Ok(self.process.id),
+            id => Ok(id),
         }
+    }
+
+    /// A number that may be negative, as those of processes; `None` if it has more than 32 bits.
+    fn number_with_sign(&self, index: usize) -> Option<i32> {
+        i32::try_from(self.signed(index)).ok()
+    }
+
+    /// Which children `wait4` is asked for: a number, -1 for any, 0 for those in the caller's
+    /// group, and the negative number of another group. `ECHILD` if there can be none.
+    pub fn children(&self, index: usize) -> Result<Which, Errno> {
+        Ok(match self.number_with_sign(index).ok_or(Errno::ECHILD)? {
+            -1 => Which::Any,
+            0 => Which::Group(self.process.group.load(Relaxed)),
+            id @ 1.. => Which::Child(id as ProcessId),
+            id => Which::Group(id.unsigned_abs()),
+        })
+    }
+
+    /// What `kill` is asked for: `Ok` for one process, `Err` for many. `ESRCH` if there can be
+    /// none.
+    pub fn receivers(&self, index: usize) -> Result<Result<ProcessId, Target>, Errno> {
+        Ok(match self.number_with_sign(index).ok_or(Errno::ESRCH)? {
+            -1 => Err(Target::All),
+            0 => Err(Target::Group(self.process.group.load(Relaxed))),
+            id @ 1.. => Ok(id as ProcessId),
+            id => Err(Target::Group(id.unsigned_abs())),
+        })
     }
 
     /// A signal, or 0; `EINVAL` if there is none of this number.

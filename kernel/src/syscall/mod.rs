@@ -39,7 +39,7 @@ use crate::drivers::random;
 use crate::portions;
 use crate::process::resumable::{self, Resumable};
 use crate::process::spawn::{Request, Spawning};
-use crate::process::{Outcome, PersonalityKind, Process, VirtualCpu};
+use crate::process::{Outcome, PersonalityKind, Process, VirtualCpu, children};
 use crate::sched::Waiting;
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
@@ -165,6 +165,7 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
         Submitted::InFlight(handle) if frame.coroutine != 0 => Reply::InFlight(handle),
         Submitted::InFlight(call) => {
             process.waits_for(cpu, call);
+            process.report_stop();
             Reply::Waits
         }
     }
@@ -248,12 +249,21 @@ fn dispatch(
         number::EXIT_GROUP => process::exit(cpu, args.exit_code(0)),
         number::KILL => {
             let signal = args.signal(1)?;
-            process::kill(process, args.process_id(0)?, signal).into()
+            process::kill(cpu, frame, args.receivers(0)?, signal)
         }
+        number::SETPGID => process::set_group(process, args.number(0), args.number(1)).into(),
+        number::GETPGID => {
+            children::kinship(args.process_or_own(0)?).map(|kin| kin.group as usize).into()
+        }
+        number::GETSID => {
+            children::kinship(args.process_or_own(0)?).map(|kin| kin.session as usize).into()
+        }
+        number::SETSID => process::begin_session(process).into(),
         number::GETPID => Ok(process.id as usize).into(),
         number::GETPPID => process::parent(process).into(),
         number::WAIT4 => {
-            let (child, options) = (args.child(0)?, args.flags(2, process::WAIT_OPTIONS)?);
+            let options = args.flags(2, process::WAIT_OPTIONS)?;
+            let child = args.children(0)?;
             let status = args.optional_structure(1, process::STATUS_BYTES)?;
             let usage = args.optional_structure(3, process::USAGE_BYTES)?;
             submit(cpu, frame, process::wait(process, child, status, options, usage)?)

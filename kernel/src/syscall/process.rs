@@ -5,21 +5,23 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::linux::waitid;
 use cops_abi::syscall::{WAIT_ALL, WCONTINUED, WNOHANG, WUNTRACED};
+use cops_algorithms::kin::Which;
 use cops_fallible::{Text, try_box};
 
 use super::Reply;
 use super::arguments::{Fork, NewThread};
 use crate::arch::{SyscallFrame, UserContext};
-use crate::call::Operation;
+use crate::call::{ChildWait, Operation};
 use crate::fs::{self, ConsoleMode};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::resumable::{self, Resumable};
 use crate::process::signals::sent_by;
 use crate::process::spawn::Request;
 use crate::process::{
-    Begun, Executing, Forking, Outcome, Process, ProcessId, Releasing, Thread, VirtualCpu,
-    WaitStatus, children,
+    Begun, Executing, Forking, Outcome, Process, ProcessId, Releasing, Signalling, Target, Thread,
+    VirtualCpu, WaitStatus, children,
 };
 
 /// Size of the status that `wait4` stores.
@@ -27,8 +29,10 @@ pub const STATUS_BYTES: usize = 4;
 
 /// Size of Linux's `rusage`.
 pub const USAGE_BYTES: usize = 144;
-/// Options of `wait4`. No child stops, so those for stopped children change nothing.
+/// Options of `wait4`.
 pub const WAIT_OPTIONS: usize = WNOHANG | WUNTRACED | WCONTINUED | WAIT_ALL;
+/// Options of `waitid`.
+pub const WAITID_OPTIONS: usize = WAIT_OPTIONS | waitid::EXITED | waitid::NO_WAIT;
 
 /// `exit(code)`. A thread releases its robust mutexes first, in portions.
 pub fn exit_cpu(cpu: &VirtualCpu, frame: &SyscallFrame, code: u8) -> Reply {
@@ -75,15 +79,48 @@ pub fn exit(cpu: &VirtualCpu, code: u8) -> Reply {
     Reply::Outcome(Outcome::Yield)
 }
 
-/// `kill(pid, signal)`: every signal except 0 ends a native program; a Linux program may handle it.
-/// The process must be the caller's own or a descendant's.
-pub fn kill(caller: &Process, id: ProcessId, signal: u8) -> CallResult {
-    let process = children::find(id).ok_or(Errno::ESRCH)?;
+/// `kill(pid, signal)`. The process must be the caller's own or a descendant's; of many processes,
+/// those that are not get nothing.
+pub fn kill(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    to: Result<ProcessId, Target>,
+    signal: u8,
+) -> Reply {
+    match to {
+        Ok(id) => kill_one(&cpu.process, id, signal).into(),
+        Err(target) => resumable::resume(cpu, frame, |_| {
+            Ok(Resumable::Signal(Signalling::new(target, signal)))
+        })
+        .into(),
+    }
+}
+
+/// `kill(pid, signal)` of one process.
+pub fn kill_one(caller: &Process, id: ProcessId, signal: u8) -> CallResult {
+    let Some(process) = children::find(id) else {
+        // A process that has ended and was not waited for takes every signal.
+        return children::kinship(id).map(|_| 0);
+    };
     caller.check_authority_over(&process)?;
     if signal != 0 {
         process.signal(sent_by(caller.id, signal));
     }
     Ok(0)
+}
+
+/// `setpgid(pid, group)`.
+pub fn set_group(process: &Process, id: usize, group: usize) -> CallResult {
+    let id = if id as i32 == 0 { process.id as i32 } else { id as i32 };
+    let group = if group as i32 == 0 { id } else { group as i32 };
+    let group = ProcessId::try_from(group).map_err(|_| Errno::EINVAL)?;
+    let id = ProcessId::try_from(id).map_err(|_| Errno::ESRCH)?;
+    children::set_group(process.id, id, group).map(|()| 0)
+}
+
+/// `setsid()`.
+pub fn begin_session(process: &Process) -> CallResult {
+    children::begin_session(process.id).map(|()| process.id as usize)
 }
 
 /// `clone(flags, stack, ..)` of a process: starts a copy of it.
@@ -160,15 +197,60 @@ pub fn parent(process: &Process) -> CallResult {
 /// `wait4(pid, *mut i32, options, *mut rusage or 0)`; what the child has used is reported as 0.
 pub fn wait(
     process: &Process,
-    child: Option<ProcessId>,
+    which: Which,
     status: Option<UserRange>,
     options: usize,
     usage: Option<UserRange>,
 ) -> Result<Operation, Errno> {
+    let into = places(process, status, usage)?;
+    let has = |option| options & option != 0;
+    let wanted = ChildWait::set_of(true, has(WUNTRACED), has(WCONTINUED))?;
+    let no_hang = has(WNOHANG);
+    let wait = ChildWait { which, wanted, no_hang, keeps: false, into, is_information: false };
+    Ok(Operation::WaitChild(wait))
+}
+
+/// `waitid(which, id, *mut siginfo or 0, options, *mut rusage or 0)`.
+pub fn wait_for_information(
+    process: &Process,
+    (kind, id): (usize, usize),
+    information: Option<UserRange>,
+    options: usize,
+    usage: Option<UserRange>,
+) -> Result<Operation, Errno> {
+    let has = |option| options & option != 0;
+    let wanted = ChildWait::set_of(has(waitid::EXITED), has(WUNTRACED), has(WCONTINUED))?;
+    let number = ProcessId::try_from(id as i32).map_err(|_| Errno::EINVAL);
+    let which = match kind {
+        waitid::ALL => Which::Any,
+        waitid::PROCESS => Which::Child(number.ok().filter(|&id| id > 0).ok_or(Errno::EINVAL)?),
+        waitid::GROUP => match number? {
+            0 => Which::Group(process.group.load(Relaxed)),
+            group => Which::Group(group),
+        },
+        _ => return Err(Errno::EINVAL),
+    };
+    let into = places(process, information, usage)?;
+    let (no_hang, keeps) = (has(WNOHANG), has(waitid::NO_WAIT));
+    Ok(Operation::WaitChild(ChildWait {
+        which,
+        wanted,
+        no_hang,
+        keeps,
+        into,
+        is_information: true,
+    }))
+}
+
+/// Stores an empty usage, and pins where the status will be.
+fn places(
+    process: &Process,
+    status: Option<UserRange>,
+    usage: Option<UserRange>,
+) -> Result<Option<PinnedBuffer>, Errno> {
     if let Some(usage) = usage {
         process.space.copy_out(usage, &[0; USAGE_BYTES])?;
     }
     let pin = |range| PinnedBuffer::new(&process.space, range, Access::Write);
-    let status = status.map(pin).transpose()?;
-    Ok(Operation::WaitChild { child, status, no_hang: options & WNOHANG != 0 })
+    Ok(status.map(pin).transpose()?)
 }

@@ -9,6 +9,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
 use cops_abi::tutorial::{self as number, NOT_YET, SIGNALS};
+use cops_algorithms::kin::News;
 use cops_algorithms::path::Walk;
 use cops_fallible::{Text, try_arc, try_box};
 
@@ -19,9 +20,10 @@ use crate::call::{Operation, PathCall, Then};
 use crate::fs::{self, Ask, File, NodeRef, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::net::{Datagrams, Socket};
+use crate::process::children::{self, Happened, Learned};
 use crate::process::spawn::Request;
 use crate::process::{
-    FIRST_THREAD, ObjectKind, Outcome, Process, Threads, Turn, VirtualCpu, WaitStatus, children,
+    FIRST_THREAD, ObjectKind, Outcome, Process, Threads, Turn, VirtualCpu, WaitStatus,
 };
 use crate::sched::timer;
 
@@ -245,18 +247,18 @@ fn kill(caller: &Process, args: &Arguments<'_>) -> CallResult {
     let signals = args.flags(1, SIGNALS)?;
     // The lowest bit, or no signal, which only checks.
     let signal = if signals == 0 { 0 } else { signals.trailing_zeros() as u8 };
-    process::kill(caller, args.process_id(0)?, signal)
+    process::kill_one(caller, args.process_id(0)?, signal)
 }
 
 /// `waitpid(process or -1, *mut i32)`.
 fn wait(process: &Process, args: &Arguments<'_>) -> CallResult {
     let place = args.structure(1, size_of::<i32>())?;
     let place = PinnedBuffer::new(&process.space, place, Access::Write)?;
-    match children::reap(process.id, args.child(0)?)? {
-        None => Ok(NOT_YET as usize),
-        Some((id, status)) => {
+    match children::learn(process.id, args.children(0)?, News::Ended.bit(), false)? {
+        Some(Learned { id, what: Happened::Ended(status) }) => {
             place.write_at(0, &status.tutorial_code().to_le_bytes());
             Ok(id as usize)
         }
+        _ => Ok(NOT_YET as usize),
     }
 }

@@ -17,8 +17,9 @@ use cops_abi::linux::{self as number, clock};
 use cops_abi::syscall::{self as native, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 use super::arguments::{Arguments, Clock};
-use super::{Reply, conclude, measure, submit, time};
+use super::{Reply, conclude, measure, process, submit, time};
 use crate::arch::{SyscallFrame, UserContext};
+use crate::call;
 use crate::log;
 use crate::process::{Linux, Outcome, Thread, VirtualCpu};
 use crate::sched::Waiting;
@@ -128,6 +129,14 @@ fn dispatch(
             system::affinity(process, args.number(1), args.number(2)).into()
         }
 
+        number::WAITID => {
+            let options = args.flags(3, process::WAITID_OPTIONS)?;
+            let (which, usage) = ((args.number(0), args.number(1)), process::USAGE_BYTES);
+            let into = args.optional_structure(2, call::INFORMATION_BYTES)?;
+            let usage = args.optional_structure(4, usage)?;
+            let own = &cpu.process;
+            submit(cpu, frame, process::wait_for_information(own, which, into, options, usage)?)
+        }
         number::GETTID => Reply::Done(Ok(thread_of(cpu)?.id as usize)),
         number::SET_TID_ADDRESS => {
             let thread = thread_of(cpu)?;

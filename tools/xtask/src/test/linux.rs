@@ -41,7 +41,7 @@ const SERVED: &str = "served";
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-const TESTS: [Test; 23] = [
+const TESTS: [Test; 24] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -85,6 +85,15 @@ const TESTS: [Test; 23] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "served files are in order",
+        message: "",
+    },
+    Test {
+        name: "jobs: groups, sessions, stopped processes",
+        program: "jobs",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "jobs are in order",
         message: "",
     },
     Test {
@@ -248,7 +257,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 5] = ["memory", "threads", "hostile", "exec", "watchers"];
+const MEASURED: [&str; 6] = ["memory", "threads", "hostile", "exec", "watchers", "jobs"];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.

@@ -1,0 +1,114 @@
+//! Signals to many processes: to a group, or to all that the caller may signal, in portions.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::Relaxed;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+
+use super::children::{self, Entry};
+use super::signals::sent_by;
+use super::{FIRST_PROCESS, Process, ProcessId};
+
+/// Number of processes that one portion signals.
+const PORTION_PROCESSES: usize = 4;
+
+/// Which processes get a signal.
+#[derive(Clone, Copy)]
+pub enum Target {
+    /// Those of this group.
+    Group(ProcessId),
+    /// All but the first process and the caller.
+    All,
+}
+
+/// A signal that is being sent to many processes. The caller gets it last, since it may end.
+pub struct Signalling {
+    target: Target,
+    signal: u8,
+    next: ProcessId,
+    /// Whether a process was found, and whether one was signalled.
+    found: bool,
+    reached: bool,
+}
+
+impl Signalling {
+    /// Sends `signal`; 0 sends nothing and only checks.
+    pub fn new(target: Target, signal: u8) -> Self {
+        Self { target, signal, next: 0, found: false, reached: false }
+    }
+
+    /// Executes a portion on behalf of `caller`. `None` if there is more to do.
+    pub fn resume(&mut self, caller: &Arc<Process>) -> Option<CallResult> {
+        for _ in 0..PORTION_PROCESSES {
+            let entry = match self.target {
+                Target::Group(group) => children::member_from(group, self.next),
+                Target::All => children::at_or_after(self.next),
+            };
+            let Some(Entry { id, process, .. }) = entry else {
+                return Some(self.finish(caller));
+            };
+            self.next = id + 1;
+            let is_meant = match self.target {
+                Target::Group(_) => true,
+                Target::All => id != FIRST_PROCESS && id != caller.id,
+            };
+            if !is_meant {
+                continue;
+            }
+            match process {
+                Some(process) if caller.check_authority_over(&process).is_err() => {
+                    // Of all processes, only those are meant that the caller may signal.
+                    self.found |= matches!(self.target, Target::Group(_));
+                }
+                Some(process) => {
+                    (self.found, self.reached) = (true, true);
+                    if process.id != caller.id && self.signal != 0 {
+                        process.signal(sent_by(caller.id, self.signal));
+                    }
+                }
+                // It has ended, which is no error.
+                None => (self.found, self.reached) = (true, true),
+            }
+        }
+        None
+    }
+
+    fn finish(&self, caller: &Arc<Process>) -> CallResult {
+        let is_member = match self.target {
+            Target::Group(group) => caller.group.load(Relaxed) == group,
+            Target::All => false,
+        };
+        if is_member && self.signal != 0 {
+            caller.signal(sent_by(caller.id, self.signal));
+        }
+        match (self.found, self.reached) {
+            (_, true) => Ok(0),
+            (true, false) => Err(Errno::EPERM),
+            (false, false) => Err(Errno::ESRCH),
+        }
+    }
+}
+
+/// Sends `signal` of the kernel itself to some members of `group`, from number `from` on. Returns
+/// the number to continue with; `None` if there are no more.
+pub fn signal_some(group: ProcessId, signal: u8, from: ProcessId) -> Option<ProcessId> {
+    let mut next = from;
+    for _ in 0..PORTION_PROCESSES {
+        let Entry { id, process, .. } = children::member_from(group, next)?;
+        next = id + 1;
+        if let Some(process) = process {
+            process.signal(sent_by_kernel(signal));
+        }
+    }
+    Some(next)
+}
+
+fn sent_by_kernel(signal: u8) -> cops_algorithms::signals::Information {
+    cops_algorithms::signals::Information {
+        signal,
+        code: cops_abi::linux::signal_code::KERNEL,
+        fields: [0, 0],
+    }
+}

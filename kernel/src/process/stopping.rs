@@ -1,0 +1,108 @@
+//! Stopping a process and making it go on (decision 34).
+//!
+//! The virtual CPUs of a stopped process leave their harts at the next trap and are *held*: a list
+//! of them is kept in [`Cpus`](super::cpus::Cpus). Calls in flight go on, and what they wake is
+//! held too. When the process goes on, some are released at once, and each that gets a hart
+//! releases two more, so no portion visits thousands of threads.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::*;
+
+use cops_algorithms::signals::{continues, excluded_by, stops_orphans};
+
+use super::ending::halt;
+use super::{FIRST_PROCESS, Process, children};
+
+/// Virtual CPUs that are released at once when a process goes on.
+const RELEASED_AT_ONCE: usize = 16;
+/// Virtual CPUs that one which gets a hart releases.
+const RELEASED_BY_EACH: usize = 2;
+
+impl Process {
+    /// Whether it is stopped, or about to be.
+    pub fn is_stopped(&self) -> bool {
+        self.halted.load(Relaxed) & halt::STOPPED != 0
+    }
+
+    /// Stops the process because of `signal`. Without effect on the first process, and, unless the
+    /// signal is `SIGSTOP`, on one that no other process could make go on.
+    pub(super) fn stop(self: &Arc<Self>, signal: u8) {
+        let has_shell = || !children::is_orphaned(self.group.load(Relaxed));
+        if self.id == FIRST_PROCESS || !stops_orphans(signal) && !has_shell() {
+            return;
+        }
+        let mut cpus = self.cpus.lock();
+        if !cpus.begin_stop(signal) {
+            return;
+        }
+        // Before harts are interrupted: a hart that checks because of that sees it.
+        self.halt(halt::STOPPED);
+        cpus.kick();
+        drop(cpus);
+        self.publish();
+        self.report_stop();
+    }
+
+    /// Makes the process go on if it is stopped.
+    fn go_on(self: &Arc<Self>) {
+        let mut cpus = self.cpus.lock();
+        if !cpus.end_stop() {
+            return;
+        }
+        self.unhalt(halt::STOPPED);
+        drop(cpus);
+        // Before it runs: it may be stopped again at once.
+        children::report_continued(self.id);
+        self.release_held(RELEASED_AT_ONCE);
+        self.publish();
+    }
+
+    /// The effects of a signal that has been sent, whatever the program wants done with it.
+    pub(super) fn control_job(self: &Arc<Self>, signal: u8) {
+        let excluded = excluded_by(signal);
+        if excluded == 0 {
+            return;
+        }
+        if let Some(linux) = self.personality.as_linux()
+            && let Some(signals) = &mut *linux.signals.lock()
+        {
+            signals.pending.remove(excluded);
+        }
+        if continues(signal) {
+            self.go_on();
+        }
+    }
+
+    /// Informs the parent once no virtual CPU of the stopped process has a hart. Called without
+    /// locks after each transition that may have been the last one.
+    pub fn report_stop(&self) {
+        if !self.is_stopped() {
+            return;
+        }
+        let stopped = self.cpus.lock().take_stop_report();
+        if let Some(signal) = stopped {
+            children::report_stopped(self.id, signal);
+        }
+    }
+
+    /// A virtual CPU has got a hart while others are held.
+    #[cold]
+    pub(super) fn release_more(&self) {
+        self.release_held(RELEASED_BY_EACH);
+    }
+
+    fn release_held(&self, count: usize) {
+        for _ in 0..count {
+            let mut cpus = self.cpus.lock();
+            if !cpus.has_held() {
+                return;
+            }
+            let released = cpus.release_one();
+            drop(cpus);
+            if let Some(cpu) = released {
+                self.queue(cpu);
+            }
+        }
+    }
+}
