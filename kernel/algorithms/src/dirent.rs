@@ -33,9 +33,9 @@ pub fn put(bytes: &mut [u8], entry: &Record<'_>) -> Option<usize> {
     Some(length)
 }
 
-/// Checks the records that a file system's server returns. Returns the place of the last one; `None`
-/// if one of them is wrong: its length, its place, which is at least `first_place`, or its name,
-/// which is empty, too long, `.` or `..`, or contains a slash.
+/// Checks the records that a file system's server returns. Returns the place of the last one;
+/// `None` if one of them is wrong: its length, its place, which is at least `first_place`, or its
+/// name, which is empty, too long, `.` or `..`, or contains a slash.
 pub fn last_place(mut bytes: &[u8], first_place: u64) -> Option<u64> {
     let mut last = None;
     while !bytes.is_empty() {

@@ -1,9 +1,9 @@
 //! Calls that name files: a walk along a path, and what is done at its end.
 //!
-//! Each step is an attempt of a file system. If a step has to wait, the call sends the request that
-//! the step has prepared in its [`Ask`] and attempts the same step again; if a portion is over, the
-//! call's coroutine wakes itself. So a long path, or one on a slow disk, holds no hart (decisions 29
-//! and 32).
+//! Each step is an attempt of a file system. If a step has to wait, the call sends the request
+//! that the step has prepared in its [`Ask`] and attempts the same step again; if a portion is
+//! over, the call's coroutine wakes itself. So a long path, or one on a slow disk, holds no hart
+//! (decisions 29 and 32).
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -138,8 +138,8 @@ impl PathCall {
         self.ask.is_unsent()
     }
 
-    /// Does some of it. Out of line, as every rare attempt: otherwise each read and write would set
-    /// up what this one needs of registers and stack.
+    /// Does some of it. Out of line, as every rare attempt: otherwise each read and write would
+    /// set up what this one needs of registers and stack.
     #[inline(never)]
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         self.ask.begin(process.family);

@@ -22,8 +22,9 @@ use crate::mm::quota::Family;
 use crate::net::{Datagrams, Socket};
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
-/// An open file: what `open`, `pipe2`, `socket` and so on make. All descriptors that are duplicates
-/// of each other, and all calls in flight, share it; it is closed when the last of them drops it.
+/// An open file: what `open`, `pipe2`, `socket` and so on make. All descriptors that are
+/// duplicates of each other, and all calls in flight, share it; it is closed when the last of them
+/// drops it.
 pub struct File {
     /// What is open.
     pub object: Object,
@@ -87,8 +88,9 @@ impl File {
     /// Opens `node` with these flags of `open`. What is written is charged to `payer`.
     ///
     /// # Errors
-    /// `ENXIO` if it is a device that the machine does not have, or anything but a file or directory
-    /// of a file system that a process serves; `EROFS` if it cannot be written; `ENOMEM`.
+    /// `ENXIO` if it is a device that the machine does not have, or anything but a file or
+    /// directory of a file system that a process serves; `EROFS` if it cannot be written;
+    /// `ENOMEM`.
     pub fn of_node(node: NodeRef, flags: u32, payer: Family) -> Result<File, Errno> {
         let object = match node.device() {
             Some(Device::Console) => Object::Console,
@@ -278,8 +280,8 @@ impl File {
         }
     }
 
-    /// Writes bytes from `buffer` as far as there is room; `None` if there is none and the call has
-    /// to wait.
+    /// Writes bytes from `buffer` as far as there is room; `None` if there is none and the call
+    /// has to wait.
     #[inline(always)]
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {
@@ -290,8 +292,8 @@ impl File {
         }
     }
 
-    /// As [`Self::attempt_read`], of what is neither a pipe nor a socket. Out of line, because what
-    /// it needs of registers and stack would be set up for those too.
+    /// As [`Self::attempt_read`], of what is neither a pipe nor a socket. Out of line, because
+    /// what it needs of registers and stack would be set up for those too.
     #[inline(never)]
     fn read_another(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         match &self.object {

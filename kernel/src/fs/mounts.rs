@@ -163,7 +163,7 @@ pub fn unmount(node: &NodeRef) -> Result<(), Errno> {
     let index = others.iter().position(is_it).ok_or(Errno::EINVAL)?;
     let mount = others.remove(index);
     drop(others);
-    // Without the lock: the server is told that nothing uses its file system.
+    // Without the lock: dropping the root wakes the server, which reads the end.
     drop(mount);
     Ok(())
 }

@@ -25,7 +25,7 @@ use crate::sched::Waiter;
 /// The requests of one call; dropping it takes them back.
 #[derive(Default)]
 pub struct Ask {
-    /// Who pays; `None`: the call cannot wait, so nothing is asked.
+    /// The family that pays; `None`: the call cannot wait, so nothing is asked.
     payer: Option<Family>,
     answers: List<Result<Answer, Errno>>,
     /// The number of the next operation.

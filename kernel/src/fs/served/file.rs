@@ -1,7 +1,7 @@
 //! Open files of served file systems, and the calls that read and write them.
 //!
-//! Calls that use the position of an open file take turns, so that each begins where the one before
-//! has ended. The turn belongs to the call from its request to its reply.
+//! Calls that use the position of an open file take turns, so that each begins where the one
+//! before has ended. The turn belongs to the call from its request to its reply.
 
 use alloc::sync::Arc;
 
@@ -176,8 +176,8 @@ impl ServedTransfer {
         self.ask.is_unsent()
     }
 
-    /// The waiter with this number stops waiting for its turn. If it was woken and has not used the
-    /// turn, the next one may have it.
+    /// The waiter with this number stops waiting for its turn. If it was woken and has not used
+    /// the turn, the next one may have it.
     pub fn remove_waiter(&mut self, waiter: u32, must_pass_on: bool) {
         if core::mem::take(&mut self.is_queued)
             && let Object::Served(served) = &self.file.object

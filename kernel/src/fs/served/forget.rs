@@ -1,4 +1,4 @@
-//! Nodes that are not used any more, of which the server is told. The memory for the message is
+//! Messages to a server that nodes are not used any more. The memory for the message is
 //! allocated before a node is asked for, so no node is lost for want of memory.
 
 use alloc::boxed::Box;

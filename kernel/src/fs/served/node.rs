@@ -69,7 +69,7 @@ impl ServedNode {
         }
         forget.number = number;
         connection.uses_node();
-        // If there is no memory, the node is dropped, and the server is told so.
+        // If there is no memory, the node is dropped, which sends the message.
         Ok(try_arc(Self { connection: connection.clone(), number, kind, forget: Some(forget) })?)
     }
 
@@ -112,8 +112,8 @@ impl ServedNode {
         Some(Ok(answer.bytes))
     }
 
-    /// Writes the first `length` bytes of the buffers that `buffers` returns, at `offset` or at the
-    /// end. Returns where the written bytes end, and their number.
+    /// Writes the first `length` bytes of the buffers that `buffers` returns, at `offset` or at
+    /// the end. Returns where the written bytes end, and their number.
     pub fn write_buffers(
         &self,
         offset: Option<u64>,

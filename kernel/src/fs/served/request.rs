@@ -1,4 +1,5 @@
-//! One request: what is sent to the server, who waits for it, and where the data of its reply go.
+//! One request: what is sent to the server, the call that waits for it, and where the data of its
+//! reply go.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -203,7 +204,8 @@ impl Request {
         Some(at)
     }
 
-    /// Takes the reply in `buffer`. Returns the coroutine to wake, and what the server is told.
+    /// Takes the reply in `buffer`. Returns the coroutine to wake, and the result of the server's
+    /// write.
     ///
     /// # Errors
     /// `ENOENT` if the call has gone, or has its reply.

@@ -6,8 +6,8 @@
 //!
 //! Must be the first process, which alone may open the disk. PROGRAM gets the console. When it has
 //! ended, the file system is unmounted and closed, so that the disk needs no replay. Exits as
-//! PROGRAM does. Without a disk, or with another file system on it, it says so and runs PROGRAM all
-//! the same.
+//! PROGRAM does. Without a disk, or with another file system on it, it says so and runs PROGRAM
+//! all the same.
 #![no_std]
 #![no_main]
 

@@ -194,8 +194,8 @@ pub trait FileSystem: Send + Sync + 'static {
         async { Err(Errno::EROFS) }
     }
 
-    /// Removes a name of something that is no directory. A node without a name stays while it has a
-    /// use.
+    /// Removes a name of something that is no directory. A node without a name stays while it has
+    /// a use.
     fn unlink(&self, directory: u64, name: &str) -> impl Future<Output = Result<()>> + Send {
         async { Err(Errno::EROFS) }
     }
@@ -209,8 +209,8 @@ pub trait FileSystem: Send + Sync + 'static {
         async { Err(Errno::EROFS) }
     }
 
-    /// Gives `name` in directory `from` the name `new_name` in directory `to`, in the place of what
-    /// has it; with `no_replace`, `EEXIST` if there is something. Atomic.
+    /// Gives `name` in directory `from` the name `new_name` in directory `to`, in the place of
+    /// what has it; with `no_replace`, `EEXIST` if there is something. Atomic.
     fn rename(
         &self,
         from: (u64, &str),
@@ -235,8 +235,8 @@ pub trait FileSystem: Send + Sync + 'static {
         async { Ok(Usage::default()) }
     }
 
-    /// The directory that `directory` is in, and its name there. Counts as one use of the directory
-    /// above. The default searches `..` for it.
+    /// The directory that `directory` is in, and its name there. Counts as one use of the
+    /// directory above. The default searches `..` for it.
     fn place(&self, directory: u64) -> impl Future<Output = Result<(Status, String)>> + Send {
         async move {
             let parent = self.look_up(directory, "..").await?;
@@ -261,8 +261,8 @@ pub trait FileSystem: Send + Sync + 'static {
         }
     }
 
-    /// `count` uses of `node` have ended. Without a use, no open file, current directory or call has
-    /// the node, and it can be freed if it has no name.
+    /// `count` uses of `node` have ended. Without a use, no open file, current directory or call
+    /// has the node, and it can be freed if it has no name.
     fn forget(&self, node: u64, count: u64) -> impl Future<Output = ()> + Send {
         async {}
     }

@@ -92,7 +92,8 @@ async fn a_cancelled_call_leaves_its_buffer() -> Outcome {
     Ok(())
 }
 
-/// The server has counted the node that its reply names, so it is told in any case.
+/// The server has counted the node that its reply names, so a message about its end comes in any
+/// case.
 async fn a_call_cancelled_after_the_reply_forgets_the_node() -> Outcome {
     const ROUNDS: u64 = 50;
     let mut hand = Hand::mounted().await?;
@@ -243,7 +244,7 @@ async fn a_server_that_asks_itself() -> Outcome {
     Ok(())
 }
 
-/// Whoever asks pays, until the call has ended.
+/// The caller pays, until its call has ended.
 async fn what_is_pending_is_charged() -> Outcome {
     const CALLS: usize = 5_000;
     let hand = Hand::mounted().await?;

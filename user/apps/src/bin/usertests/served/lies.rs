@@ -1,4 +1,4 @@
-//! Servers that lie: replies that nobody asked for, of wrong sizes, types, numbers and names.
+//! Servers that lie: replies without a request, of wrong sizes, types, numbers and names.
 
 use alloc::vec;
 use core::pin::pin;
