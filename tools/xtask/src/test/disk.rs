@@ -10,7 +10,7 @@ use std::process::Command;
 
 use super::exec::{cops_exec, status};
 use super::guest::{SILENCE, judge};
-use super::{Case, Context, step};
+use super::{Case, Context, power_cut, step};
 use crate::cli::Machine as MachineOptions;
 use crate::commands::disk_of_positions;
 use crate::error::{Because, Outcome};
@@ -30,6 +30,9 @@ const WRITTEN: u64 = 0x5741_5200_0000_0000;
 const REQUESTS_PER_SECOND: u32 = 2000;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
+    if context.filter() == power_cut::FILTER {
+        return power_cut::run(context);
+    }
     let prepared = context.prepared()?;
     let mut cases = Vec::new();
     for harts in [1, 4] {
@@ -52,6 +55,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         let _ = std::fs::remove_file(&file);
     }
     cases.extend(ext4(context)?);
+    cases.extend(power_cut::run(context)?);
     cases.retain(|case| context.is_chosen(&case.name));
     Ok(cases)
 }

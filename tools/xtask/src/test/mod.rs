@@ -25,6 +25,7 @@ mod msrv;
 mod mutations;
 mod peers;
 mod portions;
+mod power_cut;
 mod profile;
 mod prose;
 mod references;
@@ -212,7 +213,7 @@ const STAGES: [Stage; 26] = [
     },
     Stage {
         name: "disk",
-        about: "the disk: usertests in QEMU with 1 hart and with 4, and the file on this host afterwards",
+        about: "the disk and its file system in QEMU, with 1 hart and with 4; power cuts; the file on this host afterwards",
         is_long: false,
         can_choose: true,
         run: disk::run,

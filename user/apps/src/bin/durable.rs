@@ -1,0 +1,45 @@
+//! Replaces files in a directory for ever, and says of each when it is durable. The test of power
+//! cuts compares that with what the disk has afterwards.
+//!
+//! ```text
+//! durable DIRECTORY [COUNT]
+//! ```
+//!
+//! File number N is `DIRECTORY/fileM`, where M is N modulo 40, and has N as text, followed by a
+//! line feed, so often that it has 100 + 37 * N modulo 20000 bytes or a little more.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::String;
+
+use cops::Arguments;
+use cops::fs::{self, File};
+use cops::io::{Write, synchronise};
+use cops::process::ExitCode;
+
+#[cops::main]
+async fn main(mut arguments: Arguments) -> cops::io::Result<ExitCode> {
+    let _ = arguments.next();
+    let Some(directory) = arguments.next() else {
+        cops::eprintln!("usage: durable DIRECTORY [COUNT]");
+        return Ok(ExitCode(2));
+    };
+    let count = arguments.next().and_then(|word| word.parse().ok()).unwrap_or(u32::MAX);
+    let new = format!("{directory}/new");
+    for number in 0..count {
+        let line = format!("{number}\n");
+        let mut text = String::new();
+        while text.len() < 100 + (37 * number as usize) % 20_000 {
+            text.push_str(&line);
+        }
+        let mut file = File::create(&new).await?;
+        file.write_all(text.as_bytes()).await?;
+        fs::rename(&new, &format!("{directory}/file{}", number % 40)).await?;
+        synchronise(&file).await?;
+        cops::println!("synced {number}");
+    }
+    Ok(ExitCode(0))
+}
