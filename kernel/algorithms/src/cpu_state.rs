@@ -249,7 +249,7 @@ mod tests {
     /// A stop loses no wake and no result: what would have been runnable is held, and a release
     /// makes it so.
     #[test]
-    fn what_a_stop_holds_a_release_gives_back() {
+    fn what_a_stop_holds_a_release_makes_runnable() {
         for state in STATES {
             for event in EVENTS {
                 let (by_default, stopped) =

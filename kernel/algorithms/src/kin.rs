@@ -132,7 +132,7 @@ impl Kin {
         }
     }
 
-    /// Adds process `id`, a child of `parent`, in whose group and session it is. Without a parent,
+    /// Adds process `id`, a child of `parent`, with the group and the session of that. Without a parent,
     /// it begins a session.
     pub fn insert(&mut self, id: Id, parent: Id, places: Places) {
         let above = self.all.get(&parent);
