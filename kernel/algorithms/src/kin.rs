@@ -132,8 +132,8 @@ impl Kin {
         }
     }
 
-    /// Adds process `id`, a child of `parent`, with the group and the session of that. Without a parent,
-    /// it begins a session.
+    /// Adds process `id`, a child of `parent`, with the group and the session of that. Without a
+    /// parent, it begins a session.
     pub fn insert(&mut self, id: Id, parent: Id, places: Places) {
         let above = self.all.get(&parent);
         let (group, session) = above.map_or((id, id), |above| (above.group, above.session));
