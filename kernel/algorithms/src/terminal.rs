@@ -284,8 +284,8 @@ impl Terminal {
         true
     }
 
-    /// What [`Self::read`] would return now, with [`Read::Bytes`] for any number of bytes. Edits and
-    /// echoes as a read does, but leaves the line.
+    /// What [`Self::read`] would return now, with [`Read::Bytes`] for any number of bytes. Edits
+    /// and echoes as a read does, but leaves the line.
     pub fn look(&mut self, process: u32, echo: &mut Echo) -> Read {
         let has_bytes = self.length > 0 || self.has_ended || self.input.room() < INPUT_BYTES;
         match self.top() {

@@ -1,13 +1,13 @@
-//! The watches on one queue: the watchers that are to be told of its next event.
+//! The watches on one queue: the watchers that are to be notified of its next event.
 //!
-//! A watch is told of one event and is then over; its watcher arms it again when it wants to be
-//! told again. An event makes all armed watches *due*. Those are taken out one after the other, so
-//! that the caller can stop after a few and continue later. The most urgent ones come first, and
+//! A watch is notified of one event and is then over; its watcher arms it again when it wants to be
+//! notified again. An event makes all armed watches *due*. Those are taken out one after the other,
+//! so that the caller can stop after a few and continue later. The most urgent ones come first, and
 //! the oldest of a level.
 //!
 //! An event while watches are due makes those due that are armed when the last of them is taken
-//! out. Some of these may have been armed after the event, and are told of nothing. No watch that
-//! was armed before an event misses it.
+//! out. Some of these may have been armed after the event, and are notified of nothing. No watch
+//! that was armed before an event misses it.
 
 use cops_abi::Priority;
 use cops_fallible::Map;
@@ -53,7 +53,7 @@ impl<W> Watches<W> {
         key
     }
 
-    /// Removes a watch that has not been told.
+    /// Removes a watch that has not been notified.
     pub fn disarm(&mut self, key: Key) -> Option<(W, Place<W>)> {
         self.armed.take(&key).or_else(|| self.due.take(&key))
     }
@@ -67,7 +67,7 @@ impl<W> Watches<W> {
         }
     }
 
-    /// Takes out the next due watch, which is to be told.
+    /// Takes out the next due watch, which is to be notified.
     pub fn next_due(&mut self) -> Option<(W, Place<W>)> {
         if self.due.is_empty() && core::mem::take(&mut self.is_repeated) {
             core::mem::swap(&mut self.armed, &mut self.due);
@@ -102,7 +102,7 @@ mod tests {
         watches.arm(Place::try_new().unwrap(), level(urgency), name)
     }
 
-    fn told(watches: &mut Watches<u32>) -> Vec<u32> {
+    fn notified(watches: &mut Watches<u32>) -> Vec<u32> {
         core::iter::from_fn(|| watches.next_due().map(|(name, _)| name)).collect()
     }
 
@@ -113,12 +113,12 @@ mod tests {
             arm(&mut watches, urgency, name);
         }
         assert_eq!(watches.due_priority(), None);
-        assert_eq!(told(&mut watches), []);
+        assert_eq!(notified(&mut watches), []);
         watches.event();
         assert_eq!(watches.due_priority(), Some(level(5)));
-        assert_eq!(told(&mut watches), [2, 5, 1, 3, 4]);
+        assert_eq!(notified(&mut watches), [2, 5, 1, 3, 4]);
         watches.event();
-        assert_eq!(told(&mut watches), []);
+        assert_eq!(notified(&mut watches), []);
     }
 
     #[test]
@@ -133,12 +133,12 @@ mod tests {
         watches.event();
         assert_eq!(watches.next_due().map(|(name, _)| name), Some(2));
         assert_eq!(watches.due_priority(), Some(level(32)));
-        assert_eq!(told(&mut watches), [1]);
+        assert_eq!(notified(&mut watches), [1]);
         assert_eq!(watches.due_priority(), None);
     }
 
     proptest! {
-        /// No watch that is armed before an event misses it, and none is told without an event
+        /// No watch that is armed before an event misses it, and none is notified without an event
         /// since some watch was armed.
         #[test]
         fn no_event_is_missed(steps in prop::collection::vec((0..4u8, 0..64u8, 0..40usize), 0..300)) {
@@ -161,7 +161,7 @@ mod tests {
                     2 => match watches.next_due() {
                         Some((name, _)) => {
                             prop_assert!(events > 0);
-                            prop_assert!(model.remove(&name).is_some(), "told twice");
+                            prop_assert!(model.remove(&name).is_some(), "notified twice");
                         }
                         None => prop_assert!(model.values().all(|(_, is_owed)| !is_owed)),
                     },
@@ -176,7 +176,7 @@ mod tests {
                 }
             }
             while let Some((name, _)) = watches.next_due() {
-                prop_assert!(model.remove(&name).is_some(), "told twice");
+                prop_assert!(model.remove(&name).is_some(), "notified twice");
             }
             prop_assert!(model.values().all(|(_, is_owed)| !is_owed), "missed an event");
         }

@@ -108,7 +108,7 @@ impl Operation {
         }
     }
 
-    /// Until when it lasts, if it is a sleep or has a time-out that a program is told the rest of.
+    /// Until when it lasts, if it is a sleep or has a time-out of which a program learns the rest.
     pub fn deadline_ticks(&self) -> Option<u64> {
         match self {
             Operation::Sleep { deadline_ticks, .. } => Some(*deadline_ticks),

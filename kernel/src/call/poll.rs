@@ -90,7 +90,7 @@ impl Watcher for Watch {
         &self.slots[usize::from(waiting == Waiting::ToWrite)]
     }
 
-    fn tell(self: Arc<Self>) {
+    fn notify(self: Arc<Self>) {
         cops_executor::wake_up(self.coroutine);
     }
 }

@@ -149,7 +149,7 @@ pub fn has_room() -> bool {
 }
 
 /// As [`has_room`]; if there is none, `Handlers::has_room` is called once there is.
-pub fn has_room_or_tells() -> bool {
+pub fn has_room_or_notifies() -> bool {
     let mut output = OUTPUT.lock();
     let has_room = output.has_room();
     if !has_room {

@@ -1,7 +1,7 @@
 //! Epoll instances: entries for descriptors, and the list of those that may be ready (decision 31).
 //!
-//! An entry is *armed* while the queues of its file are to tell it of events, and *listed* while it
-//! is in the list of its instance. An event disarms it and lists it. [`Epoll::harvest`] takes
+//! An entry is *armed* while the queues of its file are to notify it of events, and *listed* while
+//! it is in the list of its instance. An event disarms it and lists it. [`Epoll::harvest`] takes
 //! listed entries out, arms each again, and then looks at its file. So an event between the two is
 //! not missed.
 //!
@@ -13,7 +13,8 @@
 //! ```
 //!
 //! An entry has a weak reference to its file: closing the last descriptor closes the file. What has
-//! been closed tells its watches, so its entries are harvested, found without a file, and removed.
+//! been closed notifies its watches, so its entries are harvested, found without a file, and
+//! removed.
 //!
 //! Lock order: the entries of an instance, then its list; an entry's interest is a leaf.
 
@@ -38,7 +39,7 @@ pub const PER_PORTION: usize = cops_abi::poll::EPOLL_EVENTS_MAX;
 const EXAMINED_PER_ENTRY: usize = 2;
 /// Entries freed in one portion. To free one takes as long as to look at this many.
 const FREED_PER_PORTION: usize = 4;
-/// Entries whose files a look at the instance itself examines.
+/// Entries of which a look at the instance itself examines the files.
 const LOOKED_AT: usize = 8;
 
 /// A descriptor and its file.
@@ -103,7 +104,7 @@ impl Watcher for Entry {
         &self.slots[usize::from(waiting == Waiting::ToWrite)]
     }
 
-    fn tell(self: Arc<Self>) {
+    fn notify(self: Arc<Self>) {
         let ready = self.ready.clone();
         ready.list(self);
         ready.queue.wake_one();
@@ -300,7 +301,7 @@ impl Epoll {
         let Some(wanted) = entry.interest.lock().wanted() else { return Ok(()) };
         entry.arm(&file, wanted, priority)?;
         if file.readiness(process) & wanted != 0 {
-            entry.clone().tell();
+            entry.clone().notify();
         }
         Ok(())
     }

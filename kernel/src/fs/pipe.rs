@@ -170,7 +170,7 @@ impl Drop for PipeReader {
         // Each writer that finds the pipe broken wakes the next one.
         self.0.writable.wake_one();
         // What has watched this end finds it closed.
-        self.0.readable.tell_watches();
+        self.0.readable.notify_watches();
     }
 }
 
@@ -182,6 +182,6 @@ impl Drop for PipeWriter {
         // Each reader that finds the end wakes the next one.
         self.0.readable.wake_one();
         // What has watched this end finds it closed.
-        self.0.writable.tell_watches();
+        self.0.writable.notify_watches();
     }
 }

@@ -1,5 +1,5 @@
-//! What an open file is ready for, and who is told when that changes: for `ppoll`, `pselect6` and
-//! `epoll` (decision 31).
+//! What an open file is ready for, and which watchers are notified when that changes: for `ppoll`,
+//! `pselect6` and `epoll` (decision 31).
 
 use alloc::sync::Arc;
 
@@ -35,11 +35,11 @@ impl File {
             Object::Epoll(instance) => bits_if(instance.has_ready(process), READABLE),
             Object::ConsoleInput => bits_if(terminal::is_ready(process), READABLE),
             Object::ConsoleOutput | Object::ConsoleError => {
-                bits_if(console::has_room_or_tells(), WRITABLE)
+                bits_if(console::has_room_or_notifies(), WRITABLE)
             }
             Object::Console => {
                 bits_if(terminal::is_ready(process), READABLE)
-                    | bits_if(console::has_room_or_tells(), WRITABLE)
+                    | bits_if(console::has_room_or_notifies(), WRITABLE)
             }
             Object::FileServer(server) => bits_if(server.queue().1, READABLE) | WRITABLE,
             // Reads and writes of these do not wait for an event.
@@ -117,7 +117,7 @@ impl File {
     ) -> Result<(), OutOfMemory> {
         for (waiting, queue) in self.queues_for(events & !ALWAYS) {
             queue.watch(watcher, waiting, priority)?;
-            // The stack tells the queue once.
+            // The stack notifies the queue once.
             match &self.object {
                 Object::Socket(socket) => _ = socket.listen_for(waiting),
                 Object::Datagrams(socket) => _ = socket.listen_for(waiting),
@@ -127,7 +127,7 @@ impl File {
         Ok(())
     }
 
-    /// `watcher` does not want to be told any more.
+    /// `watcher` does not want to be notified any more.
     pub fn unwatch(&self, watcher: &dyn Watcher) {
         let [to_read, to_write] = self.queues();
         for (waiting, queue) in [(Waiting::ToRead, to_read), (Waiting::ToWrite, to_write)] {

@@ -40,7 +40,7 @@ pub struct Console {
     foreground: WaitQueue,
     /// Readers that get nothing before the seats change. Input does not wake them.
     background: WaitQueue,
-    /// Has watches only, which are told of all that may change what a process finds.
+    /// Has watches only, which are notified of all that may change what a process finds.
     changes: WaitQueue,
 }
 
@@ -55,7 +55,7 @@ impl InputSink for Console {
         if self.state.lock().terminal.arrive(byte) {
             // Wake the process that handed the console over, which is one of those waiting here.
             self.background.wake_all();
-            self.changes.tell_watches();
+            self.changes.notify_watches();
         }
     }
 
@@ -65,7 +65,7 @@ impl InputSink for Console {
 
     fn commit(&self) {
         self.foreground.wake_one();
-        self.changes.tell_watches();
+        self.changes.notify_watches();
     }
 }
 
@@ -182,8 +182,8 @@ pub fn is_ready(reader: u32) -> bool {
             Read::Again => {}
         }
     }
-    // There is more input: the watches are told, so that their watchers look again.
-    TERMINAL.changes.tell_watches();
+    // There is more input: the watches are notified, so that their watchers look again.
+    TERMINAL.changes.notify_watches();
     false
 }
 
@@ -246,5 +246,5 @@ pub fn release_console(process: u32) {
 fn wake_readers() {
     TERMINAL.foreground.wake_all();
     TERMINAL.background.wake_all();
-    TERMINAL.changes.tell_watches();
+    TERMINAL.changes.notify_watches();
 }

@@ -40,9 +40,9 @@ impl Root {
         try_arc(Self { _table: table, physical, asid: asid::allocate(), is_dead })
     }
 
-    /// Loads this root on this hart unless it is loaded and current. Interrupts are off. `is_current`
-    /// tells whether the hart's translation cache is up to date with this space. It is called when
-    /// [`Root::flush`] already sees this hart, and before the root is in use.
+    /// Loads this root on this hart unless it is loaded and current. Interrupts are off.
+    /// `is_current` tells whether the hart's translation cache is up to date with this space. It is
+    /// called when [`Root::flush`] already sees this hart, and before the root is in use.
     pub(super) fn load(self: &Arc<Self>, is_current: impl FnOnce() -> bool) {
         let physical = self.physical;
         if arch::is_current_root(physical, self.asid) {
@@ -55,8 +55,8 @@ impl Root {
         drop(previous);
     }
 
-    /// Flushes `range` on the harts that have this root loaded, at the latest before they enter user
-    /// mode.
+    /// Flushes `range` on the harts that have this root loaded, at the latest before they enter
+    /// user mode.
     pub(super) fn flush(&self, range: Range<usize>) {
         arch::flush_root(self.physical, self.asid, range);
     }

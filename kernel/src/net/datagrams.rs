@@ -122,7 +122,7 @@ impl Datagrams {
 /// What has watched it finds it closed. The stack may keep the queues for some time.
 impl Drop for Datagrams {
     fn drop(&mut self) {
-        self.readable.tell_watches();
-        self.writable.tell_watches();
+        self.readable.notify_watches();
+        self.writable.notify_watches();
     }
 }

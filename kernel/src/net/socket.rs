@@ -117,7 +117,7 @@ impl Socket {
             State::Bound(binding) => {
                 *state = State::Listening(binding.listen(backlog).map_err(errno)?);
                 drop(state);
-                self.tell_watches();
+                self.notify_watches();
                 Ok(Some(()))
             }
             other => {
@@ -177,7 +177,7 @@ impl Socket {
             connection.set_no_delay(true);
         }
         drop(state);
-        self.tell_watches();
+        self.notify_watches();
         Ok(Some(()))
     }
 
@@ -297,9 +297,9 @@ impl Socket {
 
     /// Tells those that watch the socket that its state has changed: they register with the stack
     /// for the new state.
-    fn tell_watches(&self) {
-        self.readable.tell_watches();
-        self.writable.tell_watches();
+    fn notify_watches(&self) {
+        self.readable.notify_watches();
+        self.writable.notify_watches();
     }
 
     /// Registers with the stack, which wakes one call of this direction's queue, once, when an
@@ -391,7 +391,7 @@ impl Socket {
 /// What has watched it finds it closed. The stack may keep the queues for some time.
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.tell_watches();
+        self.notify_watches();
     }
 }
 

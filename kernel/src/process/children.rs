@@ -365,11 +365,6 @@ pub fn begin_session(id: ProcessId) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The session of `group`, if that exists.
-pub fn session_of_group(group: ProcessId) -> Option<ProcessId> {
-    TABLE.lock().kin.session_of_group(group)
-}
-
 /// Process `id` executes another program.
 pub(super) fn has_executed(id: ProcessId) {
     TABLE.lock().kin.has_executed(id);

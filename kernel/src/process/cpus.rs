@@ -368,7 +368,7 @@ impl Cpus {
             && let Some(place) = self.workers.get_mut(0)
         {
             // First the one that begins: otherwise the reaper could take a process that is ending.
-            let status = CpuStatus::runnable(self.page.cpus.get(0));
+            let status = CpuStatus::runnable(self.page.cpus.first());
             *number_0 = Some(core::mem::replace(place, (cpu, status)));
             self.census.change(None, CpuState::Runnable);
             let _ = self.apply(replacer, CpuEvent::Exit);

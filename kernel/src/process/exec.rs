@@ -33,6 +33,7 @@ const PORTION_CPUS: usize = 4;
 pub struct Executing(Stage);
 
 /// How a new program begins.
+#[allow(clippy::large_enum_variant, reason = "an exec returns one, once")]
 pub enum Begun {
     /// The calling virtual CPU goes on with these registers.
     Here(UserContext),
@@ -41,6 +42,7 @@ pub enum Begun {
 }
 
 /// What is done. Each stage has what the next portion needs.
+#[allow(clippy::large_enum_variant, reason = "an exec has one, and is boxed")]
 enum Stage {
     /// The arguments are being collected.
     Collecting(Text, Request),

@@ -3,8 +3,8 @@
 //!
 //! A signal that waits for a virtual CPU sets [`CpuSignals::is_due`], and the virtual CPU looks for
 //! signals before it enters user mode again. If it is in user mode it is interrupted; if it waits
-//! for a call, the call is taken out of its cell. Native programs have no handlers: a signal has its
-//! default effect.
+//! for a call, the call is taken out of its cell. Native programs have no handlers: a signal has
+//! its default effect.
 //!
 //! Lock order: the signals of the process, then `cpus`, then those of a virtual CPU.
 #![forbid(unsafe_code)]

@@ -44,8 +44,8 @@ impl Process {
         self.report_stop();
     }
 
-    /// Makes the process go on if it is stopped.
-    fn go_on(self: &Arc<Self>) {
+    /// Resumes the process if it is stopped.
+    fn resume(self: &Arc<Self>) {
         let mut cpus = self.cpus.lock();
         if !cpus.end_stop() {
             return;
@@ -70,7 +70,7 @@ impl Process {
             signals.pending.remove(excluded);
         }
         if continues(signal) {
-            self.go_on();
+            self.resume();
         }
     }
 

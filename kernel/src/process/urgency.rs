@@ -87,8 +87,9 @@ impl Process {
         priority
     }
 
-    /// Counts what the process publishes in the system bitmap, which is nothing while it is stopped: everything that waits, and
-    /// everything that its workers poll, and the threads that want a hart or have one.
+    /// Counts what the process publishes in the system bitmap: everything that waits, everything
+    /// that its workers poll, and the threads that want a hart or have one; nothing while it is
+    /// stopped.
     pub fn publish(&self) {
         if self.is_stopped() {
             self.published.replace(0);

@@ -6,7 +6,7 @@
 //! the wake on. A waiter is a call: its node is in its cell, so inserting it allocates nothing, and
 //! a call that ends or is cancelled is removed at once. Not for interrupt context (takes a lock).
 //!
-//! A queue may also have watches (`watch`), which each wake tells.
+//! A queue may also have watches (`watch`), which each wake notifies.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -137,23 +137,23 @@ impl WaitQueue {
     }
 
     /// Tells all watches of an event that is none for the waiters.
-    pub fn tell_watches(&self) {
+    pub fn notify_watches(&self) {
         wake_and_tell(self.list.lock(), None);
     }
 }
 
-/// What is watched no longer exists: its watches are told, so that no watcher waits for it.
+/// What is watched no longer exists: its watches are notified, so that no watcher waits for it.
 impl Drop for WaitQueue {
     fn drop(&mut self) {
-        self.tell_watches();
+        self.notify_watches();
     }
 }
 
-/// Unlocks the list, wakes a waiter, and tells the watches.
+/// Unlocks the list, wakes a waiter, and notifies the watches.
 #[inline(always)]
 fn wake_and_tell(list: MutexGuard<'_, List>, next: Option<u64>) {
     if list.watches.is_some() {
-        return tell(list, next);
+        return notify(list, next);
     }
     drop(list);
     wake(next);
@@ -161,12 +161,12 @@ fn wake_and_tell(list: MutexGuard<'_, List>, next: Option<u64>) {
 
 #[cold]
 #[inline(never)]
-fn tell(list: MutexGuard<'_, List>, next: Option<u64>) {
+fn notify(list: MutexGuard<'_, List>, next: Option<u64>) {
     let watches = list.watches.clone();
     drop(list);
     wake(next);
     if let Some(watches) = watches {
-        watches.tell();
+        watches.notify();
     }
 }
 

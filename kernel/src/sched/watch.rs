@@ -1,13 +1,14 @@
-//! Watches: who is to be told of the next event of a wait queue, besides the calls that wait in it
-//! (decision 31). `cops_algorithms::watches` has the order in which they are told.
+//! Watches: which watchers are to be notified of the next event of a wait queue, besides the calls
+//! that wait in it (decision 31). `cops_algorithms::watches` has the order in which they are
+//! notified.
 //!
 //! A watcher has a [`WatchSlot`] for each queue that it may watch. It arms a watch first and looks
-//! at the condition afterwards; the other side makes a change first and then tells the watches, so
-//! one of the two sees the other. A watch is told once. An event tells the first few watches in its
-//! own portion; [`service`] tells the others.
+//! at the condition afterwards; the other side makes a change first and then notifies the watches,
+//! so one of the two sees the other. A watch is notified once. An event notifies the first few
+//! watches in its own portion; [`service`] notifies the others.
 //!
-//! Lock order: a slot, then a set. A watcher is told without either, but under whatever lock the
-//! event has: that of a connection, for example.
+//! Lock order: a slot, then a set. A watcher is notified without either, but under whatever lock
+//! the event has: that of a connection, for example.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -22,17 +23,17 @@ use spin::Mutex;
 use super::service::{Service, set_priority};
 use super::wait::Waiting;
 
-/// How many watches one portion tells. To tell one takes some hundreds of instructions, and a few
-/// thousand if it is an entry of an epoll instance that is watched itself.
+/// How many watches one portion notifies. To notify one takes some hundreds of instructions, and a
+/// few thousand if it is an entry of an epoll instance that is watched itself.
 const PER_PORTION: usize = 8;
 
-/// Wants to be told of events.
+/// Wants to be notified of events.
 pub trait Watcher: Send + Sync {
     /// The memory for its watch in the queue of this direction.
     fn slot(&self, waiting: Waiting) -> &WatchSlot;
 
     /// There was an event. Must only enqueue, because the caller may hold locks.
-    fn tell(self: Arc<Self>);
+    fn notify(self: Arc<Self>);
 }
 
 type Watched = (Arc<dyn Watcher>, Waiting);
@@ -52,7 +53,7 @@ enum Slot {
     Empty,
     /// Not in the queue.
     Idle(Place),
-    /// In the queue, or being told.
+    /// In the queue, or being notified.
     Armed(Key),
 }
 
@@ -112,7 +113,7 @@ impl WatchSet {
         Ok(())
     }
 
-    /// Removes the watch of `watcher`. It may still be told, if that is under way.
+    /// Removes the watch of `watcher`. It may still be notified, if that is under way.
     pub fn disarm(&self, watcher: &dyn Watcher, waiting: Waiting) {
         let mut slot = watcher.slot(waiting).0.lock();
         let Slot::Armed(key) = *slot else { return };
@@ -125,22 +126,22 @@ impl WatchSet {
     }
 
     /// Tells all watches of an event: the first ones now, the others soon.
-    pub fn tell(self: Arc<Self>) {
+    pub fn notify(self: Arc<Self>) {
         self.watches.lock().event();
-        self.tell_some();
+        self.notify_some();
         self.continue_later();
     }
 
-    fn tell_some(&self) {
+    fn notify_some(&self) {
         for _ in 0..PER_PORTION {
             let Some(((watcher, waiting), place)) = self.watches.lock().next_due() else { return };
-            // Before it is told, so that it can arm the watch again.
+            // Before it is notified, so that it can arm the watch again.
             *watcher.slot(waiting).0.lock() = Slot::Idle(place);
-            watcher.tell();
+            watcher.notify();
         }
     }
 
-    /// The service continues if there is more to tell.
+    /// The service continues if there is more to notify.
     fn continue_later(self: Arc<Self>) {
         let Some(priority) = self.watches.lock().due_priority() else { return };
         let mut later = LATER.lock();
@@ -153,7 +154,7 @@ impl WatchSet {
         }
         drop(later);
         let Some(service) = SERVICE.id() else { return };
-        let is_behind = |level: Priority| priority.is_more_urgent_than(level);
+        let is_behind = |its: Priority| priority.is_more_urgent_than(its);
         if cops_executor::priority(service).is_none_or(is_behind) {
             set_priority(service, priority);
         }
@@ -175,13 +176,13 @@ impl Later {
     }
 }
 
-/// The service coroutine: tells the watches that an event has not told itself.
+/// The service coroutine: notifies the watches that an event has not notified itself.
 pub async fn service() {
     SERVICE.begin();
     poll_fn(|context| {
         let next = LATER.lock().pop();
         if let Some(set) = next {
-            set.tell_some();
+            set.notify_some();
             set.continue_later();
         }
         let later = LATER.lock();

@@ -113,13 +113,13 @@ fn control(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
     if Arc::ptr_eq(&own, &file) {
         return Err(Errno::EINVAL);
     }
-    let (what, who) = ((args.number(2), &file), (process.id, process.current_priority(cpu)));
+    let (what, asker) = ((args.number(2), &file), (process.id, process.current_priority(cpu)));
     match operation {
         epoll_control::ADD => {
             mm::admit()?;
-            instance.add(what, interest, who)?;
+            instance.add(what, interest, asker)?;
         }
-        epoll_control::MODIFY => instance.modify(what, interest, who)?,
+        epoll_control::MODIFY => instance.modify(what, interest, asker)?,
         epoll_control::DELETE => instance.delete(what.0, what.1)?,
         _ => return Err(Errno::EINVAL),
     }

@@ -57,7 +57,7 @@ pub(crate) async fn commit<D: BlockDevice>(core: &Core<D>) -> Result<()> {
     write_blocks(&core.device, size, &blocks).await?;
     core.device.flush().await?;
     let mut bytes = vec![0; size];
-    journal.head.format.write_commit(&mut bytes, journal.sequence, journal.seconds);
+    journal.head.format.write_commit(&mut bytes, journal.sequence);
     core.device.write(journal.physical(record)? * size as u64, &bytes).await?;
     core.device.flush().await?;
     journal.next = journal.advance(journal.next, needed);

@@ -178,10 +178,11 @@ impl Format {
             .collect()
     }
 
-    pub fn write_commit(&self, block: &mut [u8], sequence: u32, seconds: u64) {
+    /// The record that makes a transaction valid. Its time is 0: the library has no clock, and a
+    /// replay does not read it.
+    pub fn write_commit(&self, block: &mut [u8], sequence: u32) {
         block.fill(0);
         put_header(block, COMMIT, sequence);
-        put_be64(block, 48, seconds);
         if self.checksums {
             let checksum = crc32c(self.seed, block);
             put_be32(block, 16, checksum);
@@ -318,7 +319,7 @@ mod tests {
             format.write_revocations(&mut block, 12, &numbers);
             assert!(format.is_sealed(&block));
             assert_eq!(format.revocations(&block), numbers);
-            format.write_commit(&mut block, 13, 77);
+            format.write_commit(&mut block, 13);
             assert!(format.is_commit_good(&block));
             block[60] ^= 1;
             assert_eq!(format.is_commit_good(&block), !checksums);

@@ -51,8 +51,6 @@ pub(crate) struct Journal {
     sequence: u32,
     /// A commit began and did not end: its part of the log is of no use any more.
     interrupted: bool,
-    /// The clock of commit records: the latest time that an operation stated, in seconds.
-    pub seconds: u64,
 }
 
 impl Journal {
@@ -66,7 +64,6 @@ impl Journal {
             used: 0,
             sequence: 0,
             interrupted: false,
-            seconds: 0,
         }
     }
 

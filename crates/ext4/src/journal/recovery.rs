@@ -50,7 +50,6 @@ pub(crate) async fn open<S: Source>(source: &S) -> Result<Journal> {
         used: 0,
         sequence: head.sequence,
         interrupted: false,
-        seconds: 0,
     };
     if head.start != 0 {
         journal.sequence = replay(core, &journal).await?;

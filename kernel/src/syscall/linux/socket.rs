@@ -73,8 +73,8 @@ pub fn make_pair(process: &Process, args: &Arguments<'_>) -> CallResult {
     Ok(0)
 }
 
-/// `sendto(fd, buffer, length, flags, _, _)` and `recvfrom(fd, buffer, length, flags, _, *mut u32 or
-/// 0)`. A stream has one peer, so an address to send to is ignored, and none is reported.
+/// `sendto(fd, buffer, length, flags, _, _)` and `recvfrom(fd, buffer, length, flags, _, *mut u32
+/// or 0)`. A stream has one peer, so an address to send to is ignored, and none is reported.
 pub fn transfer(
     process: &Process,
     args: &Arguments<'_>,
