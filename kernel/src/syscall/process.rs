@@ -99,7 +99,11 @@ pub fn kill(
 /// `kill(pid, signal)` of one process.
 pub fn kill_one(caller: &Process, id: ProcessId, signal: u8) -> CallResult {
     let Some(process) = children::find(id) else {
-        // A process that has ended and was not waited for takes every signal.
+        // As on Linux, one that has ended and was not waited for takes every signal. A native
+        // program learns that it has ended.
+        if caller.personality.is_native() {
+            return Err(Errno::ESRCH);
+        }
         return children::kinship(id).map(|_| 0);
     };
     caller.check_authority_over(&process)?;
