@@ -61,6 +61,9 @@ pub mod portion {
     pub const INTERRUPTS_OFF: u32 = 9;
     /// A section with the run queue locked. Detail: the purpose.
     pub const RUN_QUEUE: u32 = 10;
+    /// Portions of kinds for which the kernel's table had no room: their lengths are known, but not
+    /// what they were.
+    pub const OVERFLOW: u32 = 11;
 
     /// Maximum number of instructions of one portion.
     pub const LIMIT: u64 = 50_000;
@@ -79,6 +82,7 @@ pub mod portion {
             HANDLER => "handler",
             INTERRUPTS_OFF => "interrupts-off",
             RUN_QUEUE => "run-queue",
+            OVERFLOW => "overflow",
             _ => "?",
         }
     }

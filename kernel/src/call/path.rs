@@ -20,9 +20,8 @@ use crate::mm::PinnedBuffer;
 use crate::process::Process;
 use crate::sched::Waiter;
 
-/// Steps of one portion. With long symbolic links and a heap in pieces, each takes some 7,000
-/// instructions.
-const PORTION_STEPS: usize = 5;
+/// Steps of one portion.
+const PORTION_STEPS: usize = 8;
 /// Maximum number of levels that the path of the current directory has.
 const LEVELS_MAX: usize = cops_algorithms::tree::LEVELS_MAX;
 

@@ -72,6 +72,7 @@ fn operation(number: u32) -> &'static str {
         9 => "path",
         10 => "poll",
         11 => "epoll",
+        12 => "turn",
         _ => "none",
     }
 }

@@ -42,10 +42,6 @@ tests! { bounded:
 /// Second argument of this program for a process of one of these tests.
 pub const BOUNDED: &str = "bounded";
 
-/// A poll of a call with a path takes 53,411 instructions in a run of all tests, and fewer than
-/// 26,000 in a run of those of files alone. That is a fault, of which the cause is not known.
-const KNOWN_LONGEST: u64 = 54_000;
-
 /// The kernel's measurements when this was created.
 struct Watch(Vec<PortionRecord>);
 
@@ -67,7 +63,7 @@ impl Watch {
                 _ => "",
             };
             check!(
-                now.longest <= portion::LIMIT.max(before).max(KNOWN_LONGEST),
+                now.longest <= portion::LIMIT.max(before),
                 "{} {what} ({}): {} instructions in one portion, {:#x} {:#x} {:#x}",
                 portion::name(now.kind),
                 now.detail,
