@@ -25,12 +25,23 @@ pub mod event {
     /// The peer sends nothing more.
     pub const READ_HANG_UP: u32 = 0x2000;
 
+    /// There is something to read: both names.
+    pub const READABLE: u32 = IN | READ_NORMAL;
+    /// There is room to write: both names.
+    pub const WRITABLE: u32 = OUT | WRITE_NORMAL;
+
     /// Events of the reading direction.
     pub const READING: u32 = IN | PRIORITY | READ_NORMAL | READ_BAND | READ_HANG_UP;
     /// Events of the writing direction.
     pub const WRITING: u32 = OUT | WRITE_NORMAL | WRITE_BAND;
     /// Events that are reported whether they were asked for or not.
     pub const ALWAYS: u32 = ERROR | HANG_UP;
+}
+
+/// `bits` if the condition holds, and none otherwise: for sets of [`event`]s.
+#[must_use]
+pub const fn bits_if(holds: bool, bits: u32) -> u32 {
+    if holds { bits } else { 0 }
 }
 
 /// Size of a `pollfd`: the descriptor, the events asked for, the events found.

@@ -2,9 +2,10 @@
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::poll::bits_if;
+use cops_abi::poll::event::{READABLE, WRITABLE};
 use spin::Mutex;
 
-use super::readiness::{READABLE, WRITABLE, bits_if};
 use crate::mm::PinnedBuffer;
 use crate::sched::{WaitQueue, Waiting};
 

@@ -2,10 +2,10 @@
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP};
+use cops_abi::poll::bits_if;
+use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
 
 use super::pipe::{PipeReader, PipeWriter, pipe};
-use super::readiness::{READABLE, WRITABLE, bits_if};
 use crate::mm::PinnedBuffer;
 use crate::mm::quota::Family;
 use crate::sched::{WaitQueue, Waiting};

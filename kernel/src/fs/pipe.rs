@@ -11,12 +11,12 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::poll::event::{ERROR, HANG_UP};
+use cops_abi::poll::bits_if;
+use cops_abi::poll::event::{ERROR, HANG_UP, READABLE, WRITABLE};
 use cops_algorithms::byte_queue::{Budget, ByteQueue, CAPACITY_BYTES};
 use cops_fallible::{OutOfMemory, try_arc};
 use spin::Mutex;
 
-use super::readiness::{READABLE, WRITABLE, bits_if};
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};
 use crate::sched::WaitQueue;

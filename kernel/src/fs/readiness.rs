@@ -4,23 +4,14 @@
 use alloc::sync::Arc;
 
 use cops_abi::Priority;
-use cops_abi::poll::event::{ALWAYS, IN, OUT, READ_NORMAL, READING, WRITE_NORMAL, WRITING};
+use cops_abi::poll::bits_if;
+use cops_abi::poll::event::{ALWAYS, READABLE, READING, WRITABLE, WRITING};
 use cops_fallible::OutOfMemory;
 
 use super::file::{CONSOLE_WRITERS, File, Object};
 use super::terminal;
 use crate::drivers::console;
 use crate::sched::{WaitQueue, Waiting, Watcher};
-
-/// There is something to read.
-pub const READABLE: u32 = IN | READ_NORMAL;
-/// There is room to write.
-pub const WRITABLE: u32 = OUT | WRITE_NORMAL;
-
-/// `bits` if the condition holds.
-pub fn bits_if(holds: bool, bits: u32) -> u32 {
-    if holds { bits } else { 0 }
-}
 
 impl File {
     /// The events of `ppoll` that it has now, for process `process`.

@@ -1,22 +1,20 @@
 //! A UDP socket as a file: each write is a datagram to one peer, each read one from it.
 
-use alloc::sync::Arc;
 use core::net::SocketAddr;
-use core::task::Waker;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::poll::event;
-use cops_fallible::{List, try_arc};
+use cops_abi::poll::bits_if;
+use cops_abi::poll::event::{READABLE, WRITABLE};
+use cops_fallible::List;
 use cops_net::{Error, UdpSocket};
 
+use super::queues::Queues;
 use super::socket::errno;
 use super::stack;
 use crate::mm::PinnedBuffer;
 use crate::sched::{WaitQueue, Waiting};
 
-/// Maximum number of bytes in a datagram of UDP over IPv4.
-const BYTES_MAX: usize = 65_507;
 /// Datagrams of others that one attempt drops.
 const PORTION_DROPPED: usize = 16;
 
@@ -24,8 +22,7 @@ const PORTION_DROPPED: usize = 16;
 pub struct Datagrams {
     socket: UdpSocket,
     peer: SocketAddr,
-    readable: Arc<WaitQueue>,
-    writable: Arc<WaitQueue>,
+    queues: Queues,
 }
 
 impl Datagrams {
@@ -37,9 +34,9 @@ impl Datagrams {
         if peer.port() == 0 {
             return Err(Errno::EINVAL);
         }
-        let (readable, writable) = (try_arc(WaitQueue::new())?, try_arc(WaitQueue::new())?);
+        let queues = Queues::new()?;
         let socket = stack()?.bind_udp(local).map_err(errno)?;
-        Ok(Self { socket, peer, readable, writable })
+        Ok(Self { socket, peer, queues })
     }
 
     /// Stores the next datagram of the peer, cut to the size of `buffer`; `None` if there is none
@@ -61,7 +58,7 @@ impl Datagrams {
             }
         }
         // There may be more, of which the next call hears: the stack's queue is short.
-        self.readable.wake_one();
+        self.queues.of(Waiting::ToRead).wake_one();
         None
     }
 
@@ -74,9 +71,6 @@ impl Datagrams {
     }
 
     fn send(&self, buffer: &PinnedBuffer) -> CallResult {
-        if buffer.len() > BYTES_MAX {
-            return Err(Errno::EMSGSIZE);
-        }
         let mut data = List::try_with_capacity(buffer.len())?;
         let mut piece = [0; 512];
         while data.len() < buffer.len() {
@@ -90,39 +84,22 @@ impl Datagrams {
     /// The events of `ppoll` that it has.
     pub fn readiness(&self) -> u32 {
         let ready = self.socket.readiness();
-        let bits_if = |holds, bits| if holds { bits } else { 0 };
-        bits_if(ready.readable, event::IN | event::READ_NORMAL)
-            | bits_if(ready.writable, event::OUT | event::WRITE_NORMAL)
+        bits_if(ready.readable, READABLE) | bits_if(ready.writable, WRITABLE)
     }
 
     /// The calls that wait for this direction.
     pub fn queue(&self, waiting: Waiting) -> &WaitQueue {
-        self.shared_queue(waiting)
-    }
-
-    fn shared_queue(&self, waiting: Waiting) -> &Arc<WaitQueue> {
-        match waiting {
-            Waiting::ToRead => &self.readable,
-            Waiting::ToWrite => &self.writable,
-        }
+        self.queues.of(waiting)
     }
 
     /// Registers with the stack, which wakes one call of this direction's queue, once, when an
     /// attempt may succeed. Returns true: one may succeed now.
     pub fn listen_for(&self, waiting: Waiting) -> bool {
-        let waker = Waker::from(self.shared_queue(waiting).clone());
+        let waker = self.queues.waker(waiting);
         match waiting {
             Waiting::ToRead => self.socket.register_receive_waker(&waker),
             Waiting::ToWrite => self.socket.register_send_waker(&waker),
         }
         true
-    }
-}
-
-/// What has watched it finds it closed. The stack may keep the queues for some time.
-impl Drop for Datagrams {
-    fn drop(&mut self) {
-        self.readable.notify_watches();
-        self.writable.notify_watches();
     }
 }

@@ -1,17 +1,17 @@
 //! A TCP socket as a file: from `socket()` through `bind`, `listen` or `connect` to a stream of
 //! bytes.
 
-use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::task::Waker;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::poll::event;
-use cops_fallible::{OutOfMemory, try_arc};
+use cops_abi::poll::bits_if;
+use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
+use cops_fallible::OutOfMemory;
 use cops_net::{Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
+use super::queues::Queues;
 use super::stack;
 use crate::mm::PinnedBuffer;
 use crate::sched::{WaitQueue, Waiting};
@@ -57,11 +57,7 @@ pub struct Socket {
     v6: bool,
     /// Changed only by `bind`, `listen` and `connect`; all other uses take the lock shared.
     state: RwLock<State>,
-    /// Calls that wait for bytes or connections. A woken call wakes the next one if anything is
-    /// left.
-    readable: Arc<WaitQueue>,
-    /// Calls that wait for room or for the connection to be established.
-    writable: Arc<WaitQueue>,
+    queues: Queues,
 }
 
 impl Socket {
@@ -78,8 +74,7 @@ impl Socket {
     }
 
     fn in_state(v6: bool, state: State) -> Result<Self, OutOfMemory> {
-        let (readable, writable) = (try_arc(WaitQueue::new())?, try_arc(WaitQueue::new())?);
-        Ok(Self { v6, state: RwLock::new(state), readable, writable })
+        Ok(Self { v6, state: RwLock::new(state), queues: Queues::new()? })
     }
 
     fn unspecified(&self) -> SocketAddr {
@@ -117,7 +112,7 @@ impl Socket {
             State::Bound(binding) => {
                 *state = State::Listening(binding.listen(backlog).map_err(errno)?);
                 drop(state);
-                self.notify_watches();
+                self.queues.notify_watches();
                 Ok(Some(()))
             }
             other => {
@@ -177,7 +172,7 @@ impl Socket {
             connection.set_no_delay(true);
         }
         drop(state);
-        self.notify_watches();
+        self.queues.notify_watches();
         Ok(Some(()))
     }
 
@@ -265,47 +260,30 @@ impl Socket {
 
     /// The calls that wait for this direction.
     pub fn queue(&self, waiting: Waiting) -> &WaitQueue {
-        self.shared_queue(waiting)
-    }
-
-    fn shared_queue(&self, waiting: Waiting) -> &Arc<WaitQueue> {
-        match waiting {
-            Waiting::ToRead => &self.readable,
-            Waiting::ToWrite => &self.writable,
-        }
+        self.queues.of(waiting)
     }
 
     /// The events of `ppoll` that it has.
     pub fn readiness(&self) -> u32 {
-        let bits_if = |holds, bits| if holds { bits } else { 0 };
         match &*self.state.read() {
             // As on Linux: a connection that is over, and was never begun.
-            State::Fresh(_) | State::Bound(_) => event::OUT | event::WRITE_NORMAL | event::HANG_UP,
-            State::Listening(listener) => {
-                bits_if(listener.readiness().readable, event::IN | event::READ_NORMAL)
-            }
+            State::Fresh(_) | State::Bound(_) => WRITABLE | HANG_UP,
+            State::Listening(listener) => bits_if(listener.readiness().readable, READABLE),
             State::Connected(connection) => {
                 let ready = connection.readiness();
-                bits_if(ready.readable, event::IN | event::READ_NORMAL)
-                    | bits_if(ready.writable, event::OUT | event::WRITE_NORMAL)
-                    | bits_if(ready.end_of_stream, event::READ_HANG_UP)
-                    | bits_if(ready.closed, event::HANG_UP)
-                    | bits_if(ready.failed, event::ERROR)
+                bits_if(ready.readable, READABLE)
+                    | bits_if(ready.writable, WRITABLE)
+                    | bits_if(ready.end_of_stream, READ_HANG_UP)
+                    | bits_if(ready.closed, HANG_UP)
+                    | bits_if(ready.failed, ERROR)
             }
         }
-    }
-
-    /// Tells those that watch the socket that its state has changed: they register with the stack
-    /// for the new state.
-    fn notify_watches(&self) {
-        self.readable.notify_watches();
-        self.writable.notify_watches();
     }
 
     /// Registers with the stack, which wakes one call of this direction's queue, once, when an
     /// attempt may succeed. Returns whether one may succeed now.
     pub fn listen_for(&self, waiting: Waiting) -> bool {
-        let waker = Waker::from(self.shared_queue(waiting).clone());
+        let waker = self.queues.waker(waiting);
         match (&*self.state.read(), waiting) {
             (State::Connected(connection), Waiting::ToRead) => {
                 return connection.register_receive_waker(&waker);
@@ -385,13 +363,6 @@ impl Socket {
             State::Connected(connection) => Ok(connection.remote_address()),
             _ => Err(Errno::ENOTCONN),
         }
-    }
-}
-
-/// What has watched it finds it closed. The stack may keep the queues for some time.
-impl Drop for Socket {
-    fn drop(&mut self) {
-        self.notify_watches();
     }
 }
 
