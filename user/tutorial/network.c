@@ -12,6 +12,7 @@ int main(int argc, char **argv) {
     IS(other, 4);
     IS(udp(LOCALHOST, 2001, 5), -1);
     IS(udp(LOCALHOST, 2003, 0), -1);
+    IS(udp(LOCALHOST, 0, 2003), -1);
     IS(write(one, "first", 5), 5);
     IS(write(one, "second", 6), 6);
     IS(read(other, bytes, 3), 3);

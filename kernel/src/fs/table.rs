@@ -57,13 +57,16 @@ const CHUNK_BYTES: u64 = size_of::<Chunk>() as u64;
 const DESCRIPTOR_BYTES: u64 = 512;
 /// Additional memory for a socket: a connection's buffers.
 const SOCKET_BYTES: u64 = 8192;
+/// Additional memory for a socket for datagrams: its queues in the stack.
+const DATAGRAMS_BYTES: u64 = 40 << 10;
 /// Additional memory for one of a pair of sockets: a pipe.
 const PAIRED_BYTES: u64 = 1024;
 
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Option<Amounts> {
     let bytes = match file.object {
-        Object::Socket(_) | Object::Datagrams(_) => SOCKET_BYTES,
+        Object::Socket(_) => SOCKET_BYTES,
+        Object::Datagrams(_) => DATAGRAMS_BYTES,
         Object::Paired(_) => PAIRED_BYTES,
         _ => return None,
     };

@@ -197,6 +197,10 @@ fn in_root(name: &Text) -> Result<Text, Errno> {
 /// `connect(IPv4 address, local port, remote port)`.
 fn connect(process: &Process, address: u32, local_port: u16, remote_port: u16) -> CallResult {
     mm::admit()?;
+    // The search for a free port would not be bounded.
+    if local_port == 0 {
+        return Err(Errno::EINVAL);
+    }
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), local_port);
     let remote = SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(address)), remote_port);
     insert(process, Object::Datagrams(Datagrams::new(local, remote)?))
