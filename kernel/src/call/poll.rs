@@ -34,9 +34,14 @@ use crate::sched::{Timer, WATCH_BYTES, Waiter, Waiting, WatchSlot, Watcher};
 
 /// Descriptors that one step looks at.
 const STEP: usize = 16;
-/// How much work an attempt begins: reading and storing are 1, looking is 2. A call with few
+/// How much work an attempt begins, in units of a step that reads or stores. A call with few
 /// descriptors is done in its first attempt.
 const WORK: usize = 4;
+/// The work of a step that looks at files.
+const LOOKING: usize = 2;
+/// The work of a step that looks at files and watches them, which takes some 1,700 instructions for
+/// each descriptor if the file has many watches.
+const WATCHING: usize = WORK;
 /// Memory for a descriptor that is waited for: its place, its watches, and its file's memory, which
 /// the place keeps if the file is closed.
 const POLLED_BYTES: u64 =
@@ -210,7 +215,11 @@ impl PollCall {
         }
         let mut work = 0;
         while work < WORK {
-            work += if let Phase::Look(_) = self.phase { 2 } else { 1 };
+            work += match (self.phase, self.watching()) {
+                (Phase::Look(_), Some(_)) => WATCHING,
+                (Phase::Look(_), None) => LOOKING,
+                _ => 1,
+            };
             match self.step(process) {
                 Ok(None) => {}
                 Ok(Some(count)) => return Some(Ok(count)),
@@ -227,8 +236,15 @@ impl PollCall {
         None
     }
 
+    /// The call for which files are watched while they are looked at. As soon as one is ready, the
+    /// others need not be.
+    fn watching(&self) -> Option<Waiter> {
+        self.waiter.filter(|_| self.ready == 0)
+    }
+
     /// Makes a step. Returns the result if it was the last one.
     fn step(&mut self, process: &Process) -> Result<Option<usize>, Errno> {
+        let watching = self.watching();
         let Some(polled) = self.polled.as_mut() else { return Ok(None) };
         match self.phase {
             Phase::Gather(from) => {
@@ -241,11 +257,9 @@ impl PollCall {
                 self.phase = next.map_or(Phase::Look(0), Phase::Gather);
             }
             Phase::Look(from) => {
-                // As soon as one is ready, the others need not be watched.
-                let waiter = self.waiter.filter(|_| self.ready == 0);
                 let mut ready = 0;
                 for polled in polled.step(from) {
-                    polled.look(process.id, waiter)?;
+                    polled.look(process.id, watching)?;
                     ready += self.form.count((polled.descriptor, polled.asked), polled.found)?;
                 }
                 self.ready += ready;
