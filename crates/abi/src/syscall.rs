@@ -232,6 +232,9 @@ numbers! {
     /// process and its descendants use: see [`crate::quota`]. 0 is the caller, which can only lower
     /// its own limit; limits of other processes can be set for descendants only.
     COPS_QUOTA = 4114;
+    /// `set_thread_priority(thread id or 0, level)`: sets the level of a thread of the caller's
+    /// process; 0 is the caller. `EINVAL` for the caller if it is a worker.
+    COPS_SET_THREAD_PRIORITY = 4115;
 
     /// `inspect(kind, from, *mut records, bytes) -> bytes`: reads the state of harts, processes,
     /// virtual CPUs and coroutines as records: see [`crate::inspect`].

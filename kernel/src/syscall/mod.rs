@@ -357,6 +357,9 @@ fn dispatch(
         number::COPS_SET_CALL_PRIORITY => {
             scheduling::set_call_priority(process, args.handle(0), args.priority(1)?).into()
         }
+        number::COPS_SET_THREAD_PRIORITY => {
+            scheduling::set_thread_priority(cpu, args.number(0), args.priority(1)?).into()
+        }
         number::COPS_STATISTICS => {
             cops::statistics(process, args.range_of_at_most(0, size_of::<Statistics>())?).into()
         }

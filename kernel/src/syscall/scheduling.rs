@@ -8,7 +8,7 @@ use cops_abi::{Errno, Priority};
 
 use crate::call;
 use crate::process::resumable::Resumable;
-use crate::process::{Process, ProcessId, RUN_QUEUE, children};
+use crate::process::{Process, ProcessId, RUN_QUEUE, VirtualCpu, children};
 use crate::sched::SHARE_MAX;
 
 /// The ceiling that `process` requests for its child, at most as urgent as its own; its own if it
@@ -48,6 +48,20 @@ pub fn set_share(process: &Process, per_mille: usize) -> CallResult {
     let per_mille =
         u32::try_from(per_mille).ok().filter(|&share| share <= SHARE_MAX).ok_or(Errno::EINVAL)?;
     Ok(RUN_QUEUE.set_share(per_mille) as usize)
+}
+
+/// `set_thread_priority(id or 0, level)`. The ceiling of the process limits what counts of it.
+pub fn set_thread_priority(cpu: &Arc<VirtualCpu>, id: usize, asked: Priority) -> CallResult {
+    let process = &cpu.process;
+    if id == 0 {
+        cpu.as_thread().ok_or(Errno::EINVAL)?;
+        process.set_thread_priority(cpu, asked);
+    } else {
+        let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+        let thread = process.thread(id).ok_or(Errno::ESRCH)?;
+        process.set_thread_priority(&thread, asked);
+    }
+    Ok(0)
 }
 
 /// `set_call_priority(handle, level)`.

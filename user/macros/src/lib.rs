@@ -15,30 +15,49 @@ use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenSt
 ///
 /// With `#[cops::main(explicit_runner)]`, a `main` that is not `async` is not run as a coroutine;
 /// coroutines run when it calls `cops::task::run`.
+///
+/// With `#[cops::main(until_empty)]`, the process does not end when `main` returns, but when the
+/// last coroutine has ended; its exit code is that of `main`.
 #[proc_macro_attribute]
 pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let mut is_runner = false;
+    let mut kind = None;
     for argument in attribute {
-        match argument {
-            TokenTree::Ident(word) if !is_runner && word.to_string() == "explicit_runner" => {
-                is_runner = true
-            }
-            other => {
-                return error(
-                    "#[cops::main] takes no argument except `explicit_runner`",
-                    other.span(),
-                );
-            }
+        let asked = match &argument {
+            TokenTree::Ident(word) if kind.is_none() => match word.to_string().as_str() {
+                "explicit_runner" => Some(Kind::Runner),
+                "until_empty" => Some(Kind::UntilEmpty),
+                _ => None,
+            },
+            _ => None,
+        };
+        if asked.is_none() {
+            return error(
+                "#[cops::main] takes no argument except `explicit_runner` or `until_empty`",
+                argument.span(),
+            );
         }
+        kind = asked;
     }
+    let kind = kind.unwrap_or(Kind::Coroutine);
     match Function::find(item.clone()) {
-        Ok(function) if is_runner && function.is_async => error(
+        Ok(function) if kind == Kind::Runner && function.is_async => error(
             "an explicit runner is not a coroutine, so it cannot be async",
             function.name.span(),
         ),
-        Ok(function) => item.into_iter().chain(entry(&function, is_runner)).collect(),
+        Ok(function) => item.into_iter().chain(entry(&function, kind)).collect(),
         Err((message, span)) => error(message, span),
     }
+}
+
+/// What `main` is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A coroutine; the process ends with it.
+    Coroutine,
+    /// A coroutine; the process ends with the last one.
+    UntilEmpty,
+    /// No coroutine.
+    Runner,
 }
 
 /// The relevant facts about the function.
@@ -95,7 +114,13 @@ impl Function {
 /// ```text
 ///     ::cops::process::exit(::cops::private::Termination::report(main(arguments)).0)
 /// ```
-fn entry(function: &Function, is_runner: bool) -> TokenStream {
+///
+/// With `until_empty`, the coroutine is passed to a function that runs it and all others:
+///
+/// ```text
+///     ::cops::private::run_until_empty(::cops::private::Box::pin(async move { .. }))
+/// ```
+fn entry(function: &Function, kind: Kind) -> TokenStream {
     let runner = "#[unsafe(no_mangle)] fn _cops_main(arguments: ::cops::Arguments) -> ::cops::private::Main {
         ::cops::process::exit(::cops::private::Termination::report(__CALL__).0)
     }";
@@ -103,7 +128,17 @@ fn entry(function: &Function, is_runner: bool) -> TokenStream {
         "#[unsafe(no_mangle)] fn _cops_main(arguments: ::cops::Arguments) -> ::cops::private::Main {
         ::cops::private::Box::pin(async move { ::cops::private::Termination::report(__CALL__) })
     }";
-    let source = if is_runner { runner } else { coroutine };
+    let until_empty =
+        "#[unsafe(no_mangle)] fn _cops_main(arguments: ::cops::Arguments) -> ::cops::private::Main {
+        ::cops::private::run_until_empty(::cops::private::Box::pin(async move {
+            ::cops::private::Termination::report(__CALL__)
+        }))
+    }";
+    let source = match kind {
+        Kind::Runner => runner,
+        Kind::Coroutine => coroutine,
+        Kind::UntilEmpty => until_empty,
+    };
     let arguments = if function.takes_arguments { "arguments" } else { "" };
     let awaited = if function.is_async { ".await" } else { "" };
     // An unused parameter must not cause a warning in the program.

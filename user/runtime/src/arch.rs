@@ -79,7 +79,57 @@ pub fn thread_pointer() -> *const () {
     pointer
 }
 
-/// Sets the register that distinguishes virtual CPUs. Programs have no other use for it.
+// Starts a thread: the arguments are those of `clone`. In the new thread, on its own stack, calls
+// the function that never returns. A zero frame pointer ends its backtraces.
+global_asm!(
+    ".pushsection .text.start_thread, \"ax\"",
+    ".globl __cops_start_thread",
+    ".type __cops_start_thread, @function",
+    "__cops_start_thread:",
+    "    li   a6, 0",
+    "    li   a7, {clone}",
+    "    ecall",
+    "    bnez a0, 1f",
+    "    mv   s0, zero",
+    "    call {begin}",
+    "    unimp",
+    "1:  ret",
+    ".size __cops_start_thread, . - __cops_start_thread",
+    ".popsection",
+    clone = const cops_abi::syscall::CLONE,
+    begin = sym crate::thread::begin,
+);
+
+unsafe extern "C" {
+    fn __cops_start_thread(
+        flags: usize,
+        stack_top: usize,
+        unused: usize,
+        thread_pointer: usize,
+        number: usize,
+    ) -> isize;
+}
+
+/// Starts a thread of this process, which calls `thread::begin` on the stack that ends at
+/// `stack_top`. The kernel stores its id in the word at `number` before it runs, and 0 when it has
+/// ended. Returns the id, or what `cops_abi::errno::decode` decodes.
+///
+/// # Safety
+/// The stack is mapped, belongs to the thread alone, and `stack_top` is a multiple of 16. What
+/// `thread_pointer` and `number` point to is valid until the thread has ended.
+pub unsafe fn start_thread(
+    flags: usize,
+    stack_top: usize,
+    thread_pointer: usize,
+    number: usize,
+) -> isize {
+    // SAFETY: the function is defined above with these parameters; this function's contract covers
+    // what the kernel and the new thread access.
+    unsafe { __cops_start_thread(flags, stack_top, 0, thread_pointer, number) }
+}
+
+/// Sets the register that distinguishes virtual CPUs and threads. Programs have no other use for
+/// it.
 ///
 /// # Safety
 /// Called once on each virtual CPU, before coroutines run on it, with a pointer that

@@ -32,7 +32,7 @@
 //! | `system` | calls that never wait |
 //! | [`call`] | calls that may wait: slots, ring, cancellation, back-pressure |
 //! | `heap`, `lock`, `panic` | what Rust requires of its environment |
-//! | [`task`], [`io`], [`net`], [`fs`], [`time`], [`sync`], [`process`], [`memory`] | the interface for programs |
+//! | [`task`], [`thread`], [`io`], [`net`], [`fs`], [`time`], [`sync`], [`process`], [`memory`] | the interface for programs |
 //! | [`inspect`], [`trace`] | the system's state, as far as programs can see it |
 #![no_std]
 #![warn(missing_docs)]
@@ -60,6 +60,7 @@ mod start;
 pub mod sync;
 mod system;
 pub mod task;
+pub mod thread;
 pub mod time;
 pub mod trace;
 mod worker;
@@ -74,6 +75,7 @@ pub use start::Arguments;
 pub mod private {
     pub use crate::arch::system_call;
     pub use crate::process::Termination;
+    pub use crate::runner::run_until_empty;
     pub use crate::start::Main;
     pub use alloc::boxed::Box;
 }

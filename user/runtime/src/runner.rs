@@ -4,8 +4,12 @@
 //! May touch: the loop of the calling virtual CPU, nothing else.
 
 use core::fmt;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use crate::start::Main;
+use crate::task::{self, Priority};
 use crate::worker::{self, EXECUTOR};
+use crate::{fatal, process};
 
 /// When [`run`] returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,8 +67,7 @@ impl core::error::Error for InsideCoroutine {}
 /// `explicit_runner`, or any spawned coroutine. A coroutine waits with `.await`, and lets others
 /// run with [`yield_now`](crate::task::yield_now).
 pub fn run(until: Until) -> Result<(), InsideCoroutine> {
-    // The low byte is the virtual CPU's number, which is also its worker's.
-    let worker = u32::from(worker::current_word() as u8);
+    let worker = worker::current_index().ok_or(InsideCoroutine)?;
     loop {
         if !worker::run_until_stalled(worker) {
             return Err(InsideCoroutine);
@@ -75,6 +78,18 @@ pub fn run(until: Until) -> Result<(), InsideCoroutine> {
         // `is_empty` is checked again after the worker is marked as parked, because the exit of the
         // last coroutine wakes the parked workers.
         worker::park(worker, is_empty);
+    }
+}
+
+/// Runs `main` as a coroutine, and all others, until all have exited on all virtual CPUs. Then ends
+/// the process with the code of `main`. For `#[cops::main(until_empty)]`.
+pub fn run_until_empty(main: Main) -> ! {
+    // If `main` never returns, neither does `run`.
+    static CODE: AtomicU8 = AtomicU8::new(0);
+    task::spawn(async { CODE.store(main.await.0, Relaxed) }, Priority::DEFAULT);
+    match run(Until::Empty) {
+        Ok(()) => process::exit(CODE.load(Relaxed)),
+        Err(error) => fatal(format_args!("{error}")),
     }
 }
 

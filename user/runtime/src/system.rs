@@ -6,6 +6,8 @@
 
 use core::net::SocketAddr;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 
 use cops_abi::errno::{CallResult, decode};
 use cops_abi::quota::Quota;
@@ -39,6 +41,73 @@ pub(crate) unsafe fn call<const COUNT: usize>(
 pub(crate) fn yield_cpu() {
     // SAFETY: the call passes no memory address. It cannot fail.
     let _ = unsafe { call(number::SCHED_YIELD, []) };
+}
+
+/// Waits until `word` is no longer `value`, or a wake, or for at most `limit`. May return earlier.
+///
+/// # Errors
+/// `ETIMEDOUT`. Other errors of the call only mean that it did not wait, as if it was woken: the
+/// caller tries again.
+pub(crate) fn futex_wait(
+    word: &AtomicU32,
+    value: u32,
+    limit: Option<Duration>,
+) -> Result<(), Errno> {
+    let limit = limit.map(|limit| [limit.as_secs(), limit.subsec_nanos().into()]);
+    let limit = limit.as_ref().map_or(0, |limit| limit.as_ptr().expose_provenance());
+    let place = word.as_ptr().expose_provenance();
+    // SAFETY: the kernel only reads the word and the time; both are borrowed until the call
+    // returns.
+    match unsafe { call(number::FUTEX, [place, number::futex::WAIT, value as usize, limit]) } {
+        Err(Errno::ETIMEDOUT) => Err(Errno::ETIMEDOUT),
+        Err(Errno::ENOMEM) => {
+            // For the sleep there may be no memory either.
+            back_off();
+            yield_cpu();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Wakes at most `count` threads that wait on the word at this address, which need not exist any
+/// more.
+pub(crate) fn futex_wake(word: *const AtomicU32, count: u32) {
+    // SAFETY: the kernel uses the address only to find those that wait there.
+    let _ = unsafe { call(number::FUTEX, [word.addr(), number::futex::WAKE, count as usize]) };
+}
+
+/// Ends the calling thread, which is not a virtual CPU of the executor.
+pub(crate) fn exit_thread() -> ! {
+    loop {
+        // SAFETY: the call passes no memory address, and does not return.
+        let _ = unsafe { call(number::EXIT, [0]) };
+    }
+}
+
+/// Sets the level of a thread of this process.
+pub(crate) fn set_thread_priority(id: u32, priority: Priority) -> Result<(), Errno> {
+    let arguments = [id as usize, priority.level().into()];
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
+    unsafe { call(number::COPS_SET_THREAD_PRIORITY, arguments) }.map(drop)
+}
+
+/// Makes memory inaccessible.
+///
+/// # Safety
+/// The memory is mapped whole pages of the caller's, and nothing refers to it.
+pub(crate) unsafe fn forbid(base: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the contract of this function.
+    unsafe { call(number::MPROTECT, [base.as_ptr().expose_provenance(), bytes, 0]) }.map(drop)
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+/// As [`forbid`].
+pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the contract of this function. It fails for no pages that are mapped.
+    let _ = unsafe { call(number::MUNMAP, [base.as_ptr().expose_provenance(), bytes]) };
 }
 
 /// Sleeps for 50 us, so that a less urgent thread can run. Used by a thread that spins on a lock

@@ -12,6 +12,7 @@ use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_curre
 use core::sync::atomic::{Ordering::*, fence};
 
 use crate::call::{limit, ring as results};
+use crate::thread::Local;
 use crate::{arch, fatal, interrupt, shared, system};
 
 const EXECUTOR_NUMBER: u8 = 0;
@@ -24,16 +25,13 @@ const POLLS_BETWEEN_LOOKS: u64 = 1024;
 /// The executor of all coroutines of this process.
 pub(crate) static EXECUTOR: Executor = Executor::with_number(EXECUTOR_NUMBER);
 
-/// The words that identify workers: the thread pointer of virtual CPU `n` points to entry `n`.
-static CURRENT_WORKER: [u32; MAX_CPUS] = {
-    let mut words = [0; MAX_CPUS];
-    let mut worker = 0;
-    while worker < MAX_CPUS {
-        words[worker] = encode_current_worker(EXECUTOR_NUMBER, worker as u32);
-        worker += 1;
-    }
-    words
-};
+/// What belongs to each virtual CPU: the thread pointer of virtual CPU `n` points to entry `n`.
+static LOCALS: [Local; MAX_CPUS] =
+    [local(0), local(1), local(2), local(3), local(4), local(5), local(6), local(7)];
+
+const fn local(worker: u32) -> Local {
+    Local::of_worker(encode_current_worker(EXECUTOR_NUMBER, worker))
+}
 
 /// Called by the executor to learn the current worker.
 #[unsafe(no_mangle)]
@@ -41,13 +39,21 @@ extern "C" fn _cops_executor_current_worker() -> u32 {
     current_word()
 }
 
-/// See [`encode_current_worker`]; the virtual CPU's number is in the low byte.
+/// See [`encode_current_worker`]; the virtual CPU's number is in the low byte. That of a thread is
+/// [`NO_CURRENT_WORKER`].
 #[inline(always)]
 pub(crate) fn current_word() -> u32 {
-    let word = arch::thread_pointer().cast::<u32>();
+    current_local().map_or(NO_CURRENT_WORKER, Local::worker)
+}
+
+/// What belongs to the calling virtual CPU or thread.
+#[inline(always)]
+pub(crate) fn current_local() -> Option<&'static Local> {
+    let local = arch::thread_pointer().cast::<Local>();
     // SAFETY: the thread pointer is null until `become_worker` points it to an element of the
-    // static table.
-    unsafe { word.as_ref() }.copied().unwrap_or(NO_CURRENT_WORKER)
+    // static table. That of a thread points to a value that exists until the thread ends, and this
+    // function's callers keep the reference no longer: they run on that thread.
+    unsafe { local.as_ref() }
 }
 
 /// Starts the executor. Called once, by the first virtual CPU.
@@ -81,14 +87,13 @@ fn show_executor() {
 
 /// Makes this virtual CPU worker `index`.
 pub(crate) fn become_worker(index: usize) {
-    let (Some(word), Some(state)) =
-        (CURRENT_WORKER.get(index), shared::process_page().workers.get(index))
+    let (Some(local), Some(state)) = (LOCALS.get(index), shared::process_page().workers.get(index))
     else {
         fatal(format_args!("the kernel gave this process a virtual CPU number {index}"));
     };
     // SAFETY: `begin` and `start` call this once on each virtual CPU before any coroutine runs
     // there, and the pointer is to a static.
-    unsafe { arch::set_thread_pointer(ptr::from_ref(word).cast()) };
+    unsafe { arch::set_thread_pointer(ptr::from_ref(local).cast()) };
     if let Err(error) = EXECUTOR.add_worker(index as u32, state) {
         fatal(format_args!("virtual CPU {index} cannot become a worker: {error:?}"));
     }
@@ -166,6 +171,13 @@ pub(crate) fn set_strict(strict: bool) {
         all.fetch_and(!flags::STRICT, Relaxed);
     }
     EXECUTOR.request_stop(true);
+}
+
+/// Number of this virtual CPU; `None` for a thread.
+pub(crate) fn current_index() -> Option<u32> {
+    let word = current_word();
+    // The low byte is the virtual CPU's number.
+    (word != NO_CURRENT_WORKER).then_some(word & 0xff)
 }
 
 /// Number of the worker on this virtual CPU; a number that no worker has before it is one.

@@ -176,6 +176,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::COPS_SET_CEILING, 20, &[Process, Level]),
     call(number::COPS_SET_SHARE, 5, &[Any]),
     call(number::COPS_SET_CALL_PRIORITY, 40, &[Handle, Level]),
+    call(number::COPS_SET_THREAD_PRIORITY, 10, &[Small, Level]),
     // It continues wherever the shared page says, so it is rare.
     call(number::COPS_URET, 1, &[]),
     call(number::COPS_INSPECT, 30, &[Inspected, InspectFrom, Pointer, Length]),

@@ -61,6 +61,7 @@ mod results;
 mod scheduling;
 mod served;
 mod temporary;
+mod threads;
 mod timers;
 mod virtual_cpus;
 
@@ -118,6 +119,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         forks::TESTS,
         programs::TESTS,
         futexes::TESTS,
+        threads::TESTS,
         authority::TESTS,
         quotas::TESTS,
         leftovers::TESTS,

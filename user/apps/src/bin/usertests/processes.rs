@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
 use crate::{
     authority, bounded, check, check_equal, forks, interrupts, leftovers, programs, quotas, raw,
-    registers, scheduling, tests,
+    registers, scheduling, tests, threads,
 };
 
 tests! { processes:
@@ -71,6 +71,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
             .or_else(|| leftovers::help(other))
             .or_else(|| forks::help(other))
             .or_else(|| programs::help(other))
+            .or_else(|| threads::help(other))
             .unwrap_or(ExitCode(98)),
     }
 }

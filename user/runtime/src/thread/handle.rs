@@ -1,0 +1,164 @@
+//! Names of threads, their priorities, and parking.
+//!
+//! May touch: futexes.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::task::Wake;
+use core::fmt;
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use cops_abi::{Errno, Priority};
+
+use crate::system;
+use crate::time::{Duration, Instant};
+use crate::worker;
+
+/// Identifies a thread. Never reused in a process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ThreadId(u64);
+
+impl ThreadId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+/// Neither parked nor unparked.
+const EMPTY: u32 = 0;
+/// Unparked: the next `park` returns at once.
+const UNPARKED: u32 = 1;
+/// Parked, or about to be.
+const PARKED: u32 = 2;
+
+/// What a handle refers to.
+pub(super) struct Named {
+    id: ThreadId,
+    name: Option<String>,
+    /// The kernel's id; 0 before it runs, and for a virtual CPU of the executor.
+    pub(super) number: AtomicU32,
+    level: AtomicU32,
+    parking: AtomicU32,
+}
+
+/// A handle to a thread.
+#[derive(Clone)]
+pub struct Thread(pub(super) Arc<Named>);
+
+impl Thread {
+    pub(super) fn new(name: Option<String>, priority: Priority) -> Self {
+        Self(Arc::new(Named {
+            id: ThreadId::next(),
+            name,
+            number: AtomicU32::new(0),
+            level: AtomicU32::new(priority.level().into()),
+            parking: AtomicU32::new(EMPTY),
+        }))
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ThreadId {
+        self.0.id
+    }
+
+    /// Its name; `None` if it has none. The first virtual CPU is `main`.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// Its priority. The ceiling of the process limits what counts of it. Of a virtual CPU that
+    /// runs the executor: the default, since the coroutine that it runs decides.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        Priority::saturating(self.0.level.load(Relaxed))
+    }
+
+    /// Sets its priority. A thread that waits for a hart moves at once if it becomes more urgent,
+    /// and a running one is preempted at the next kernel entry if it becomes less urgent. Calls in
+    /// flight keep the priority with which they were made.
+    ///
+    /// # Errors
+    /// `EINVAL` for a virtual CPU that runs the executor; `ESRCH` if the thread has ended.
+    pub fn set_priority(&self, priority: Priority) -> crate::io::Result<()> {
+        match self.0.number.load(Acquire) {
+            0 => Err(Errno::EINVAL.into()),
+            number => {
+                system::set_thread_priority(number, priority)?;
+                self.0.level.store(priority.level().into(), Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes its current or next [`park`] return. In any context but interrupt handlers.
+    pub fn unpark(&self) {
+        // Partner of the swap in `park`: what this thread did before is visible after `park`.
+        if self.0.parking.swap(UNPARKED, Release) == PARKED {
+            system::futex_wake(&self.0.parking, 1);
+        }
+    }
+
+    /// Parks the calling thread, which is this one.
+    fn park(&self, limit: Option<Duration>) {
+        let parking = &self.0.parking;
+        let end = limit.map(|limit| Instant::now() + limit);
+        // EMPTY becomes PARKED; UNPARKED becomes EMPTY, and there is nothing to wait for.
+        if parking.swap(PARKED, Acquire) != UNPARKED {
+            while parking.load(Relaxed) == PARKED {
+                let left = end.map(|end| end - Instant::now());
+                if left.is_some_and(|left| left.is_zero())
+                    || system::futex_wait(parking, PARKED, left).is_err()
+                {
+                    break;
+                }
+            }
+        }
+        // One that came at the last moment is taken too.
+        parking.swap(EMPTY, Acquire);
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = formatter.debug_struct("Thread");
+        text.field("id", &self.id()).field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// For wakers: a wake is an `unpark`.
+impl Wake for Named {
+    fn wake(self: Arc<Self>) {
+        Thread(self).unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        Thread(self.clone()).unpark();
+    }
+}
+
+/// The calling thread. Inside a coroutine: the virtual CPU that polls it.
+#[must_use]
+pub fn current() -> Thread {
+    match worker::current_local() {
+        Some(local) => local.thread(),
+        // Before the executor has started; nothing can park then.
+        None => Thread::new(None, Priority::DEFAULT),
+    }
+}
+
+/// Blocks the calling thread until [`Thread::unpark`] is called; returns at once if that has
+/// happened since the last `park`. May also return without that.
+pub fn park() {
+    current().park(None);
+}
+
+/// Like [`park`], for at most `limit`.
+pub fn park_timeout(limit: Duration) {
+    current().park(Some(limit));
+}
