@@ -36,6 +36,7 @@ pub mod range_map;
 pub mod references;
 pub mod requests;
 pub mod ring;
+pub mod run_queue;
 pub mod script;
 pub mod shares;
 pub mod signals;

@@ -12,7 +12,9 @@ use cops_abi::page::MAX_CPUS;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state::{self, Order};
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
-
+use cops_algorithms::run_queue::{Key, Lines, Member};
+use cops_algorithms::vruntime::Vruntime;
+use cops_fallible::map::Spare;
 use spin::Mutex;
 
 use super::Process;
@@ -190,6 +192,46 @@ impl VirtualCpu {
     }
 }
 
+impl Member for VirtualCpu {
+    /// The most urgent level of what it runs and what it could run; capped. A hint that affects
+    /// only the order.
+    fn urgency(&self) -> Priority {
+        self.process.urgency(self)
+    }
+
+    fn priority(&self) -> Priority {
+        self.entity.priority()
+    }
+
+    fn set_priority(&self, priority: Priority) {
+        self.entity.set_priority(priority);
+    }
+
+    fn vruntime(&self) -> &Vruntime {
+        self.process.account.vruntime()
+    }
+
+    fn divisor(&self) -> u32 {
+        self.process.account.divisor()
+    }
+
+    fn lines(&self) -> &Lines {
+        self.process.account.lines()
+    }
+
+    fn place(&self) -> Option<Key> {
+        self.entity.place()
+    }
+
+    fn enter(&self, place: Key) -> Option<Spare<Key, Arc<Self>>> {
+        self.entity.enter(place)
+    }
+
+    fn leave(&self, node: Spare<Key, Arc<Self>>) {
+        self.entity.leave(node);
+    }
+}
+
 impl Client for VirtualCpu {
     fn entity(&self) -> &Entity<Self> {
         &self.entity
@@ -197,10 +239,6 @@ impl Client for VirtualCpu {
 
     fn account(&self) -> &Account {
         &self.process.account
-    }
-
-    fn urgency(&self) -> Priority {
-        self.process.urgency(self)
     }
 
     fn most_urgent_result(&self) -> Option<Priority> {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use cops_algorithms::run_queue::Lines;
 use cops_algorithms::vruntime::Vruntime;
 use cops_fallible::OutOfMemory;
 
@@ -13,7 +14,9 @@ use super::{ProcessId, peers, timer};
 pub struct Account {
     /// What has been charged. The kernel's work for the process is added at any time; all other
     /// changes are made under the run queue's lock.
-    pub(super) vruntime: Vruntime,
+    vruntime: Vruntime,
+    /// Where its virtual CPUs stand in the run queue.
+    lines: Lines,
     /// The weight of the process in the distribution of time.
     share: Share,
     /// Ticks during which the virtual CPUs of the process had a hart.
@@ -32,12 +35,22 @@ impl Account {
     ) -> Result<Self, OutOfMemory> {
         let share = Share::new(id, parent.map_or(0, |(parent, _)| parent))?;
         let debit = timer::slice_ticks() as i64 * i64::from(share.divisor());
-        let vruntime = Vruntime::of_child(parent.map(|(_, account)| &account.vruntime), debit);
-        Ok(Self { vruntime, share, used_ticks: AtomicU64::new(0) })
+        let vruntime = Vruntime::of_child(parent.map(|(_, account)| account.vruntime()), debit);
+        Ok(Self { vruntime, lines: Lines::new(), share, used_ticks: AtomicU64::new(0) })
+    }
+
+    /// What has been charged.
+    pub fn vruntime(&self) -> &Vruntime {
+        &self.vruntime
+    }
+
+    /// Where its virtual CPUs stand in the run queue.
+    pub fn lines(&self) -> &Lines {
+        &self.lines
     }
 
     /// The factor for the process's running time. At least 1.
-    pub(super) fn divisor(&self) -> u32 {
+    pub fn divisor(&self) -> u32 {
         self.share.divisor()
     }
 

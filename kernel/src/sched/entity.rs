@@ -5,25 +5,21 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use cops_abi::Priority;
 use cops_algorithms::priority::AtomicPriority;
+use cops_algorithms::run_queue::{Key, Member};
 use cops_fallible::OutOfMemory;
 use cops_fallible::map::Spare;
 use spin::Mutex;
 
 use super::account::Account;
-use super::run_queue::Key;
 
 /// A virtual CPU, as the scheduler sees it. `process` implements it, so the scheduler names no
 /// process.
-pub trait Client: Send + Sync + Sized + 'static {
+pub trait Client: Member + Send + Sync + 'static {
     /// The scheduler's record of it.
     fn entity(&self) -> &Entity<Self>;
 
     /// The account to which its time is charged: that of its process.
     fn account(&self) -> &Account;
-
-    /// The most urgent level of what it runs and what it could run, at this moment; capped. A hint
-    /// that affects only the order.
-    fn urgency(&self) -> Priority;
 
     /// The most urgent level of the results that its process has not taken, if there are any.
     fn most_urgent_result(&self) -> Option<Priority>;
@@ -43,7 +39,7 @@ pub struct Entity<C> {
     /// Where the switching coroutine is that holds it; see [`Standing`].
     standing: AtomicU32,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
-    pub(super) queued: Mutex<Place<C>>,
+    queued: Mutex<Place<C>>,
 }
 
 impl<C> Entity<C> {
@@ -69,6 +65,25 @@ impl<C> Entity<C> {
         self.priority.store(priority);
     }
 
+    /// Its place in the run queue, if it is there.
+    pub fn place(&self) -> Option<Key> {
+        self.queued.lock().key
+    }
+
+    /// It gets this place in the run queue. Returns memory for its node there, unless it is in the
+    /// queue already.
+    pub fn enter(&self, place: Key) -> Option<Spare<Key, Arc<C>>> {
+        let mut queued = self.queued.lock();
+        let node = queued.node.take()?;
+        queued.key = Some(place);
+        Some(node)
+    }
+
+    /// It leaves the run queue.
+    pub fn leave(&self, node: Spare<Key, Arc<C>>) {
+        *self.queued.lock() = Place { key: None, node: Some(node) };
+    }
+
     /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
     pub fn standing(&self) -> Standing {
         Standing::from_word(self.standing.load(SeqCst))
@@ -82,11 +97,11 @@ impl<C> Entity<C> {
 }
 
 /// A virtual CPU's place in the queue.
-pub(super) struct Place<C> {
+struct Place<C> {
     /// Its position, if it is in the queue.
-    pub(super) key: Option<Key>,
+    key: Option<Key>,
     /// Memory for its node while it is not in the queue: a wake cannot fail for lack of memory.
-    pub(super) node: Option<Spare<Key, Arc<C>>>,
+    node: Option<Spare<Key, Arc<C>>>,
 }
 
 impl<C> Place<C> {

@@ -35,8 +35,8 @@ static THROUGH: [Through; arch::MAX_HARTS] = [const {
 pub(super) fn let_through(account: &Account, used_vruntime: i64) {
     let record = &THROUGH[arch::hart_index()];
     record.process.store(account.process(), Relaxed);
-    record.priority.store(account.vruntime.priority());
-    record.vruntime.store(account.vruntime.without_open_slices() + used_vruntime, Relaxed);
+    record.priority.store(account.vruntime().priority());
+    record.vruntime.store(account.vruntime().without_open_slices() + used_vruntime, Relaxed);
     record.others_behind.store(false, Relaxed);
 }
 
@@ -51,8 +51,8 @@ pub(super) fn note_work(account: &Account) {
     };
     if through.is_behind(
         account.process(),
-        account.vruntime.priority(),
-        account.vruntime.without_open_slices(),
+        account.vruntime().priority(),
+        account.vruntime().without_open_slices(),
     ) {
         record.others_behind.store(true, Relaxed);
     }

@@ -1,6 +1,6 @@
 //! The run queue: virtual CPUs that are ready to run, and the switching coroutines that take them.
 //!
-//! - `queue` has the waiting virtual CPUs in their order.
+//! - `cops_algorithms::run_queue` has the waiting virtual CPUs in their order.
 //! - `switchers` has the switching coroutines, with the virtual CPUs that they hold.
 //! - `hold` is the lock of both, with a measurement.
 //!
@@ -14,7 +14,6 @@
 //! coroutine, and the effect of a newcomer in each of them, are in `cops_algorithms::switchers`.
 
 mod hold;
-mod queue;
 mod switchers;
 
 use alloc::sync::Arc;
@@ -24,6 +23,7 @@ use core::sync::atomic::{
 };
 
 use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::run_queue::{Position, Queue};
 use cops_algorithms::slice::Slice;
 use cops_algorithms::switchers::{Action, Switcher, on_newcomer};
 use spin::Mutex;
@@ -37,11 +37,9 @@ use crate::arch;
 use crate::counters::COUNTERS;
 use crate::trace::{self, Event};
 use hold::{Held, Purpose, hold};
-use queue::Queue;
 use switchers::Member;
 
 pub use hold::name_of_hold;
-pub(super) use queue::Key;
 
 struct Inner<C> {
     queue: Queue<C>,
@@ -138,16 +136,16 @@ impl<C: Client> RunQueue<C> {
     /// one.
     pub fn enqueue(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Purpose::Enqueue);
-        let open = cpu.account().vruntime.open_slices();
-        let key = inner.queue.insert(cpu);
-        self.publish_newcomer(inner, key, open);
+        let open = cpu.account().vruntime().open_slices();
+        let newcomer = inner.queue.insert(cpu, timer::slice_ticks());
+        self.publish_newcomer(inner, newcomer, open);
     }
 
     /// Puts `cpu`, which its switching coroutine has stopped, into the queue again. That coroutine
     /// takes the next one, and others are woken for the rest.
     pub fn requeue(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Purpose::Requeue);
-        inner.queue.insert(cpu);
+        inner.queue.insert(cpu, timer::slice_ticks());
         self.publish(&inner);
     }
 
@@ -161,8 +159,9 @@ impl<C: Client> RunQueue<C> {
         slice: &mut Slice,
     ) -> bool {
         let mut inner = self.lock(Purpose::Renew);
-        let is_renewed =
-            self.share.load(Relaxed) == 0 && inner.queue.renew(priority, account, slice);
+        let (now, whole) = (arch::now_ticks(), timer::slice_ticks());
+        let is_renewed = self.share.load(Relaxed) == 0
+            && inner.queue.renew(priority, account.vruntime(), slice, now, whole);
         if is_renewed {
             inner.switchers[number].renew(slice);
         }
@@ -182,35 +181,36 @@ impl<C: Client> RunQueue<C> {
     /// Moves `cpu` forward if it is in the queue and has become more urgent.
     pub fn raise(&self, cpu: &C, priority: Priority) {
         let mut inner = self.lock(Purpose::Raise);
-        if let Some(key) = inner.queue.raise(cpu, priority) {
-            self.publish_newcomer(inner, key, cpu.account().vruntime.open_slices());
+        if let Some(newcomer) = inner.queue.raise(cpu, priority, timer::slice_ticks()) {
+            self.publish_newcomer(inner, newcomer, cpu.account().vruntime().open_slices());
         }
     }
 
-    /// Publishes which levels wait, and ensures that `key` is taken, of a process with so much
+    /// Publishes which levels wait, and ensures that `newcomer` is taken, of a process with so much
     /// vruntime in `open` slices: one that runs already does not preempt others for its share.
-    fn publish_newcomer(&self, inner: Held<'_, Inner<C>>, key: Key, open: i64) {
+    fn publish_newcomer(&self, inner: Held<'_, Inner<C>>, newcomer: Position, open: i64) {
         self.publish(&inner);
         // In units of the vruntime of a process that shares with no other: of a thousand children,
         // each must be able to run for a very short time.
-        self.ensure_taken(inner, key, open.saturating_add(timer::slice_ticks() as i64 / 4));
+        self.ensure_taken(inner, newcomer, open.saturating_add(timer::slice_ticks() as i64 / 4));
     }
 
-    /// Ensures that a switching coroutine takes `key`, which is in the queue. One that holds an
-    /// equally urgent virtual CPU is preempted if that has had more time by more than `tolerated`.
-    fn ensure_taken(&self, mut inner: Held<'_, Inner<C>>, key: Key, tolerated: i64) {
+    /// Ensures that a switching coroutine takes `newcomer`, which is in the queue. One that holds
+    /// an equally urgent virtual CPU is preempted if that has had more time by more than
+    /// `tolerated`.
+    fn ensure_taken(&self, mut inner: Held<'_, Inner<C>>, newcomer: Position, tolerated: i64) {
         let here = arch::hart_index();
         let harts = arch::hart_count();
         let mut observed = [Switcher::Absent; arch::MAX_HARTS];
         for (number, place) in observed[..harts].iter_mut().enumerate() {
             let need_resched = self.need_resched[number].load(SeqCst);
-            *place = inner.switchers[number].observe(key, tolerated, need_resched);
+            *place = inner.switchers[number].observe(newcomer, tolerated, need_resched);
         }
-        let ahead = inner.queue.count_as_urgent(key.priority(), harts);
-        match on_newcomer(&observed[..harts], key.priority(), ahead, here) {
+        let ahead = inner.queue.count_as_urgent(newcomer.priority, harts);
+        match on_newcomer(&observed[..harts], newcomer.priority, ahead, here) {
             Action::Nothing => {}
             Action::Wake(number) => {
-                let id = inner.switchers[number].make_ready(key.priority());
+                let id = inner.switchers[number].make_ready(newcomer.priority);
                 drop(inner);
                 if let Some(id) = id {
                     cops_executor::wake_up(id);
@@ -219,11 +219,11 @@ impl<C: Client> RunQueue<C> {
                     super::executor().offer(here as u32);
                 }
             }
-            Action::Raise(number) => inner.switchers[number].raise(key.priority()),
+            Action::Raise(number) => inner.switchers[number].raise(newcomer.priority),
             Action::Preempt { number, raise, interrupt } => {
                 self.need_resched[number].store(true, SeqCst);
                 if raise {
-                    inner.switchers[number].raise(key.priority());
+                    inner.switchers[number].raise(newcomer.priority);
                 }
                 let hart = inner.switchers[number].hart().filter(|_| interrupt);
                 drop(inner);
@@ -242,7 +242,7 @@ impl<C: Client> RunQueue<C> {
     /// that `switcher`, which belongs to hart `number`, is idle.
     pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<C>, Slice)> {
         let mut inner = self.lock(Purpose::Pop);
-        let chosen = inner.queue.choose(self.share.load(Relaxed));
+        let chosen = inner.queue.choose(self.share.load(Relaxed), timer::slice_ticks());
         if let Some((cpu, _)) = &chosen {
             self.entering(cpu);
         }
@@ -262,7 +262,7 @@ impl<C: Client> RunQueue<C> {
         let mut inner = self.lock(Purpose::Release);
         let held = inner.switchers[number].release();
         self.need_resched[number].store(false, Relaxed);
-        account.vruntime.end(slice);
+        account.vruntime().end(slice);
         if self.share.load(Relaxed) != 0 && !slice.is_granted() && !inner.queue.is_empty() {
             inner.queue.pass_over(slice.used_ticks());
         }

@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 use core::mem::replace;
 
 use cops_abi::{CoroutineId, Priority};
+use cops_algorithms::run_queue::Position;
 use cops_algorithms::slice::Slice;
 use cops_algorithms::switchers::{Claim, Switcher};
 
-use super::queue::Key;
 use crate::arch;
 use crate::sched::entity::{Client, Standing};
 use crate::sched::service::set_priority;
@@ -48,9 +48,9 @@ impl<C: Client> InHand<C> {
         Self { cpu, slice_end_ticks, divisor: slice.divisor(), granted: slice.is_granted() }
     }
 
-    /// Its claim compared with `key`; that of a peer is weaker if it has had more time by more than
-    /// `tolerated`.
-    fn claim(&self, key: Key, tolerated: i64) -> Claim {
+    /// Its claim compared with `newcomer`; that of a peer is weaker if it has had more time by more
+    /// than `tolerated`.
+    fn claim(&self, newcomer: Position, tolerated: i64) -> Claim {
         if self.granted {
             return Claim::Granted;
         }
@@ -58,9 +58,9 @@ impl<C: Client> InHand<C> {
         // Its vruntime if it stops now.
         let unused =
             self.slice_end_ticks.saturating_sub(arch::now_ticks()) as i64 * i64::from(self.divisor);
-        let excess = self.cpu.account().vruntime.now() - unused - key.vruntime;
-        if key.priority().is_more_urgent_than(priority)
-            || priority == key.priority() && excess > tolerated
+        let excess = self.cpu.account().vruntime().now() - unused - newcomer.vruntime;
+        if newcomer.priority.is_more_urgent_than(priority)
+            || priority == newcomer.priority && excess > tolerated
         {
             Claim::Weaker { priority, excess }
         } else {
@@ -80,9 +80,14 @@ impl<C: Client> Member<C> {
         Self { id: Some(id), state: held.unwrap_or(State::Idle) }
     }
 
-    /// Its state, for the decision about `key`. The pages are read at this moment.
+    /// Its state, for the decision about `newcomer`. The pages are read at this moment.
     /// `need_resched`: it is to preempt what it holds.
-    pub(super) fn observe(&self, key: Key, tolerated: i64, need_resched: bool) -> Switcher {
+    pub(super) fn observe(
+        &self,
+        newcomer: Position,
+        tolerated: i64,
+        need_resched: bool,
+    ) -> Switcher {
         let held = match &self.state {
             State::Absent => return Switcher::Absent,
             State::Idle => return Switcher::Idle,
@@ -90,7 +95,7 @@ impl<C: Client> Member<C> {
             State::Ready { priority } => return Switcher::Ready { priority: *priority },
             State::Holds(held) => held,
         };
-        let claim = held.claim(key, tolerated);
+        let claim = held.claim(newcomer, tolerated);
         match held.cpu.entity().standing() {
             Standing::Running { hart } => {
                 Switcher::Running { claim, here: hart == arch::hart_index(), need_resched }

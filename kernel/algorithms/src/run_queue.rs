@@ -1,0 +1,404 @@
+//! The virtual CPUs that wait for a hart, in the order in which they are chosen.
+//!
+//! The order is by priority, then by vruntime, then by arrival (decision 10). Both priority and
+//! vruntime can change while a virtual CPU waits; a choice corrects the places that it finds out of
+//! date.
+//!
+//! The virtual CPUs of a process that wait at one level form a *line*, first come, first served.
+//! Only the front of a line has a place in the order, and the next one gets a place when the front
+//! leaves. If each one had a place, every slice of the process would put all of these places out of
+//! date, and with hundreds of threads no choice could correct them all: then some are passed over
+//! for ever.
+//!
+//! A place does not contain the slices that other virtual CPUs of the process have now. Most of
+//! such a slice is refunded if its virtual CPU yields at once, and one that had been placed behind
+//! all of it would be passed over until the process has used it up. A choice adds them: a process
+//! that runs on another hart comes after one that runs nowhere.
+
+use alloc::sync::Arc;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use cops_abi::Priority;
+use cops_fallible::Map;
+use cops_fallible::map::Spare;
+
+use crate::compensation::Compensation;
+use crate::levels::{LevelCounts, each};
+use crate::priority::Rank;
+use crate::slice::{self, Slice};
+use crate::vruntime::{MinVruntimes, Vruntime};
+
+/// What the queue asks a virtual CPU.
+pub trait Member: Sized {
+    /// The most urgent level of what it could run, at this moment.
+    fn urgency(&self) -> Priority;
+
+    /// The level with which it was last made runnable.
+    fn priority(&self) -> Priority;
+
+    /// Sets that level.
+    fn set_priority(&self, priority: Priority);
+
+    /// What its process has been charged.
+    fn vruntime(&self) -> &Vruntime;
+
+    /// The factor for the running time of its process. At least 1.
+    fn divisor(&self) -> u32;
+
+    /// The lines of its process, always at the same address.
+    fn lines(&self) -> &Lines;
+
+    /// Its place, if it is in the queue.
+    fn place(&self) -> Option<Key>;
+
+    /// It gets this place. Returns memory for its node, which it has while it is not in the queue.
+    fn enter(&self, place: Key) -> Option<Spare<Key, Arc<Self>>>;
+
+    /// It leaves the queue, and gets the memory back.
+    fn leave(&self, node: Spare<Key, Arc<Self>>);
+}
+
+/// The lines of a process: at which levels it has virtual CPUs in the queue. Changed by the queue
+/// only.
+#[derive(Debug, Default)]
+pub struct Lines(AtomicU64);
+
+impl Lines {
+    /// A process without virtual CPUs in the queue.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Distinguishes processes.
+    fn process(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// One more stands in the line of this level. Returns whether it is the front.
+    fn join(&self, priority: Priority) -> bool {
+        let levels = self.0.load(Relaxed);
+        self.0.store(levels | priority.bit(), Relaxed);
+        levels & priority.bit() == 0
+    }
+
+    /// The line of this level has ended.
+    fn end(&self, priority: Priority) {
+        self.0.store(self.0.load(Relaxed) & !priority.bit(), Relaxed);
+    }
+}
+
+/// A place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(Place);
+
+/// The order of the queue is that of the variants and fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// The front of its line. The vruntime is that of its process, without open slices.
+    Front { rank: Rank, vruntime: i64, number: u64 },
+    /// Behind others of its process.
+    Behind { process: usize, rank: Rank, number: u64 },
+}
+
+/// The level of a virtual CPU in the queue, and what its process has been charged, without open
+/// slices: what others compare themselves with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The level.
+    pub priority: Priority,
+    /// The charge.
+    pub vruntime: i64,
+}
+
+/// The place of the front of a line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Front {
+    rank: Rank,
+    vruntime: i64,
+    number: u64,
+}
+
+impl Front {
+    /// Before all others.
+    const LEAST: Self = Self::first_of(Priority::MOST_URGENT);
+
+    /// Before all others of this level.
+    const fn first_of(priority: Priority) -> Self {
+        Self { rank: Rank(priority), vruntime: i64::MIN, number: 0 }
+    }
+
+    const fn key(self) -> Key {
+        let Self { rank, vruntime, number } = self;
+        Key(Place::Front { rank, vruntime, number })
+    }
+
+    fn of(key: Key) -> Option<Self> {
+        match key.0 {
+            Place::Front { rank, vruntime, number } => Some(Self { rank, vruntime, number }),
+            Place::Behind { .. } => None,
+        }
+    }
+
+    /// The place of `cpu`, which has this one, according to the current values.
+    fn now<C: Member>(self, cpu: &C) -> Self {
+        Self {
+            rank: Rank(cpu.urgency()).max(self.rank),
+            vruntime: cpu.vruntime().without_open_slices().max(self.vruntime),
+            ..self
+        }
+    }
+
+    /// Where it stands in a choice: with the open slices of its process.
+    fn with_open_slices<C: Member>(self, cpu: &C) -> Self {
+        Self { vruntime: self.vruntime.saturating_add(cpu.vruntime().open_slices()), ..self }
+    }
+}
+
+/// Places that one choice looks at; one that gets another level counts twice. A choice corrects
+/// those that are out of date, each by a removal and an insertion, which take some 850
+/// instructions, or 3,000 with thousands of threads, and two of each for another level. The choice
+/// itself takes as much as two: together fewer than 40,000 with the lock held, and with interrupts
+/// enabled.
+const LOOKS_MAX: usize = 10;
+
+/// The waiting virtual CPUs, and what the next choice depends on.
+pub struct Queue<C> {
+    waiting: Map<Key, Arc<C>>,
+    /// The levels of the waiting virtual CPUs.
+    counts: LevelCounts,
+    minimums: MinVruntimes,
+    next_number: u64,
+    compensation: Compensation,
+}
+
+impl<C: Member> Default for Queue<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Member> Queue<C> {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            waiting: Map::new(),
+            counts: LevelCounts::new(),
+            minimums: MinVruntimes::new(),
+            next_number: 0,
+            compensation: Compensation::new(),
+        }
+    }
+
+    /// A bit for each level with a virtual CPU.
+    pub fn levels(&self) -> u64 {
+        self.counts.levels()
+    }
+
+    /// The most urgent level with a virtual CPU.
+    pub fn most_urgent(&self) -> Option<Priority> {
+        Priority::most_urgent_in(self.levels())
+    }
+
+    /// Whether no virtual CPU waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The first virtual CPU, by a place that may be out of date.
+    pub fn first(&self) -> Option<Position> {
+        let Front { rank, vruntime, .. } = Front::of(*self.waiting.first()?.0)?;
+        Some(Position { priority: rank.0, vruntime })
+    }
+
+    /// How many virtual CPUs are at least as urgent as `priority`; stops counting at `limit`.
+    pub fn count_as_urgent(&self, priority: Priority, limit: usize) -> usize {
+        let mut count = 0;
+        for level in each(self.levels() & (priority.bit() | (priority.bit() - 1))) {
+            count += self.counts.of(Priority::saturating(level as u32)) as usize;
+            if count >= limit {
+                return limit;
+            }
+        }
+        count
+    }
+
+    /// Inserts a virtual CPU with the level with which it was made runnable. A process that has
+    /// been absent for a while is credited one slice at most; debts remain. `slice_ticks`: the
+    /// length of a whole slice.
+    pub fn insert(&mut self, cpu: Arc<C>, slice_ticks: u64) -> Position {
+        let priority = cpu.priority();
+        let vruntime = self.minimums.admit(cpu.vruntime(), priority, slice_ticks as i64);
+        self.next_number += 1;
+        let (rank, number, lines) = (Rank(priority), self.next_number, cpu.lines());
+        let key = if lines.join(priority) {
+            Front { rank, vruntime, number }.key()
+        } else {
+            Key(Place::Behind { process: lines.process(), rank, number })
+        };
+        self.counts.add(priority);
+        self.put(key, cpu);
+        Position { priority, vruntime }
+    }
+
+    fn put(&mut self, key: Key, cpu: Arc<C>) {
+        // A virtual CPU is in the queue at most once, so it has its node.
+        let Some(node) = cpu.enter(key) else { return };
+        self.waiting.insert_with(node, key, cpu);
+    }
+
+    fn take(&mut self, key: Key) -> Option<Arc<C>> {
+        let (cpu, node) = self.waiting.take(&key)?;
+        cpu.leave(node);
+        Some(cpu)
+    }
+
+    /// Takes out the one at this place. If it was the front, the next of its line is that now.
+    fn remove(&mut self, key: Key) -> Option<Arc<C>> {
+        let cpu = self.take(key)?;
+        let (Place::Front { rank, .. } | Place::Behind { rank, .. }) = key.0;
+        self.counts.remove(rank.0);
+        if let Place::Front { .. } = key.0 {
+            self.advance(cpu.lines(), rank);
+        }
+        Some(cpu)
+    }
+
+    /// The front of this line has left.
+    fn advance(&mut self, lines: &Lines, rank: Rank) {
+        let process = lines.process();
+        let first = Key(Place::Behind { process, rank, number: 0 });
+        if let Some((&key, _)) = self.waiting.at_or_after(&first)
+            && let Place::Behind { process: of, rank: at, number } = key.0
+            && (of, at) == (process, rank)
+            && let Some(next) = self.take(key)
+        {
+            let vruntime = next.vruntime().without_open_slices();
+            self.put(Front { rank, vruntime, number }.key(), next);
+        } else {
+            lines.end(rank.0);
+        }
+    }
+
+    /// Takes `cpu` out of the queue, if it is there.
+    pub fn withdraw(&mut self, cpu: &C) -> Option<Arc<C>> {
+        self.remove(cpu.place()?)
+    }
+
+    /// Moves `cpu` forward if it is in the queue and less urgent than `priority`. Returns its new
+    /// position if so. `slice_ticks`: as for [`insert`](Self::insert).
+    pub fn raise(&mut self, cpu: &C, priority: Priority, slice_ticks: u64) -> Option<Position> {
+        let key = cpu.place()?;
+        let (Place::Front { rank, .. } | Place::Behind { rank, .. }) = key.0;
+        if !priority.is_more_urgent_than(rank.0) {
+            return None;
+        }
+        let cpu = self.remove(key)?;
+        cpu.set_priority(priority);
+        Some(self.insert(cpu, slice_ticks))
+    }
+
+    /// Takes the next virtual CPU out of the queue, and begins its slice. `share`: that of the less
+    /// urgent, per mille. `slice_ticks`: the length of a whole slice.
+    pub fn choose(&mut self, share: u32, slice_ticks: u64) -> Option<(Arc<C>, Slice)> {
+        let (front, granted) = match self.compensated(share, slice_ticks) {
+            Some(front) => (front, true),
+            None => (self.corrected_first(slice_ticks)?, false),
+        };
+        let cpu = self.remove(front.key())?;
+        let priority = front.rank.0;
+        if !granted {
+            self.minimums.choose(priority, front.vruntime);
+        }
+        let peers = if granted { 1 } else { u64::from(self.counts.of(priority)) + 1 };
+        let ticks = slice::ticks_among(slice_ticks, peers);
+        let slice = Slice::new(ticks, cpu.divisor(), granted);
+        cpu.vruntime().begin(&slice);
+        Some((cpu, slice))
+    }
+
+    /// The first one according to the current values: others of its process may have run since it
+    /// was queued, or run now, or may have taken what made it urgent.
+    ///
+    /// If more places are out of date than it may look at, those at which it has not looked have
+    /// the least places then, so the next choice looks at them first: none is passed over for ever.
+    fn corrected_first(&mut self, slice_ticks: u64) -> Option<Front> {
+        // The first one of those with places that are right now, with and without open slices.
+        let mut best: Option<(Front, Front)> = None;
+        let mut from = Front::LEAST;
+        let mut looks = 0;
+        while looks < LOOKS_MAX {
+            looks += 1;
+            let Some((front, cpu)) = self.front_at_or_after(from) else { break };
+            if best.is_some_and(|(best, _)| best < front) {
+                return best.map(|(_, place)| place);
+            }
+            let now = front.now(&**cpu);
+            if now == front || self.waiting.len() == 1 {
+                let with_open = front.with_open_slices(&**cpu);
+                if best.is_none_or(|(best, _)| with_open < best) {
+                    best = Some((with_open, front));
+                }
+                from = Front { number: front.number + 1, ..front };
+            } else if now.rank == front.rank {
+                let cpu = self.take(front.key())?;
+                self.put(now.key(), cpu);
+            } else {
+                looks += 1;
+                let cpu = self.remove(front.key())?;
+                cpu.set_priority(now.rank.0);
+                self.insert(cpu, slice_ticks);
+            }
+        }
+        // Those that have been corrected follow those that have not been looked at.
+        let next = self.front_at_or_after(from);
+        let next = next.map(|(front, cpu)| (front.now(&**cpu).with_open_slices(&**cpu), front));
+        best.into_iter().chain(next).min().map(|(_, place)| place)
+    }
+
+    /// The first front at or after this place, and its virtual CPU.
+    fn front_at_or_after(&self, place: Front) -> Option<(Front, &Arc<C>)> {
+        let (&key, cpu) = self.waiting.at_or_after(&place.key())?;
+        Some((Front::of(key)?, cpu))
+    }
+
+    /// If the less urgent are due for a slice: the first of the level that gets it.
+    fn compensated(&mut self, share: u32, slice_ticks: u64) -> Option<Front> {
+        let priority = self.compensation.next(share, slice_ticks, self.levels())?;
+        Some(self.front_at_or_after(Front::first_of(priority))?.0)
+    }
+
+    /// A virtual CPU has used `ticks` of a slice that was not granted while others waited: the less
+    /// urgent of them are compensated for that.
+    pub fn pass_over(&mut self, ticks: u64) {
+        self.compensation.pass_over(ticks);
+    }
+
+    /// Gives what has run for `slice` at `priority`, of a process that was charged `vruntime`, a
+    /// slice of `slice_ticks`, which `slice` becomes, if no virtual CPU waits that is as urgent.
+    /// Returns whether it did.
+    pub fn renew(
+        &mut self,
+        priority: Priority,
+        vruntime: &Vruntime,
+        slice: &mut Slice,
+        now_ticks: u64,
+        slice_ticks: u64,
+    ) -> bool {
+        if self.most_urgent().is_some_and(|first| !priority.is_more_urgent_than(first)) {
+            return false;
+        }
+        slice.pause(now_ticks);
+        vruntime.end(slice);
+        *slice = Slice::new(slice_ticks, slice.divisor(), false);
+        vruntime.begin(slice);
+        self.minimums.choose(priority, vruntime.now() - slice.whole_vruntime());
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "run_queue_tests.rs"]
+mod tests;

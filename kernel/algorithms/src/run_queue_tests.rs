@@ -1,0 +1,389 @@
+//! The queue with processes of several virtual CPUs, on harts that run what it chooses.
+
+extern crate std;
+
+use std::sync::Mutex;
+
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::priority::AtomicPriority;
+
+const SLICE: u64 = 1000;
+const LEVEL: Priority = Priority::DEFAULT;
+
+struct Process {
+    vruntime: Vruntime,
+    divisor: u32,
+    lines: Lines,
+}
+
+struct Cpu {
+    process: Arc<Process>,
+    number: usize,
+    /// The level of what it could run.
+    urgency: AtomicPriority,
+    /// The level with which it was made runnable.
+    priority: AtomicPriority,
+    place: Mutex<Option<Key>>,
+    node: Mutex<Option<Spare<Key, Arc<Self>>>>,
+}
+
+impl Member for Cpu {
+    fn urgency(&self) -> Priority {
+        self.urgency.load()
+    }
+
+    fn priority(&self) -> Priority {
+        self.priority.load()
+    }
+
+    fn set_priority(&self, priority: Priority) {
+        self.priority.store(priority);
+    }
+
+    fn vruntime(&self) -> &Vruntime {
+        &self.process.vruntime
+    }
+
+    fn divisor(&self) -> u32 {
+        self.process.divisor
+    }
+
+    fn lines(&self) -> &Lines {
+        &self.process.lines
+    }
+
+    fn place(&self) -> Option<Key> {
+        *self.place.lock().unwrap()
+    }
+
+    fn enter(&self, place: Key) -> Option<Spare<Key, Arc<Self>>> {
+        assert!(self.place.lock().unwrap().replace(place).is_none(), "it is in the queue once");
+        self.node.lock().unwrap().take()
+    }
+
+    fn leave(&self, node: Spare<Key, Arc<Self>>) {
+        assert!(self.place.lock().unwrap().take().is_some(), "it is in the queue");
+        *self.node.lock().unwrap() = Some(node);
+    }
+}
+
+/// A queue, and what the harts have taken out of it.
+struct Machine {
+    queue: Queue<Cpu>,
+    cpus: Vec<Arc<Cpu>>,
+    /// Ticks that each virtual CPU has run.
+    ran: Vec<u64>,
+    share: u32,
+}
+
+/// What a hart runs.
+type Held = (Arc<Cpu>, Slice);
+
+fn level(level: u8) -> Priority {
+    Priority::new(level).unwrap()
+}
+
+impl Machine {
+    /// Processes with these divisors and numbers of virtual CPUs, none of which is in the queue.
+    fn new(processes: &[(u32, usize)]) -> Self {
+        let mut cpus = Vec::new();
+        for &(divisor, count) in processes {
+            let process = Arc::new(Process {
+                vruntime: Vruntime::of_child(None, 0),
+                divisor,
+                lines: Lines::new(),
+            });
+            for _ in 0..count {
+                cpus.push(Arc::new(Cpu {
+                    process: process.clone(),
+                    number: cpus.len(),
+                    urgency: AtomicPriority::new(LEVEL),
+                    priority: AtomicPriority::new(LEVEL),
+                    place: Mutex::new(None),
+                    node: Mutex::new(Some(Spare::try_new().unwrap())),
+                }));
+            }
+        }
+        let ran = alloc::vec![0; cpus.len()];
+        Self { queue: Queue::new(), cpus, ran, share: 0 }
+    }
+
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        let is_first = |number: usize| {
+            number == 0 || !Arc::ptr_eq(&self.cpus[number].process, &self.cpus[number - 1].process)
+        };
+        let numbers = (0..self.cpus.len()).filter(move |&number| is_first(number));
+        numbers.map(|number| &*self.cpus[number].process)
+    }
+
+    fn enter(&mut self, number: usize) -> Position {
+        let cpu = self.cpus[number].clone();
+        cpu.set_priority(cpu.urgency());
+        self.queue.insert(cpu, SLICE)
+    }
+
+    fn enter_all(&mut self) {
+        (0..self.cpus.len()).for_each(|number| _ = self.enter(number));
+    }
+
+    fn set_urgency(&self, number: usize, urgency: Priority) {
+        self.cpus[number].urgency.store(urgency);
+    }
+
+    fn choose(&mut self) -> Option<Held> {
+        self.queue.choose(self.share, SLICE)
+    }
+
+    /// A hart takes the next one. Returns its number as well.
+    fn take(&mut self) -> (usize, Held) {
+        let held = self.choose().unwrap();
+        (held.0.number, held)
+    }
+
+    /// What a hart has held ran for `ticks`, at most its slice, and does not want more.
+    fn end(&mut self, (cpu, mut slice): Held, ticks: u64) {
+        let ticks = ticks.min(slice.remaining_ticks());
+        slice.begin(0);
+        slice.pause(ticks);
+        cpu.process.vruntime.end(&slice);
+        self.ran[cpu.number] += ticks;
+        if self.share > 0 && !slice.is_granted() && !self.queue.is_empty() {
+            self.queue.pass_over(ticks);
+        }
+    }
+
+    /// What a hart has held ran for `ticks`, at most its slice, and goes back into the queue.
+    fn requeue(&mut self, held: Held, ticks: u64) {
+        let number = held.0.number;
+        self.end(held, ticks);
+        self.enter(number);
+    }
+
+    /// A hart takes the next one, which runs for `ticks`, at most a slice. Returns its number.
+    fn run_next(&mut self, ticks: u64) -> usize {
+        let (number, held) = self.take();
+        self.requeue(held, ticks);
+        number
+    }
+}
+
+#[test]
+fn the_order_is_by_level_then_by_time_then_by_arrival() {
+    let mut machine = Machine::new(&[(1, 1); 5]);
+    machine.set_urgency(3, level(4));
+    machine.set_urgency(4, level(3));
+    machine.cpus[0].process.vruntime.add(10);
+    machine.enter_all();
+    assert_eq!(machine.queue.levels(), LEVEL.bit() | level(3).bit() | level(4).bit());
+    assert_eq!(machine.queue.most_urgent(), Some(level(3)));
+    assert_eq!(machine.queue.count_as_urgent(level(4), 10), 2);
+    assert_eq!(machine.queue.count_as_urgent(LEVEL, 3), 3);
+    let order: Vec<usize> =
+        core::iter::from_fn(|| machine.choose()).map(|held| held.0.number).collect();
+    assert_eq!(order, [4, 3, 1, 2, 0]);
+    assert!(machine.queue.is_empty() && machine.queue.levels() == 0);
+}
+
+#[test]
+fn a_withdrawn_one_is_not_chosen_and_a_raised_one_is_first() {
+    let mut machine = Machine::new(&[(1, 1); 3]);
+    machine.enter_all();
+    let (first, last) = (machine.cpus[0].clone(), machine.cpus[2].clone());
+    assert!(machine.queue.withdraw(&first).is_some());
+    assert!(machine.queue.withdraw(&first).is_none());
+    machine.set_urgency(2, level(9));
+    assert!(machine.queue.raise(&last, LEVEL, SLICE).is_none(), "it has this level");
+    let place = machine.queue.raise(&last, level(9), SLICE);
+    assert_eq!(place.map(|place| place.priority), Some(level(9)));
+    assert!(machine.queue.raise(&first, level(9), SLICE).is_none(), "it is not in the queue");
+    assert_eq!((machine.take().0, machine.take().0, machine.choose().is_none()), (2, 1, true));
+}
+
+/// A process that polls for what its sibling does must not hold that up.
+#[test]
+fn one_that_yields_at_once_does_not_pass_a_woken_sibling_over() {
+    let mut machine = Machine::new(&[(1, 2), (1, 1)]);
+    machine.enter(0);
+    for round in 0..100 {
+        let (number, held) = machine.take();
+        assert_eq!(number, 0);
+        // It wakes its sibling, and yields.
+        machine.enter(1);
+        machine.requeue(held, 1);
+        let (number, held) = machine.take();
+        assert_eq!(number, 1, "round {round}");
+        machine.end(held, 1);
+    }
+}
+
+#[test]
+fn a_process_that_runs_nowhere_comes_before_one_that_runs_on_another_hart() {
+    let mut machine = Machine::new(&[(1, 3), (1, 3)]);
+    machine.enter_all();
+    let mut held = Vec::new();
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        let (number, one) = machine.take();
+        order.push(number);
+        held.push(one);
+    }
+    assert_eq!(order, [0, 3, 1, 4]);
+}
+
+#[test]
+fn what_a_process_is_charged_while_it_waits_counts() {
+    let mut machine = Machine::new(&[(1, 2), (1, 1)]);
+    machine.enter_all();
+    machine.cpus[0].process.vruntime.add(SLICE as i64 / 2);
+    assert_eq!([machine.take().0, machine.take().0, machine.take().0], [2, 0, 1]);
+}
+
+/// As if it had been the front when the others began their slices.
+#[test]
+fn the_next_of_a_line_does_not_pay_for_slices_that_are_not_used() {
+    let mut machine = Machine::new(&[(1, 3), (1, 1)]);
+    (0..3).for_each(|number| _ = machine.enter(number));
+    let held = [machine.take().1, machine.take().1];
+    held.into_iter().for_each(|held| machine.end(held, 1));
+    machine.cpus[3].process.vruntime.add(SLICE as i64 / 8);
+    machine.enter(3);
+    assert_eq!([machine.take().0, machine.take().0], [2, 3]);
+}
+
+#[test]
+fn one_that_has_lost_its_urgency_is_chosen_by_the_current_one() {
+    let mut machine = Machine::new(&[(1, 1); 3]);
+    machine.set_urgency(0, level(1));
+    machine.set_urgency(1, level(2));
+    machine.enter_all();
+    machine.set_urgency(0, level(50));
+    assert_eq!([machine.take().0, machine.take().0, machine.take().0], [1, 2, 0]);
+}
+
+#[test]
+fn a_slice_is_renewed_while_none_as_urgent_waits() {
+    let mut machine = Machine::new(&[(1, 1); 2]);
+    machine.enter_all();
+    machine.set_urgency(0, level(9));
+    let (number, (cpu, mut slice)) = machine.take();
+    assert_eq!(number, 0);
+    slice.begin(0);
+    assert!(machine.queue.renew(level(9), &cpu.process.vruntime, &mut slice, SLICE, SLICE));
+    assert_eq!(slice.whole_vruntime(), SLICE as i64);
+    assert!(!machine.queue.renew(LEVEL, &cpu.process.vruntime, &mut slice, SLICE, SLICE));
+    slice.pause(SLICE);
+    cpu.process.vruntime.end(&slice);
+    assert_eq!(cpu.process.vruntime.open_slices(), 0);
+}
+
+#[test]
+fn the_less_urgent_get_their_share() {
+    let mut machine = Machine::new(&[(1, 1); 3]);
+    machine.share = 250;
+    machine.set_urgency(0, level(9));
+    machine.enter_all();
+    (0..4000).for_each(|_| _ = machine.run_next(SLICE));
+    let whole: u64 = machine.ran.iter().sum();
+    let less = machine.ran[1] + machine.ran[2];
+    assert!((240..=260).contains(&(less * 1000 / whole)), "{:?}", machine.ran);
+    assert!(machine.ran[1].abs_diff(machine.ran[2]) <= 2 * SLICE, "{:?}", machine.ran);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Nothing that can run is passed over for ever, even if more places are out of date at each
+    /// choice than it looks at, and a process has hundreds of virtual CPUs.
+    #[test]
+    fn each_one_runs(
+        counts in prop::collection::vec(1..40usize, 1..20),
+        stays in prop::collection::vec(0..2 * SLICE, 1..20),
+        charge in 0..2 * SLICE,
+    ) {
+        let processes: Vec<_> = counts.iter().map(|&count| (1, count)).collect();
+        let mut machine = Machine::new(&processes);
+        machine.enter_all();
+        // Processes have equal shares, so a virtual CPU waits for its siblings, and for as much
+        // time of each other process, which is up to so many stays.
+        let parts = slice::PARTS_MAX as usize + 1;
+        let limit = parts * counts.len() * counts.iter().max().copied().unwrap_or(1);
+        let mut last = alloc::vec![0; machine.cpus.len()];
+        for (now, &stay) in (0..2 * limit).zip(stays.iter().cycle()) {
+            let number = machine.run_next(stay.max(SLICE / slice::PARTS_MAX));
+            prop_assert!(now - last[number] <= limit, "{} has waited since {}, now {}", number, last[number], now);
+            last[number] = now;
+            for process in machine.processes() {
+                process.vruntime.add(charge as i64);
+            }
+        }
+        prop_assert!(last.iter().all(|&then| then >= limit), "{:?}", last);
+    }
+
+    /// The virtual CPUs of a process take turns.
+    #[test]
+    fn siblings_come_in_the_order_of_arrival(
+        counts in prop::collection::vec(1..40usize, 1..4),
+        stays in prop::collection::vec(0..2 * SLICE, 1..20),
+    ) {
+        let processes: Vec<_> = counts.iter().map(|&count| (1, count)).collect();
+        let mut machine = Machine::new(&processes);
+        machine.enter_all();
+        let mut expected: Vec<usize> = (0..machine.cpus.len()).collect();
+        for &stay in stays.iter().cycle().take(400) {
+            let number = machine.run_next(stay);
+            let process = &machine.cpus[number].process;
+            let is_sibling = |&other: &usize| Arc::ptr_eq(&machine.cpus[other].process, process);
+            let at = expected.iter().position(is_sibling).unwrap();
+            prop_assert_eq!(expected.remove(at), number);
+            expected.push(number);
+        }
+    }
+
+    /// Processes get time by their divisors, however many virtual CPUs they have and however these
+    /// use their slices, on any number of harts that the processes can fill.
+    #[test]
+    fn processes_get_time_by_their_shares(
+        processes in prop::collection::vec((1..8u32, 1..6usize), 2..6),
+        stays in prop::collection::vec(1..SLICE, 100..400),
+    ) {
+        let mut machine = Machine::new(&processes);
+        machine.enter_all();
+        for &stay in &stays {
+            machine.run_next(stay);
+        }
+        let mut first = 0;
+        let times: Vec<u64> = processes.iter().map(|&(divisor, count)| {
+            let ran: u64 = machine.ran[first..first + count].iter().sum();
+            first += count;
+            ran * u64::from(divisor)
+        }).collect();
+        let (least, greatest) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+        let slice = SLICE * u64::from(processes.iter().map(|&(divisor, _)| divisor).max().unwrap());
+        prop_assert!(greatest - least <= 2 * slice, "{:?} of {:?}", times, processes);
+    }
+
+    /// The one that is chosen is as urgent as any that waits, whatever the changes, as long as they
+    /// are announced: one that gets more urgent is raised.
+    #[test]
+    fn nothing_more_urgent_waits(
+        counts in prop::collection::vec(1..3usize, 1..4),
+        steps in prop::collection::vec((0..12usize, 0..64u8, 0..SLICE), 1..200),
+    ) {
+        let processes: Vec<_> = counts.iter().map(|&count| (1, count)).collect();
+        let mut machine = Machine::new(&processes);
+        machine.enter_all();
+        for (number, urgency, stay) in steps {
+            let cpu = machine.cpus[number % machine.cpus.len()].clone();
+            let urgency = level(urgency);
+            cpu.urgency.store(urgency);
+            machine.queue.raise(&cpu, urgency, SLICE);
+            let (chosen, held) = machine.take();
+            let first = machine.cpus.iter().map(|cpu| cpu.urgency()).reduce(Priority::more_urgent_of);
+            prop_assert_eq!(Some(machine.cpus[chosen].urgency()), first);
+            machine.requeue(held, stay);
+        }
+    }
+}
