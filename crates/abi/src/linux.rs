@@ -11,6 +11,8 @@ macro_rules! numbers {
 }
 
 numbers! {
+    /// `sendfile(out, in, *mut offset, count)`: always `ENOSYS`; programs copy instead.
+    SENDFILE = 71;
     /// `waitid(which, id, *mut siginfo or 0, options, *mut rusage or 0)`. Can wait.
     WAITID = 95;
     /// `set_tid_address(address) -> thread`: the word at `address` becomes 0 when the thread ends.
@@ -91,8 +93,12 @@ numbers! {
     MREMAP = 216;
     /// `madvise(address, length, advice)`.
     MADVISE = 233;
+    /// `riscv_hwprobe(...)`: always `ENOSYS`, as on Linux before 6.4; libraries ask at each start.
+    HARDWARE_PROBE = 258;
     /// `prlimit64(process or 0, resource, new = 0, *mut rlimit or 0)`.
     PRLIMIT64 = 261;
+    /// `rseq(...)`: always `ENOSYS`; libraries ask at each start.
+    RSEQ = 293;
 }
 
 /// Address family of [`SOCKETPAIR`].
@@ -309,6 +315,18 @@ pub mod policy {
 pub fn name(number: usize) -> Option<&'static str> {
     let place = ALL.binary_search_by_key(&number, |&(number, _)| number).ok()?;
     Some(ALL[place].1)
+}
+
+/// What `uname` and `/proc/sys/kernel` say.
+pub mod system_name {
+    /// The system of which programs run.
+    pub const SYSTEM: &str = "Linux";
+    /// The name of the machine in a network.
+    pub const NODE: &str = "cops";
+    /// The release of the system that is closest.
+    pub const RELEASE: &str = "6.1.0-cops";
+    /// The version of the kernel.
+    pub const VERSION: &str = concat!("COPS ", env!("CARGO_PKG_VERSION"));
 }
 
 #[cfg(test)]

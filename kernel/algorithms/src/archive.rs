@@ -8,8 +8,10 @@ use cops_fallible::{List, OutOfMemory, Text};
 pub struct Entry {
     /// Path without a leading slash.
     pub path: Text,
-    /// The contents.
+    /// The contents; the path to which it leads if it is a symbolic link.
     pub data: &'static [u8],
+    /// Whether it is a symbolic link.
+    pub is_link: bool,
 }
 
 /// The files by path, sorted.
@@ -34,10 +36,25 @@ impl Archive {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn add(&mut self, path: &str, data: &'static [u8]) -> Result<(), OutOfMemory> {
+        self.put(path, data, false)
+    }
+
+    /// Like [`Self::add`], for a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn add_link(&mut self, path: &str, target: &'static str) -> Result<(), OutOfMemory> {
+        self.put(path, target.as_bytes(), true)
+    }
+
+    fn put(&mut self, path: &str, data: &'static [u8], is_link: bool) -> Result<(), OutOfMemory> {
         let path = normalize(path)?;
         match self.entries.binary_search_by(|other| (*other.path).cmp(&path)) {
-            Ok(index) => self.entries[index].data = data,
-            Err(index) => self.entries.try_insert(index, Entry { path, data })?,
+            Ok(index) => {
+                let entry = &mut self.entries[index];
+                (entry.data, entry.is_link) = (data, is_link);
+            }
+            Err(index) => self.entries.try_insert(index, Entry { path, data, is_link })?,
         }
         Ok(())
     }
@@ -147,6 +164,16 @@ mod tests {
         for path in ["bi", "bin/s", "bin/sh/x", "readme.txt"] {
             assert_eq!(archive.look_up(path).err(), Some(Errno::ENOENT), "{path}");
         }
+    }
+
+    #[test]
+    fn a_link_and_a_file_replace_each_other() {
+        let mut archive = archive(&["bin/ls"]);
+        let is_link = |archive: &Archive| archive.iter().next().is_some_and(|one| one.is_link);
+        archive.add_link("bin/ls", "busybox").unwrap();
+        assert!(is_link(&archive) && archive.entries[0].data == b"busybox");
+        archive.add("./bin/ls", b"file").unwrap();
+        assert!(!is_link(&archive) && archive.len() == 1);
     }
 
     #[test]

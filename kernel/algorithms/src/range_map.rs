@@ -94,6 +94,18 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         self.get(self.place_above(address))
     }
 
+    /// The span with this index, in the order of addresses. Visits all leaves before it.
+    #[must_use]
+    pub fn nth(&self, mut index: usize) -> Option<Span<V>> {
+        for leaf in &self.leaves {
+            match leaf.spans.get(index) {
+                Some(span) => return Some(*span),
+                None => index -= leaf.spans.len(),
+            }
+        }
+        None
+    }
+
     /// The spans in `range`, in order.
     pub fn spans(&self, range: Range<usize>) -> impl Iterator<Item = Span<V>> {
         let mut place = self.place_above(range.start);

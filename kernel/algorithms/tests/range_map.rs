@@ -50,7 +50,9 @@ fn gap_of(model: &[Option<u8>], from: usize, to: usize, length: usize) -> Option
 fn check(map: &Map, model: &[Option<u8>]) -> Result<(), TestCaseError> {
     let expected = spans_of(model);
     prop_assert_eq!(map.len(), expected.len());
-    prop_assert_eq!(map.spans(0..ADDRESSES + 100).collect::<Vec<_>>(), expected);
+    prop_assert_eq!(map.spans(0..ADDRESSES + 100).collect::<Vec<_>>(), expected.clone());
+    let by_index = (0..).map_while(|index| map.nth(index)).collect::<Vec<_>>();
+    prop_assert_eq!(by_index, expected);
     for (address, value) in model.iter().enumerate() {
         prop_assert_eq!(map.at(address).map(|span| span.value), *value, "at {}", address);
     }

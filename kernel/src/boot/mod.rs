@@ -43,6 +43,26 @@ pub fn start() -> ! {
 }
 
 fn set_up() {
+    part(prepare);
+    part(set_up_files);
+    part(spawn_event_services);
+    part(spawn_other_services);
+    part(net::start);
+    part(disk::start);
+    if quota::prepare().is_err() {
+        panic!("no memory for the quotas");
+    }
+    part(|| spawn_service("first program", Priority::DEFAULT, start_first_program()));
+}
+
+/// Executes a part of the boot with a frame of its own. If the compiler merged the frames of all
+/// parts into one, that would take most of the stack.
+#[inline(never)]
+fn part(execute: impl FnOnce()) {
+    execute();
+}
+
+fn prepare() {
     heap::prepare();
     let real_nanoseconds = rtc::nanoseconds();
     timer::set_real_time(real_nanoseconds);
@@ -53,12 +73,17 @@ fn set_up() {
     portions::configure();
     user_mode::configure();
     call::register();
+}
 
+fn set_up_files() {
     let files = fs::set_root(device_tree::root_image());
     log::info!("root image: {files} files");
     fs::mount();
+    fs::set_facts(&inspect::PROC);
+}
 
-    // Events of devices and clocks are more urgent than any program.
+/// Events of devices and clocks are more urgent than any program.
+fn spawn_event_services() {
     spawn_service("timer", Priority::MOST_URGENT, timer::service());
     console::set_handlers(console::Handlers {
         input: &fs::TERMINAL,
@@ -67,10 +92,13 @@ fn set_up() {
     });
     spawn_service("console", Priority::MOST_URGENT, console::service());
     spawn_service("inspection", Priority::MOST_URGENT, report::service());
+    spawn_service("watches", Priority::MOST_URGENT, watch::service());
+}
+
+fn spawn_other_services() {
     spawn_service("reaper", Priority::DEFAULT, reaper::service(first_process_ended));
     spawn_service("sweeper", Priority::DEFAULT, sweeper::service());
     spawn_service("leftovers", Priority::DEFAULT, leftovers::service());
-    spawn_service("watches", Priority::MOST_URGENT, watch::service());
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();
         let _ = write!(name, "switching {hart}");
@@ -79,12 +107,6 @@ fn set_up() {
         };
         spawn_service(&name, Priority::DEFAULT, switching(hart, &RUN_QUEUE, run));
     }
-    net::start();
-    disk::start();
-    if quota::prepare().is_err() {
-        panic!("no memory for the quotas");
-    }
-    spawn_service("first program", Priority::DEFAULT, start_first_program());
 }
 
 async fn start_first_program() {

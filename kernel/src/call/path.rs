@@ -142,7 +142,7 @@ impl PathCall {
     /// set up what this one needs of registers and stack.
     #[inline(never)]
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
-        self.ask.begin(process.family);
+        self.ask.begin(process.id, process.family);
         for _ in 0..PORTION_STEPS {
             match self.step(process) {
                 Ok(Some(Step::Again)) => self.ask.next_step(),
@@ -163,9 +163,12 @@ impl PathCall {
         if component.is_last {
             return self.last(process);
         }
-        let found = attempt!(fs::look_up(&self.at, component.name, &mut self.ask));
+        let mut found = attempt!(fs::look_up(&self.at, component.name, &mut self.ask));
         if found.kind() == mode::LINK {
-            return self.follow(&found);
+            match found.destination(&self.ask)? {
+                Some(destination) => found = destination,
+                None => return self.follow(&found),
+            }
         }
         if !fs::is_directory(&found) {
             return Err(Errno::ENOTDIR);
@@ -197,14 +200,17 @@ impl PathCall {
         if self.then.names_a_place() {
             return self.finish_place(process, &at, name, has_slash);
         }
-        let found = match fs::look_up(&at, &name, &mut self.ask) {
+        let mut found = match fs::look_up(&at, &name, &mut self.ask) {
             Some(Err(Errno::ENOENT)) if self.then.creates() => {
                 return self.create(process, &at, &name, has_slash);
             }
             found => attempt!(found),
         };
         if found.kind() == mode::LINK && (self.follows || has_slash) {
-            return self.follow(&found);
+            match found.destination(&self.ask)? {
+                Some(destination) => found = destination,
+                None => return self.follow(&found),
+            }
         }
         if has_slash && !fs::is_directory(&found) {
             return Err(Errno::ENOTDIR);
@@ -459,6 +465,9 @@ fn same_file_system(one: &NodeRef, other: &NodeRef) -> Result<(), Errno> {
 
 /// Whether a node that exists may be opened so; `None` if the call has to wait.
 fn check_open(node: &NodeRef, flags: u32, ask: &mut Ask) -> Option<Result<(), Errno>> {
+    if let Err(error) = node.may_open() {
+        return Some(Err(error));
+    }
     let kind = node.kind();
     let writes = flags & open::ACCESS_MODE != open::READ_ONLY || flags & open::TRUNCATE != 0;
     if flags & open::CREATE != 0 && flags & open::EXCLUSIVE != 0 {

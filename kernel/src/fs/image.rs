@@ -4,7 +4,10 @@
 pub use cops_algorithms::archive::{Archive, Node};
 use cops_fallible::OutOfMemory;
 use spin::Once;
-use tar_no_std::TarArchiveRef;
+use tar_no_std::{TarArchiveRef, TypeFlag};
+
+/// Unit of the archive's sizes.
+const BLOCK_BYTES: usize = 512;
 
 static ROOT: Once<Archive> = Once::new();
 
@@ -24,10 +27,20 @@ pub fn root() -> &'static Archive {
 
 fn read(archive: &'static [u8]) -> Result<Archive, OutOfMemory> {
     let mut files = Archive::default();
-    if let Ok(archive) = TarArchiveRef::new(archive) {
-        for entry in archive.entries() {
-            if let Ok(name) = entry.filename().as_str() {
-                files.add(name, entry.data())?;
+    if let Ok(checked) = TarArchiveRef::new(archive) {
+        for (block, header) in checked.headers() {
+            let Ok(path) = header.name.as_str() else { continue };
+            let Ok(kind) = header.typeflag.try_to_type_flag() else { continue };
+            if kind == TypeFlag::SYMTYPE {
+                if let Ok(target) = header.linkname.as_str() {
+                    files.add_link(path, target)?;
+                }
+            } else if kind.is_regular_file() {
+                let data = archive.get((block + 1) * BLOCK_BYTES..);
+                let length = header.size.as_number::<usize>().ok();
+                if let Some(data) = data.and_then(|data| data.get(..length?)) {
+                    files.add(path, data)?;
+                }
             }
         }
     }

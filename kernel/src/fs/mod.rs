@@ -13,6 +13,7 @@ mod mounts;
 mod node;
 mod pair;
 mod pipe;
+mod proc;
 mod readiness;
 mod served;
 mod table;
@@ -25,11 +26,13 @@ pub use event::EventCounter;
 pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
 pub use mounts::{
-    covered_by, look_up, mount, mount_served, root as root_directory, served_after, unmount,
+    covered_by, look_up, mount, mount_served, mounted, root as root_directory, served_after,
+    unmount,
 };
 pub use node::{Attempt, Change, Device, New, NodeRef, is_directory};
 pub use pair::pair;
 pub use pipe::pipe;
+pub use proc::{Bytes, Destination, Facts, Found, Subject, path_of, set_facts};
 pub use served::{Ask, ServedTransfer};
 pub use table::{Descriptor, FileTable};
 pub use terminal::{

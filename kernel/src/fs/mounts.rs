@@ -1,14 +1,13 @@
 //! The tree of all file systems: the root image, `/tmp` and `/dev`, and those that processes serve.
 
-use alloc::sync::Arc;
-
 use cops_abi::Errno;
 use cops_fallible::List;
 use spin::{Once, RwLock};
 
 use super::file::{File, Object};
-use super::memory::{self, MemoryFiles};
+use super::memory;
 use super::node::{Attempt, NodeRef, is_directory};
+use super::proc;
 use super::served::{Ask, ServedNode};
 
 /// Maximum number of file systems besides the root.
@@ -56,15 +55,16 @@ pub fn mount() {
 }
 
 fn make() -> Result<Mounts, Errno> {
-    let root = memory::root_image(&["tmp", "dev", "disk"])?;
+    let root = memory::root_image(&["tmp", "dev", "disk", "proc"])?;
     let mut others = List::new();
-    let mut mounted = |name: &str, files: Arc<MemoryFiles>| {
+    let mut mounted = |name: &str, files: NodeRef| {
         let covered = root.look_up(name, &mut Ask::default()).unwrap_or(Err(Errno::EIO))?;
-        others.try_push(Mount::new(covered, files.root()?))?;
+        others.try_push(Mount::new(covered, files))?;
         Ok::<_, Errno>(())
     };
-    mounted("tmp", memory::temporary()?)?;
-    mounted("dev", memory::devices()?)?;
+    mounted("tmp", memory::temporary()?.root()?)?;
+    mounted("dev", memory::devices()?.root()?)?;
+    mounted("proc", proc::root(memory::next_number())?)?;
     Ok(Mounts { root, others: RwLock::new(others) })
 }
 
@@ -166,6 +166,13 @@ pub fn unmount(node: &NodeRef) -> Result<(), Errno> {
     // Without the lock: dropping the root wakes the server, which reads the end.
     drop(mount);
     Ok(())
+}
+
+/// The file system with this index among those besides the root: the directory that it covers, and
+/// its root.
+pub fn mounted(index: usize) -> Option<(NodeRef, NodeRef)> {
+    let others = mounts().others.read();
+    others.get(index).map(|mount| (mount.covered.clone(), mount.root.clone()))
 }
 
 /// The root of the first file system with a number above `after` that a process serves, and its

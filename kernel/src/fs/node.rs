@@ -189,6 +189,22 @@ pub trait Node: Send + Sync {
         Some(Err(Errno::ENOTDIR))
     }
 
+    /// The node to which a symbolic link leads, if it is not found by the path. Never waits.
+    ///
+    /// # Errors
+    /// `EACCES`, `ENOENT`.
+    fn destination(&self, _ask: &Ask) -> Result<Option<NodeRef>, Errno> {
+        Ok(None)
+    }
+
+    /// Whether the process that looked it up may open it.
+    ///
+    /// # Errors
+    /// `EACCES`.
+    fn may_open(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// The path to which a symbolic link leads.
     fn target(&self, _ask: &mut Ask) -> Attempt<Text> {
         Some(Err(Errno::EINVAL))

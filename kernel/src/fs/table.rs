@@ -138,6 +138,11 @@ impl FileTable {
         Ok(true)
     }
 
+    /// Number of descriptors in use.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
     /// The current directory.
     pub fn working(&self) -> NodeRef {
         self.working.as_ref().unwrap_or_else(|| root()).clone()
@@ -343,6 +348,18 @@ impl FileTable {
         let index = self.chunks.iter().position(closing)?;
         let place = self.chunks[index].as_ref()?.close_on_exec.trailing_zeros() as usize;
         self.remove(Descriptor(index * CHUNK_FILES + place)).ok()
+    }
+
+    /// The first number from `from` on that is in use.
+    pub fn next_from(&self, from: usize) -> Option<usize> {
+        let first = from / CHUNK_FILES;
+        let chunks = self.chunks.iter().enumerate().skip(first);
+        let mut taken = chunks.filter_map(|(index, chunk)| {
+            let mask = if index == first { u128::MAX << (from % CHUNK_FILES) } else { u128::MAX };
+            Some((index, chunk.as_ref()?.taken & mask))
+        });
+        let (index, taken) = taken.find(|&(_, taken)| taken != 0)?;
+        Some(index * CHUNK_FILES + taken.trailing_zeros() as usize)
     }
 
     /// The file with this number.

@@ -5,9 +5,11 @@
 //! held when the next record is made.
 
 pub mod portions;
+mod proc;
 pub mod report;
 mod statistics;
 
+pub use proc::PROC;
 pub use statistics::statistics;
 
 use core::sync::atomic::Ordering::*;

@@ -9,7 +9,7 @@
 use super::contents::{Contents, Resolved, check_range};
 use super::frames::Frame;
 use super::quota::Family;
-use super::region::Backing;
+use super::region::{Backing, Region};
 use super::remains::{Place, Remains};
 use super::root::Root;
 use super::table::Slot;
@@ -49,6 +49,28 @@ impl AddressSpace {
     /// The rights of `range`, if it is within one region of anonymous memory.
     pub fn rights_of(&self, range: &Range<usize>) -> Option<Rights> {
         self.contents.lock().regions.rights_of(range)
+    }
+
+    /// Some regions in the order of addresses, from the one with this index on: addresses, rights,
+    /// and whether the pages are the kernel's.
+    pub fn regions_from<const N: usize>(
+        &self,
+        index: usize,
+    ) -> [Option<(Range<usize>, Rights, bool)>; N] {
+        let contents = self.contents.lock();
+        let mut next = contents.regions.nth(index);
+        core::array::from_fn(|_| {
+            let span = next?;
+            next = contents.regions.first_above(span.end);
+            let Region { rights, backing } = span.value;
+            Some((span.start..span.end, rights, backing == Backing::Kernel))
+        })
+    }
+
+    /// Pages that are charged: present ones, and promised ones.
+    pub fn reserved_page_count(&self) -> usize {
+        let contents = self.contents.lock();
+        contents.pages + contents.promised
     }
 
     /// Present pages, those shared with the kernel included.

@@ -50,6 +50,11 @@ impl Regions {
         self.map.at(address).map(|span| span.value)
     }
 
+    /// The region with this index, in the order of addresses.
+    pub(super) fn nth(&self, index: usize) -> Option<Span<Region>> {
+        self.map.nth(index)
+    }
+
     /// The first region that ends above `address`.
     pub(super) fn first_above(&self, address: usize) -> Option<Span<Region>> {
         self.map.first_above(address)

@@ -155,6 +155,11 @@ pub fn at_or_after(id: ProcessId) -> Option<Entry> {
     Some(Entry { id, parent: table.parent(id), process: record.process.clone() })
 }
 
+/// The number of the process that was started last.
+pub fn last() -> ProcessId {
+    TABLE.lock().next - 1
+}
+
 /// Number of processes that have not been waited for.
 pub fn count() -> usize {
     TABLE.lock().records.len()

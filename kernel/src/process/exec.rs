@@ -19,7 +19,7 @@ use super::ending::halt;
 use super::loader::{Image, Start};
 use super::spawn::Request;
 use super::undelivered::calls;
-use super::{Name, Personality, Process, SharedAreas, VirtualCpu, begin_page, children, reaper};
+use super::{Personality, Process, Program, SharedAreas, VirtualCpu, begin_page, children, reaper};
 use crate::arch::{self, UserContext};
 use crate::mm::{self, AddressSpace};
 
@@ -69,6 +69,7 @@ struct New {
 /// A program that is complete.
 struct Ready {
     start: Start,
+    program: Program,
     personality: Personality,
     /// Virtual CPU 0 of the new program, if the calling one has another number.
     successor: Option<Arc<VirtualCpu>>,
@@ -93,7 +94,8 @@ impl Executing {
                     Stage::Collecting(path, request)
                 } else {
                     let working = process.files.lock().working();
-                    Stage::Finding(Image::new(path, working, request.take_arguments())?)
+                    let arguments = request.take_arguments();
+                    Stage::Finding(Image::new(path, working, arguments, process.id)?)
                 }
             }
             Stage::Finding(mut image) => {
@@ -107,13 +109,14 @@ impl Executing {
             Stage::Loading(mut new) => match new.image.resume(&process.areas(&new.space))? {
                 None => Stage::Loading(new),
                 Some((start, personality)) => {
+                    let program = new.image.take_program(&start)?;
                     let successor =
                         if cpu.index == 0 { None } else { Some(try_arc(cpu.successor()?)?) };
                     if !process.begin_replacing(cpu) {
                         return Err(Errno::EAGAIN);
                     }
                     // From here on nothing can fail.
-                    Stage::Ending(new, Ready { start, personality, successor }, 0)
+                    Stage::Ending(new, Ready { start, program, personality, successor }, 0)
                 }
             },
             Stage::Ending(new, ready, from) => match process.end_some_others(cpu, from) {
@@ -128,8 +131,8 @@ impl Executing {
                 for _ in 0..PORTION_FILES {
                     let file = process.files.lock().pop_close_on_exec();
                     if file.is_none() {
-                        let Ready { start, personality, successor } = ready;
-                        process.replace_program(&new.space, new.image.name(), personality);
+                        let Ready { start, program, personality, successor } = ready;
+                        process.replace_program(&new.space, program, personality);
                         return Ok(Some(process.begin_program(cpu, &start, successor)));
                     }
                     // Without the table's lock: closing a file wakes waiting calls.
@@ -281,13 +284,15 @@ impl Process {
     }
 
     /// Replaces the program, of which the process makes no calls any more, by the one in `space`.
-    fn replace_program(&self, space: &AddressSpace, name: Name, personality: Personality) {
+    fn replace_program(&self, space: &AddressSpace, program: Program, personality: Personality) {
         self.space.exchange(space);
         self.ring.reopen();
         self.page.clear();
         self.woken.store(0, SeqCst);
         self.interrupt_priority.store(None, SeqCst);
-        *self.name.lock() = name;
+        let before = core::mem::replace(&mut *self.program.lock(), program);
+        // Without the lock: its file may have no name, and is freed then.
+        drop(before);
         self.personality.become_other(personality);
         children::has_executed(self.id);
         if let Some((cpu, _)) = self.cpus.lock().get(0) {

@@ -110,7 +110,7 @@ impl Forking {
                     Some(next) => Stage::Copying(number, parts, next),
                     None => {
                         let ceiling = parent.ceiling.priority();
-                        let what = (parent.name(), parent.personality.copy()?);
+                        let what = (parent.program(), parent.personality.copy()?);
                         let process = Process::new(number.id, Some(parent), ceiling, what, *parts)?;
                         Stage::Created(Unstarted { number, process })
                     }

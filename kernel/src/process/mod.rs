@@ -17,6 +17,7 @@ mod name;
 mod notify;
 mod number;
 mod personality;
+mod program;
 pub mod reaper;
 pub mod resumable;
 mod running;
@@ -42,6 +43,7 @@ pub use groups::{Signalling, Target};
 pub use loader::{Arguments, Loading, start_program};
 pub use name::Name;
 pub use personality::{Kind as PersonalityKind, Linux, Personality};
+pub use program::{Program, Strings};
 pub use status::WaitStatus;
 pub use thread::Thread;
 pub use tutorial::{FIRST_THREAD, ObjectKind, Threads, Turn};
@@ -82,8 +84,10 @@ pub struct Process {
     pub session: AtomicU32,
     /// The family to which its memory, calls, files and virtual CPUs are charged.
     pub family: Family,
-    /// The name of its program, for messages.
-    name: Mutex<Name>,
+    /// Its program.
+    program: Mutex<Program>,
+    /// When it was started.
+    pub begin_ticks: u64,
     /// What its program was built for.
     pub personality: Personality,
     /// Its memory.
@@ -218,7 +222,7 @@ impl Process {
         id: ProcessId,
         parent: Option<&Process>,
         ceiling: Priority,
-        (name, personality): (Name, Personality),
+        (program, personality): (Program, Personality),
         Parts { family, space, files, page, ring, trace_pages }: Parts,
     ) -> Result<Arc<Self>, Errno> {
         begin_page(&page, ceiling);
@@ -230,7 +234,8 @@ impl Process {
             parent: AtomicU32::new(parent_id),
             group: AtomicU32::new(0),
             session: AtomicU32::new(0),
-            name: Mutex::new(name),
+            program: Mutex::new(program),
+            begin_ticks: crate::arch::now_ticks(),
             personality,
             space,
             files: Mutex::new(files),
@@ -277,7 +282,12 @@ impl Process {
 
     /// The name of its program, for messages.
     pub fn name(&self) -> Name {
-        *self.name.lock()
+        self.program.lock().name
+    }
+
+    /// Its program.
+    pub fn program(&self) -> Program {
+        self.program.lock().clone()
     }
 
     /// Number of its virtual CPUs with a worker record, running or not.

@@ -76,8 +76,10 @@ impl Spawning {
                     let path = core::mem::take(&mut start.path);
                     let working = process.files.lock().working();
                     let (ceiling, console) = (start.ceiling, start.console);
-                    *self =
-                        Self::Loading(Loading::new(path, working, arguments, ceiling, console)?);
+                    let parent = process.id;
+                    *self = Self::Loading(Loading::new(
+                        path, working, arguments, ceiling, console, parent,
+                    )?);
                 }
                 Ok(None)
             }

@@ -12,6 +12,7 @@
 //! xtask does not depend on other crates of this repository, except for its tests.
 
 mod build;
+mod busybox;
 mod cli;
 mod commands;
 mod control;

@@ -70,6 +70,18 @@ pub const LINUX_GCC: Need = Need {
     },
 };
 
+/// Runs programs for Linux on RISC-V on this host.
+pub const QEMU_USER: Need = Need {
+    what: "user-mode QEMU for riscv64: qemu-riscv64-static or qemu-riscv64",
+    packages: &[&["qemu-user-static", "qemu-user"]],
+    is_present: || qemu_user().is_some(),
+};
+
+/// User-mode QEMU for riscv64.
+pub fn qemu_user() -> Option<std::path::PathBuf> {
+    find_program("qemu-riscv64-static").or_else(|| find_program("qemu-riscv64"))
+}
+
 /// Debian's Rust with the library sources, for building for the guest without rustup (SPEC 1.3 b).
 pub const DEBIAN_RUST: Need = Need {
     what: "Debian's Rust 1.95 or newer with its library sources, and the linker ld.lld",

@@ -54,6 +54,9 @@ pub const HARDWARE_CAPABILITIES: usize = 1 << (b'i' - b'a')
 /// What Linux calls the machine.
 pub const LINUX_NAME: &str = "riscv64";
 
+/// What Linux says of a hart in `cpuinfo`.
+pub const LINUX_DESCRIPTION: &str = "isa\t\t: rv64imafdc_zba_zbb_zbs\nmmu\t\t: sv39\n";
+
 /// The machine type of programs in ELF files.
 pub use elf::abi::EM_RISCV as ELF_MACHINE;
 

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use cops_abi::Errno;
 use cops_abi::file::device_number;
 use cops_algorithms::tree::{ROOT, Tree};
-use cops_fallible::try_arc;
+use cops_fallible::{Text, try_arc};
 use spin::{Mutex, Once};
 
 use super::image::root as root_archive;
@@ -124,7 +124,11 @@ pub fn root_image(directories: &[&str]) -> Result<NodeRef, Errno> {
         for part in above.split('/').filter(|part| !part.is_empty()) {
             parent = directory(parent, part)?;
         }
-        match files.add(parent, name, Body::Image(entry.data), 0o555, None) {
+        let body = match core::str::from_utf8(entry.data) {
+            Ok(target) if entry.is_link => Body::Link(Text::try_from_str(target)?),
+            _ => Body::Image(entry.data),
+        };
+        match files.add(parent, name, body, if entry.is_link { 0o777 } else { 0o555 }, None) {
             // A file and a directory of the same name: the first one counts.
             Ok(_) | Err(Errno::EEXIST | Errno::ENOTDIR) => {}
             Err(error) => return Err(error),

@@ -20,13 +20,15 @@ use super::node::ServedNode;
 use super::request::{Answered, Draft, Request};
 use crate::fs::node::{Attempt, NodeRef};
 use crate::mm::quota::Family;
-use crate::sched::Waiter;
+use crate::sched::{ProcessId, Waiter};
 
 /// The requests of one call; dropping it takes them back.
 #[derive(Default)]
 pub struct Ask {
     /// The family that pays; `None`: the call cannot wait, so nothing is asked.
     payer: Option<Family>,
+    /// The process that makes the call; 0: the kernel itself.
+    caller: ProcessId,
     answers: List<Result<Answer, Errno>>,
     /// The number of the next operation.
     next: usize,
@@ -63,10 +65,28 @@ impl Answer {
 }
 
 impl Ask {
-    /// Begins an attempt, on behalf of `payer`.
-    pub fn begin(&mut self, payer: Family) {
+    /// Of a call of process `caller` that cannot wait.
+    pub fn of(caller: ProcessId) -> Self {
+        let mut ask = Self::default();
+        ask.caller = caller;
+        ask
+    }
+
+    /// Begins an attempt, on behalf of process `caller` and `payer`, its family.
+    pub fn begin(&mut self, caller: ProcessId, payer: Family) {
+        self.caller = caller;
         self.payer = Some(payer);
         self.next = 0;
+    }
+
+    /// The process that makes the call; 0: the kernel itself.
+    pub fn caller(&self) -> ProcessId {
+        self.caller
+    }
+
+    /// The family that pays for what the call makes, if there is one.
+    pub fn payer(&self) -> Option<Family> {
+        self.payer
     }
 
     /// The replies so far have been used.

@@ -138,7 +138,7 @@ impl ServedTransfer {
         // No position is larger than a signed number can be.
         let room = (i64::MAX as u64).saturating_sub(at);
         let length = self.length.min(usize::try_from(room).unwrap_or(usize::MAX));
-        self.ask.begin(payer);
+        self.ask.begin(0, payer);
         let buffers = || core::mem::take(&mut self.buffers);
         let result = match self.direction {
             Waiting::ToRead if length == 0 => Ok((at, 0)),

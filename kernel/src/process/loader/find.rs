@@ -12,6 +12,7 @@ use cops_fallible::{List, Text};
 
 use crate::fs::{self, Ask, Attempt, NodeRef};
 use crate::mm::layout;
+use crate::process::ProcessId;
 
 /// Components of a path that one portion walks.
 const PORTION_STEPS: usize = 8;
@@ -24,6 +25,68 @@ pub struct Search {
     /// The directory that has been reached.
     at: NodeRef,
     walk: Walk,
+    /// The process that asks; 0: the kernel.
+    caller: ProcessId,
+    /// The path of the directory.
+    path: Path,
+}
+
+/// Maximum length of a path that is kept.
+const PATH_BYTES_KEPT: usize = 1000;
+
+/// The path of a directory.
+enum Path {
+    /// It ends with this, and what is before it is the path of this directory.
+    Below(NodeRef, Text),
+    /// The whole path; empty for the root.
+    Known(Text),
+    /// It is too long, or cannot be found without waiting.
+    Unknown,
+}
+
+impl Path {
+    /// Climbs one level, if the beginning of the path is not known.
+    fn climb(self) -> Result<Self, Errno> {
+        let Self::Below(at, end) = self else { return Ok(self) };
+        if let Some(covered) = fs::covered_by(&at) {
+            return Ok(Self::Below(covered, end));
+        }
+        Ok(match at.place(&mut Ask::default()) {
+            Some(Ok(None)) => Self::Known(end),
+            Some(Ok(Some((parent, name)))) => match joined(&name, &end)? {
+                Some(longer) => Self::Below(parent, longer),
+                None => Self::Unknown,
+            },
+            // The directory has been removed, or its server would have to be asked.
+            Some(Err(_)) | None => Self::Unknown,
+        })
+    }
+
+    /// The path of what has this name in the directory.
+    fn join(&mut self, name: &str) -> Result<(), Errno> {
+        let Self::Known(path) = self else { return Ok(()) };
+        match name {
+            "." => {}
+            ".." => path.truncate(path.rfind('/').unwrap_or(0)),
+            name if path.len() + 1 + name.len() > PATH_BYTES_KEPT => *self = Self::Unknown,
+            name => {
+                path.try_push_str("/")?;
+                path.try_push_str(name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `/` and `name` before `end`; `None` if that is too long.
+fn joined(name: &str, end: &str) -> Result<Option<Text>, Errno> {
+    if 1 + name.len() + end.len() > PATH_BYTES_KEPT {
+        return Ok(None);
+    }
+    let mut text = Text::try_from_str("/")?;
+    text.try_push_str(name)?;
+    text.try_push_str(end)?;
+    Ok(Some(text))
 }
 
 /// The result of an attempt that must not wait.
@@ -36,32 +99,60 @@ impl Search {
     ///
     /// # Errors
     /// `ENOENT` for an empty path, `ENOMEM`.
-    pub fn new(working: &NodeRef, path: &str) -> Result<Self, Errno> {
+    pub fn new(working: &NodeRef, path: &str, caller: ProcessId) -> Result<Self, Errno> {
         let walk = Walk::new(Text::try_from_str(path)?)?;
-        let at = if walk.is_absolute() { fs::root_directory() } else { working };
-        Ok(Self { at: at.clone(), walk })
+        let (at, path) = if walk.is_absolute() {
+            (fs::root_directory(), Path::Known(Text::new()))
+        } else {
+            (working, Path::Below(working.clone(), Text::new()))
+        };
+        Ok(Self { at: at.clone(), walk, caller, path })
     }
 
-    /// Walks some of the path. `None` if there is more to walk.
+    /// Walks some of the path. `None` if there is more to walk; otherwise the file, and its path,
+    /// which is empty if that is not known.
     ///
     /// # Errors
     /// As for `open`; `EACCES` if a step would have to wait.
-    pub fn resume(&mut self) -> Result<Option<NodeRef>, Errno> {
+    pub fn resume(&mut self) -> Result<Option<(NodeRef, Text)>, Errno> {
         for _ in 0..PORTION_STEPS {
-            let component = self.walk.next();
-            let found = at_once(fs::look_up(&self.at, component.name, &mut Ask::default()))?;
-            if found.kind() == mode::LINK {
-                let target = at_once(found.target(&mut Ask::default()))?;
-                if self.walk.expand(&target)? {
-                    self.at = fs::root_directory().clone();
-                }
+            if let Path::Below(..) = self.path {
+                self.path = core::mem::replace(&mut self.path, Path::Unknown).climb()?;
                 continue;
+            }
+            let component = self.walk.next();
+            let ask = &mut Ask::of(self.caller);
+            let mut found = at_once(fs::look_up(&self.at, component.name, ask))?;
+            if found.kind() == mode::LINK {
+                let target = at_once(found.target(ask));
+                match found.destination(ask)? {
+                    Some(destination) => {
+                        found = destination;
+                        self.path = match target {
+                            Ok(path) if path.starts_with('/') => Path::Known(path),
+                            _ => Path::Unknown,
+                        };
+                    }
+                    None => {
+                        if self.walk.expand(&target?)? {
+                            self.at = fs::root_directory().clone();
+                            self.path = Path::Known(Text::new());
+                        }
+                        continue;
+                    }
+                }
+            } else {
+                self.path.join(component.name)?;
             }
             if (component.has_slash || !component.is_last) && !fs::is_directory(&found) {
                 return Err(Errno::ENOTDIR);
             }
             if component.is_last {
-                return Ok(Some(found));
+                let path = match core::mem::replace(&mut self.path, Path::Unknown) {
+                    Path::Known(path) => path,
+                    _ => Text::new(),
+                };
+                return Ok(Some((found, path)));
             }
             self.at = found;
             self.walk.advance();

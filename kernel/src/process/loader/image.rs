@@ -5,8 +5,8 @@ use alloc::boxed::Box;
 
 use cops_abi::Errno;
 
-use super::super::{Name, Personality, PersonalityKind, SharedAreas};
-use super::elf::{Program, Segments};
+use super::super::{Name, Personality, PersonalityKind, ProcessId, Program, SharedAreas};
+use super::elf::{Program as Elf, Segments};
 use super::find::{Executable, Search};
 use super::stack::{self, Arguments, ProgramFacts, Start};
 use crate::fs::NodeRef;
@@ -23,10 +23,20 @@ pub struct Image {
     arguments: Arguments,
     /// The personality that the program gets whatever its file says, if there is one.
     forced: Option<PersonalityKind>,
+    /// Its file, once that is found.
+    program: Option<File>,
+    /// The process that asks for it; 0: the kernel.
+    caller: ProcessId,
     /// Where the program headers are in memory, once that is known.
     headers: usize,
     stage: Stage,
 }
+
+/// Where paths begin that name programs by processes that execute them.
+const IN_PROC: &str = "/proc/";
+
+/// The file of a program, and the path at which it was found.
+type File = (NodeRef, Text);
 
 /// What exists of the program. It is moved in each portion, so what is large is boxed.
 enum Stage {
@@ -34,30 +44,36 @@ enum Stage {
     /// being walked; the number of scripts so far.
     Searching(Search, Text, usize),
     /// Its headers are being read.
-    Reading(Box<Program>),
+    Reading(Box<Elf>),
     /// Segments that are being mapped and filled.
-    Mapping(Box<Program>, Segments),
+    Mapping(Box<Elf>, Segments),
     /// All segments, and the first so many of the shared areas.
-    Sharing(Box<Program>, Personality, usize),
+    Sharing(Box<Elf>, Personality, usize),
     /// Everything but the stack.
-    Mapped(Box<Program>, Personality),
+    Mapped(Box<Elf>, Personality),
     /// An empty stack too, which has this top.
-    WithStack(Box<Program>, Personality, usize),
+    WithStack(Box<Elf>, Personality, usize),
     /// Everything, or nothing after a portion that failed.
     Ended,
 }
 
 impl Image {
     /// The program at `path`, which is to be started with `arguments`. Relative paths begin in
-    /// directory `working`.
+    /// directory `working`. Process `caller` asks for it; 0 is the kernel.
     ///
     /// # Errors
     /// `ENOENT` for an empty path, `ENOMEM`.
-    pub fn new(path: Text, working: NodeRef, arguments: Arguments) -> Result<Self, Errno> {
+    pub fn new(
+        path: Text,
+        working: NodeRef,
+        arguments: Arguments,
+        caller: ProcessId,
+    ) -> Result<Self, Errno> {
         mm::admit()?;
-        let search = Search::new(&working, &path)?;
+        let search = Search::new(&working, &path, caller)?;
         let stage = Stage::Searching(search, Text::try_from_str(&path)?, 0);
-        Ok(Self { path, working, arguments, forced: None, headers: 0, stage })
+        let (forced, program, headers) = (None, None, 0);
+        Ok(Self { path, working, arguments, forced, program, caller, headers, stage })
     }
 
     /// The program gets this personality, whatever its file says.
@@ -65,9 +81,18 @@ impl Image {
         self.forced = Some(kind);
     }
 
-    /// The name of the program.
-    pub fn name(&self) -> Name {
-        Name::of_path(&self.path)
+    /// The program, which begins so. For the process that has loaded it, once.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn take_program(&mut self, start: &Start) -> Result<Program, Errno> {
+        let (node, path) = self.program.take().ok_or(Errno::ENOEXEC)?;
+        // A link in `/proc` says nothing about the program, but busybox knows its command by it.
+        let is_link = self.path.starts_with(IN_PROC) && !path.is_empty();
+        let name = Name::of_path(if is_link { &path } else { &self.path });
+        let command = Name::of_path(self.path.rsplit('/').next().unwrap_or_default());
+        let program = Program::new((name, command), node, path)?;
+        Ok(Program { strings: start.strings, ..program })
     }
 
     /// Executes a portion of the search for the program. Returns whether there is more to do before
@@ -80,14 +105,15 @@ impl Image {
         let (stage, has_more) = match core::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Searching(mut search, path, depth) => match search.resume()? {
                 None => (Stage::Searching(search, path, depth), true),
-                Some(node) => {
-                    let mut file = Executable::new(node)?;
+                Some((node, found_at)) => {
+                    let mut file = Executable::new(node.clone())?;
                     let head = file.head()?;
                     if script::is_script(&head) {
                         (self.interpret(&head, &path, depth)?, true)
                     } else {
                         let is_image = file.is_image();
-                        let mut program = try_box(Program::new(file, &head)?)?;
+                        self.program = Some((node, found_at));
+                        let mut program = try_box(Elf::new(file, &head)?)?;
                         // What is in memory already is not worth a portion of its own.
                         let has_more = !is_image || program.read_headers()?;
                         (Stage::Reading(program), has_more)
@@ -118,7 +144,7 @@ impl Image {
         self.arguments = self.arguments.interpreted(&interpreter, path)?;
         // All names are text, so no file has this one.
         let next = core::str::from_utf8(interpreter.path).map_err(|_| Errno::ENOENT)?;
-        let search = Search::new(&self.working, next)?;
+        let search = Search::new(&self.working, next, self.caller)?;
         Ok(Stage::Searching(search, Text::try_from_str(next)?, depth + 1))
     }
 
@@ -165,7 +191,7 @@ impl Image {
 
     fn map_some(
         &mut self,
-        mut program: Box<Program>,
+        mut program: Box<Elf>,
         mut segments: Segments,
         areas: &SharedAreas<'_>,
     ) -> Result<Stage, Errno> {

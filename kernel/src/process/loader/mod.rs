@@ -23,7 +23,7 @@ use cops_fallible::Text;
 
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, PersonalityKind, Process, Thread, reaper};
+use super::{Parts, PersonalityKind, Process, ProcessId, Thread, reaper};
 use crate::fs::{self, ConsoleMode, NodeRef};
 use crate::mm;
 use crate::trace;
@@ -40,7 +40,8 @@ pub async fn start_program(
     forced: Option<PersonalityKind>,
 ) -> Result<Arc<Process>, Errno> {
     let path = Text::try_from_str(path)?;
-    let mut loading = Loading::new(path, fs::root_directory().clone(), arguments, ceiling, None)?;
+    let mut loading =
+        Loading::new(path, fs::root_directory().clone(), arguments, ceiling, None, 0)?;
     if let Some(kind) = forced {
         loading.image.force(kind);
     }
@@ -78,7 +79,7 @@ enum Stage {
 impl Loading {
     /// The program at `path`, which is to be started with `arguments` and this `ceiling`, and in
     /// the foreground of the console if its parent hands that over with `console`. Relative paths
-    /// begin in directory `working`.
+    /// begin in directory `working`. The parent has number `parent`; 0 is the kernel.
     ///
     /// # Errors
     /// As for [`Image::new`].
@@ -88,8 +89,9 @@ impl Loading {
         arguments: Arguments,
         ceiling: Priority,
         console: Option<ConsoleMode>,
+        parent: ProcessId,
     ) -> Result<Self, Errno> {
-        let image = Image::new(path, working, arguments)?;
+        let image = Image::new(path, working, arguments, parent)?;
         Ok(Self { image, ceiling, console, stage: Stage::Nothing })
     }
 
@@ -121,7 +123,7 @@ impl Loading {
             Stage::Filling(number, parts) => match self.image.resume(&parts.areas())? {
                 None => Stage::Filling(number, parts),
                 Some((start, personality)) => {
-                    let what = (self.image.name(), personality);
+                    let what = (self.image.take_program(&start)?, personality);
                     let process = Process::new(number.id, parent, self.ceiling, what, *parts)?;
                     Stage::Complete(Unstarted { number, process }, start)
                 }

@@ -7,7 +7,7 @@ use cops_abi::{Errno, auxv, layout};
 use cops_algorithms::script::Interpreter;
 use cops_fallible::List;
 
-use super::super::Personality;
+use super::super::{Personality, Strings};
 use crate::arch;
 use crate::drivers::random;
 use crate::mm::{AddressSpace, Rights, UserRange};
@@ -122,6 +122,8 @@ pub struct Start {
     pub entry: usize,
     pub stack_pointer: usize,
     pub argument_count: usize,
+    /// Where the arguments and the environment are.
+    pub strings: Strings,
 }
 
 /// Maps the stack of the first virtual CPU of a program and allocates its first page. Returns its
@@ -179,7 +181,12 @@ pub fn fill(
     store(space, path_start, program.path.as_bytes())?;
     store(space, random_start, &chance)?;
     store(space, stack_pointer, &bytes)?;
-    Ok(Start { entry: program.entry, stack_pointer, argument_count: first.len() })
+    let strings = Strings {
+        arguments: strings_start,
+        environment: environment.first().map_or(path_start, place),
+        end: path_start,
+    };
+    Ok(Start { entry: program.entry, stack_pointer, argument_count: first.len(), strings })
 }
 
 /// The auxiliary vector of a native program.

@@ -190,6 +190,7 @@ fn dispatch(
         other if other < FIRST_OWN && native::name(other).is_some() => {
             return super::dispatch(cpu, frame, context);
         }
+        number::SENDFILE | number::HARDWARE_PROBE | number::RSEQ => return Err(Errno::ENOSYS),
         other => {
             if linux.is_new_unknown_call(other) {
                 log::warn!("{process}: system call {other} does not exist here");

@@ -5,7 +5,7 @@
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::layout;
-use cops_abi::linux::{resource, thread_control};
+use cops_abi::linux::{resource, system_name, thread_control};
 
 use super::super::arguments::Clock;
 use super::super::time;
@@ -53,10 +53,10 @@ pub fn time_of_day(process: &Process, into: Option<UserRange>) -> CallResult {
 pub fn name(process: &Process, address: usize) -> CallResult {
     const FIELD_BYTES: usize = 65;
     let fields = [
-        "Linux",
-        "cops",
-        "6.1.0-cops",
-        concat!("COPS ", env!("CARGO_PKG_VERSION")),
+        system_name::SYSTEM,
+        system_name::NODE,
+        system_name::RELEASE,
+        system_name::VERSION,
         arch::LINUX_NAME,
         "(none)",
     ];
@@ -143,8 +143,8 @@ pub fn control_thread(
             let mut name = *thread.name.lock();
             if name[0] == 0 {
                 // That of the program, until it gets another one.
-                let program = process.name();
-                let program = program.rsplit('/').next().unwrap_or_default().as_bytes();
+                let command = process.program().command;
+                let program = command.as_bytes();
                 let length = program.len().min(name.len() - 1);
                 name[..length].copy_from_slice(&program[..length]);
             }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::busybox;
 use crate::error::{Because, Failure, Outcome};
 
 /// Maximum length of a path in a USTAR header without a prefix. The format can split longer paths,
@@ -25,8 +26,10 @@ pub struct RootImage {
 
 #[derive(Debug)]
 struct File {
+    /// The contents; the target of a symbolic link.
     bytes: Vec<u8>,
     mode: u32,
+    is_link: bool,
 }
 
 impl RootImage {
@@ -42,8 +45,32 @@ impl RootImage {
                     "a path in the root image has at most {LONGEST_PATH} bytes; use shorter names"
                 )));
         }
-        self.files.insert(path.to_owned(), File { bytes, mode });
+        self.files.insert(path.to_owned(), File { bytes, mode, is_link: false });
         Ok(())
+    }
+
+    /// Adds a symbolic link, unless there is a file with this path.
+    pub fn add_link(&mut self, path: &str, target: &str) -> Outcome<()> {
+        if !self.files.contains_key(path) {
+            self.add(path, target.as_bytes().to_vec(), 0o777)?;
+            if let Some(link) = self.files.get_mut(path) {
+                link.is_link = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds busybox as `bin/busybox`, links for its applets that are not programs in `bin` already,
+    /// and the names of the only user.
+    pub fn add_busybox(&mut self, program: &Path) -> Outcome<()> {
+        self.add_file(program, "bin/busybox")?;
+        let bytes =
+            std::fs::read(program).because(|| format!("cannot read {}", program.display()))?;
+        for applet in busybox::applets(&bytes) {
+            self.add_link(&format!("bin/{applet}"), "busybox")?;
+        }
+        self.add("etc/passwd", b"root:x:0:0:root:/:/bin/sh\n".to_vec(), 0o644)?;
+        self.add("etc/group", b"root:x:0:\n".to_vec(), 0o644)
     }
 
     /// Adds a file of the host.
@@ -128,14 +155,20 @@ impl RootImage {
         for (path, file) in &self.files {
             let mut header = tar::Header::new_ustar();
             header.set_path(path).because(cannot)?;
-            header.set_size(file.bytes.len() as u64);
+            header.set_size(if file.is_link { 0 } else { file.bytes.len() as u64 });
             header.set_mode(file.mode);
             header.set_mtime(0);
             header.set_uid(0);
             header.set_gid(0);
-            header.set_entry_type(tar::EntryType::Regular);
+            if file.is_link {
+                header.set_entry_type(tar::EntryType::Symlink);
+                header.set_link_name_literal(&file.bytes).because(cannot)?;
+            } else {
+                header.set_entry_type(tar::EntryType::Regular);
+            }
             header.set_cksum();
-            archive.append(&header, file.bytes.as_slice()).because(cannot)?;
+            let bytes = if file.is_link { &[][..] } else { file.bytes.as_slice() };
+            archive.append(&header, bytes).because(cannot)?;
         }
         std::fs::write(to, archive.into_inner().because(cannot)?).because(cannot)
     }
@@ -194,6 +227,26 @@ mod tests {
         image.add("a", b"1".to_vec(), 0o644).unwrap();
         image.add("a", b"2".to_vec(), 0o644).unwrap();
         assert_eq!(listing(&image, &folder), [("a".to_owned(), 0o644, b"2".to_vec())]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn links_replace_no_program() {
+        let folder = scratch("links");
+        let busybox = folder.join("busybox");
+        std::fs::write(&busybox, b"ELF [\0[[\0ls\0ps\0\0").unwrap();
+        let mut image = RootImage::default();
+        image.add("bin/ps", b"own".to_vec(), 0o755).unwrap();
+        image.add_busybox(&busybox).unwrap();
+        let path = folder.join("image.tar");
+        image.write(&path).unwrap();
+        let mut archive = tar::Archive::new(std::fs::File::open(path).unwrap());
+        let links = archive.entries().unwrap().map(Result::unwrap).filter_map(|entry| {
+            let target = entry.link_name().unwrap()?.display().to_string();
+            Some((entry.path().unwrap().display().to_string(), target))
+        });
+        let expected = ["bin/[", "bin/[[", "bin/ls"].map(|path| (path.into(), "busybox".into()));
+        assert_eq!(links.collect::<Vec<_>>(), expected);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

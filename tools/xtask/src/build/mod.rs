@@ -58,7 +58,13 @@ impl Guest {
 
     /// A root image with the programs and the kernel's symbols that starts `argv` as process 1.
     /// Files of the `added` folders replace files with the same path.
-    pub fn root_image(&self, argv: &[String], added: &[PathBuf]) -> Outcome<RootImage> {
+    /// With `busybox`, that program and links for its applets are in it too.
+    pub fn root_image(
+        &self,
+        argv: &[String],
+        added: &[PathBuf],
+        busybox: Option<&Path>,
+    ) -> Outcome<RootImage> {
         let mut image = RootImage::default();
         for program in &self.programs {
             image.add(
@@ -72,6 +78,9 @@ impl Guest {
             symbols::table(&read(&self.kernel)?, &read(&self.vdso.object)?)?,
             0o644,
         )?;
+        if let Some(busybox) = busybox {
+            image.add_busybox(busybox)?;
+        }
         for folder in added {
             image.add_folder(folder)?;
         }

@@ -32,6 +32,8 @@ use crate::workspace::{Scratch, Workspace};
 pub struct Prepared {
     pub qemu: Qemu,
     pub guest: Guest,
+    /// Debian's busybox, for boots that are to have it.
+    pub busybox: Option<PathBuf>,
     /// Contains the root images of this process.
     scratch: Scratch,
 }
@@ -43,7 +45,7 @@ impl Prepared {
         let qemu = Qemu::find()?;
         let toolchain = GuestToolchain::find(workspace, progress)?;
         let guest = Guest::build(workspace, &toolchain, progress)?;
-        Ok(Self { qemu, guest, scratch: workspace.scratch()? })
+        Ok(Self { qemu, guest, busybox: None, scratch: workspace.scratch()? })
     }
 
     /// A file of this process with this name, which does not exist yet.
@@ -55,7 +57,8 @@ impl Prepared {
     /// image.
     pub fn boot(&self, machine: &Machine, argv: &[String], added: &[PathBuf]) -> Outcome<Boot> {
         let root_image = self.scratch.file("root.tar");
-        self.guest.root_image(argv, added)?.write(&root_image)?;
+        let busybox = self.busybox.as_deref();
+        self.guest.root_image(argv, added, busybox)?.write(&root_image)?;
         // Standard error is for the program and for errors, unless more is requested.
         let level = if machine.verbose { "info" } else { "warn" };
         Ok(Boot {

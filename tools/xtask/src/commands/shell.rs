@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use super::Prepared;
+use crate::busybox;
 use crate::cli::Shell;
 use crate::error::Outcome;
 use crate::interrupt;
@@ -16,7 +17,8 @@ use crate::workspace::Workspace;
 const ESCAPE: u8 = 0x01;
 
 pub fn run(workspace: &Workspace, options: &Shell) -> Outcome<u8> {
-    let prepared = Prepared::new(workspace, Progress::Transient)?;
+    let mut prepared = Prepared::new(workspace, Progress::Transient)?;
+    prepared.busybox = busybox::for_shell(workspace);
     let argv = argv(options.disk.is_some());
     let mut boot = prepared.boot(&options.machine, &argv, &options.add)?;
     boot.disk = options.disk.as_deref().map(super::disk_image).transpose()?;

@@ -135,9 +135,18 @@ pub fn boots(context: &Context<'_>) -> Outcome<Vec<Case>> {
 
 /// Runs this program as `./cops exec`.
 pub(super) fn cops_exec(name: &str, arguments: &[&str]) -> Outcome<Captured> {
+    cops_exec_within(name, arguments, LIMIT)
+}
+
+/// Like [`cops_exec`], with another time limit.
+pub(super) fn cops_exec_within(
+    name: &str,
+    arguments: &[&str],
+    limit: Duration,
+) -> Outcome<Captured> {
     let mut step = step(name);
     let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
-    capture(Command::new(ourselves).arg("exec").args(arguments), Some(LIMIT), |line| {
+    capture(Command::new(ourselves).arg("exec").args(arguments), Some(limit), |line| {
         step.detail(line)
     })
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::exec::{cops_exec, status};
-use super::{Case, Context, step};
+use super::{Case, Context, busybox, step};
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Because, Outcome};
 use crate::packages;
@@ -41,7 +41,7 @@ const SERVED: &str = "served";
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-const TESTS: [Test; 24] = [
+const TESTS: [Test; 25] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -94,6 +94,15 @@ const TESTS: [Test; 24] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "jobs are in order",
+        message: "",
+    },
+    Test {
+        name: "proc: files about processes and the machine, hostile opens",
+        program: "procfs",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "/proc is in order",
         message: "",
     },
     Test {
@@ -226,15 +235,15 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         println!("  the Rust program is skipped: rustup target add {RUST_TARGET}");
         chosen.retain(|test| test.program != RUST);
     }
+    let mut cases = busybox::run(context)?;
     if chosen.is_empty() {
-        return Ok(Vec::new());
+        return Ok(cases);
     }
     packages::ensure(&[packages::LINUX_GCC], Progress::Lines)?;
     context.prepared()?;
     let folder = build(context.workspace, &chosen)?;
     let path = &*folder;
     let folder = folder.to_string_lossy();
-    let mut cases = Vec::new();
     for test in chosen {
         for harts in test.harts {
             let name = format!("{}, {harts} hart(s)", test.name);
@@ -257,7 +266,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 6] = ["memory", "threads", "hostile", "exec", "watchers", "jobs"];
+const MEASURED: [&str; 7] = ["memory", "threads", "hostile", "exec", "watchers", "jobs", "procfs"];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.

@@ -2,6 +2,7 @@
 //! line.
 
 mod book;
+mod busybox;
 mod calls;
 mod cargo_output;
 mod clippy;

@@ -49,6 +49,7 @@ mod network;
 mod network_load;
 mod order;
 mod pipes;
+mod proc;
 mod processes;
 mod programs;
 mod quotas;
@@ -115,6 +116,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         files::TESTS,
         descriptors::TESTS,
         temporary::TESTS,
+        proc::TESTS,
         processes::TESTS,
         forks::TESTS,
         programs::TESTS,
