@@ -357,6 +357,8 @@ pub mod protection {
 
 /// Flags of `mmap`; exactly these two must be set.
 pub mod map_flags {
+    /// Changes are seen by all that have mapped the same.
+    pub const SHARED: usize = 1;
     /// Changes are the process's own.
     pub const PRIVATE: usize = 2;
     /// The mapping has no file.

@@ -1,11 +1,11 @@
-//! The waiters on the futexes of one process: which there are, and in which order they are woken.
+//! The waiters on futexes: which there are, and in which order they are woken.
 //!
-//! A waiter waits on an address. The waiters of one address are woken in the order of their
+//! A waiter waits on a [`Word`]. The waiters of one word are woken in the order of their
 //! priorities, and in the order of arrival within one priority. A waiter that is moved to another
-//! address arrives there when it is moved.
+//! word arrives there when it is moved.
 //!
-//! All waiters are in one map, in the order (address, priority, arrival), so a wake is a search for
-//! the first one of an address. A wake of many waiters is a [`Sweep`], which is done in portions:
+//! All waiters are in one map, in the order (word, priority, arrival), so a wake is a search for
+//! the first one of a word. A wake of many waiters is a [`Sweep`], which is done in portions:
 //! it visits only waiters that arrived before it began, so it ends however many arrive meanwhile.
 //!
 //! The caller has a lock for each table, and uses the table's waiters only under that lock; their
@@ -32,11 +32,36 @@ pub enum State {
     Woken = 2,
 }
 
+/// What a waiter waits on. The kernel has a table for the words of each process, and one for the
+/// words in memory that processes share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Word {
+    /// The number of the object that contains it; 0 for the memory of one process.
+    pub object: u64,
+    /// Its address, or where it is in the object.
+    pub address: usize,
+}
+
+impl Word {
+    /// A word of the process that has the table.
+    #[must_use]
+    pub const fn own(address: usize) -> Self {
+        Self { object: 0, address }
+    }
+
+    /// Whether it is in memory that processes share.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.object != 0
+    }
+}
+
 /// Something that waits on a futex.
 #[derive(Debug)]
 pub struct Waiter {
     state: AtomicU8,
     priority: AtomicPriority,
+    object: AtomicU64,
     address: AtomicUsize,
     arrival: AtomicU64,
     /// It is woken only by a sweep with a common bit.
@@ -46,22 +71,23 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter for sweeps of `address` with a bit of `mask`.
+    /// A waiter for sweeps of `word` with a bit of `mask`.
     #[must_use]
-    pub const fn new(address: usize, mask: u32) -> Self {
+    pub const fn new(word: Word, mask: u32) -> Self {
         Self {
             state: AtomicU8::new(State::Idle as u8),
             priority: AtomicPriority::new(Priority::DEFAULT),
-            address: AtomicUsize::new(address),
+            object: AtomicU64::new(word.object),
+            address: AtomicUsize::new(word.address),
             arrival: AtomicU64::new(0),
             mask,
             wake: AtomicU64::new(0),
         }
     }
 
-    /// The address that it waits on.
-    pub fn address(&self) -> usize {
-        self.address.load(Relaxed)
+    /// The word that it waits on. It changes only within its table, under the table's lock.
+    pub fn word(&self) -> Word {
+        Word { object: self.object.load(Relaxed), address: self.address.load(Relaxed) }
     }
 
     /// Its state.
@@ -78,16 +104,16 @@ impl Waiter {
     }
 
     fn key(&self) -> Key {
-        (self.address(), Rank(self.priority.load()), self.arrival.load(Relaxed))
+        (self.word(), Rank(self.priority.load()), self.arrival.load(Relaxed))
     }
 }
 
-type Key = (usize, Rank, u64);
+type Key = (Word, Rank, u64);
 
 /// Memory for a waiter in a table.
 pub type Place = Spare<Key, Arc<Waiter>>;
 
-/// A search through the waiters of one address, which may be continued later.
+/// A search through the waiters of one word, which may be continued later.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// The first waiter that may still be visited.
@@ -97,7 +123,7 @@ pub struct Sweep {
     before: u64,
 }
 
-/// The waiters of one process; see the module.
+/// The waiters of one table; see the module.
 #[derive(Debug, Default)]
 pub struct Futexes {
     waiting: Map<Key, Arc<Waiter>>,
@@ -159,10 +185,10 @@ impl Futexes {
         }
     }
 
-    /// A search through the waiters that wait on `address` now and have a bit of `mask`.
+    /// A search through the waiters that wait on `word` now and have a bit of `mask`.
     #[must_use]
-    pub fn sweep(&self, address: usize, mask: u32) -> Sweep {
-        let from = (address, Rank(Priority::MOST_URGENT), 0);
+    pub fn sweep(&self, word: Word, mask: u32) -> Sweep {
+        let from = (word, Rank(Priority::MOST_URGENT), 0);
         Sweep { from, mask, before: self.next_arrival + 1 }
     }
 
@@ -192,12 +218,13 @@ impl Futexes {
         Some(waiter.wake.load(Relaxed))
     }
 
-    /// Moves the next waiter of a search to address `to`. Returns whether there was one, as
-    /// [`wake_next`](Self::wake_next) does.
-    pub fn move_next(&mut self, sweep: &mut Sweep, visits: &mut usize, to: usize) -> bool {
+    /// Moves the next waiter of a search to word `to` of the same table. Returns whether there was
+    /// one, as [`wake_next`](Self::wake_next) does.
+    pub fn move_next(&mut self, sweep: &mut Sweep, visits: &mut usize, to: Word) -> bool {
         let Some(key) = self.next(sweep, visits) else { return false };
         let Some((waiter, place)) = self.waiting.take(&key) else { return false };
-        waiter.address.store(to, Relaxed);
+        waiter.object.store(to.object, Relaxed);
+        waiter.address.store(to.address, Relaxed);
         self.arrive(waiter, place);
         true
     }
@@ -215,13 +242,13 @@ mod tests {
     }
 
     fn add(table: &mut Futexes, address: usize, mask: u32, at: u8, wake: u64) -> Arc<Waiter> {
-        let waiter = Arc::new(Waiter::new(address, mask));
+        let waiter = Arc::new(Waiter::new(Word::own(address), mask));
         table.insert(waiter.clone(), Place::try_new().unwrap(), level(at), wake);
         waiter
     }
 
     fn wake_all(table: &mut Futexes, address: usize, mask: u32) -> Vec<u64> {
-        let mut sweep = table.sweep(address, mask);
+        let mut sweep = table.sweep(Word::own(address), mask);
         core::iter::from_fn(|| table.wake_next(&mut sweep, &mut 1000)).collect()
     }
 
@@ -254,7 +281,7 @@ mod tests {
     fn a_sweep_leaves_those_that_come_later_and_ends() {
         let mut table = Futexes::new();
         add(&mut table, 8, 1, 32, 1);
-        let mut sweep = table.sweep(8, 1);
+        let mut sweep = table.sweep(Word::own(8), 1);
         add(&mut table, 8, 1, 0, 2);
         add(&mut table, 8, 1, 63, 3);
         assert_eq!(table.wake_next(&mut sweep, &mut 10), Some(1));
@@ -268,7 +295,7 @@ mod tests {
         for wake in 0..100 {
             add(&mut table, 8, 1 << u32::from(wake == 99), 32, wake);
         }
-        let mut sweep = table.sweep(8, 2);
+        let mut sweep = table.sweep(Word::own(8), 2);
         let mut portions = 0;
         let found = loop {
             portions += 1;
@@ -287,13 +314,31 @@ mod tests {
         let first = add(&mut table, 8, 1, 32, 1);
         add(&mut table, 8, 1, 32, 2);
         add(&mut table, 16, 1, 32, 3);
-        let mut sweep = table.sweep(8, u32::MAX);
-        assert!(table.move_next(&mut sweep, &mut 10, 16));
-        assert!(table.move_next(&mut sweep, &mut 10, 16));
-        assert!(!table.move_next(&mut sweep, &mut 10, 16));
+        let mut sweep = table.sweep(Word::own(8), u32::MAX);
+        let to = Word::own(16);
+        assert!(table.move_next(&mut sweep, &mut 10, to));
+        assert!(table.move_next(&mut sweep, &mut 10, to));
+        assert!(!table.move_next(&mut sweep, &mut 10, to));
         assert_eq!(table.remove(&first), State::Queued);
         assert_eq!(wake_all(&mut table, 8, 1), Vec::<u64>::new());
         assert_eq!(wake_all(&mut table, 16, 1), [3, 2]);
+    }
+
+    #[test]
+    fn the_same_address_in_another_object_is_another_word() {
+        let mut table = Futexes::new();
+        let [one, other] = [1, 2].map(|object| Word { object, address: 8 });
+        for (word, wake) in [(one, 1), (other, 2)] {
+            let waiter = Arc::new(Waiter::new(word, 1));
+            table.insert(waiter, Place::try_new().unwrap(), level(32), wake);
+        }
+        let mut sweep = table.sweep(other, 1);
+        assert_eq!(table.wake_next(&mut sweep, &mut 10), Some(2));
+        assert_eq!(table.wake_next(&mut sweep, &mut 10), None);
+        let mut sweep = table.sweep(one, 1);
+        assert!(table.move_next(&mut sweep, &mut 10, other));
+        let mut sweep = table.sweep(other, 1);
+        assert_eq!(table.wake_next(&mut sweep, &mut 10), Some(1));
     }
 
     #[test]
@@ -302,8 +347,9 @@ mod tests {
         for wake in 0..4 {
             add(&mut table, 8, 1, 32, wake);
         }
-        let mut sweep = table.sweep(8, 1);
-        let moved = core::iter::from_fn(|| table.move_next(&mut sweep, &mut 10, 8).then_some(()));
+        let mut sweep = table.sweep(Word::own(8), 1);
+        let to = Word::own(8);
+        let moved = core::iter::from_fn(|| table.move_next(&mut sweep, &mut 10, to).then_some(()));
         assert_eq!(moved.take(100).count(), 4);
     }
 
@@ -324,7 +370,7 @@ mod tests {
                         model.push((address, at, step, waiters.len() as u64 - 1));
                     }
                     2 => {
-                        let mut sweep = table.sweep(address, 1);
+                        let mut sweep = table.sweep(Word::own(address), 1);
                         for _ in 0..other {
                             let first = model.iter().filter(|waiter| waiter.0 == address).min().copied();
                             prop_assert_eq!(
@@ -335,10 +381,10 @@ mod tests {
                         }
                     }
                     3 => {
-                        let mut sweep = table.sweep(address, 1);
+                        let mut sweep = table.sweep(Word::own(address), 1);
                         let first = model.iter_mut().filter(|waiter| waiter.0 == address).min();
                         prop_assert_eq!(
-                            table.move_next(&mut sweep, &mut 1000, other),
+                            table.move_next(&mut sweep, &mut 1000, Word::own(other)),
                             first.is_some()
                         );
                         if let Some(first) = first {

@@ -26,6 +26,7 @@ pub mod interest;
 pub mod kin;
 pub mod levels;
 pub mod multiplexer;
+pub mod numbered;
 pub mod only_child;
 pub mod pages;
 pub mod path;

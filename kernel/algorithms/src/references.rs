@@ -7,6 +7,10 @@
 //! - A common frame may be in several page tables, and is writable in none. Calls in flight only
 //!   read it, and they may be those of any of these spaces, or of one that has unmapped it.
 //!
+//! The frames of a memory object (`mm::MemoryObject` in the kernel) are own too, but in the page
+//! tables of all spaces that have mapped it as shared. They never become common, and are in use as
+//! long as the object or one of these entries has a reference.
+//!
 //! So a frame may become common only while its one page-table entry has the only reference
 //! ([`References::share`]), and becomes own again only when there is a single reference
 //! ([`References::claim`]). Both are called under the lock of an address space that has the frame

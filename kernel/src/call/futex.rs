@@ -1,6 +1,6 @@
 //! The operation of a call that waits on a futex (decision 27).
 //!
-//! The call is in the table of its process before it reads the word the last time. So a thread that
+//! The call is in the table for its word before it reads the word the last time. So a thread that
 //! changes the word and wakes afterwards finds the call there, or the call sees the change.
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 
 use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::futex::{Place, State, Waiter as FutexWaiter};
+use cops_algorithms::futex::{Place, State, Waiter as FutexWaiter, Word};
 use cops_fallible::{OutOfMemory, try_arc};
 
 use crate::arch;
@@ -23,6 +23,8 @@ const WAIT_BYTES: u64 = (size_of::<FutexWait>() + size_of::<FutexWaiter>() + 64 
 /// A wait on a futex.
 pub struct FutexWait {
     waiter: Arc<FutexWaiter>,
+    /// Where the word was when the call was made.
+    address: usize,
     expected: u32,
     deadline_ticks: Option<u64>,
     timer: Option<Timer>,
@@ -33,25 +35,34 @@ pub struct FutexWait {
 }
 
 impl FutexWait {
-    /// A wait for a wake of `address` with a bit of `mask`, while the word there is `expected`.
+    /// A wait for a wake of `word`, which is at `address`, with a bit of `mask`, while its value is
+    /// `expected`.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(
         process: &Process,
-        (address, mask): (usize, u32),
+        (address, word, mask): (usize, Word, u32),
         expected: u32,
         deadline_ticks: Option<u64>,
     ) -> Result<Self, Errno> {
         let _charge = Charge::new(process.family, &Amounts::of(Kind::Memory, WAIT_BYTES))?;
-        let waiter = try_arc(FutexWaiter::new(address, mask))?;
-        Ok(Self { waiter, expected, deadline_ticks, timer: None, _charge, is_checked: false })
+        let waiter = try_arc(FutexWaiter::new(word, mask))?;
+        Ok(Self {
+            waiter,
+            address,
+            expected,
+            deadline_ticks,
+            timer: None,
+            _charge,
+            is_checked: false,
+        })
     }
 
     /// As for `Operation::attempt`.
     pub fn attempt(&mut self, process: &Process) -> Option<CallResult> {
         let state = {
-            let _table = process.futexes.lock();
+            let _table = process.futexes(self.waiter.word()).lock();
             self.waiter.state()
         };
         if state == State::Woken {
@@ -59,7 +70,7 @@ impl FutexWait {
         }
         if !self.is_checked {
             self.is_checked = state == State::Queued;
-            match read(process, self.waiter.address()) {
+            match read(process, self.address) {
                 Ok(word) if word == self.expected => {}
                 Ok(_) => return Some(self.give_up(process, Errno::EAGAIN)),
                 Err(error) => return Some(self.give_up(process, error)),
@@ -74,7 +85,7 @@ impl FutexWait {
     /// The result of a call that does not wait any longer: `error`, unless it was woken in the
     /// meantime.
     fn give_up(&self, process: &Process, error: Errno) -> CallResult {
-        match process.futexes.lock().remove(&self.waiter) {
+        match process.futexes(self.waiter.word()).lock().remove(&self.waiter) {
             State::Woken => Ok(0),
             State::Idle | State::Queued => Err(error),
         }
@@ -95,15 +106,15 @@ impl FutexWait {
         }
         let place = Place::try_new()?;
         let (ours, wake) = (self.waiter.clone(), waiter.coroutine.raw());
-        process.futexes.lock().insert(ours, place, waiter.priority, wake);
+        process.futexes(ours.word()).lock().insert(ours, place, waiter.priority, wake);
         Ok(true)
     }
 
     /// As for `Operation::remove_waiter`. A wake that the call does not report goes to another one.
     pub fn remove_waiter(&self, process: &Process, must_pass_on: bool) {
-        let before = process.futexes.lock().remove(&self.waiter);
+        let before = process.futexes(self.waiter.word()).lock().remove(&self.waiter);
         if before == State::Woken && must_pass_on {
-            process.wake_one_on_futex(self.waiter.address());
+            process.wake_one_on_futex(self.waiter.word());
         }
     }
 
@@ -112,7 +123,7 @@ impl FutexWait {
         if let Some(timer) = &mut self.timer {
             timer.set_priority(priority);
         }
-        process.futexes.lock().set_priority(&self.waiter, priority);
+        process.futexes(self.waiter.word()).lock().set_priority(&self.waiter, priority);
     }
 }
 

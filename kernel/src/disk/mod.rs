@@ -75,6 +75,7 @@ pub fn disk() -> Result<&'static Disk, Errno> {
 }
 
 /// Finds the disk and starts its service. Called once at boot.
+#[inline(never)]
 pub fn start() {
     let Some(Found { device, line, memory }) = VirtioBlock::probe() else { return };
     let mut memory = memory.into_vec().into_iter();

@@ -1,4 +1,5 @@
-//! The contents of a file in memory, in frames, and how they are freed in portions.
+//! The contents of a file in memory, or of shared memory, in frames, and how they are freed in
+//! portions.
 //!
 //! What is cut off a file, and what is left of a file that is closed without a name, is put on a
 //! list for the sweeper (`process/sweeper.rs`). Nothing is allocated for that, except the part that
@@ -13,8 +14,8 @@ use spin::Mutex;
 
 use super::served;
 use crate::mm::frames::FRAME_BYTES;
-use crate::mm::quota::{self, Family};
-use crate::mm::{self, Frame, PinnedBuffer};
+use crate::mm::quota::{self, Charge, Family};
+use crate::mm::{self, FaultError, Frame, PinnedBuffer};
 use crate::sched::Service;
 
 /// Maximum length of a file.
@@ -27,18 +28,23 @@ const PORTION_PAGES: usize = 16;
 /// A page, charged to the family that wrote it first.
 struct Page {
     frame: Frame,
-    owner: Family,
+    /// `None` if it was charged before, with all other pages.
+    owner: Option<Family>,
 }
 
 impl Page {
     /// A page of zeros.
-    fn new(owner: Family) -> Result<Self, Errno> {
+    fn new(owner: Option<Family>) -> Result<Self, Errno> {
         mm::admit()?;
-        quota::charge_memory(owner, FRAME_BYTES as u64).map_err(|_| Errno::ENOSPC)?;
+        if let Some(owner) = owner {
+            quota::charge_memory(owner, FRAME_BYTES as u64).map_err(|_| Errno::ENOSPC)?;
+        }
         match Frame::allocate_zeroed() {
             Ok(frame) => Ok(Self { frame, owner }),
             Err(_) => {
-                quota::release_memory(owner, FRAME_BYTES as u64);
+                if let Some(owner) = owner {
+                    quota::release_memory(owner, FRAME_BYTES as u64);
+                }
                 Err(Errno::ENOMEM)
             }
         }
@@ -47,7 +53,9 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        quota::release_memory(self.owner, FRAME_BYTES as u64);
+        if let Some(owner) = self.owner {
+            quota::release_memory(owner, FRAME_BYTES as u64);
+        }
     }
 }
 
@@ -55,6 +63,8 @@ impl Drop for Page {
 pub struct Contents {
     length: u64,
     pages: Pages<Page>,
+    /// The charge for all pages, those included that have not been written, if it was made before.
+    prepaid: Option<Charge>,
     /// In the list for the sweeper: the next one.
     next: Option<Box<Contents>>,
 }
@@ -65,12 +75,60 @@ impl Contents {
     /// # Errors
     /// `ENOMEM`.
     pub fn new() -> Result<Box<Self>, Errno> {
-        Ok(try_box(Self { length: 0, pages: Pages::new(), next: None })?)
+        Ok(try_box(Self { length: 0, pages: Pages::new(), prepaid: None, next: None })?)
+    }
+
+    /// Of a file of `length` zeros, of which all pages are charged with `prepaid`.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn with_length(length: u64, prepaid: Option<Charge>) -> Result<Box<Self>, Errno> {
+        Ok(try_box(Self { length, pages: Pages::new(), prepaid, next: None })?)
+    }
+
+    /// A reference to the frame of a page, which is made if there is none; it is charged to `payer`
+    /// unless it has been paid for.
+    ///
+    /// # Errors
+    /// `NoPage` beyond the end, or if the payer's quota is used up; `OutOfMemory`.
+    pub fn frame(&mut self, number: u64, payer: Family) -> Result<Frame, FaultError> {
+        if number >= self.length.div_ceil(FRAME_BYTES as u64) {
+            return Err(FaultError::NoPage);
+        }
+        if let Some(page) = self.pages.get(number) {
+            return Ok(page.frame.clone());
+        }
+        let owner = if self.prepaid.is_some() { None } else { Some(payer) };
+        let page = Page::new(owner).map_err(|error| match error {
+            Errno::ENOSPC => FaultError::NoPage,
+            _ => FaultError::OutOfMemory,
+        })?;
+        let frame = page.frame.clone();
+        self.pages.insert(number, page)?;
+        Ok(frame)
     }
 
     /// The length in bytes.
     pub fn len(&self) -> u64 {
         self.length
+    }
+
+    /// Copies a page into `frame`, which is all zero.
+    ///
+    /// # Errors
+    /// `NoPage` beyond the end.
+    pub fn copy_page(&self, number: u64, frame: &Frame) -> Result<(), FaultError> {
+        if number >= self.length.div_ceil(FRAME_BYTES as u64) {
+            return Err(FaultError::NoPage);
+        }
+        if let Some(page) = self.pages.get(number) {
+            let mut piece = [0; PIECE_BYTES];
+            for at in (0..FRAME_BYTES).step_by(PIECE_BYTES) {
+                page.frame.read(at, &mut piece);
+                frame.write(at, &piece);
+            }
+        }
+        Ok(())
     }
 
     /// Reads at `offset`. Returns the number of bytes, 0 at the end.
@@ -140,7 +198,7 @@ impl Contents {
             if self.pages.get(number).is_some() {
                 continue;
             }
-            let inserted = Page::new(payer)
+            let inserted = Page::new(Some(payer))
                 .and_then(|page| self.pages.insert(number, page).map_err(|_| Errno::ENOMEM));
             if let Err(error) = inserted {
                 return ((number * frame).saturating_sub(offset) as usize, Some(error));

@@ -16,6 +16,7 @@ mod pipe;
 mod proc;
 mod readiness;
 mod served;
+mod shared_memory;
 mod table;
 mod terminal;
 
@@ -34,6 +35,7 @@ pub use pair::pair;
 pub use pipe::pipe;
 pub use proc::{Bytes, Destination, Facts, Found, Subject, path_of, set_facts};
 pub use served::{Ask, ServedTransfer};
+pub use shared_memory::SharedMemory;
 pub use table::{Descriptor, FileTable};
 pub use terminal::{
     ConsoleRead, TERMINAL, console_mode, hand_over_console, release_console, set_settings, settings,

@@ -12,8 +12,8 @@ use cops_abi::file::{Status, Time, Usage, mode};
 use cops_fallible::Text;
 
 use super::served::{Ask, ServedNode};
-use crate::mm::PinnedBuffer;
 use crate::mm::quota::Family;
+use crate::mm::{MemoryObject, PinnedBuffer};
 
 /// The result of an attempt; `None` if the operation has to wait.
 pub type Attempt<T> = Option<Result<T, Errno>>;
@@ -102,6 +102,14 @@ pub trait Node: Send + Sync {
     /// The bytes of a file that never change, if it is one.
     fn image(&self) -> Option<&'static [u8]> {
         None
+    }
+
+    /// The same node, as something that can be mapped.
+    ///
+    /// # Errors
+    /// `ENODEV` if it cannot.
+    fn object(self: Arc<Self>) -> Result<Arc<dyn MemoryObject>, Errno> {
+        Err(Errno::ENODEV)
     }
 
     /// Like [`Self::read`], into memory of the kernel: for a program that is loaded.

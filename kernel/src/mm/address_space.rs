@@ -8,6 +8,7 @@
 
 use super::contents::{Contents, Resolved, check_range};
 use super::frames::Frame;
+use super::object::Source;
 use super::quota::Family;
 use super::region::{Backing, Region};
 use super::remains::{Place, Remains};
@@ -46,9 +47,10 @@ impl AddressSpace {
         })
     }
 
-    /// The rights of `range`, if it is within one region of anonymous memory.
-    pub fn rights_of(&self, range: &Range<usize>) -> Option<Rights> {
-        self.contents.lock().regions.rights_of(range)
+    /// Present pages, those shared with the kernel or with other processes included.
+    pub fn page_count(&self) -> usize {
+        let contents = self.contents.lock();
+        contents.pages + contents.shared
     }
 
     /// Some regions in the order of addresses, from the one with this index on: addresses, rights,
@@ -73,9 +75,22 @@ impl AddressSpace {
         contents.pages + contents.promised
     }
 
-    /// Present pages, those shared with the kernel included.
-    pub fn page_count(&self) -> usize {
-        self.contents.lock().pages
+    /// Whether other processes may have some of its memory mapped too.
+    pub fn shares_memory(&self) -> bool {
+        !self.contents.lock().mappings.is_empty()
+    }
+
+    /// The object that other processes may have mapped and that contains `address`, by number, and
+    /// where `address` is in it.
+    pub fn shared_place(&self, address: usize) -> Option<(u64, usize)> {
+        let contents = self.contents.lock();
+        if contents.mappings.is_empty() {
+            return None;
+        }
+        let Backing::Shared(number) = contents.regions.at(address)?.backing else { return None };
+        let mapping = contents.mappings.get(number)?;
+        let offset = mapping.page_at(address) as usize * layout::PAGE_BYTES;
+        Some((mapping.view.object.number(), offset + address % layout::PAGE_BYTES))
     }
 
     /// Loads this space on this hart unless it is loaded already. Interrupts are off, and stay off
@@ -93,25 +108,53 @@ impl AddressSpace {
     /// # Errors
     /// See [`MapError`]; nothing has changed then.
     pub fn map_anonymous(&self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
-        self.contents.lock().insert_anonymous(range, rights)
+        self.map(range, rights, &Source::Anonymous)
     }
 
-    /// Like [`AddressSpace::map_anonymous`], at any address in `area` with room for `length` bytes,
-    /// which is rounded up to pages. Returns the address.
+    /// Maps `source`. Nothing is allocated for its pages.
+    ///
+    /// # Errors
+    /// See [`MapError`]; nothing has changed then.
+    pub fn map(
+        &self,
+        range: Range<usize>,
+        rights: Rights,
+        source: &Source,
+    ) -> Result<(), MapError> {
+        self.contents.lock().insert_source(range, rights, source)
+    }
+
+    /// Continues the region around `range` up to `end`.
+    ///
+    /// # Errors
+    /// `NotMapped` if `range` is not within one region of the program; otherwise see [`MapError`].
+    /// Nothing has changed then.
+    pub fn extend(&self, range: &Range<usize>, end: usize) -> Result<(), MapError> {
+        let mut contents = self.contents.lock();
+        let region = contents.regions.around(range).ok_or(MapError::NotMapped)?;
+        if end <= range.end {
+            return Ok(());
+        }
+        contents.insert_mapped(range.end..end, region.rights, region.backing)
+    }
+
+    /// Like [`AddressSpace::map`], at any address in `area` with room for `length` bytes, which is
+    /// rounded up to pages. Returns the address.
     ///
     /// # Errors
     /// See [`MapError`].
-    pub fn map_anonymous_anywhere(
+    pub fn map_anywhere(
         &self,
         area: Range<usize>,
         length: usize,
         rights: Rights,
+        source: &Source,
     ) -> Result<usize, MapError> {
         let length =
             layout::page_up(length).filter(|&length| length > 0).ok_or(MapError::BadRange)?;
         let mut contents = self.contents.lock();
         let start = contents.regions.find_free(area, length).ok_or(MapError::OutOfMemory)?;
-        contents.insert_anonymous(start..start + length, rights)?;
+        contents.insert_source(start..start + length, rights, source)?;
         Ok(start)
     }
 

@@ -2,6 +2,7 @@
 
 use super::address_space::AddressSpace;
 use super::contents::{Contents, check_range, check_rights};
+use super::region::{Backing, PORTION_MAPPINGS, Region};
 use super::{MapError, Rights, layout};
 use crate::arch;
 use cops_algorithms::promised::{is_promised, promised_pages};
@@ -23,26 +24,44 @@ impl AddressSpace {
     /// its record); nothing has changed then.
     pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
         check_range(range)?;
+        // Dropped last, without the lock: an object may end with its last mapping.
+        let mut ended = [const { None }; PORTION_MAPPINGS];
         let contents = &mut *self.contents.lock();
         let limit = contents.regions.removable(range)?;
         let (pages, covered) = contents.table.first_pages(range.start..limit, HOLES);
         let (start, mut end) = (pages.start, pages.end);
-        let (mut count, mut touched) = (0, 0);
+        let (mut count, mut touched, mut shared) = (0, 0, 0);
+        let (regions, any_shared) = (&contents.regions, contents.shared > 0);
         contents.table.for_each_present(start..end, |address, _| {
             count += 1;
-            touched += usize::from(is_promised(address));
+            if any_shared && regions.is_shared(address) {
+                shared += 1;
+            } else {
+                touched += usize::from(is_promised(address));
+            }
             if count == BATCH {
                 end = address + layout::PAGE_BYTES;
             }
             count < BATCH
         });
-        let promised = contents
-            .regions
-            .ranges_in(range.start..end)
-            .map(|part| promised_pages(&part))
-            .sum::<usize>();
+        let mut promised = 0;
+        let mut released = [const { None }; PORTION_MAPPINGS];
+        let mut places = released.iter_mut();
+        for (part, backing) in contents.regions.parts_of(range.start..end) {
+            if backing.is_own() {
+                promised += promised_pages(&part);
+            }
+            if let Some(number) = backing.mapping()
+                && let Some(place) = places.next()
+            {
+                *place = Some((number, part.len() / layout::PAGE_BYTES));
+            }
+        }
         // Nothing after this step can fail.
         contents.regions.remove(range.start..end)?;
+        for ((number, pages), place) in released.into_iter().flatten().zip(&mut ended) {
+            *place = contents.mappings.release(number, pages);
+        }
         let mut frames = [const { None }; BATCH];
         let mut places = frames.iter_mut();
         contents.table.for_each_present(start..end, |_, mut slot| {
@@ -52,7 +71,8 @@ impl AddressSpace {
             true
         });
         if count > 0 {
-            contents.pages -= count;
+            contents.pages -= count - shared;
+            contents.shared -= shared;
             self.flush(start..end);
         }
         if start < end && (end == range.end || end == covered) {
@@ -66,8 +86,8 @@ impl AddressSpace {
     }
 
     /// Frees the pages in the first part of `range`, in a few microseconds: the next access to one
-    /// finds zeros. Holes and the kernel's pages stay as they are. Returns the rest of the range,
-    /// `None` if it is complete.
+    /// finds zeros, or what its object has there. Holes and the kernel's pages stay as they are.
+    /// Returns the rest of the range, `None` if it is complete.
     ///
     /// # Errors
     /// `BadRange`; nothing has changed then.
@@ -78,13 +98,15 @@ impl AddressSpace {
         let (pages, _) = contents.table.first_pages(range.start..limit, HOLES);
         let mut end = pages.end;
         let mut frames = [const { None }; BATCH];
-        let (mut count, mut promised) = (0, 0);
+        let (mut count, mut promised, mut shared) = (0, 0, 0);
         let regions = &contents.regions;
         contents.table.for_each_present(pages.start..end, |address, mut slot| {
-            if regions.is_anonymous(address) {
+            let backing = regions.at(address).map_or(Backing::Kernel, |region| region.backing);
+            if backing != Backing::Kernel {
                 frames[count] = slot.take();
                 count += 1;
-                promised += usize::from(is_promised(address));
+                shared += usize::from(!backing.is_own());
+                promised += usize::from(backing.is_own() && is_promised(address));
             }
             if count == BATCH {
                 end = address + layout::PAGE_BYTES;
@@ -92,7 +114,8 @@ impl AddressSpace {
             count < BATCH
         });
         if count > 0 {
-            contents.pages -= count;
+            contents.pages -= count - shared;
+            contents.shared -= shared;
             contents.promised += promised;
             self.flush(pages.start..end);
             contents.adjust_charge();
@@ -104,8 +127,9 @@ impl AddressSpace {
     /// the range, `None` if it is complete.
     ///
     /// # Errors
-    /// `NotMapped` at a hole, and `OutOfMemory`: changes made until then remain. The others: see
-    /// [`MapError`]; nothing has changed then.
+    /// `NotMapped` at a hole, `Protected` where a mapping does not permit these rights, and
+    /// `OutOfMemory`: changes made until then remain. The others: see [`MapError`]; nothing has
+    /// changed then.
     pub fn protect_some(
         &self,
         range: &Range<usize>,
@@ -115,10 +139,17 @@ impl AddressSpace {
         check_rights(rights)?;
         let contents = &mut *self.contents.lock();
         contents.admit_regions()?;
-        let limit = contents.regions.protectable(range)?;
+        let (limit, backing) = contents.regions.protectable(range)?;
+        if let Some(number) = backing.mapping() {
+            let may_write = contents.mappings.get(number).is_some_and(|at| at.view.may_write);
+            // What another process can write is never executed.
+            if rights.execute && !backing.is_own() || rights.write && !may_write {
+                return Err(MapError::Protected);
+            }
+        }
         let (pages, _) = contents.table.first_pages(range.start..limit, HOLES);
         let end = pages.end;
-        contents.regions.protect(range.start..end, rights)?;
+        contents.regions.protect(range.start..end, Region { rights, backing })?;
         contents.adjust_charge();
         let mut any = false;
         contents.table.for_each_present(pages, |_, mut slot| {

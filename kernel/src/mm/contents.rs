@@ -5,6 +5,7 @@
 //! [`AddressSpace`](super::AddressSpace).
 
 use super::frames::Frame;
+use super::object::{Mappings, Source};
 use super::page_table::PageTable;
 use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
@@ -19,12 +20,15 @@ use core::ops::Range;
 pub(super) struct Contents {
     pub(super) table: PageTable,
     pub(super) regions: Regions,
-    /// Present pages, those shared with the kernel included.
+    pub(super) mappings: Mappings,
+    /// Present pages, those shared with the kernel included, those of shared mappings excluded.
     pub(super) pages: usize,
+    /// Present pages of shared mappings, which their objects pay for.
+    pub(super) shared: usize,
     /// Pages that are charged and not yet accessed: the first access cannot fail because of the
     /// quota.
     pub(super) promised: usize,
-    /// The charge for present and promised pages, tables, and the records of regions.
+    /// The charge for present and promised pages, tables, and the records of regions and mappings.
     memory: Charge,
 }
 
@@ -47,15 +51,17 @@ impl Contents {
     /// No mappings, charged to `family`.
     pub(super) fn new(family: Family) -> Result<Self, OutOfMemory> {
         let memory = Charge::new(family, &memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)?;
-        let (table, regions) = (PageTable::new()?, Regions::new());
-        Ok(Self { table, regions, pages: 0, promised: 0, memory })
+        let (table, regions, mappings) = (PageTable::new()?, Regions::new(), Mappings::new());
+        Ok(Self { table, regions, mappings, pages: 0, shared: 0, promised: 0, memory })
     }
 
     /// Exchanges everything with another space; the caller flushes both.
     pub(super) fn exchange(&mut self, other: &mut Self) {
         self.table.exchange_lower(&mut other.table);
         core::mem::swap(&mut self.regions, &mut other.regions);
+        core::mem::swap(&mut self.mappings, &mut other.mappings);
         core::mem::swap(&mut self.pages, &mut other.pages);
+        core::mem::swap(&mut self.shared, &mut other.shared);
         core::mem::swap(&mut self.promised, &mut other.promised);
         core::mem::swap(&mut self.memory, &mut other.memory);
     }
@@ -64,8 +70,10 @@ impl Contents {
     pub(super) fn detach(&mut self) -> Remains {
         let lower = self.table.detach_lower();
         let regions = core::mem::replace(&mut self.regions, Regions::new());
+        let mappings = core::mem::replace(&mut self.mappings, Mappings::new());
         let nothing = Charge::nothing(self.memory.family());
-        Remains::new(lower, regions, core::mem::replace(&mut self.memory, nothing))
+        let memory = core::mem::replace(&mut self.memory, nothing);
+        Remains::new(lower, regions, mappings, memory)
     }
 
     /// Charges a page before it is allocated.
@@ -85,7 +93,8 @@ impl Contents {
     /// are charged even beyond the limit: there are at most two tables for each permitted page.
     pub(super) fn adjust_charge(&mut self) {
         let frames = self.pages + self.promised + self.table.frame_count();
-        let held = (frames * layout::PAGE_BYTES + self.regions.len() * REGION_BYTES) as u64;
+        let records = self.regions.len() * REGION_BYTES + self.mappings.bytes();
+        let held = (frames * layout::PAGE_BYTES + records) as u64;
         let charged = self.memory.amounts().get(Kind::Memory);
         if held > charged {
             self.memory.grow_forced(&Amounts::of(Kind::Memory, held - charged));
@@ -94,18 +103,69 @@ impl Contents {
         }
     }
 
-    /// Adds a region of anonymous memory and charges its promised pages.
-    pub(super) fn insert_anonymous(
+    /// Adds a region for `source`.
+    pub(super) fn insert_source(
         &mut self,
         range: Range<usize>,
         rights: Rights,
+        source: &Source,
+    ) -> Result<(), MapError> {
+        let (Source::Private(view) | Source::Shared(view)) = source else {
+            return self.insert_own(range, rights, Backing::Anonymous);
+        };
+        check_range(&range)?;
+        let growth = memory(Mappings::GROWTH_BYTES);
+        self.memory.grow(&growth).map_err(|_| MapError::OutOfMemory)?;
+        self.memory.shrink(&growth);
+        let number = self.mappings.add(view, &range)?;
+        let inserted = self.insert_mapped(
+            range,
+            rights,
+            match source {
+                Source::Private(_) => Backing::Private(number),
+                _ => Backing::Shared(number),
+            },
+        );
+        if inserted.is_err() {
+            // Not the last reference to its object: the caller has one.
+            drop(self.mappings.release(number, 0));
+        }
+        self.adjust_charge();
+        inserted
+    }
+
+    /// Adds a region of a mapping of this space, or one that continues a region.
+    pub(super) fn insert_mapped(
+        &mut self,
+        range: Range<usize>,
+        rights: Rights,
+        backing: Backing,
+    ) -> Result<(), MapError> {
+        if backing.is_own() {
+            self.insert_own(range.clone(), rights, backing)?;
+        } else {
+            self.insert(range.clone(), rights, backing)?;
+        }
+        if let Some(number) = backing.mapping() {
+            self.mappings.hold(number, &range);
+        }
+        self.adjust_charge();
+        Ok(())
+    }
+
+    /// Adds a region of pages of the process itself and charges its promised pages.
+    pub(super) fn insert_own(
+        &mut self,
+        range: Range<usize>,
+        rights: Rights,
+        backing: Backing,
     ) -> Result<(), MapError> {
         check_range(&range)?;
         let promised = promised_pages(&range);
         self.memory
             .grow(&memory(promised * layout::PAGE_BYTES))
             .map_err(|_| MapError::OutOfMemory)?;
-        let inserted = self.insert(range, rights, Backing::Anonymous);
+        let inserted = self.insert(range, rights, backing);
         if inserted.is_ok() {
             self.promised += promised;
         }
@@ -180,8 +240,13 @@ impl Contents {
             }
         }
         let region = self.regions.at(address).ok_or(FaultError::NotAllowed)?;
-        if region.backing != Backing::Anonymous || !region.rights.allow(access) {
+        if !region.rights.allow(access) {
             return Err(FaultError::NotAllowed);
+        }
+        if region.backing != Backing::Anonymous {
+            self.make_mapped_page(address, region)?;
+            let slot = self.table.find(address).ok_or(FaultError::NotAllowed)?;
+            return Ok(Resolved::Done(use_slot(&slot)));
         }
         Ok(Resolved::Done(self.make_page(address, &[], region.rights, use_slot)?))
     }
@@ -190,7 +255,7 @@ impl Contents {
     #[cold]
     fn may_be_written(&self, address: usize) -> bool {
         let region = self.regions.at(address);
-        region.is_some_and(|region| region.backing == Backing::Anonymous && region.rights.write)
+        region.is_some_and(|region| region.backing.is_own() && region.rights.write)
     }
 
     /// Makes the page around `address`, of which the frame is common, one that the program can
@@ -205,6 +270,41 @@ impl Contents {
         }
         let copy = slot.try_copy()?;
         Ok(Some(slot.replace(copy, region.rights)))
+    }
+
+    /// Puts the page around `address`, which is missing, into a region of an object.
+    #[cold]
+    #[inline(never)]
+    fn make_mapped_page(&mut self, address: usize, region: Region) -> Result<(), FaultError> {
+        let number = region.backing.mapping().ok_or(FaultError::NotAllowed)?;
+        let mapping = self.mappings.get(number).ok_or(FaultError::NotAllowed)?;
+        let page = mapping.page_at(address);
+        if !region.backing.is_own() {
+            // The lock of this space is held until the entry exists: an object that loses the page
+            // meanwhile removes the entry afterwards.
+            let frame = mapping.view.object.page(page, mapping.view.payer)?;
+            self.table.find_or_make(address)?.put(frame, region.rights);
+            self.shared += 1;
+            self.adjust_charge();
+            return Ok(());
+        }
+        let object = mapping.view.object.clone();
+        let frame = Frame::allocate_zeroed()?;
+        object.copy_page(page, &frame)?;
+        if !is_promised(address) {
+            self.charge_page()?;
+        }
+        let put = self.table.find_or_make(address).map(|mut slot| slot.put(frame, region.rights));
+        if put.is_ok() {
+            self.pages += 1;
+            self.promised -= usize::from(is_promised(address));
+        }
+        self.adjust_charge();
+        if region.rights.execute && put.is_ok() {
+            // Any hart may have other code of this frame in its instruction cache.
+            arch::sync_instruction_stream_everywhere();
+        }
+        Ok(put?)
     }
 
     /// Allocates the page around `address`, which is missing, and writes `bytes` to `address`.

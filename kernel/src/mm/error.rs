@@ -25,6 +25,9 @@ pub enum MapError {
 pub enum FaultError {
     /// The address is not mapped, or not with this right.
     NotAllowed,
+    /// It is mapped from an object that has no page there: it is beyond its end, or the object's
+    /// payer has no room for one more.
+    NoPage,
     OutOfMemory,
 }
 
@@ -43,7 +46,7 @@ impl From<OutOfMemory> for FaultError {
 impl From<FaultError> for Errno {
     fn from(error: FaultError) -> Self {
         match error {
-            FaultError::NotAllowed => Errno::EFAULT,
+            FaultError::NotAllowed | FaultError::NoPage => Errno::EFAULT,
             FaultError::OutOfMemory => Errno::ENOMEM,
         }
     }

@@ -16,9 +16,10 @@ const PORTION_PAGES: usize = 32;
 const HOLES: usize = 64;
 
 impl AddressSpace {
-    /// Copies the first anonymous memory at `from` or above into `child`, a space that nothing else
-    /// uses yet, in a few microseconds. Returns the address to continue at; `None` if there is
-    /// no more. Pages of the kernel are left out.
+    /// Copies the first memory at `from` or above into `child`, a space that nothing else uses yet,
+    /// in a few microseconds. Returns the address to continue at; `None` if there is no more. Pages
+    /// of the kernel are left out. Of a shared mapping the child gets the region without pages: it
+    /// takes them from the object on first access.
     ///
     /// # Errors
     /// `OutOfMemory`. The child is to be dropped then.
@@ -27,10 +28,17 @@ impl AddressSpace {
         let mine = &mut *self.contents.lock();
         let theirs = &mut *child.contents.lock();
         let Some(span) = mine.regions.first_above(from) else { return Ok(None) };
-        if span.value.backing != Backing::Anonymous {
-            return Ok(Some(span.end));
-        }
         let (start, rights) = (span.start.max(from), span.value.rights);
+        let backing = match span.value.backing {
+            Backing::Kernel => return Ok(Some(span.end)),
+            Backing::Anonymous => Backing::Anonymous,
+            Backing::Private(number) => Backing::Private(theirs.adopt(number, mine)?),
+            Backing::Shared(number) => {
+                let backing = Backing::Shared(theirs.adopt(number, mine)?);
+                theirs.insert_mapped(start..span.end, rights, backing)?;
+                return Ok(Some(span.end));
+            }
+        };
         let (pages, _) = mine.table.first_pages(start..span.end, HOLES);
         let (mut end, mut count) = (pages.end, 0);
         mine.table.for_each_present(pages.clone(), |address, slot| {
@@ -41,7 +49,7 @@ impl AddressSpace {
             }
             end > address + layout::PAGE_BYTES
         });
-        theirs.insert_anonymous(start..end, rights)?;
+        theirs.insert_mapped(start..end, rights, backing)?;
         let mut copied = Ok(());
         mine.table.for_each_present(pages.start..end, |address, mut slot| {
             copied = theirs.take_from(address, &mut slot, rights);
@@ -58,6 +66,12 @@ impl AddressSpace {
 }
 
 impl Contents {
+    /// The number in this space of the mapping with this number in `parent`.
+    fn adopt(&mut self, number: u16, parent: &Contents) -> Result<u16, MapError> {
+        let mapping = parent.mappings.get(number).ok_or(MapError::NotMapped)?;
+        Ok(self.mappings.adopt(number, mapping)?)
+    }
+
     /// Takes the page in `slot`, of another space, into this one at `address`, which is mapped with
     /// `rights` and has not been accessed.
     fn take_from(

@@ -5,6 +5,7 @@
 //! - `kernel_space` maps the kernel.
 //! - `table` has the tables of a process, `page_table` walks through them, and `lower_half` frees
 //!   them at the end. `kernel_table` is the same for the kernel's half.
+//! - `object` is the interface to what several spaces can map, and has the mappings of a space.
 //! - `region` records what a program has mapped; `contents` combines it with the page table and
 //!   charges for both; `address_space` is their lock, and the harts that use them. `changes`
 //!   unmaps and changes rights, `fork` copies a space for a child.
@@ -34,6 +35,7 @@ pub mod kernel_space;
 mod kernel_table;
 #[allow(unsafe_code)]
 mod lower_half;
+mod object;
 mod page_table;
 mod pinned;
 pub mod quota;
@@ -54,6 +56,7 @@ pub use address_space::AddressSpace;
 pub use cops_algorithms::user_range::{UserRange, own_pages};
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
+pub use object::{MemoryObject, Source, View, next_number as next_object_number};
 pub use pinned::PinnedBuffer;
 pub(crate) use remains::{Abandoned, AbandonedList, Remains, any_abandoned, take_abandoned};
 pub(crate) use root::release_dead;

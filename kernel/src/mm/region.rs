@@ -14,6 +14,10 @@ const REGIONS_MAX: usize = 65_530;
 /// Maximum number of regions that one portion of a call changes.
 const PORTION_REGIONS: usize = 32;
 
+/// Maximum number of regions with mappings of objects that one portion of `munmap` removes: what is
+/// left of the objects may have to be freed.
+pub(super) const PORTION_MAPPINGS: usize = 4;
+
 /// Where the pages of a region come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Backing {
@@ -22,6 +26,27 @@ pub(super) enum Backing {
     /// Frames that the kernel has mapped (shared pages, vDSO). The program may not change or unmap
     /// the region.
     Kernel,
+    /// Copies of the pages of an object, made on first access: the number of the mapping. The
+    /// program may change and unmap the region.
+    Private(u16),
+    /// Frames of an object. The program may unmap the region, and change it as far as its mapping
+    /// permits.
+    Shared(u16),
+}
+
+impl Backing {
+    /// Whether the pages are the process's own, so that it is charged for them.
+    pub(super) fn is_own(self) -> bool {
+        matches!(self, Self::Anonymous | Self::Private(_))
+    }
+
+    /// The number of the mapping of an object.
+    pub(super) fn mapping(self) -> Option<u16> {
+        match self {
+            Self::Private(number) | Self::Shared(number) => Some(number),
+            Self::Anonymous | Self::Kernel => None,
+        }
+    }
 }
 
 /// The properties of a region. Neighbours with equal properties are one region.
@@ -73,11 +98,13 @@ impl Regions {
     /// `Protected` if one of the first regions belongs to the kernel.
     pub(super) fn removable(&self, range: &Range<usize>) -> Result<usize, MapError> {
         let mut end = range.end;
+        let mut mappings = 0;
         for (count, span) in self.map.spans(range.clone()).enumerate() {
             if span.value.backing == Backing::Kernel {
                 return Err(MapError::Protected);
             }
-            if count + 1 == PORTION_REGIONS {
+            mappings += usize::from(span.value.backing.mapping().is_some());
+            if count + 1 == PORTION_REGIONS || mappings == PORTION_MAPPINGS {
                 end = span.end.min(range.end);
                 break;
             }
@@ -92,15 +119,15 @@ impl Regions {
         last.map_or(range.end, |span| span.end.min(range.end))
     }
 
-    /// The rights of `range`, if it is within one region of anonymous memory.
-    pub(super) fn rights_of(&self, range: &Range<usize>) -> Option<Rights> {
+    /// The region of `range`, if it is within one that the program may change.
+    pub(super) fn around(&self, range: &Range<usize>) -> Option<Region> {
         let span = self.map.at(range.start).filter(|span| span.end >= range.end)?;
-        (span.value.backing == Backing::Anonymous).then_some(span.value.rights)
+        (span.value.backing != Backing::Kernel).then_some(span.value)
     }
 
-    /// Whether `address` is in anonymous memory.
-    pub(super) fn is_anonymous(&self, address: usize) -> bool {
-        self.at(address).is_some_and(|region| region.backing == Backing::Anonymous)
+    /// Whether `address` is in a region with an object's own frames.
+    pub(super) fn is_shared(&self, address: usize) -> bool {
+        self.at(address).is_some_and(|region| matches!(region.backing, Backing::Shared(_)))
     }
 
     /// Removes everything in `range`, which [`Self::removable`] has permitted.
@@ -112,38 +139,45 @@ impl Regions {
     }
 
     /// The end of the part of `range` that one portion of `mprotect` processes: the end of `range`
-    /// or an earlier address.
+    /// or an earlier address. Also where its pages come from, all of them.
     ///
     /// # Errors
     /// `NotMapped` if nothing is mapped at its start, `Protected` if the region there belongs to
     /// the kernel.
-    pub(super) fn protectable(&self, range: &Range<usize>) -> Result<usize, MapError> {
-        let mut end = range.start;
+    pub(super) fn protectable(&self, range: &Range<usize>) -> Result<(usize, Backing), MapError> {
+        let (mut end, mut backing) = (range.start, None);
         for span in self.map.spans(range.clone()).take(PORTION_REGIONS) {
-            if span.start > end {
+            if span.start > end || *backing.get_or_insert(span.value.backing) != span.value.backing
+            {
                 break;
-            }
-            if span.value.backing == Backing::Kernel {
-                return if end > range.start { Ok(end) } else { Err(MapError::Protected) };
             }
             end = span.end.min(range.end);
         }
-        if end > range.start { Ok(end) } else { Err(MapError::NotMapped) }
+        match backing {
+            None => Err(MapError::NotMapped),
+            Some(Backing::Kernel) => Err(MapError::Protected),
+            Some(backing) => Ok((end, backing)),
+        }
     }
 
-    /// Gives these rights to all of `range`, which [`Self::protectable`] has permitted.
+    /// Gives these properties to all of `range`, which [`Self::protectable`] has permitted.
     ///
     /// # Errors
     /// `OutOfMemory`, only if a region is split; nothing has changed then.
-    pub(super) fn protect(&mut self, range: Range<usize>, rights: Rights) -> Result<(), MapError> {
+    pub(super) fn protect(&mut self, range: Range<usize>, region: Region) -> Result<(), MapError> {
         check_reserve()?;
-        Ok(self.map.replace(range, Some(Region { rights, backing: Backing::Anonymous }))?)
+        Ok(self.map.replace(range, Some(region))?)
     }
 
-    /// The mapped parts of `range`.
-    pub(super) fn ranges_in(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let spans = self.map.spans(range.clone());
-        spans.map(move |span| span.start.max(range.start)..span.end.min(range.end))
+    /// The mapped parts of `range`, and where their pages come from.
+    pub(super) fn parts_of(
+        &self,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = (Range<usize>, Backing)> {
+        let part = range.clone();
+        self.map.spans(range).map(move |span| {
+            (span.start.max(part.start)..span.end.min(part.end), span.value.backing)
+        })
     }
 
     /// The lowest free range of `length` bytes (page aligned) in `area`.

@@ -11,20 +11,27 @@ use spin::Mutex;
 
 use super::OutOfMemory;
 use super::lower_half::LowerHalf;
+use super::object::Mappings;
 use super::quota::{Charge, Family};
 use super::region::Regions;
 
-/// Regions, tables and pages of a space. Dropping it frees them.
+/// Regions, mappings, tables and pages of a space. Dropping it frees them.
 pub(crate) struct Remains {
     lower: LowerHalf,
     regions: Regions,
+    mappings: Mappings,
     /// Released when everything is freed.
     memory: Charge,
 }
 
 impl Remains {
-    pub(super) fn new(lower: LowerHalf, regions: Regions, memory: Charge) -> Self {
-        Self { lower, regions, memory }
+    pub(super) fn new(
+        lower: LowerHalf,
+        regions: Regions,
+        mappings: Mappings,
+        memory: Charge,
+    ) -> Self {
+        Self { lower, regions, mappings, memory }
     }
 
     /// The family that it is charged to.
@@ -35,7 +42,8 @@ impl Remains {
     /// Continues to free for about the time that `frames` frames take. Returns whether there is
     /// anything left.
     pub(crate) fn free_some(&mut self, frames: usize) -> bool {
-        self.regions.forget_some() || self.lower.free_some(frames)
+        // With its last mapping an object may end, of which the pages are freed elsewhere.
+        self.regions.forget_some() || self.lower.free_some(frames) || self.mappings.pop().is_some()
     }
 
     /// Frees a little and leaves the rest in `place` for [`take_abandoned`].

@@ -82,6 +82,7 @@ pub fn statistics() -> cops_net::Statistics {
 ///
 /// # Panics
 /// Without memory for the stack, which can happen only at boot.
+#[inline(never)]
 pub fn start() {
     let ethernet = addressing(device_tree::facts().boot_arguments);
     // A connection takes about ten kilobytes: connections use at most half of the memory, whatever
@@ -99,16 +100,7 @@ pub fn start() {
         },
         ..Configuration::default()
     };
-    let mut card = None;
-    let mut receiving = None;
-    if let Some(device) = VirtioNet::probe() {
-        let (hardware_address, line) = (device.hardware_address(), device.line());
-        match try_box(Card { hardware_address, transmitter: device.transmitter }) {
-            Ok(found) => card = Some(found as Box<dyn FrameDevice>),
-            Err(error) => log::warn!("no network card: {error}"),
-        }
-        receiving = line.map(|line| (line, device.receiver));
-    }
+    let (card, receiving) = find_card();
     let stack = STACK.call_once(|| {
         let clock = try_arc(HartClock).map_err(Into::into);
         match clock.and_then(|clock| Stack::new(configuration, clock, card)) {
@@ -122,6 +114,27 @@ pub fn start() {
     }
     spawn("net timers", serve_timers(stack));
     spawn("net address", log_address(stack));
+}
+
+/// What transmits.
+type Transmitting = Option<Box<dyn FrameDevice>>;
+/// What receives, if it has an interrupt.
+type Receiving = Option<(Line, Box<Receiver>)>;
+
+/// The network card. Out of line: its queues have 8 KiB each and are made on the stack, where the
+/// rest of the network needs room afterwards.
+#[inline(never)]
+fn find_card() -> (Transmitting, Receiving) {
+    let Some(device) = VirtioNet::probe() else { return (None, None) };
+    let (hardware_address, line) = (device.hardware_address(), device.line());
+    let card = try_box(Card { hardware_address, transmitter: device.transmitter });
+    match (card, try_box(device.receiver)) {
+        (Ok(card), Ok(receiver)) => (Some(card), line.map(|line| (line, receiver))),
+        (Err(error), _) | (_, Err(error)) => {
+            log::warn!("no network card: {error}");
+            (None, None)
+        }
+    }
 }
 
 fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
@@ -161,7 +174,7 @@ fn addressing(arguments: &str) -> EthernetAddressing {
 }
 
 /// Passes received frames to the stack.
-async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Receiver) {
+async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Receiver>) {
     line.enable();
     loop {
         line.next().await;

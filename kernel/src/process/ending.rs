@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
-use super::{Process, VirtualCpu, WaitStatus};
+use super::{Process, Releasing, VirtualCpu, WaitStatus};
 use crate::fs::File;
 
 /// Reasons for which virtual CPUs do not enter user mode: bits of `Process::halted`. Written with
@@ -82,18 +82,25 @@ impl Process {
 
     /// Removes one of the process's virtual CPUs; returns whether there are more. Called by the
     /// reaper after calls, results and files have been freed.
-    pub(super) fn remove_cpu(&self) -> bool {
+    ///
+    /// If it was a thread with robust mutexes that other processes may wait for, also returns what
+    /// releases them.
+    pub(super) fn remove_cpu(&self) -> (bool, Option<Releasing>) {
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let mut cpus = self.cpus.lock();
         let one = cpus.pop();
         let has_more = cpus.worker_count() + cpus.thread_count() > 0;
         drop(cpus);
+        let thread = one.as_ref().filter(|_| self.space.shares_memory());
+        let releasing = thread
+            .and_then(|(cpu, _)| cpu.as_thread())
+            .and_then(|thread| Releasing::new(self, thread));
         // With a call that it had not finished, such as the start of a program: that takes some
         // 22,000 instructions.
         drop(one);
         if !has_more {
             self.published.replace(0);
         }
-        has_more
+        (has_more, releasing)
     }
 }

@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_algorithms::futex::Sweep;
+use cops_algorithms::futex::{Futexes, Sweep, Word};
+use spin::Mutex;
 
 use super::{Process, Thread};
 use crate::mm::UserRange;
@@ -22,6 +23,24 @@ const PORTION_MUTEXES: usize = 4;
 /// circle.
 const MUTEXES_MAX: usize = 2048;
 
+/// Waits on words in memory that processes share.
+static SHARED: Mutex<Futexes> = Mutex::new(Futexes::new());
+
+impl Process {
+    /// The table of the waiters on `word`, which is one that this process can name.
+    pub(crate) fn futexes(&self, word: Word) -> &Mutex<Futexes> {
+        if word.is_shared() { &SHARED } else { &self.own_futexes }
+    }
+
+    /// The futex at `address`: a word of the object that is mapped there and that other processes
+    /// may have mapped, otherwise one of this process.
+    pub fn futex_word(&self, address: usize) -> Word {
+        self.space
+            .shared_place(address)
+            .map_or(Word::own(address), |(object, place)| Word { object, address: place })
+    }
+}
+
 /// A `FUTEX_WAKE` or `FUTEX_REQUEUE` that is being executed.
 pub struct Sweeping {
     sweep: Sweep,
@@ -29,29 +48,36 @@ pub struct Sweeping {
     wake: usize,
     /// How many are still to be moved.
     requeue: usize,
-    to: usize,
+    from: Word,
+    to: Word,
     /// How many have been woken or moved.
     done: usize,
 }
 
 impl Sweeping {
-    /// Wakes `wake` of the waiters that wait now on `address` and have a bit of `mask`, then moves
-    /// `requeue` of them to the address `to`.
+    /// Wakes `wake` of the waiters that wait now on `from` and have a bit of `mask`, then moves
+    /// `requeue` of them to `to`. Waiters that would have to move to another table are woken: each
+    /// program must expect wakes without a reason.
     pub fn new(
         process: &Process,
-        (address, mask): (usize, u32),
+        (from, mask): (Word, u32),
         wake: usize,
-        (to, requeue): (usize, usize),
+        (to, requeue): (Word, usize),
     ) -> Self {
-        let sweep = process.futexes.lock().sweep(address, mask);
-        Self { sweep, wake, requeue, to, done: 0 }
+        let sweep = process.futexes(from).lock().sweep(from, mask);
+        let (wake, requeue) = if from.is_shared() == to.is_shared() {
+            (wake, requeue)
+        } else {
+            (wake.saturating_add(requeue), 0)
+        };
+        Self { sweep, wake, requeue, from, to, done: 0 }
     }
 
     /// Executes a portion. `None` if there is more to do; the result is the number of waiters.
     pub fn resume(&mut self, process: &Process) -> Option<CallResult> {
         let mut visits = PORTION_WAITERS;
         while self.wake > 0 {
-            let woken = process.futexes.lock().wake_next(&mut self.sweep, &mut visits);
+            let woken = process.futexes(self.from).lock().wake_next(&mut self.sweep, &mut visits);
             let Some(woken) = woken else { return self.end_of_search(visits) };
             // Without the lock.
             wake_by_number(woken);
@@ -59,7 +85,7 @@ impl Sweeping {
             self.done += 1;
         }
         while self.requeue > 0 {
-            let mut futexes = process.futexes.lock();
+            let mut futexes = process.futexes(self.from).lock();
             if !futexes.move_next(&mut self.sweep, &mut visits, self.to) {
                 return self.end_of_search(visits);
             }
@@ -157,7 +183,7 @@ impl Releasing {
             match process.space.compare_exchange(place, before, after) {
                 Ok(found) if found == before => {
                     if before & word::WAITERS != 0 {
-                        process.wake_one_on_futex(address);
+                        process.wake_one_on_futex(process.futex_word(address));
                     }
                     return;
                 }

@@ -1,7 +1,7 @@
 //! Processes: an address space, open files, virtual CPUs, and the page shared with the kernel.
 //!
-//! Lock order: `cpus`, then `ring`, then a call's cell, then `files` or `futexes`; the address
-//! space has its own lock. None is held while user code runs.
+//! Lock order: `cpus`, then `ring`, then a call's cell, then `files` or a table of futexes; the
+//! address space has its own lock. None is held while user code runs.
 
 mod calls;
 pub mod children;
@@ -113,8 +113,8 @@ pub struct Process {
     pub(crate) interrupt_priority: AtomicOptionalPriority,
     /// Set if it, or a process of which it is a copy, was started while tracing was on.
     pub(crate) trace_pages: Option<TracePages>,
-    /// Calls that wait on futexes.
-    pub(crate) futexes: Mutex<Futexes>,
+    /// Calls that wait on futexes in its own memory.
+    own_futexes: Mutex<Futexes>,
     /// Set when it has started a thread beside its first one.
     has_threads: AtomicBool,
     /// Why virtual CPUs do not enter user mode, for the check at every trap: bits of
@@ -254,7 +254,7 @@ impl Process {
             published: Published::default(),
             woken: AtomicU64::new(0),
             interrupt_priority: AtomicOptionalPriority::none(),
-            futexes: Mutex::new(Futexes::new()),
+            own_futexes: Mutex::new(Futexes::new()),
             has_threads: AtomicBool::new(false),
             halted: AtomicU8::new(0),
             cpu_count: AtomicUsize::new(0),

@@ -264,7 +264,16 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
         drop(file);
         portions.let_others().await;
     }
-    while process.remove_cpu() {
+    loop {
+        let (has_more, releasing) = process.remove_cpu();
+        if let Some(mut releasing) = releasing {
+            while releasing.release_some(&process) {
+                portions.let_others().await;
+            }
+        }
+        if !has_more {
+            break;
+        }
         portions.let_others().await;
     }
     portions.let_others().await;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::arch::SyscallFrame;
 use crate::mm::quota::Family;
-use crate::mm::{MapError, Rights};
+use crate::mm::{MapError, Rights, Source};
 use crate::trace;
 
 /// A resumable call, with what is left of it.
@@ -58,14 +58,15 @@ pub enum Resumable {
 pub struct Replacing {
     range: Range<usize>,
     rights: Rights,
+    source: Source,
     /// What has not been unmapped yet.
     rest: Option<Range<usize>>,
 }
 
 impl Replacing {
-    /// A mapping of `range` with these rights.
-    pub fn new(range: Range<usize>, rights: Rights) -> Self {
-        Self { rest: Some(range.clone()), range, rights }
+    /// A mapping of `source` in `range` with these rights.
+    pub fn new(range: Range<usize>, rights: Rights, source: Source) -> Self {
+        Self { rest: Some(range.clone()), range, rights, source }
     }
 
     fn resume(&mut self, process: &Process) -> Option<CallResult> {
@@ -78,7 +79,7 @@ impl Replacing {
                 Err(error) => Some(Err(error.into())),
             };
         }
-        match process.space.map_anonymous(self.range.clone(), self.rights) {
+        match process.space.map(self.range.clone(), self.rights, &self.source) {
             Ok(()) => Some(Ok(self.range.start)),
             // Another thread has mapped something there in the meantime.
             Err(MapError::Overlap) => {

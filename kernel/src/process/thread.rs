@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use cops_abi::linux::thread_control::NAME_BYTES;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::futex::Sweep;
+use cops_algorithms::futex::{Sweep, Word};
 use cops_algorithms::priority::AtomicPriority;
 use cops_fallible::try_arc;
 use spin::Mutex;
@@ -137,14 +137,14 @@ impl Process {
         let Some(range) = UserRange::new(address, 4).filter(|_| address != 0) else { return };
         // An address that the thread could not write is its own affair.
         if self.space.copy_out(range, &[0; 4]).is_ok() {
-            self.wake_one_on_futex(address);
+            self.wake_one_on_futex(self.futex_word(address));
         }
     }
 
-    /// Wakes the first waiter on the futex at `address`, if there is one.
-    pub fn wake_one_on_futex(&self, address: usize) {
-        let mut futexes = self.futexes.lock();
-        let mut sweep: Sweep = futexes.sweep(address, u32::MAX);
+    /// Wakes the first waiter on the futex `word`, if there is one.
+    pub fn wake_one_on_futex(&self, word: Word) {
+        let mut futexes = self.futexes(word).lock();
+        let mut sweep: Sweep = futexes.sweep(word, u32::MAX);
         let woken = futexes.wake_next(&mut sweep, &mut 1);
         drop(futexes);
         wake_by_number(woken.unwrap_or(0));

@@ -269,6 +269,8 @@ fn reason_to_stop(
 /// Allocates the page if the process may access it, otherwise ends the process.
 fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
     let process = &cpu.process;
+    // The first code of each of these signals, which is that of all faults but one.
+    let mut code = 1;
     let number = match *fault {
         Fault::Page { address, access } => match process.space.handle_fault(address, access) {
             Ok(()) => return,
@@ -278,6 +280,11 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
                 return;
             }
             Err(FaultError::NotAllowed) => signal::SIGSEGV,
+            Err(FaultError::NoPage) => {
+                // As on Linux, for an address that does not exist.
+                code = 2;
+                signal::SIGBUS
+            }
         },
         Fault::AccessFault { .. } => signal::SIGSEGV,
         Fault::Misaligned { .. } => signal::SIGBUS,
@@ -289,8 +296,7 @@ fn handle_fault(cpu: &Arc<VirtualCpu>, context: &UserContext, fault: &Fault) {
         Fault::Misaligned { address } => [address as u64, 0],
         _ => [context.program_counter() as u64, 0],
     };
-    // The first code of each of these signals, which is the one of these faults.
-    let information = Information { signal: number, code: 1, fields };
+    let information = Information { signal: number, code, fields };
     if process.handles_fault(cpu, information) {
         return;
     }

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::syscall::{
     AT_FDCWD, BUFFERS_MAX, CLOCK_MONOTONIC, CLOCK_REALTIME, NAME_BYTES_MAX, PATH_BYTES_MAX,
-    clone_flags, map_flags, protection, signal,
+    clone_flags, protection, signal,
 };
 use cops_abi::{Errno, Priority, inspect, layout, quota, socket, trace};
 use cops_algorithms::fixed_list::FixedList;
@@ -68,13 +68,6 @@ pub enum TraceRequest {
     /// be allowed to read.
     Read,
     Mark(u64),
-}
-
-/// A mapping that `mmap` is asked for.
-pub struct Mapping {
-    /// Bytes, not yet rounded up to pages.
-    pub length: usize,
-    pub rights: Rights,
 }
 
 /// A copy of the process that `clone` is asked for.
@@ -380,20 +373,6 @@ impl<'a> Arguments<'a> {
         };
         // No mapping is ever both writable and executable.
         if rights.write && rights.execute { Err(Errno::EACCES) } else { Ok(rights) }
-    }
-
-    /// The arguments of `mmap`; `EINVAL` for anything but new private memory.
-    pub fn mapping(&self) -> Result<Mapping, Errno> {
-        // The address is only a hint, which this kernel ignores, as Linux may too.
-        let [_hint, length, _protection, flags, file, offset] = *self.registers;
-        if flags != map_flags::PRIVATE | map_flags::ANONYMOUS
-            || file as isize != -1
-            || offset != 0
-            || length == 0
-        {
-            return Err(Errno::EINVAL);
-        }
-        Ok(Mapping { length, rights: self.rights(2)? })
     }
 
     /// The arguments of `clone`; `EINVAL` for anything but a copy of the process.

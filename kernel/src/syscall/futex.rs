@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::syscall::{TIMER_ABSTIME, futex};
+use cops_algorithms::futex::Word;
 use cops_fallible::try_box;
 
 use super::arguments::{Arguments, Clock};
@@ -16,14 +17,19 @@ use crate::process::{Sweeping, VirtualCpu, check_futex_address};
 
 /// `futex(address, operation, value, timeout or count, address, value)`.
 ///
-/// A futex is named by its address in its process: no memory is shared between processes, so the
-/// flag for private ones changes nothing.
+/// A futex in memory that processes share is a word of that memory, so that each of them can wake
+/// the others. With the flag for private ones, and in all other memory, it is an address of its
+/// process.
 pub fn futex(
     cpu: &Arc<VirtualCpu>,
     frame: &SyscallFrame,
     args: &Arguments<'_>,
 ) -> Result<Reply, Errno> {
     let (address, operation) = (args.number(0), args.number(1) & !futex::PRIVATE);
+    let is_private = args.number(1) & futex::PRIVATE != 0;
+    let word = |address| {
+        if is_private { Word::own(address) } else { cpu.process.futex_word(address) }
+    };
     let (value, count) = (args.number(2) as u32, args.number(2) as i32);
     let (command, by_real_time) =
         (operation & !futex::CLOCK_REALTIME, operation & futex::CLOCK_REALTIME != 0);
@@ -36,11 +42,6 @@ pub fn futex(
     };
     // As on Linux, a wake of none wakes one.
     let wakes = usize::try_from(count).unwrap_or(0).max(1);
-    let sweep = |wakes, to| {
-        resumable::resume(cpu, frame, |process| {
-            Ok(Resumable::Sweep(Sweeping::new(process, (address, mask), wakes, to)))
-        })
-    };
     match command {
         futex::WAIT | futex::WAIT_BITSET => {
             check_futex_address(address)?;
@@ -59,7 +60,8 @@ pub fn futex(
             if read_futex(&cpu.process, address)? != value {
                 return Err(Errno::EAGAIN);
             }
-            let wait = FutexWait::new(&cpu.process, (address, mask), value, deadline_ticks)?;
+            let waited_on = (address, word(address), mask);
+            let wait = FutexWait::new(&cpu.process, waited_on, value, deadline_ticks)?;
             Ok(submit(cpu, frame, Operation::Futex(try_box(wait)?)))
         }
         futex::WAKE | futex::WAKE_BITSET => {
@@ -67,7 +69,11 @@ pub fn futex(
             if mask == 0 {
                 return Err(Errno::EINVAL);
             }
-            Ok(sweep(wakes, (0, 0)).into())
+            let reply = resumable::resume(cpu, frame, |process| {
+                let from = word(address);
+                Ok(Resumable::Sweep(Sweeping::new(process, (from, mask), wakes, (from, 0))))
+            });
+            Ok(reply.into())
         }
         futex::REQUEUE | futex::CMP_REQUEUE => {
             let to = args.number(4);
@@ -77,8 +83,8 @@ pub fn futex(
             let (wakes, moves) = (count(count_of(args, 2))?, count(count_of(args, 3))?);
             let reply = resumable::resume(cpu, frame, |process| {
                 // The waiters are those of now; then the word is compared.
-                let waiters = (address, mask);
-                let sweeping = Sweeping::new(process, waiters, wakes, (to, moves));
+                let waiters = (word(address), mask);
+                let sweeping = Sweeping::new(process, waiters, wakes, (word(to), moves));
                 if command == futex::CMP_REQUEUE
                     && read_futex(process, address)? != args.number(5) as u32
                 {

@@ -1,25 +1,135 @@
-//! Memory of a process: anonymous mappings.
+//! Memory of a process: mappings.
 #![forbid(unsafe_code)]
 
-use cops_abi::errno::CallResult;
-use cops_abi::{Errno, layout};
+use alloc::sync::Arc;
 
-use super::arguments::Mapping;
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::linux::map_flags as more_flags;
+use cops_abi::syscall::map_flags;
+use cops_algorithms::user_range::own_pages;
+
+use super::Reply;
+use super::arguments::Arguments;
+use crate::arch::SyscallFrame;
 use crate::drivers::random;
-use crate::mm::{self, UserRange};
-use crate::process::Process;
+use crate::fs::{Device, File, Object, SharedMemory};
+use crate::mm::layout::{LAZY_AREA, MAP_AREA, PAGE_BYTES, page_up};
+use crate::mm::quota::Family;
+use crate::mm::{self, Rights, Source, UserRange, View};
+use crate::process::resumable::{self, Replacing, Resumable};
+use crate::process::{Process, VirtualCpu};
 
 /// The flags of Linux's `getrandom`, which change nothing here.
 pub const RANDOM_FLAGS: usize = 7;
 
-/// `mmap(0, length, protection, flags, -1, 0)`.
-pub fn map(process: &Process, mapping: Mapping) -> CallResult {
-    let length =
-        mapping.length.checked_next_multiple_of(layout::PAGE_BYTES).ok_or(Errno::ENOMEM)?;
+/// `mmap(address, length, protection, flags, fd, offset)`.
+///
+/// Charged here, so that a later access cannot fail because of the quota; frames are allocated on
+/// first access.
+pub fn map(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+) -> Result<Reply, Errno> {
+    const KIND: usize = map_flags::SHARED | map_flags::PRIVATE;
+    const LAZY: usize = more_flags::NORESERVE | more_flags::STACK | more_flags::GROWSDOWN;
+    const FIXED: usize = more_flags::FIXED | more_flags::FIXED_NOREPLACE;
+    const KNOWN: usize = KIND | map_flags::ANONYMOUS | LAZY | FIXED | more_flags::WITHOUT_EFFECT;
+    let (address, length) = (args.number(0), args.number(1));
+    let (flags, offset) = (args.flags(3, KNOWN)?, args.number(5));
+    if !offset.is_multiple_of(PAGE_BYTES) {
+        return Err(Errno::EINVAL);
+    }
+    let file = if flags & map_flags::ANONYMOUS != 0 { None } else { Some(args.file(4)?) };
+    if length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let rights = args.rights(2)?;
+    let is_lazy = flags & LAZY != 0;
+    let part = Part { payer: cpu.process.family, offset, length, rights, is_lazy };
+    let source = || match (flags & KIND, &file) {
+        (map_flags::PRIVATE, None) => Ok(Source::Anonymous),
+        (map_flags::PRIVATE, Some(file)) => part.of_file(file, false),
+        (map_flags::SHARED, None) => part.of_shared_memory(),
+        (map_flags::SHARED, Some(file)) => part.of_file(file, true),
+        _ => Err(Errno::EINVAL),
+    };
+    let space = &cpu.process.space;
     mm::admit()?;
-    // Charged here, so that a later access cannot fail because of the quota; frames are allocated
-    // on first access.
-    Ok(process.space.map_anonymous_anywhere(mm::layout::MAP_AREA, length, mapping.rights)?)
+    if flags & more_flags::FIXED_NOREPLACE != 0 {
+        let range = own_pages(address, length).ok_or(Errno::EINVAL)?;
+        space.map(range, rights, &source()?)?;
+        return Ok(Reply::Done(Ok(address)));
+    }
+    if flags & more_flags::FIXED != 0 {
+        let replace = |_: &_| {
+            let range = own_pages(address, length).ok_or(Errno::EINVAL)?;
+            Ok(Resumable::Replace(Replacing::new(range, rights, source()?)))
+        };
+        return Ok(resumable::resume(cpu, frame, replace).into());
+    }
+    let source = source()?;
+    // The address is a hint: it is used if all of it is free.
+    if address != 0
+        && let Some(range) = own_pages(address, length)
+        && space.map(range, rights, &source).is_ok()
+    {
+        return Ok(Reply::Done(Ok(address)));
+    }
+    let is_lazy = is_lazy || rights == Rights::NONE;
+    let area = if is_lazy { LAZY_AREA } else { MAP_AREA };
+    Ok(Reply::Done(Ok(space.map_anywhere(area, length, rights, &source)?)))
+}
+
+/// What is to be mapped.
+struct Part {
+    payer: Family,
+    offset: usize,
+    length: usize,
+    rights: Rights,
+    is_lazy: bool,
+}
+
+impl Part {
+    /// Memory that this process shares with its copies.
+    fn of_shared_memory(&self) -> Result<Source, Errno> {
+        if self.rights.execute {
+            return Err(Errno::EACCES);
+        }
+        let length = page_up(self.length).ok_or(Errno::ENOMEM)?;
+        let object = SharedMemory::new(length, self.payer, self.is_lazy)?;
+        Ok(Source::Shared(View { object, first: 0, payer: self.payer, may_write: true }))
+    }
+
+    /// A part of a file.
+    fn of_file(&self, file: &File, is_shared: bool) -> Result<Source, Errno> {
+        // A position in a file is signed.
+        let end = self.offset.checked_add(self.length).filter(|&end| isize::try_from(end).is_ok());
+        end.ok_or(Errno::EOVERFLOW)?;
+        let may_write = file.is_writable();
+        if !file.is_readable() || is_shared && self.rights.write && !may_write {
+            return Err(Errno::EACCES);
+        }
+        match &file.object {
+            Object::Device { device: Device::Zero, .. } if is_shared => self.of_shared_memory(),
+            Object::Device { device: Device::Zero, .. } => Ok(Source::Anonymous),
+            Object::Node { node, payer, .. } => {
+                let is_unchanging = node.image().is_some();
+                let (object, first) = (node.clone().object()?, (self.offset / PAGE_BYTES) as u64);
+                let view = View { object, first, payer: *payer, may_write };
+                if !is_shared {
+                    return Ok(Source::Private(View { may_write: true, ..view }));
+                }
+                // Copies of what never changes cannot be told from it.
+                if is_unchanging {
+                    return Ok(Source::Private(View { may_write: false, ..view }));
+                }
+                Err(Errno::ENODEV)
+            }
+            _ => Err(Errno::ENODEV),
+        }
+    }
 }
 
 /// `getrandom(buffer, length, flags)`; of the buffer at most [`random::BYTES_MAX`] bytes.

@@ -322,7 +322,7 @@ fn dispatch(
         }
         number::SHUTDOWN => network::shutdown(&args.socket(0)?, args.shutdown(1)?).into(),
 
-        number::MMAP => memory::map(process, args.mapping()?).into(),
+        number::MMAP => memory::map(cpu, frame, &args)?,
         number::MUNMAP => {
             resumable::resume(cpu, frame, |_| Ok(Resumable::Unmap(args.own_pages(0)?))).into()
         }

@@ -19,13 +19,15 @@ use crate::fs::node::{Attempt, Change, Device, Listed, New, Node, NodeRef};
 use crate::fs::served::Ask;
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind};
-use crate::mm::{self, PinnedBuffer};
+use crate::mm::{self, FaultError, Frame, MemoryObject, PinnedBuffer, next_object_number};
 use crate::sched::timer;
 
 /// A node.
 pub struct Inode {
     files: Arc<MemoryFiles>,
     pub(super) number: u64,
+    /// Its number as a memory object.
+    as_object: u64,
     state: Mutex<State>,
     body: Body,
     _charge: Charge,
@@ -86,7 +88,8 @@ impl Inode {
     ) -> Result<Arc<Self>, Errno> {
         let time = now();
         let state = State { permissions, accessed: time, modified: time, changed: time };
-        Ok(try_arc(Self { files, number, state: Mutex::new(state), body, _charge: charge })?)
+        let (as_object, state) = (next_object_number(), Mutex::new(state));
+        Ok(try_arc(Self { files, number, as_object, state, body, _charge: charge })?)
     }
 
     /// The names, to be changed.
@@ -187,6 +190,33 @@ impl Drop for Inode {
     }
 }
 
+impl MemoryObject for Inode {
+    #[allow(clippy::misnamed_getters, reason = "it has another number as a node")]
+    fn number(&self) -> u64 {
+        self.as_object
+    }
+
+    fn page(&self, page: u64, payer: Family) -> Result<Frame, FaultError> {
+        // A file of the root image is mapped as copies, because its bytes are not in whole frames.
+        let Body::File(contents) = &self.body else { return Err(FaultError::NoPage) };
+        contents.lock().as_mut().ok_or(FaultError::NoPage)?.frame(page, payer)
+    }
+
+    fn copy_page(&self, page: u64, frame: &Frame) -> Result<(), FaultError> {
+        match &self.body {
+            Body::Image(bytes) => {
+                let page = usize::try_from(page).map_err(|_| FaultError::NoPage)?;
+                frame.write(0, bytes.chunks(FRAME_BYTES).nth(page).ok_or(FaultError::NoPage)?);
+                Ok(())
+            }
+            Body::File(contents) => {
+                contents.lock().as_ref().ok_or(FaultError::NoPage)?.copy_page(page, frame)
+            }
+            Body::Directory | Body::Link(_) | Body::Device(..) => Err(FaultError::NoPage),
+        }
+    }
+}
+
 impl Node for Inode {
     fn identity(&self) -> (u64, u64) {
         (self.files.number, self.number)
@@ -250,6 +280,13 @@ impl Node for Inode {
         match &self.body {
             Body::Image(bytes) => Some(bytes),
             _ => None,
+        }
+    }
+
+    fn object(self: Arc<Self>) -> Result<Arc<dyn MemoryObject>, Errno> {
+        match self.body {
+            Body::Image(_) | Body::File(_) => Ok(self),
+            Body::Directory | Body::Link(_) | Body::Device(..) => Err(Errno::ENODEV),
         }
     }
 

@@ -72,7 +72,6 @@ fn dispatch(
     let args = Arguments::new(process, frame);
     Ok(match frame.number {
         number::BRK => memory::set_break(cpu, linux, frame, args.number(0)),
-        native::MMAP => memory::map(cpu, frame, &args)?,
         native::MPROTECT if args.number(1) == 0 => Reply::Done(Ok(0)),
         number::MREMAP => memory::remap(cpu, frame, &args)?,
         number::MADVISE => memory::advise(cpu, frame, &args)?,

@@ -41,7 +41,7 @@ const SERVED: &str = "served";
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-const TESTS: [Test; 25] = [
+const TESTS: [Test; 26] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -58,6 +58,15 @@ const TESTS: [Test; 25] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "memory is in order",
+        message: "",
+    },
+    Test {
+        name: "mapping: shared memory, mapped files, futexes between processes",
+        program: "mapping",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "mappings are in order",
         message: "",
     },
     Test {
@@ -266,7 +275,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 7] = ["memory", "threads", "hostile", "exec", "watchers", "jobs", "procfs"];
+const MEASURED: [&str; 8] =
+    ["memory", "mapping", "threads", "hostile", "exec", "watchers", "jobs", "procfs"];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.

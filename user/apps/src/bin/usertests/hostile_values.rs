@@ -50,7 +50,9 @@ async fn bad_mappings() -> Outcome {
     )?;
     map("unknown protection", [0, PAGE_BYTES, 8, ANONYMOUS, NO_FD, 0], &[EINVAL])?;
     map("unknown flags", [0, PAGE_BYTES, READ_WRITE, ANONYMOUS | 1, NO_FD, 0], &[EINVAL])?;
-    map("no flags", [0, PAGE_BYTES, READ_WRITE, 0, NO_FD, 0], &[EINVAL])?;
+    map("no flags", [0, PAGE_BYTES, READ_WRITE, 0, NO_FD, 0], &[EBADF])?;
+    map("no file", [0, PAGE_BYTES, READ_WRITE, map_flags::PRIVATE, 0, 1], &[EINVAL])?;
+    map("neither private nor shared", [0, PAGE_BYTES, READ_WRITE, 0x20, NO_FD, 0], &[EINVAL])?;
 
     let page = raw::call(number::MMAP, [0, PAGE_BYTES, READ_WRITE, ANONYMOUS, NO_FD, 0])?;
     check!((MAP_START..USER_END).contains(&page), "mmap chose {page:#x}");

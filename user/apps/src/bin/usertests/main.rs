@@ -61,6 +61,7 @@ mod rendezvous;
 mod results;
 mod scheduling;
 mod served;
+mod shared;
 mod temporary;
 mod threads;
 mod timers;
@@ -119,6 +120,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         proc::TESTS,
         processes::TESTS,
         forks::TESTS,
+        shared::TESTS,
         programs::TESTS,
         futexes::TESTS,
         threads::TESTS,

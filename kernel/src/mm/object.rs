@@ -1,0 +1,160 @@
+//! Memory objects: what several address spaces can map, and where a space has mapped them
+//! (decision 37).
+//!
+//! An object is a file or anonymous shared memory. It owns its pages and pays for them. A space
+//! that maps it has a [`Mapping`] for each call of `mmap`, by number, and its regions refer to the
+//! number. A mapping exists as long as there are pages in regions that refer to it; it keeps the
+//! object alive.
+//!
+//! - A *shared* mapping has the object's own frames in its entries. Each entry has a reference to
+//!   its frame, so a page that the object loses stays allocated until the last space has unmapped
+//!   it. These frames are never common (`cops_algorithms::references`): they are writable in as
+//!   many spaces as have the right.
+//! - A page of a *private* mapping is a copy of the object's page, made on first access. From then
+//!   on it is an ordinary anonymous page.
+//!
+//! Lock order: an address space, then an object.
+
+use super::frames::Frame;
+use super::quota::Family;
+use super::{FaultError, MapError, OutOfMemory, layout};
+use alloc::sync::Arc;
+use cops_algorithms::numbered::Numbered;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Something that can be mapped.
+pub trait MemoryObject: Send + Sync {
+    /// Its number, which no other object has or will have. Not 0.
+    fn number(&self) -> u64;
+
+    /// A reference to the frame of its page `page`, which is allocated and charged to `payer` if it
+    /// does not exist. Takes at most some microseconds.
+    ///
+    /// # Errors
+    /// `NoPage` beyond its end, or if it may not grow; `OutOfMemory`.
+    fn page(&self, page: u64, payer: Family) -> Result<Frame, FaultError>;
+
+    /// Copies its page `page` into `frame`, which is all zero.
+    ///
+    /// # Errors
+    /// `NoPage` beyond its end.
+    fn copy_page(&self, page: u64, frame: &Frame) -> Result<(), FaultError>;
+}
+
+/// The number of a new object.
+pub fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Relaxed) + 1
+}
+
+/// What a range of addresses is mapped from.
+#[derive(Clone)]
+pub enum Source {
+    /// Zeroed memory of the process itself.
+    Anonymous,
+    /// Copies of an object's pages.
+    Private(View),
+    /// An object's pages.
+    Shared(View),
+}
+
+/// A part of an object.
+#[derive(Clone)]
+pub struct View {
+    pub object: Arc<dyn MemoryObject>,
+    /// Its first page.
+    pub first: u64,
+    /// The family that pages are charged to which the object does not have yet.
+    pub payer: Family,
+    /// Whether the mapping may be, or become, writable.
+    pub may_write: bool,
+}
+
+/// A view at an address.
+#[derive(Clone)]
+pub(super) struct Mapping {
+    pub(super) view: View,
+    /// All regions that refer to it are within this range, of which the start is that of the view.
+    pub(super) range: Range<usize>,
+    /// Number of pages in these regions.
+    pages: usize,
+}
+
+impl Mapping {
+    /// The number of the object's page at `address`.
+    pub(super) fn page_at(&self, address: usize) -> u64 {
+        let pages = address.wrapping_sub(self.range.start) / layout::PAGE_BYTES;
+        self.view.first.saturating_add(pages as u64)
+    }
+}
+
+/// The mappings of a space, by number.
+pub(super) struct Mappings(Numbered<Mapping>);
+
+impl Mappings {
+    /// The most memory that adding one takes.
+    pub(super) const GROWTH_BYTES: usize = Numbered::<Mapping>::CHUNK_BYTES;
+
+    pub(super) const fn new() -> Self {
+        Self(Numbered::new())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Memory for the records.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    pub(super) fn get(&self, number: u16) -> Option<&Mapping> {
+        self.0.get(number)
+    }
+
+    /// Adds one for `range`, in which there are no regions yet. Returns its number.
+    pub(super) fn add(&mut self, view: &View, range: &Range<usize>) -> Result<u16, MapError> {
+        let mapping = Mapping { view: view.clone(), range: range.clone(), pages: 0 };
+        Ok(self.0.insert(mapping)?)
+    }
+
+    /// The number of a mapping of this space that is equal to `other`, which has the number
+    /// `number` in another space: the same if that is possible.
+    pub(super) fn adopt(&mut self, number: u16, other: &Mapping) -> Result<u16, OutOfMemory> {
+        let is_equal = |mine: &Mapping| {
+            mine.view.object.number() == other.view.object.number()
+                && mine.view.first == other.view.first
+                && mine.view.may_write == other.view.may_write
+                && mine.range.start == other.range.start
+        };
+        if let Some(mine) = self.0.get_mut(number)
+            && is_equal(mine)
+        {
+            mine.range.end = mine.range.end.max(other.range.end);
+            return Ok(number);
+        }
+        self.0.insert(Mapping { pages: 0, ..other.clone() })
+    }
+
+    /// There is a region for `range` that refers to this mapping.
+    pub(super) fn hold(&mut self, number: u16, range: &Range<usize>) {
+        if let Some(mapping) = self.0.get_mut(number) {
+            mapping.pages += range.len() / layout::PAGE_BYTES;
+            mapping.range.end = mapping.range.end.max(range.end);
+        }
+    }
+
+    /// There are no regions any more for `pages` pages that referred to this mapping. Returns it if
+    /// it is not needed any more; the caller drops it without the lock of the space.
+    pub(super) fn release(&mut self, number: u16, pages: usize) -> Option<Mapping> {
+        let mapping = self.0.get_mut(number)?;
+        mapping.pages = mapping.pages.saturating_sub(pages);
+        if mapping.pages == 0 { self.0.remove(number) } else { None }
+    }
+
+    /// Takes out a mapping of a space that no longer exists.
+    pub(super) fn pop(&mut self) -> Option<Mapping> {
+        self.0.pop()
+    }
+}
